@@ -1,0 +1,42 @@
+# Each target works from a bare clone: the first one that runs makes .venv, once.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+ARGS ?=
+
+export OMP_NUM_THREADS := 1
+
+.PHONY: fuzz test lint format benchmark clean
+
+# Fuzz the project's own AOT autograd. ARGS="--backend inductor --time 10m" goes to aotcheck.
+fuzz: $(STAMP)
+	$(BIN)/aotcheck fuzz --backend aotcheck --examples 1000 $(ARGS)
+
+# The README's test command.
+test: $(STAMP)
+	$(BIN)/pytest -n auto -q $(ARGS)
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m tools.private_names
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# Rewrites docs/performance.md.
+benchmark: $(STAMP)
+	$(BIN)/python -m benchmarks.performance
+
+# torch comes pinned: without the constraints a newer torch, with all of CUDA, would be installed.
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV)
