@@ -1,0 +1,93 @@
+"""Run statements one at a time in eager, over an environment of names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, MutableMapping
+from typing import Any
+
+import torch
+
+from aotcheck.program.model import (
+    Block,
+    Context,
+    DeviceOf,
+    DictExpr,
+    DType,
+    Expr,
+    ListExpr,
+    Literal,
+    OpCall,
+    Ref,
+    SliceExpr,
+    Statement,
+    TupleExpr,
+)
+from aotcheck.program.ops import Form, find, implementation
+
+__all__ = ["dtype_of", "evaluate", "execute", "run_body"]
+
+
+def dtype_of(name: str) -> torch.dtype:
+    """The dtype ``torch.<name>``."""
+    dtype = getattr(torch, name, None)
+    if not isinstance(dtype, torch.dtype):
+        raise ValueError(f"torch.{name} is not a dtype")
+    return dtype
+
+
+def evaluate(expr: Expr, env: MutableMapping[str, Any]) -> Any:
+    """The value of an expression."""
+    match expr:
+        case Ref(name):
+            return env[name]
+        case Literal(value):
+            return value
+        case DType(name):
+            return dtype_of(name)
+        case DeviceOf(name):
+            return env[name].device
+        case SliceExpr(start, stop, step):
+            return slice(start, stop, step)
+        case TupleExpr(items):
+            return tuple(evaluate(item, env) for item in items)
+        case ListExpr(items):
+            return [evaluate(item, env) for item in items]
+        case DictExpr(pairs):
+            return {key: evaluate(item, env) for key, item in pairs}
+
+
+def execute(statement: Statement, env: MutableMapping[str, Any]) -> None:
+    """Run one statement, binding its targets in ``env``; raises what eager raises."""
+    if isinstance(statement, Block):
+        with torch.no_grad() if statement.context is Context.NO_GRAD else torch.enable_grad():
+            run_body(statement.body, env)
+        return
+    result = call(statement, env)
+    if isinstance(statement.target, str):
+        env[statement.target] = result
+    elif statement.target is not None:
+        values = tuple(result)
+        if len(values) != len(statement.target):
+            raise ValueError(f"not {len(statement.target)} values to unpack but {len(values)}")
+        env.update(zip(statement.target, values, strict=True))
+
+
+def call(statement: OpCall, env: MutableMapping[str, Any]) -> Any:
+    """The result of an op call."""
+    args = [evaluate(a, env) for a in statement.args]
+    match find(statement.path)[0].form:
+        case Form.GETITEM:
+            return args[0][args[1]]
+        case Form.SETITEM:
+            args[0][args[1]] = args[2]
+            return None
+        case Form.ATTRIBUTE:
+            return getattr(args[0], statement.path.removeprefix("Tensor."))
+        case _:
+            return implementation(statement.path)(*args, **{k: evaluate(a, env) for k, a in statement.kwargs})
+
+
+def run_body(body: Iterable[Statement], env: MutableMapping[str, Any]) -> None:
+    """Run statements in order."""
+    for statement in body:
+        execute(statement, env)

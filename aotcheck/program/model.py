@@ -1,0 +1,297 @@
+"""A fuzzed program as data: inputs, statements, outputs, and the calls a caller makes.
+
+Everything here is frozen and hashable, prints as Python (:mod:`aotcheck.program.source`) and is read back without
+running anything (:mod:`aotcheck.program.parse`).
+
+Note [Names]
+    ``s0, s1, ...`` are storages and ``a0, a1, ...`` tensors of the caller, ``x0, x1, ...`` the function's parameters,
+    ``v0, v1, ...`` values made inside it. Names carry no meaning beyond that habit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+__all__ = [
+    "Backward",
+    "Block",
+    "Call",
+    "Context",
+    "DType",
+    "DeviceOf",
+    "DictExpr",
+    "Expr",
+    "GradMode",
+    "Inputs",
+    "ListExpr",
+    "Literal",
+    "OpCall",
+    "Probe",
+    "Program",
+    "Ref",
+    "Site",
+    "SliceExpr",
+    "Statement",
+    "Storage",
+    "Strided",
+    "TupleExpr",
+    "flat_calls",
+    "references",
+]
+
+
+# -- expressions
+
+
+@dataclass(frozen=True)
+class Ref:
+    """A name: a parameter or a value made earlier."""
+
+    name: str
+
+
+@dataclass(frozen=True, eq=False)
+class Literal:
+    """A Python constant: None, Ellipsis, bool, int, float, complex or str.
+
+    Equal when written the same: ``Literal(1) != Literal(1.0)``, ``Literal(nan) == Literal(nan)``.
+    """
+
+    value: bool | int | float | complex | str | None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Literal) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[str, str]:
+        return type(self.value).__name__, repr(self.value)
+
+
+@dataclass(frozen=True)
+class DType:
+    """``torch.<name>``, a dtype."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class DeviceOf:
+    """``<name>.device``, so that a factory lands where the inputs are."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class SliceExpr:
+    """``start:stop:step`` inside an index."""
+
+    start: int | None = None
+    stop: int | None = None
+    step: int | None = None
+
+
+@dataclass(frozen=True)
+class TupleExpr:
+    """A tuple of expressions; inside an index, a multi-dimensional index."""
+
+    items: tuple[Expr, ...] = ()
+
+
+@dataclass(frozen=True)
+class ListExpr:
+    """A list of expressions."""
+
+    items: tuple[Expr, ...] = ()
+
+
+@dataclass(frozen=True)
+class DictExpr:
+    """A dict with string keys."""
+
+    items: tuple[tuple[str, Expr], ...] = ()
+
+
+Expr = Ref | Literal | DType | DeviceOf | SliceExpr | TupleExpr | ListExpr | DictExpr
+
+
+# -- statements
+
+
+@dataclass(frozen=True)
+class OpCall:
+    """``target = path(*args, **kwargs)``.
+
+    ``path`` is how the op is written: ``torch.sin``, ``Tensor.add_`` (a method, ``args[0].add_(...)``), ``Tensor.T``
+    (an attribute, when its table entry says so), ``getitem`` and ``setitem``. ``target`` is a name, a tuple of names
+    (unpacked) or None (the result is dropped).
+    """
+
+    target: str | tuple[str, ...] | None
+    path: str
+    args: tuple[Expr, ...] = ()
+    kwargs: tuple[tuple[str, Expr], ...] = ()
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The names that this statement binds."""
+        if self.target is None:
+            return ()
+        return (self.target,) if isinstance(self.target, str) else self.target
+
+
+class Context(Enum):
+    """A ``with`` block's context; the value is how it is written."""
+
+    NO_GRAD = "torch.no_grad()"
+    ENABLE_GRAD = "torch.enable_grad()"
+
+
+@dataclass(frozen=True)
+class Block:
+    """``with context:`` around a non-empty body."""
+
+    context: Context
+    body: tuple[Statement, ...]
+
+
+Statement = OpCall | Block
+
+
+# -- inputs
+
+
+@dataclass(frozen=True)
+class Storage:
+    """A storage holding small integers written as ``dtype``; a complex element takes two of ``data``."""
+
+    name: str
+    dtype: str
+    data: tuple[int, ...]
+
+    @property
+    def numel(self) -> int:
+        """How many elements of ``dtype`` it holds."""
+        return len(self.data) // 2 if self.dtype.startswith("complex") else len(self.data)
+
+
+@dataclass(frozen=True)
+class Strided:
+    """A leaf tensor that is nobody's view: a geometry on a storage; ``stride`` and ``offset`` in elements of ``dtype``."""
+
+    name: str
+    storage: str
+    dtype: str
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int = 0
+    requires_grad: bool = False
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What the caller builds before a call.
+
+    ``derived`` are statements over the ``tensors`` (view chains from a base, ``detach``, a ``clone`` that makes a non-leaf,
+    ...); ``args`` are the positional arguments, pytrees of names and constants. A tensor not named in ``args`` is a base
+    that is not passed; one named twice is the same object passed twice.
+    """
+
+    storages: tuple[Storage, ...]
+    tensors: tuple[Strided, ...]
+    derived: tuple[Statement, ...]
+    args: tuple[Expr, ...]
+
+
+# -- calls
+
+
+class GradMode(Enum):
+    """The grad mode around a call."""
+
+    ENABLED = "enabled"
+    NO_GRAD = "no_grad"
+
+
+class Site(Enum):
+    """Which side of a call a probe writes through."""
+
+    OUTPUT = "output"
+    INPUT = "input"
+
+
+@dataclass(frozen=True)
+class Backward:
+    """A backward through a subset of the differentiable outputs.
+
+    ``outputs`` are indices into the list of output tensors that require grad, flattened, in order, without repeated objects;
+    indices past its end are ignored. ``cotangent`` seeds :func:`aotcheck.program.cotangent` (0: all ones).
+    """
+
+    outputs: tuple[int, ...]
+    cotangent: int = 0
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Write small integers, in place, through the ``index``-th flattened tensor of a side; an index past the end is ignored."""
+
+    site: Site
+    index: int
+    seed: int = 1
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call. ``inputs`` None: the very same argument objects again, as the previous call left them."""
+
+    inputs: Inputs | None
+    grad_mode: GradMode = GradMode.ENABLED
+    backward: Backward | None = None
+    probes: tuple[Probe, ...] = ()
+
+
+@dataclass(frozen=True)
+class Program:
+    """A function over tensors (``params``, ``body``, ``outputs``) and the calls made on it, the first with inputs of its own."""
+
+    params: tuple[str, ...]
+    body: tuple[Statement, ...]
+    outputs: Expr
+    calls: tuple[Call, ...]
+
+    def __post_init__(self) -> None:
+        if not self.calls or self.calls[0].inputs is None:
+            raise ValueError("a program needs at least one call, and its first call needs inputs")
+
+    @property
+    def statements(self) -> int:
+        """How many op calls the body holds, blocks opened."""
+        return sum(1 for _ in flat_calls(self.body))
+
+
+def flat_calls(body: tuple[Statement, ...]) -> Iterator[OpCall]:
+    """The op calls of a body in order, blocks opened."""
+    for statement in body:
+        if isinstance(statement, Block):
+            yield from flat_calls(statement.body)
+        else:
+            yield statement
+
+
+def references(expr: Expr) -> Iterator[str]:
+    """The names an expression reads."""
+    match expr:
+        case Ref(name) | DeviceOf(name):
+            yield name
+        case TupleExpr(items) | ListExpr(items):
+            for item in items:
+                yield from references(item)
+        case DictExpr(pairs):
+            for _, item in pairs:
+                yield from references(item)
+        case _:
+            return

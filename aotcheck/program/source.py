@@ -1,0 +1,250 @@
+"""Programs to Python: the canonical script, and the function compiled from it.
+
+The script layout is fixed: a TOML header in a comment block, ``make_inputs_k`` per call with inputs of its own, ``f``, the
+literal ``CALLS``, the harness. :mod:`aotcheck.program.parse` reads it back.
+"""
+
+from __future__ import annotations
+
+import json
+import keyword
+import linecache
+import math
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from hashlib import sha256
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from aotcheck.program.features import exact
+from aotcheck.program.model import (
+    Block,
+    Call,
+    DeviceOf,
+    DictExpr,
+    DType,
+    Expr,
+    Inputs,
+    ListExpr,
+    Literal,
+    OpCall,
+    Program,
+    Ref,
+    SliceExpr,
+    Statement,
+    TupleExpr,
+    flat_calls,
+)
+from aotcheck.program.ops import Form, find
+
+__all__ = ["FORMAT", "HARNESS_MARK", "body_source", "emit", "function_of", "show_expr", "show_statement"]
+
+FORMAT = 1
+HARNESS_MARK = "# -- harness 1: canonical text, ignored when the file is read back"
+
+
+def show_literal(value: object) -> str:
+    """A constant as Python; infinities and NaN through ``float``."""
+    if value is Ellipsis:
+        return "..."
+    if isinstance(value, float) and not math.isfinite(value):
+        return f'float("{value}")'
+    if isinstance(value, complex):
+        return f"complex({show_literal(value.real)}, {show_literal(value.imag)})"
+    if isinstance(value, str):
+        return json.dumps(value)
+    return repr(value)
+
+
+def show_expr(expr: Expr) -> str:
+    """An expression as Python."""
+    match expr:
+        case Ref(name):
+            return name
+        case Literal(value):
+            return show_literal(value)
+        case DType(name):
+            return f"torch.{name}"
+        case DeviceOf(name):
+            return f"{name}.device"
+        case SliceExpr(start, stop, step):
+            parts = ["None" if p is None else str(p) for p in (start, stop, step)]
+            return f"slice({', '.join(parts)})"
+        case TupleExpr((one,)):
+            return f"({show_expr(one)},)"
+        case TupleExpr(items):
+            return f"({', '.join(map(show_expr, items))})"
+        case ListExpr(items):
+            return f"[{', '.join(map(show_expr, items))}]"
+        case DictExpr(pairs):
+            return "{" + ", ".join(f"{json.dumps(k)}: {show_expr(v)}" for k, v in pairs) + "}"
+
+
+def show_index(expr: Expr) -> str:
+    """An expression inside ``[...]``, where slices are written with colons."""
+    if isinstance(expr, TupleExpr) and expr.items:
+        return ", ".join(map(_show_slice, expr.items)) + ("," if len(expr.items) == 1 else "")
+    return _show_slice(expr)
+
+
+def _show_slice(expr: Expr) -> str:
+    if not isinstance(expr, SliceExpr):
+        return show_expr(expr)
+    shown = ["" if p is None else str(p) for p in (expr.start, expr.stop)]
+    return ":".join(shown if expr.step is None else [*shown, str(expr.step)])
+
+
+def show_call(call: OpCall) -> str:
+    """An op call's right-hand side."""
+    form = find(call.path)[0].form
+    args = [show_expr(a) for a in call.args]
+    if form is Form.GETITEM:
+        return f"{args[0]}[{show_index(call.args[1])}]"
+    if form is Form.SETITEM:
+        return f"{args[0]}[{show_index(call.args[1])}] = {args[2]}"
+    method = call.path.removeprefix("Tensor.")
+    if form is Form.ATTRIBUTE:
+        return f"{args[0]}.{method}"
+    keywords = [f"{name}={show_expr(value)}" for name, value in call.kwargs]
+    if form is Form.METHOD:
+        return f"{args[0]}.{method}({', '.join(args[1:] + keywords)})"
+    return f"{call.path}({', '.join(args + keywords)})"
+
+
+def show_statement(statement: Statement, indent: str = "    ") -> Iterator[str]:
+    """A statement's lines."""
+    if isinstance(statement, Block):
+        yield f"{indent}with {statement.context.value}:"
+        for inner in statement.body:
+            yield from show_statement(inner, indent + "    ")
+        return
+    shown = show_call(statement)
+    match statement.target:
+        case None:
+            yield f"{indent}{shown}"
+        case str() as name:
+            yield f"{indent}{name} = {shown}"
+        case names:
+            yield f"{indent}{', '.join(names)}{',' if len(names) == 1 else ''} = {shown}"
+
+
+def body_source(program: Program) -> str:
+    """``def f(...)`` alone."""
+    lines = [f"def f({', '.join(program.params)}):"]
+    for statement in program.body:
+        lines.extend(show_statement(statement))
+    return "\n".join([*lines, f"    return {show_expr(program.outputs)}", ""])
+
+
+def _inputs_source(inputs: Inputs, index: int) -> str:
+    lines = [f"def make_inputs_{index}(device):"]
+    for s in inputs.storages:
+        lines.append(f"    {s.name} = storage({list(s.data)}, torch.{s.dtype}, device)")
+    for t in inputs.tensors:
+        grad = ", requires_grad=True" if t.requires_grad else ""
+        lines.append(f"    {t.name} = strided({t.storage}, torch.{t.dtype}, {t.size}, {t.stride}, {t.offset}{grad})")
+    for statement in inputs.derived:
+        lines.extend(show_statement(statement))
+    return "\n".join([*lines, f"    return {show_expr(TupleExpr(inputs.args))}, named(locals())", ""])
+
+
+def _call_source(call: Call, index: int) -> str:
+    probes = "".join(f'("{p.site.value}", {p.index}, {p.seed}), ' for p in call.probes).rstrip()
+    backward = f"({call.backward.outputs}, {call.backward.cotangent})" if call.backward else None
+    inputs = None if call.inputs is None else f"make_inputs_{index}"
+    return f'    {{"inputs": {inputs}, "grad_mode": "{call.grad_mode.value}", "backward": {backward}, "probes": ({probes})}},'
+
+
+def _toml(header: Mapping[str, object]) -> Iterator[str]:
+    tables = {k: v for k, v in header.items() if isinstance(v, Mapping)}
+    for key, value in header.items():
+        if key not in tables:
+            yield f"{_toml_key(key)} = {_toml_value(value)}"
+    for key, table in tables.items():
+        yield f"[{_toml_key(key)}]"
+        for inner, value in table.items():
+            yield f"{_toml_key(str(inner))} = {_toml_value(value)}"
+
+
+def _toml_key(key: str) -> str:
+    return key if key.replace("_", "").isalnum() and key.isascii() else _toml_string(key)
+
+
+def _toml_string(text: str) -> str:
+    return json.dumps(text).replace("\x7f", "\\u007f")
+
+
+def _toml_value(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml_value, value))}]"
+    return _toml_string(str(value))
+
+
+@lru_cache(maxsize=1)
+def _harness() -> str:
+    text = Path(__file__).with_name("harness.py").read_text(encoding="utf-8")
+    return text[text.index(HARNESS_MARK) :]
+
+
+def _modules(program: Program) -> list[str]:
+    paths = {c.path for c in flat_calls(program.body)}
+    for call in program.calls:
+        paths |= {c.path for c in flat_calls(call.inputs.derived)} if call.inputs else set()
+    roots = {p.rsplit(".", 1)[0] for p in paths if find(p)[0].form is Form.FUNCTION}
+    return sorted(r for r in roots if r != "torch" and not r.startswith("torch."))
+
+
+def emit(program: Program, header: Mapping[str, object] | None = None, backend: str | None = None) -> str:
+    """The program as its canonical script, which runs on its own and needs only torch.
+
+    Args:
+        program: what to write.
+        header: further TOML entries for the comment block at the top (strings, numbers, booleans, lists, one level of tables).
+        backend: what the script compares eager with when run (default ``aot_function``).
+    """
+    entries: dict[str, object] = {"format": FORMAT, **(header or {})}
+    top = ["# /// aotcheck", *(f"# {line}" for line in _toml(entries)), "# ///", "", "import torch"]
+    top += [f"import {module}" for module in _modules(program)]
+    parts = ["\n".join(top) + "\n\n"]
+    parts += [_inputs_source(c.inputs, i) + "\n" for i, c in enumerate(program.calls) if c.inputs is not None]
+    parts.append(body_source(program) + "\n")
+    parts.append("\n".join(["CALLS = [", *(_call_source(c, i) for i, c in enumerate(program.calls)), "]", "", ""]))
+    ending = f'if __name__ == "__main__":\n    sys.exit(1 if main(f, CALLS, "{backend or "aot_function"}", {exact(program)}) else 0)'
+    return "\n".join([*parts, _harness(), "", ending, ""])
+
+
+@lru_cache(maxsize=512)
+def _compiled(source: str, modules: tuple[str, ...]) -> Callable[..., Any]:
+    filename = f"<aotcheck program {sha256(source.encode()).hexdigest()[:12]}>"
+    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+    scope: dict[str, Any] = {"torch": torch, "__name__": "aotcheck_program"}
+    for module in modules:
+        scope[module.split(".")[0]] = import_module(module.split(".")[0])
+        import_module(module)
+    exec(compile(source, filename, "exec"), scope)
+    function: Callable[..., Any] = scope["f"]
+    return function
+
+
+def function_of(program: Program) -> Callable[..., Any]:
+    """The program's function, compiled from its emitted source (tracebacks show it, Dynamo traces it); a new one each time.
+
+    Raises:
+        UnknownOpError: it names an op that is not registered.
+    """
+    made = _compiled(body_source(program), tuple(_modules(program)))
+    code, scope = made.__code__, made.__globals__
+    return type(made)(code, scope, code.co_name)
+
+
+def is_name(text: str) -> bool:
+    """Whether a program may use ``text`` as a name."""
+    reserved = {"torch", "device", "storage", "strided", "named", "f"}
+    return text.isascii() and text.isidentifier() and not keyword.iskeyword(text) and text not in reserved

@@ -1,0 +1,142 @@
+"""Table entries: computation that makes fresh tensors."""
+
+from __future__ import annotations
+
+from aotcheck.program.ops import DTypes, Group, Work, entry
+
+_P = Group.POINTWISE
+
+for _path in ("torch.add", "torch.sub"):
+    entry(_path, "self other alpha={2|-1}?", _P, dtypes=DTypes.NUMERIC, weight=4)
+entry("torch.mul", "self other", _P, weight=4)
+for _path in ("torch.neg", "torch.square"):
+    entry(_path, "self", _P, dtypes=DTypes.NUMERIC)
+for _path in ("torch.abs", "torch.sign", "torch.relu"):
+    entry(_path, "self", _P, dtypes=DTypes.REAL)
+entry("Tensor.clone", "self", _P, weight=3)
+entry("torch.clamp", "self {-1|0} {1|2}", _P, dtypes=DTypes.REAL)
+entry("torch.addcmul", "self peer peer value={2|-1}?", _P, dtypes=DTypes.NUMERIC)
+entry("torch.lerp", "self same {0.5|2.0}", _P, dtypes=DTypes.DIFFERENTIABLE)
+entry("torch.where", "mask same other", _P)
+entry("torch.where", "mask peer other", _P, weight=0)
+entry("torch.remainder", "self {2|3}", _P, dtypes=DTypes.REAL)
+entry("torch.pow", "self {2|1}", _P, dtypes=DTypes.NUMERIC)
+entry("torch.rsub", "self other", _P, dtypes=DTypes.NUMERIC)
+entry("torch.masked_fill", "self mask {0|1}", _P)
+entry("torch.nn.functional.leaky_relu", "self {2.0|0.5}", _P, dtypes=DTypes.FLOATING)
+entry("torch.nn.functional.hardtanh", "self", _P, dtypes=DTypes.FLOATING)
+for _path in ("torch.sin", "torch.cos", "torch.exp", "torch.sigmoid", "torch.tanh"):
+    entry(_path, "self", _P, dtypes=DTypes.DIFFERENTIABLE, work=Work.INEXACT)
+entry("torch.div", "self positive", _P, dtypes=DTypes.DIFFERENTIABLE, work=Work.INEXACT)
+entry("torch.nn.functional.gelu", "self", _P, dtypes=DTypes.FLOATING, work=Work.INEXACT)
+entry("torch.nn.functional.silu", "self", _P, dtypes=DTypes.FLOATING, work=Work.INEXACT)
+
+_C = Group.COMPARE
+for _path in ("torch.eq", "torch.ne"):
+    entry(_path, "self other", _C)
+for _path in ("torch.lt", "torch.ge"):
+    entry(_path, "self other", _C, dtypes=DTypes.REAL_OR_BOOL)
+entry("torch.logical_not", "self", _C)
+entry("torch.logical_and", "self peer", _C)
+entry("torch.isnan", "self", _C, weight=1)
+entry("torch.bitwise_not", "self", _C, dtypes=DTypes.INTEGRAL)
+
+_R = Group.REDUCE
+entry("Tensor.sum", "self", _R, weight=4)
+entry("Tensor.sum", "self dim keepdim=boolean?", _R, ndim=(1, 6), weight=3)
+entry("torch.prod", "self dim", _R, ndim=(1, 6), weight=1)
+entry("torch.amax", "self dim", _R, dtypes=DTypes.REAL, ndim=(1, 6))
+entry("torch.amin", "self", _R, dtypes=DTypes.REAL, weight=1)
+entry("torch.max", "self dim", _R, dtypes=DTypes.REAL, ndim=(1, 6), results=None)
+entry("torch.argmax", "self dim", _R, dtypes=DTypes.REAL, ndim=(1, 6))
+entry("torch.any", "self", _R)
+entry("torch.all", "self dim", _R, ndim=(1, 6))
+entry("torch.count_nonzero", "self", _R, weight=1)
+entry("torch.cumsum", "self dim", _R, ndim=(1, 6))
+entry("torch.cumprod", "self dim", _R, ndim=(1, 6), weight=1)
+entry("torch.trace", "self", _R, dtypes=DTypes.NUMERIC, ndim=(2, 2))
+entry("torch.mean", "self", _R, dtypes=DTypes.DIFFERENTIABLE, work=Work.INEXACT)
+entry("torch.var", "self dim", _R, dtypes=DTypes.FLOATING, ndim=(1, 6), work=Work.INEXACT)
+entry("torch.logsumexp", "self dim", _R, dtypes=DTypes.FLOATING, ndim=(1, 6), work=Work.INEXACT)
+entry("torch.linalg.vector_norm", "self", _R, dtypes=DTypes.DIFFERENTIABLE, work=Work.INEXACT)
+
+_M = Group.MATMUL
+entry("torch.mm", "self mat", _M, dtypes=DTypes.NUMERIC, ndim=(2, 2))
+entry("torch.matmul", "self mat", _M, dtypes=DTypes.NUMERIC, ndim=(1, 3))
+entry("torch.bmm", "self bmat", _M, dtypes=DTypes.NUMERIC, ndim=(3, 3))
+entry("torch.mv", "self vec", _M, dtypes=DTypes.NUMERIC, ndim=(2, 2))
+entry("torch.dot", "self vec", _M, dtypes=DTypes.NUMERIC, ndim=(1, 1))
+entry("torch.outer", "self same", _M, dtypes=DTypes.NUMERIC, ndim=(1, 1))
+entry("torch.nn.functional.linear", "self mat_t", _M, dtypes=DTypes.NUMERIC, ndim=(1, 3))
+entry("torch.einsum", '{"ij,kj->ik"} self mat_t', _M, dtypes=DTypes.NUMERIC, ndim=(2, 2))
+entry("torch.addmm", "{None} self mat", _M, weight=0)
+
+_N = Group.NN
+entry("torch.nn.functional.conv2d", "self conv_weight padding={0|1}?", _N, dtypes=DTypes.FLOATING, ndim=(4, 4))
+entry("torch.nn.functional.max_pool1d", "self {2}", _N, dtypes=DTypes.FLOATING, ndim=(2, 3))
+entry("torch.nn.functional.avg_pool1d", "self {2}", _N, dtypes=DTypes.FLOATING, ndim=(2, 3))
+entry("torch.nn.functional.pad", "self pads", _N, dtypes=DTypes.NUMERIC, ndim=(1, 4))
+entry("torch.nn.functional.mse_loss", "self same", _N, dtypes=DTypes.FLOATING, work=Work.INEXACT)
+entry("torch.softmax", "self dim", _N, dtypes=DTypes.FLOATING, ndim=(1, 4), work=Work.INEXACT)
+entry("torch.log_softmax", "self dim", _N, dtypes=DTypes.FLOATING, ndim=(1, 4), work=Work.INEXACT)
+entry("torch.nn.functional.layer_norm", "self normalized", _N, dtypes=DTypes.FLOATING, ndim=(1, 4), work=Work.INEXACT)
+entry(
+    "torch.nn.functional.batch_norm",
+    "self {None} {None} training={True}",
+    _N,
+    dtypes=DTypes.FLOATING,
+    ndim=(2, 4),
+    work=Work.INEXACT,
+)
+entry("torch.nn.functional.embedding", "index table", _N)
+
+_G = Group.GATHER
+entry("torch.index_select", "self dim index", _G, ndim=(1, 4))
+entry("torch.gather", "self dim index_full", _G, ndim=(1, 4))
+entry("torch.take_along_dim", "self index_full dim", _G, ndim=(1, 4), weight=0)
+entry("torch.scatter", "self dim index_full_once same", _G, ndim=(1, 4))
+entry("torch.index_add", "self dim index source", _G, ndim=(1, 4), dtypes=DTypes.NUMERIC)
+entry("torch.select_scatter", "self source dim position", _G, weight=0)
+entry("torch.ops.aten.slice_scatter.default", "self same dim", _G, ndim=(1, 4), weight=1)
+
+_S = Group.SORT
+entry("torch.sort", "self dim stable={True}", _S, dtypes=DTypes.REAL, ndim=(1, 4), results=None)
+entry("torch.topk", "self top", _S, dtypes=DTypes.REAL, ndim=(1, 4), results=None, weight=1)
+entry("torch.argsort", "self dim stable={True}", _S, dtypes=DTypes.REAL, ndim=(1, 4))
+
+_J = Group.JOIN
+entry("torch.cat", "tensors", _J, ndim=(1, 4), weight=3)
+entry("torch.stack", "tensors", _J, ndim=(0, 3), weight=3)
+entry("torch.flip", "self dims", _J, ndim=(1, 4))
+entry("torch.roll", "self shift dim", _J, ndim=(1, 4))
+entry("Tensor.repeat", "self repeats", _J, ndim=(0, 3))
+entry("torch.repeat_interleave", "self {2} dim", _J, ndim=(1, 3))
+entry("torch.tril", "self", _J, ndim=(2, 4))
+entry("torch.diag_embed", "self", _J, ndim=(1, 3))
+entry("torch.rot90", "self", _J, ndim=(2, 4), weight=1)
+entry("torch.meshgrid", "self indexing={'ij'}", _J, ndim=(1, 1), results=None, weight=1)
+
+_K = Group.CAST
+entry("Tensor.to", "self dtype", _K, weight=4)
+entry("Tensor.double", "self", _K)
+entry("Tensor.float", "self", _K)
+entry("Tensor.bool", "self", _K)
+entry("Tensor.long", "self", _K, dtypes=DTypes.REAL_OR_BOOL)
+entry("Tensor.type_as", "self peer", _K)
+entry("Tensor.to", "self dtype copy={True}", _K)
+entry("torch.complex", "self same", _K, dtypes=DTypes.FLOATING)
+
+_Y = Group.FACTORY
+entry("torch.zeros", "factory_size dtype=dtype device=device", _Y)
+entry("torch.ones", "factory_size dtype=dtype device=device", _Y)
+entry("torch.full", "factory_size {2|-1} dtype=float_dtype device=device", _Y)
+entry("torch.arange", "{3|6} dtype=dtype device=device", _Y)
+entry("torch.eye", "{2|3} device=device", _Y)
+entry("torch.tensor", "constant device=device", _Y)
+entry("torch.empty", "factory_size dtype=dtype device=device", _Y, undefined=True, weight=1)
+for _path in ("torch.zeros_like", "torch.ones_like"):
+    entry(_path, "self", _Y)
+entry("torch.full_like", "self {2|0}", _Y)
+entry("torch.empty_like", "self", _Y, undefined=True, weight=1)
+entry("Tensor.new_zeros", "self factory_size", _Y)
+entry("Tensor.new_ones", "self factory_size dtype=dtype", _Y)

@@ -1,0 +1,106 @@
+"""Table entries: writes, in place, through ``out=``, metadata and storage."""
+
+from __future__ import annotations
+
+from aotcheck.program.ops import DTypes, Group, Work, entry
+
+_I = Group.INPLACE
+
+for _path in ("Tensor.add_", "Tensor.sub_"):
+    entry(_path, "self fit alpha={2|-1}?", _I, dtypes=DTypes.NUMERIC, writes=True, weight=4)
+entry("Tensor.mul_", "self fit", _I, dtypes=DTypes.NUMERIC, writes=True, weight=4)
+entry("Tensor.copy_", "self fit_tensor", _I, writes=True, weight=5)
+for _path in ("Tensor.neg_", "Tensor.square_"):
+    entry(_path, "self", _I, dtypes=DTypes.NUMERIC, writes=True)
+for _path in ("Tensor.abs_", "Tensor.sign_", "Tensor.relu_"):
+    entry(_path, "self", _I, dtypes=DTypes.REAL, writes=True)
+for _path in ("Tensor.maximum", "Tensor.minimum"):
+    entry(_path, "self peer", Group.POINTWISE, dtypes=DTypes.REAL)
+entry("Tensor.clamp_", "self {-1|0} {1|2}", _I, dtypes=DTypes.REAL, writes=True)
+entry("Tensor.clamp_min_", "self {0|1}", _I, dtypes=DTypes.REAL, writes=True)
+entry("Tensor.addcmul_", "self fit_tensor fit_tensor value={2|-1}?", _I, dtypes=DTypes.NUMERIC, writes=True)
+entry("Tensor.lerp_", "self fit_tensor {0.5|1.0|2.0}", _I, dtypes=DTypes.DIFFERENTIABLE, writes=True)
+entry("Tensor.remainder_", "self {2|3}", _I, dtypes=DTypes.REAL, writes=True)
+entry("Tensor.floor_divide_", "self {2|3}", _I, dtypes=DTypes.REAL, writes=True)
+entry("Tensor.pow_", "self {2|1}", _I, dtypes=DTypes.NUMERIC, writes=True)
+entry("Tensor.logical_not_", "self", _I, writes=True)
+entry("Tensor.bitwise_and_", "self fit", _I, dtypes=DTypes.INTEGRAL, writes=True)
+entry("Tensor.bitwise_xor_", "self fit", _I, dtypes=DTypes.INTEGRAL, writes=True)
+entry("Tensor.eq_", "self fit", _I, writes=True)
+entry("Tensor.gt_", "self fit", _I, dtypes=DTypes.REAL_OR_BOOL, writes=True)
+entry("Tensor.conj_physical_", "self", _I, dtypes=DTypes.COMPLEX, writes=True)
+entry("Tensor.cumsum_", "self dim", _I, dtypes=DTypes.NUMERIC, ndim=(1, 6), writes=True)
+entry("Tensor.tril_", "self", _I, ndim=(2, 6), writes=True)
+entry("Tensor.triu_", "self diagonal", _I, ndim=(2, 6), writes=True)
+entry("Tensor.addmm_", "self mat_t mat", _I, ndim=(2, 2), dtypes=DTypes.NUMERIC, writes=True, weight=0)
+entry("torch.nn.functional.relu_", "self", _I, dtypes=DTypes.REAL, writes=True)
+entry(
+    "torch.nn.functional.dropout",
+    "self p={0.0|1.0} inplace={True|False}?",
+    Group.RNG,
+    dtypes=DTypes.FLOATING,
+    writes=True,
+)
+for _path in ("Tensor.sin_", "Tensor.exp_", "Tensor.sigmoid_", "Tensor.tanh_"):
+    entry(_path, "self", _I, dtypes=DTypes.DIFFERENTIABLE, writes=True, work=Work.INEXACT)
+entry("Tensor.div_", "self {2|4}", _I, dtypes=DTypes.DIFFERENTIABLE, writes=True, work=Work.INEXACT)
+
+_F = Group.FILL
+entry("Tensor.zero_", "self", _F, writes=True, ordered=True)
+entry("Tensor.fill_", "self scalar", _F, writes=True, ordered=True, weight=3)
+entry("Tensor.masked_fill_", "self mask scalar", _F, writes=True, ordered=True)
+entry("Tensor.fill_diagonal_", "self {0|1|2}", _F, ndim=(2, 2), writes=True)
+entry("setitem", "self subscript fit", _F, ndim=(1, 6), results=0, writes=True, weight=5)
+
+_S = Group.SCATTER
+entry("Tensor.index_add_", "self dim index source", _S, ndim=(1, 4), dtypes=DTypes.NUMERIC, writes=True)
+entry("Tensor.index_copy_", "self dim index_once source", _S, ndim=(1, 4), writes=True)
+entry("Tensor.index_fill_", "self dim index {1|0}", _S, ndim=(1, 4), writes=True)
+entry("Tensor.index_put_", "self indices rows accumulate={True}", _S, ndim=(1, 4), dtypes=DTypes.NUMERIC, writes=True)
+entry("Tensor.scatter_", "self dim index_full_once same", _S, ndim=(1, 4), writes=True)
+entry("Tensor.scatter_", "self dim index_full {2|0}", _S, ndim=(1, 4), writes=True)
+entry("Tensor.scatter_add_", "self dim index_full same", _S, ndim=(1, 4), dtypes=DTypes.NUMERIC, writes=True)
+entry("Tensor.masked_scatter_", "self mask same", _S, ndim=(1, 4), writes=True, weight=1)
+
+_E = Group.FOREACH
+entry("torch._foreach_add_", "list list_same", _E, dtypes=DTypes.NUMERIC, results=0, writes=True)
+entry("torch._foreach_add_", "list {1|2}", _E, dtypes=DTypes.NUMERIC, results=0, writes=True)
+entry("torch._foreach_mul_", "list {2|-1}", _E, dtypes=DTypes.NUMERIC, results=0, writes=True)
+entry("torch._foreach_copy_", "list list_same", _E, results=0, writes=True)
+entry("torch._foreach_zero_", "list", _E, results=0, writes=True)
+entry("torch._foreach_neg_", "list", _E, dtypes=DTypes.NUMERIC, results=0, writes=True)
+entry("torch._foreach_mul", "list {2|-1}", _E, dtypes=DTypes.NUMERIC, results=None)
+
+_O = Group.OUT
+entry("torch.add", "self same out=out", _O, dtypes=DTypes.NUMERIC, writes=True)
+entry("torch.mul", "self {2|-1} out=out", _O, dtypes=DTypes.NUMERIC, writes=True)
+entry("torch.neg", "self out=out", _O, dtypes=DTypes.NUMERIC, writes=True)
+entry("torch.sum", "self dim out=out", _O, dtypes=DTypes.NUMERIC, ndim=(1, 4), writes=True)
+entry("torch.cumsum", "self dim out=out", _O, dtypes=DTypes.NUMERIC, ndim=(1, 4), writes=True)
+entry("torch.mm", "self mat out=out", _O, dtypes=DTypes.NUMERIC, ndim=(2, 2), writes=True)
+
+_G = Group.METADATA
+entry("Tensor.t_", "self", _G, ndim=(0, 2))
+entry("Tensor.transpose_", "self dim dim2", _G, ndim=(1, 6))
+entry("Tensor.swapaxes_", "self dim dim2", _G, ndim=(1, 6))
+entry("Tensor.squeeze_", "self", _G)
+entry("Tensor.squeeze_", "self dim", _G, ndim=(1, 6))
+entry("Tensor.unsqueeze_", "self new_dim", _G, ndim=(0, 4))
+entry("Tensor.as_strided_", "self strided_size strided_stride strided_offset", _G)
+entry("Tensor.resize_", "self resize_size", _G, weight=1, undefined=True)
+
+entry("Tensor.set_", "self same", Group.SET, weight=3)
+entry("Tensor.set_", "self peer strided_offset strided_size strided_stride", Group.SET, weight=0)
+entry("Tensor.set_", "self", Group.SET, weight=1)
+
+_R = Group.RNG
+entry("Tensor.bernoulli_", "self {0.5}", _R, writes=True, dtypes=DTypes.REAL)
+entry("Tensor.random_", "self {0} {3}", _R, writes=True, dtypes=DTypes.REAL)
+entry("Tensor.normal_", "self", _R, writes=True, dtypes=DTypes.DIFFERENTIABLE, work=Work.INEXACT)
+entry("Tensor.uniform_", "self", _R, writes=True, dtypes=DTypes.FLOATING, work=Work.INEXACT)
+entry("torch.bernoulli", "self", _R, dtypes=DTypes.FLOATING, weight=0)
+entry("torch.rand_like", "self", _R, dtypes=DTypes.FLOATING, work=Work.INEXACT)
+entry("torch.randn_like", "self", _R, dtypes=DTypes.FLOATING, work=Work.INEXACT)
+entry("torch.randint_like", "self {3}", _R, dtypes=DTypes.REAL)
+entry("torch.randint", "{0} {3} factory_size dtype=dtype device=device", _R, weight=1)
+entry("torch.nn.functional.dropout", "self p={0.5}", _R, dtypes=DTypes.FLOATING)
