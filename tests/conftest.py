@@ -24,6 +24,13 @@ def device(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Says once what was skipped for want of a device, where ``-rs`` would say it once per test."""
+    skipped = [report for report in terminalreporter.stats.get("skipped", ()) if "cuda" in report.keywords]
+    if skipped:
+        terminalreporter.write_line(f"cuda: {len(skipped)} tests skipped: no CUDA device on this machine")
+
+
 def _global_state() -> dict[str, object]:
     """What a call may never leave changed."""
     return {

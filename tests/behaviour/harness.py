@@ -1,0 +1,351 @@
+"""How behaviour is checked: the same session runs twice, eager and compiled, and whatever is observed must be equal.
+
+A *session* is what a caller does: a generator that is given ``compile``, builds its tensors, calls, calls backward,
+writes through what it got, and yields whatever it wants looked at. Nothing expected is ever written down: it is what
+the session yields when ``compile`` is the identity.
+
+    def session(compile):
+        x = leaf(3)
+        f = compile(lambda x: x * 2)
+        y = f(x)
+        yield x, y
+
+Most tests need only :func:`check`, which makes a session of a function and its inputs.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+from torch.utils import _pytree as pytree
+
+import aotcheck
+
+Function = Callable[..., Any]
+Compile = Callable[[Any], Any]
+Session = Callable[[Compile], Iterator[Any]]
+
+_device = "cpu"
+
+
+def set_device(device: str) -> None:
+    """Chooses where the tensors of this module's factories lie."""
+    global _device
+    _device = device
+
+
+# -- inputs: small integers, so that equality can be bitwise whatever the order of additions -------
+
+
+def plain(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """A tensor that requires no gradient, of small integers none of which is zero."""
+    values = [((7 * i + 3 * seed) % 11 - 5) or 6 for i in range(math.prod(shape))]
+    return torch.tensor(values, dtype=dtype, device=_device).reshape(shape)
+
+
+def leaf(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """A leaf that requires grad."""
+    return plain(*shape, seed=seed, dtype=dtype).requires_grad_()
+
+
+@dataclass(frozen=True)
+class Given:
+    """Arguments, and tensors that are not passed but looked at all the same: the base of a view, the leaf behind it."""
+
+    args: tuple[Any, ...]
+    also: tuple[torch.Tensor, ...] = ()
+
+
+def given(*args: Any, also: Sequence[torch.Tensor] = ()) -> Given:
+    """Arguments of one call."""
+    return Given(args, tuple(also))
+
+
+# -- what is observed ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Raised:
+    """An exception, as a caller sees it."""
+
+    type: type[BaseException]
+    message: str
+
+
+def attempt(action: Callable[[], Any]) -> Any:
+    """What the action returns, or what it raises in the function: type and message are compared."""
+    try:
+        return action()
+    except aotcheck.UnsupportedError:
+        raise
+    except Exception as error:
+        return Raised(type(error), str(error))
+
+
+def attempt_later(action: Callable[[], Any]) -> Any:
+    """What the action returns or raises outside the function; what autograd's messages say of nodes is left out."""
+    match attempt(action):
+        case Raised(kind, message):
+            return Raised(kind, message.split(":")[0].split(".")[0])
+        case result:
+            return result
+
+
+def _strides_that_matter(tensor: torch.Tensor) -> tuple[int, ...]:
+    if tensor.numel() == 0:
+        return ()
+    return tuple(stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size != 1)
+
+
+def _value(tensor: torch.Tensor) -> torch.Tensor | str:
+    needed = tensor.storage_offset() + 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+    if tensor.numel() and tensor.untyped_storage().nbytes() < needed * tensor.element_size():
+        return "beyond its storage"
+    with torch.no_grad():
+        return tensor.detach().resolve_conj().resolve_neg().clone()
+
+
+def _facts(tensor: torch.Tensor) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "type": type(tensor),
+        "dtype": tensor.dtype,
+        "device": tensor.device,
+        "shape": tuple(tensor.shape),
+        "stride": _strides_that_matter(tensor),
+        "storage offset": tensor.storage_offset(),
+        "requires_grad": tensor.requires_grad,
+        # Autograd brings a view whose base was written up to date when asked for these, or refuses to.
+        "is a leaf": attempt_later(lambda: tensor.is_leaf),
+        "has a grad_fn": attempt_later(lambda: tensor.grad_fn is not None),
+        "is an inference tensor": tensor.is_inference(),
+        "conj": tensor.is_conj(),
+        "neg": tensor.is_neg(),
+        "value": _value(tensor),
+    }
+    if tensor.requires_grad and facts["is a leaf"] is True:
+        facts["grad"] = None if tensor.grad is None else _value(tensor.grad)
+    return facts
+
+
+def _same_value(a: Any, b: Any, rtol: float) -> bool:
+    if not (isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)):
+        return type(a) is type(b) and bool(a == b or (a != a and b != b))
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    if rtol:
+        return torch.allclose(a, b, rtol=rtol, atol=rtol, equal_nan=True)
+    return bool(((a == b) | ((a != a) & (b != b))).all())
+
+
+def _first_of_kind(keys: list[Any]) -> list[int]:
+    return [keys.index(key) for key in keys]
+
+
+@dataclass(frozen=True)
+class _Moment:
+    """Everything observable at one yield."""
+
+    structure: Any
+    leaves: list[tuple[str, Any]]
+    identical: list[int]
+    sharing: list[int]
+    grad_mode: bool
+    random_state: torch.Tensor
+
+    @classmethod
+    def of(cls, observed: Any) -> _Moment:
+        with_paths, structure = pytree.tree_flatten_with_path(observed)
+        names = [pytree.keystr(path) for path, _ in with_paths]
+        leaves = [leaf for _, leaf in with_paths]
+        tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        return cls(
+            structure,
+            [(n, _facts(x) if isinstance(x, torch.Tensor) else x) for n, x in zip(names, leaves, strict=True)],
+            _first_of_kind([id(tensor) for tensor in tensors]),
+            _first_of_kind([tensor.untyped_storage()._cdata for tensor in tensors]),
+            torch.is_grad_enabled(),
+            torch.get_rng_state(),
+        )
+
+    def differences(self, other: _Moment, rtol: float) -> Iterator[str]:
+        """What a caller would see differ, `self` being eager's."""
+        if self.structure != other.structure:
+            yield f"structure: {self.structure} is {other.structure}"
+            return
+        for (name, mine), (_, theirs) in zip(self.leaves, other.leaves, strict=True):
+            if isinstance(mine, dict) and isinstance(theirs, dict):
+                for fact in sorted(mine.keys() | theirs.keys()):
+                    a, b = mine.get(fact, "absent"), theirs.get(fact, "absent")
+                    if not _same_value(a, b, rtol):
+                        yield f"{name}: {fact}: {a} is {b}"
+            elif not _same_value(mine, theirs, rtol):
+                yield f"{name}: {mine!r} is {theirs!r}"
+        tensors = [name for name, facts in self.leaves if isinstance(facts, dict)]
+        for what, mine, theirs in (
+            ("identity", self.identical, other.identical),
+            ("storage", self.sharing, other.sharing),
+        ):
+            for name, a, b in zip(tensors, mine, theirs, strict=False):
+                if a != b:
+                    yield f"{what}: {name} has that of {tensors[a]}, is given that of {tensors[b]}"
+        if self.grad_mode != other.grad_mode:
+            yield f"grad mode: {self.grad_mode} is {other.grad_mode}"
+        if not torch.equal(self.random_state, other.random_state):
+            yield "the state of the random number generator"
+
+
+# -- compiling -------------------------------------------------------------------------------------
+
+
+@dataclass
+class Recorder:
+    """The compilers of a test: they interpret each graph, keep it, and hold it to what every graph must be."""
+
+    forwards: list[torch.fx.GraphModule] = field(default_factory=list)
+    backwards: list[torch.fx.GraphModule] = field(default_factory=list)
+
+    @property
+    def graphs(self) -> list[torch.fx.GraphModule]:
+        return [*self.forwards, *self.backwards]
+
+    def _accept(self, graph: torch.fx.GraphModule, examples: Sequence[Any]) -> None:
+        assert isinstance(graph, torch.fx.GraphModule)
+        placeholders = [node for node in graph.graph.nodes if node.op == "placeholder"]
+        assert len(placeholders) == len(examples)
+        aotcheck.assert_functional(graph)
+
+    def forward(self, graph: torch.fx.GraphModule, examples: Sequence[Any]) -> Function:
+        self._accept(graph, examples)
+        self.forwards.append(graph)
+        return graph
+
+    def backward(self, graph: torch.fx.GraphModule, examples: Sequence[Any]) -> Function:
+        self._accept(graph, examples)
+        self.backwards.append(graph)
+        return graph
+
+    def compile(self, target: Any) -> Any:
+        """``aot_module`` of a module, ``aot_function`` of anything else."""
+        entry = aotcheck.aot_module if isinstance(target, torch.nn.Module) else aotcheck.aot_function
+        return entry(target, fw_compiler=self.forward, bw_compiler=self.backward)
+
+
+def through_dynamo(target: Any) -> Any:
+    """``torch.compile`` with this project as its backend."""
+    return torch.compile(target, backend="aotcheck")
+
+
+def _moments(session: Session, compile: Compile) -> list[_Moment]:
+    torch.manual_seed(0)
+    return [_Moment.of(observed) for observed in session(compile)]
+
+
+def check_session(session: Session, *, compile: Compile | None = None, rtol: float = 0.0) -> Recorder:
+    """Runs the session eager and compiled and fails on whatever differs.
+
+    Args:
+        session: what the caller does; see the module's docstring.
+        compile: how to compile; `aot_function` or `aot_module` with a fresh :class:`Recorder` if not given.
+        rtol: relative and absolute tolerance for values; zero compares them exactly, NaN being equal to NaN.
+
+    Returns:
+        The recorder, for tests that look at the graphs.
+    """
+    recorder = Recorder()
+    expected = _moments(session, lambda target: target)
+    before = aotcheck.counters()
+    actual = _moments(session, compile or recorder.compile)
+    assert aotcheck.counters().refused == before.refused, "part of the session was refused and ran eagerly"
+    for number, (mine, theirs) in enumerate(zip(expected, actual, strict=False), 1):
+        found = list(mine.differences(theirs, rtol))
+        if found:
+            pytest.fail(f"observation {number} differs from eager's:\n  " + "\n  ".join(found), pytrace=False)
+    assert len(expected) == len(actual), "the session went on differently, though nothing observed had differed"
+    return recorder
+
+
+def differentiable(outputs: Any) -> list[torch.Tensor]:
+    """The outputs that a caller can call backward on, in order, each once."""
+    tensors = [x for x in pytree.tree_leaves(outputs) if isinstance(x, torch.Tensor) and x.requires_grad]
+    return list({id(tensor): tensor for tensor in tensors}.values())
+
+
+def backward(outputs: Sequence[torch.Tensor], **options: Any) -> None:
+    """Calls backward with a different small integer as the cotangent of each element."""
+    # A cotangent is contiguous whatever the output is: zeros_like of an expanded one would overlap.
+    cotangents = [plain(*output.shape, seed=5 + k, dtype=output.dtype) for k, output in enumerate(outputs)]
+    torch.autograd.backward(list(outputs), cotangents, **options)
+
+
+def write(tensor: torch.Tensor) -> None:
+    """Writes in place, outside autograd, something else to every element."""
+    with torch.no_grad():
+        if tensor.dtype is torch.bool:
+            tensor.logical_not_()
+        else:
+            tensor.add_(1)
+
+
+Backward = Callable[[list[torch.Tensor]], None] | Sequence[int] | None
+ALL = backward
+"""Backward through every output that requires grad, in one call."""
+
+
+def check(
+    function: Function,
+    *calls: Callable[[], Given | tuple[Any, ...]],
+    backward: Backward = ALL,
+    after: Callable[[tuple[Any, ...], Any], Any] | None = None,
+    probe: bool = True,
+    rtol: float = 0.0,
+    compile: Compile | None = None,
+) -> Recorder:
+    """Calls the function eager and compiled, once per entry of `calls`, on fresh and identical inputs.
+
+    After each call inputs and outputs are compared; then backward runs, and they are compared again with the gradients;
+    then one output after the other is written to in place, and they are compared once more, so that aliasing shows.
+
+    Args:
+        function: what is compiled; once, whatever the number of calls.
+        calls: each builds the arguments of a call.
+        backward: indices into the differentiable outputs, a function of them, or None for no backward.
+        after: what the caller does between forward and backward, with the arguments and the outputs.
+        probe: whether to write to the outputs in the end.
+        rtol: see :func:`check_session`.
+        compile: see :func:`check_session`.
+    """
+
+    def one_call(compiled: Function, make: Callable[[], Given | tuple[Any, ...]]) -> Iterator[Any]:
+        made = make()
+        inputs = made if isinstance(made, Given) else Given(made)
+        watched = inputs.args, inputs.also
+        outputs = attempt(lambda: compiled(*inputs.args))
+        yield watched, outputs
+        if isinstance(outputs, Raised):
+            return
+        if after is not None:
+            yield watched, outputs, attempt_later(lambda: after(inputs.args, outputs))
+        roots = differentiable(outputs)
+        if backward is not None and roots:
+            match backward:
+                case Sequence():
+                    yield watched, attempt_later(lambda: ALL([roots[k] for k in backward]))
+                case run:
+                    yield watched, attempt_later(lambda: run(roots))
+            yield watched, outputs
+        if probe:
+            for output in pytree.tree_leaves(outputs):
+                if isinstance(output, torch.Tensor):
+                    yield watched, outputs, attempt_later(lambda output=output: write(output))
+
+    def session(compile: Compile) -> Iterator[Any]:
+        compiled = compile(function)
+        return itertools.chain.from_iterable(one_call(compiled, make) for make in calls)
+
+    return check_session(session, compile=compile, rtol=rtol)

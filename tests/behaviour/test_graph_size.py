@@ -1,0 +1,52 @@
+"""For ordinary programs, the graphs hold no op that those of torch's AOT autograd do not hold, and no more ops."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import functorch.compile
+import pytest
+import torch
+
+import aotcheck
+from tests.behaviour.alias_free import ORDINARY, Ordinary
+from tests.behaviour.harness import backward, check, differentiable, given
+
+
+def graphs(compile: Callable[..., Any], ordinary: Ordinary, device: str) -> dict[str, Counter[str]]:
+    """How often each op occurs, forward and backward."""
+    found: dict[str, Counter[str]] = {}
+
+    def compiler(direction: str) -> Callable[..., Any]:
+        def keep(graph: torch.fx.GraphModule, examples: Any) -> Any:
+            found[direction] = Counter(
+                str(node.target) for node in graph.graph.nodes if isinstance(node.target, torch._ops.OpOverload)
+            )
+            return graph
+
+        return keep
+
+    compiled = compile(
+        ordinary.function,
+        fw_compiler=compiler("forward"),
+        bw_compiler=compiler("backward"),
+    )
+    outputs = compiled(*ordinary.arguments(device))
+    backward(differentiable(outputs))
+    return found
+
+
+@pytest.mark.parametrize("ordinary", ORDINARY, ids=lambda ordinary: ordinary.name)
+def test_graphs_are_no_larger_than_torchs(ordinary: Ordinary, device: str):
+    ours = graphs(aotcheck.aot_function, ordinary, device)
+    torchs = graphs(functorch.compile.aot_function, ordinary, device)
+    for direction in ("forward", "backward"):
+        assert set(ours[direction]) <= set(torchs[direction]), direction
+        assert ours[direction].total() <= torchs[direction].total(), direction
+
+
+@pytest.mark.parametrize("ordinary", ORDINARY, ids=lambda ordinary: ordinary.name)
+def test_ordinary_programs_are_as_eager(ordinary: Ordinary, device: str):
+    check(ordinary.function, lambda: given(*ordinary.arguments(device)), rtol=1e-6)

@@ -1,0 +1,95 @@
+"""BEHAVIOUR 12: what is refused, by which error, and that nothing has happened by then."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import aotcheck
+from tests.behaviour.harness import plain, through_dynamo
+
+REFUSED = {
+    "nonzero": lambda x: x.nonzero(),
+    "a boolean mask": lambda x: x[x > 0],
+    "unique": lambda x: torch.unique(x),
+    "item": lambda x: x.sum().item(),
+    "a branch on a value": lambda x: x * 2 if x.sum() > 0 else x * 3,
+    "a loop over values": lambda x: [x * n for n in x.tolist()],
+    "float of a tensor": lambda x: x * float(x.sum()),
+}
+
+
+@pytest.fixture(params=REFUSED.values(), ids=REFUSED)
+def refused(request):
+    return request.param
+
+
+def test_what_depends_on_values_is_refused(refused):
+    with pytest.raises(aotcheck.UnsupportedError) as error:
+        aotcheck.aot_function(refused)(plain(3))
+    assert isinstance(error.value, RuntimeError)
+    assert error.value.reason
+    assert "\n" not in error.value.reason
+
+
+def test_a_refusal_leaves_inputs_untouched(refused):
+    def f(x, y):
+        x.add_(1)
+        y.t_()
+        y.detach().mul_(2)
+        return refused(x)
+
+    x, y = plain(3), plain(2, 3, seed=1)
+    version = x._version
+    with pytest.raises(aotcheck.UnsupportedError):
+        aotcheck.aot_function(f)(x, y)
+    assert torch.equal(x, plain(3))
+    assert torch.equal(y, plain(2, 3, seed=1))
+    assert x._version == version
+
+
+def test_a_refusal_leaves_the_random_state_untouched(refused):
+    state = torch.get_rng_state()
+    with pytest.raises(aotcheck.UnsupportedError):
+        aotcheck.aot_function(lambda x: (torch.rand(3), refused(x)))(plain(3))
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_refusal_is_counted_by_its_reason(refused):
+    before = aotcheck.counters().refused
+    with pytest.raises(aotcheck.UnsupportedError) as error:
+        aotcheck.aot_function(refused)(plain(3))
+    reason = error.value.reason
+    assert aotcheck.counters().refused.get(reason, 0) == before.get(reason, 0) + 1
+
+
+def test_a_refusal_can_be_asked_to_run_eagerly_and_is_counted(refused):
+    def f(x):
+        x.add_(1)
+        return refused(x)
+
+    x, again = plain(3), plain(3)
+    before = sum(aotcheck.counters().refused.values())
+    with aotcheck.patch_config(on_unsupported=aotcheck.OnUnsupported.EAGER):
+        out = aotcheck.aot_function(f)(x)
+    torch.testing.assert_close(out, f(again), rtol=0, atol=0)
+    assert torch.equal(x, again)
+    assert sum(aotcheck.counters().refused.values()) == before + 1
+
+
+def test_through_torch_compile_what_is_refused_runs_eagerly():
+    torch._dynamo.reset()
+    x = plain(3)
+    with torch._dynamo.config.patch(capture_scalar_outputs=True, capture_dynamic_output_shape_ops=True):
+        out = through_dynamo(lambda x: x[x > 0] * 2)(x)
+    assert torch.equal(out, x[x > 0] * 2)
+
+
+def test_a_function_stays_usable_after_a_refusal():
+    def f(x, y):
+        return x.sum().item() if y is None else x * y
+
+    compiled = aotcheck.aot_function(f)
+    with pytest.raises(aotcheck.UnsupportedError):
+        compiled(plain(3), None)
+    assert torch.equal(compiled(plain(3), plain(3, seed=1)), plain(3) * plain(3, seed=1))

@@ -1,0 +1,231 @@
+"""BEHAVIOUR 2: the graphs a compiler is given. That they are functional is checked by the harness, in every test."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import aotcheck
+from tests.behaviour.harness import Recorder, attempt, backward, given, leaf, plain
+
+
+def compiled(function, make, *, run_backward: bool = True) -> Recorder:
+    """The graphs of one call and its backward."""
+    recorder = Recorder()
+    out = recorder.compile(function)(*make().args)
+    if run_backward:
+        roots = [t for t in torch.utils._pytree.tree_leaves(out) if isinstance(t, torch.Tensor) and t.requires_grad]
+        backward(roots)
+    return recorder
+
+
+def names(graph: torch.fx.GraphModule) -> list[str]:
+    return [node.name for node in graph.graph.nodes if node.op == "placeholder"]
+
+
+def ops(graph: torch.fx.GraphModule) -> list[str]:
+    return [str(node.target) for node in graph.graph.nodes if isinstance(node.target, torch._ops.OpOverload)]
+
+
+def outputs(graph: torch.fx.GraphModule) -> list[torch.fx.Node | None]:
+    (node,) = (node for node in graph.graph.nodes if node.op == "output")
+    return list(node.args[0])
+
+
+def test_the_inputs_of_a_forward_are_primals():
+    recorder = compiled(lambda x, y: x * y, lambda: given(leaf(3), plain(3, seed=1)))
+    assert names(recorder.forwards[0]) == ["primals_1", "primals_2"]
+
+
+def test_the_inputs_of_an_inference_graph_are_args():
+    recorder = compiled(lambda x, y: x * y, lambda: given(plain(3), plain(3, seed=1)))
+    assert names(recorder.forwards[0]) == ["arg0_1", "arg1_1"]
+
+
+def test_the_inputs_of_a_backward_end_in_tangents():
+    recorder = compiled(lambda x, y: (x * y, x + 1), lambda: given(leaf(3), leaf(3, seed=1)))
+    found = names(recorder.backwards[0])
+    tangents = [name for name in found if name.startswith("tangents_")]
+    assert tangents == ["tangents_1", "tangents_2"]
+    assert found[-2:] == tangents
+
+
+def test_a_backward_returns_one_value_per_primal():
+    recorder = compiled(lambda x, y, z: x * y, lambda: given(leaf(3), plain(3, seed=1), leaf(3, seed=2)))
+    gradients = outputs(recorder.backwards[0])
+    assert [gradient is not None for gradient in gradients] == [True, False, False]
+
+
+def test_a_forward_returns_its_outputs_then_what_it_saves():
+    recorder = compiled(lambda x, y: (x * y).exp(), lambda: given(leaf(3), leaf(3, seed=1)))
+    forward, backward_graph = recorder.forwards[0], recorder.backwards[0]
+    saved = [name for name in names(backward_graph) if not name.startswith("tangents_")]
+    returned = outputs(forward)
+    assert str(returned[0].target) == "aten.exp.default"
+    assert {node.name for node in returned[1:]} == set(saved)
+
+
+def test_a_mutated_input_is_an_output_before_the_users():
+    def f(x, y):
+        x.add_(y)
+        return x * 3
+
+    recorder = compiled(f, lambda: given(plain(3), plain(3, seed=1)))
+    assert [str(node.target) for node in outputs(recorder.forwards[0])] == ["aten.add.Tensor", "aten.mul.Tensor"]
+
+
+def test_every_node_has_a_value_in_its_metadata():
+    recorder = compiled(
+        lambda x, y: (torch.softmax(x @ y, -1), x.max(0)), lambda: given(leaf(3, 2), leaf(2, 4, seed=1))
+    )
+    for graph in recorder.graphs:
+        for node in graph.graph.nodes:
+            if node.op in ("placeholder", "call_function"):
+                assert "val" in node.meta, f"{node} of {graph}"
+
+
+def test_the_value_of_a_node_has_its_shape_dtype_and_device():
+    recorder = compiled(lambda x: (x @ x.t()).to(torch.float64), lambda: given(leaf(2, 3)))
+    node = outputs(recorder.forwards[0])[0]
+    value = node.meta["val"]
+    assert (tuple(value.shape), value.dtype, value.device) == ((2, 2), torch.float64, plain(1).device)
+
+
+def test_graphs_hold_aten_overloads_alone():
+    recorder = compiled(
+        lambda x, w: torch.nn.functional.layer_norm(x @ w, (4,)).relu(), lambda: given(leaf(2, 3), leaf(3, 4, seed=1))
+    )
+    for graph in recorder.graphs:
+        for node in graph.graph.nodes:
+            if node.op == "call_function" and node.target.__name__ != "getitem":
+                assert isinstance(node.target, torch._ops.OpOverload), node.target
+                assert node.target.namespace in ("aten", "prims"), node.target
+
+
+def test_graphs_are_graph_modules_that_run_by_themselves():
+    recorder = compiled(lambda x, y: x @ y + 1, lambda: given(plain(2, 3), plain(3, 2, seed=1)))
+    (graph,) = recorder.forwards
+    graph.graph.lint()
+    x, y = plain(2, 3), plain(3, 2, seed=1)
+    assert torch.equal(graph(x, y)[0], x @ y + 1)
+
+
+def test_mutations_that_cancel_leave_no_trace_of_metadata():
+    def f(x):
+        x.t_()
+        x.t_()
+        return x * 2
+
+    recorder = compiled(f, lambda: given(plain(2, 3)))
+    assert ops(recorder.forwards[0]) == ["aten.mul.Tensor"]
+
+
+def test_what_nobody_uses_is_gone():
+    def f(x):
+        (x.exp() + 1).sum()
+        return x * 2
+
+    recorder = compiled(f, lambda: given(leaf(3)))
+    assert ops(recorder.forwards[0]) == ["aten.mul.Tensor"]
+
+
+def test_random_ops_that_nobody_uses_stay():
+    def f(x):
+        torch.rand(3, device=x.device)
+        return x * 2
+
+    recorder = compiled(f, lambda: given(plain(3)))
+    assert any("rand" in op for op in ops(recorder.forwards[0]))
+
+
+def test_nothing_is_saved_that_is_not_used():
+    recorder = compiled(lambda x: x.exp() * 2 + 1, lambda: given(leaf(3)))
+    for node in recorder.backwards[0].graph.nodes:
+        if node.op == "placeholder":
+            assert node.users, f"{node} is saved for nothing"
+
+
+def test_a_linear_function_saves_nothing():
+    recorder = compiled(lambda x: x * 2 + 1, lambda: given(leaf(3)))
+    assert names(recorder.backwards[0]) == ["tangents_1"]
+
+
+def test_mutations_of_intermediates_are_functional():
+    def f(x):
+        y = x * 2
+        y[0].add_(1)
+        y.t()[1].mul_(3)
+        torch._foreach_neg_([y])
+        return y
+
+    recorder = compiled(f, lambda: given(leaf(3, 3)))
+    assert not any(op.split(".")[1].endswith("_") for op in ops(recorder.forwards[0]))
+
+
+def test_constants_are_lifted():
+    constant = plain(3, seed=4)
+    recorder = compiled(lambda x: x * constant, lambda: given(leaf(3)))
+    (graph,) = recorder.forwards
+    assert len(names(graph)) == 2
+    assert not [node for node in graph.graph.nodes if node.op == "get_attr"]
+
+
+def test_a_factory_constant_of_the_function_is_in_the_graph():
+    recorder = compiled(lambda x: x + torch.arange(3, device=x.device), lambda: given(leaf(3)))
+    assert any("arange" in op for op in ops(recorder.forwards[0]))
+
+
+def test_a_partition_function_is_given_the_joint_graph():
+    joints = []
+
+    def partition(joint, inputs, *, num_fwd_outputs, **more):
+        joints.append((joint, inputs, num_fwd_outputs))
+        return functorch_default(joint, inputs, num_fwd_outputs=num_fwd_outputs, **more)
+
+    from functorch.compile import default_partition as functorch_default
+
+    recorder = Recorder()
+    f = aotcheck.aot_function(
+        lambda x, y: x.exp() * y,
+        fw_compiler=recorder.forward,
+        bw_compiler=recorder.backward,
+        partition_fn=partition,
+    )
+    x, y = leaf(3), leaf(3, seed=1)
+    result = attempt(lambda: f(x, y))
+    backward([result])
+    ((joint, _, count),) = joints
+    assert names(joint) == ["primals_1", "primals_2", "tangents_1"]
+    assert count == 1
+    assert len(outputs(joint)) == 3
+
+
+# -- the public checker ------------------------------------------------------------------------------
+
+
+def graph_of(*targets) -> torch.fx.GraphModule:
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    value = x
+    for target in targets:
+        value = graph.call_function(target, (value, 1))
+    graph.output((value,))
+    return torch.fx.GraphModule(torch.nn.Module(), graph)
+
+
+def test_the_checker_passes_a_functional_graph():
+    aotcheck.assert_functional(graph_of(torch.ops.aten.add.Tensor, torch.ops.aten.mul.Tensor))
+
+
+@pytest.mark.parametrize("op", [torch.ops.aten.add_.Tensor, torch.ops.aten.mul_.Scalar], ids=str)
+def test_the_checker_names_the_node_that_mutates(op):
+    with pytest.raises(aotcheck.NotFunctionalError, match=r"mul_|add_"):
+        aotcheck.assert_functional(graph_of(torch.ops.aten.add.Tensor, op))
+
+
+def test_the_checker_refuses_an_out_argument():
+    graph = torch.fx.Graph()
+    x, y = graph.placeholder("x"), graph.placeholder("y")
+    graph.output((graph.call_function(torch.ops.aten.add.out, (x, x), {"out": y}),))
+    with pytest.raises(aotcheck.NotFunctionalError):
+        aotcheck.assert_functional(torch.fx.GraphModule(torch.nn.Module(), graph))

@@ -1,0 +1,301 @@
+"""BEHAVIOUR 5: gradients, which of them exist, and when backward may be called."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+import torch
+
+from tests.behaviour.harness import (
+    Recorder,
+    attempt,
+    attempt_later,
+    backward,
+    check,
+    check_session,
+    given,
+    leaf,
+    plain,
+)
+
+# -- undefined tangents ------------------------------------------------------------------------------
+
+
+def test_an_undefined_tangent_is_never_zeros():
+    def f(x):
+        return x * float("inf"), x * 2
+
+    check(f, lambda: given(leaf(3)), backward=[1])
+
+
+@pytest.mark.parametrize("subset", [[0], [1], [2], [0, 2], [1, 2], []], ids=str)
+def test_an_input_that_no_defined_tangent_reaches_gets_none(subset: list[int]):
+    check(
+        lambda x, y, z: (x * y, y * 2, z.exp()),
+        lambda: given(leaf(3), leaf(3, seed=1), leaf(3, seed=2)),
+        backward=subset,
+    )
+
+
+def test_an_unused_input_gets_none():
+    check(lambda x, y: x * 2, lambda: given(leaf(3), leaf(3)))
+
+
+def test_an_input_multiplied_by_zero_gets_zeros():
+    check(lambda x: x * 0, lambda: given(leaf(3)))
+
+
+def test_a_gradient_cut_by_detach_is_none():
+    check(lambda x, y: x.detach() * y, lambda: given(leaf(3), leaf(3)))
+
+
+def test_each_set_of_tangents_on_one_compiled_function():
+    def session(compile):
+        f = compile(lambda x, y: (x * y, y * 2, x + 1))
+        for subset in ([0], [0, 1], [2], [1, 2], [0]):
+            x, y = leaf(3), leaf(3, seed=1)
+            outputs = f(x, y)
+            backward([outputs[k] for k in subset])
+            yield x, y
+
+    check_session(session)
+
+
+# -- which backward, and when ------------------------------------------------------------------------
+
+
+def test_outputs_with_disjoint_graphs_are_backpropagated_separately():
+    def session(compile):
+        x, y = leaf(3), leaf(3, seed=1)
+        a, b = compile(lambda x, y: (x * x, y * y))(x, y)
+        yield attempt_later(lambda: backward([a])), x, y
+        yield attempt_later(lambda: backward([b])), x, y
+
+    check_session(session)
+
+
+def test_a_second_backward_through_freed_tensors_is_an_error():
+    def session(compile):
+        x = leaf(3)
+        y = compile(lambda x: x * x)(x)
+        yield attempt_later(lambda: backward([y])), x
+        yield attempt_later(lambda: backward([y])), x
+
+    check_session(session)
+
+
+def test_a_second_backward_where_nothing_was_saved():
+    def session(compile):
+        x = leaf(3)
+        y = compile(lambda x: x * 2 + 1)(x)
+        yield attempt_later(lambda: backward([y])), x
+        yield attempt_later(lambda: backward([y])), x
+
+    check_session(session)
+
+
+def test_a_second_backward_with_retain_graph():
+    def session(compile):
+        x = leaf(3)
+        y = compile(lambda x: x * x)(x)
+        backward([y], retain_graph=True)
+        yield x
+        backward([y])
+        yield x
+
+    check_session(session)
+
+
+def test_gradients_accumulate_over_calls():
+    def session(compile):
+        f = compile(lambda x: x * x)
+        x = leaf(3)
+        for _ in range(3):
+            backward([f(x)])
+            yield x
+
+    check_session(session)
+
+
+def test_several_calls_before_their_backwards():
+    def session(compile):
+        f = compile(lambda x, n: x * x * n)
+        x = leaf(3)
+        outputs = [f(x, plain(3, seed=k)) for k in range(3)]
+        for output in reversed(outputs):
+            backward([output])
+            yield x
+
+    check_session(session)
+
+
+def test_a_compiled_function_inside_a_larger_graph():
+    def session(compile):
+        x, y = leaf(3), leaf(3, seed=1)
+        f = compile(lambda a, b: (a * b, a + b))
+        p, q = f(x * 2, y + 1)
+        backward([(p * q).sum() * 3])
+        yield x, y
+
+    check_session(session)
+
+
+def test_grad_of_chosen_inputs():
+    def session(compile):
+        x, y = leaf(3), leaf(3, seed=1)
+        out = compile(lambda x, y: (x * y).sum())(x, y)
+        yield torch.autograd.grad(out, [x], retain_graph=True)
+        yield torch.autograd.grad(out, [y]), x, y
+
+    check_session(session)
+
+
+def test_grad_of_an_unused_input():
+    def session(compile):
+        x, y = leaf(3), leaf(3, seed=1)
+        out = compile(lambda x, y: x.sum())(x, y)
+        yield attempt_later(lambda: torch.autograd.grad(out, [y], retain_graph=True))
+        yield torch.autograd.grad(out, [x, y], allow_unused=True)
+
+    check_session(session)
+
+
+def test_a_cotangent_of_another_layout():
+    def session(compile):
+        x = leaf(2, 3)
+        y = compile(lambda x: x * x)(x)
+        y.backward(plain(3, 2).t())
+        yield x
+        y = compile(lambda x: x * x)(x)
+        y.backward(plain(1, 1).expand(2, 3))
+        yield x
+
+    check_session(session)
+
+
+def test_two_outputs_that_share_an_intermediate():
+    def f(x):
+        y = x.exp()
+        return y * 2, y.sum()
+
+    check(f, lambda: given(leaf(3, dtype=torch.float64) * 0, also=[]), probe=True)
+    check(f, lambda: given(leaf(3, dtype=torch.float64)), rtol=1e-12)
+
+
+# -- inside, hooks -----------------------------------------------------------------------------------
+
+
+def test_a_gradient_taken_inside():
+    def f(x):
+        (g,) = torch.autograd.grad((x * x).sum(), x)
+        return g * 2
+
+    check(f, lambda: given(leaf(3)))
+
+
+def test_tensor_hooks_on_inputs_and_outputs():
+    def session(compile):
+        seen = []
+        x = leaf(3)
+        x.register_hook(lambda g: seen.append(g.clone()))
+        y = compile(lambda x: x * x)(x)
+        y.register_hook(lambda g: seen.append(g.clone()) or g * 2)
+        backward([y])
+        yield x, seen
+
+    check_session(session)
+
+
+def test_retain_grad_on_an_output():
+    def session(compile):
+        x = leaf(3)
+        y = compile(lambda x: x * x)(x)
+        y.retain_grad()
+        backward([y * 2])
+        yield x, y.grad
+
+    check_session(session)
+
+
+def test_anomaly_mode():
+    def session(compile):
+        x = leaf(3)
+        with torch.autograd.detect_anomaly(check_nan=True):
+            y = compile(lambda x: x * x)(x)
+            backward([y])
+        yield x
+
+    with pytest.warns(UserWarning, match="Anomaly Detection"):
+        check_session(session)
+
+
+# -- compilers and memory ----------------------------------------------------------------------------
+
+
+def test_the_backward_is_not_compiled_before_it_is_needed():
+    recorder = Recorder()
+    f = recorder.compile(lambda x: x * x)
+    x = leaf(3)
+    y = f(x)
+    assert recorder.forwards
+    assert not recorder.backwards
+    backward([y])
+    assert len(recorder.backwards) == 1
+    backward([f(x)])
+    assert len(recorder.backwards) == 1
+
+
+def test_the_backward_compiler_is_called_with_grad_mode_on():
+    modes = []
+
+    class Watching(Recorder):
+        def backward(self, graph, examples):
+            modes.append((torch.is_grad_enabled(), torch.is_inference_mode_enabled()))
+            return super().backward(graph, examples)
+
+    y = Watching().compile(lambda x: x * x)(leaf(3))
+    with torch.no_grad():
+        backward([y])
+    assert modes == [(True, False)]
+
+
+def test_saved_activations_are_freed_with_the_output():
+    """A caller that drops the output drops what was saved for it, without waiting for the garbage collector."""
+    f = Recorder().compile(lambda x, w: (x * w).sum())
+    x, w = leaf(3), plain(3) * 2
+    y = f(x, w)
+    gone = weakref.ref(w)
+    gc.disable()
+    try:
+        del w, y
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+def test_nothing_is_kept_over_many_calls():
+    f = Recorder().compile(lambda x: x * x)
+    x = leaf(3)
+
+    def tensors() -> int:
+        return sum(issubclass(type(o), torch.Tensor) for o in gc.get_objects())
+
+    backward([f(x)])
+    gc.collect()
+    before = tensors()
+    for _ in range(50):
+        backward([f(x)])
+    assert tensors() <= before + 2
+
+
+def test_an_error_of_the_forward_leaves_the_function_usable():
+    def session(compile):
+        f = compile(lambda x, y: x @ y)
+        yield attempt(lambda: f(leaf(2, 3), leaf(2, 3)))
+        x, y = leaf(2, 3), leaf(3, 2)
+        backward([f(x, y)])
+        yield x, y
+
+    check_session(session)
