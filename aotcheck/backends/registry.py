@@ -1,0 +1,170 @@
+"""Backends by name.
+
+Everything heavy is imported when a backend is resolved, not before: a campaign on one backend must not load the others.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import shutil
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from aotcheck.backends.backend import EVERY_PROMISE, Backend, Function, Promise
+from aotcheck.backends.errors import BackendUnavailableError, DeviceUnavailableError, UnknownBackendError
+
+
+def _identity(fn: Function) -> Function:
+    return fn
+
+
+def _eager() -> Backend:
+    """The null test: eager against eager."""
+    return Backend("eager", _identity)
+
+
+def _dynamo(name: str, torch_name: str) -> Backend:
+    """As a user calls it, graph breaks included, but with static shapes: a script must show the same as a campaign."""
+
+    def compile_with_dynamo(fn: Function) -> Function:
+        compiled: Function = torch.compile(fn, backend=torch_name, dynamic=False)
+        return compiled
+
+    return Backend(name, compile_with_dynamo, reset=torch.compiler.reset)
+
+
+def _dynamo_eager() -> Backend:
+    """Dynamo alone: what it shows is not the AOT autograd's doing."""
+    return _dynamo("dynamo_eager", "eager")
+
+
+def _aot_eager() -> Backend:
+    """torch's AOT autograd behind Dynamo, graphs interpreted."""
+    return _dynamo("aot_eager", "aot_eager")
+
+
+def _inductor() -> Backend:
+    """torch's whole compiler."""
+    if torch.cuda.is_available() or any(shutil.which(compiler) for compiler in ("g++", "clang++", "c++")):
+        return _dynamo("inductor", "inductor")
+    raise BackendUnavailableError("backend 'inductor' needs a C++ compiler and none is on PATH; install g++ or clang++")
+
+
+def _aot_function() -> Backend:
+    """torch's own AOT autograd, without Dynamo.
+
+    It has no guards, so only calls with the first call's key are made; and it returns a list for a flat tuple, which
+    would hide everything else that it does.
+    """
+    from functorch.compile import aot_function, nop
+
+    def compile_with_torch(fn: Function) -> Function:
+        compiled: Function = aot_function(fn, fw_compiler=nop, bw_compiler=nop)
+        return compiled
+
+    return Backend("aot_function", compile_with_torch, promises=EVERY_PROMISE - {Promise.GUARDS, Promise.CONTAINERS})
+
+
+def _ours() -> Backend:
+    """Our AOT autograd, graphs interpreted; it raises ``UnsupportedError`` on what it does not support."""
+    aot_function = _from_aotcheck("aot_function")
+
+    def compile_with_aotcheck(fn: Function) -> Function:
+        compiled: Function = aot_function(fn)
+        return compiled
+
+    return Backend("aotcheck", compile_with_aotcheck, refusals=_our_refusals)
+
+
+def _dynamo_ours() -> Backend:
+    """Our AOT autograd behind Dynamo, where unsupported programs run eagerly and are counted."""
+    _from_aotcheck("aot_function")
+    from torch.compiler import list_backends
+
+    # Listed only once the package is installed; in a bare checkout the entry point is not there.
+    if "aotcheck" not in list_backends(exclude_tags=()):
+        raise BackendUnavailableError("torch does not list backend 'aotcheck'; install the package (pip install -e .)")
+    dynamo = _dynamo("dynamo+aotcheck", "aotcheck")
+    return Backend(dynamo.name, dynamo.compile, reset=dynamo.reset, refusals=_our_refusals)
+
+
+def _our_refusals() -> Mapping[str, int]:
+    return dict(_from_aotcheck("counters")().refused)
+
+
+def _from_aotcheck(name: str) -> Callable[..., Any]:
+    try:
+        found: Callable[..., Any] = getattr(importlib.import_module("aotcheck"), name)
+    except (ImportError, AttributeError) as error:
+        raise BackendUnavailableError(f"aotcheck's own AOT autograd cannot be imported here: {error}") from error
+    return found
+
+
+def _user(spec: str) -> Backend:
+    """``module:callable``, where the callable takes a function and returns the compiled one."""
+    module, _, attribute = spec.partition(":")
+    try:
+        target: object = importlib.import_module(module)
+    except Exception as error:  # the user's module may raise anything
+        raise UnknownBackendError(f"backend '{spec}': importing '{module}' failed: {_line(error)}") from error
+    for part in attribute.split("."):
+        target = getattr(target, part, None)
+    if isinstance(target, Backend):
+        return target
+    if not callable(target):
+        raise UnknownBackendError(f"backend '{spec}': '{module}' has no callable '{attribute}' (expected fn -> fn)")
+    return Backend(spec, target, reset=torch.compiler.reset)
+
+
+def _line(error: BaseException) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
+
+
+_MAKERS: Mapping[str, Callable[[], Backend]] = {
+    "eager": _eager,
+    "dynamo_eager": _dynamo_eager,
+    "aotcheck": _ours,
+    "dynamo+aotcheck": _dynamo_ours,
+    "aot_function": _aot_function,
+    "aot_eager": _aot_eager,
+    "inductor": _inductor,
+}
+
+NAMES: tuple[str, ...] = tuple(_MAKERS)
+"""The backends with a name of their own; any other is ``module:callable``."""
+
+
+def resolve(name: str) -> Backend:
+    """The backend called ``name``, or the one a ``module:callable`` names.
+
+    Raises:
+        UnknownBackendError: no such backend; the message lists those there are.
+        BackendUnavailableError: something that the backend needs is missing.
+    """
+    maker = _MAKERS.get(name)
+    if maker is not None:
+        return maker()
+    if ":" in name.strip(":"):
+        return _user(name)
+    close = difflib.get_close_matches(name, NAMES, 1)
+    hint = f"did you mean '{close[0]}'? " if close else ""
+    raise UnknownBackendError(f"unknown backend '{name}': {hint}choose one of {', '.join(NAMES)} or module:callable")
+
+
+def require_device(device: str) -> torch.device:
+    """The torch device called ``device``, once it is known to be usable.
+
+    Raises:
+        DeviceUnavailableError: torch does not know the device, or it is not on this machine.
+    """
+    try:
+        parsed = torch.device(device)
+        torch.empty(1, device=parsed)
+    except Exception as error:  # AssertionError, RuntimeError, NotImplementedError, by device and build
+        raise DeviceUnavailableError(f"device '{device}' is not available: {_line(error)}") from error
+    if parsed.type == "meta":
+        raise DeviceUnavailableError("device 'meta' holds no values, so there is nothing to compare; use cpu or cuda")
+    return parsed

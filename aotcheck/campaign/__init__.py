@@ -1,0 +1,8 @@
+"""The fuzz loop: blocks of programs run in workers that may die, told as one stream of events."""
+
+from aotcheck.campaign.events import Event
+from aotcheck.campaign.settings import Settings, SettingsError
+from aotcheck.campaign.supervisor import Campaign
+from aotcheck.campaign.tally import ExitCode, Tally
+
+__all__ = ["Campaign", "Event", "ExitCode", "Settings", "SettingsError", "Tally"]

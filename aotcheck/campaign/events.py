@@ -1,0 +1,129 @@
+"""What happens in a campaign, as data.
+
+The engine makes one stream of these; the live display, the writer of run.jsonl and the summary are consumers it does
+not know (the design is schemathesis's).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from aotcheck.oracle import CoarseKey
+
+
+class Ending(Enum):
+    """Why a campaign ended."""
+
+    DONE = "done"
+    TIME = "time is up"
+    INTERRUPTED = "interrupted"
+    INFRASTRUCTURE = "infrastructure failed"
+
+
+class Reproduced(Enum):
+    """What became of a finding when its script was run again in a process of its own."""
+
+    SAME = "same"
+    OTHER = "another difference"
+    GONE = "flaky"
+    DIED = "died"
+
+
+@dataclass(frozen=True)
+class RunStarted:
+    """The first event of a run."""
+
+    backend: str
+    device: str
+    seed: int
+    examples: int | None
+    seconds: float | None
+    jobs: int
+    block_size: int
+    strategy: str
+    versions: dict[str, str]
+    time: str
+
+
+@dataclass(frozen=True)
+class BlockGenerated:
+    """A worker has drawn the programs of a block."""
+
+    block: int
+    programs: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class ProgramChecked:
+    """A program has been judged. ``hard`` and ``soft`` are coarse keys; ``path`` is its script, where it differs."""
+
+    block: int
+    index: int
+    outcome: str
+    seconds: float
+    features: tuple[str, ...] = ()
+    hard: tuple[CoarseKey, ...] = ()
+    soft: tuple[CoarseKey, ...] = ()
+    refusals: tuple[str, ...] = ()
+    left_out: dict[str, int] = field(default_factory=dict)
+    texts: tuple[str, ...] = ()
+    path: str = ""
+
+
+@dataclass(frozen=True)
+class FindingWritten:
+    """A finding is on disk, as a script at ``path``."""
+
+    block: int
+    index: int
+    key: CoarseKey
+    text: str
+    path: str
+
+
+@dataclass(frozen=True)
+class FindingRechecked:
+    """A finding's script has been run again in a process of its own."""
+
+    path: str
+    key: CoarseKey
+    reproduced: Reproduced
+
+
+@dataclass(frozen=True)
+class WorkerDied:
+    """A worker is gone; the rest of its block is run by another one. ``index`` is the program in flight, if one was."""
+
+    block: int
+    index: int | None
+    how: str
+
+
+@dataclass(frozen=True)
+class BlockFailed:
+    """A block cannot be run; neither a program nor a backend is to blame."""
+
+    block: int
+    error: str
+
+
+@dataclass(frozen=True)
+class RunFinished:
+    """The last event of a run."""
+
+    ending: Ending
+    seconds: float
+
+
+Event = (
+    RunStarted
+    | BlockGenerated
+    | ProgramChecked
+    | FindingWritten
+    | FindingRechecked
+    | WorkerDied
+    | BlockFailed
+    | RunFinished
+)

@@ -1,0 +1,70 @@
+"""The programs of a block."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import hypothesis
+from hypothesis import HealthCheck, Phase
+from hypothesis.strategies import SearchStrategy
+
+from aotcheck.campaign.settings import BLOCK_SIZE, SettingsError
+from aotcheck.program import Program
+
+
+def load_strategy(spec: str) -> SearchStrategy[Program]:
+    """The strategy that ``module:attribute`` names: a strategy, or a function without arguments that returns one.
+
+    Raises:
+        SettingsError: there is no such thing.
+    """
+    module, _, attribute = spec.partition(":")
+    try:
+        found: Any = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise SettingsError(f"strategy '{spec}' cannot be imported: {error}") from error
+    strategy = found if isinstance(found, SearchStrategy) else found()
+    if not isinstance(strategy, SearchStrategy):
+        raise SettingsError(f"strategy '{spec}' is a {type(strategy).__name__}, not a Hypothesis strategy")
+    return strategy
+
+
+def programs_of_block(strategy: SearchStrategy[Program], seed: int, block: int) -> tuple[Program, ...]:
+    """The ``BLOCK_SIZE`` programs of a block: the same for the same torch and Hypothesis, whoever runs it and when.
+
+    Hypothesis generates until enough programs were valid. Its first example of a round is always the simplest one,
+    the same in every block, and is left out.
+    """
+    programs: list[Program] = []
+    for attempt in range(100):
+        digest = hashlib.sha256(f"{seed}/{block}/{attempt}".encode()).digest()
+        programs.extend(_generate(strategy, int.from_bytes(digest[:8], "big"), BLOCK_SIZE - len(programs) + 1)[1:])
+        if len(programs) >= BLOCK_SIZE:
+            return tuple(programs[:BLOCK_SIZE])
+    raise RuntimeError(f"after 100 rounds the strategy has given {len(programs)} valid programs of {BLOCK_SIZE}")
+
+
+def _generate(strategy: SearchStrategy[Program], seed: int, count: int) -> list[Program]:
+    found: list[Program] = []
+
+    def collect(program: Program) -> None:
+        found.append(program)
+
+    given: Callable[[], None] = hypothesis.given(strategy)(collect)
+    configured = hypothesis.settings(
+        max_examples=count,
+        phases=(Phase.generate,),
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        derandomize=False,
+        print_blob=False,
+    )(given)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        hypothesis.seed(seed)(configured)()
+    return found

@@ -1,0 +1,92 @@
+"""What a worker is doing, on disk before it does it, so that its death names the culprit.
+
+One file per block and attempt, one JSON object per line. The supervisor reads it while it grows: it is the only way
+by which results reach it, hence nothing that was finished is lost with the worker that finished it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+
+class Journal:
+    """The worker's end.
+
+    Args:
+        path: the journal's file; the script of the program in flight is beside it, see :func:`in_flight`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = path.open("a", encoding="utf-8")
+
+    def note(self, kind: str, **facts: object) -> None:
+        """Append a line. It survives the process, though not a power failure."""
+        self._file.write(json.dumps({"kind": kind, **facts}) + "\n")
+        self._file.flush()
+
+    def start(self, index: int, source: str) -> None:
+        """Note that the program ``index`` is about to run, its script first."""
+        in_flight(self._path).write_text(source, encoding="utf-8")
+        self.note("started", index=index)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def in_flight(path: Path) -> Path:
+    """Where the script of the program in flight is."""
+    return path.with_suffix(".py")
+
+
+class JournalReader:
+    """The supervisor's end: complete lines, each once."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._offset = 0
+
+    def lines(self) -> Iterator[Mapping[str, Any]]:
+        """The lines that have come since the last time; one that is still being written waits."""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self._offset)
+                new = file.read()
+        except FileNotFoundError:
+            return
+        complete = new[: new.rfind(b"\n") + 1]
+        self._offset += len(complete)
+        for line in complete.splitlines():
+            try:
+                parsed = json.loads(line)
+            except ValueError:
+                continue  # a worker killed while writing, followed by nothing: the culprit is known without it
+            if isinstance(parsed, dict):
+                yield parsed
+
+    def source_in_flight(self) -> str:
+        """The script of the program that was running; empty if none was."""
+        try:
+            return in_flight(self.path).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return ""
+
+    def discard(self) -> None:
+        """Remove the files of a block that is done."""
+        for path in (self.path, in_flight(self.path)):
+            path.unlink(missing_ok=True)
+
+
+def write_durably(path: Path, text: str) -> None:
+    """Write ``text`` so that whoever sees ``path`` sees all of it."""
+    partial = path.with_name(f".{path.name}.partial")
+    with partial.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)

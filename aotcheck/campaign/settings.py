@@ -1,0 +1,70 @@
+"""What a campaign is told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+BLOCK_SIZE = 25
+"""Programs in a block. Part of what makes a campaign reproducible: changing it changes every program."""
+
+
+class SettingsError(Exception):
+    """The campaign cannot be started as asked. The message is one line, meant for the user."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A campaign.
+
+    Args:
+        strategy: ``module:attribute`` of a strategy of programs, or of a function without arguments that returns one; a
+            name, since workers import it themselves and this layer does not know strategies.
+        backend: as ``backends.resolve`` takes it.
+        device: as ``torch.device`` takes it.
+        seed: with the number of a block it decides the block's programs.
+        examples: how many programs; None for no limit.
+        seconds: how long; None for no limit.
+        jobs: how many worker processes.
+        timeout: seconds that one program may take on all its runs together.
+        memory: bytes of resident memory that a worker may take.
+        folder: the run's folder, ``reports/<run>``.
+        first_block: the first block to run.
+    """
+
+    strategy: str
+    backend: str
+    device: str
+    seed: int
+    examples: int | None
+    seconds: float | None
+    jobs: int
+    timeout: float
+    memory: int
+    folder: Path
+    first_block: int = 0
+
+    @property
+    def findings(self) -> Path:
+        """Where the scripts of findings are."""
+        return self.folder / "findings"
+
+    @property
+    def journals(self) -> Path:
+        """Where workers note what they are doing; removed at the end."""
+        return self.folder / "journal"
+
+    def make_folders(self) -> None:
+        """Create the run's folders.
+
+        Raises:
+            SettingsError: they cannot be written.
+        """
+        try:
+            for folder in (self.findings, self.journals):
+                folder.mkdir(parents=True, exist_ok=True)
+            probe = self.folder / ".writable"
+            probe.write_text("")
+            probe.unlink()
+        except OSError as error:
+            raise SettingsError(f"cannot write to '{self.folder}': {error.strerror}; choose another --out") from error

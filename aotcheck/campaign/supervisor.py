@@ -1,0 +1,284 @@
+"""The engine: gives blocks to workers, watches them, and turns what happens into events."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import platform
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import CancelledError
+from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import hypothesis
+import torch
+from pebble import ProcessExpired, ProcessPool
+
+from aotcheck.campaign.events import (
+    BlockFailed,
+    Ending,
+    Event,
+    FindingRechecked,
+    FindingWritten,
+    ProgramChecked,
+    Reproduced,
+    RunFinished,
+    RunStarted,
+    WorkerDied,
+)
+from aotcheck.campaign.flight import Flight
+from aotcheck.campaign.settings import BLOCK_SIZE, Settings
+from aotcheck.campaign.worker import POISONED, Task, header_of, prepare_process, recheck, run_task, write_finding
+from aotcheck.oracle import CoarseKey, OracleKind, Outcome
+from aotcheck.program import difficulty, parse
+
+POLL_SECONDS = 0.05
+GRACE_SECONDS = 10.0
+"""How long blocks in flight may still run once the time is up."""
+
+MAX_FAILURES = 3
+"""After so many blocks in a row that could not be run at all, the campaign gives up."""
+
+
+class Campaign:
+    """A campaign, run by iterating over :meth:`events`.
+
+    Args:
+        settings: what to run.
+        stop: set it to end the campaign; what has been found is kept.
+    """
+
+    def __init__(self, settings: Settings, stop: threading.Event) -> None:
+        self.settings, self.stop = settings, stop
+        self._flights: list[Flight] = []
+        self._again: list[Task] = []
+        self._next_block = settings.first_block
+        self._left = settings.examples
+        self._failures = 0
+        self._attempts = 0
+        self._rechecks: dict[CoarseKey, tuple[str, Any]] = {}
+
+    def events(self) -> Iterator[Event]:
+        """Run the campaign. The last event is :class:`RunFinished`, whatever happens."""
+        began = time.monotonic()
+        self.settings.make_folders()
+        yield _run_started(self.settings)
+        deadline = began + self.settings.seconds if self.settings.seconds is not None else None
+        environment = dict(os.environ)
+        os.environ.update({"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"})
+        ending = Ending.INFRASTRUCTURE
+        try:
+            with self._pool(0) as pool, self._pool(1) as fresh:
+                try:
+                    for event in self._loop(pool, deadline):
+                        yield event
+                        if isinstance(event, FindingWritten):
+                            self._recheck(fresh, event)
+                    ending = self._ending(deadline)
+                    yield from self._rechecked()
+                finally:
+                    for stopped in (pool, fresh):
+                        stopped.stop()  # type: ignore[no-untyped-call]  # pebble's
+        finally:
+            os.environ.clear()
+            os.environ.update(environment)
+            shutil.rmtree(self.settings.journals, ignore_errors=True)
+        yield RunFinished(ending, time.monotonic() - began)
+
+    def _pool(self, max_tasks: int) -> ProcessPool:
+        """Worker processes; with ``max_tasks`` 1 each task has a process of its own."""
+        settings = self.settings
+        return ProcessPool(
+            max_workers=settings.jobs,
+            max_tasks=max_tasks,
+            initializer=prepare_process,
+            initargs=(settings.memory, settings.device, settings.journals),
+            context=multiprocessing.get_context("spawn"),
+        )
+
+    def _ending(self, deadline: float | None) -> Ending:
+        if self.stop.is_set():
+            return Ending.INTERRUPTED
+        if self._failures >= MAX_FAILURES:
+            return Ending.INFRASTRUCTURE
+        return Ending.TIME if deadline is not None and time.monotonic() >= deadline else Ending.DONE
+
+    # -- the loop
+
+    def _loop(self, pool: ProcessPool, deadline: float | None) -> Iterator[Event]:
+        while not self.stop.is_set() and self._failures < MAX_FAILURES:
+            late = deadline is not None and time.monotonic() >= deadline
+            while not late and len(self._flights) < self.settings.jobs and (task := self._next_task()) is not None:
+                self._send(pool, task)
+            if not self._flights or (late and deadline is not None and time.monotonic() > deadline + GRACE_SECONDS):
+                break
+            for flight in list(self._flights):
+                over = flight.future.done()  # asked first: what it wrote before it was over is then read for sure
+                yield from flight.news()
+                flight.enforce()
+                if over:
+                    self._flights.remove(flight)
+                    yield from self._landed(flight)
+            time.sleep(POLL_SECONDS)
+        for flight in self._flights:
+            yield from flight.news()
+            flight.future.cancel()
+
+    def _next_task(self) -> Task | None:
+        settings = self.settings
+        self._attempts += 1
+        if self._again:
+            task = self._again.pop()
+            return replace(task, journal=settings.journals / f"{task.block:06d}-{self._attempts}.jsonl")
+        if self._left is not None and self._left <= 0:
+            return None
+        programs = BLOCK_SIZE if self._left is None else min(BLOCK_SIZE, self._left)
+        if self._left is not None:
+            self._left -= programs
+        block, self._next_block = self._next_block, self._next_block + 1
+        return Task(
+            strategy=settings.strategy,
+            backend=settings.backend,
+            device=settings.device,
+            seed=settings.seed,
+            block=block,
+            skip=frozenset(),
+            programs=programs,
+            journal=settings.journals / f"{block:06d}-{self._attempts}.jsonl",
+            findings=settings.findings,
+        )
+
+    def _send(self, pool: ProcessPool, task: Task) -> None:
+        future = pool.schedule(run_task, args=(task,))
+        self._flights.append(Flight(task, future, self.settings.timeout, self.settings.memory))
+
+    def _landed(self, flight: Flight) -> Iterator[Event]:
+        """What a block that is over means: done, dead with a culprit, dead without one."""
+        how, error = _how_it_ended(flight)
+        task = flight.task
+        done = task.skip | flight.done
+        if how is None and error is None:
+            self._failures = 0
+            flight.reader.discard()
+            return
+        if error is not None:
+            self._failures += 1
+            yield BlockFailed(task.block, error)
+            return
+        assert how is not None
+        culprit = flight.running
+        if culprit is not None:
+            yield from self._death(flight, culprit, how)
+            done |= {culprit}
+        elif not flight.done and how != _POISONED:
+            self._failures += 1
+            yield BlockFailed(task.block, f"the worker ended before any program ran: {how}")
+            return
+        else:
+            yield WorkerDied(task.block, None, how)
+        self._failures = 0
+        flight.reader.discard()
+        if len(done) < task.programs:
+            self._again.append(replace(task, skip=frozenset(done)))
+
+    def _death(self, flight: Flight, culprit: int, how: str) -> Iterator[Event]:
+        """A program that took its worker with it is a finding."""
+        task = flight.task
+        kind = flight.killed or OracleKind.CRASH
+        key = CoarseKey(kind.value, "process", how if kind is OracleKind.CRASH else "")
+        text = f"{kind.value} of the worker: {how}"
+        program = parse(flight.reader.source_in_flight(), "journal").program
+        header = {**header_of(task, culprit), "key": str(key), "difference": text}
+        path = str(write_finding(task.findings, task.seed, task.block, culprit, key, program, header, task.backend))
+        yield WorkerDied(task.block, culprit, how)
+        yield ProgramChecked(
+            block=task.block,
+            index=culprit,
+            outcome=Outcome.DIFFERS.value,
+            seconds=0.0,
+            features=tuple(sorted(feature.name for feature in difficulty(program))),
+            hard=(key,),
+            texts=(text,),
+            path=path,
+        )
+        yield FindingWritten(task.block, culprit, key, text, path)
+
+    # -- findings again, each in a process of its own
+
+    def _recheck(self, fresh: ProcessPool, finding: FindingWritten) -> None:
+        """Run the first finding of each coarse key again: flaky or not."""
+        if finding.key in self._rechecks:
+            return
+        with open(finding.path, encoding="utf-8") as file:
+            source = file.read()
+        arguments = (source, self.settings.backend, self.settings.device)
+        limit = self.settings.timeout + 60.0
+        self._rechecks[finding.key] = (finding.path, fresh.schedule(recheck, args=arguments, timeout=limit))
+
+    def _rechecked(self) -> Iterator[Event]:
+        for key, (path, future) in self._rechecks.items():
+            while not future.done() and not self.stop.is_set():
+                time.sleep(POLL_SECONDS)
+            if future.done():
+                yield FindingRechecked(path, key, _reproduced(key, future))
+
+
+_POISONED = "poisoned"
+
+
+def _how_it_ended(flight: Flight) -> tuple[str | None, str | None]:
+    """How the worker died, or what error it raised; neither if the block is done."""
+    try:
+        flight.future.result(timeout=0)
+    except (CancelledError, FutureTimeout):
+        limits = {OracleKind.TIMEOUT: f"no end after {flight.timeout:g} s", OracleKind.MEMORY: "too much memory"}
+        return (limits[flight.killed] if flight.killed else "cancelled"), None
+    except ProcessExpired as death:
+        if death.exitcode == POISONED:
+            return _POISONED, None
+        return _exit_status(death.exitcode), None
+    except Exception as error:  # raised by our own code in the worker
+        return None, f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+    return None, None
+
+
+def _exit_status(status: int | None) -> str:
+    if status is not None and status < 0:
+        try:
+            return f"killed by {signal.Signals(-status).name}"
+        except ValueError:
+            return f"killed by signal {-status}"
+    return f"exited with status {status}"
+
+
+def _reproduced(key: CoarseKey, future: Any) -> Reproduced:
+    try:
+        found = future.result()
+    except Exception:  # died or hung again, or its script cannot even be run
+        died = key.oracle in {OracleKind.CRASH.value, OracleKind.TIMEOUT.value, OracleKind.MEMORY.value}
+        return Reproduced.SAME if died else Reproduced.DIED
+    if found is None:
+        return Reproduced.GONE
+    return Reproduced.SAME if found == key else Reproduced.OTHER
+
+
+def _run_started(settings: Settings) -> RunStarted:
+    versions = {"torch": torch.__version__, "hypothesis": hypothesis.__version__, "python": platform.python_version()}
+    return RunStarted(
+        backend=settings.backend,
+        device=settings.device,
+        seed=settings.seed,
+        examples=settings.examples,
+        seconds=settings.seconds,
+        jobs=settings.jobs,
+        block_size=BLOCK_SIZE,
+        strategy=settings.strategy,
+        versions=versions,
+        time=datetime.now(UTC).isoformat(timespec="seconds"),
+    )

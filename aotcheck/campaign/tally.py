@@ -1,0 +1,119 @@
+"""A campaign in figures: a consumer of events that display, summary and exit code read from."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from aotcheck.campaign.events import (
+    BlockFailed,
+    Ending,
+    Event,
+    FindingRechecked,
+    FindingWritten,
+    ProgramChecked,
+    Reproduced,
+    RunFinished,
+    RunStarted,
+    WorkerDied,
+)
+from aotcheck.oracle import CoarseKey, Outcome
+
+FLOORS: dict[str, float] = {
+    "MUTATES_INPUT": 0.30,
+    "INPUTS_SHARE_STORAGE": 0.30,
+    "RETURNS_ALIAS": 0.30,
+    "SECOND_CALL_OTHER_KEY": 0.15,
+    "EAGER_REFUSES": 0.10,
+}
+"""The difficulty floor: the least share of programs with each feature."""
+
+
+class ExitCode(IntEnum):
+    """What the command line returns."""
+
+    CLEAN = 0
+    FINDINGS = 1
+    USAGE = 2
+    INFRASTRUCTURE = 3
+
+
+@dataclass
+class Tally:
+    """Counts, fed one event at a time."""
+
+    started: float = field(default_factory=time.monotonic)
+    run: RunStarted | None = None
+    ending: Ending | None = None
+    seconds: float = 0.0
+    programs: int = 0
+    findings: int = 0
+    outcomes: Counter[str] = field(default_factory=Counter)
+    keys: Counter[CoarseKey] = field(default_factory=Counter)
+    examples: dict[CoarseKey, tuple[str, str]] = field(default_factory=dict)
+    rechecked: dict[CoarseKey, Reproduced] = field(default_factory=dict)
+    soft: Counter[CoarseKey] = field(default_factory=Counter)
+    refusals: Counter[str] = field(default_factory=Counter)
+    features: Counter[str] = field(default_factory=Counter)
+    left_out: Counter[str] = field(default_factory=Counter)
+    deaths: int = 0
+    failures: list[str] = field(default_factory=list)
+
+    def feed(self, event: Event) -> None:
+        """Count ``event``."""
+        match event:
+            case RunStarted():
+                self.run = event
+                self.started = time.monotonic()
+            case ProgramChecked():
+                self.programs += 1
+                self.outcomes[event.outcome] += 1
+                self.soft.update(event.soft)
+                self.refusals.update(event.refusals)
+                self.features.update(event.features)
+                self.left_out.update(event.left_out)
+            case FindingWritten():
+                self.findings += 1
+                self.keys[event.key] += 1
+                self.examples.setdefault(event.key, (event.path, event.text))
+            case FindingRechecked():
+                self.rechecked[event.key] = event.reproduced
+            case WorkerDied():
+                self.deaths += 1
+            case BlockFailed():
+                self.failures.append(f"block {event.block}: {event.error}")
+            case RunFinished():
+                self.ending = event.ending
+                self.seconds = event.seconds
+            case _:
+                pass
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the run began, or that it took."""
+        return self.seconds if self.ending is not None else time.monotonic() - self.started
+
+    @property
+    def refused(self) -> int:
+        """Programs that the backend refused."""
+        return self.outcomes[Outcome.REFUSED.value]
+
+    def share(self, count: int) -> float:
+        """``count`` as a share of all programs."""
+        return count / self.programs if self.programs else 0.0
+
+    @property
+    def below_floor(self) -> tuple[str, ...]:
+        """The features of which too few programs have each."""
+        return tuple(name for name, floor in FLOORS.items() if self.share(self.features[name]) < floor)
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """Findings go before failures of the infrastructure: nothing found is ever lost."""
+        if self.findings:
+            return ExitCode.FINDINGS
+        if self.failures or self.ending is Ending.INFRASTRUCTURE:
+            return ExitCode.INFRASTRUCTURE
+        return ExitCode.CLEAN

@@ -1,0 +1,149 @@
+"""What runs inside a worker process."""
+
+from __future__ import annotations
+
+import logging
+import os
+import resource
+import signal
+import time
+import warnings
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from aotcheck.backends import require_device, resolve
+from aotcheck.campaign.generate import load_strategy, programs_of_block
+from aotcheck.campaign.journal import Journal, write_durably
+from aotcheck.oracle import CoarseKey, Outcome, Verdict, check
+from aotcheck.program import Program, difficulty, emit, parse
+
+POISONED = 86
+"""The exit status of a worker that is no longer fit to run programs."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A block, or what is left of it.
+
+    Args:
+        block: its number.
+        skip: the programs of it that are done or have killed a worker.
+        programs: how many of its programs are wanted.
+        journal: the file to write to.
+        findings: the folder for scripts.
+    """
+
+    strategy: str
+    backend: str
+    device: str
+    seed: int
+    block: int
+    skip: frozenset[int]
+    programs: int
+    journal: Path
+    findings: Path
+
+
+def prepare_process(memory: int, device: str, log: Path) -> None:
+    """Make a fresh worker one that is quiet, single-threaded, bounded in memory, and deaf to Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    descriptor = os.open(log / f"worker-{os.getpid()}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    os.close(descriptor)
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    logging.disable(logging.CRITICAL)
+    if device == "cpu":  # CUDA reserves address space by the terabyte
+        mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        _, hard = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (mapped + 2 * memory, hard))
+
+
+def run_task(task: Task) -> None:
+    """Run the programs of a block, telling the journal everything."""
+    journal = Journal(task.journal)
+    try:
+        journal.note("process", pid=os.getpid())
+        backend, device = resolve(task.backend), require_device(task.device)
+        strategy = load_strategy(task.strategy)
+        began = time.monotonic()
+        programs = programs_of_block(strategy, task.seed, task.block)[: task.programs]
+        journal.note("generated", programs=len(programs), seconds=time.monotonic() - began)
+        for index, program in enumerate(programs):
+            if index in task.skip:
+                continue
+            source = emit(program, header_of(task, index), script_backend(task.backend))
+            journal.start(index, source)
+            began = time.monotonic()
+            verdict = check(program, backend, device)
+            journal.note("finished", index=index, **_record(task, index, program, verdict, time.monotonic() - began))
+            if verdict.poisoned:
+                journal.close()
+                os._exit(POISONED)
+    finally:
+        journal.close()
+
+
+def header_of(task: Task, index: int) -> dict[str, object]:
+    """What a script says of where it comes from."""
+    return {
+        "format": 1,
+        "found": f"aotcheck fuzz --backend {task.backend} --device {task.device} --seed {task.seed}",
+        "backend": task.backend,
+        "block": task.block,
+        "index": index,
+        "torch": torch.__version__,
+    }
+
+
+def script_backend(backend: str) -> str | None:
+    """The backend that an emitted script compares with: none for the null test."""
+    return None if backend == "eager" else backend
+
+
+def _record(task: Task, index: int, program: Program, verdict: Verdict, seconds: float) -> dict[str, Any]:
+    path = ""
+    if verdict.outcome is Outcome.DIFFERS:
+        first = verdict.hard[0]
+        header = {**header_of(task, index), "key": str(first.key), "difference": first.text}
+        path = str(write_finding(task.findings, task.seed, task.block, index, first.key, program, header, task.backend))
+    return {
+        "outcome": verdict.outcome.value,
+        "seconds": round(seconds, 5),
+        "features": sorted(feature.name for feature in difficulty(program)),
+        "hard": [asdict(key) for key in dict.fromkeys(difference.key for difference in verdict.hard)],
+        "soft": [asdict(difference.key) for difference in verdict.soft],
+        "refusals": list(verdict.refusals),
+        "left_out": {promise.value: count for promise, count in verdict.left_out},
+        "texts": [difference.text for difference in verdict.hard],
+        "path": path,
+    }
+
+
+def write_finding(
+    folder: Path,
+    seed: int,
+    block: int,
+    index: int,
+    key: CoarseKey,
+    program: Program,
+    header: Mapping[str, object],
+    backend: str,
+) -> Path:
+    """Write the script of a finding; it is on disk when this returns."""
+    name = f"{key.oracle}-{''.join(c if c.isalnum() else '-' for c in key.place)}-{seed}-{block}-{index}.py"
+    path = folder / name
+    write_durably(path, emit(program, header, script_backend(backend)))
+    return path
+
+
+def recheck(source: str, backend: str, device: str) -> CoarseKey | None:
+    """Run a script's program again, in this fresh process; the coarse key of what it shows, if it shows anything."""
+    program = parse(source, "finding").program
+    verdict = check(program, resolve(backend), require_device(device))
+    return verdict.hard[0].key if verdict.hard else None

@@ -1,0 +1,229 @@
+"""``aotcheck fuzz`` and ``aotcheck replay``.
+
+Exit codes: 0 clean, 1 findings, 2 usage, 3 infrastructure. What the user can put right is one line on stderr.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from aotcheck.campaign import Settings
+
+STRATEGY = "strategies:programs"
+"""What is fuzzed with; only this layer and the pytest plugin know it."""
+
+
+class Usage(click.ClickException):
+    """Something the user can put right: one line, exit code 2."""
+
+    exit_code = 2
+
+    def show(self, file: object = None) -> None:
+        """Print the line to stderr."""
+        click.echo(f"aotcheck: {self.message}", err=True)
+
+
+class Seconds(click.ParamType[float]):
+    """A duration: ``90``, ``90s``, ``10m``, ``2h``."""
+
+    name = "duration"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Parse a duration."""
+        try:
+            return seconds(str(value))
+        except ValueError:
+            self.fail(f"'{value}' is not a duration; write 90, 90s, 10m or 2h", param, ctx)
+
+
+def seconds(text: str) -> float:
+    """The seconds that ``90``, ``90s``, ``10m`` or ``2h`` stand for."""
+    unit = {"s": 1.0, "m": 60.0, "h": 3600.0}.get(text[-1:], 0.0)
+    found = float(text[:-1]) * unit if unit else float(text)
+    if not 0 < found < float("inf"):
+        raise ValueError(text)
+    return found
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="aotcheck", message="%(package)s %(version)s")
+def main() -> None:
+    """Property-based tests for PyTorch compilers, and an AOT autograd of its own."""
+
+
+@main.command()
+@click.option("--backend", default="aotcheck", show_default=True, help="What to test: a name or module:callable.")
+@click.option("--device", default="cpu", show_default=True)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option(
+    "--examples", type=click.IntRange(min=1), help="How many programs. Default: 1000, unless --time is given."
+)
+@click.option("--time", "duration", type=Seconds(), help="How long: 90s, 10m, 2h.")
+@click.option("--jobs", type=click.IntRange(min=1), help="Worker processes. Default: one per core.")
+@click.option("--timeout", type=Seconds(), default="60", show_default=True, help="For one program.")
+@click.option("--memory", type=click.FloatRange(min=0.5), default=6.0, show_default=True, help="GiB for one worker.")
+@click.option("--out", type=click.Path(path_type=Path), help="The run's folder. Default: reports/<time>-<backend>.")
+@click.option("--strategy", default=STRATEGY, show_default=True, help="What draws programs, as module:attribute.")
+def fuzz(
+    backend: str,
+    device: str,
+    seed: int,
+    examples: int | None,
+    duration: float | None,
+    jobs: int | None,
+    timeout: float,
+    memory: float,
+    out: Path | None,
+    strategy: str,
+) -> None:
+    """Run random programs through a backend and compare everything observable with eager."""
+    import os
+
+    from aotcheck.campaign import Settings
+
+    if examples is None and duration is None:
+        examples = 1000
+    slug = "".join(c if c.isalnum() or c in "_-" else "-" for c in backend)
+    settings = Settings(
+        strategy=strategy,
+        backend=backend,
+        device=device,
+        seed=seed,
+        examples=examples,
+        seconds=duration,
+        jobs=jobs or len(os.sched_getaffinity(0)),
+        timeout=timeout,
+        memory=int(memory * 2**30),
+        folder=out or Path("reports") / f"{time.strftime('%Y%m%d-%H%M%S')}-{slug}-{os.getpid()}",
+    )
+    sys.exit(_fuzz(settings))
+
+
+def _fuzz(settings: Settings) -> int:
+    from rich.console import Console
+
+    from aotcheck.backends import BackendError, require_device, resolve
+    from aotcheck.campaign import Campaign, SettingsError, Tally
+    from aotcheck.campaign.generate import load_strategy
+    from aotcheck.report.jsonl import JsonLines
+    from aotcheck.report.terminal import LiveDisplay, print_summary
+
+    try:
+        require_device(settings.device)
+        resolve(settings.backend)
+        load_strategy(settings.strategy)
+        settings.make_folders()
+    except (BackendError, SettingsError) as error:
+        raise Usage(str(error)) from error
+    console, tally, stop = Console(), Tally(), threading.Event()
+    # The writer comes first: what is shown has been written.
+    with (
+        _stopping_on_interrupt(stop),
+        JsonLines(settings.folder / "run.jsonl") as lines,
+        LiveDisplay(tally, console) as display,
+    ):
+        for event in Campaign(settings, stop).events():
+            lines.feed(event)
+            tally.feed(event)
+            display.feed(event)
+    print_summary(tally, console)
+    console.print(f"run folder: {settings.folder}", soft_wrap=True, highlight=False)
+    return int(tally.exit_code)
+
+
+@contextmanager
+def _stopping_on_interrupt(stop: threading.Event) -> Iterator[None]:
+    """Ctrl-C and SIGTERM end the campaign in good order; a second Ctrl-C at once."""
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        if stop.is_set() and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        stop.set()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+@main.command()
+@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--backend", help="What to run. Default: what the file names, or aotcheck.")
+@click.option("--device", default="cpu", show_default=True)
+def replay(paths: tuple[Path, ...], backend: str | None, device: str) -> None:
+    """Run program files (or folders of them) again and say which differ. Files are parsed, never executed."""
+    from aotcheck.backends import BackendError
+
+    try:
+        sys.exit(_replay(paths, backend, device))
+    except BackendError as error:
+        raise Usage(str(error)) from error
+
+
+def _replay(paths: tuple[Path, ...], backend: str | None, device_name: str) -> int:
+    from aotcheck.backends import require_device, resolve
+    from aotcheck.campaign import ExitCode
+    from aotcheck.oracle import Outcome, check
+    from aotcheck.program import ProgramSyntaxError, UnknownOpError, parse
+
+    device = require_device(device_name)
+    if backend is not None:
+        resolve(backend)
+    worst = ExitCode.CLEAN
+    for path in _files(paths):
+        try:
+            parsed = parse(path.read_text(encoding="utf-8"), str(path))
+        except (ProgramSyntaxError, UnknownOpError) as error:
+            click.echo(f"aotcheck: {_one_line(error, path)}", err=True)
+            worst = ExitCode.USAGE
+            continue
+        except (OSError, UnicodeDecodeError) as error:
+            click.echo(f"aotcheck: {path}: cannot be read: {error}", err=True)
+            worst = ExitCode.USAGE
+            continue
+        name = backend or str(parsed.header.get("backend") or "aotcheck")
+        verdict = check(parsed.program, resolve(name), device)
+        reasons = f" ({', '.join(verdict.refusals)})" if verdict.refusals else ""
+        click.echo(f"{path}: {name}: {verdict.outcome.value}{reasons}")
+        for difference in verdict.hard:
+            click.echo(f"    {difference.text}")
+        if verdict.outcome is Outcome.DIFFERS and worst is ExitCode.CLEAN:
+            worst = ExitCode.FINDINGS
+    return int(worst)
+
+
+def _files(paths: tuple[Path, ...]) -> list[Path]:
+    found: list[Path] = []
+    for path in paths:
+        if not path.exists():
+            raise Usage(f"{path}: no such file or folder")
+        inside = sorted(path.rglob("*.py")) if path.is_dir() else [path]
+        if not inside:
+            raise Usage(f"{path}: holds no program files (*.py)")
+        found.extend(inside)
+    return found
+
+
+def _one_line(error: Exception, path: Path) -> str:
+    text = " ".join(str(error).split())
+    return text if str(path) in text else f"{path}: {text}"
+
+
+if __name__ == "__main__":
+    main()

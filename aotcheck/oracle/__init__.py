@@ -1,0 +1,21 @@
+"""Run a program on a backend, look at everything observable, compare with eager."""
+
+from aotcheck.oracle.compare import ORACLES, Pair, compare
+from aotcheck.oracle.kinds import CoarseKey, Difference, OracleKind, Phase, Place, Role, Severity
+from aotcheck.oracle.verdict import Outcome, Verdict, check
+
+__all__ = [
+    "ORACLES",
+    "CoarseKey",
+    "Difference",
+    "OracleKind",
+    "Outcome",
+    "Pair",
+    "Phase",
+    "Place",
+    "Role",
+    "Severity",
+    "Verdict",
+    "check",
+    "compare",
+]

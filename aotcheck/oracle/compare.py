@@ -1,0 +1,272 @@
+"""The oracles: small functions from a pair of observations to differences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from aotcheck.backends import Promise
+from aotcheck.backends.backend import EVERY_PROMISE
+from aotcheck.oracle.execute import Observation, role_of
+from aotcheck.oracle.kinds import Difference, OracleKind, Phase, Place, Role, Severity
+from aotcheck.oracle.snapshot import GradientFacts, TensorFacts
+from aotcheck.oracle.values import Agreement, compare_values, same_bits
+
+HARD, SOFT = Severity.HARD, Severity.SOFT
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One step of a program as eager and as the compiled path did it.
+
+    Args:
+        eager: the specification.
+        compiled: what is judged.
+        other_fill: eager again with undefined memory filled another way; None where eager left none undefined.
+        reference: the program widened to float64, run eagerly; None for exact programs.
+        exact: whether values must be equal.
+        promises: what the backend promises.
+    """
+
+    eager: Observation
+    compiled: Observation
+    other_fill: Observation | None = None
+    reference: Observation | None = None
+    exact: bool = True
+    promises: frozenset[Promise] = EVERY_PROMISE
+
+    def place(self, role: Role, name: str = "", relation: str = "") -> Place:
+        """A place in this step."""
+        return Place(role, name, self.eager.call, self.eager.phase, relation)
+
+
+Oracle = Callable[[Pair], Iterator[Difference]]
+
+
+def exceptions(pair: Pair) -> Iterator[Difference]:
+    """Either both raise the same type or neither raises.
+
+    A probe that eager refuses and the compiled path's tensors accept is soft: more permissive than eager.
+    """
+    eager, compiled = pair.eager.raised, pair.compiled.raised
+    if (eager and eager.type) == (compiled and compiled.type):
+        return
+    place = pair.place(Role.CALL)
+    described = str(eager or "raises nothing"), str(compiled or "raises nothing")
+    if compiled is None:
+        assert eager is not None
+        if pair.eager.phase is Phase.PROBE:
+            yield Difference(OracleKind.PERMISSIVE, SOFT, place, *described, f"eager {eager.type}")
+        else:
+            yield Difference(OracleKind.EXCEPTION, HARD, place, *described, f"missing {eager.key}")
+    else:
+        yield Difference(OracleKind.EXCEPTION, HARD, place, *described, compiled.key)
+
+
+def global_states(pair: Pair) -> Iterator[Difference]:
+    """Modes and switches are as eager leaves them."""
+    eager, compiled = set(pair.eager.changes), set(pair.compiled.changes)
+    if eager != compiled:
+        names = ", ".join(sorted(change.split(":")[0] for change in eager ^ compiled))
+        before, after = ("; ".join(sorted(c)) or "changes nothing" for c in (eager, compiled))
+        yield Difference(OracleKind.GLOBAL_STATE, HARD, pair.place(Role.PROCESS), before, after, names)
+
+
+def structures(pair: Pair) -> Iterator[Difference]:
+    """The result has the same pytree, and the leaves that are no tensors are the same."""
+    place = pair.place(Role.OUTPUT)
+    eager, compiled = pair.eager.structure, pair.compiled.structure
+    if eager != compiled:
+        only_containers = eager.replace("tuple(", "list(") == compiled.replace("tuple(", "list(")
+        severity = SOFT if only_containers and Promise.CONTAINERS not in pair.promises else HARD
+        yield Difference(OracleKind.STRUCTURE, severity, place, eager, compiled)
+    if len(pair.eager.constants) != len(pair.compiled.constants):
+        return
+    for (name, expected), (_, actual) in zip(pair.eager.constants, pair.compiled.constants, strict=True):
+        if expected != actual:
+            yield Difference(OracleKind.CONSTANT, HARD, pair.place(Role.OUTPUT, name), expected, actual)
+
+
+def _tensor_pairs(pair: Pair) -> Iterator[tuple[TensorFacts, TensorFacts]]:
+    if len(pair.eager.snapshot.tensors) == len(pair.compiled.snapshot.tensors):
+        yield from zip(pair.eager.snapshot.tensors, pair.compiled.snapshot.tensors, strict=True)
+
+
+def _effective_stride(facts: TensorFacts) -> tuple[int, ...]:
+    """Strides that matter: those of dimensions of size one, or of a tensor without elements, address nothing."""
+    if 0 in facts.shape:
+        return ()
+    return tuple(s for n, s in zip(facts.shape, facts.stride, strict=True) if n != 1)
+
+
+@dataclass(frozen=True)
+class Fact:
+    """An oracle that compares one fact of each tensor."""
+
+    kind: OracleKind
+    get: Callable[[TensorFacts], object]
+    severity: Severity = HARD
+    roles: frozenset[Role] = frozenset({Role.INPUT, Role.OUTPUT})
+
+    def __call__(self, pair: Pair) -> Iterator[Difference]:
+        """The tensors on which the two runs differ."""
+        for eager, compiled in _tensor_pairs(pair):
+            if eager.role in self.roles:
+                expected, actual = self.get(eager), self.get(compiled)
+                if expected != actual:
+                    place = pair.place(eager.role, eager.name)
+                    yield Difference(self.kind, self.severity, place, str(expected), str(actual))
+
+
+FACTS = (
+    Fact(OracleKind.TYPE, lambda t: t.type),
+    Fact(OracleKind.DTYPE, lambda t: t.dtype),
+    Fact(OracleKind.DEVICE, lambda t: t.device),
+    Fact(OracleKind.SHAPE, lambda t: t.shape),
+    Fact(OracleKind.STORAGE_OFFSET, lambda t: t.offset),
+    Fact(OracleKind.STORAGE_SIZE, lambda t: t.nbytes, roles=frozenset({Role.INPUT})),
+    Fact(OracleKind.STORAGE_SIZE, lambda t: t.nbytes, SOFT, roles=frozenset({Role.OUTPUT})),
+    Fact(OracleKind.STRIDE, _effective_stride),
+    Fact(OracleKind.REQUIRES_GRAD, lambda t: t.requires_grad),
+    Fact(OracleKind.LEAFNESS, lambda t: t.is_leaf),
+    Fact(OracleKind.GRAD_FN, lambda t: t.grad_fn),
+    Fact(OracleKind.CONJ, lambda t: t.conj),
+    Fact(OracleKind.NEG, lambda t: t.neg),
+    Fact(OracleKind.INFERENCE, lambda t: t.inference),
+    Fact(OracleKind.SIZE_ONE_STRIDE, lambda t: (t.stride, t.shape) if _effective_stride(t) == () else t.stride, SOFT),
+    Fact(OracleKind.VERSION, lambda t: t.version, SOFT),
+    Fact(OracleKind.IS_VIEW, lambda t: t.is_view, SOFT),
+)
+
+
+def _relation(here: str, eager: str, compiled: str) -> str:
+    """Who shares with whom in each run, by class: ``output-input vs none``."""
+
+    def one(other: str) -> str:
+        return "none" if other == here else f"{role_of(here).value}-{role_of(other).value}"
+
+    expected, actual = one(eager), one(compiled)
+    return f"{expected} vs {'another ' if expected == actual else ''}{actual}"
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """An oracle that compares which tensors are the same object, or share a storage."""
+
+    kind: OracleKind
+    get: Callable[[TensorFacts], str]
+    what: str
+
+    def __call__(self, pair: Pair) -> Iterator[Difference]:
+        """The tensors on which the two runs differ."""
+        for eager, compiled in _tensor_pairs(pair):
+            both = expected, actual = self.get(eager), self.get(compiled)
+            if expected != actual:
+                place = pair.place(eager.role, eager.name, _relation(eager.name, expected, actual))
+                text = (f"{self.what} {'nothing before it' if other == eager.name else other}" for other in both)
+                yield Difference(self.kind, HARD, place, next(text), next(text))
+
+
+IDENTITY = Sharing(OracleKind.IDENTITY, lambda t: t.identity, "is the same object as")
+ALIASING = Sharing(OracleKind.ALIASING, lambda t: t.storage, "shares storage with")
+
+
+def gradient_presence(pair: Pair) -> Iterator[Difference]:
+    """A gradient is there iff eager has one (None is not zero), with its type, dtype and shape."""
+    for eager, compiled in _gradient_pairs(pair):
+        place = pair.place(Role.GRADIENT, f"{eager.name}.grad")
+        if (eager.value is None) != (compiled.value is None):
+            one, other = ("None" if g.value is None else f"{g.dtype} of shape {g.shape}" for g in (eager, compiled))
+            yield Difference(OracleKind.GRADIENT_NONE, HARD, place, one, other)
+            continue
+        for kind, get in _GRADIENT_FACTS:
+            if get(eager) != get(compiled):
+                severity = SOFT if kind is OracleKind.GRADIENT_STRIDE else HARD
+                yield Difference(kind, severity, place, str(get(eager)), str(get(compiled)))
+
+
+_GRADIENT_FACTS: Sequence[tuple[OracleKind, Callable[[GradientFacts], object]]] = (
+    (OracleKind.TYPE, lambda g: g.type),
+    (OracleKind.DTYPE, lambda g: g.dtype),
+    (OracleKind.SHAPE, lambda g: g.shape),
+    (OracleKind.GRADIENT_STRIDE, lambda g: g.stride),
+)
+
+
+def _gradient_pairs(pair: Pair) -> Iterator[tuple[GradientFacts, GradientFacts]]:
+    if pair.eager.phase is Phase.BACKWARD and pair.eager.raised:
+        return  # how far a backward came before it raised is an order that nobody promises
+    compiled = {gradient.name: gradient for gradient in pair.compiled.snapshot.gradients}
+    for eager in pair.eager.snapshot.gradients:
+        if eager.name in compiled:  # else leafness or requires_grad differs, which has its own oracle
+            yield eager, compiled[eager.name]
+
+
+def _values_by_place(observation: Observation) -> dict[tuple[Role, str], torch.Tensor | None]:
+    found: dict[tuple[Role, str], torch.Tensor | None] = {}
+    for name, contents in observation.snapshot.storages:
+        found[Role.INPUT, name] = contents
+    for facts in observation.snapshot.tensors:
+        if facts.role is Role.OUTPUT:
+            found[facts.role, facts.name] = facts.value
+    if observation.phase is Phase.BACKWARD and observation.raised:
+        return found
+    for gradient in observation.snapshot.gradients:
+        found[Role.GRADIENT, f"{gradient.name}.grad"] = gradient.value
+    return found
+
+
+def values(pair: Pair) -> Iterator[Difference]:
+    """Outputs, the whole contents of inputs' storages, and gradients: eager's values, where eager's are defined."""
+    compiled_values = _values_by_place(pair.compiled)
+    other_values = _values_by_place(pair.other_fill) if pair.other_fill else {}
+    references = _values_by_place(pair.reference) if pair.reference else {}
+    for (role, name), eager in _values_by_place(pair.eager).items():
+        compiled = compiled_values.get((role, name))
+        if eager is None or compiled is None or eager.shape != compiled.shape or eager.dtype != compiled.dtype:
+            continue  # each of these has its own oracle
+        other = other_values.get((role, name))
+        defined = same_bits(eager, other) if other is not None and other.shape == eager.shape else None
+        found = compare_values(
+            eager, compiled, defined=defined, reference=references.get((role, name)), exact=pair.exact
+        )
+        if found.agreement is not Agreement.EQUAL:
+            different = found.agreement is Agreement.DIFFERENT
+            kind, severity = (OracleKind.VALUES, HARD) if different else (OracleKind.SIGNED_ZERO, SOFT)
+            yield Difference(kind, severity, pair.place(role, name), found.eager, found.compiled)
+
+
+def generators(pair: Pair) -> Iterator[Difference]:
+    """As many random numbers are drawn as eager draws."""
+    if not all(map(torch.equal, pair.eager.generators, pair.compiled.generators)):
+        place = pair.place(Role.PROCESS)
+        yield Difference(OracleKind.RNG, HARD, place, "leaves the generator in one state", "in another")
+
+
+ORACLES: tuple[Oracle, ...] = (
+    exceptions,
+    global_states,
+    structures,
+    *FACTS,
+    IDENTITY,
+    ALIASING,
+    gradient_presence,
+    values,
+    generators,
+)
+"""Every oracle; meta tests show that each fires."""
+
+_ORDER = {kind: i for i, kind in enumerate(OracleKind)}
+
+
+def compare(pair: Pair) -> tuple[Difference, ...]:
+    """All differences of one step, causes before consequences.
+
+    Where only one side raised, all else follows from that and is left out.
+    """
+    one_sided = (pair.eager.raised is None) != (pair.compiled.raised is None)
+    oracles = (exceptions, global_states) if one_sided else ORACLES
+    found = [difference for oracle in oracles for difference in oracle(pair)]
+    return tuple(sorted(found, key=lambda d: (d.severity is SOFT, _ORDER[d.oracle])))

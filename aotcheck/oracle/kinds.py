@@ -1,0 +1,148 @@
+"""The vocabulary of differences: which oracle saw what, where, and how bad it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Severity(Enum):
+    """Whether a difference is a finding."""
+
+    HARD = "hard"
+    SOFT = "soft"
+
+
+class OracleKind(Enum):
+    """Every fact that is compared, in the order in which a coarse key prefers them: causes before consequences."""
+
+    EXCEPTION = "exception"
+    POISONING = "poisoning"
+    GLOBAL_STATE = "global-state"
+    STRUCTURE = "structure"
+    CONSTANT = "constant"
+    TYPE = "type"
+    DTYPE = "dtype"
+    DEVICE = "device"
+    SHAPE = "shape"
+    GRADIENT_NONE = "gradient-none"
+    IDENTITY = "identity"
+    ALIASING = "aliasing"
+    STORAGE_OFFSET = "storage-offset"
+    STORAGE_SIZE = "storage-size"
+    STRIDE = "stride"
+    REQUIRES_GRAD = "requires-grad"
+    LEAFNESS = "leafness"
+    GRAD_FN = "grad-fn"
+    CONJ = "conj"
+    NEG = "neg"
+    INFERENCE = "inference"
+    VALUES = "values"
+    RNG = "rng"
+    # Soft only: they differ in many correct programs.
+    PERMISSIVE = "permissive"
+    SIZE_ONE_STRIDE = "size-one-stride"
+    GRADIENT_STRIDE = "gradient-stride"
+    SIGNED_ZERO = "signed-zero"
+    VERSION = "version"
+    IS_VIEW = "is-view"
+    # Made by the supervisor, for what no oracle can see from inside the process.
+    CRASH = "crash"
+    TIMEOUT = "timeout"
+    MEMORY = "memory"
+
+
+class Phase(Enum):
+    """When in a call something was observed."""
+
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    PROBE = "probe"
+
+
+class Role(Enum):
+    """What was looked at."""
+
+    CALL = "call"
+    INPUT = "input"
+    OUTPUT = "output"
+    GRADIENT = "gradient"
+    PROCESS = "process"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a difference was seen.
+
+    Args:
+        role: what was looked at.
+        name: the concrete thing, ``x`` or ``output[1]``; empty for the call and the process.
+        call: which call of the plan, from 0.
+        phase: when in that call.
+        relation: for oracles that compare pairs, the classes of both ends in both runs.
+    """
+
+    role: Role
+    name: str = ""
+    call: int = 0
+    phase: Phase = Phase.FORWARD
+    relation: str = ""
+
+    @property
+    def klass(self) -> str:
+        """The place without its concrete index: what a coarse key holds."""
+        thing = self.relation or self.role.value
+        when = "" if self.phase is Phase.FORWARD else f" after {self.phase.value}"
+        if self.role is Role.CALL:
+            thing, when = self.phase.value, ""
+        return f"{thing}{when}{', later call' if self.call else ''}"
+
+    def __str__(self) -> str:
+        return f"{self.name or self.role.value} after {self.phase.value} of call {self.call + 1}"
+
+
+@dataclass(frozen=True)
+class CoarseKey:
+    """What two findings with probably one cause have in common.
+
+    The idea of a key coarse enough to group, yet not so coarse that distinct bugs hide behind one another, is that of
+    crash bucketing (Glerum et al., *Debugging in the (very) large*, SOSP 2009).
+    """
+
+    oracle: str
+    place: str
+    error: str = ""
+
+    def __str__(self) -> str:
+        return f"({self.oracle}, {self.place}{', ' + self.error if self.error else ''})"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One difference between eager and the compiled path.
+
+    Args:
+        oracle: which oracle saw it.
+        severity: hard differences are findings, soft ones are reported apart.
+        place: where.
+        eager: what eager showed, for people.
+        compiled: what the compiled path showed, for people.
+        error: for exceptions, type and normalized head of the message; part of the key.
+    """
+
+    oracle: OracleKind
+    severity: Severity
+    place: Place
+    eager: str
+    compiled: str
+    error: str = ""
+
+    @property
+    def key(self) -> CoarseKey:
+        """Oracle, class of place and error."""
+        return CoarseKey(self.oracle.value, self.place.klass, self.error)
+
+    @property
+    def text(self) -> str:
+        """One line for people."""
+        return f"{self.oracle.value} of {self.place}: eager {self.eager}, compiled {self.compiled}"

@@ -1,0 +1,48 @@
+"""How many calls of a program a backend without guards can be asked to make."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import torch
+
+from aotcheck.oracle.execute import Observation
+from aotcheck.oracle.kinds import Role
+from aotcheck.oracle.snapshot import TensorFacts, snapshot
+from aotcheck.program import Call, Program, build_call
+
+
+def calls_with_the_first_key(program: Program, device: torch.device, eager: Sequence[Observation]) -> int:
+    """The number of calls up to the first whose key differs from the first call's.
+
+    The key is what a specialization may rely on: arguments that are no tensors, grad mode, and each tensor's metadata,
+    sharing and offset. For a call on the same arguments as the one before, it is read from what eager left of them.
+    """
+    first = None
+    for index, call in enumerate(program.calls):
+        facts: Iterable[TensorFacts]
+        if call.inputs is None:
+            last = [o for o in eager if o.call == index - 1][-1]
+            facts = last.snapshot.tensors
+        else:
+            facts = snapshot(build_call(program, index, device, None).named.items(), ()).tensors
+        key = (_constants(program.calls, index), call.grad_mode, tuple(map(_key, _inputs(facts))))
+        if first is None:
+            first = key
+        elif key != first:
+            return index
+    return len(program.calls)
+
+
+def _constants(calls: Sequence[Call], index: int) -> object:
+    inputs = next(call.inputs for call in reversed(calls[: index + 1]) if call.inputs is not None)
+    return inputs.args
+
+
+def _inputs(facts: Iterable[TensorFacts]) -> Iterable[TensorFacts]:
+    return (t for t in facts if t.role is Role.INPUT)
+
+
+def _key(t: TensorFacts) -> tuple[object, ...]:
+    layout = (t.type, t.dtype, t.device, t.shape, t.stride, t.offset, t.storage, t.identity)
+    return (*layout, t.requires_grad, t.is_leaf, t.conj, t.neg, t.inference)

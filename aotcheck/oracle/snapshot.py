@@ -1,0 +1,151 @@
+"""Everything observable at one moment, copied so that what happens next cannot change it.
+
+Storages and objects are named by the first place that shows them, in an order that is the same for every run of a
+program: two runs then have the same sharing iff the names are equal, and a difference says who shares with whom.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from aotcheck._torch import is_view, storage_key, version_of
+from aotcheck.oracle.kinds import Role
+
+
+@dataclass(frozen=True, slots=True)
+class TensorFacts:
+    """What can be seen of one tensor.
+
+    ``storage`` and ``identity`` name the first place that shows the same storage or the same object; ``value`` is a
+    dense copy, None where it cannot be read (freed storage) or is covered by the storage's own copy.
+    """
+
+    name: str
+    role: Role
+    type: str
+    dtype: torch.dtype
+    device: str
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+    nbytes: int
+    requires_grad: bool
+    is_leaf: bool
+    grad_fn: bool
+    conj: bool
+    neg: bool
+    inference: bool
+    version: int
+    is_view: bool
+    storage: str
+    identity: str
+    readable: bool
+    value: torch.Tensor | None
+
+
+@dataclass(frozen=True, slots=True)
+class GradientFacts:
+    """The accumulated gradient of one leaf; ``value`` is None where there is no gradient, which is not zero."""
+
+    name: str
+    type: str
+    dtype: torch.dtype | None
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    value: torch.Tensor | None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All tensors of a call at one moment: inputs with the whole contents of their storages, outputs, gradients."""
+
+    tensors: tuple[TensorFacts, ...]
+    storages: tuple[tuple[str, torch.Tensor], ...]
+    gradients: tuple[GradientFacts, ...]
+
+
+def _extent(tensor: torch.Tensor) -> int:
+    """The bytes of storage that reading ``tensor`` touches."""
+    if tensor.numel() == 0:
+        return 0
+    last = tensor.storage_offset() + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+    return int(last + 1) * tensor.element_size()
+
+
+def _dense(tensor: torch.Tensor) -> torch.Tensor:
+    copied = tensor.detach()
+    if copied.is_conj():
+        copied = copied.resolve_conj()
+    if copied.is_neg():
+        copied = copied.resolve_neg()
+    return copied.clone(memory_format=torch.contiguous_format)
+
+
+def _contents(tensor: torch.Tensor) -> torch.Tensor:
+    """The whole storage of ``tensor``, in its dtype as far as that divides it, the rest in bytes left out."""
+    storage = tensor.untyped_storage()
+    whole = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+    whole.set_(storage, 0, (storage.nbytes() // tensor.element_size(),), (1,))
+    return whole.clone()
+
+
+def snapshot(
+    inputs: Iterable[tuple[str, torch.Tensor]],
+    outputs: Sequence[tuple[str, torch.Tensor]],
+) -> Snapshot:
+    """Copy what can be seen of ``inputs`` and ``outputs`` and of the gradients of the leaves among them."""
+    with torch.no_grad():
+        first_storage: dict[int, str] = {}
+        first_object: dict[int, str] = {}
+        facts: list[TensorFacts] = []
+        storages: list[tuple[str, torch.Tensor]] = []
+        gradients: list[GradientFacts] = []
+        for role, group in ((Role.INPUT, inputs), (Role.OUTPUT, outputs)):
+            for name, tensor in group:
+                key = storage_key(tensor)
+                nbytes = tensor.untyped_storage().nbytes()
+                readable = _extent(tensor) <= nbytes
+                if key not in first_storage:
+                    first_storage[key] = name
+                    if role is Role.INPUT:
+                        storages.append((name, _contents(tensor)))
+                if id(tensor) not in first_object:
+                    first_object[id(tensor)] = name
+                    if tensor.requires_grad and tensor.is_leaf:
+                        gradients.append(_gradient(name, tensor.grad))
+                facts.append(
+                    TensorFacts(
+                        name=name,
+                        role=role,
+                        type=type(tensor).__qualname__,
+                        dtype=tensor.dtype,
+                        device=str(tensor.device),
+                        shape=tuple(tensor.shape),
+                        stride=tensor.stride(),
+                        offset=int(tensor.storage_offset()),
+                        nbytes=nbytes,
+                        requires_grad=tensor.requires_grad,
+                        is_leaf=tensor.is_leaf,
+                        grad_fn=tensor.grad_fn is not None,
+                        conj=tensor.is_conj(),
+                        neg=tensor.is_neg(),
+                        inference=tensor.is_inference(),
+                        version=version_of(tensor),
+                        is_view=is_view(tensor),
+                        storage=first_storage[key],
+                        identity=first_object[id(tensor)],
+                        readable=readable,
+                        value=_dense(tensor) if role is Role.OUTPUT and readable else None,
+                    )
+                )
+    return Snapshot(tuple(facts), tuple(storages), tuple(gradients))
+
+
+def _gradient(name: str, gradient: torch.Tensor | None) -> GradientFacts:
+    if gradient is None:
+        return GradientFacts(name, "None", None, (), (), None)
+    shape, stride = tuple(gradient.shape), gradient.stride()
+    return GradientFacts(name, type(gradient).__qualname__, gradient.dtype, shape, stride, _dense(gradient))

@@ -1,0 +1,122 @@
+"""Memory that eager leaves uninitialized, filled on purpose so that two runs show which results depend on it.
+
+Note [Undefined memory]: ``torch.empty`` and a growing ``resize_`` hand out whatever was there. A program may read it,
+and then neither eager's nor the compiled result means anything, but only for the elements that depend on it. Eager is
+run twice, with every such byte filled in two different ways; an element is defined iff both runs agree on it. The
+patterns differ in value, sign, truth and arithmetic (one is NaN), so ``empty() * 0`` or ``empty() > 0`` differ too.
+``torch.use_deterministic_algorithms`` can fill as well, but with one pattern only, and it changes what ops do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum
+from typing import Any
+
+import torch
+
+from aotcheck._torch import dispatch_mode_class, storage_key
+
+_aten = torch.ops.aten
+_FRESH = frozenset(
+    {
+        _aten.empty.memory_format,
+        _aten.empty_like.default,
+        _aten.empty_strided.default,
+        _aten.empty_permuted.default,
+        _aten.new_empty.default,
+        _aten.new_empty_strided.default,
+    }
+)
+_GROWING = frozenset(
+    op
+    for packet in (_aten.resize_, _aten.resize_as_, _aten.set_, torch.ops.inductor.resize_storage_bytes_)
+    for op in (getattr(packet, overload) for overload in packet.overloads())
+)
+
+
+class Pattern(Enum):
+    """What undefined memory is filled with: a float, an integer and a bool."""
+
+    PLAIN = (1.0, 1, True)
+    ODD = (float("nan"), -78, False)
+
+    def scalar(self, dtype: torch.dtype) -> float | int | bool:
+        """The pattern's value in ``dtype``."""
+        as_float, as_int, as_bool = self.value
+        if dtype.is_floating_point or dtype.is_complex:
+            return as_float
+        if dtype is torch.bool:
+            return as_bool
+        return as_int % 256 if dtype is torch.uint8 else as_int
+
+
+_Mode: Any = dispatch_mode_class()
+
+
+class FillUndefined(_Mode):
+    """Fills what factories and growing storages leave uninitialized; see Note [Undefined memory].
+
+    Args:
+        pattern: what to fill with.
+
+    ``filled`` counts how often there was something to fill.
+    """
+
+    def __init__(self, pattern: Pattern) -> None:
+        super().__init__()
+        self.pattern = pattern
+        self.filled = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in _FRESH:
+            result = func(*args, **(kwargs or {}))
+            if isinstance(result, torch.Tensor) and result.numel():
+                self.fill(result, 0)
+            return result
+        if func in _GROWING and args and isinstance(args[0], torch.Tensor):
+            storage = storage_key(args[0])
+            before = args[0].untyped_storage().nbytes()
+            result = func(*args, **(kwargs or {}))
+            if storage_key(args[0]) == storage:
+                self.fill(args[0], before)
+            return result
+        return func(*args, **(kwargs or {}))
+
+    def fill(self, tensor: torch.Tensor, first_byte: int) -> None:
+        """Fill the storage of ``tensor`` from ``first_byte`` on, without bumping its version."""
+        storage = tensor.untyped_storage()
+        item = tensor.element_size()
+        start, end = -(-first_byte // item), storage.nbytes() // item
+        if start < end:
+            self.filled += 1
+            with torch.no_grad():
+                tail = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+                tail.set_(storage, start, (end - start,), (1,))
+                tail.fill_(self.pattern.scalar(tensor.dtype))
+
+
+@contextmanager
+def undefined_memory(pattern: Pattern) -> Iterator[FillUndefined]:
+    """Fill undefined memory with ``pattern`` while open, undispatched ``UntypedStorage.resize_`` included."""
+    mode = FillUndefined(pattern)
+    original = torch.UntypedStorage.resize_
+
+    def resize_and_fill(storage: torch.UntypedStorage, size: int) -> Any:
+        before = storage.nbytes()
+        result = original(storage, size)
+        if storage.nbytes() > before:
+            flat = torch.empty(0, dtype=torch.uint8, device=storage.device)
+            flat.set_(storage, 0, (storage.nbytes(),), (1,))
+            if before % 4 == 0 and storage.nbytes() % 4 == 0:
+                flat = flat.view(torch.float32)
+            mode.fill(flat, before)
+        return result
+
+    torch.UntypedStorage.resize_ = resize_and_fill  # type: ignore[method-assign,assignment]
+    try:
+        with mode:
+            yield mode
+    finally:
+        torch.UntypedStorage.resize_ = original  # type: ignore[method-assign]

@@ -1,0 +1,109 @@
+"""The pytest plugin: options for fuzzing, Hypothesis profiles, and blocks shared out to xdist's workers."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import hypothesis
+import pytest
+from hypothesis import HealthCheck
+
+EXAMPLES = 300
+STRATEGY = "strategies:programs"
+
+PROFILES = {"dev": 50, "ci": 300, "nightly": 5000}
+"""Hypothesis profiles, with how many examples each gives a property."""
+
+
+@dataclass(frozen=True)
+class FuzzOptions:
+    """What the command line asks of ``tests/fuzz``.
+
+    Args:
+        backend: the backend to test.
+        device: the device to test on.
+        seed: decides the programs.
+        examples: how many programs, over all of xdist's workers.
+        seconds: how long each worker goes on instead, if given.
+        folder: where findings are written.
+    """
+
+    backend: str
+    device: str
+    seed: int
+    examples: int
+    seconds: float | None
+    folder: Path
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Options of the fuzzer. Plain names where pytest and its plugins leave them free."""
+    group = parser.getgroup("aotcheck", "aotcheck: fuzzing of PyTorch compilers")
+    group.addoption("--backend", default="aotcheck", help="backend to fuzz: a name or module:callable")
+    group.addoption("--device", default="cpu", help="device to fuzz on")
+    group.addoption("--fuzz-examples", type=int, default=EXAMPLES, help="programs in all (default: %(default)s)")
+    group.addoption("--fuzz-time", default=None, help="go on for so long instead: 90s, 10m, 2h")
+    group.addoption("--fuzz-seed", type=int, default=0, help="decides the programs (default: %(default)s)")
+    group.addoption("--fuzz-out", default="reports/pytest", help="where findings go (default: %(default)s)")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the Hypothesis profiles; ``HYPOTHESIS_PROFILE`` or ``--hypothesis-profile`` chooses."""
+    for name, examples in PROFILES.items():
+        hypothesis.settings.register_profile(
+            name,
+            max_examples=examples,
+            deadline=None,
+            derandomize=name == "ci",
+            suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+        )
+    if not config.getoption("--hypothesis-profile", None):
+        hypothesis.settings.load_profile(
+            os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev")
+        )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """One test per block, or with ``--fuzz-time`` one test per worker, each with blocks of its own."""
+    if "fuzz_blocks" not in metafunc.fixturenames:
+        return
+    from aotcheck.campaign.settings import BLOCK_SIZE
+
+    config = metafunc.config
+    if config.getoption("--fuzz-time") is not None:
+        workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+        shares = [range(i, 10**9, workers) for i in range(workers)]
+        metafunc.parametrize("fuzz_blocks", shares, ids=[f"share-{i + 1}-of-{workers}" for i in range(workers)])
+    else:
+        blocks = range(-(-max(config.getoption("--fuzz-examples"), 1) // BLOCK_SIZE))
+        metafunc.parametrize("fuzz_blocks", [range(i, i + 1) for i in blocks], ids=[f"block-{i}" for i in blocks])
+
+
+@pytest.fixture(scope="session")
+def fuzz_options(pytestconfig: pytest.Config) -> FuzzOptions:
+    """The fuzzer's options; skips where the device is not there, fails in one line on anything else that is wrong."""
+    from aotcheck.backends import BackendError, DeviceUnavailableError, require_device, resolve
+    from aotcheck.cli import seconds
+
+    options = pytestconfig.getoption
+    duration = options("--fuzz-time")
+    try:
+        require_device(options("--device"))
+        resolve(options("--backend"))
+        limit = seconds(duration) if duration is not None else None
+    except DeviceUnavailableError as error:
+        pytest.skip(str(error))
+    except BackendError as error:
+        pytest.fail(str(error), pytrace=False)
+    except ValueError:
+        pytest.fail(f"--fuzz-time: '{duration}' is not a duration; write 90, 90s, 10m or 2h", pytrace=False)
+    return FuzzOptions(
+        backend=options("--backend"),
+        device=options("--device"),
+        seed=options("--fuzz-seed"),
+        examples=options("--fuzz-examples"),
+        seconds=limit,
+        folder=Path(options("--fuzz-out")),
+    )

@@ -1,0 +1,1 @@
+"""Consumers of a campaign's events: run.jsonl, the live display, the summary."""

@@ -1,0 +1,128 @@
+"""The live display of a campaign and its summary."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from aotcheck.campaign import Event, ExitCode, Tally
+from aotcheck.campaign.tally import FLOORS
+from aotcheck.oracle import Outcome
+
+SHOWN_KEYS = 12
+LINE_SECONDS = 10.0
+
+
+class LiveDisplay:
+    """Shows a tally while it grows; without a terminal, a line every ten seconds.
+
+    Args:
+        tally: what to show; fed by somebody else.
+        console: where.
+    """
+
+    def __init__(self, tally: Tally, console: Console) -> None:
+        self._tally, self._console = tally, console
+        self._live = Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
+        self._last = time.monotonic()
+
+    def __enter__(self) -> LiveDisplay:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def feed(self, event: Event) -> None:
+        """Show what ``event`` has changed in the tally."""
+        now = time.monotonic()
+        if self._live is not None:
+            if now - self._last > 0.2:
+                self._last = now
+                self._live.update(_figures(self._tally))
+        elif now - self._last > LINE_SECONDS:
+            self._last = now
+            self._console.print(_progress(self._tally), soft_wrap=True)
+
+
+def print_summary(tally: Tally, console: Console) -> None:
+    """What a run came to."""
+    console.print(_figures(tally))
+    for failure in tally.failures:
+        console.print(Text(f"failed: {failure}", style="red"), soft_wrap=True)
+    ending = tally.ending.value if tally.ending else "broken off"
+    console.print(f"{ending}: {_verdict(tally)}", soft_wrap=True, highlight=False)
+
+
+def _verdict(tally: Tally) -> str:
+    match tally.exit_code:
+        case ExitCode.FINDINGS:
+            return f"{tally.findings} findings, {len(tally.keys)} coarse keys, in {tally.programs} programs"
+        case ExitCode.INFRASTRUCTURE:
+            return f"infrastructure failed after {tally.programs} programs"
+        case _:
+            return f"no findings in {tally.programs} programs"
+
+
+def _progress(tally: Tally) -> str:
+    run = tally.run
+    goal = f" of {run.examples}" if run and run.examples is not None else ""
+    rate = tally.programs / tally.elapsed if tally.elapsed > 0 else 0.0
+    parts = [
+        f"{run.backend if run else ''} on {run.device if run else ''}, seed {run.seed if run else ''}",
+        f"{tally.programs}{goal} programs",
+        f"{rate:.1f} programs/s",
+        f"{tally.elapsed:.0f} s",
+        f"{tally.findings} findings",
+        f"{len(tally.keys)} coarse keys",
+        f"{tally.refused} refused ({tally.share(tally.refused):.1%})",
+        f"{tally.outcomes[Outcome.UNSTABLE.value]} unstable",
+    ]
+    if tally.deaths:
+        parts.append(f"{tally.deaths} workers died")
+    return " · ".join(parts)
+
+
+def _figures(tally: Tally) -> RenderableType:
+    parts: list[RenderableType] = [Text(_progress(tally), style="bold")]
+    floor = Text("difficulty: ")
+    for i, (name, least) in enumerate(FLOORS.items()):
+        share = tally.share(tally.features[name])
+        floor.append(" · " if i else "")
+        label = name.lower().replace("_", " ")
+        floor.append(f"{label} {share:.0%} (floor {least:.0%})", style="red" if share < least else "green")
+    parts.append(floor)
+    if tally.keys:
+        parts.append(_keys(tally))
+    if tally.refusals:
+        reasons = ", ".join(f"{reason} {count}" for reason, count in tally.refusals.most_common())
+        parts.append(Text(f"refused: {reasons}", style="yellow"))
+    if tally.left_out:
+        promises = ", ".join(f"{count} (no {promise})" for promise, count in tally.left_out.most_common())
+        parts.append(Text(f"calls not made, as the backend does not promise to get them right: {promises}"))
+    if tally.soft:
+        by_oracle: dict[str, int] = {}
+        for key, count in tally.soft.items():
+            by_oracle[key.oracle] = by_oracle.get(key.oracle, 0) + count
+        soft = ", ".join(f"{oracle} {count}" for oracle, count in sorted(by_oracle.items(), key=lambda kv: -kv[1]))
+        parts.append(Text(f"soft differences (never failing): {soft}", style="dim"))
+    return Group(*parts)
+
+
+def _keys(tally: Tally) -> Table:
+    table = Table("findings", "coarse key", "again", "first script", box=None, pad_edge=False)
+    for key, count in tally.keys.most_common(SHOWN_KEYS):
+        again = tally.rechecked.get(key)
+        table.add_row(str(count), Text(str(key)), again.value if again else "", Text(tally.examples[key][0]))
+    if len(tally.keys) > SHOWN_KEYS:
+        table.add_row("", f"and {len(tally.keys) - SHOWN_KEYS} more", "", "")
+    return table

@@ -1,0 +1,71 @@
+"""Random programs agree with eager: the bounded campaign that every test run makes.
+
+``pytest tests/fuzz -n auto --fuzz-time 10m --backend inductor`` goes on. Programs run inside the test process, so a
+crash is xdist's to report; what was running is then in the folder of findings, as ``in-flight-*.py``.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from aotcheck.backends import require_device, resolve
+from aotcheck.campaign.generate import load_strategy, programs_of_block
+from aotcheck.campaign.worker import script_backend, write_finding
+from aotcheck.oracle import Outcome, check
+from aotcheck.program import emit
+from aotcheck.pytest_plugin import STRATEGY, FuzzOptions
+
+TIMEOUT = 60
+MOST_REFUSED = 0.15
+
+
+@contextmanager
+def _alarm(seconds: int) -> Iterator[None]:
+    def raise_timeout(*_: object) -> None:
+        raise TimeoutError(f"a program took more than {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, raise_timeout)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_random_programs_agree_with_eager(
+    fuzz_blocks: range, fuzz_options: FuzzOptions, record_property: pytest.RecordProperty
+) -> None:
+    options = fuzz_options
+    backend, device, strategy = resolve(options.backend), require_device(options.device), load_strategy(STRATEGY)
+    findings = options.folder / "findings"
+    findings.mkdir(parents=True, exist_ok=True)
+    in_flight = options.folder / f"in-flight-{os.getpid()}.py"
+    deadline = time.monotonic() + options.seconds if options.seconds is not None else None
+    failures: list[str] = []
+    programs = refused = 0
+    for block in fuzz_blocks:
+        for index, program in enumerate(programs_of_block(strategy, options.seed, block)):
+            header: dict[str, object] = {"format": 1, "backend": options.backend, "block": block, "index": index}
+            in_flight.write_text(emit(program, header, script_backend(options.backend)))
+            with _alarm(TIMEOUT):
+                verdict = check(program, backend, device)
+            programs += 1
+            refused += verdict.outcome is Outcome.REFUSED
+            if verdict.outcome is Outcome.DIFFERS:
+                key = verdict.hard[0].key
+                found = {**header, "key": str(key), "difference": verdict.hard[0].text}
+                path = write_finding(findings, options.seed, block, index, key, program, found, options.backend)
+                failures.append(f"{key}: {verdict.hard[0].text}\n    {path}")
+        if deadline is not None and time.monotonic() >= deadline:
+            break
+    in_flight.unlink()
+    record_property("programs", programs)
+    record_property("refused", refused)
+    assert not failures, f"{len(failures)} of {programs} programs differ\n" + "\n".join(failures)
