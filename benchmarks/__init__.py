@@ -1,0 +1,1 @@
+"""Measurements against torch's own AOT autograd."""
