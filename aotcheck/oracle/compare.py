@@ -218,6 +218,10 @@ def _values_by_place(observation: Observation) -> dict[tuple[Role, str], torch.T
     return found
 
 
+def _form(value: torch.Tensor) -> object:
+    return value.shape, value.dtype, value.device
+
+
 def values(pair: Pair) -> Iterator[Difference]:
     """Outputs, the whole contents of inputs' storages, and gradients: eager's values, where eager's are defined."""
     compiled_values = _values_by_place(pair.compiled)
@@ -225,7 +229,7 @@ def values(pair: Pair) -> Iterator[Difference]:
     references = _values_by_place(pair.reference) if pair.reference else {}
     for (role, name), eager in _values_by_place(pair.eager).items():
         compiled = compiled_values.get((role, name))
-        if eager is None or compiled is None or eager.shape != compiled.shape or eager.dtype != compiled.dtype:
+        if eager is None or compiled is None or _form(eager) != _form(compiled):
             continue  # each of these has its own oracle
         other = other_values.get((role, name))
         defined = same_bits(eager, other) if other is not None and other.shape == eager.shape else None

@@ -1,0 +1,76 @@
+"""Small programs to plant faults in, and strategies of them for campaigns."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from aotcheck.program import (
+    Backward,
+    Call,
+    Expr,
+    Inputs,
+    Literal,
+    OpCall,
+    Probe,
+    Program,
+    Ref,
+    Site,
+    Storage,
+    Strided,
+    TupleExpr,
+)
+
+X = Ref("x0")
+V0 = Ref("v0")
+
+
+def op(target: str | None, path: str, *args: Expr | int) -> OpCall:
+    """A statement; integers are constants."""
+    return OpCall(target, path, tuple(Literal(a) if isinstance(a, int) else a for a in args))
+
+
+def program(
+    *body: OpCall,
+    outputs: Expr = V0,
+    size: tuple[int, ...] = (4,),
+    dtype: str = "float32",
+    requires_grad: bool = False,
+    backward: bool = False,
+    probes: tuple[Probe, ...] = (),
+    calls: int = 1,
+) -> Program:
+    """A program of one argument, ``x0``; a backward through all that it returns."""
+    numel = 1
+    for n in size:
+        numel *= n
+    stride = tuple(_product(size[i + 1 :]) for i in range(len(size)))
+    data = tuple(range(1, numel * (2 if dtype.startswith("complex") else 1) + 1))
+    inputs = Inputs(
+        (Storage("s0", dtype, data),), (Strided("a0", "s0", dtype, size, stride, 0, requires_grad),), (), (Ref("a0"),)
+    )
+    call = Call(inputs, backward=Backward((0, 1)) if backward else None, probes=probes)
+    return Program(("x0",), body, outputs, (call,) * calls)
+
+
+def _product(sizes: tuple[int, ...]) -> int:
+    found = 1
+    for n in sizes:
+        found *= n
+    return found
+
+
+def pair(*names: str) -> TupleExpr:
+    return TupleExpr(tuple(Ref(name) for name in names))
+
+
+DOUBLE = program(op("v0", "torch.mul", X, 2))
+VIEW = program(op("v0", "Tensor.view", X, TupleExpr((Literal(2), Literal(2)))))
+TRAINED = program(op("v0", "torch.mul", X, 2), requires_grad=True, backward=True)
+MUTATES = program(op(None, "Tensor.add_", X, 1), op("v0", "torch.mul", X, 2))
+REFUSED = program(op("v0", "Tensor.view", X, TupleExpr((Literal(3), Literal(3)))))
+OUTPUT, INPUT = Probe(Site.OUTPUT, 0, 3), Probe(Site.INPUT, 0, 3)
+
+drawn = st.tuples(st.integers(1, 12), st.integers(-9, 9)).map(
+    lambda drawn: program(op("v0", "torch.mul", X, drawn[1]), size=(drawn[0],))
+)
+"""Programs of one product; about one in twelve has as many elements as the planted killers are waiting for."""
