@@ -138,6 +138,10 @@ class Kind(StrEnum):
     MAT = auto()  # a matrix whose rows are the first's columns
     MAT_T = auto()  # a matrix whose columns are the first's columns
     BMAT = auto()  # the batched MAT
+    LEFT = auto()  # a matrix as tall as the first
+    RIGHT = auto()  # a matrix as wide as the first, as tall as LEFT is wide
+    STORAGE = auto()  # the storage of a tensor of the first's dtype
+    SOURCE_TENSOR = auto()  # a tensor of the first's dtype
     VEC = auto()  # a vector as long as the first's last dimension
     INDEX = auto()  # int64 [m], in range of dimension `dim`
     INDEX_ONCE = auto()  # the same without duplicates
@@ -218,7 +222,7 @@ class Op:
         writes: whether it writes data of its first argument (or of ``out``).
         ordered: its result does not depend on the order of element writes, whatever overlaps.
         undefined: it may expose memory nobody wrote.
-        weight: how often it is drawn, relative to the others of its group.
+        weight: how often it is drawn, relative to the others of its group; 0: only as another op's helper.
     """
 
     path: str

@@ -32,7 +32,7 @@ entry("Tensor.conj_physical_", "self", _I, dtypes=DTypes.COMPLEX, writes=True)
 entry("Tensor.cumsum_", "self dim", _I, dtypes=DTypes.NUMERIC, ndim=(1, 6), writes=True)
 entry("Tensor.tril_", "self", _I, ndim=(2, 6), writes=True)
 entry("Tensor.triu_", "self diagonal", _I, ndim=(2, 6), writes=True)
-entry("Tensor.addmm_", "self mat_t mat", _I, ndim=(2, 2), dtypes=DTypes.NUMERIC, writes=True, weight=0)
+entry("Tensor.addmm_", "self left right", _I, ndim=(2, 2), dtypes=DTypes.NUMERIC, writes=True)
 entry("torch.nn.functional.relu_", "self", _I, dtypes=DTypes.REAL, writes=True)
 entry(
     "torch.nn.functional.dropout",
@@ -90,7 +90,9 @@ entry("Tensor.as_strided_", "self strided_size strided_stride strided_offset", _
 entry("Tensor.resize_", "self resize_size", _G, weight=1, undefined=True)
 
 entry("Tensor.set_", "self same", Group.SET, weight=3)
-entry("Tensor.set_", "self peer strided_offset strided_size strided_stride", Group.SET, weight=0)
+entry("Tensor.set_", "self storage strided_offset strided_size strided_stride", Group.SET, weight=2)
+entry("Tensor.set_", "self source_tensor strided_offset strided_size strided_stride", Group.SET, weight=1)
+entry("Tensor.untyped_storage", "self", Group.SET, weight=0)
 entry("Tensor.set_", "self", Group.SET, weight=1)
 
 _R = Group.RNG
@@ -98,7 +100,6 @@ entry("Tensor.bernoulli_", "self {0.5}", _R, writes=True, dtypes=DTypes.REAL)
 entry("Tensor.random_", "self {0} {3}", _R, writes=True, dtypes=DTypes.REAL)
 entry("Tensor.normal_", "self", _R, writes=True, dtypes=DTypes.DIFFERENTIABLE, work=Work.INEXACT)
 entry("Tensor.uniform_", "self", _R, writes=True, dtypes=DTypes.FLOATING, work=Work.INEXACT)
-entry("torch.bernoulli", "self", _R, dtypes=DTypes.FLOATING, weight=0)
 entry("torch.rand_like", "self", _R, dtypes=DTypes.FLOATING, work=Work.INEXACT)
 entry("torch.randn_like", "self", _R, dtypes=DTypes.FLOATING, work=Work.INEXACT)
 entry("torch.randint_like", "self {3}", _R, dtypes=DTypes.REAL)

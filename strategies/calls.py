@@ -1,0 +1,263 @@
+"""Draw the call plan: backward, probes, and further calls with another key or with the same."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+import torch
+
+from aotcheck.program import (
+    Backward,
+    Block,
+    BuiltCall,
+    Call,
+    DictExpr,
+    DryRun,
+    Expr,
+    Feature,
+    GradMode,
+    Inputs,
+    ListExpr,
+    Literal,
+    OpCall,
+    Probe,
+    Program,
+    Ref,
+    Site,
+    Statement,
+    Storage,
+    Strided,
+    TupleExpr,
+    build_call,
+    evaluate,
+    flat_calls,
+)
+from strategies.chooser import Chooser
+from strategies.inputs import contiguous, data
+from strategies.profile import Profile
+from strategies.state import EXPECTED, hazardous, tidy
+
+__all__ = ["Unsafe", "draw_backward", "draw_further_calls", "draw_probes", "inspect"]
+
+
+class Unsafe(Exception):
+    """A drawn call has an outcome that no backend can be held to; draw another."""
+
+
+class _Inspection(DryRun):
+    """A dry run that gives up on calls whose outcome is not well defined."""
+
+    def on_statement(self, statement: Statement, env: Any) -> None:
+        inner = flat_calls(statement.body) if isinstance(statement, Block) else [statement]
+        for call in inner:
+            if hazardous(call, env):
+                raise Unsafe
+        if not tidy(list(env.values())):
+            raise Unsafe
+        for t in env.values():
+            if isinstance(t, torch.Tensor) and t.numel():
+                last = t.storage_offset() + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
+                if (last + 1) * t.itemsize > t.untyped_storage().nbytes():
+                    raise Unsafe
+
+    def on_error(self, error: Exception) -> None:
+        if "out of bounds" in str(error) or "out of range" in str(error) or "INTERNAL ASSERT" in str(error):
+            raise Unsafe
+
+
+def inspect(program: Program) -> frozenset[Feature]:
+    """The features of a program by an eager dry run.
+
+    Raises:
+        Unsafe: some call's outcome is not well defined.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return _Inspection(program).run()
+
+
+def draw_backward(choose: Chooser, differentiable: int) -> Backward | None:
+    """A backward through all or some of the differentiable outputs, or none."""
+    if not differentiable or choose.chance(8):
+        return None
+    chosen = tuple(range(differentiable))
+    if differentiable > 1 and choose.chance(35):
+        chosen = tuple(i for i in chosen if choose.chance(60))
+    return Backward(chosen, choose.below(4))
+
+
+def draw_probes(choose: Chooser, outputs: int, inputs: int) -> tuple[Probe, ...]:
+    """Up to two writes, through outputs first."""
+    probes: list[Probe] = []
+    for _ in range(choose.one((0, 1, 1, 2))):
+        site = Site.OUTPUT if outputs and (not inputs or choose.chance(70)) else Site.INPUT
+        count = outputs if site is Site.OUTPUT else inputs
+        if count:
+            probes.append(Probe(site, choose.below(count), choose.between(1, 4)))
+    return tuple(probes)
+
+
+# -- further calls
+
+
+def _other_values(choose: Chooser, inputs: Inputs, _: BuiltCall) -> Inputs:
+    seed = choose.between(1, 7)
+    return replace(inputs, storages=tuple(replace(s, data=data(s.dtype, s.numel, (seed + i) % 8)) for i, s in enumerate(inputs.storages)))
+
+
+def _other_grad(choose: Chooser, inputs: Inputs, _: BuiltCall) -> Inputs:
+    can = [i for i, t in enumerate(inputs.tensors) if t.dtype.startswith(("float", "complex", "bfloat"))]
+    if not can:
+        raise Unsafe
+    flipped = {choose.one(can)} if choose.chance(50) else set(can)
+    tensors = tuple(replace(t, requires_grad=t.requires_grad ^ (i in flipped)) for i, t in enumerate(inputs.tensors))
+    return replace(inputs, tensors=tensors)
+
+
+def _names(expr: Expr) -> list[str]:
+    match expr:
+        case Ref(name):
+            return [name]
+        case TupleExpr(items) | ListExpr(items):
+            return [n for item in items for n in _names(item)]
+        case DictExpr(pairs):
+            return [n for _, item in pairs for n in _names(item)]
+        case _:
+            return []
+
+
+def _renamed(expr: Expr, names: dict[str, str]) -> Expr:
+    match expr:
+        case Ref(name):
+            return Ref(names.get(name, name))
+        case TupleExpr(items):
+            return TupleExpr(tuple(_renamed(i, names) for i in items))
+        case ListExpr(items):
+            return ListExpr(tuple(_renamed(i, names) for i in items))
+        case DictExpr(pairs):
+            return DictExpr(tuple((k, _renamed(i, names)) for k, i in pairs))
+        case other:
+            return other
+
+
+def _rebuilt(choose: Chooser, inputs: Inputs, built: BuiltCall, *, together: bool, other_size: bool, other_stride: bool) -> Inputs:
+    """The arguments as plain tensors: apart or on one storage, of the old sizes and strides or of others."""
+    storages: list[Storage] = []
+    tensors: list[Strided] = []
+    derived: list[Statement] = []
+    names: dict[str, str] = {}
+    sizes = {2: 3, 3: 2, 1: 2} if other_size else {}
+    shared: dict[str, str] = {}
+    for i, name in enumerate(dict.fromkeys(n for a in inputs.args for n in _names(a))):
+        t = built.named[name]
+        dtype = str(t.dtype).removeprefix("torch.")
+        size = tuple(sizes.get(n, n) for n in t.shape)
+        stride, offset = contiguous(size), 0
+        if other_stride and choose.chance(60):
+            stride = tuple(reversed(contiguous(tuple(reversed(size))))) if len(size) > 1 else tuple(2 * s for s in stride)
+        room = 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True)) if prod(size) else 0
+        if together and dtype in shared:
+            storage, offset = shared[dtype], choose.below(3)
+        else:
+            storage = f"s{len(storages)}"
+            numel = max(room, 40) if together else room
+            storages.append(Storage(storage, dtype, data(dtype, numel, (i + choose.below(4)) % 8)))
+            shared[dtype] = storage
+        leaf_grad = t.requires_grad and t.is_leaf
+        tensors.append(Strided(f"a{i}", storage, dtype, size, stride, offset, t.requires_grad and (leaf_grad or not together)))
+        names[name] = f"a{i}"
+        if t.requires_grad and not t.is_leaf and not together:
+            names[name] = f"b{i}"
+            derived.append(OpCall(f"b{i}", "torch.mul", (Ref(f"a{i}"), Literal(1))))
+    return Inputs(tuple(storages), tuple(tensors), tuple(derived), tuple(_renamed(a, names) for a in inputs.args))
+
+
+def _apart(choose: Chooser, inputs: Inputs, built: BuiltCall) -> Inputs:
+    return _rebuilt(choose, inputs, built, together=False, other_size=False, other_stride=False)
+
+
+def _together(choose: Chooser, inputs: Inputs, built: BuiltCall) -> Inputs:
+    return _rebuilt(choose, inputs, built, together=True, other_size=False, other_stride=False)
+
+
+def _strides(choose: Chooser, inputs: Inputs, built: BuiltCall) -> Inputs:
+    return _rebuilt(choose, inputs, built, together=False, other_size=False, other_stride=True)
+
+
+def _sizes(choose: Chooser, inputs: Inputs, built: BuiltCall) -> Inputs:
+    return _rebuilt(choose, inputs, built, together=False, other_size=True, other_stride=False)
+
+
+def _same_object(choose: Chooser, inputs: Inputs, built: BuiltCall) -> Inputs:
+    names = list(dict.fromkeys(n for a in inputs.args for n in _names(a)))
+    pairs = [
+        (a, b)
+        for i, a in enumerate(names)
+        for b in names[i + 1 :]
+        if built.named[a].shape == built.named[b].shape and built.named[a].dtype == built.named[b].dtype
+    ]
+    if not pairs:
+        return _together(choose, inputs, built)
+    kept, dropped = choose.one(pairs)
+    return replace(inputs, args=tuple(_renamed(a, {dropped: kept}) for a in inputs.args))
+
+
+_CHANGES: tuple[tuple[Callable[[Chooser, Inputs, BuiltCall], Inputs], int], ...] = (
+    (_other_values, 3),
+    (_other_grad, 4),
+    (_apart, 3),
+    (_together, 4),
+    (_same_object, 3),
+    (_strides, 3),
+    (_sizes, 3),
+)
+_WEIGHTED = tuple(change for change, weight in _CHANGES for _ in range(weight))
+
+
+def draw_further_calls(choose: Chooser, program: Program, profile: Profile) -> Program:
+    """The program with a second call, perhaps a third, that eager gives a well-defined outcome to."""
+    count = 1 + choose.chance(profile.third_call) if choose.chance(profile.second_call) else 0
+    for _ in range(count):
+        for _ in range(3):
+            try:
+                longer = _with_call(choose, program)
+                inspect(longer)
+            except (Unsafe, *EXPECTED):
+                continue
+            program = longer
+            break
+    return program
+
+
+def _with_call(choose: Chooser, program: Program) -> Program:
+    first = program.calls[0]
+    mode = GradMode.NO_GRAD if choose.chance(20) else GradMode.ENABLED
+    inputs: Inputs | None = None
+    assert first.inputs is not None
+    if not choose.chance(15):
+        inputs = choose.one(_WEIGHTED)(choose, first.inputs, build_call(program, 0))
+    backward = Backward((0, 1, 2, 3)[: choose.between(1, 3)], choose.below(3)) if choose.chance(70) else None
+    probes = draw_probes(choose, 1, len(program.params))
+    return replace(program, calls=(*program.calls, Call(inputs, mode, backward, probes)))
+
+
+def arity(outputs: Expr, env: dict[str, Any]) -> tuple[int, int]:
+    """How many tensors and how many distinct differentiable tensors an output pytree holds."""
+    found: list[torch.Tensor] = []
+
+    def visit(value: Any) -> None:
+        if isinstance(value, torch.Tensor):
+            found.append(value)
+        elif isinstance(value, dict):
+            for item in value.values():
+                visit(item)
+        elif isinstance(value, tuple | list):
+            for item in value:
+                visit(item)
+
+    visit(evaluate(outputs, env))
+    return len(found), len({id(t) for t in found if t.requires_grad})

@@ -1,0 +1,299 @@
+"""Draw a call's inputs: storages, tensors that alias in every way, the arguments made of them.
+
+Each *pattern* below adds one family of tensors that are related (or not) and says which may be passed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+from aotcheck.program import (
+    Block,
+    Context,
+    DictExpr,
+    DType,
+    Expr,
+    Inputs,
+    ListExpr,
+    Literal,
+    OpCall,
+    Ref,
+    SliceExpr,
+    Statement,
+    Storage,
+    Strided,
+    TupleExpr,
+)
+from strategies.chooser import Chooser
+
+__all__ = ["contiguous", "data", "draw_inputs"]
+
+_DTYPES = (
+    ("float32",) * 12
+    + ("float64",) * 2
+    + ("complex64", "complex64", "int64", "int64", "bool", "int32", "uint8", "complex128", "float16", "bfloat16")
+)
+_SIZES = (2, 2, 2, 2, 3, 3, 3, 1, 1, 4, 0)
+_DIFFERENTIABLE = frozenset({"float16", "bfloat16", "float32", "float64", "complex64", "complex128"})
+_ELEMENT_TYPES = {"float32": ("int32", "uint8"), "float64": ("int64", "complex64"), "int64": ("float64", "int32")}
+
+Size = tuple[int, ...]
+
+
+def contiguous(size: Size) -> Size:
+    """Row-major strides."""
+    strides: list[int] = []
+    step = 1
+    for n in reversed(size):
+        strides.append(step)
+        step *= max(n, 1)
+    return tuple(reversed(strides))
+
+
+def data(dtype: str, numel: int, seed: int) -> tuple[int, ...]:
+    """Small integers for ``numel`` elements, a pattern for each seed; never random."""
+    count = numel * 2 if dtype.startswith("complex") else numel
+    if dtype == "bool":
+        return tuple((i + seed) % 2 for i in range(count))
+    low = 0 if dtype == "uint8" or seed == 0 else -2
+    return tuple((i * (1 + seed % 3) + seed + 1) % 5 + low for i in range(count))
+
+
+class Drawing:
+    """Inputs in the making."""
+
+    def __init__(self, choose: Chooser) -> None:
+        self.choose = choose
+        self.storages: list[Storage] = []
+        self.tensors: list[Strided] = []
+        self.derived: list[Statement] = []
+        self.passed: list[str] = []
+        self.sizes: list[Size] = []
+        self.count = 0
+        self.seed = choose.below(8)
+
+    # -- building blocks
+
+    def size(self, least: int = 0) -> Size:
+        """Dimensions, often those of an earlier tensor, so that tensors fit each other."""
+        known = [s for s in self.sizes if len(s) >= least]
+        if known and self.choose.chance(50):
+            return self.choose.one(known)
+        ndim = self.choose.one([n for n in (2, 1, 2, 1, 3, 0, 4) if n >= least])
+        size = tuple(self.choose.one(_SIZES) for _ in range(ndim))
+        while prod(size) > 36:
+            size = (*size[:-1], 1) if size[-1] > 1 else tuple(min(n, 2) for n in size)
+        self.sizes.append(size)
+        return size
+
+    def dtype(self) -> str:
+        """A dtype."""
+        return self.choose.one(_DTYPES)
+
+    def grad(self, dtype: str) -> bool:
+        """Whether a leaf of this dtype requires grad."""
+        return dtype in _DIFFERENTIABLE and self.choose.chance(60)
+
+    def storage(self, dtype: str, numel: int) -> str:
+        """A new storage's name."""
+        name = f"s{len(self.storages)}"
+        self.storages.append(Storage(name, dtype, data(dtype, numel, (self.seed + len(self.storages)) % 8)))
+        return name
+
+    def name(self) -> str:
+        """A new tensor's name."""
+        self.count += 1
+        return f"a{self.count - 1}"
+
+    def strided(self, storage: str, dtype: str, size: Size, stride: Size, offset: int, grad: bool) -> str:
+        """A new leaf's name."""
+        name = self.name()
+        self.tensors.append(Strided(name, storage, dtype, size, stride, offset, grad))
+        return name
+
+    def derive(self, path: str, *args: Expr, under: Context | None = None) -> str:
+        """The name of a tensor made by an op from earlier ones."""
+        name = self.name()
+        call = OpCall(name, path, args)
+        self.derived.append(Block(under, (call,)) if under else call)
+        return name
+
+    def leaf(self, dtype: str, size: Size, grad: bool) -> str:
+        """A contiguous leaf with a storage of its own."""
+        return self.strided(self.storage(dtype, prod(size)), dtype, size, contiguous(size), 0, grad)
+
+    def base(self, dtype: str, size: Size) -> str:
+        """A leaf without grad, a leaf with grad, or a non-leaf."""
+        if dtype in _DIFFERENTIABLE and self.choose.chance(65):
+            leaf = self.leaf(dtype, size, True)
+            if self.choose.chance(75):
+                path, more = self.choose.one((("Tensor.clone", ()), ("torch.mul", (Literal(2),))))
+                return self.derive(path, Ref(leaf), *more)
+            return leaf
+        return self.leaf(dtype, size, False)
+
+    def view(self, name: str, size: Size) -> str:
+        """A view of ``name``, made as a caller would."""
+        options: list[tuple[str, tuple[Expr, ...]]] = [
+            ("Tensor.view", (TupleExpr((Literal(prod(size)),)),)),
+            ("Tensor.detach", ()),
+            ("Tensor.as_strided", (TupleExpr((Literal(prod(size)),)), TupleExpr((Literal(1),)))),
+        ]
+        if size:
+            options += [
+                ("getitem", (SliceExpr(0, max(size[0] - 1, 1)),)),
+                ("getitem", (SliceExpr(1, None),)),
+                ("getitem", (SliceExpr(None, None, 2),)),
+                ("Tensor.unsqueeze", (Literal(0),)),
+            ]
+        if len(size) >= 2:
+            options += [("Tensor.transpose", (Literal(0), Literal(1))), ("getitem", (TupleExpr((SliceExpr(), Literal(0))),))]
+        path, args = self.choose.one(options)
+        if 0 in size and path == "getitem":
+            path, args = "Tensor.unsqueeze", (Literal(0),)
+        return self.derive(path, Ref(name), *args, under=Context.NO_GRAD if self.choose.chance(8) else None)
+
+    # -- patterns
+
+    def plain(self) -> None:
+        """A tensor of its own."""
+        dtype = self.dtype()
+        self.passed.append(self.leaf(dtype, self.size(), self.grad(dtype)))
+
+    def non_leaf(self) -> None:
+        """A tensor of its own, mostly a non-leaf, which may be written in place."""
+        self.passed.append(self.base(self.dtype(), self.size()))
+
+    def odd_strides(self) -> None:
+        """Transposed, sliced, offset, or expanded."""
+        dtype, size = self.dtype(), self.size(1)
+        stride = list(contiguous(size))
+        numel, offset = prod(size), 0
+        match self.choose.below(4):
+            case 0:
+                stride = list(reversed(contiguous(tuple(reversed(size)))))
+            case 1:
+                stride, numel = [2 * n for n in stride], 2 * numel
+            case 2:
+                numel, offset = numel + 2, 2
+            case _:
+                stride[0] = 0
+        self.passed.append(self.strided(self.storage(dtype, numel), dtype, size, tuple(stride), offset, self.grad(dtype)))
+
+    def one_storage(self) -> None:
+        """Tensors on one storage that are no views: identical, overlapping, disjoint, interleaved, transposed."""
+        dtype = self.dtype()
+        grad = self.grad(dtype) and self.choose.chance(40)
+        storage = self.storage(dtype, 12)
+        geometries: tuple[tuple[Size, Size, int], ...] = (
+            ((4,), (1,), 2),
+            ((4,), (1,), 0),
+            ((4,), (1,), 4),
+            ((4,), (2,), 1),
+            ((2, 2), (2, 1), 0),
+            ((2, 2), (1, 2), 0),
+            ((2, 3), (3, 1), 6),
+            ((12,), (1,), 0),
+            ((), (), 3),
+        )
+        self.passed.append(self.strided(storage, dtype, (4,), (self.choose.one((1, 1, 2)),), 0, grad))
+        for _ in range(self.choose.between(1, 2)):
+            size, stride, offset = self.choose.one(geometries)
+            self.passed.append(self.strided(storage, dtype, size, stride, offset, grad and self.choose.chance(50)))
+
+    def views(self) -> None:
+        """A base and views of it; the base passed or not."""
+        size = self.size(1)
+        base = self.base(self.dtype(), size)
+        made = [self.view(base, size) for _ in range(self.choose.between(1, 2))]
+        self.passed += [base, *made] if self.choose.chance(55) else made
+
+    def twice(self) -> None:
+        """The same object passed twice."""
+        self.non_leaf()
+        self.passed.append(self.passed[-1])
+
+    def detached(self) -> None:
+        """A tensor and a detached alias of it, which may require grad itself."""
+        dtype = self.dtype()
+        base = self.base(dtype, self.size())
+        alias = self.derive("Tensor.detach", Ref(base))
+        if self.grad(dtype) and self.choose.chance(30):
+            self.derived.append(OpCall(None, "Tensor.requires_grad_", (Ref(alias),)))
+        self.passed += [base, alias]
+
+    def dtypes(self) -> None:
+        """Two dtypes on one storage."""
+        dtype = self.choose.one(tuple(_ELEMENT_TYPES))
+        other = self.choose.one(_ELEMENT_TYPES[dtype])
+        if self.choose.chance(50):
+            storage = self.storage(dtype, 6)
+            self.passed.append(self.strided(storage, dtype, (2, 3), (3, 1), 0, False))
+            self.passed.append(self.strided(storage, other, (3,), (1,), 0, False))
+        else:
+            base = self.leaf(dtype, (2, 4), False)
+            self.passed += [base, self.derive("Tensor.view", Ref(base), DType(other))]
+
+    def complex_pair(self) -> None:
+        """A complex tensor and its conjugate, real part or real view; or the conjugate alone."""
+        base = self.base("complex64", self.size())
+        path = self.choose.one(("Tensor.conj", "Tensor.real", "torch.view_as_real", "Tensor.imag"))
+        other = self.derive(path, Ref(base))
+        if path == "Tensor.imag" and self.choose.chance(50):
+            conjugate = self.derive("Tensor.conj", Ref(base))
+            other = self.derive("Tensor.imag", Ref(conjugate))  # has the neg bit
+        self.passed += [base, other] if self.choose.chance(70) else [other]
+
+    def expanded(self) -> None:
+        """A tensor and an expanded view of it."""
+        size = self.size()
+        base = self.base(self.dtype(), size)
+        wide = TupleExpr(tuple(Literal(n) for n in (2, *size)))
+        view = self.derive("Tensor.expand", Ref(base), wide)
+        self.passed += [base, view] if self.choose.chance(50) else [view]
+
+    # -- arguments
+
+    def arguments(self) -> tuple[Expr, ...]:
+        """The positional arguments, now and then a constant or a nested pytree among them."""
+        args: list[Expr] = [Ref(name) for name in self.passed[:5]]
+        if len(args) > 1 and self.choose.chance(12):
+            k = self.choose.between(1, len(args) - 1)
+            inner = tuple(args[k:])
+            nested: tuple[Expr, ...] = (
+                ListExpr(inner),
+                TupleExpr(inner),
+                DictExpr(tuple((f"k{i}", e) for i, e in enumerate(inner))),
+                DictExpr((("k0", ListExpr(inner)),)),
+            )
+            args = [*args[:k], self.choose.one(nested)]
+        if self.choose.chance(8):
+            args.append(Literal(self.choose.one((2, None, 0.5, True))))
+        return tuple(args)
+
+
+
+
+_PATTERNS: tuple[tuple[Callable[[Drawing], None], int], ...] = (
+    (Drawing.plain, 4),
+    (Drawing.non_leaf, 5),
+    (Drawing.views, 5),
+    (Drawing.one_storage, 3),
+    (Drawing.odd_strides, 2),
+    (Drawing.twice, 1),
+    (Drawing.detached, 2),
+    (Drawing.dtypes, 1),
+    (Drawing.complex_pair, 1),
+    (Drawing.expanded, 1),
+)
+_WEIGHTED = tuple(pattern for pattern, weight in _PATTERNS for _ in range(weight))
+
+
+def draw_inputs(choose: Chooser) -> Inputs:
+    """One to three families of tensors, at most five arguments."""
+    drawing = Drawing(choose)
+    for _ in range(choose.one((1, 2, 2, 1, 3))):
+        choose.one(_WEIGHTED)(drawing)
+    args = drawing.arguments()
+    return Inputs(tuple(drawing.storages), tuple(drawing.tensors), tuple(drawing.derived), args)

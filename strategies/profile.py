@@ -1,0 +1,28 @@
+"""What a stream of programs looks like: sizes and shares."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Profile"]
+
+
+@dataclass(frozen=True)
+class Profile:
+    """How programs are drawn; percentages of programs.
+
+    Attributes:
+        statements: most statements in a body, before the ones that index tensors need.
+        refused: how many are to hold a statement that eager refuses.
+        inexact: how many may use ops that round.
+        random: how many may draw random numbers.
+        second_call: how many make a second call.
+        third_call: of those, how many make a third.
+    """
+
+    statements: int = 9
+    refused: int = 12
+    inexact: int = 15
+    random: int = 15
+    second_call: int = 34
+    third_call: int = 15

@@ -1,0 +1,208 @@
+"""``programs()``: whole programs, drawn one statement at a time while eager runs them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from functools import lru_cache
+
+import torch
+from hypothesis import assume
+from hypothesis import strategies as st
+
+from aotcheck.program import (
+    Call,
+    Context,
+    DictExpr,
+    Expr,
+    GradMode,
+    Inputs,
+    ListExpr,
+    Literal,
+    OpCall,
+    Program,
+    Ref,
+    TupleExpr,
+)
+from aotcheck.program.ops import Group, Op, Work, ops
+from strategies.arguments import Impossible, draw_arguments
+from strategies.calls import Unsafe, arity, draw_backward, draw_further_calls, draw_probes, inspect
+from strategies.chooser import Chooser
+from strategies.inputs import draw_inputs
+from strategies.profile import Profile
+from strategies.refusals import draw_refusal
+from strategies.state import EXPECTED, Outcome, State
+
+__all__ = ["programs"]
+
+_WEIGHTS: dict[Group, int] = {
+    Group.INPLACE: 12,
+    Group.VIEW: 14,
+    Group.POINTWISE: 7,
+    Group.FILL: 6,
+    Group.MULTI_VIEW: 4,
+    Group.STRIDED_VIEW: 3,
+    Group.DTYPE_VIEW: 4,
+    Group.DETACH: 3,
+    Group.METADATA: 4,
+    Group.SET: 2,
+    Group.SCATTER: 4,
+    Group.FOREACH: 2,
+    Group.OUT: 2,
+    Group.REDUCE: 4,
+    Group.MATMUL: 3,
+    Group.JOIN: 3,
+    Group.GATHER: 3,
+    Group.SORT: 1,
+    Group.COMPARE: 2,
+    Group.CAST: 3,
+    Group.FACTORY: 3,
+    Group.NN: 2,
+    Group.RNG: 4,
+}
+_GROUPS = tuple(_WEIGHTS)
+
+
+@lru_cache(maxsize=256)
+def _of_group(group: Group, inexact: bool) -> tuple[Op, ...]:
+    fitting = [op for op in ops() if op.group is group and (inexact or op.work is Work.EXACT)]
+    return tuple(op for op in fitting for _ in range(op.weight))[:127]
+
+
+def _draw_groups(choose: Chooser, inexact: bool, random: bool) -> tuple[Group, ...]:
+    """Swarm testing: some groups are off, so that the others meet more often; all are on in the simplest program."""
+    off = choose.mask(len(_GROUPS)) & choose.mask(len(_GROUPS)) if choose.chance(80) else 0
+    kept = [g for i, g in enumerate(_GROUPS) if not off >> i & 1 and (random or g is not Group.RNG)] or [Group.INPLACE, Group.VIEW]
+    return tuple(g for g in kept if _of_group(g, inexact) for _ in range(_WEIGHTS[g]))
+
+
+class _Drawer:
+    """One program in the making."""
+
+    def __init__(self, choose: Chooser, profile: Profile, inputs: Inputs) -> None:
+        self.choose, self.profile = choose, profile
+        self.refuse = choose.chance(profile.refused)
+        self.inexact = choose.chance(profile.inexact)
+        self.random = choose.chance(profile.random)
+        self.state = State(inputs)
+
+    def body(self) -> None:
+        """Draw the statements."""
+        self.unnest()
+        groups = _draw_groups(self.choose, self.inexact, self.random)
+        wanted = self.choose.between(1, self.profile.statements)
+        tries, kept, left_in_block = 0, 0, 0
+        while kept < wanted and tries < 2 * wanted + 4 and not self.state.refused:
+            if self.state.context is None and self.choose.chance(5):
+                self.state.open(self.choose.one((Context.NO_GRAD, Context.ENABLE_GRAD)))
+                left_in_block = self.choose.between(1, 3)
+            tries += 1
+            if self.statement(self.choose.one(groups), kept >= wanted // 2):
+                kept += 1
+            if self.state.context is not None:
+                left_in_block -= 1
+                if left_in_block <= 0:
+                    self.state.close()
+        if not self.state.refused and self.refuse:
+            draw_refusal(self.choose, self.state)
+        self.state.close()
+
+    def unnest(self) -> None:
+        """Bind the tensors inside nested arguments."""
+        for param, value in list(self.state.env.items()):
+            match value:
+                case list() | tuple():
+                    for i in range(len(value)):
+                        self.state.attempt(OpCall(self.state.fresh(), "getitem", (Ref(param), Literal(i))))
+                case dict():
+                    for key, inner in value.items():
+                        name = self.state.fresh()
+                        self.state.attempt(OpCall(name, "getitem", (Ref(param), Literal(key))))
+                        if isinstance(inner, list):
+                            for i in range(len(inner)):
+                                self.state.attempt(OpCall(self.state.fresh(), "getitem", (Ref(name), Literal(i))))
+
+    def statement(self, group: Group, late: bool) -> bool:
+        """Draw one statement of a group; whether it was kept."""
+        op = self.choose.one(_of_group(group, self.inexact))
+        try:
+            args, kwargs = draw_arguments(self.choose, self.state, op)
+        except (Impossible, *EXPECTED):
+            return False
+        if op.results == 0:
+            target = None
+        elif (op.writes or op.group in (Group.METADATA, Group.SET)) and not self.choose.chance(35):
+            target = None
+        else:
+            target = self.state.fresh()
+        call = OpCall(target, op.path, args, kwargs)
+        if op.results is None:
+            return self.state.unpack(call, whole=self.choose.chance(20)) and self.index(call)
+        outcome = self.state.attempt(call, op, keep_refused=self.refuse and late)
+        if outcome is Outcome.DONE and op.undefined:
+            self.state.attempt(OpCall(None, "Tensor.fill_", (Ref(target) if target else args[0], Literal(1))))
+        return outcome is Outcome.DONE or self.state.refused
+
+    def index(self, call: OpCall) -> bool:
+        """Take one element of a result kept whole."""
+        if isinstance(call.target, str):
+            value = self.state.env.get(call.target)
+            if isinstance(value, tuple | list) and value:
+                item = Literal(self.choose.below(len(value)))
+                self.state.attempt(OpCall(self.state.fresh(), "getitem", (Ref(call.target), item)))
+        return True
+
+    def outputs(self) -> Expr:
+        """Draw the output pytree: late values, aliases, inputs, now and then the same twice or a constant."""
+        names = [name for name, _ in reversed(self.state.tensors())]
+        if not names:
+            return Literal(None)
+        chosen: list[Expr] = [Ref(names[0])]
+        for _ in range(self.choose.one((1, 0, 2, 2, 3))):
+            chosen.append(Ref(self.choose.one(names)))
+        if self.choose.chance(10):
+            chosen.append(Literal(self.choose.one((None, 1, "text", 2.5))))
+        if len(chosen) == 1 and not self.choose.chance(20):
+            return chosen[0]
+        if len(chosen) > 1 and self.choose.chance(15):
+            nested = self.choose.one((ListExpr(tuple(chosen[1:])), DictExpr((("k", chosen[1]),)), TupleExpr(tuple(chosen[1:]))))
+            return TupleExpr((chosen[0], nested))
+        return TupleExpr(tuple(chosen))
+
+    def program(self) -> Program:
+        """Draw everything else."""
+        self.body()
+        outputs, state = self.outputs(), self.state
+        tensors, differentiable = arity(outputs, state.env)
+        backward = draw_backward(self.choose, differentiable)
+        mode = GradMode.NO_GRAD if self.choose.chance(5) else GradMode.ENABLED
+        probes = draw_probes(self.choose, tensors, len(state.params))
+        return Program(state.params, tuple(state.body), outputs, (Call(state.inputs, mode, backward, probes),))
+
+
+@st.composite
+def _programs(draw: Callable[[st.SearchStrategy[int]], int], profile: Profile) -> Program:
+    choose = Chooser(draw)
+    mode = torch.is_grad_enabled()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            program = _Drawer(choose, profile, draw_inputs(choose)).program()
+            inspect(program)
+        except Unsafe:
+            assume(False)
+        finally:
+            torch.set_grad_enabled(mode)
+        return draw_further_calls(choose, program, profile)
+
+
+def programs(profile: Profile | None = None) -> st.SearchStrategy[Program]:
+    """Programs that eager gives a well-defined outcome to (an exception is one).
+
+    Args:
+        profile: sizes and shares; the default meets the difficulty floor.
+
+    The idea of drawing by running is that of stateful testing; that of switching features off per program, swarm testing
+    (Groce et al., ISSTA 2012).
+    """
+    return _programs(profile or Profile())

@@ -1,0 +1,261 @@
+"""The eager state that a program is drawn against: names, values, what happened so far.
+
+Note [Order of writes]
+    A write whose outcome depends on the order in which elements are written is nobody's bug: programs with one are not
+    drawn. A write is such when the written tensor overlaps itself or an operand overlaps it otherwise than element by element, and eager does
+    not refuse it; ops marked ``ordered`` (they store one value everywhere) are excepted.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from enum import Enum, auto
+from typing import Any
+
+import torch
+
+from aotcheck.program import (
+    Block,
+    Call,
+    Context,
+    DeviceOf,
+    Expr,
+    Inputs,
+    Literal,
+    OpCall,
+    Program,
+    Ref,
+    Statement,
+    build_call,
+    execute,
+)
+from aotcheck.program.interpret import evaluate
+from aotcheck.program.ops import Group, Op, find
+
+__all__ = ["Outcome", "State", "hazardous", "overlaps_itself", "tidy"]
+
+_BOUND = 2**18
+_HALF_BOUND = 2**8
+_IMPURE = frozenset({Group.METADATA, Group.SET, Group.DETACH, Group.RNG})
+EXPECTED = (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError)
+
+
+class Outcome(Enum):
+    """What became of a statement that was tried."""
+
+    DONE = auto()
+    REFUSED = auto()  # eager raised
+    UNWANTED = auto()  # it ran, and is not kept
+
+
+def _offsets(t: torch.Tensor) -> list[int]:
+    """Byte offsets of the elements, by enumeration: tensors are tiny."""
+    steps = [range(0, n * s, s) if s else (0,) * n for n, s in zip(t.shape, t.stride(), strict=True)]
+    start, width = t.storage_offset() * t.itemsize, t.itemsize
+    return [start + sum(index) * width for index in itertools.product(*steps)]
+
+
+def overlaps_itself(t: torch.Tensor) -> bool:
+    """Whether two elements of ``t`` lie in one place."""
+    expected = 1
+    for n, step in sorted(zip(t.shape, t.stride(), strict=True), key=lambda pair: pair[1]):
+        if n > 1:
+            if step < expected:
+                break
+            expected = step * n
+    else:
+        return False
+    if t.numel() > 512:
+        return True
+    offsets = _offsets(t)
+    return len(set(offsets)) < len(offsets)
+
+
+def _same_place(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return (a.storage_offset(), a.shape, a.stride(), a.dtype) == (b.storage_offset(), b.shape, b.stride(), b.dtype)
+
+
+def _overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
+    pointer = a.untyped_storage().data_ptr()
+    if pointer == 0 or pointer != b.untyped_storage().data_ptr() or not a.numel() or not b.numel():
+        return False
+    if max(a.numel(), b.numel()) > 512:
+        return True
+    mine = {o + i for o in _offsets(a) for i in range(a.itemsize)}
+    return any(o + i in mine for o in _offsets(b) for i in range(b.itemsize))
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from _tensors(item)
+
+
+def hazardous(call: OpCall, env: dict[str, Any]) -> bool:
+    """Whether a write that eager let through depends on the order of element writes, see Note [Order of writes]."""
+    op = find(call.path)[0]
+    written_by_keyword = [e for k, e in call.kwargs if k == "out"]
+    if not (any(o.writes for o in find(call.path)) or written_by_keyword) or op.ordered:
+        return False
+    if op.group is Group.OUT or written_by_keyword:
+        if not written_by_keyword:
+            return False
+        written = list(_tensors(evaluate(written_by_keyword[0], env)))
+        operands = [t for a in call.args for t in _tensors(evaluate(a, env))]
+    else:
+        first, *rest = call.args
+        written = list(_tensors(evaluate(first, env)))
+        operands = [t for a in rest for t in _tensors(evaluate(a, env))]
+    if call.path == "setitem":
+        try:
+            written = list(_tensors(written[0][evaluate(call.args[1], env)]))
+        except EXPECTED:
+            return True
+        operands = list(_tensors(evaluate(call.args[2], env)))
+    if any(overlaps_itself(t) for t in written):
+        return True
+    elementwise = op.group in (Group.INPLACE, Group.FILL) and not call.path.startswith("Tensor.cum")
+    for i, t in enumerate(written):
+        if any(_overlap(t, u) for u in written[:i]):
+            return True
+        if any(_overlap(t, u) and not (elementwise and _same_place(t, u)) for u in operands):
+            return True
+    return False
+
+
+def tidy(value: Any) -> bool:
+    """Whether every float in ``value`` is small enough for arithmetic on it to stay exact (and no NaN)."""
+    for t in _tensors(value):
+        if t.is_floating_point() or t.is_complex():
+            bound = _HALF_BOUND if t.itemsize == 2 else _BOUND
+            plain = torch.view_as_real(t.detach().resolve_conj()) if t.is_complex() else t.detach()
+            if plain.numel() and not bool((plain.abs() <= bound).all()):
+                return False
+        if t.numel() > 128:
+            return False
+    return True
+
+
+class State:
+    """A body in the making and its eager environment."""
+
+    def __init__(self, inputs: Inputs) -> None:
+        self.inputs = inputs
+        self.params = tuple(f"x{i}" for i in range(len(inputs.args)))
+        self.body: list[Statement] = []
+        self.block: list[Statement] | None = None
+        self.context: Context | None = None
+        self.refused = False
+        self.made = 0
+        self.env: dict[str, Any] = {}
+        self.rebuild()
+
+    # -- replay
+
+    def rebuild(self) -> None:
+        """Make the environment again from the inputs and the statements kept."""
+        shell = Program(self.params, (), Literal(None), (Call(self.inputs),))
+        built = build_call(shell, 0)
+        self.named = built.named
+        self.leaves = built.leaves
+        self.env = dict(zip(self.params, built.args, strict=True))
+        torch.manual_seed(0)
+        for statement in self.body:
+            execute(statement, self.env)
+        if self.block:
+            execute(Block(self.context or Context.NO_GRAD, tuple(self.block)), self.env)
+
+    # -- blocks
+
+    def open(self, context: Context) -> None:
+        """Begin a ``with`` block."""
+        self.block, self.context = [], context
+
+    def close(self) -> None:
+        """End the block; an empty one leaves no trace."""
+        if self.block and self.context:
+            self.body.append(Block(self.context, tuple(self.block)))
+        self.block = self.context = None
+
+    @property
+    def grad_enabled(self) -> bool:
+        """The grad mode statements run under now."""
+        return self.context is not Context.NO_GRAD
+
+    # -- names
+
+    def fresh(self) -> str:
+        """A new name."""
+        self.made += 1
+        return f"v{self.made - 1}"
+
+    def tensors(self) -> list[tuple[str, torch.Tensor]]:
+        """Every tensor with a name, oldest first."""
+        return [(name, t) for name, t in self.env.items() if isinstance(t, torch.Tensor)]
+
+    def device(self) -> Expr:
+        """The device of the first tensor, as written in the program."""
+        return DeviceOf(self.tensors()[0][0])
+
+    # -- trying statements
+
+    def _keep(self, call: OpCall) -> None:
+        (self.body if self.block is None else self.block).append(call)
+
+    def _run(self, call: OpCall) -> None:
+        with torch.set_grad_enabled(self.grad_enabled):
+            execute(call, self.env)
+
+    def attempt(self, call: OpCall, op: Op | None = None, keep_refused: bool = False) -> Outcome:
+        """Run a statement; keep it if it ran and is wanted, or if eager refused it and that is asked for."""
+        pure = op is not None and not op.writes and op.group not in _IMPURE
+        try:
+            self._run(call)
+        except EXPECTED as error:
+            if keep_refused and not _fragile(error):
+                self._keep(call)
+                self.refused = True
+                self.close()
+                return Outcome.REFUSED
+            if not pure:
+                self.rebuild()
+            return Outcome.REFUSED
+        touched = [self.env[name] for name in call.targets] + [self.env[a.name] for a in call.args[:1] if isinstance(a, Ref)]
+        if (not pure and (hazardous(call, self.env) or self._out_of_storage())) or not tidy(touched):
+            for name in call.targets:
+                self.env.pop(name, None)
+            if not pure:
+                self.rebuild()
+            return Outcome.UNWANTED
+        self._keep(call)
+        return Outcome.DONE
+
+    def _out_of_storage(self) -> bool:
+        """Whether some tensor reaches past its storage, so that reading it is undefined behaviour."""
+        for t in itertools.chain(self.named.values(), (t for _, t in self.tensors())):
+            if t.numel():
+                last = t.storage_offset() + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
+                if (last + 1) * t.itemsize > t.untyped_storage().nbytes():
+                    return True
+        return False
+
+    def unpack(self, call: OpCall, whole: bool) -> bool:
+        """Keep a call with several results, under one name or one name each; False if it has none or eager refuses."""
+        if self.attempt(call) is not Outcome.DONE or not isinstance(call.target, str):
+            return False
+        values = self.env[call.target]
+        if whole or not len(values) or len(values) > 6:
+            return True
+        names = (call.target, *(self.fresh() for _ in values[1:]))
+        (self.body if self.block is None else self.block)[-1] = OpCall(names, call.path, call.args, call.kwargs)
+        self.env.update(zip(names, values, strict=True))
+        return True
+
+
+def _fragile(error: Exception) -> bool:
+    """Errors that would kill a CUDA context, or that are ours."""
+    text = str(error)
+    return "out of bounds" in text or "out of range" in text or "not the same as" in text or "INTERNAL ASSERT" in text
