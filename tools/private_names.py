@@ -33,6 +33,9 @@ TORCHS_AOT_AUTOGRAD = (
     "functorch.compile",
 )
 
+COPIED_INTO_SCRIPTS = "aotcheck/program/harness.py"
+"""Its text goes into scripts that need torch alone, so for pytrees it cannot go through ``aotcheck._torch``."""
+
 OPS_WITH_UNDERSCORES = ("_foreach_",)
 """Ops that torch offers under a private name only; they are operators to test, not internals."""
 
@@ -56,7 +59,9 @@ def _private_attributes() -> frozenset[str]:
         type(torch.ops.aten.add),
     )
     of_instances = {"_parameters", "_buffers", "_modules", "_schema", "_op", "_overloads_packet"}
-    return frozenset(name for cls in classes for name in dir(cls) if _private(name)) | of_instances
+    # How a compiler says that it takes its arguments in a list: a protocol, for all its underscore.
+    protocol = {"_boxed_call"}
+    return (frozenset(name for cls in classes for name in dir(cls) if _private(name)) | of_instances) - protocol
 
 
 PRIVATE_ATTRIBUTES = _private_attributes()
@@ -94,6 +99,14 @@ def _torch_names(tree: ast.AST) -> dict[str, str]:
             case ast.ImportFrom(module=str(module), level=0) if module.split(".")[0] == "torch":
                 for alias in node.names:
                     names[alias.asname or alias.name] = f"{module}.{alias.name}"
+            case _:
+                pass
+    for node in ast.walk(tree):
+        match node:
+            # `aten = torch.ops.aten`
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Attribute() as value):
+                if (parts := _dotted(value)) is not None and parts[0] in names:
+                    names.setdefault(name, ".".join((names[parts[0]], *parts[1:])))
             case _:
                 pass
     return names
@@ -160,7 +173,10 @@ def lint(path: str, source: str) -> list[Finding]:
     tree = ast.parse(source, path)
     found: list[tuple[int, str]] = []
     if not path.startswith(THE_ONE_PLACE):
-        found += [(line, f"{what}; move it to aotcheck/_torch.py") for line, what in _private_uses(tree)]
+        uses = _private_uses(tree)
+        if path == COPIED_INTO_SCRIPTS:
+            uses = (use for use in uses if "torch.utils._pytree" not in use[1])
+        found += [(line, f"{what}; move it to aotcheck/_torch.py") for line, what in uses]
     if path.startswith(WITHOUT_TORCHS_AOT_AUTOGRAD):
         found += _names_of_torchs_aot_autograd(source, tree)
     return [Finding(path, line, what) for line, what in sorted(set(found))]

@@ -18,6 +18,7 @@ ANYWHERE = "aotcheck/oracle/compare.py"
         "import torch\ntorch._C._set_view_replay_enabled(True)",
         "import torch as t\nt._dynamo.reset()",
         "from torch import nn\nnn._reduction",
+        "import torch\nC = torch._C",
         "def f(x): return x._version",
         "def f(x): return x._base is None",
         "def f(x): return x.grad_fn and x.sum()._is_view()",
@@ -35,6 +36,8 @@ def test_a_private_name_of_torch_is_found(source: str):
     [
         "import torch\ntorch.ops.aten._to_copy.default",
         "import torch\ntorch._foreach_add_([x], 1)",
+        "import torch\naten = torch.ops.aten\naten._to_copy.default",
+        "def f(compiled): return getattr(compiled, '_boxed_call', False)",
         "import torch\ntorch.Tensor.__torch_function__",
         "from __future__ import annotations\nimport torch",
         "from aotcheck._torch import pytree",
@@ -67,6 +70,11 @@ def test_torchs_own_aot_autograd_may_not_be_named_by_ours(path: str, source: str
 
 def test_torchs_own_aot_autograd_may_be_named_where_it_is_compared_with():
     assert lint("aotcheck/backends/registry.py", "from functorch.compile import aot_function") == []
+
+
+def test_what_is_copied_into_scripts_may_use_pytrees_and_nothing_else():
+    assert lint("aotcheck/program/harness.py", "from torch.utils import _pytree") == []
+    assert lint("aotcheck/program/harness.py", "import torch._subclasses") != []
 
 
 def test_a_finding_says_where_and_what():
