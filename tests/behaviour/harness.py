@@ -46,7 +46,8 @@ def set_device(device: str) -> None:
 def plain(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     """A tensor that requires no gradient, of small integers none of which is zero."""
     values = [((7 * i + 3 * seed) % 11 - 5) or 6 for i in range(math.prod(shape))]
-    return torch.tensor(values, dtype=dtype, device=_device).reshape(shape)
+    # reshape gives a view, and a view is another kind of input: see the tests of aliases for those.
+    return torch.tensor(values, dtype=dtype, device=_device).reshape(shape).clone()
 
 
 def leaf(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> torch.Tensor:
