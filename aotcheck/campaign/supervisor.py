@@ -42,6 +42,9 @@ POLL_SECONDS = 0.05
 GRACE_SECONDS = 10.0
 """How long blocks in flight may still run once the time is up."""
 
+START_ALLOWANCE = 15.0
+"""What a fresh process may take to import torch, over the program's own time."""
+
 MAX_FAILURES = 3
 """After so many blocks in a row that could not be run at all, the campaign gives up."""
 
@@ -218,7 +221,7 @@ class Campaign:
         with open(finding.path, encoding="utf-8") as file:
             source = file.read()
         arguments = (source, self.settings.backend, self.settings.device)
-        limit = self.settings.timeout + 60.0
+        limit = self.settings.timeout + START_ALLOWANCE
         self._rechecks[finding.key] = (finding.path, fresh.schedule(recheck, args=arguments, timeout=limit))
 
     def _rechecked(self) -> Iterator[Event]:
@@ -265,7 +268,9 @@ def _reproduced(key: CoarseKey, future: Any) -> Reproduced:
         return Reproduced.SAME if died else Reproduced.DIED
     if found is None:
         return Reproduced.GONE
-    return Reproduced.SAME if found == key else Reproduced.OTHER
+    # Out of address space before the supervisor looked: torch's allocator then raises instead.
+    memory = key.oracle == OracleKind.MEMORY.value and found.oracle == OracleKind.EXCEPTION.value
+    return Reproduced.SAME if found == key or memory else Reproduced.OTHER
 
 
 def _run_started(settings: Settings) -> RunStarted:

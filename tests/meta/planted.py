@@ -1,4 +1,4 @@
-"""Faulty compiled paths, one fault each: what the oracles are for. The last ones are for workers, as ``module:name``."""
+"""Faulty compiled paths, one fault each: what oracles are for. The last ones are for workers, by ``module:name``."""
 
 from __future__ import annotations
 

@@ -74,3 +74,11 @@ drawn = st.tuples(st.integers(1, 12), st.integers(-9, 9)).map(
     lambda drawn: program(op("v0", "torch.mul", X, drawn[1]), size=(drawn[0],))
 )
 """Programs of one product; about one in twelve has as many elements as the planted killers are waiting for."""
+
+
+def _broken(size: int) -> Program:
+    raise OSError("planted")
+
+
+broken = st.integers().map(_broken)
+"""A strategy that cannot draw."""

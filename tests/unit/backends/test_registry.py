@@ -1,0 +1,58 @@
+"""Backends by name."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from aotcheck.backends import (
+    NAMES,
+    Backend,
+    BackendUnavailableError,
+    DeviceUnavailableError,
+    Promise,
+    UnknownBackendError,
+    require_device,
+    resolve,
+)
+
+mine = Backend("mine", lambda fn: fn)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_named_backend_compiles_a_function(name: str) -> None:
+    try:
+        backend = resolve(name)
+    except BackendUnavailableError as error:
+        pytest.skip(str(error))
+    backend.reset()
+    compiled = backend.compile(lambda x: x * 2)
+    assert backend.name == name
+    if name != "inductor":  # a C++ compilation is no unit test
+        assert torch.equal(compiled(torch.ones(3)), torch.full((3,), 2.0))
+
+
+def test_eager_is_the_identity() -> None:
+    assert resolve("eager").compile(resolve) is resolve
+
+
+def test_torchs_aot_function_does_not_promise_guards() -> None:
+    assert Promise.GUARDS not in resolve("aot_function").promises
+    assert Promise.GUARDS in resolve("aot_eager").promises
+
+
+def test_a_module_may_name_a_function_or_a_backend() -> None:
+    assert resolve("tests.meta.planted:doubles").compile(lambda: torch.ones(1))() == 2
+    assert resolve("tests.unit.backends.test_registry:mine").name == "mine"
+
+
+@pytest.mark.parametrize("name", ["", ":", "eagre", "os:", "os:path.nothing", "os:sep"])
+def test_what_names_no_backend_is_refused(name: str) -> None:
+    with pytest.raises(UnknownBackendError):
+        resolve(name)
+
+
+def test_a_device_without_values_is_refused() -> None:
+    assert require_device("cpu").type == "cpu"
+    with pytest.raises(DeviceUnavailableError, match="meta"):
+        require_device("meta")

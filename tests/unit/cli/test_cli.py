@@ -1,0 +1,92 @@
+"""The command line: what it prints and what it returns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from aotcheck.cli import main, seconds
+from aotcheck.program import emit
+from aotcheck.program.samples import ALIASED_VIEWS, REFUSED_COPY
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, [str(a) for a in arguments])
+
+
+def assert_one_line(result: Result, *words: str) -> None:
+    assert result.exit_code == 2, result.output
+    assert len(result.stderr.strip().splitlines()) == 1, result.stderr
+    assert "Traceback" not in result.output
+    for word in words:
+        assert word in result.stderr
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "program.py"
+    path.write_text(emit(ALIASED_VIEWS, {"format": 1}))
+    return path
+
+
+def test_an_unknown_backend_is_named_with_those_there_are() -> None:
+    assert_one_line(run("fuzz", "--backend", "aot_egaer"), "unknown backend 'aot_egaer'", "did you mean 'aot_eager'?")
+    assert_one_line(run("fuzz", "--backend", "no_such_module:f"), "no_such_module")
+    assert_one_line(run("fuzz", "--backend", "json:nothing"), "no callable 'nothing'")
+
+
+def test_a_device_that_is_not_there_is_named() -> None:
+    assert_one_line(run("fuzz", "--backend", "eager", "--device", "cuda:99"), "cuda:99")
+    assert_one_line(run("fuzz", "--backend", "eager", "--device", "abacus"), "abacus")
+    assert_one_line(run("fuzz", "--backend", "eager", "--device", "meta"), "meta")
+
+
+def test_a_folder_that_cannot_be_written_is_named() -> None:
+    assert_one_line(run("fuzz", "--backend", "eager", "--out", "/proc/nowhere"), "/proc/nowhere", "--out")
+
+
+def test_a_strategy_that_is_not_there_is_named() -> None:
+    assert_one_line(run("fuzz", "--backend", "eager", "--strategy", "nowhere:x"), "nowhere")
+
+
+def test_a_duration_is_read_with_its_unit() -> None:
+    assert (seconds("90"), seconds("90s"), seconds("10m"), seconds("2h")) == (90, 90, 600, 7200)
+    assert run("fuzz", "--time", "soon").exit_code == 2
+    assert run("fuzz", "--time", "-1").exit_code == 2
+
+
+def test_replay_says_that_a_program_agrees(script: Path) -> None:
+    result = run("replay", script, "--backend", "eager")
+    assert (result.exit_code, result.output) == (0, f"{script}: eager: agrees\n")
+
+
+def test_replay_says_how_a_program_differs(script: Path) -> None:
+    result = run("replay", script, "--backend", "tests.meta.planted:doubles")
+    assert result.exit_code == 1
+    assert f"{script}: tests.meta.planted:doubles: differs" in result.output
+    assert "aliasing of output[0]" in result.output
+
+
+def test_replay_takes_a_folder(script: Path) -> None:
+    (script.parent / "other.py").write_text(emit(REFUSED_COPY))
+    result = run("replay", script.parent, "--backend", "eager")
+    assert (result.exit_code, len(result.output.splitlines())) == (0, 2)
+
+
+def test_replay_says_where_a_malformed_file_is_wrong_and_goes_on(script: Path) -> None:
+    bad = script.parent / "a_bad_one.py"
+    bad.write_text(script.read_text().replace("torch.mul", "torch.load"))
+    result = run("replay", script.parent, "--backend", "eager")
+    assert_one_line(result, str(bad))
+    assert f"{script}: eager: agrees" in result.stdout
+    bad.write_bytes(b"\xff\xfe\x00")
+    assert_one_line(run("replay", bad), str(bad))
+    bad.write_text("import os\nos.remove('/')\n")
+    assert_one_line(run("replay", bad), str(bad))
+
+
+def test_replay_of_nothing_is_named(tmp_path: Path) -> None:
+    assert_one_line(run("replay", tmp_path / "none.py"), "none.py")
+    assert_one_line(run("replay", tmp_path), "no program files")

@@ -1,0 +1,156 @@
+"""Parts of the oracle by themselves."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from aotcheck.oracle.execute import leaves_of
+from aotcheck.oracle.raised import normalized, raised
+from aotcheck.oracle.snapshot import snapshot
+from aotcheck.oracle.state import canary, global_state
+from aotcheck.oracle.undefined import Pattern, undefined_memory
+from aotcheck.oracle.values import Agreement, compare_values
+from aotcheck.oracle.widen import widened
+from aotcheck.program import Literal, Ref, TupleExpr
+from tests.meta.small import X, op, program
+
+nan = float("nan")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.complex64])
+def test_values_are_compared_bitwise_but_for_the_kind_of_nan(dtype: torch.dtype) -> None:
+    a = torch.tensor([1, nan, 0.0], dtype=dtype)
+    assert compare_values(a, a.clone()).agreement is Agreement.EQUAL
+    assert compare_values(a, torch.tensor([1, nan, -0.0], dtype=dtype)).agreement is Agreement.SIGNED_ZEROS
+    assert compare_values(a, torch.tensor([1, 1, 0.0], dtype=dtype)).agreement is Agreement.DIFFERENT
+    assert compare_values(a, torch.tensor([nan, nan, 0.0], dtype=dtype)).agreement is Agreement.DIFFERENT
+    other_nan = torch.tensor([nan]).view(torch.int32).add(1).view(torch.float32).to(dtype)
+    assert compare_values(a[1:2], other_nan).agreement is Agreement.EQUAL
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (2, 0)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bool, torch.int64, torch.complex64])
+def test_scalars_and_nothing_compare(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    a = torch.ones(shape, dtype=dtype)
+    assert compare_values(a, a.clone()).agreement is Agreement.EQUAL
+    expected = Agreement.DIFFERENT if a.numel() else Agreement.EQUAL
+    assert compare_values(a, torch.zeros_like(a)).agreement is expected
+
+
+def test_where_nothing_is_defined_nothing_differs() -> None:
+    a, b = torch.tensor([1.0, 2.0]), torch.tensor([1.0, 3.0])
+    assert compare_values(a, b, defined=torch.tensor([True, False])).agreement is Agreement.EQUAL
+    assert compare_values(a, b, defined=torch.tensor([False, True])).agreement is Agreement.DIFFERENT
+
+
+def test_an_inexact_value_is_judged_by_eagers_own_error() -> None:
+    eager, reference = torch.tensor([1.0]), torch.tensor([1.001], dtype=torch.float64)
+    near, far = torch.tensor([1.005]), torch.tensor([1.02])
+    assert compare_values(eager, near, reference=reference, exact=False).agreement is Agreement.EQUAL
+    assert compare_values(eager, far, reference=reference, exact=False).agreement is Agreement.DIFFERENT
+    assert compare_values(eager, near, exact=False).agreement is Agreement.DIFFERENT
+
+
+def test_messages_are_normalized_to_their_kind() -> None:
+    one = normalized("shape '[2, 2]' is invalid for input of size 6")
+    assert one == normalized("shape '[3, 1]' is invalid for input of size 17") != ""
+    assert normalized("at 0x7f00 of primals_3") == normalized("at 0x1 of primals_12")
+
+
+def test_an_exception_is_remembered_by_type() -> None:
+    assert raised(ValueError("x")).type == "ValueError"
+    assert raised(torch.OutOfMemoryError("x")).type.endswith("OutOfMemoryError")
+
+
+def test_dynamos_wrappers_are_taken_off() -> None:
+    compiled = torch.compile(lambda x, y: x.add_(y), backend="eager", fullgraph=True)
+    try:
+        compiled(torch.zeros(3), torch.zeros(2, 3))
+    except Exception as error:
+        assert raised(error).type == "RuntimeError"
+    else:
+        pytest.fail("eager refuses this")
+
+
+def test_leaves_have_the_names_by_which_a_user_finds_them() -> None:
+    t = torch.ones(1)
+    leaves = leaves_of((t, [t, None], {"a": t, "b": 3}))
+    assert [name for name, _ in leaves.tensors] == ["output[0]", "output[1][0]", "output[2]['a']"]
+    assert leaves.constants == (("output[1][1]", "None"), ("output[2]['b']", "3"))
+
+
+def test_a_snapshot_names_storages_by_the_first_that_shows_them() -> None:
+    x = torch.ones(4)
+    facts = snapshot([("x", x)], [("output[0]", x[1:]), ("output[1]", x), ("output[2]", x.clone())]).tensors
+    assert [f.storage for f in facts] == ["x", "x", "x", "output[2]"]
+    assert [f.identity for f in facts] == ["x", "output[0]", "x", "output[2]"]
+
+
+def test_a_snapshot_of_freed_and_lazy_tensors_reads_nothing_that_is_not_there() -> None:
+    freed = torch.ones(4)
+    freed.untyped_storage().resize_(0)
+    lazy = torch.ones(2, dtype=torch.complex64).conj()
+    facts = snapshot([], [("output[0]", freed), ("output[1]", lazy), ("output[2]", lazy.imag)]).tensors
+    assert [f.readable for f in facts] == [False, True, True]
+    assert facts[0].value is None
+    assert facts[2].neg
+
+
+def test_a_snapshot_reads_the_memory_between_and_behind_a_view() -> None:
+    base = torch.arange(6.0)
+    ((_, contents),) = snapshot([("x", base[1:3])], []).storages
+    assert torch.equal(contents, base)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.empty(3),
+        lambda: torch.empty(3, dtype=torch.int32),
+        lambda: torch.empty(3, dtype=torch.bool),
+        lambda: torch.empty_like(torch.ones(3)),
+        lambda: torch.ones(1).new_empty(3),
+        lambda: torch.empty_strided((3,), (1,)),
+        lambda: torch.ones(1).resize_(3)[1:],
+        lambda: _regrown(),
+    ],
+)
+def test_undefined_memory_differs_everywhere_between_the_patterns(make: object) -> None:
+    found = []
+    for pattern in Pattern:
+        with undefined_memory(pattern) as mode:
+            found.append(make())  # type: ignore[operator]
+        assert mode.filled
+    assert not (found[0] == found[1]).any()
+
+
+def _regrown() -> torch.Tensor:
+    t = torch.ones(2)
+    t.untyped_storage().resize_(0)
+    t.untyped_storage().resize_(8)
+    return t
+
+
+def test_growing_keeps_what_was_there() -> None:
+    with undefined_memory(Pattern.ODD):
+        t = torch.ones(2).resize_(4)
+    assert t[:2].tolist() == [1, 1]
+    assert t[2:].isnan().all()
+
+
+def test_a_healthy_process_passes_the_canary() -> None:
+    assert canary() == ""
+    with torch.inference_mode():
+        assert canary() != ""
+        inside = global_state()
+    assert global_state().changes(inside)[0].startswith("grad_mode")
+
+
+def test_a_program_is_widened_unless_that_changes_its_meaning() -> None:
+    wide = widened(program(op("v0", "torch.exp", X)))
+    assert wide is not None
+    assert wide.calls[0].inputs is not None
+    assert wide.calls[0].inputs.storages[0].dtype == "float64"
+    assert widened(program(op("v0", "torch.argsort", X))) is None
+    assert widened(program(op("v0", "Tensor.resize_", X, TupleExpr((Literal(1),))), outputs=Ref("v0"))) is None
