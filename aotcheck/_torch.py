@@ -1,0 +1,267 @@
+"""Everything private to torch that the project touches, under names of our own.
+
+The rest of the project imports private torch names from here alone, so that a torch release which renames one breaks one file, with one
+clear error at import. Each name is used as a primitive; what it does was learned by running it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, cast
+
+import torch
+from torch import Tensor, fx
+
+try:
+    import torch.utils._pytree as pytree
+    from torch._C._dynamo.guards import TensorGuards
+    from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+    from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+
+    _C = torch._C
+    _creation_meta = _C._autograd._get_creation_meta
+    _set_creation_meta = _C._autograd._set_creation_meta
+    CreationMeta = _C._autograd.CreationMeta
+    _DisableTorchDispatch = _C._DisableTorchDispatch
+    _PreserveDispatchKeyGuard = _C._PreserveDispatchKeyGuard
+    _set_meta_in_tls = _C._set_meta_in_tls_dispatch_include
+    _function_apply = _C._FunctionBase.__dict__["apply"]
+    set_grad_enabled_raw: Callable[[bool], None] = _C._set_grad_enabled
+    storage_address: Callable[[torch.UntypedStorage], int] = torch.UntypedStorage._cdata.__get__
+    conj_view = torch.ops.aten._conj.default
+    neg_view = torch.ops.aten._neg_view.default
+except (ImportError, AttributeError) as error:  # pragma: no cover - depends on the installed torch
+    raise ImportError(f"aotcheck needs torch >= 2.11; torch {torch.__version__} lacks a name it uses: {error}") from error
+
+__all__ = [
+    "CreationMeta",
+    "FakeTensor",
+    "FakeTensorMode",
+    "TensorGuards",
+    "TorchDispatchMode",
+    "pytree",
+]
+
+OpOverload = torch._ops.OpOverload
+HigherOrderOperator = torch._ops.HigherOrderOperator
+OpOverloadPacket = torch._ops.OpOverloadPacket
+META = torch.device("meta")
+PRIM_DEVICE = torch.ops.prim.device.default
+
+
+# -- dispatch
+
+
+def without_modes() -> contextlib.AbstractContextManager[Any]:
+    """No torch-dispatch mode is active inside; for work of ours that a tracer must not record."""
+    return cast("contextlib.AbstractContextManager[Any]", _disable_current_modes())
+
+
+@contextlib.contextmanager
+def meta_kernels() -> Iterator[None]:
+    """Below this, ops on tensors of any device run their meta kernels: shapes and strides only, no data."""
+    with _DisableTorchDispatch(), _PreserveDispatchKeyGuard():
+        _set_meta_in_tls(True)
+        yield
+
+
+def no_torch_dispatch() -> contextlib.AbstractContextManager[Any]:
+    """Neither modes nor tensor subclasses see an op inside."""
+    return cast("contextlib.AbstractContextManager[Any]", _DisableTorchDispatch())
+
+
+class FunctionMode(torch.overrides.TorchFunctionMode):
+    """Public base of our function mode, named here beside the dispatch mode."""
+
+
+disabled_torch_function = torch._C._disabled_torch_function_impl
+
+
+def make_subclass(cls: type[Tensor], elem: Tensor, device: torch.device) -> Tensor:
+    """``elem`` as a ``cls`` on the same storage, answering the dispatch keys (autograd, autocast) of ``device``."""
+    return cast(
+        Tensor,
+        Tensor._make_subclass(cls, elem, False, dispatch_device=True, device_for_backend_keys=device),  # type: ignore[attr-defined]
+    )
+
+
+def dispatch_mode_depth() -> int:
+    """How many torch-dispatch modes are active on this thread."""
+    return int(_C._len_torch_dispatch_stack())
+
+
+def functorch_active() -> bool:
+    """Whether a torch.func transform (vmap, grad, jvp ...) is running on this thread."""
+    return bool(_C._are_functorch_transforms_active())
+
+
+def ambient_state() -> tuple[int, int, bool, bool]:
+    """Active dispatch modes and function modes, and whether torch.func transforms or default saved-tensor hooks are in force: cheap to compare."""
+    return (
+        _C._len_torch_dispatch_stack(),
+        _C._len_torch_function_stack(),
+        _C._are_functorch_transforms_active(),
+        _C._autograd._top_saved_tensors_default_hooks(True) is not None,
+    )
+
+
+# -- autograd
+
+
+def base_of(t: Tensor) -> Tensor | None:
+    """The tensor of which ``t`` is a differentiable view, or None."""
+    return t._base
+
+
+def view_func_of(t: Tensor) -> Callable[[Tensor], Tensor]:
+    """Rebuilds the view ``t`` from another base of the same geometry, by view replay where torch recorded it."""
+    return cast("Callable[[Tensor], Tensor]", t._view_func_unsafe)  # type: ignore[attr-defined]
+
+
+def creation_meta(t: Tensor) -> Any:
+    """How the view ``t`` was made: decides whether eager allows writing to it under grad."""
+    return _creation_meta(t)
+
+
+def set_creation_meta(t: Tensor, meta: Any) -> None:
+    _set_creation_meta(t, meta)
+
+
+@contextlib.contextmanager
+def view_replay() -> Iterator[None]:
+    """Views made inside record how they were made, so that autograd replays them rather than uses as_strided."""
+    before = _C._is_view_replay_enabled()
+    _C._set_view_replay_enabled(True)
+    try:
+        yield
+    finally:
+        _C._set_view_replay_enabled(before)
+
+
+def has_saved_tensor_hooks() -> bool:
+    """Whether default saved-tensor hooks are active on this thread."""
+    return _C._autograd._top_saved_tensors_default_hooks(True) is not None
+
+
+def bound_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
+    """``function.apply`` without the Python layer that handles torch.func transforms."""
+    return cast("Callable[..., Any]", _function_apply.__get__(None, function))
+
+
+def has_hooks(t: Tensor) -> bool:
+    """Whether tensor hooks were registered on ``t``."""
+    return bool(t._backward_hooks)  # type: ignore[attr-defined]
+
+
+def autograd_sequence_number() -> int:
+    """The number that autograd will give to the next node of the graph."""
+    return int(torch.autograd._get_sequence_nr())
+
+
+# -- storages and ops
+
+
+def set_geometry(t: Tensor, storage: torch.UntypedStorage, offset: int, shape: Sequence[int], stride: Sequence[int]) -> Tensor:
+    """``t`` becomes a window of ``storage``; autograd is not told."""
+    with torch.no_grad():
+        t.set_(storage, offset, tuple(shape), tuple(stride))  # type: ignore[call-overload]
+    return t
+
+
+def raw_op(op: Any) -> Any:
+    """The C++ callable behind an OpOverload: same result, less Python per call."""
+    return op._op if isinstance(op, OpOverload) else op
+
+
+def op_name(op: Any) -> str:
+    return str(op.overloadpacket.__name__) if isinstance(op, OpOverload) else str(getattr(op, "__name__", "op"))
+
+
+def schema_of(op: Any) -> Any:
+    return op._schema
+
+
+def overload_name(op: Any) -> str:
+    return str(op._overloadname)
+
+
+# -- fx
+
+
+def append_node(graph: fx.Graph, name: str, op: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> fx.Node:
+    """A node at the end of ``graph`` under exactly ``name``; the caller keeps names unique."""
+    node = fx.Node(graph, name, op, target, args, kwargs)
+    graph._insert(node)
+    return node
+
+
+def lazy_graph_module(root: Any, graph: fx.Graph, name: str) -> fx.GraphModule:
+    """A GraphModule whose Python source is made when it is first needed."""
+    from torch.fx._lazy_graph_module import _LazyGraphModule
+
+    return cast(fx.GraphModule, _LazyGraphModule(root, graph, name))
+
+
+def ready_forward(module: fx.GraphModule) -> Callable[..., Any]:
+    """The module's forward with its source made; a lazy one bound before that would stay slow for ever."""
+    real = getattr(module, "real_recompile", None)
+    if real is not None:
+        real()
+    return cast("Callable[..., Any]", module.forward)
+
+
+def fake_from_meta(mode: FakeTensorMode, elem: Tensor, device: torch.device) -> Tensor:
+    """A FakeTensor of ``mode`` on the meta tensor ``elem``, as if on ``device``."""
+    return cast(Tensor, FakeTensor(mode, elem, device))
+
+
+# -- oracle ------------------------------------------------------------------------------------------------------------
+# What the oracle observes and torch shows under private names only. Imports stay inside the functions where they are
+# heavy (Dynamo) or needed by the fuzzer alone.
+
+
+def storage_key(tensor: torch.Tensor) -> int:
+    """An integer that two tensors have in common iff they share a storage; valid while both are alive."""
+    return int(tensor.untyped_storage()._cdata)
+
+
+def version_of(tensor: torch.Tensor) -> int:
+    """The version counter of ``tensor``; -1 where it has none (inference tensors)."""
+    return -1 if tensor.is_inference() else int(tensor._version)
+
+
+def is_view(tensor: torch.Tensor) -> bool:
+    """Whether autograd takes ``tensor`` for a view of another tensor."""
+    return bool(tensor._is_view())
+
+
+def mode_depths() -> tuple[int, int]:
+    """How many dispatch modes and how many function modes are active."""
+    return int(torch._C._len_torch_dispatch_stack()), int(torch._C._len_torch_function_stack())
+
+
+def autograd_flags() -> tuple[bool, bool]:
+    """Autograd's hidden switches: view replay and multithreading."""
+    return bool(torch._C._is_view_replay_enabled()), bool(torch._C._is_multithreading_enabled())
+
+
+def unwrap_dynamo(error: BaseException) -> BaseException:
+    """The user's error inside the wrappers that Dynamo puts around it; ``error`` itself where there is none."""
+    import sys
+
+    exc = sys.modules.get("torch._dynamo.exc")
+    found: BaseException = error
+    while exc is not None and isinstance(found, exc.TorchDynamoException):
+        inner = getattr(found, "inner_exception", None) or found.__cause__ or found.__context__
+        if not isinstance(inner, BaseException):
+            break
+        found = inner
+    return found
+
+
+def dispatch_mode_class() -> type:
+    """``TorchDispatchMode``, to subclass."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    return TorchDispatchMode

@@ -1,0 +1,226 @@
+"""One pass over the user's function: run it on replicas, then read off them what it did.
+
+Note [Roots]
+An argument is a root of the trace by itself, view or not, as long as no write that autograd sees goes through it: then gradients of aliased
+arguments are independent and add up in the caller's own graph. Once such a write happens to a view, or to one of several tensors on a
+storage, autograd's view machinery decides who gets which gradient, so the trace is made again with the views' bases as roots and the views
+replayed on them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import GradientEdge
+
+from aotcheck import _torch
+from aotcheck.autograd.epilogue import EpilogueBuilder
+from aotcheck.autograd.errors import RetraceWithCaptured, UnsupportedError
+from aotcheck.autograd.record import Arg, BaseOf, Record, Source
+from aotcheck.autograd.replicas import Replica, ReplicaMaker, make_replica
+from aotcheck.autograd.storage import StorageState
+from aotcheck.autograd.trace import Geometry, Value, geometry_of
+from aotcheck.autograd.tracer import Tracer
+
+
+@dataclasses.dataclass
+class TracedRoot:
+    """A root with its replica and what was true of it before the function ran."""
+
+    source: Source
+    real_is_leaf: bool
+    requires_grad: bool
+    replica: Tensor
+    geometry: Geometry
+    state: StorageState
+    version: int
+    grad_fn: Any
+    edge: Any
+    placeholder: Value
+
+
+@dataclasses.dataclass
+class TracedArgument:
+    """A tensor argument, once however often it is passed, with what was true of its replica before the function ran."""
+
+    index: int
+    real_is_leaf: bool
+    replica: Tensor
+    geometry: Geometry
+    state: StorageState
+    version: int
+    requires_grad: bool
+
+
+class Substitution(_torch.FunctionMode):
+    """Gives the function replicas in place of the captured tensors it meets."""
+
+    def __init__(self, replicas: dict[int, Tensor]) -> None:
+        super().__init__()
+        self.replicas = replicas
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*[self._swap(a) for a in args], **{k: self._swap(a) for k, a in (kwargs or {}).items()})
+
+    def _swap(self, a: Any) -> Any:
+        if isinstance(a, Tensor):
+            return self.replicas.get(id(a), a)
+        if type(a) in (list, tuple):
+            return type(a)(self._swap(x) for x in a)
+        return a
+
+
+class Capture:
+    """A traced call: the replicas with their autograd graph, the functional trace, and the record. Kept for backwards cut later."""
+
+    def __init__(self, arguments: Sequence[Any], with_bases: bool) -> None:
+        self.with_bases = with_bases
+        self.entry_grad = torch.is_grad_enabled()
+        self.maker = ReplicaMaker()
+        self.tracer = Tracer(self.maker.kernels)
+        self.roots: list[TracedRoot] = []
+        self.arguments: list[TracedArgument] = []
+        self.replicas: dict[int, Tensor] = {}  # id of the real tensor -> replica
+        self.flat_replicas: list[Any] = list(arguments)
+        self.record: Record
+        self.backward_traced: dict[tuple[bool, ...], Any] = {}
+        self.is_view = [isinstance(a, Tensor) and _torch.base_of(a) is not None for a in arguments]
+        self._make_roots(arguments)
+        self.entry_nbytes = {id(r.state): r.state.nbytes for r in self.roots}
+
+    # -- before
+
+    def _make_roots(self, arguments: Sequence[Any]) -> None:
+        views: list[int] = []
+        with _torch.without_modes():
+            for i, a in enumerate(arguments):
+                if not isinstance(a, Tensor):
+                    continue
+                base = _torch.base_of(a) if self.with_bases else None
+                if base is not None and id(a) not in self.replicas:
+                    self._root(base, BaseOf(i))
+                    views.append(i)
+                else:
+                    self._root(a, Arg(i))
+        with self._tracing():
+            for i in views:
+                a = arguments[i]
+                if id(a) not in self.replicas:
+                    self.replicas[id(a)] = self._replay(a)
+        for i, a in enumerate(arguments):
+            if isinstance(a, Tensor):
+                self.flat_replicas[i] = self.replicas[id(a)]
+        seen: set[int] = set()
+        for i, a in enumerate(arguments):
+            if isinstance(a, Tensor) and id(a) not in seen:
+                seen.add(id(a))
+                r = self.replicas[id(a)]
+                state = self.tracer.table.state(r)
+                self.arguments.append(TracedArgument(i, a.is_leaf, r, geometry_of(r), state, _torch.version_of(r), r.requires_grad))
+        for root in self.roots:
+            root.version = _torch.version_of(root.replica)
+            root.grad_fn = root.replica.grad_fn
+
+    def _root(self, real: Tensor, source: Source) -> None:
+        if id(real) in self.replicas:
+            return
+        r = self.maker.root(real)
+        self.replicas[id(real)] = r
+        value = self.tracer.trace.placeholder("", geometry_of(r), real.device)
+        state = self.tracer.table.state(r)
+        self.tracer.table.bind(r, value)
+        if state.source is None:
+            state.source = source
+        edge = None
+        if real.requires_grad:
+            edge = r if real.is_leaf else GradientEdge(r.grad_fn, r.output_nr)  # type: ignore[arg-type]
+        self.roots.append(TracedRoot(source, real.is_leaf, real.requires_grad, r, geometry_of(r), state, _torch.version_of(r), r.grad_fn, edge, value))
+
+    def _replay(self, real: Tensor) -> Tensor:
+        base = _torch.base_of(real)
+        assert base is not None
+        how = _torch.creation_meta(real)
+        no_grad = how == _torch.CreationMeta.NO_GRAD_MODE
+        with torch.set_grad_enabled(not no_grad):
+            r = _torch.view_func_of(real)(self.replicas[id(base)])
+        if geometry_of(r) != geometry_of(real):
+            raise UnsupportedError("view of a base that has changed", "the argument's window is not what its base now gives")
+        if how not in (_torch.CreationMeta.DEFAULT, _torch.CreationMeta.NO_GRAD_MODE):
+            _torch.set_creation_meta(r, how)
+        if isinstance(r, Replica):
+            r.is_parameter = isinstance(real, torch.nn.Parameter)
+        return r
+
+    @contextlib.contextmanager
+    def _tracing(self) -> Any:
+        with torch.autograd.set_multithreading_enabled(False), _torch.view_replay(), self.tracer:
+            yield
+
+    # -- the pass
+
+    def run(self, function: Callable[[Sequence[Any]], tuple[list[Any], Any]], captured: Sequence[tuple[Tensor, int]]) -> Any:
+        """Run ``function`` on the replicas and build the record. Returns what ``function`` says beside its flat outputs.
+
+        ``captured`` pairs each tensor that the function reaches by itself with the index under which it was made an argument.
+        """
+        substitution = Substitution({id(real): self.flat_replicas[i] for real, i in captured}) if captured else contextlib.nullcontext()
+        seed_before = torch.get_rng_state()
+        try:
+            with self._tracing(), substitution:
+                outputs, extra = function(self.flat_replicas)
+            self.exit_grad = torch.is_grad_enabled()
+        finally:
+            torch.set_grad_enabled(self.entry_grad)
+        if not torch.equal(seed_before, torch.get_rng_state()):
+            torch.set_rng_state(seed_before)
+            raise UnsupportedError("seeding inside the function", "the generator's state changed while tracing")
+        mapped = {id(real): self.flat_replicas[i] for real, i in captured}
+        outputs = [mapped.get(id(o), o) for o in outputs]
+        for o in outputs:
+            if isinstance(o, Tensor) and type(o) is not Replica:
+                if type(o) in (Tensor, torch.nn.Parameter):
+                    raise RetraceWithCaptured(o)
+                raise UnsupportedError("subclass output", type(o).__name__)
+        with self._tracing(), torch.set_grad_enabled(self.entry_grad):
+            self.record = EpilogueBuilder(self).build(outputs)
+        return extra
+
+    # -- the backward
+
+    def trace_backward(self, defined: tuple[bool, ...], tangents: Sequence[Value]) -> list[Value | None]:
+        """The gradients of the roots when just these tangents are defined: None where eager gives None.
+
+        Raises what eager's backward raises. The graph of the replicas is kept, so that other sets can be traced later.
+        """
+        differentiable = [o for o in self.record.outputs if o.differentiable]
+        results, grads_in = [], []
+        with _torch.without_modes():
+            for o, tangent, is_defined in zip(differentiable, tangents, defined, strict=True):
+                if is_defined:
+                    assert tangent.geometry is not None and o.tensor is not None
+                    g = tangent.geometry
+                    elem = torch.empty_strided(g.shape, g.stride, dtype=g.dtype, device="meta")
+                    t = make_replica(elem, o.value.device or torch.device("cpu"), self.maker.kernels)
+                    self.tracer.table.bind(t, tangent)
+                    self.tracer.keep.append(t)
+                    results.append(o.tensor)
+                    grads_in.append(t)
+        wanted = [k for k, root in enumerate(self.roots) if root.edge is not None]
+        gradients: list[Value | None] = [None] * len(self.roots)
+        effects = len(self.tracer.trace.effects)
+        before = [(r.state, r.state.version) for r in self.roots]
+        with self._tracing(), torch.set_grad_enabled(False):
+            found = torch.autograd.grad(results, [self.roots[k].edge for k in wanted], grads_in, retain_graph=True, allow_unused=True)
+            for k, g in zip(wanted, found, strict=True):
+                if g is not None:
+                    gradients[k] = self.tracer.table.read(g)
+        if len(self.tracer.trace.effects) != effects:
+            raise UnsupportedError("random op in the backward", "numbers drawn in the backward are not functionalized yet")
+        if any(state.version != version for state, version in before):
+            raise UnsupportedError("mutation in the backward", "the backward writes an input")
+        return gradients

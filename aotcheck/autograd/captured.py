@@ -1,0 +1,113 @@
+"""Tensors that a function reaches without being passed them: where they are found on each call, and module state swapped in for a trace."""
+
+from __future__ import annotations
+
+import contextlib
+import types
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Path = Callable[[], Any]
+
+_DEPTH = 4
+
+
+def _children(obj: Any) -> Iterator[tuple[Path, Any]]:
+    """What can be reached from ``obj`` in one step, each with how to read it again."""
+    if isinstance(obj, types.MethodType):
+        yield (lambda: obj.__self__), obj.__self__
+        yield from _children(obj.__func__)
+    elif isinstance(obj, types.FunctionType):
+        for cell in obj.__closure__ or ():
+            with contextlib.suppress(ValueError):
+                yield (lambda c=cell: c.cell_contents), cell.cell_contents  # type: ignore[misc]
+        for name in obj.__code__.co_names:
+            if name in obj.__globals__:
+                yield (lambda n=name: obj.__globals__[n]), obj.__globals__[name]  # type: ignore[misc]
+        for k, default in enumerate(obj.__defaults__ or ()):
+            yield (lambda k=k: obj.__defaults__[k]), default  # type: ignore[misc]
+        for name, default in (obj.__kwdefaults__ or {}).items():
+            yield (lambda n=name: obj.__kwdefaults__[n]), default  # type: ignore[misc]
+        wrapped = getattr(obj, "__wrapped__", None)
+        if wrapped is not None:
+            yield (lambda: obj.__wrapped__), wrapped  # type: ignore[attr-defined]
+    elif isinstance(obj, dict):
+        for key, item in list(obj.items()):
+            yield (lambda k=key: obj[k]), item  # type: ignore[misc]
+    elif isinstance(obj, (list, tuple)):
+        for k, item in enumerate(obj):
+            yield (lambda k=k: obj[k]), item  # type: ignore[misc]
+    elif not isinstance(obj, (type, types.ModuleType, Tensor, str, int, float)) and hasattr(obj, "__dict__"):
+        call = getattr(type(obj), "forward", None) if isinstance(obj, torch.nn.Module) else getattr(type(obj), "__call__", None)
+        for name, item in list(vars(obj).items()):
+            yield (lambda n=name: vars(obj)[n]), item  # type: ignore[misc]
+        if isinstance(call, types.FunctionType):
+            yield (lambda: call), call
+
+
+def locate(function: Callable[..., Any], tensor: Tensor) -> Path | None:
+    """How to read ``tensor`` again from ``function``'s closure, globals, defaults or object; None if it cannot be reached from there.
+
+    The path is walked again on each call from the function itself, so a variable that is rebound is seen.
+    """
+    seen: set[int] = set()
+    level: list[tuple[Callable[[], Any], Any]] = [((lambda: function), function)]
+    for _ in range(_DEPTH + 1):
+        following: list[tuple[Callable[[], Any], Any]] = []
+        for _path, obj in level:
+            if id(obj) in seen:
+                continue
+            seen.add(id(obj))
+            for path, child in _children(obj):
+                if child is tensor:
+                    return path
+                following.append((path, child))
+        level = following
+    return None
+
+
+class ModuleState:
+    """The parameters and buffers of a module and all its submodules: read on every call, swapped for replicas while tracing."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self.module = module
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Find the slots anew, for modules whose structure has changed."""
+        self.modules = list(self.module.modules())
+        self.slots: list[tuple[dict[str, Any], str]] = []
+        for m in self.modules:
+            self.slots += [(m._parameters, name) for name, p in m._parameters.items() if p is not None]
+            self.slots += [(m._buffers, name) for name, b in m._buffers.items() if b is not None]
+
+    def tensors(self) -> list[Tensor]:
+        return [owner[name] for owner, name in self.slots]
+
+    def modes(self) -> tuple[bool, ...]:
+        """Train or eval, per submodule."""
+        return tuple([m.training for m in self.modules])
+
+    @contextlib.contextmanager
+    def swapped(self, replicas: Sequence[Tensor], reassigned: list[tuple[int, Any]]) -> Iterator[None]:
+        """The module runs on ``replicas`` inside. What the program put into a slot is collected in ``reassigned`` as (slot, object)."""
+        originals = self.tensors()
+        for (owner, name), replica in zip(self.slots, replicas, strict=True):
+            owner[name] = replica
+        try:
+            yield
+            for k, ((owner, name), replica) in enumerate(zip(self.slots, replicas, strict=True)):
+                if owner.get(name) is not replica:
+                    reassigned.append((k, owner.get(name)))
+        finally:
+            for (owner, name), original in zip(self.slots, originals, strict=True):
+                owner[name] = original
+
+    def assign(self, slots: Sequence[int], tensors: Sequence[Any]) -> None:
+        """Put the objects that the program left in these slots there."""
+        for k, t in zip(slots, tensors, strict=True):
+            owner, name = self.slots[k]
+            owner[name] = t

@@ -1,0 +1,381 @@
+"""Reads off the replicas what the function did and writes it down as the steps that repeat it on the caller's tensors.
+
+Order of the steps: storage sizes, data, metadata, outputs. Each later kind presupposes the earlier ones on the real tensors.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from aotcheck import _torch
+from aotcheck.autograd.errors import RetraceWithBases, UnsupportedError
+from aotcheck.autograd.record import (
+    Arg,
+    BumpVersion,
+    Constant,
+    Detach,
+    FlatInput,
+    GraphOutput,
+    Hold,
+    Local,
+    PointAt,
+    Record,
+    Ref,
+    ReplayView,
+    ResizeStorage,
+    Restride,
+    Result,
+    Role,
+    Root,
+    SetGradMode,
+    Step,
+    Visibility,
+    WindowOn,
+    Write,
+    WriteFlat,
+)
+from aotcheck.autograd.storage import StorageState
+from aotcheck.autograd.trace import Value, geometry_of
+
+if TYPE_CHECKING:
+    from aotcheck.autograd.capture import Capture, TracedArgument, TracedRoot
+
+
+class EpilogueBuilder:
+    """Builds the record of one capture; used once, inside the tracing mode, because reading a value may record the ops that compute it."""
+
+    def __init__(self, capture: Capture) -> None:
+        self.capture = capture
+        self.table = capture.tracer.table
+        self.roots = capture.roots
+        self.arguments = capture.arguments
+        self.outputs: list[GraphOutput] = []
+        self.holds: list[Step] = []
+        self.steps: list[Step] = []
+        self.names: dict[int, Ref] = {}  # id of a replica -> where the real tensor is found
+        self.locals = 0
+        self.tensors: dict[int, tuple[Tensor, Tensor | None]] = {}  # output tensors and their bases, not yet named
+        self.anchors: dict[int, tuple[Ref, int]] = {}  # id of a fresh storage's state -> a tensor on it, its offset
+        self.current: dict[int, Ref] = {}  # id of an input storage's state -> a tensor that has it when outputs are made
+        self.rebased = {id(r.replica) for r in self.roots if r.replica.requires_grad and r.replica.grad_fn is not r.grad_fn}
+
+    def build(self, outputs: Sequence[Any]) -> Record:
+        for a in self.arguments:
+            self.names[id(a.replica)] = Arg(a.index)
+        for r in self.roots:
+            self.names.setdefault(id(r.replica), r.source)
+        self._check_hooks(outputs)
+        input_states = self._input_states()
+        self._storage_sizes(input_states)
+        for state in input_states:
+            if state.version > 0:
+                self._data(state)
+        moved = self._metadata()
+        for o in outputs:
+            if isinstance(o, Tensor):
+                self._collect(o)
+        self._anchor_fresh_storages(outputs, moved)
+        self._find_current(input_states)
+        self._apply_metadata(moved)
+        returns: list[Ref | Constant] = [self._name(o) if isinstance(o, Tensor) else Constant(o) for o in outputs]
+        if self.capture.exit_grad != self.capture.entry_grad:
+            self.steps.append(SetGradMode(self.capture.exit_grad))
+        return self._record(returns, input_states)
+
+    # -- helpers
+
+    def _local(self) -> Local:
+        self.locals += 1
+        return Local(self.locals - 1)
+
+    def _output(self, value: Value, role: Role, geometry: Any, tensor: Tensor | None, differentiable: bool = False) -> Result:
+        self.outputs.append(GraphOutput(value, role, geometry, differentiable, tensor))
+        return Result(len(self.outputs) - 1)
+
+    def _input_states(self) -> list[StorageState]:
+        states: list[StorageState] = []
+        for r in self.roots:
+            if r.state not in states:
+                states.append(r.state)
+        return states
+
+    def _arguments_on(self, state: StorageState) -> list[TracedArgument]:
+        return [a for a in self.arguments if a.state is state]
+
+    def _check_hooks(self, outputs: Sequence[Any]) -> None:
+        for t in [r.replica for r in self.roots] + [a.replica for a in self.arguments] + [o for o in outputs if isinstance(o, Tensor)]:
+            if _torch.has_hooks(t) or (t.requires_grad and t.retains_grad and not t.is_leaf):
+                raise UnsupportedError("hook", "a hook or retain_grad on an input or output inside the function")
+            if t.is_inference():
+                raise UnsupportedError("inference mode", "an inference tensor leaves the function")
+        for a in self.arguments:
+            if a.replica.requires_grad and not a.requires_grad and a.replica.is_leaf:
+                raise UnsupportedError("requires_grad_ on an input", "the function makes an argument require grad")
+
+    # -- data
+
+    def _storage_sizes(self, states: Sequence[StorageState]) -> None:
+        for state in states:
+            if state.storage.nbytes() != self.capture.entry_nbytes[id(state)]:
+                self.table.flat(state)
+                self.steps.append(ResizeStorage(state.source, state.storage.nbytes()))
+
+    def _data(self, state: StorageState) -> None:
+        roots = [r for r in self.roots if r.state is state]
+        arguments = self._arguments_on(state)
+        rebased = [r for r in roots if id(r.replica) in self.rebased]
+        if not self.capture.with_bases and self._needs_bases(rebased, arguments):
+            raise RetraceWithBases
+        if state.flat is None and (len(roots) > 1 or roots[0].geometry.may_self_overlap):
+            self.table.flat(state)
+        if state.flat is not None:
+            value = self.table.read_view(state.flat)
+            result = self._output(value, Role.MUTATED_INPUT, state.flat.geometry, None)
+            self.steps.append(WriteFlat(state.source, state.flat.geometry.dtype, result))
+            for a in arguments:
+                if _torch.version_of(a.replica) != a.version:
+                    self.steps.append(BumpVersion(Arg(a.index)))
+        for r in roots:
+            if r in rebased:
+                self._write_under_grad(r)
+            elif state.flat is None:
+                value = self.table.read_view(state.views[r.geometry])
+                result = self._output(value, Role.MUTATED_INPUT, r.geometry, None)
+                seen = any(_torch.version_of(x.replica) != x.version for x in (r, *arguments))
+                self.steps.append(Write(r.source, result, Visibility.VERSION if seen else Visibility.HIDDEN))
+
+    def _needs_bases(self, rebased: Sequence[TracedRoot], arguments: Sequence[TracedArgument]) -> bool:
+        if not rebased:
+            return False
+        return len(arguments) > 1 or any(isinstance(r.source, Arg) and self.capture.is_view[r.source.index] for r in rebased)
+
+    def _write_under_grad(self, root: TracedRoot) -> None:
+        t = root.replica
+        if self.table.state(t) is not root.state:
+            raise UnsupportedError("set_ on a differentiable input", "data was written under grad as well")
+        geometry = geometry_of(t)
+        if geometry != root.geometry:
+            if geometry[3:] != root.geometry[3:]:
+                raise UnsupportedError("dtype of an input changed", "under grad")
+            self.steps.append(Restride(root.source, geometry, under_grad=root.requires_grad and not root.real_is_leaf))
+        result = self._output(self.table.read(t), Role.MUTATED_INPUT, geometry, t, differentiable=True)
+        self.steps.append(Write(root.source, result, Visibility.DIFFERENTIABLE))
+
+    # -- metadata
+
+    def _metadata(self) -> list[tuple[TracedArgument, str]]:
+        changes: list[tuple[TracedArgument, str]] = []
+        for a in self.arguments:
+            t = a.replica
+            geometry, state = geometry_of(t), self.table.state(t)
+            if state is not a.state:
+                if t.requires_grad:
+                    raise UnsupportedError("set_ on a differentiable input", "the argument requires grad")
+                changes.append((a, "storage"))
+            elif geometry != a.geometry and not (id(t) in self.rebased and a.state.version > 0 and any(r.replica is t for r in self.roots)):
+                if geometry[3:] != a.geometry[3:]:
+                    raise UnsupportedError("dtype of an input changed", "an argument became another dtype or conjugated")
+                if id(t) in self.rebased and not self.capture.with_bases and self.capture.is_view[a.index]:
+                    raise RetraceWithBases
+                changes.append((a, "geometry"))
+            if a.requires_grad and not t.requires_grad:
+                changes.append((a, "detach"))
+        return changes
+
+    def _apply_metadata(self, changes: Sequence[tuple[TracedArgument, str]]) -> None:
+        holders: dict[int, tuple[Local, int | None]] = {}
+        for a, kind in changes:
+            if kind == "storage":
+                state = self.table.state(a.replica)
+                holder = self._local()
+                if state.is_input:
+                    self.steps.append(Hold(holder, self.current[id(state)]))
+                    holders[a.index] = (holder, None)
+                else:
+                    ref, offset = self.anchors[id(state)]
+                    self.steps.append(Hold(holder, ref))
+                    holders[a.index] = (holder, offset)
+        for a, kind in changes:
+            t, geometry = a.replica, geometry_of(a.replica)
+            if kind == "geometry":
+                under_grad = self.capture.entry_grad and t.requires_grad and a.requires_grad and not a.real_is_leaf
+                self.steps.append(Restride(Arg(a.index), geometry, under_grad))
+            elif kind == "storage":
+                holder, offset = holders[a.index]
+                through_data = not (id(t) in self.capture.tracer.set_calls and geometry.dtype == a.geometry.dtype)
+                if offset is not None:
+                    geometry = geometry._replace(offset=geometry.offset - offset)
+                self.steps.append(PointAt(Arg(a.index), holder, geometry, offset is not None, through_data))
+            else:
+                self.steps.append(Detach(Arg(a.index), leaf=t.is_leaf and a.real_is_leaf))
+
+    # -- outputs
+
+    def _collect(self, t: Tensor | None) -> None:
+        while t is not None and id(t) not in self.names and id(t) not in self.tensors:
+            base = _torch.base_of(t)
+            if base is not None and self.table.state(base) is not self.table.state(t):
+                base = None
+            self.tensors[id(t)] = (t, base)
+            t = base
+
+    def _anchor_fresh_storages(self, outputs: Sequence[Any], changes: Sequence[tuple[TracedArgument, str]]) -> None:
+        """One graph output per storage made inside; every other tensor on it is made again from that one, so they share memory."""
+        returned = {id(o): o for o in outputs if isinstance(o, Tensor)}
+        needed: dict[int, tuple[StorageState, list[Tensor]]] = {}
+        for t, _ in self.tensors.values():
+            state = self.table.state(t)
+            if not state.is_input:
+                needed.setdefault(id(state), (state, []))[1].append(t)
+        pointed = {id(self.table.state(a.replica)) for a, kind in changes if kind == "storage"}
+        for a, kind in changes:
+            state = self.table.state(a.replica)
+            if kind == "storage" and not state.is_input:
+                needed.setdefault(id(state), (state, []))
+        for key, (state, tensors) in needed.items():
+            survivors = [t for t in tensors if id(t) in returned]
+            if len(survivors) == 1 and key not in pointed and self._plain(survivors[0]):
+                only = survivors[0]
+                for t in tensors:
+                    del self.tensors[id(t)]
+                self.tensors[id(only)] = (only, None)
+                tensors = [only]
+            self._anchor(state, tensors, returned)
+
+    def _plain(self, t: Tensor) -> bool:
+        """Whether a lone alias of a storage made inside can be an output by itself: eager would not refuse writes to it."""
+        if _torch.base_of(t) is None:
+            return True
+        return not t.requires_grad or _torch.creation_meta(t) == _torch.CreationMeta.DEFAULT
+
+    def _anchor(self, state: StorageState, tensors: Sequence[Tensor], returned: dict[int, Tensor]) -> None:
+        tops = [t for t in tensors if self.tensors[id(t)][1] is None]
+        differentiable = [t for t in tops if t.requires_grad]
+        for t in differentiable:
+            if t.is_leaf:
+                raise UnsupportedError("leaf made inside", "a tensor that requires grad is made inside and returned")
+        if len(differentiable) > 1:
+            raise UnsupportedError("differentiable aliases without a base", "two returned tensors share memory and neither is a view of the other")
+        chosen: Tensor | None = None
+        if differentiable:
+            chosen = differentiable[0]
+        else:
+            matching = [t for t in tops if state.roots[0].geometry == geometry_of(t)]
+            chosen = matching[0] if matching else (tops[0] if len(tops) == 1 else None)
+        if chosen is not None:
+            geometry = geometry_of(chosen)
+            role = Role.USER_OUTPUT if id(chosen) in returned else Role.INTERMEDIATE_BASE
+            ref = self._output(self.table.read(chosen), role, geometry, chosen, chosen.requires_grad)
+            self.names[id(chosen)] = ref
+            self.anchors[id(state)] = (ref, geometry.offset)
+            if len(tensors) == 1 and id(state) not in self._pointed_at():
+                return
+            if all(self._reaches(t, chosen) for t in tensors):
+                return
+            if differentiable:
+                raise UnsupportedError("alias beyond its base", "a returned alias reaches memory that its differentiable base does not")
+            self.outputs.pop()
+            del self.names[id(chosen)]
+        root = self.table.flat(state)
+        ref = self._output(self.table.read_view(root), Role.INTERMEDIATE_BASE, root.geometry, None)
+        self.anchors[id(state)] = (ref, 0)
+
+    def _pointed_at(self) -> set[int]:
+        return {id(self.table.state(a.replica)) for a in self.arguments if self.table.state(a.replica) is not a.state}
+
+    def _reaches(self, t: Tensor, anchor: Tensor) -> bool:
+        """Whether the memory of ``t`` lies within what a fresh tensor like ``anchor`` allocates."""
+        if t is anchor or _torch.base_of(t) is anchor:
+            return True
+        g, a = geometry_of(t), geometry_of(anchor)
+        return g.offset >= a.offset and g.elements_reached * g.dtype.itemsize <= a.elements_reached * a.dtype.itemsize
+
+    def _find_current(self, states: Sequence[StorageState]) -> None:
+        for state in states:
+            for t, ref in [(a.replica, Arg(a.index)) for a in self.arguments] + [(r.replica, r.source) for r in self.roots]:
+                if self.table.state(t) is state:
+                    self.current[id(state)] = ref
+                    break
+            else:
+                local = self._local()
+                self.holds.append(Hold(local, state.source))
+                self.current[id(state)] = local
+
+    def _name(self, t: Tensor) -> Ref:
+        named = self.names.get(id(t))
+        if named is not None:
+            return named
+        _, base = self.tensors[id(t)]
+        local = self._local()
+        if base is not None:
+            self.steps.append(self._replay(local, t, base))
+        else:
+            state = self.table.state(t)
+            if t.requires_grad:
+                raise UnsupportedError("differentiable alias without a base", "a returned tensor shares memory with an input and is no view of it")
+            if state.is_input:
+                self.steps.append(WindowOn(local, self.current[id(state)], geometry_of(t), None))
+            else:
+                ref, offset = self.anchors[id(state)]
+                self.steps.append(WindowOn(local, ref, geometry_of(t), offset))
+        self.names[id(t)] = local
+        return local
+
+    def _replay(self, local: Local, t: Tensor, base: Tensor) -> Step:
+        source = self._name(base)
+        how = _torch.creation_meta(t)
+        default, under_no_grad = _torch.CreationMeta.DEFAULT, _torch.CreationMeta.NO_GRAD_MODE
+        if how == _torch.CreationMeta.IN_CUSTOM_FUNCTION and t.requires_grad:
+            raise UnsupportedError("view made by a custom Function", "returned from the function")
+        if t.requires_grad and t.is_leaf and how != under_no_grad:
+            raise UnsupportedError("leaf made inside", "a view that is a leaf requiring grad")
+        no_grad = how == under_no_grad or (not self.capture.entry_grad and not t.requires_grad and base.requires_grad)
+        view_func = _torch.view_func_of(t)
+        if id(base) in self.capture.tracer.regeometried:
+            g = geometry_of(t)
+            if geometry_of(base)[3:] != g[3:]:
+                raise UnsupportedError("view of a tensor whose metadata changed", "with another dtype or conjugated")
+            view_func = _window_of(g.shape, g.stride, g.offset)
+        self.capture.tracer.keep.append(t)
+        return ReplayView(local, source, view_func, no_grad, None if how in (default, under_no_grad) else how)
+
+    # -- the end
+
+    def _record(self, returns: list[Ref | Constant], states: Sequence[StorageState]) -> Record:
+        order = sorted(range(len(self.outputs)), key=lambda k: self.outputs[k].role.value)
+        place = {old: new for new, old in enumerate(order)}
+        steps = tuple(_renumber(s, place) for s in (*self.holds, *self.steps))
+        written = {s.source for s in steps if isinstance(s, WriteFlat)} | {s.target for s in steps if isinstance(s, Write)}
+        touched = {id(r.state) for r in self.roots if r.source in written}
+        touched |= {id(s) for s in states if any(isinstance(x, ResizeStorage) and x.source == s.source for x in steps)}
+        flats = tuple(FlatInput(v, source, dtype) for v, source, dtype in self.table.flat_inputs)
+        placeholders = {r.placeholder for r in self.roots if id(r.state) in touched}
+        placeholders |= {f.value for f in flats}
+        return Record(
+            roots=tuple(Root(r.source, r.requires_grad) for r in self.roots),
+            flats=flats,
+            outputs=tuple(self.outputs[k] for k in order),
+            steps=steps,
+            returns=tuple(Result(place[r.index]) if isinstance(r, Result) else r for r in returns),
+            written_placeholders=frozenset(placeholders),
+            entry_grad=self.capture.entry_grad,
+            differentiable=any(o.differentiable for o in self.outputs),
+        )
+
+
+def _renumber(step: Any, place: dict[int, int]) -> Any:
+    changes = {
+        f.name: Result(place[v.index]) for f in dataclasses.fields(step) if isinstance(v := getattr(step, f.name), Result)
+    }
+    return dataclasses.replace(step, **changes) if changes else step
+
+
+def _window_of(shape: tuple[int, ...], stride: tuple[int, ...], offset: int) -> Any:
+    def window(base: Tensor) -> Tensor:
+        return base.as_strided(shape, stride, offset)
+
+    return window

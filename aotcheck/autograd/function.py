@@ -1,0 +1,277 @@
+"""A compiled function as its caller holds it: looks up the specialization of each call, makes it when there is none, falls back honestly."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import threading
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from aotcheck import _torch
+from aotcheck.autograd.assemble import Assembly, Compilers, ShapeResult, StrideCorrection
+from aotcheck.autograd.capture import Capture
+from aotcheck.autograd.captured import ModuleState, Path, locate
+from aotcheck.autograd.config import OnUnsupported, config
+from aotcheck.autograd.counters import count_compiled, count_refused, count_user_error
+from aotcheck.autograd.errors import InternalError, RetraceWithBases, RetraceWithCaptured, UnsupportedError
+from aotcheck.autograd.record import Visibility, Write
+from aotcheck.autograd.runtime.support import GraphFailed
+from aotcheck.autograd.specialize import PLAIN_LEAVES, call_key, check_supported, fast_guard
+
+pytree = _torch.pytree
+
+_MAX_RETRACES = 64
+
+
+@dataclasses.dataclass
+class Specialization:
+    """The code for one key, or why there is none."""
+
+    assembly: Assembly | None
+    refusal: UnsupportedError | None = None
+    guard: Callable[[Sequence[Any]], bool] | None = None
+    reassigned: tuple[int, ...] = ()
+
+
+class _UserError(Exception):
+    """The traced program raised; its own error is the cause."""
+
+
+class CompiledFunction:
+    """Calls ``original`` through compiled code; one specialization per key, the least recently used evicted.
+
+    Thread-safe. ``on_unsupported`` is what this entry point does by default where the configuration does not say.
+    """
+
+    def __init__(self, original: Callable[..., Any], compilers: Compilers, on_unsupported: OnUnsupported = OnUnsupported.RAISE) -> None:
+        self.original = original
+        self.compilers = compilers
+        self.on_unsupported = on_unsupported
+        self.state = ModuleState(original) if isinstance(original, torch.nn.Module) else None
+        self._paths: list[Path] = []
+        self._cache: OrderedDict[Any, Specialization] = OrderedDict()
+        self._last: tuple[int, Callable[[Sequence[Any]], bool], Callable[[Sequence[Any]], Any]] | None = None
+        self._lock = threading.RLock()
+        self._made = 0
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        last = self._last
+        if last is not None and not kwargs and len(args) == last[0]:
+            flat: Sequence[Any] = args
+            if self.state is not None:
+                flat = [*args, *self.state.tensors()]
+            elif self._paths:
+                flat = [*args, *[p() for p in self._paths]]
+            if last[1](flat):
+                try:
+                    return last[2](flat)
+                except GraphFailed:
+                    return self._reproduce(args, kwargs)
+        return self._look_up(args, kwargs)
+
+    # -- slow path
+
+    def prepare(self, args: tuple[Any, ...]) -> None:
+        """Compile for calls like this one, without running. What cannot be compiled shows at the call."""
+        flat, spec = self._flatten(args, {})
+        with contextlib.suppress(UnsupportedError, _UserError):
+            self._find(flat, spec)
+
+    def _look_up(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if _torch.functorch_active() or _torch.dispatch_mode_depth():
+            return self.original(*args, **kwargs)
+        flat, spec = self._flatten(args, kwargs)
+        for _ in range(_MAX_RETRACES):
+            try:
+                key, whole, found = self._find(flat, spec)
+            except UnsupportedError as error:
+                return self._refuse(error, args, kwargs)
+            except _UserError:
+                return self._reproduce(args, kwargs)
+            assert found.assembly is not None
+            self._remember(found, flat, whole, spec)
+            try:
+                return found.assembly.call(whole)
+            except StrideCorrection:
+                with self._lock:
+                    self._cache.pop(key, None)
+                    self._last = None
+            except GraphFailed:
+                return self._reproduce(args, kwargs)
+        raise InternalError("the strides of the function's results could not be settled")
+
+    def _find(self, flat: list[Any], spec: Any) -> tuple[Any, list[Any], Specialization]:
+        """The specialization for these arguments, made if need be, its key, and the arguments with the implicit ones behind them."""
+        if self.state is not None:
+            self.state.refresh()
+        for _ in range(_MAX_RETRACES):
+            whole = [*flat, *self._implicit()]
+            check_supported(whole)
+            key = (spec, len(flat), self.state.modes() if self.state else None, call_key(whole))
+            with self._lock:
+                found = self._cache.get(key)
+                if found is None:
+                    try:
+                        found = self._specialize(key, flat, whole, spec)
+                    except RetraceWithCaptured as needed:
+                        self._capture_more(needed.args[0])
+                        continue
+                else:
+                    self._cache.move_to_end(key)
+            if found.refusal is not None:
+                raise UnsupportedError(found.refusal.reason, found.refusal.detail)
+            return key, whole, found
+        raise UnsupportedError("captured tensor", f"the function reaches more than {_MAX_RETRACES} tensors outside its arguments")
+
+    def _flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], Any]:
+        if not kwargs and all(type(a) in PLAIN_LEAVES for a in args):
+            return list(args), len(args)
+        return pytree.tree_flatten((args, kwargs))
+
+    def _implicit(self) -> list[Any]:
+        if self.state is not None:
+            return list(self.state.tensors())
+        return [p() for p in self._paths]
+
+    def _remember(self, found: Specialization, flat: Sequence[Any], whole: Sequence[Any], spec: Any) -> None:
+        """Let the next call try this specialization's fast guard first."""
+        if found.guard is None and type(spec) is int and found.assembly is not None:
+            record = found.assembly.record
+            writes = any(isinstance(s, Write) and s.visibility is Visibility.DIFFERENTIABLE for s in record.steps)
+            modes = self.state.modes if self.state is not None else None
+            if not found.assembly.capture.with_bases:
+                found.guard = fast_guard(whole, writes, bool(record.flats), modes)
+        if found.guard is not None:
+            self._last = (len(flat), found.guard, found.assembly.call)  # type: ignore[union-attr]
+
+    # -- making one
+
+    def _specialize(self, key: Any, flat: Sequence[Any], whole: Sequence[Any], spec: Any) -> Specialization:
+        reassigned: list[tuple[int, Any]] = []
+        try:
+            capture, (out_spec, slots) = self._capture(whole, len(flat), spec, reassigned)
+            assembly = Assembly(capture, self.compilers, self._shape_result(out_spec, slots))
+        except UnsupportedError as error:
+            made = Specialization(None, refusal=error)
+            self._store(key, made)
+            return made
+        count_compiled()
+        made = Specialization(assembly, reassigned=tuple(slots))
+        self._store(key, made)
+        return made
+
+    def _capture(self, whole: Sequence[Any], explicit: int, spec: Any, reassigned: list[tuple[int, Any]]) -> tuple[Capture, Any]:
+        with_bases = False
+        while True:
+            reassigned.clear()
+            capture = Capture(whole, with_bases)
+            captured = [] if self.state is not None else [(whole[i], i) for i in range(explicit, len(whole))]
+
+            def program(replicas: Sequence[Any]) -> tuple[list[Any], Any]:
+                return self._run_original(replicas, explicit, spec, reassigned)
+
+            try:
+                return capture, capture.run(program, captured)
+            except RetraceWithBases:
+                if with_bases:
+                    raise InternalError("a trace on bases asked for bases") from None
+                with_bases = True
+
+    def _run_original(self, replicas: Sequence[Any], explicit: int, spec: Any, reassigned: list[tuple[int, Any]]) -> tuple[list[Any], Any]:
+        """The user's function on replicas: its flat outputs, then whatever it put into the module's slots."""
+        if type(spec) is int:
+            args, kwargs = tuple(replicas[:explicit]), {}
+        else:
+            args, kwargs = pytree.tree_unflatten(list(replicas[:explicit]), spec)
+        try:
+            if self.state is not None:
+                with self.state.swapped(replicas[explicit:], reassigned):
+                    out = self.original(*args, **kwargs)
+            else:
+                out = self.original(*args, **kwargs)
+        except (UnsupportedError, RetraceWithCaptured):
+            raise
+        except Exception as error:
+            raise _UserError from error
+        if type(spec) is not int:
+            after, after_spec = pytree.tree_flatten((args, kwargs))
+            if after_spec != spec or any(x is not y for x, y in zip(after, replicas, strict=False)):
+                raise UnsupportedError("write to an input container", "the function changes a list or dict it was passed")
+        flat_out, out_spec = pytree.tree_flatten(out)
+        for o in flat_out:
+            if not isinstance(o, Tensor) and type(o) not in PLAIN_LEAVES and not isinstance(o, (tuple, list)):
+                raise UnsupportedError("unregistered container", f"the function returns a {type(o).__name__}")
+        slots = [k for k, _ in reassigned]
+        return [*flat_out, *[t for _, t in reassigned]], (out_spec, slots)
+
+    def _shape_result(self, spec: Any, slots: Sequence[int]) -> ShapeResult:
+        assign = self.state.assign if self.state is not None else None
+        return ResultShape(spec, tuple(slots), assign).expression
+
+    def _capture_more(self, tensor: Tensor) -> None:
+        path = locate(self.original, tensor) if self.state is None else None
+        if path is None:
+            raise UnsupportedError("captured tensor", "the function uses a tensor that is no argument and cannot be reached from its closure")
+        self._paths.append(path)
+        self._last = None
+
+    def _store(self, key: Any, made: Specialization) -> None:
+        self._cache[key] = made
+        self._made += 1
+        settings = config()
+        if self._made == settings.recompile_warning:
+            name = getattr(self.original, "__name__", type(self.original).__name__)
+            warnings.warn(f"aotcheck has specialized {name} {self._made} times; do its arguments change on every call?", RuntimeWarning, stacklevel=5)
+        while len(self._cache) > settings.cache_size:
+            self._cache.popitem(last=False)
+
+    # -- falling back
+
+    def _refuse(self, error: UnsupportedError, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        policy = config().on_unsupported or self.on_unsupported
+        count_refused(error.reason, warn=policy is OnUnsupported.EAGER)
+        if policy is OnUnsupported.RAISE:
+            raise error
+        return self.original(*args, **kwargs)
+
+    def _reproduce(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The program raised while it was traced or its graph while it ran: the original raises the same on the real inputs."""
+        try:
+            result = self.original(*args, **kwargs)
+        except Exception:
+            count_user_error()
+            raise
+        count_refused("error only when compiled", warn=True)
+        return result
+
+
+class ResultShape:
+    """Turns the expressions of the flat results into that of what the caller gets."""
+
+    def __init__(self, spec: Any, slots: tuple[int, ...], assign: Any) -> None:
+        self.spec = spec
+        self.slots = slots
+        self.assign = assign
+
+    def expression(self, flat: list[str], refer: Callable[[Any], str]) -> str:
+        """Python source of the structured result; module slots are assigned on the way."""
+        count = len(flat) - len(self.slots)
+        flat, tail = flat[:count], flat[count:]
+        spec = self.spec
+        if spec.is_leaf():
+            result = flat[0]
+        elif spec.type is tuple and all(c.is_leaf() for c in spec.children()):
+            result = f"({''.join(x + ', ' for x in flat)})"
+        elif spec.type is list and all(c.is_leaf() for c in spec.children()):
+            result = f"[{', '.join(flat)}]"
+        else:
+            result = f"{refer(pytree.tree_unflatten)}([{', '.join(flat)}], {refer(spec)})"
+        if tail:
+            result = f"({result}, {refer(self.assign)}({self.slots}, [{', '.join(tail)}]))[0]"
+        return result

@@ -1,0 +1,250 @@
+"""A finished functional graph: printable as Python, runnable as generated Python, exportable as an FX GraphModule."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from aotcheck import _torch
+from aotcheck.autograd.errors import NotFunctionalError
+from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Value, getitem, geometry_of
+
+aten = torch.ops.aten
+
+
+@dataclasses.dataclass(frozen=True)
+class Graph:
+    """``outputs`` computed from ``inputs`` by ``values``, in order. ``title`` says which stage made it."""
+
+    title: str
+    inputs: tuple[Value, ...]
+    values: tuple[Value, ...]
+    outputs: tuple[Value | None, ...]
+
+    def named(self, input_names: Sequence[str]) -> dict[Value, str]:
+        """A unique name per value, inputs under the given ones."""
+        names = dict(zip(self.inputs, input_names, strict=True))
+        counts: dict[str, int] = {}
+        for v in self.values:
+            if v in names:
+                continue
+            stem = "constant" if v.op is CONSTANT else _torch.op_name(v.op)
+            seen = counts.get(stem)
+            counts[stem] = 0 if seen is None else seen + 1
+            names[v] = stem if seen is None else f"{stem}_{seen + 1}"
+        return names
+
+
+def cut(title: str, inputs: Sequence[Value], order: Sequence[Value], keep: set[Value], outputs: Sequence[Value | None]) -> Graph:
+    """The part ``keep`` of a trace as a graph."""
+    given = set(inputs)
+    return Graph(title, tuple(inputs), tuple(v for v in order if v in keep and v not in given and v.op is not PLACEHOLDER), tuple(outputs))
+
+
+class SourceWriter:
+    """Collects lines of Python and the objects they name."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.globals: dict[str, Any] = {}
+        self._named: dict[int, str] = {}
+
+    def refer(self, obj: Any, stem: str = "c") -> str:
+        """A global name for ``obj``."""
+        name = self._named.get(id(obj))
+        if name is None:
+            name = self._named[id(obj)] = f"{stem}{len(self.globals)}"
+            self.globals[name] = obj
+        return name
+
+    def literal(self, a: Any, names: dict[Value, str]) -> str:
+        """Python source of an argument."""
+        if type(a) is Value:
+            return names[a]
+        if a is None or type(a) in (int, bool, str) or (type(a) is float and math.isfinite(a)):
+            return repr(a)
+        if type(a) is list or type(a) is torch.Size:
+            return f"[{', '.join([self.literal(x, names) for x in a])}]"
+        if type(a) is tuple:
+            return f"({''.join([self.literal(x, names) + ', ' for x in a])})"
+        return self.refer(a)
+
+
+def write_body(graph: Graph, names: dict[Value, str], writer: SourceWriter, indent: str, free: bool = True) -> None:
+    """The graph's operations as lines of Python; each value is released after its last use."""
+    last: dict[Value, int] = {}
+    for k, v in enumerate(graph.values):
+        for a in v.inputs():
+            last[a] = k
+    pinned = {o for o in graph.outputs if o is not None} | set(graph.inputs)
+    dying: dict[int, list[str]] = {}
+    if free:
+        for v, k in last.items():
+            if v not in pinned and v.op is not CONSTANT:
+                dying.setdefault(k, []).append(names[v])
+    for k, v in enumerate(graph.values):
+        if v.op is CONSTANT:
+            writer.globals[names[v]] = v.constant
+            continue
+        if v.op is getitem:
+            line = f"{names[v]} = {names[v.args[0]]}[{v.args[1]}]"
+        else:
+            op = writer.refer(_torch.raw_op(v.op), "o_")
+            args = [writer.literal(a, names) for a in v.args] + [f"{key}={writer.literal(a, names)}" for key, a in v.kwargs.items()]
+            line = f"{names[v]} = {op}({', '.join(args)})"
+        if k in dying:
+            line += "; " + " = ".join(dying[k]) + " = None"
+        writer.lines.append(indent + line)
+
+
+def interpreter(graph: Graph) -> Callable[..., list[Any]]:
+    """The graph as a Python function of its inputs that returns a list of its outputs."""
+    writer = SourceWriter()
+    names = {v: f"i{k}" for k, v in enumerate(graph.inputs)}
+    for k, v in enumerate(graph.values):
+        names[v] = f"v{k}"
+    parameters = ", ".join(names[v] for v in graph.inputs)
+    writer.lines.append(f"def run({parameters}):")
+    write_body(graph, names, writer, "    ")
+    outputs = ", ".join("None" if o is None else names[o] for o in graph.outputs)
+    writer.lines.append(f"    return [{outputs}]")
+    return define(writer, "run", graph.title)
+
+
+_code_cache: dict[str, Any] = {}
+
+
+def define(writer: SourceWriter, name: str, title: str) -> Callable[..., Any]:
+    """Compile the lines (once per text) and return the function ``name``."""
+    source = "\n".join(writer.lines)
+    code = _code_cache.get(source)
+    if code is None:
+        if len(_code_cache) > 2000:
+            _code_cache.clear()
+        code = _code_cache[source] = compile(source, f"<aotcheck {title}>", "exec")
+    namespace = writer.globals
+    exec(code, namespace)
+    function: Callable[..., Any] = namespace[name]
+    return function
+
+
+class FakeValues:
+    """Example inputs and ``node.meta['val']``: fake tensors, one per value, from its geometry or by running its op on fakes."""
+
+    def __init__(self) -> None:
+        self.mode = _torch.FakeTensorMode(allow_non_fake_inputs=True)
+        self.known: dict[Value, Any] = {}
+
+    def of(self, v: Value) -> Any:
+        found = self.known.get(v)
+        if found is None:
+            found = self.known[v] = self._make(v)
+        return found
+
+    def _make(self, v: Value) -> Any:
+        g = v.geometry
+        if g is not None and not g.conj and not g.neg and v.op is not getitem:
+            with torch.no_grad():
+                elem = torch.empty(g.elements_reached, dtype=g.dtype, device="meta").as_strided(g.shape, g.stride, g.offset)
+                return _torch.fake_from_meta(self.mode, elem, v.device or torch.device("cpu"))
+        if v.op is getitem:
+            return self.of(v.args[0])[v.args[1]]
+        if v.op is CONSTANT:
+            return self.mode.from_tensor(v.constant)
+        if v.op is PLACEHOLDER:
+            assert g is not None
+            t = torch.empty(g.elements_reached, dtype=g.dtype, device="meta").as_strided(g.shape, g.stride, g.offset)
+            fake = _torch.fake_from_meta(self.mode, t, v.device or torch.device("cpu"))
+            fake = _torch.conj_view(fake) if g.conj else fake
+            return _torch.neg_view(fake) if g.neg else fake
+        with torch.no_grad(), self.mode:
+            return v.op(*[self._arg(a) for a in v.args], **{k: self._arg(a) for k, a in v.kwargs.items()})
+
+    def _arg(self, a: Any) -> Any:
+        if type(a) is Value:
+            return self.of(a)
+        if type(a) in (list, tuple):
+            return type(a)(self._arg(x) for x in a)
+        return a
+
+
+def graph_module(graph: Graph, input_names: Sequence[str], fakes: FakeValues, name: str = "GraphModule") -> tuple[fx.GraphModule, list[Any]]:
+    """The graph as an FX GraphModule with its example inputs (fake tensors)."""
+    names = graph.named(input_names)
+    g = fx.Graph()
+    root = torch.nn.Module()
+    nodes: dict[Value, fx.Node] = {}
+
+    def arg(a: Any) -> Any:
+        if type(a) is Value:
+            return nodes[a]
+        if type(a) is list:
+            return [arg(x) for x in a]
+        if type(a) is tuple:
+            return tuple(arg(x) for x in a)
+        return a
+
+    for v in graph.inputs:
+        nodes[v] = _torch.append_node(g, names[v], "placeholder", names[v], (), {})
+        nodes[v].meta["val"] = fakes.of(v)
+    for v in graph.values:
+        if v.op is CONSTANT:
+            attribute = f"_tensor_{names[v]}"
+            root.register_buffer(attribute, v.constant, persistent=False)
+            node = _torch.append_node(g, names[v], "get_attr", attribute, (), {})
+        else:
+            args = tuple([arg(a) for a in v.args])
+            node = _torch.append_node(g, names[v], "call_function", v.op, args, {k: arg(a) for k, a in v.kwargs.items()})
+        node.meta["val"] = fakes.of(v)
+        if v.where is not None:
+            node.meta["stack_trace"] = f'  File "{v.where[0]}", line {v.where[1]}, in {v.where[2]}'
+        if v.sequence >= 0:
+            node.meta["seq_nr"] = v.sequence
+        nodes[v] = node
+    g.output(tuple(None if o is None else nodes[o] for o in graph.outputs))
+    return _torch.lazy_graph_module(root, g, name), [nodes[v].meta["val"] for v in graph.inputs]
+
+
+def assert_functional(module: fx.GraphModule) -> None:
+    """Raise NotFunctionalError unless every op of the graph leaves its arguments alone.
+
+    One final ``copy_``, ``set_`` or ``resize_`` into a placeholder whose result nobody reads is allowed, once per placeholder: a mutation
+    kept in the graph on purpose.
+    """
+    written: set[fx.Node] = set()
+    for node in module.graph.nodes:
+        if node.op != "call_function":
+            if node.op in ("call_method", "call_module"):
+                raise NotFunctionalError(f"node {node.name} is a {node.op}, not an ATen op")
+            continue
+        for source in node.all_input_nodes:
+            if source in written:
+                raise NotFunctionalError(f"node {node.name} reads {source.name} after it was written")
+        target = node.target
+        if target is getitem or isinstance(target, _torch.HigherOrderOperator):
+            continue
+        if not isinstance(target, _torch.OpOverload):
+            raise NotFunctionalError(f"node {node.name} calls {target}, which is no ATen op")
+        if not _torch.schema_of(target).is_mutable:
+            continue
+        final = _torch.op_name(target) in ("copy_", "set_", "resize_") and not node.users
+        into = node.args[0] if node.args else None
+        if not (final and isinstance(into, fx.Node) and into.op == "placeholder"):
+            raise NotFunctionalError(f"node {node.name} calls {target}, which writes its arguments")
+        written.add(into)
+
+
+def geometry_matches(t: Any, v: Value) -> bool:
+    """Whether a real tensor has the strides that the trace foretold; strides of size-1 dimensions do not count."""
+    g = v.geometry
+    if g is None or not isinstance(t, Tensor):
+        return True
+    real = geometry_of(t)
+    if real.shape != g.shape or real.dtype != g.dtype:
+        return False
+    return 0 in g.shape or all(n == 1 or a == b for n, a, b in zip(g.shape, real.stride, g.stride, strict=True))

@@ -1,0 +1,1 @@
+"""How a joint trace is divided into a forward and a backward."""

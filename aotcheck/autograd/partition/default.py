@@ -1,0 +1,46 @@
+"""The default partition: what the outputs need runs in the forward, everything else in the backward; what crosses over is saved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aotcheck.autograd.trace import CONSTANT, Value, ancestors, getitem
+
+
+def forward_values(order: Sequence[Value], outputs: Sequence[Value], effects: Sequence[Value]) -> set[Value]:
+    """Everything that the forward computes.
+
+    All results of an op with several belong with it, or the backward would have to run it again for the others.
+    """
+    needed = ancestors([*outputs, *effects])
+    for v in order:
+        if v.op is getitem and v.args[0] in needed:
+            needed.add(v)
+    return needed
+
+
+def saved_values(forward: set[Value], given: set[Value], gradients: Sequence[Value | None], order: Sequence[Value]) -> list[Value]:
+    """What the backward reads that the forward computes or is given, each once, in the order first read."""
+    backward = ancestors(gradients)
+    saved: dict[Value, None] = {}
+    for v in order:
+        if v in backward and v not in forward and v not in given:
+            for a in v.inputs():
+                if (a in forward or a in given) and a.op is not CONSTANT:
+                    saved[a] = None
+    for g in gradients:
+        if g is not None and (g in forward or g in given) and g.op is not CONSTANT:
+            saved[g] = None
+    return list(saved)
+
+
+def backward_values(gradients: Sequence[Value | None], available: set[Value]) -> set[Value]:
+    """Everything that the backward computes when ``available`` is at hand."""
+    seen: set[Value] = set()
+    todo = [g for g in gradients if g is not None]
+    while todo:
+        v = todo.pop()
+        if v not in seen and v not in available:
+            seen.add(v)
+            todo.extend(v.inputs())
+    return seen

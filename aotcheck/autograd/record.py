@@ -1,0 +1,206 @@
+"""The one record of what a traced call does: what its graph takes and gives, and the steps after it that make a caller see what eager shows.
+
+``Ref`` names a real tensor of the call; ``Step`` is one action of the epilogue, in order. The runtime turns steps into straight-line Python.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from aotcheck.autograd.trace import Geometry, Value
+
+
+@dataclasses.dataclass(frozen=True)
+class Arg:
+    """The call's flat argument ``index``."""
+
+    index: int
+
+
+@dataclasses.dataclass(frozen=True)
+class BaseOf:
+    """The tensor of which argument ``index`` was a view when the call began."""
+
+    index: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """Output ``index`` of the compiled forward."""
+
+    index: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Local:
+    """A tensor that an earlier step made."""
+
+    index: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Constant:
+    """A returned object that is no tensor."""
+
+    value: Any
+
+
+Source = Arg | BaseOf
+Ref = Arg | BaseOf | Result | Local
+
+
+@dataclasses.dataclass(frozen=True)
+class Root:
+    """A tensor that is differentiated and whose value is an input of the graph."""
+
+    source: Source
+    requires_grad: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class FlatInput:
+    """The whole storage of ``source`` as one dimension of ``dtype``, an input of the graph that is never differentiated."""
+
+    value: Value
+    source: Source
+    dtype: torch.dtype
+
+
+class Role(enum.Enum):
+    """Why the forward returns a value. The order is the order in the graph's outputs."""
+
+    MUTATED_INPUT = 0
+    USER_OUTPUT = 1
+    INTERMEDIATE_BASE = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class GraphOutput:
+    """A value that the forward returns. ``tensor`` is the replica it is the value of; its geometry is what the caller must see."""
+
+    value: Value
+    role: Role
+    geometry: Geometry
+    differentiable: bool
+    tensor: Tensor | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Hold:
+    """Keep hold of the storage of ``source`` before another step takes it away."""
+
+    local: Local
+    source: Ref
+
+
+@dataclasses.dataclass(frozen=True)
+class ResizeStorage:
+    source: Source
+    nbytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class WriteFlat:
+    """Overwrite the whole storage of ``source``; no version counter moves."""
+
+    source: Source
+    dtype: torch.dtype
+    result: Result
+
+
+class Visibility(enum.Enum):
+    """What autograd learns of a write."""
+
+    DIFFERENTIABLE = "differentiable"  # the tensor's history is rebased on the graph's
+    VERSION = "version"  # the version counter moves
+    HIDDEN = "hidden"  # nothing, as with .data
+
+
+@dataclasses.dataclass(frozen=True)
+class Write:
+    target: Source
+    result: Result
+    visibility: Visibility
+
+
+@dataclasses.dataclass(frozen=True)
+class BumpVersion:
+    target: Arg
+
+
+@dataclasses.dataclass(frozen=True)
+class Restride:
+    """Change the geometry of ``target`` in place; under grad if autograd saw it."""
+
+    target: Source
+    geometry: Geometry
+    under_grad: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class PointAt:
+    """``target`` moves to the storage of ``holder``, by set_ or (``through_data``) by ``.data =``.
+
+    The offset counts from the storage's beginning, or from ``holder``'s own offset if ``relative``.
+    """
+
+    target: Arg
+    holder: Local
+    geometry: Geometry
+    relative: bool
+    through_data: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Detach:
+    target: Arg
+    leaf: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class ReplayView:
+    """Make a view of ``base`` again, as ``view_func`` did on the replicas."""
+
+    local: Local
+    base: Ref
+    view_func: Callable[[Tensor], Tensor]
+    no_grad: bool
+    creation_meta: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class WindowOn:
+    """A tensor on the storage of ``holder`` with no autograd relation to it; ``anchor`` is the offset that ``holder`` had when traced."""
+
+    local: Local
+    holder: Ref
+    geometry: Geometry
+    anchor: int | None
+
+
+@dataclasses.dataclass(frozen=True)
+class SetGradMode:
+    enabled: bool
+
+
+Step = Hold | ResizeStorage | WriteFlat | Write | BumpVersion | Restride | PointAt | Detach | ReplayView | WindowOn | SetGradMode
+
+
+@dataclasses.dataclass(frozen=True)
+class Record:
+    """Everything the runtime and the partitioner need of one traced call."""
+
+    roots: tuple[Root, ...]
+    flats: tuple[FlatInput, ...]
+    outputs: tuple[GraphOutput, ...]
+    steps: tuple[Step, ...]
+    returns: tuple[Ref | Constant, ...]
+    written_placeholders: frozenset[Value]
+    entry_grad: bool
+    differentiable: bool

@@ -1,0 +1,122 @@
+"""Stand-ins for the call's tensors: no data, but the same storages, windows, autograd relations and device.
+
+Note [Replicas answer for the real device]
+A replica is a meta tensor under a light subclass whose dispatch keys are those of the real device: code that asks for ``x.device`` is told
+the truth, autocast applies to it, and composite ops branch as they will on the real tensors. Kernels are run under ``meta_kernels`` on the
+replicas themselves, which for that moment say that they are on the meta device.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from aotcheck import _torch
+from aotcheck.autograd.errors import UnsupportedError
+
+
+class KernelState:
+    """Whether this trace is inside a meta kernel right now; one per trace, shared by its replicas."""
+
+    __slots__ = ("inside",)
+
+    def __init__(self) -> None:
+        self.inside = False
+
+
+class Replica(Tensor):
+    """A tensor without data that stands for one on ``real_device`` while a program is traced."""
+
+    real_device: torch.device
+    kernels: KernelState
+    is_parameter = False
+
+    __torch_function__ = _torch.disabled_torch_function
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        return _torch.META if self.kernels.inside else self.real_device
+
+    @property
+    def _is_param(self) -> bool:
+        return self.is_parameter
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is _torch.PRIM_DEVICE:
+            return args[0].device
+        raise UnsupportedError("escaped replica", f"{func} met a tensor of a trace that is over; was it kept in a global?")
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        return f"Replica(shape={tuple(self.shape)}, dtype={self.dtype}, device={self.real_device})"
+
+
+def make_replica(elem: Tensor, device: torch.device, kernels: KernelState) -> Replica:
+    """``elem``, a meta tensor without autograd history, as a replica on ``device``; shares its storage. No mode may be active."""
+    r = _torch.make_subclass(Replica, elem, device)
+    assert isinstance(r, Replica)
+    r.real_device = device
+    r.kernels = kernels
+    return r
+
+
+class _Rebound(torch.autograd.Function):
+    """Gives its second argument a grad_fn: a non-leaf that is not a view."""
+
+    @staticmethod
+    def forward(ctx: Any, anchor: Tensor, t: Tensor) -> Tensor:
+        ctx.mark_dirty(t)
+        return t
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return grads[0], None
+
+
+class ReplicaMaker:
+    """Replicas of the real tensors of one call, each storage made once."""
+
+    def __init__(self) -> None:
+        self.kernels = KernelState()
+        self.storages: dict[int, torch.UntypedStorage] = {}
+
+    def storage(self, real: torch.UntypedStorage) -> torch.UntypedStorage:
+        key = _torch.storage_address(real)
+        made = self.storages.get(key)
+        if made is None:
+            made = self.storages[key] = torch.empty(real.nbytes(), dtype=torch.uint8, device="meta").untyped_storage()
+        return made
+
+    def plain(self, real: Tensor) -> Replica:
+        """The window of ``real`` on its storage's stand-in, detached."""
+        source = real.untyped_storage()
+        storage = self.storage(source)
+        elem = torch.empty(0, dtype=real.dtype, device="meta")
+        _torch.set_geometry(elem, storage, real.storage_offset(), real.shape, real.stride())
+        if storage.nbytes() != source.nbytes():  # set_ grows a storage that is too small, as a freed one is
+            storage.resize_(source.nbytes())
+        if real.is_conj() or real.is_neg():
+            with torch.no_grad():
+                if real.is_conj():
+                    elem = _torch.conj_view(elem)
+                if real.is_neg():
+                    elem = _torch.neg_view(elem)
+        r = make_replica(elem, real.device, self.kernels)
+        r.is_parameter = isinstance(real, torch.nn.Parameter)
+        return r
+
+    def root(self, real: Tensor) -> Replica:
+        """A replica with ``real``'s leafness and requires_grad, but no view relation."""
+        r = self.plain(real)
+        if real.requires_grad:
+            if real.is_leaf:
+                r.requires_grad_()
+            else:
+                elem = torch.empty_strided(real.shape, real.stride(), dtype=real.dtype, device="meta")
+                anchor = make_replica(elem, real.device, self.kernels)
+                anchor.requires_grad_()
+                with torch.enable_grad():
+                    _Rebound.apply(anchor, r)
+        return r

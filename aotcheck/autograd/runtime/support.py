@@ -1,0 +1,121 @@
+"""Helpers that generated code calls; each does one thing that is not worth a line of generated Python."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from aotcheck import _torch
+from aotcheck.autograd.errors import UnsupportedError
+from aotcheck.autograd.trace import Geometry
+
+
+def flat_view(t: Tensor, dtype: torch.dtype) -> Tensor:
+    """The whole storage of ``t`` as one dimension of ``dtype``, unknown to autograd."""
+    storage = t.untyped_storage()
+    whole = torch.empty(0, dtype=dtype, device=t.device)
+    return _torch.set_geometry(whole, storage, 0, (storage.nbytes() // dtype.itemsize,), (1,))
+
+
+def flat_write(t: Tensor, dtype: torch.dtype, value: Tensor) -> None:
+    """Overwrite the whole storage of ``t``; no version counter moves."""
+    if value.numel():
+        flat_view(t, dtype).copy_(value)
+
+
+def hidden_write(t: Tensor, value: Tensor) -> None:
+    """Overwrite ``t`` without autograd or its version counter noticing."""
+    with torch.no_grad():
+        t.data.copy_(value)
+
+
+def version_write(t: Tensor, value: Tensor) -> None:
+    """Overwrite ``t`` as a write under no_grad does."""
+    with torch.no_grad():
+        t.copy_(value)
+
+
+def differentiable_write(t: Tensor, value: Tensor) -> None:
+    """Overwrite ``t`` and give it the history of ``value``."""
+    with torch.enable_grad():
+        t.copy_(value)
+
+
+def restride(t: Tensor, shape: Any, stride: Any, offset: int, under_grad: bool) -> None:
+    with torch.set_grad_enabled(under_grad):
+        t.as_strided_(shape, stride, offset)
+
+
+def point_at(t: Tensor, holder: Tensor, g: Geometry, relative: bool, through_data: bool) -> None:
+    """``t`` moves to the storage of ``holder``."""
+    offset = g.offset + (holder.storage_offset() if relative else 0)
+    if through_data:
+        moved = torch.empty(0, dtype=g.dtype, device=t.device)
+        t.data = _torch.set_geometry(moved, holder.untyped_storage(), offset, g.shape, g.stride)
+    else:
+        _torch.set_geometry(t, holder.untyped_storage(), offset, g.shape, g.stride)
+
+
+def window_on(holder: Tensor, g: Geometry, anchor: int | None) -> Tensor:
+    """A tensor on the storage of ``holder`` that autograd does not relate to it, sharing its version counter where dtypes allow.
+
+    ``anchor`` is the offset ``holder`` had when traced; None where the storage is the caller's own and offsets are absolute.
+    """
+    offset = g.offset if anchor is None else g.offset - anchor + holder.storage_offset()
+    d = holder.detach()
+    if d.is_conj():
+        d = _torch.conj_view(d)
+    if d.is_neg():
+        d = _torch.neg_view(d)
+    with torch.no_grad():
+        if d.dtype == g.dtype:
+            d = d.as_strided(g.shape, g.stride, offset)
+        else:
+            d = _torch.set_geometry(torch.empty(0, dtype=g.dtype, device=d.device), d.untyped_storage(), offset, g.shape, g.stride)
+        d = _torch.conj_view(d) if g.conj else d
+        return _torch.neg_view(d) if g.neg else d
+
+
+def replay_without_grad(view_func: Any, base: Tensor) -> Tensor:
+    with torch.no_grad():
+        result: Tensor = view_func(base)
+    return result
+
+
+def with_strides(t: Tensor, stride: tuple[int, ...]) -> Tensor:
+    """``t`` copied to other strides."""
+    return torch.empty_strided(t.shape, stride, dtype=t.dtype, device=t.device).copy_(t)
+
+
+def with_layout(t: Tensor, g: Geometry) -> Tensor:
+    """``t`` copied to the geometry ``g``, storage offset included."""
+    room = torch.empty(g.elements_reached, dtype=g.dtype, device=t.device)
+    return room.as_strided(g.shape, g.stride, g.offset).copy_(t)
+
+
+def refuse_double_backward() -> None:
+    """Called by a backward that runs under create_graph."""
+    raise UnsupportedError("double backward", "call the original function where create_graph is needed")
+
+
+class GraphFailed(Exception):  # noqa: N818 - control flow: the caller then runs the original
+    """A compiled forward raised; nothing of the caller's has been touched, random state included."""
+
+
+class StrideCorrection(Exception):  # noqa: N818 - control flow: the caller then traces again
+    """The first run showed other strides than the trace foretold."""
+
+
+def generator_states() -> Any:
+    """The state of every generator a graph may draw from."""
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() and torch.cuda.is_initialized() else None
+    return torch.get_rng_state(), cuda
+
+
+def restore_generators(states: Any) -> None:
+    """Undo all drawing since ``generator_states`` was called."""
+    torch.set_rng_state(states[0])
+    if states[1] is not None:
+        torch.cuda.set_rng_state_all(states[1])

@@ -1,0 +1,152 @@
+"""The key of a call: everything that decides which compiled code is right for it.
+
+Note [Guards]
+``call_key`` is complete and slow (tens of microseconds); ``fast_guard`` is a generated check of one known key for the common case, plain
+tensors that share no storage. A call that fails the fast guard is looked up by its key; a key not met before is traced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from aotcheck import _torch
+from aotcheck.autograd.errors import UnsupportedError
+from aotcheck.autograd.trace import geometry_of
+
+PLAIN_LEAVES = frozenset({Tensor, torch.nn.Parameter, int, float, bool, str, complex, type(None), torch.dtype, torch.device, torch.memory_format, torch.layout, torch.Size})
+
+
+def check_supported(flat: Sequence[Any]) -> None:
+    """Raise UnsupportedError for arguments that cannot be traced."""
+    if torch.is_inference_mode_enabled():
+        raise UnsupportedError("inference mode", "the call runs under inference_mode")
+    if _torch.has_saved_tensor_hooks():
+        raise UnsupportedError("saved-tensor hooks", "default saved-tensor hooks are active")
+    for i, a in enumerate(flat):
+        if isinstance(a, Tensor):
+            if type(a) is not Tensor and type(a) is not torch.nn.Parameter:
+                raise UnsupportedError("subclass input", f"argument {i} is a {type(a).__name__}")
+            if a.layout is not torch.strided or a.is_quantized:
+                raise UnsupportedError("layout", f"argument {i} is {a.layout}")
+            if a.is_inference():
+                raise UnsupportedError("inference mode", f"argument {i} is an inference tensor")
+            if a.device.type not in ("cpu", "cuda"):
+                raise UnsupportedError("device", f"argument {i} is on {a.device}")
+            if _torch.has_hooks(a) and not a.is_leaf and a.requires_grad:
+                continue
+        elif isinstance(a, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            raise UnsupportedError("symbolic sizes", f"argument {i} is a {type(a).__name__}; use static shapes (torch.compile(dynamic=False))")
+        elif isinstance(a, torch.Generator):
+            raise UnsupportedError("generator argument", f"argument {i}")
+        elif type(a) not in PLAIN_LEAVES and not callable(a):
+            raise UnsupportedError("unregistered container", f"argument {i} is a {type(a).__name__}; register it with torch.utils._pytree")
+
+
+def _scalar_key(a: Any) -> Any:
+    if type(a) is float:
+        return (float, a.hex())
+    if type(a) is complex:
+        return (complex, a.real.hex(), a.imag.hex())
+    if callable(a):
+        return (type(a), id(a))
+    return (type(a), a)
+
+
+def context_key() -> tuple[Any, ...]:
+    """The ambient state that a trace bakes in."""
+    autocast = tuple((d, torch.get_autocast_dtype(d)) for d in ("cpu", "cuda") if torch.is_autocast_enabled(d))
+    return (torch.is_grad_enabled(), autocast, torch.get_default_dtype(), torch.get_default_device(), torch.is_autocast_cache_enabled())
+
+
+def call_key(flat: Sequence[Any]) -> tuple[Any, ...]:
+    """Hashable; equal for two calls iff one specialization is right for both."""
+    parts: list[Any] = []
+    objects: dict[int, int] = {}
+    storages: dict[int, int] = {}
+    bases: dict[int, int] = {}
+    for i, a in enumerate(flat):
+        if not isinstance(a, Tensor):
+            parts.append(_scalar_key(a))
+            continue
+        same = objects.setdefault(id(a), i)
+        if same != i:
+            parts.append(same)
+            continue
+        storage = a.untyped_storage()
+        base = _torch.base_of(a)
+        base_part: Any = None
+        if base is not None:
+            base_part = (bases.setdefault(id(base), i), objects.get(id(base), -1), geometry_of(base), base.requires_grad, base.is_leaf, str(_torch.creation_meta(a)))
+        parts.append(
+            (
+                type(a),
+                geometry_of(a),
+                a.device,
+                a.requires_grad,
+                a.is_leaf,
+                storages.setdefault(_torch.storage_address(storage), i),
+                storage.nbytes(),
+                base_part,
+            )
+        )
+        if base is None:
+            bases.setdefault(id(a), i)
+    # A base that is itself an argument further on is told apart from one that is not passed.
+    late = tuple(objects.get(b, -1) for b in bases)
+    return (*parts, late, *context_key())
+
+
+def fast_guard(flat: Sequence[Any], writes: bool, sizes: bool, module_modes: Callable[[], tuple[bool, ...]] | None) -> Callable[[Sequence[Any]], bool] | None:
+    """A check that a call is like ``flat``; None where only the full key can tell.
+
+    ``writes``: whether views must be told from tensors that are none. ``sizes``: whether the storages' sizes matter.
+    """
+    if not flat or any(type(a) not in (Tensor, torch.nn.Parameter) for a in flat):
+        return None
+    if len({_torch.storage_address(a.untyped_storage()) for a in flat}) != len(flat) or any(torch.is_autocast_enabled(d) for d in ("cpu", "cuda")):
+        return None
+    if writes and any(_torch.base_of(a) is not None for a in flat):
+        return None
+    n = len(flat)
+    namespace: dict[str, Any] = {
+        "tensors": _torch.TensorGuards(*flat, dynamic_dims_sizes=None, dynamic_dims_strides=None).check,
+        "grad": torch.is_grad_enabled,
+        "inference": torch.is_inference_mode_enabled,
+        "dtype": torch.get_default_dtype,
+        "dt": torch.get_default_dtype(),
+        "address": _torch.storage_address,
+        "ambient": _torch.ambient_state,
+        "quiet": _torch.ambient_state(),
+        "base_of": _torch.base_of,
+    }
+    names = [f"a{i}" for i in range(n)]
+    conditions = [
+        f"tensors({', '.join(names)})",
+        f"grad() is {torch.is_grad_enabled()}",
+        "not inference()",
+        "dtype() is dt",
+        "ambient() == quiet",
+    ]
+    for name, a in zip(names, flat, strict=True):
+        conditions.append(f"{name}.storage_offset() == {a.storage_offset()}")
+        if a.requires_grad:
+            conditions.append(f"{name}.is_leaf is {a.is_leaf}")
+        if writes:
+            conditions.append(f"base_of({name}) is None")
+        if sizes:
+            conditions.append(f"{name}.untyped_storage().nbytes() == {a.untyped_storage().nbytes()}")
+    if n == 2:
+        conditions.append("address(a0.untyped_storage()) != address(a1.untyped_storage())")
+    elif n > 2:
+        conditions.append(f"len({{{', '.join(f'address({x}.untyped_storage())' for x in names)}}}) == {n}")
+    if module_modes is not None:
+        namespace.update(modes=module_modes, modes_now=module_modes())
+        conditions.append("modes() == modes_now")
+    source = f"def guard(a):\n    {', '.join(names)}, = a\n    return {' and '.join(conditions)}"
+    exec(compile(source, "<aotcheck guard>", "exec"), namespace)
+    guard: Callable[[Sequence[Any]], bool] = namespace["guard"]
+    return guard

@@ -1,0 +1,192 @@
+"""The recorded program: a list of functional operations, lighter than an FX graph and turned into one on demand."""
+
+from __future__ import annotations
+
+import operator
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from aotcheck import _torch
+
+getitem = operator.getitem
+
+
+class Geometry(NamedTuple):
+    """Where a tensor lies in its storage. ``offset`` and ``stride`` count elements of ``dtype``; ``conj`` and ``neg`` are the lazy bits."""
+
+    offset: int
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+    conj: bool
+    neg: bool
+
+    @property
+    def numel(self) -> int:
+        n = 1
+        for size in self.shape:
+            n *= size
+        return n
+
+    @property
+    def is_contiguous(self) -> bool:
+        return contiguous(self.shape, self.stride)
+
+    @property
+    def may_self_overlap(self) -> bool:
+        """Whether two elements may lie at one address; conservative for exotic strides."""
+        if 0 in self.shape:
+            return False
+        reach = 0
+        for stride, size in sorted((s, n) for n, s in zip(self.shape, self.stride, strict=True) if n > 1):
+            if stride <= reach:
+                return True
+            reach += stride * (size - 1)
+        return False
+
+    @property
+    def dense_order(self) -> list[int] | None:
+        """The dimensions from outermost to innermost if the tensor fills its memory without gaps, else None."""
+        order = sorted(range(len(self.shape)), key=lambda i: (-self.stride[i], -self.shape[i]))
+        expected = 1
+        for i in reversed(order):
+            if self.shape[i] != 1:
+                if self.stride[i] != expected:
+                    return None
+                expected *= self.shape[i]
+        return order
+
+    @property
+    def elements_reached(self) -> int:
+        """Elements of storage needed to hold the tensor, its offset included."""
+        if 0 in self.shape:
+            return self.offset
+        return self.offset + 1 + sum((n - 1) * s for n, s in zip(self.shape, self.stride, strict=True))
+
+
+def contiguous(shape: Iterable[int], stride: Iterable[int]) -> bool:
+    """Whether ``stride`` is row-major for ``shape``; strides of size-1 dimensions do not matter."""
+    shape, stride = tuple(shape), tuple(stride)
+    expected = 1
+    for n, s in zip(reversed(shape), reversed(stride), strict=True):
+        if n == 0:
+            return True
+        if n != 1 and s != expected:
+            return False
+        expected *= n
+    return True
+
+
+def geometry_of(t: Tensor) -> Geometry:
+    """The geometry of a strided tensor, real or replica."""
+    return Geometry(t.storage_offset(), tuple(t.shape), t.stride(), t.dtype, t.is_conj(), t.is_neg())
+
+
+def flat_geometry(nbytes: int, dtype: torch.dtype) -> Geometry:
+    """A whole storage of ``nbytes`` bytes as one dimension."""
+    return Geometry(0, (nbytes // dtype.itemsize,), (1,), dtype, False, False)
+
+
+PLACEHOLDER = "placeholder"
+CONSTANT = "constant"
+
+
+class Value:
+    """One value of the functional program: an input, a constant, or what ``op`` gives for ``args`` and ``kwargs``.
+
+    ``geometry`` is what the value measures at run time where known (None for a tuple of results). ``memory`` is the placeholder whose
+    memory the value shares at run time, if any. ``where`` is the user's source line.
+    """
+
+    __slots__ = ("args", "constant", "device", "geometry", "kwargs", "memory", "name", "op", "sequence", "where")
+
+    def __init__(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.op = op
+        self.args = args
+        self.kwargs = kwargs
+        self.geometry: Geometry | None = None
+        self.device: torch.device | None = None
+        self.memory: Value | None = None
+        self.name = ""
+        self.constant: Any = None
+        self.where: tuple[str, int, str] | None = None
+        self.sequence = -1
+
+    def inputs(self) -> Iterator[Value]:
+        """The values this one is computed from."""
+        for a in self.args:
+            if type(a) is Value:
+                yield a
+            elif type(a) in (list, tuple):
+                yield from _nested(a)
+        for a in self.kwargs.values():
+            if type(a) is Value:
+                yield a
+            elif type(a) in (list, tuple):
+                yield from _nested(a)
+
+    def __repr__(self) -> str:
+        return f"%{self.name or _torch.op_name(self.op)}"
+
+
+def _nested(items: Any) -> Iterator[Value]:
+    for a in items:
+        if type(a) is Value:
+            yield a
+        elif type(a) in (list, tuple):
+            yield from _nested(a)
+
+
+class Trace:
+    """The values in the order they were recorded, and which of them must run whoever needs them."""
+
+    def __init__(self) -> None:
+        self.placeholders: list[Value] = []
+        self.values: list[Value] = []
+        self.effects: list[Value] = []
+
+    def placeholder(self, name: str, geometry: Geometry, device: torch.device) -> Value:
+        v = Value(PLACEHOLDER, (), {})
+        v.name, v.geometry, v.device, v.memory = name, geometry, device, v
+        self.placeholders.append(v)
+        return v
+
+    def constant(self, tensor: Tensor) -> Value:
+        v = Value(CONSTANT, (), {})
+        v.constant, v.geometry, v.device, v.memory = tensor, geometry_of(tensor), tensor.device, v
+        self.values.append(v)
+        return v
+
+    def call(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Value:
+        v = Value(op, args, kwargs or {})
+        self.values.append(v)
+        return v
+
+
+def ancestors(roots: Iterable[Value | None]) -> set[Value]:
+    """Every value that one of ``roots`` is computed from, roots included."""
+    seen: set[Value] = set()
+    todo = [r for r in roots if r is not None]
+    while todo:
+        v = todo.pop()
+        if v not in seen:
+            seen.add(v)
+            todo.extend(v.inputs())
+    return seen
+
+
+
+
+def user_frame() -> tuple[str, int, str] | None:
+    """File, line and function of the innermost frame that is neither torch's nor ours; None if there is none."""
+    frame = sys._getframe(2)
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "")
+        if not (module == "torch" or module.startswith(("torch.", "aotcheck.autograd"))):
+            return frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name
+        frame = frame.f_back  # type: ignore[assignment]
+    return None
