@@ -262,7 +262,10 @@ def check_session(session: Session, *, compile: Compile | None = None, rtol: flo
     expected = _moments(session, lambda target: target)
     before = aotcheck.counters()
     actual = _moments(session, compile or recorder.compile)
-    assert aotcheck.counters().refused == before.refused, "part of the session was refused and ran eagerly"
+    after = aotcheck.counters()
+    assert after.refused == before.refused, f"part of the session was refused: {dict(after.refused)}"
+    if not any(isinstance(observed, Raised) for moment in expected for _, observed in moment.leaves):
+        assert after.eager_after_user_error == before.eager_after_user_error, "taken for an error of the program"
     for number, (mine, theirs) in enumerate(zip(expected, actual, strict=False), 1):
         found = list(mine.differences(theirs, rtol))
         if found:

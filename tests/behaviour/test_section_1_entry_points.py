@@ -29,14 +29,30 @@ from tests.behaviour.harness import (
 # -- aot_function and its compilers ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["aot_function", "aot_module", "aot_module_simplified"])
+COMPILING = ("fw_compiler", "bw_compiler", "partition_fn", "decompositions", "inference_compiler")
+OPTIONS = {
+    "aot_function": (
+        "fn",
+        *COMPILING,
+        "num_params_buffers",
+        "keep_inference_input_mutations",
+        "dynamic",
+        "enable_log",
+    ),
+    "aot_module": ("mod",),
+    "aot_module_simplified": ("mod", "args", *COMPILING, "keep_inference_input_mutations"),
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
 def test_the_arguments_are_named_as_torchs(name: str):
     ours = inspect.signature(getattr(aotcheck, name)).parameters
     torchs = inspect.signature(getattr(functorch.compile, name)).parameters
-    variadic = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
-    positional = [p for p in torchs if torchs[p].kind not in variadic and not p.startswith("_")]
-    missing = [p for p in positional if p not in ours]
-    assert not missing or any(p.kind is inspect.Parameter.VAR_KEYWORD for p in ours.values()), missing
+    assert set(OPTIONS[name]) <= set(ours)
+    assert set(OPTIONS[name]) <= set(torchs)
+    keyword_only = inspect.Parameter.KEYWORD_ONLY
+    names = [n for n in OPTIONS[name] if torchs[n].kind is not keyword_only]
+    assert sorted(names, key=list(torchs).index) == sorted(names, key=list(ours).index), "in the order of torch's"
 
 
 def test_a_compiler_is_called_with_a_graph_and_fake_tensors():
