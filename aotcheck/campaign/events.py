@@ -102,6 +102,16 @@ class WorkerDied:
 
 
 @dataclass(frozen=True)
+class ProgramFailed:
+    """The oracle itself failed on a program: a bug of ours. The script is at ``path``."""
+
+    block: int
+    index: int
+    error: str
+    path: str
+
+
+@dataclass(frozen=True)
 class BlockFailed:
     """A block cannot be run; neither a program nor a backend is to blame."""
 
@@ -124,6 +134,7 @@ Event = (
     | FindingWritten
     | FindingRechecked
     | WorkerDied
+    | ProgramFailed
     | BlockFailed
     | RunFinished
 )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from aotcheck.campaign.events import BlockGenerated, Event, FindingWritten, ProgramChecked
+from aotcheck.campaign.events import BlockGenerated, Event, FindingWritten, ProgramChecked, ProgramFailed
 from aotcheck.campaign.journal import JournalReader
 from aotcheck.campaign.worker import Task
 from aotcheck.oracle import CoarseKey, OracleKind
@@ -57,6 +57,10 @@ class Flight:
                     self.running = None
                     self.done.add(int(line["index"]))
                     yield from self._checked(line)
+                case "failed":
+                    self.running = None
+                    self.done.add(int(line["index"]))
+                    yield ProgramFailed(self.task.block, int(line["index"]), str(line["error"]), str(line["path"]))
                 case _:
                     pass
 

@@ -14,6 +14,7 @@ from aotcheck.campaign.events import (
     FindingRechecked,
     FindingWritten,
     ProgramChecked,
+    ProgramFailed,
     Reproduced,
     RunFinished,
     RunStarted,
@@ -82,6 +83,8 @@ class Tally:
                 self.rechecked[event.key] = event.reproduced
             case WorkerDied():
                 self.deaths += 1
+            case ProgramFailed():
+                self.failures.append(f"block {event.block}, program {event.index}: {event.error} ({event.path})")
             case BlockFailed():
                 self.failures.append(f"block {event.block}: {event.error}")
             case RunFinished():

@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import time
+import traceback
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -80,7 +81,14 @@ def run_task(task: Task) -> None:
             source = emit(program, header_of(task, index), script_backend(task.backend))
             journal.start(index, source)
             began = time.monotonic()
-            verdict = check(program, backend, device)
+            try:
+                verdict = check(program, backend, device)
+            except Exception as error:  # a bug of the oracle's, or an input that cannot be built
+                path = task.findings / f"oracle-failed-{task.seed}-{task.block}-{index}.py"
+                write_durably(path, source)
+                traceback.print_exc()
+                journal.note("failed", index=index, error=f"{type(error).__name__}: {error}"[:300], path=str(path))
+                continue
             journal.note("finished", index=index, **_record(task, index, program, verdict, time.monotonic() - began))
             if verdict.poisoned:
                 journal.close()

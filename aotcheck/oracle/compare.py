@@ -24,7 +24,7 @@ class Pair:
     Args:
         eager: the specification.
         compiled: what is judged.
-        other_fill: eager again with undefined memory filled another way; None where eager left none undefined.
+        fills: eager with undefined memory filled in two ways; None where eager leaves none undefined.
         reference: the program widened to float64, run eagerly; None for exact programs.
         exact: whether values must be equal.
         promises: what the backend promises.
@@ -32,7 +32,7 @@ class Pair:
 
     eager: Observation
     compiled: Observation
-    other_fill: Observation | None = None
+    fills: tuple[Observation, Observation] | None = None
     reference: Observation | None = None
     exact: bool = True
     promises: frozenset[Promise] = EVERY_PROMISE
@@ -225,14 +225,15 @@ def _form(value: torch.Tensor) -> object:
 def values(pair: Pair) -> Iterator[Difference]:
     """Outputs, the whole contents of inputs' storages, and gradients: eager's values, where eager's are defined."""
     compiled_values = _values_by_place(pair.compiled)
-    other_values = _values_by_place(pair.other_fill) if pair.other_fill else {}
+    one_fill, other_fill = map(_values_by_place, pair.fills) if pair.fills else ({}, {})
     references = _values_by_place(pair.reference) if pair.reference else {}
     for (role, name), eager in _values_by_place(pair.eager).items():
         compiled = compiled_values.get((role, name))
         if eager is None or compiled is None or _form(eager) != _form(compiled):
             continue  # each of these has its own oracle
-        other = other_values.get((role, name))
-        defined = same_bits(eager, other) if other is not None and other.shape == eager.shape else None
+        one, other = one_fill.get((role, name)), other_fill.get((role, name))
+        comparable = one is not None and other is not None and one.shape == other.shape == eager.shape
+        defined = same_bits(one, other) if comparable and one is not None and other is not None else None
         found = compare_values(
             eager, compiled, defined=defined, reference=references.get((role, name)), exact=pair.exact
         )

@@ -19,8 +19,10 @@ from aotcheck.oracle.kinds import Role
 class TensorFacts:
     """What can be seen of one tensor.
 
-    ``storage`` and ``identity`` name the first place that shows the same storage or the same object; ``value`` is a
-    dense copy, None where it cannot be read (freed storage) or is covered by the storage's own copy.
+    ``is_leaf`` and ``grad_fn`` are "refused" where autograd raises when asked: a view made under no_grad whose base was
+    then written to with grad enabled. ``storage`` and ``identity`` name the first place that shows the same storage or
+    the same object; ``value`` is a dense copy, None where it cannot be read (freed storage) or is covered by the
+    storage's own copy.
     """
 
     name: str
@@ -33,8 +35,8 @@ class TensorFacts:
     offset: int
     nbytes: int
     requires_grad: bool
-    is_leaf: bool
-    grad_fn: bool
+    is_leaf: bool | str
+    grad_fn: bool | str
     conj: bool
     neg: bool
     inference: bool
@@ -75,6 +77,14 @@ def _extent(tensor: torch.Tensor) -> int:
     return int(last + 1) * tensor.element_size()
 
 
+def _history(tensor: torch.Tensor) -> tuple[bool | str, bool | str]:
+    """Leafness and whether there is a grad_fn."""
+    try:
+        return tensor.is_leaf, tensor.grad_fn is not None
+    except RuntimeError:
+        return "refused", "refused"
+
+
 def _dense(tensor: torch.Tensor) -> torch.Tensor:
     copied = tensor.detach()
     if copied.is_conj():
@@ -107,6 +117,7 @@ def snapshot(
             for name, tensor in group:
                 key = storage_key(tensor)
                 nbytes = tensor.untyped_storage().nbytes()
+                is_leaf, grad_fn = _history(tensor)
                 readable = _extent(tensor) <= nbytes
                 if key not in first_storage:
                     first_storage[key] = name
@@ -114,7 +125,7 @@ def snapshot(
                         storages.append((name, _contents(tensor)))
                 if id(tensor) not in first_object:
                     first_object[id(tensor)] = name
-                    if tensor.requires_grad and tensor.is_leaf:
+                    if tensor.requires_grad and is_leaf is True:
                         gradients.append(_gradient(name, tensor.grad))
                 facts.append(
                     TensorFacts(
@@ -128,8 +139,8 @@ def snapshot(
                         offset=int(tensor.storage_offset()),
                         nbytes=nbytes,
                         requires_grad=tensor.requires_grad,
-                        is_leaf=tensor.is_leaf,
-                        grad_fn=tensor.grad_fn is not None,
+                        is_leaf=is_leaf,
+                        grad_fn=grad_fn,
                         conj=tensor.is_conj(),
                         neg=tensor.is_neg(),
                         inference=tensor.is_inference(),

@@ -2,7 +2,7 @@
 
 Note [Undefined memory]: ``torch.empty`` and a growing ``resize_`` hand out whatever was there. A program may read it,
 and then neither eager's nor the compiled result means anything, but only for the elements that depend on it. Eager is
-run twice, with every such byte filled in two different ways; an element is defined iff both runs agree on it. The
+run twice more, with every such byte filled in two different ways; an element is defined iff both runs agree on it. The
 patterns differ in value, sign, truth and arithmetic (one is NaN), so ``empty() * 0`` or ``empty() > 0`` differ too.
 ``torch.use_deterministic_algorithms`` can fill as well, but with one pattern only, and it changes what ops do.
 """

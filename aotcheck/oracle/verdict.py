@@ -19,7 +19,7 @@ from aotcheck.oracle.plan import calls_with_the_first_key
 from aotcheck.oracle.state import canary, global_state
 from aotcheck.oracle.undefined import Pattern, undefined_memory
 from aotcheck.oracle.widen import widened
-from aotcheck.program import Program, exact
+from aotcheck.program import Program, exact, flat_calls
 
 
 class Outcome(Enum):
@@ -70,22 +70,27 @@ def check(program: Program, backend: Backend, device: torch.device) -> Verdict:
         logging.disable(silenced)
 
 
-def _eagerly(program: Program, device: torch.device, pattern: Pattern, calls: int) -> tuple[list[Observation], int]:
-    """Observe eager, with how often there was undefined memory to fill."""
-    found: list[Observation] = []
-    with undefined_memory(pattern) as mode:
-        for observation in observe(program, _identity, device):
-            if observation.call >= calls:
-                break
-            found.append(observation)
-    return found, mode.filled
+def _eagerly(program: Program, device: torch.device, calls: int) -> list[Observation]:
+    return list(_upto(observe(program, _identity, device), calls))
 
 
 def _identity(fn: Callable[..., Any]) -> Callable[..., Any]:
     return fn
 
 
-def _stable(first: Sequence[Observation], second: Sequence[Observation], undefined: int) -> bool:
+def _upto(steps: Iterator[Observation], calls: int) -> Iterator[Observation]:
+    for step in steps:
+        if step.call >= calls:
+            return
+        yield step
+
+
+def _may_leave_memory_undefined(program: Program) -> bool:
+    """By the names of its ops; where that misses one, a difference makes the check look again."""
+    return any(part in call.path for call in flat_calls(program.body) for part in ("empty", "resize", "set_"))
+
+
+def _stable(first: Sequence[Observation], second: Sequence[Observation], undefined: bool) -> bool:
     """Whether eager agrees with itself, up to the values that undefined memory explains."""
     if len(first) != len(second):
         return False
@@ -96,55 +101,74 @@ def _stable(first: Sequence[Observation], second: Sequence[Observation], undefin
     return True
 
 
+Fills = tuple[Sequence[Observation], Sequence[Observation]]
+
+
 class _Check:
     """The state of one check; :func:`check` is the interface."""
 
     def __init__(self, program: Program, backend: Backend, device: torch.device) -> None:
         self.program, self.backend, self.device = program, backend, device
         self.exact = exact(program)
+        self.calls = len(program.calls)
         self.soft: dict[OracleKind, Difference] = {}
 
     def verdict(self) -> Verdict:
         before_state = global_state()
-        calls = len(self.program.calls)
-        eager, undefined = _eagerly(self.program, self.device, Pattern.PLAIN, calls)
+        eager = _eagerly(self.program, self.device, self.calls)
         left_out: tuple[tuple[Promise, int], ...] = ()
-        if Promise.GUARDS not in self.backend.promises and calls > 1:
+        if Promise.GUARDS not in self.backend.promises and self.calls > 1:
             made = calls_with_the_first_key(self.program, self.device, eager)
-            left_out = ((Promise.GUARDS, calls - made),) if made < calls else ()
-            calls = made
-        other = _eagerly(self.program, self.device, Pattern.ODD, calls)[0] if undefined else None
-        if other is not None and not _stable(eager[: len(other)], other, undefined):
-            return Verdict(Outcome.UNSTABLE, left_out=left_out)
+            left_out = ((Promise.GUARDS, self.calls - made),) if made < self.calls else ()
+            self.calls = made
+        fills = self._fills() if _may_leave_memory_undefined(self.program) else None
         before = self.backend.refusals()
-        hard, refused = self._first_difference(eager, other, calls)
+        hard, refused = self._first_difference(eager, fills)
+        if hard and fills is None and (fills := self._fills()) is not None:
+            self.soft.clear()
+            self.backend.reset()
+            hard, refused = self._first_difference(eager, fills)
         reasons = _grown(before, self.backend.refusals())
         if refused and refused not in reasons:
             reasons = (*reasons, refused)
-        if hard and other is None:
-            again = _eagerly(self.program, self.device, Pattern.ODD, calls)[0]
-            if not _stable(eager[: len(again)], again, 0):
-                return Verdict(Outcome.UNSTABLE, left_out=left_out)
+        if (fills is not None and not _stable(*fills, undefined=True)) or (hard and not self._repeats(eager, fills)):
+            return Verdict(Outcome.UNSTABLE, left_out=left_out)
         poison = self._poison(before_state)
         if poison is not None:
             hard = (*hard, poison)
         outcome = Outcome.DIFFERS if hard else Outcome.REFUSED if reasons else Outcome.AGREES
         return Verdict(outcome, hard, tuple(self.soft.values()), reasons, left_out, poison is not None)
 
+    def _fills(self) -> Fills | None:
+        """Eager with undefined memory filled in two ways; None if there is none."""
+        found, filled = [], 0
+        for pattern in (Pattern.PLAIN, Pattern.ODD):
+            with undefined_memory(pattern) as mode:
+                found.append(_eagerly(self.program, self.device, self.calls))
+            filled += mode.filled
+            if not filled:
+                return None
+        return found[0], found[1]
+
+    def _repeats(self, eager: Sequence[Observation], fills: Fills | None) -> bool:
+        """Whether eager does the same once more."""
+        again = _eagerly(self.program, self.device, self.calls)
+        return _stable(eager[: len(again)], again, undefined=fills is not None)
+
     def _first_difference(
-        self, eager: Sequence[Observation], other: Sequence[Observation] | None, calls: int
+        self, eager: Sequence[Observation], fills: Fills | None
     ) -> tuple[tuple[Difference, ...], str]:
         """The hard differences of the first step that has any, or the reason of a refusal that comes before."""
-        references = self._references(calls)
-        steps = _upto(observe(self.program, self.backend.compile, self.device), calls)
+        references = self._references()
+        steps = _upto(observe(self.program, self.backend.compile, self.device), self.calls)
         for index, compiled in enumerate(steps):
             if compiled.raised is not None and compiled.raised.refusal:
                 return (), compiled.raised.refusal
             pair = Pair(
                 eager[index],
                 compiled,
-                other[index] if other else None,
-                references[index] if references else None,
+                (fills[0][index], fills[1][index]) if fills and index < min(map(len, fills)) else None,
+                references[index] if references and index < len(references) else None,
                 self.exact,
                 self.backend.promises,
             )
@@ -157,10 +181,10 @@ class _Check:
                 return hard, ""
         return (), ""
 
-    def _references(self, calls: int) -> Sequence[Observation] | None:
+    def _references(self) -> Sequence[Observation] | None:
         """The same program in float64, where the program is inexact and means the same there."""
         wide = None if self.exact else widened(self.program)
-        return _eagerly(wide, self.device, Pattern.PLAIN, calls)[0] if wide is not None else None
+        return _eagerly(wide, self.device, self.calls) if wide is not None else None
 
     def _poison(self, before: object) -> Difference | None:
         """What is wrong with the process now, if anything is."""
@@ -170,13 +194,6 @@ class _Check:
         place = Place(Role.PROCESS, call=0, phase=Phase.FORWARD)
         text = wrong or "global state has changed"
         return Difference(OracleKind.POISONING, Severity.HARD, place, "leaves the process as it was", text)
-
-
-def _upto(steps: Iterator[Observation], calls: int) -> Iterator[Observation]:
-    for step in steps:
-        if step.call >= calls:
-            return
-        yield step
 
 
 def _grown(before: Mapping[str, int], after: Mapping[str, int]) -> tuple[str, ...]:
