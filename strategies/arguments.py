@@ -135,7 +135,9 @@ class Arguments:
         if self.op.path == "setitem":
             indexed = self.self_[_python(self.drawn[1])]
             target = tuple(indexed.shape)
-        return self.ref(lambda t: broadcasts(tuple(t.shape), target) and not (self.op.writes and overlong(t, self.self_)))
+        return self.ref(
+            lambda t: broadcasts(tuple(t.shape), target) and not (self.op.writes and overlong(t, self.self_))
+        )
 
     def same(self) -> Expr:
         return self.ref(lambda t: t.shape == self.self_.shape and t.dtype == self.self_.dtype)
@@ -207,7 +209,11 @@ class Arguments:
             name, mask = self.pick(lambda t: t.dtype == torch.bool)
             self.self_ = mask
             return Ref(name)
-        fitting = [name for name, t in self.state.tensors() if t.dtype == torch.bool and broadcasts(tuple(t.shape), self.shape())]
+        fitting = [
+            name
+            for name, t in self.state.tensors()
+            if t.dtype == torch.bool and broadcasts(tuple(t.shape), self.shape())
+        ]
         if fitting and self.choose.chance(70):
             return Ref(self.choose.one(fitting))
         if self.self_.is_complex():

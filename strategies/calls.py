@@ -54,7 +54,7 @@ class _Inspection(DryRun):
     def on_statement(self, statement: Statement, env: Any) -> None:
         inner = flat_calls(statement.body) if isinstance(statement, Block) else [statement]
         for call in inner:
-            if hazardous(call, env):
+            if hazardous(call, env) or (self.index and _may_have_grown(call, env)):
                 raise Unsafe
         if not tidy(list(env.values())):
             raise Unsafe
@@ -67,6 +67,15 @@ class _Inspection(DryRun):
     def on_error(self, error: Exception) -> None:
         if "out of bounds" in str(error) or "out of range" in str(error) or "INTERNAL ASSERT" in str(error):
             raise Unsafe
+
+
+def _may_have_grown(call: OpCall, env: Any) -> bool:
+    """Whether ``set_`` may have grown a storage that was too small, which leaves memory undefined."""
+    if call.path != "Tensor.set_" or len(call.args) < 3:
+        return False
+    t = evaluate(call.args[0], env)
+    last = t.storage_offset() + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
+    return bool((last + 1) * t.itemsize >= t.untyped_storage().nbytes())
 
 
 def inspect(program: Program) -> frozenset[Feature]:
@@ -82,7 +91,7 @@ def inspect(program: Program) -> frozenset[Feature]:
 
 def draw_backward(choose: Chooser, differentiable: int) -> Backward | None:
     """A backward through all or some of the differentiable outputs, or none."""
-    if not differentiable or choose.chance(8):
+    if not differentiable or choose.chance(4):
         return None
     chosen = tuple(range(differentiable))
     if differentiable > 1 and choose.chance(35):
@@ -106,7 +115,10 @@ def draw_probes(choose: Chooser, outputs: int, inputs: int) -> tuple[Probe, ...]
 
 def _other_values(choose: Chooser, inputs: Inputs, _: BuiltCall) -> Inputs:
     seed = choose.between(1, 7)
-    return replace(inputs, storages=tuple(replace(s, data=data(s.dtype, s.numel, (seed + i) % 8)) for i, s in enumerate(inputs.storages)))
+    return replace(
+        inputs,
+        storages=tuple(replace(s, data=data(s.dtype, s.numel, (seed + i) % 8)) for i, s in enumerate(inputs.storages)),
+    )
 
 
 def _other_grad(choose: Chooser, inputs: Inputs, _: BuiltCall) -> Inputs:
@@ -144,7 +156,9 @@ def _renamed(expr: Expr, names: dict[str, str]) -> Expr:
             return other
 
 
-def _rebuilt(choose: Chooser, inputs: Inputs, built: BuiltCall, *, together: bool, other_size: bool, other_stride: bool) -> Inputs:
+def _rebuilt(
+    choose: Chooser, inputs: Inputs, built: BuiltCall, *, together: bool, other_size: bool, other_stride: bool
+) -> Inputs:
     """The arguments as plain tensors: apart or on one storage, of the old sizes and strides or of others."""
     storages: list[Storage] = []
     tensors: list[Strided] = []
@@ -158,7 +172,9 @@ def _rebuilt(choose: Chooser, inputs: Inputs, built: BuiltCall, *, together: boo
         size = tuple(sizes.get(n, n) for n in t.shape)
         stride, offset = contiguous(size), 0
         if other_stride and choose.chance(60):
-            stride = tuple(reversed(contiguous(tuple(reversed(size))))) if len(size) > 1 else tuple(2 * s for s in stride)
+            stride = (
+                tuple(reversed(contiguous(tuple(reversed(size))))) if len(size) > 1 else tuple(2 * s for s in stride)
+            )
         room = 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True)) if prod(size) else 0
         if together and dtype in shared:
             storage, offset = shared[dtype], choose.below(3)
@@ -168,7 +184,9 @@ def _rebuilt(choose: Chooser, inputs: Inputs, built: BuiltCall, *, together: boo
             storages.append(Storage(storage, dtype, data(dtype, numel, (i + choose.below(4)) % 8)))
             shared[dtype] = storage
         leaf_grad = t.requires_grad and t.is_leaf
-        tensors.append(Strided(f"a{i}", storage, dtype, size, stride, offset, t.requires_grad and (leaf_grad or not together)))
+        tensors.append(
+            Strided(f"a{i}", storage, dtype, size, stride, offset, t.requires_grad and (leaf_grad or not together))
+        )
         names[name] = f"a{i}"
         if t.requires_grad and not t.is_leaf and not together:
             names[name] = f"b{i}"

@@ -1,18 +1,22 @@
 """Draws, as cheap as Hypothesis allows and independent of what else is imported.
 
 Note [Same programs everywhere]
-    Hypothesis mixes constants that it finds in the source of local modules into integer draws, so a draw from ``0..n`` depends on
+    Hypothesis mixes constants that it finds in the source of local modules into integer draws, so a draw from
+    ``0..n`` depends on
     which modules the process happens to have loaded. Choices are therefore drawn from a range far from any constant
     somebody writes down, and brought back by subtraction. They still shrink to the first alternative.
+
+Note [No mutations]
+    Hypothesis copies parts of an example over other parts drawn from the same strategy. Over single choices that
+    yields the same
+    program again and again (two in five, measured). ``st.randoms()`` draws choices without marking them as such parts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import lru_cache
+import random
+from collections.abc import Sequence
 from typing import TypeVar
-
-from hypothesis import strategies as st
 
 __all__ = ["Chooser"]
 
@@ -20,20 +24,15 @@ T = TypeVar("T")
 _FAR = 7 * 10**9 + 31 * 10**3
 
 
-@lru_cache(maxsize=None)
-def _range(n: int) -> st.SearchStrategy[int]:
-    return st.integers(_FAR, _FAR + n - 1)
-
-
 class Chooser:
-    """Choices by a Hypothesis ``draw``; each shrinks to its first alternative."""
+    """Choices by one of Hypothesis's random generators; each shrinks to its first alternative."""
 
-    def __init__(self, draw: Callable[[st.SearchStrategy[int]], int]) -> None:
-        self._draw = draw
+    def __init__(self, generator: random.Random) -> None:
+        self._generator = generator
 
     def below(self, n: int) -> int:
         """An integer in ``range(n)``; nothing is drawn when there is no choice."""
-        return self._draw(_range(n)) - _FAR if n > 1 else 0
+        return self._generator.randint(_FAR, _FAR + n - 1) - _FAR if n > 1 else 0
 
     def between(self, low: int, high: int) -> int:
         """An integer from ``low`` to ``high``, both included; shrinks to ``low``."""

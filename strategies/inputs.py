@@ -93,7 +93,7 @@ class Drawing:
 
     def grad(self, dtype: str) -> bool:
         """Whether a leaf of this dtype requires grad."""
-        return dtype in _DIFFERENTIABLE and self.choose.chance(60)
+        return dtype in _DIFFERENTIABLE and self.choose.chance(70)
 
     def storage(self, dtype: str, numel: int) -> str:
         """A new storage's name."""
@@ -125,7 +125,7 @@ class Drawing:
 
     def base(self, dtype: str, size: Size) -> str:
         """A leaf without grad, a leaf with grad, or a non-leaf."""
-        if dtype in _DIFFERENTIABLE and self.choose.chance(65):
+        if dtype in _DIFFERENTIABLE and self.choose.chance(70):
             leaf = self.leaf(dtype, size, True)
             if self.choose.chance(75):
                 path, more = self.choose.one((("Tensor.clone", ()), ("torch.mul", (Literal(2),))))
@@ -148,7 +148,10 @@ class Drawing:
                 ("Tensor.unsqueeze", (Literal(0),)),
             ]
         if len(size) >= 2:
-            options += [("Tensor.transpose", (Literal(0), Literal(1))), ("getitem", (TupleExpr((SliceExpr(), Literal(0))),))]
+            options += [
+                ("Tensor.transpose", (Literal(0), Literal(1))),
+                ("getitem", (TupleExpr((SliceExpr(), Literal(0))),)),
+            ]
         path, args = self.choose.one(options)
         if 0 in size and path == "getitem":
             path, args = "Tensor.unsqueeze", (Literal(0),)
@@ -179,7 +182,9 @@ class Drawing:
                 numel, offset = numel + 2, 2
             case _:
                 stride[0] = 0
-        self.passed.append(self.strided(self.storage(dtype, numel), dtype, size, tuple(stride), offset, self.grad(dtype)))
+        self.passed.append(
+            self.strided(self.storage(dtype, numel), dtype, size, tuple(stride), offset, self.grad(dtype))
+        )
 
     def one_storage(self) -> None:
         """Tensors on one storage that are no views: identical, overlapping, disjoint, interleaved, transposed."""
@@ -271,8 +276,6 @@ class Drawing:
         if self.choose.chance(8):
             args.append(Literal(self.choose.one((2, None, 0.5, True))))
         return tuple(args)
-
-
 
 
 _PATTERNS: tuple[tuple[Callable[[Drawing], None], int], ...] = (

@@ -22,7 +22,7 @@ class Profile:
 
     statements: int = 9
     refused: int = 12
-    inexact: int = 15
-    random: int = 15
+    inexact: int = 25
+    random: int = 22
     second_call: int = 34
     third_call: int = 15

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from functools import lru_cache
 
 import torch
@@ -72,7 +71,10 @@ def _of_group(group: Group, inexact: bool) -> tuple[Op, ...]:
 def _draw_groups(choose: Chooser, inexact: bool, random: bool) -> tuple[Group, ...]:
     """Swarm testing: some groups are off, so that the others meet more often; all are on in the simplest program."""
     off = choose.mask(len(_GROUPS)) & choose.mask(len(_GROUPS)) if choose.chance(80) else 0
-    kept = [g for i, g in enumerate(_GROUPS) if not off >> i & 1 and (random or g is not Group.RNG)] or [Group.INPLACE, Group.VIEW]
+    kept = [g for i, g in enumerate(_GROUPS) if not off >> i & 1 and (random or g is not Group.RNG)] or [
+        Group.INPLACE,
+        Group.VIEW,
+    ]
     return tuple(g for g in kept if _of_group(g, inexact) for _ in range(_WEIGHTS[g]))
 
 
@@ -84,7 +86,8 @@ class _Drawer:
         self.refuse = choose.chance(profile.refused)
         self.inexact = choose.chance(profile.inexact)
         self.random = choose.chance(profile.random)
-        self.state = State(inputs)
+        mode = GradMode.NO_GRAD if choose.chance(5) else GradMode.ENABLED
+        self.state = State(inputs, mode)
 
     def body(self) -> None:
         """Draw the statements."""
@@ -129,9 +132,7 @@ class _Drawer:
             args, kwargs = draw_arguments(self.choose, self.state, op)
         except (Impossible, *EXPECTED):
             return False
-        if op.results == 0:
-            target = None
-        elif (op.writes or op.group in (Group.METADATA, Group.SET)) and not self.choose.chance(35):
+        if op.results == 0 or ((op.writes or op.group in (Group.METADATA, Group.SET)) and not self.choose.chance(35)):
             target = None
         else:
             target = self.state.fresh()
@@ -158,15 +159,19 @@ class _Drawer:
         if not names:
             return Literal(None)
         chosen: list[Expr] = [Ref(names[0])]
-        for _ in range(self.choose.one((1, 0, 2, 2, 3))):
+        differentiable = [name for name, t in reversed(self.state.tensors()) if t.requires_grad]
+        if differentiable and self.choose.chance(50):
+            chosen.append(Ref(self.choose.one(differentiable)))
+        for _ in range(self.choose.one((1, 0, 2, 1, 3))):
             chosen.append(Ref(self.choose.one(names)))
         if self.choose.chance(10):
             chosen.append(Literal(self.choose.one((None, 1, "text", 2.5))))
         if len(chosen) == 1 and not self.choose.chance(20):
             return chosen[0]
         if len(chosen) > 1 and self.choose.chance(15):
-            nested = self.choose.one((ListExpr(tuple(chosen[1:])), DictExpr((("k", chosen[1]),)), TupleExpr(tuple(chosen[1:]))))
-            return TupleExpr((chosen[0], nested))
+            rest = tuple(chosen[1:])
+            nested: tuple[Expr, ...] = (ListExpr(rest), DictExpr((("k", chosen[1]),)), TupleExpr(rest))
+            return TupleExpr((chosen[0], self.choose.one(nested)))
         return TupleExpr(tuple(chosen))
 
     def program(self) -> Program:
@@ -175,14 +180,13 @@ class _Drawer:
         outputs, state = self.outputs(), self.state
         tensors, differentiable = arity(outputs, state.env)
         backward = draw_backward(self.choose, differentiable)
-        mode = GradMode.NO_GRAD if self.choose.chance(5) else GradMode.ENABLED
         probes = draw_probes(self.choose, tensors, len(state.params))
-        return Program(state.params, tuple(state.body), outputs, (Call(state.inputs, mode, backward, probes),))
+        return Program(state.params, tuple(state.body), outputs, (Call(state.inputs, state.mode, backward, probes),))
 
 
 @st.composite
-def _programs(draw: Callable[[st.SearchStrategy[int]], int], profile: Profile) -> Program:
-    choose = Chooser(draw)
+def _programs(draw: st.DrawFn, profile: Profile) -> Program:
+    choose = Chooser(draw(st.randoms(use_true_random=False)))
     mode = torch.is_grad_enabled()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -202,7 +206,8 @@ def programs(profile: Profile | None = None) -> st.SearchStrategy[Program]:
     Args:
         profile: sizes and shares; the default meets the difficulty floor.
 
-    The idea of drawing by running is that of stateful testing; that of switching features off per program, swarm testing
+    The idea of drawing by running is that of stateful testing; that of switching features off per program, swarm
+    testing
     (Groce et al., ISSTA 2012).
     """
     return _programs(profile or Profile())

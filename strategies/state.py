@@ -2,7 +2,8 @@
 
 Note [Order of writes]
     A write whose outcome depends on the order in which elements are written is nobody's bug: programs with one are not
-    drawn. A write is such when the written tensor overlaps itself or an operand overlaps it otherwise than element by element, and eager does
+    drawn. A write is such when the written tensor overlaps itself or an operand overlaps it otherwise than element
+    by element, and eager does
     not refuse it; ops marked ``ordered`` (they store one value everywhere) are excepted.
 """
 
@@ -21,6 +22,7 @@ from aotcheck.program import (
     Context,
     DeviceOf,
     Expr,
+    GradMode,
     Inputs,
     Literal,
     OpCall,
@@ -51,9 +53,9 @@ class Outcome(Enum):
 
 def _offsets(t: torch.Tensor) -> list[int]:
     """Byte offsets of the elements, by enumeration: tensors are tiny."""
-    steps = [range(0, n * s, s) if s else (0,) * n for n, s in zip(t.shape, t.stride(), strict=True)]
-    start, width = t.storage_offset() * t.itemsize, t.itemsize
-    return [start + sum(index) * width for index in itertools.product(*steps)]
+    steps = [[i * s for i in range(n)] for n, s in zip(t.shape, t.stride(), strict=True)]
+    start, width = int(t.storage_offset()) * t.itemsize, t.itemsize
+    return [int(start + sum(index) * width) for index in itertools.product(*steps)]
 
 
 def overlaps_itself(t: torch.Tensor) -> bool:
@@ -142,8 +144,9 @@ def tidy(value: Any) -> bool:
 class State:
     """A body in the making and its eager environment."""
 
-    def __init__(self, inputs: Inputs) -> None:
+    def __init__(self, inputs: Inputs, mode: GradMode = GradMode.ENABLED) -> None:
         self.inputs = inputs
+        self.mode = mode
         self.params = tuple(f"x{i}" for i in range(len(inputs.args)))
         self.body: list[Statement] = []
         self.block: list[Statement] | None = None
@@ -163,10 +166,11 @@ class State:
         self.leaves = built.leaves
         self.env = dict(zip(self.params, built.args, strict=True))
         torch.manual_seed(0)
-        for statement in self.body:
-            execute(statement, self.env)
-        if self.block:
-            execute(Block(self.context or Context.NO_GRAD, tuple(self.block)), self.env)
+        with torch.set_grad_enabled(self.mode is GradMode.ENABLED):
+            for statement in self.body:
+                execute(statement, self.env)
+            if self.block:
+                execute(Block(self.context or Context.NO_GRAD, tuple(self.block)), self.env)
 
     # -- blocks
 
@@ -183,7 +187,7 @@ class State:
     @property
     def grad_enabled(self) -> bool:
         """The grad mode statements run under now."""
-        return self.context is not Context.NO_GRAD
+        return self.mode is GradMode.ENABLED if self.context is None else self.context is Context.ENABLE_GRAD
 
     # -- names
 
@@ -223,7 +227,9 @@ class State:
             if not pure:
                 self.rebuild()
             return Outcome.REFUSED
-        touched = [self.env[name] for name in call.targets] + [self.env[a.name] for a in call.args[:1] if isinstance(a, Ref)]
+        touched = [self.env[name] for name in call.targets] + [
+            self.env[a.name] for a in call.args[:1] if isinstance(a, Ref)
+        ]
         if (not pure and (hazardous(call, self.env) or self._out_of_storage())) or not tidy(touched):
             for name in call.targets:
                 self.env.pop(name, None)

@@ -9,8 +9,8 @@ from functools import lru_cache
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
+from aotcheck._torch import pytree
 from aotcheck.program.build import BuiltCall, build_call, cotangent
 from aotcheck.program.interpret import evaluate, execute
 from aotcheck.program.model import Block, Call, GradMode, Program, Statement, flat_calls
@@ -81,6 +81,13 @@ def _geometry(t: torch.Tensor) -> tuple[object, ...]:
     return t.dtype, tuple(t.shape), t.stride(), t.storage_offset(), t.requires_grad
 
 
+def _is_leaf(t: torch.Tensor) -> bool | None:
+    try:
+        return t.is_leaf
+    except RuntimeError:  # a view made in no_grad mode whose base was written with grad enabled refuses to say
+        return None
+
+
 def _bytes(t: torch.Tensor) -> tuple[int, bytes]:
     s = t.untyped_storage()
     return s.data_ptr(), bytes(s) if s.nbytes() else b""
@@ -97,7 +104,8 @@ def key_of(built: BuiltCall, call: Call) -> tuple[object, ...]:
     first = {id(t): i for i, t in reversed(list(enumerate(tensors)))}
     storage = {t.untyped_storage().data_ptr(): i for i, t in reversed(list(enumerate(tensors)))}
     rows = tuple(
-        (*_geometry(t), t.is_leaf, t.is_conj(), first[id(t)], storage[t.untyped_storage().data_ptr()]) for t in tensors
+        (*_geometry(t), _is_leaf(t), t.is_conj(), first[id(t)], storage[t.untyped_storage().data_ptr()])
+        for t in tensors
     )
     return call.grad_mode, rows
 
@@ -111,6 +119,7 @@ class DryRun:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.found = _static(program)
+        self.index = 0
         self.previous: BuiltCall | None = None
         self.keys: list[tuple[object, ...]] = []
 
@@ -128,6 +137,7 @@ class DryRun:
 
     def call(self, index: int, call: Call) -> None:
         """Make one call."""
+        self.index = index
         built = self.previous = build_call(self.program, index, previous=self.previous)
         key = key_of(built, call)
         if index:

@@ -1,7 +1,9 @@
 """What every emitted script carries behind the program itself: build inputs, run both ways, print each difference.
 
-The text below the marker is copied into scripts as it stands, so it imports torch alone and knows nothing of this package. The
-package uses the same functions to build inputs. The oracles proper are in :mod:`aotcheck.oracle`; this is the short version a
+The text below the marker is copied into scripts as it stands, so it imports torch alone and knows nothing of this
+package. The
+package uses the same functions to build inputs. The oracles proper are in :mod:`aotcheck.oracle`; this is the short
+version a
 stranger can read in a bug report.
 """
 
@@ -63,41 +65,63 @@ def error(e):
     return f"raises {type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}"
 
 
-def look(seen, where, tensors, values=True):
+def describe(t):
+    """What a tensor is, in words: type, dtype, geometry, flags. Strides of dimensions of size 1 are nobody's
+    business."""
+    stride = tuple(s for n, s in zip(t.shape, t.stride(), strict=True) if n > 1) if t.numel() else ()
+    flags = [
+        *["requires grad"] * t.requires_grad,
+        *["leaf"] * t.is_leaf,
+        *["conj"] * t.is_conj(),
+        *["neg"] * t.is_neg(),
+    ]
+    return f"{type(t).__name__} {t.dtype} {tuple(t.shape)} stride {stride} offset {t.storage_offset()} {flags}"
+
+
+def value(t):
+    """A copy of a tensor's value, or why there is none."""
+    last = t.storage_offset() + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
+    if t.numel() and (last + 1) * t.dtype.itemsize > t.untyped_storage().nbytes():
+        return "past its storage"
+    return t.detach().resolve_conj().resolve_neg().clone()
+
+
+def attempt(look_at, t):
+    """`look_at(t)`, or the error that torch raises for looking (views made in no_grad mode do that after a write)."""
+    try:
+        return look_at(t)
+    except RuntimeError as e:
+        return error(e)
+
+
+def look(seen, where, tensors, values_only=False):
     """Note everything observable of `tensors` (label to tensor) under `where`."""
     for label, t in tensors.items():
-        fits = (
-            t.numel() == 0
-            or (t.storage_offset() + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True)) + 1)
-            * t.dtype.itemsize
-            <= t.untyped_storage().nbytes()
-        )
-        seen[f"{where} {label} value"] = t.detach().resolve_conj().resolve_neg().clone() if fits else "freed"
-        if values:
-            stride = tuple(s for n, s in zip(t.shape, t.stride(), strict=True) if n > 1) if t.numel() else ()
-            grad = "requires grad" if t.requires_grad else "no grad", "leaf" if t.is_leaf else "not a leaf"
-            bits = f"conj={t.is_conj()} neg={t.is_neg()}"
-            seen[f"{where} {label} is"] = f"{type(t).__name__} {t.dtype} {tuple(t.shape)} stride {stride} {grad} {bits}"
-            seen[f"{where} {label} offset"] = str(t.storage_offset())
-    if values:
-        items = [(label, t, t.untyped_storage()) for label, t in tensors.items()]
-        for i, (label, t, s) in enumerate(items):
-            same = [other for other, u, _ in items[:i] if u is t]
-            shares = [other for other, _, r in items[:i] if s.nbytes() and r.data_ptr() == s.data_ptr()]
-            seen[f"{where} {label} relations"] = f"is {same}, shares storage with {shares}"
+        seen[f"{where} {label} value"] = attempt(value, t)
+        if not values_only:
+            seen[f"{where} {label} is"] = attempt(describe, t)
+    storages = {label: t.untyped_storage() for label, t in tensors.items()}
+    for i, (label, t) in enumerate(() if values_only else tensors.items()):
+        earlier = list(tensors.items())[:i]
+        alias = [
+            k for k, u in earlier if storages[label].nbytes() and storages[k].data_ptr() == storages[label].data_ptr()
+        ]
+        seen[f"{where} {label} relations"] = f"is {[k for k, u in earlier if u is t]}, shares storage with {alias}"
 
 
 def run(f, calls, device):
     """Make the calls on `f`; everything seen, by a label that says where."""
-    seen, args, scope = {}, (), {}
+    seen, args, scope, wanted = {}, (), {}, {}
     for i, call in enumerate(calls):
         if call["inputs"] is not None:
             args, scope = call["inputs"](device)
+            wanted = {name: t for name, t in scope.items() if t.requires_grad and t.is_leaf}
         where, outputs, grads = f"call {i}", {}, {}
         torch.manual_seed(0)
         try:
             with torch.set_grad_enabled(call["grad_mode"] == "enabled"):
                 result = f(*args)
+            result = tuple(result) if type(result) is list else result  # aot_function returns flat tuples as lists
             leaves, spec = pytree.tree_flatten(result)
             seen[f"{where} structure"] = f"{spec} {[None if isinstance(x, torch.Tensor) else x for x in leaves]}"
             outputs = {f"output {k}": t for k, t in enumerate(tensors_in(result))}
@@ -108,12 +132,11 @@ def run(f, calls, device):
             chosen, seed = call["backward"]
             roots = list({id(t): t for t in outputs.values() if t.requires_grad}.values())
             roots = [roots[k] for k in chosen if k < len(roots)]
-            leaves = {name: t for name, t in scope.items() if t.requires_grad and t.is_leaf}
             try:
-                if roots and leaves:
+                if roots and wanted:
                     cotangents = [cotangent(t, seed) for t in roots]
-                    found = torch.autograd.grad(roots, list(leaves.values()), cotangents, allow_unused=True)
-                    grads = dict(zip(leaves, found, strict=True))
+                    found = torch.autograd.grad(roots, list(wanted.values()), cotangents, allow_unused=True)
+                    grads = dict(zip(wanted, found, strict=True))
             except Exception as e:
                 seen[f"{where} backward raised"] = error(e)
             for name, g in grads.items():
@@ -125,7 +148,7 @@ def run(f, calls, device):
                     poke(flat[site][index], seed)
                 except Exception as e:
                     seen[f"{where} probe {k} raised"] = error(e)
-                look(seen, f"{where} after probe {k} ({site} {index})", {**scope, **outputs}, values=False)
+                look(seen, f"{where} after probe {k} ({site} {index})", {**scope, **outputs}, values_only=True)
     return seen
 
 
@@ -159,7 +182,8 @@ def compiled(f, name):
 
 
 def main(f, calls, backend, exact=True):
-    """Compare eager with a backend (`--backend NAME`, `--device NAME`); the number of differences, printed one by one."""
+    """Compare eager with a backend (`--backend NAME`, `--device NAME`); the number of differences, printed one by
+    one."""
     options = dict(zip(sys.argv[1::2], sys.argv[2::2], strict=False))
     backend, device = options.get("--backend", backend), options.get("--device", "cpu")
     expected, actual = run(f, calls, device), run(compiled(f, backend), calls, device)

@@ -180,7 +180,8 @@ class Storage:
 
 @dataclass(frozen=True)
 class Strided:
-    """A leaf tensor that is nobody's view: a geometry on a storage; ``stride`` and ``offset`` in elements of ``dtype``."""
+    """A leaf tensor that is nobody's view: a geometry on a storage; ``stride`` and ``offset`` in elements of
+    ``dtype``."""
 
     name: str
     storage: str
@@ -195,8 +196,9 @@ class Strided:
 class Inputs:
     """What the caller builds before a call.
 
-    ``derived`` are statements over the ``tensors`` (view chains from a base, ``detach``, a ``clone`` that makes a non-leaf,
-    ...); ``args`` are the positional arguments, pytrees of names and constants. A tensor not named in ``args`` is a base
+    """Write small integers, in place, through the ``index``-th flattened tensor of a side; past the end: ignored."""
+    ...); ``args`` are the positional arguments, pytrees of names and constants. A tensor not named in ``args`` is a
+    base
     that is not passed; one named twice is the same object passed twice.
     """
 
@@ -227,7 +229,8 @@ class Site(Enum):
 class Backward:
     """A backward through a subset of the differentiable outputs.
 
-    ``outputs`` are indices into the list of output tensors that require grad, flattened, in order, without repeated objects;
+    ``outputs`` are indices into the list of output tensors that require grad, flattened, in order, without repeated
+    objects;
     indices past its end are ignored. ``cotangent`` seeds :func:`aotcheck.program.cotangent` (0: all ones).
     """
 
@@ -237,7 +240,8 @@ class Backward:
 
 @dataclass(frozen=True)
 class Probe:
-    """Write small integers, in place, through the ``index``-th flattened tensor of a side; an index past the end is ignored."""
+    """Write small integers, in place, through the ``index``-th flattened tensor of a side; an index past the end is
+    ignored."""
 
     site: Site
     index: int
@@ -256,7 +260,8 @@ class Call:
 
 @dataclass(frozen=True)
 class Program:
-    """A function over tensors (``params``, ``body``, ``outputs``) and the calls made on it, the first with inputs of its own."""
+    """A function over tensors (``params``, ``body``, ``outputs``) and the calls made on it, the first with inputs of
+    its own."""
 
     params: tuple[str, ...]
     body: tuple[Statement, ...]

@@ -272,7 +272,8 @@ def _form(path: str) -> Form:
 
 
 def entry(path: str, signature: str, group: Group, *, attribute: bool = False, **fields: Any) -> Op:
-    """Make one table entry and register it. See Note [Parameters] for the signature; ``fields`` are those of :class:`Op`."""
+    """Make one table entry and register it. See Note [Parameters] for the signature; ``fields`` are those of
+    :class:`Op`."""
     form = Form.ATTRIBUTE if attribute else _form(path)
     op = Op(path, tuple(map(_param, signature.split())), group, form, **fields)
     register_op(op)
@@ -283,7 +284,8 @@ def register_op(op: Op, function: Callable[..., Any] | None = None) -> None:
     """Add an op, so that programs and corpus files may name it; several entries of one path are its overloads.
 
     Args:
-        op: the entry. A path outside ``torch`` and ``Tensor`` is ``module.function``; scripts that use it import the module.
+        op: the entry. A path outside ``torch`` and ``Tensor`` is ``module.function``; scripts that use it import the
+        module.
         function: what it runs, for a path outside torch.
     """
     overloads = _TABLE.setdefault(op.path, [])

@@ -1,6 +1,7 @@
 """Read a script back into a program with ``ast`` and a whitelist; nothing of the file is executed.
 
-A corpus file may come from a stranger. What is not on the whitelist is an error that says where, what and what to do; the size
+A corpus file may come from a stranger. What is not on the whitelist is an error that says where, what and what to
+do; the size
 of the file, its nesting, its numbers and its names are bounded before anything else looks at them.
 """
 
@@ -12,7 +13,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 
@@ -100,17 +101,19 @@ class _Parser:
         self.origin = origin
         self.elements = 0
 
-    def fail(self, at: ast.AST | int, what: str, advice: str) -> NoReturn:
+    def error(self, at: ast.AST | int, what: str, advice: str) -> ProgramSyntaxError:
         line = at if isinstance(at, int) else getattr(at, "lineno", 1)
-        raise ProgramSyntaxError(self.origin, line, what, advice)
+        return ProgramSyntaxError(self.origin, line, what, advice)
 
     # -- the file
 
     def file(self, source: str) -> ParsedFile:
         if len(source) > MAX_BYTES:
-            self.fail(1, f"the file is longer than {MAX_BYTES} characters", "minimize the program first")
+            raise self.error(1, f"the file is longer than {MAX_BYTES} characters", "minimize the program first")
         if "\0" in source:
-            self.fail(source[: source.index("\0")].count("\n") + 1, "a null byte", "save the file as plain UTF-8 text")
+            raise self.error(
+                source[: source.index("\0")].count("\n") + 1, "a null byte", "save the file as plain UTF-8 text"
+            )
         source = source.removeprefix("\ufeff").replace("\r\n", "\n")
         header = self.header(source)
         text = source.split(HARNESS_MARK, 1)[0]
@@ -120,43 +123,49 @@ class _Parser:
                 warnings.simplefilter("ignore")
                 tree = ast.parse(text)
         except SyntaxError as e:
-            self.fail(e.lineno or 1, f"not Python ({e.msg})", "compare with the output of aotcheck.program.emit")
+            raise self.error(
+                e.lineno or 1, f"not Python ({e.msg})", "compare with the output of aotcheck.program.emit"
+            ) from None
         except (RecursionError, MemoryError, ValueError, OverflowError) as e:
-            self.fail(1, f"not readable ({type(e).__name__})", "compare with the output of aotcheck.program.emit")
+            raise self.error(
+                1, f"not readable ({type(e).__name__})", "compare with the output of aotcheck.program.emit"
+            )
         return ParsedFile(self.module(tree), header)
 
     def depth(self, text: str) -> None:
         deep = 0
         for number, line in enumerate(text.splitlines(), 1):
             if len(line) - len(line.lstrip(" ")) > 4 * MAX_DEPTH:
-                self.fail(number, "blocks are nested too deep", f"use at most {MAX_DEPTH} levels")
+                raise self.error(number, "blocks are nested too deep", f"use at most {MAX_DEPTH} levels")
             run = 0
             for character in line:
                 deep += (character in "([{") - (character in ")]}")
                 run = run + 1 if character in "-+~ \t" else 0
                 if deep > MAX_DEPTH or (run > MAX_DEPTH and character != " "):
-                    self.fail(number, "expressions are nested too deep", f"use at most {MAX_DEPTH} levels")
+                    raise self.error(number, "expressions are nested too deep", f"use at most {MAX_DEPTH} levels")
 
     def header(self, source: str) -> Mapping[str, object]:
         lines = source.split("\n")
         advice = "start the file with '# /// aotcheck', TOML in comments, '# ///'"
         if lines[0].rstrip() != "# /// aotcheck":
-            self.fail(1, "no header", advice)
+            raise self.error(1, "no header", advice)
         toml: list[str] = []
         for number, line in enumerate(lines[1:], 2):
             if line.rstrip() == "# ///":
                 break
             if not line.startswith("#"):
-                self.fail(number, "the header does not end", advice)
+                raise self.error(number, "the header does not end", advice)
             toml.append(line[1:].removeprefix(" "))
         else:
-            self.fail(1, "the header does not end", advice)
+            raise self.error(1, "the header does not end", advice)
         try:
             header = tomllib.loads("\n".join(toml))
         except (tomllib.TOMLDecodeError, RecursionError, ValueError) as e:
-            self.fail(2, f"the header is not TOML ({e})", "see the TOML between '# /// aotcheck' and '# ///'")
+            raise self.error(
+                2, f"the header is not TOML ({e})", "see the TOML between '# /// aotcheck' and '# ///'"
+            ) from None
         if header.get("format") != FORMAT or isinstance(header["format"], bool):
-            self.fail(2, f"format is {header.get('format')!r}", f"this version reads format = {FORMAT}")
+            raise self.error(2, f"format is {header.get('format')!r}", f"this version reads format = {FORMAT}")
         return header
 
     def module(self, tree: ast.Module) -> Program:
@@ -171,22 +180,24 @@ class _Parser:
                 case ast.Import() | ast.Expr(value=ast.Constant(value=str())):
                     pass  # imports are never carried out: what the ops need is looked up in the registry
                 case _:
-                    self.fail(node, "unexpected statement", "keep to imports, make_inputs_*, f and CALLS")
+                    raise self.error(node, "unexpected statement", "keep to imports, make_inputs_*, f and CALLS")
         if "f" not in functions:
-            self.fail(1, "no function f", "define def f(...)")
+            raise self.error(1, "no function f", "define def f(...)")
         if not isinstance(calls, ast.List):
-            self.fail(calls or 1, "no list CALLS", "describe the calls as CALLS = [...]")
+            raise self.error(calls or 1, "no list CALLS", "describe the calls as CALLS = [...]")
         made = tuple(self.call(c, functions, i) for i, c in enumerate(calls.elts))
         used = {f"make_inputs_{i}" for i, c in enumerate(made) if c.inputs is not None} | {"f"}
         for name, node in functions.items():
             if name not in used:
-                self.fail(node, f"function {name} is not used by CALLS", "remove it")
+                raise self.error(node, f"function {name} is not used by CALLS", "remove it")
         params, body, outputs = self.function(functions["f"])
         if not made or made[0].inputs is None:
-            self.fail(calls, "the first call has no inputs", 'give it "inputs": make_inputs_0')
+            raise self.error(calls, "the first call has no inputs", 'give it "inputs": make_inputs_0')
         for c in made:
             if c.inputs is not None and len(c.inputs.args) != len(params):
-                self.fail(functions["f"], "make_inputs and f disagree on the number of arguments", "make them equal")
+                raise self.error(
+                    functions["f"], "make_inputs and f disagree on the number of arguments", "make them equal"
+                )
         return Program(params, body, outputs, made)
 
     # -- functions
@@ -201,30 +212,35 @@ class _Parser:
     def parameters(self, node: ast.FunctionDef) -> tuple[str, ...]:
         a = node.args
         if node.decorator_list or node.returns or a.vararg or a.kwarg or a.kwonlyargs or a.posonlyargs or a.defaults:
-            self.fail(node, f"{node.name} is more than a plain function", "use plain positional parameters")
+            raise self.error(node, f"{node.name} is more than a plain function", "use plain positional parameters")
         params = tuple(p.arg for p in a.args)
         if len(set(params)) != len(params) or any(p.annotation for p in a.args):
-            self.fail(node, "odd parameters", "use distinct plain names")
+            raise self.error(node, "odd parameters", "use distinct plain names")
         return tuple(self.name(p, node) for p in params)
 
     def returned(self, node: ast.FunctionDef) -> tuple[ast.expr, list[ast.stmt]]:
         match node.body[-1]:
             case ast.Return(value=ast.expr() as value):
                 return value, node.body[:-1]
-        self.fail(node.body[-1], f"{node.name} does not end in return", "end it with return ...")
+        raise self.error(node.body[-1], f"{node.name} does not end in return", "end it with return ...")
 
     def name(self, text: str, at: ast.AST, device: bool = False) -> str:
         if device and text == "device":
             return text
         if not is_name(text) or len(text) > 64:
-            self.fail(at, f"{text[:64]!r} cannot be a name here", "use short ASCII names such as v0")
+            raise self.error(at, f"{text[:64]!r} cannot be a name here", "use short ASCII names such as v0")
         return text
+
+    def plain_name(self, node: ast.expr) -> str:
+        if not isinstance(node, ast.Name):
+            raise self.odd(node)
+        return self.name(node.id, node)
 
     def statement(self, node: ast.stmt, scope: set[str], depth: int) -> Statement:
         match node:
             case ast.With(items=[ast.withitem(context_expr=context, optional_vars=None)], body=body):
                 if depth > MAX_DEPTH:
-                    self.fail(node, "blocks are nested too deep", f"use at most {MAX_DEPTH} levels")
+                    raise self.error(node, "blocks are nested too deep", f"use at most {MAX_DEPTH} levels")
                 return Block(self.context(context), tuple(self.statement(s, scope, depth + 1) for s in body))
             case ast.Expr(value=value):
                 return self.op_call(None, value, scope)
@@ -235,10 +251,10 @@ class _Parser:
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
                 call = self.op_call(self.name(name, node), value, scope)
             case ast.Assign(targets=[ast.Tuple(elts=elts)], value=value) if elts:
-                names = tuple(self.name(e.id, e) if isinstance(e, ast.Name) else self.odd(e) for e in elts)
+                names = tuple(self.plain_name(e) for e in elts)
                 call = self.op_call(names, value, scope)
             case _:
-                self.odd(node)
+                raise self.odd(node)
         scope.update(call.targets)
         return call
 
@@ -247,10 +263,12 @@ class _Parser:
         try:
             return Context(shown)
         except ValueError:
-            self.fail(node, "unknown context", f"use one of {', '.join(c.value for c in Context)}")
+            raise self.error(node, "unknown context", f"use one of {', '.join(c.value for c in Context)}") from None
 
-    def odd(self, node: ast.AST) -> NoReturn:
-        self.fail(node, f"{type(node).__name__} is not allowed here", "keep to what aotcheck.program.emit writes")
+    def odd(self, node: ast.AST) -> ProgramSyntaxError:
+        return self.error(
+            node, f"{type(node).__name__} is not allowed here", "keep to what aotcheck.program.emit writes"
+        )
 
     # -- op calls
 
@@ -268,7 +286,7 @@ class _Parser:
             case ast.Attribute(value=ast.Name(id=name), attr=attr) if name != "torch":
                 self.known(f"Tensor.{attr}", Form.ATTRIBUTE, node)
                 return OpCall(target, f"Tensor.{attr}", (self.ref(name, node, scope),))
-        self.odd(node)
+        raise self.odd(node)
 
     def callee(self, node: ast.expr, scope: set[str]) -> tuple[str, tuple[Expr, ...]]:
         parts: list[str] = []
@@ -276,7 +294,7 @@ class _Parser:
             parts.append(node.attr)
             node = node.value
         if not isinstance(node, ast.Name):
-            self.odd(node)
+            raise self.odd(node)
         if node.id in scope:
             return ".".join(["Tensor", *reversed(parts)]), (Ref(node.id),)
         return ".".join([node.id, *reversed(parts)]), ()
@@ -288,22 +306,22 @@ class _Parser:
                 implementation(path)
         except UnknownOpError as e:
             what, _, advice = str(e).partition("; ")
-            self.fail(at, what, advice)
+            raise self.error(at, what, advice) from None
         if found is not form:
-            self.fail(at, f"{path} is written as {found.name.lower()}", "write it as aotcheck.program.emit does")
+            raise self.error(at, f"{path} is written as {found.name.lower()}", "write it as aotcheck.program.emit does")
 
     def keyword(self, node: ast.keyword) -> str:
         if node.arg is None:
-            self.fail(node, "**arguments are not allowed", "name the keywords")
+            raise self.error(node, "**arguments are not allowed", "name the keywords")
         if not node.arg.isascii():
-            self.fail(node, "a keyword that is not ASCII", "write the op's own keyword")
+            raise self.error(node, "a keyword that is not ASCII", "write the op's own keyword")
         return node.arg
 
     # -- expressions
 
     def ref(self, name: str, at: ast.AST, scope: set[str]) -> Ref:
         if name not in scope:
-            self.fail(at, f"name {name[:64]!r} is not defined", "use a parameter or an earlier value")
+            raise self.error(at, f"name {name[:64]!r} is not defined", "use a parameter or an earlier value")
         return Ref(name)
 
     def scoped(self, node: ast.expr, scope: set[str]) -> Expr:
@@ -318,7 +336,9 @@ class _Parser:
                 return Ref(self.name(name, node))
             case ast.Attribute(value=ast.Name(id="torch"), attr=attr):
                 if not isinstance(torch.__dict__.get(attr), torch.dtype):
-                    self.fail(node, f"torch.{attr[:64]} is not a dtype", "as a value only dtypes of torch may be named")
+                    raise self.error(
+                        node, f"torch.{attr[:64]} is not a dtype", "as a value only dtypes of torch may be named"
+                    )
                 return DType(attr)
             case ast.Attribute(value=ast.Name(id=name), attr="device"):
                 return DeviceOf(self.name(name, node))
@@ -337,7 +357,7 @@ class _Parser:
     def string(self, node: ast.expr | None, at: ast.AST) -> str:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             return node.value
-        self.fail(at, "a dict key that is not a string", "use string keys")
+        raise self.error(at, "a dict key that is not a string", "use string keys")
 
     def constant(self, node: ast.expr) -> Any:
         match node:
@@ -357,17 +377,17 @@ class _Parser:
                 parts = [self.constant(p) for p in (real, imag)]
                 if all(isinstance(p, float) for p in parts):
                     return complex(*parts)
-        self.odd(node)
+        raise self.odd(node)
 
     def number(self, value: int | float, at: ast.AST) -> int | float:
         if isinstance(value, int) and value > MAX_INT:
-            self.fail(at, "a huge integer", f"use at most {MAX_INT}")
+            raise self.error(at, "a huge integer", f"use at most {MAX_INT}")
         return value
 
     def integer(self, node: ast.expr) -> int:
         value = self.constant(node)
         if isinstance(value, bool) or not isinstance(value, int):
-            self.fail(node, "not an integer", "write an integer")
+            raise self.error(node, "not an integer", "write an integer")
         return value
 
     def optional_integer(self, node: ast.expr) -> int | None:
@@ -375,17 +395,17 @@ class _Parser:
 
     def integers(self, node: ast.expr) -> tuple[int, ...]:
         if not isinstance(node, ast.Tuple | ast.List):
-            self.fail(node, "not a list of integers", "write integers in brackets")
+            raise self.error(node, "not a list of integers", "write integers in brackets")
         self.elements += len(node.elts)
         if self.elements > MAX_ELEMENTS:
-            self.fail(node, "too much data", f"keep below {MAX_ELEMENTS} numbers")
+            raise self.error(node, "too much data", f"keep below {MAX_ELEMENTS} numbers")
         return tuple(self.integer(e) for e in node.elts)
 
     # -- inputs and calls
 
     def inputs(self, node: ast.FunctionDef) -> Inputs:
         if self.parameters_of_inputs(node) != ("device",):
-            self.fail(node, f"{node.name} has odd parameters", f"write def {node.name}(device)")
+            raise self.error(node, f"{node.name} has odd parameters", f"write def {node.name}(device)")
         result, body = self.returned(node)
         storages: list[Storage] = []
         tensors: list[Strided] = []
@@ -405,7 +425,7 @@ class _Parser:
                 return Inputs(
                     tuple(storages), tuple(tensors), tuple(derived), tuple(self.scoped(a, scope) for a in args)
                 )
-        self.fail(result, "odd return", "write return (arguments...), named(locals())")
+        raise self.error(result, "odd return", "write return (arguments...), named(locals())")
 
     def parameters_of_inputs(self, node: ast.FunctionDef) -> tuple[str, ...]:
         return ("device",) if [p.arg for p in node.args.args] == ["device"] and not node.decorator_list else ()
@@ -414,7 +434,7 @@ class _Parser:
         match node:
             case ast.Call(args=[data, dtype, ast.Name(id="device")], keywords=[]):
                 return Storage(name, self.dtype(dtype), self.integers(data))
-        self.fail(node, "odd storage", "write storage([data], torch.float32, device)")
+        raise self.error(node, "odd storage", "write storage([data], torch.float32, device)")
 
     def strided(self, name: str, node: ast.Call, storages: set[str]) -> Strided:
         match node:
@@ -422,37 +442,37 @@ class _Parser:
                 grad = False
                 for k in keywords:
                     if k.arg != "requires_grad" or not isinstance(k.value, ast.Constant) or k.value.value is not True:
-                        self.fail(node, "odd keyword", "write requires_grad=True or nothing")
+                        raise self.error(node, "odd keyword", "write requires_grad=True or nothing")
                     grad = True
                 sizes, strides = self.integers(size), self.integers(stride)
                 if len(sizes) != len(strides) or min((*sizes, *strides, 0)) < 0 or self.integer(offset) < 0:
-                    self.fail(node, "odd geometry", "give a stride per size, nothing negative")
+                    raise self.error(node, "odd geometry", "give a stride per size, nothing negative")
                 return Strided(name, base, self.dtype(dtype), sizes, strides, self.integer(offset), grad)
-        self.fail(node, "odd tensor", "write strided(s0, torch.float32, size, stride, offset)")
+        raise self.error(node, "odd tensor", "write strided(s0, torch.float32, size, stride, offset)")
 
     def dtype(self, node: ast.expr) -> str:
         expr = self.expr(node)
         if not isinstance(expr, DType):
-            self.fail(node, "not a dtype", "write torch.float32 or another dtype")
+            raise self.error(node, "not a dtype", "write torch.float32 or another dtype")
         return expr.name
 
     def call(self, node: ast.expr, functions: Mapping[str, ast.FunctionDef], index: int) -> Call:
         if not isinstance(node, ast.Dict):
-            self.fail(node, "a call that is not a dict", "compare with the output of aotcheck.program.emit")
+            raise self.error(node, "a call that is not a dict", "compare with the output of aotcheck.program.emit")
         fields = {self.string(k, node): v for k, v in zip(node.keys, node.values, strict=True)}
         if set(fields) != {"inputs", "grad_mode", "backward", "probes"}:
-            self.fail(node, "a call with odd keys", 'give "inputs", "grad_mode", "backward" and "probes"')
+            raise self.error(node, "a call with odd keys", 'give "inputs", "grad_mode", "backward" and "probes"')
         match fields["inputs"]:
             case ast.Constant(value=None):
                 inputs = None
             case ast.Name(id=name) if name == f"make_inputs_{index}" and name in functions:
                 inputs = self.inputs(functions[name])
             case other:
-                self.fail(other, "odd inputs", f"give make_inputs_{index} or None")
+                raise self.error(other, "odd inputs", f"give make_inputs_{index} or None")
         try:
             mode = GradMode(self.constant(fields["grad_mode"]))
         except ValueError:
-            self.fail(node, "odd grad_mode", f"use one of {', '.join(m.value for m in GradMode)}")
+            raise self.error(node, "odd grad_mode", f"use one of {', '.join(m.value for m in GradMode)}") from None
         return Call(inputs, mode, self.backward(fields["backward"]), self.probes(fields["probes"]))
 
     def backward(self, node: ast.expr) -> Backward | None:
@@ -461,14 +481,16 @@ class _Parser:
                 return None
             case ast.Tuple(elts=[outputs, seed]):
                 return Backward(self.integers(outputs), self.integer(seed))
-        self.fail(node, "odd backward", "write ((output indices), seed) or None")
+        raise self.error(node, "odd backward", "write ((output indices), seed) or None")
 
     def probes(self, node: ast.expr) -> tuple[Probe, ...]:
+        if not isinstance(node, ast.Tuple):
+            raise self.odd(node)
         probes: list[Probe] = []
-        for item in node.elts if isinstance(node, ast.Tuple) else self.odd(node):
+        for item in node.elts:
             match item:
                 case ast.Tuple(elts=[ast.Constant(value="output" | "input" as site), index, seed]):
                     probes.append(Probe(Site(site), self.integer(index), self.integer(seed)))
                 case _:
-                    self.fail(item, "odd probe", 'write ("output" or "input", index, seed)')
+                    raise self.error(item, "odd probe", 'write ("output" or "input", index, seed)')
         return tuple(probes)

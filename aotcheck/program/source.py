@@ -1,6 +1,7 @@
 """Programs to Python: the canonical script, and the function compiled from it.
 
-The script layout is fixed: a TOML header in a comment block, ``make_inputs_k`` per call with inputs of its own, ``f``, the
+The script layout is fixed: a TOML header in a comment block, ``make_inputs_k`` per call with inputs of its own,
+``f``, the
 literal ``CALLS``, the harness. :mod:`aotcheck.program.parse` reads it back.
 """
 
@@ -15,6 +16,7 @@ from functools import lru_cache
 from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -155,7 +157,8 @@ def _call_source(call: Call, index: int) -> str:
     probes = "".join(f'("{p.site.value}", {p.index}, {p.seed}), ' for p in call.probes).rstrip()
     backward = f"({call.backward.outputs}, {call.backward.cotangent})" if call.backward else None
     inputs = None if call.inputs is None else f"make_inputs_{index}"
-    return f'    {{"inputs": {inputs}, "grad_mode": "{call.grad_mode.value}", "backward": {backward}, "probes": ({probes})}},'
+    first = f'    {{"inputs": {inputs}, "grad_mode": "{call.grad_mode.value}", '
+    return f'{first}"backward": {backward}, "probes": ({probes})}},'
 
 
 def _toml(header: Mapping[str, object]) -> Iterator[str]:
@@ -206,7 +209,7 @@ def emit(program: Program, header: Mapping[str, object] | None = None, backend: 
 
     Args:
         program: what to write.
-        header: further TOML entries for the comment block at the top (strings, numbers, booleans, lists, one level of tables).
+        header: further TOML entries for the block at the top (strings, numbers, booleans, lists, one level of tables).
         backend: what the script compares eager with when run (default ``aot_function``).
     """
     entries: dict[str, object] = {"format": FORMAT, **(header or {})}
@@ -216,12 +219,13 @@ def emit(program: Program, header: Mapping[str, object] | None = None, backend: 
     parts += [_inputs_source(c.inputs, i) + "\n" for i, c in enumerate(program.calls) if c.inputs is not None]
     parts.append(body_source(program) + "\n")
     parts.append("\n".join(["CALLS = [", *(_call_source(c, i) for i, c in enumerate(program.calls)), "]", "", ""]))
-    ending = f'if __name__ == "__main__":\n    sys.exit(1 if main(f, CALLS, "{backend or "aot_function"}", {exact(program)}) else 0)'
+    compare = f'main(f, CALLS, "{backend or "aot_function"}", {exact(program)})'
+    ending = f'if __name__ == "__main__":\n    sys.exit(1 if {compare} else 0)'
     return "\n".join([*parts, _harness(), "", ending, ""])
 
 
 @lru_cache(maxsize=512)
-def _compiled(source: str, modules: tuple[str, ...]) -> Callable[..., Any]:
+def _compiled(source: str, modules: tuple[str, ...]) -> FunctionType:
     filename = f"<aotcheck program {sha256(source.encode()).hexdigest()[:12]}>"
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
     scope: dict[str, Any] = {"torch": torch, "__name__": "aotcheck_program"}
@@ -229,19 +233,19 @@ def _compiled(source: str, modules: tuple[str, ...]) -> Callable[..., Any]:
         scope[module.split(".")[0]] = import_module(module.split(".")[0])
         import_module(module)
     exec(compile(source, filename, "exec"), scope)
-    function: Callable[..., Any] = scope["f"]
+    function: FunctionType = scope["f"]
     return function
 
 
 def function_of(program: Program) -> Callable[..., Any]:
-    """The program's function, compiled from its emitted source (tracebacks show it, Dynamo traces it); a new one each time.
+    """The program's function, compiled from its emitted source (tracebacks show it, Dynamo traces it); a new one
+    each time.
 
     Raises:
         UnknownOpError: it names an op that is not registered.
     """
     made = _compiled(body_source(program), tuple(_modules(program)))
-    code, scope = made.__code__, made.__globals__
-    return type(made)(code, scope, code.co_name)
+    return FunctionType(made.__code__, made.__globals__, made.__code__.co_name)
 
 
 def is_name(text: str) -> bool:

@@ -98,9 +98,9 @@ entry("torch.index_add", "self dim index source", _G, ndim=(1, 4), dtypes=DTypes
 entry("torch.ops.aten.slice_scatter.default", "self same dim", _G, ndim=(1, 4), weight=1)
 
 _S = Group.SORT
-entry("torch.sort", "self dim stable={True}", _S, dtypes=DTypes.REAL, ndim=(1, 4), results=None)
+entry("torch.sort", "self dim=dim stable={True}", _S, dtypes=DTypes.REAL, ndim=(1, 4), results=None)
 entry("torch.topk", "self top", _S, dtypes=DTypes.REAL, ndim=(1, 4), results=None, weight=1)
-entry("torch.argsort", "self dim stable={True}", _S, dtypes=DTypes.REAL, ndim=(1, 4))
+entry("torch.argsort", "self dim=dim stable={True}", _S, dtypes=DTypes.REAL, ndim=(1, 4))
 
 _J = Group.JOIN
 entry("torch.cat", "tensors", _J, ndim=(1, 4), weight=3)
