@@ -170,7 +170,10 @@ def lint(path: str, source: str) -> list[Finding]:
         path: where the file lies, relative to the repository's root, in forward slashes; decides which rules apply.
         source: its text.
     """
-    tree = ast.parse(source, path)
+    try:
+        tree = ast.parse(source, path)
+    except SyntaxError as error:
+        return [Finding(path, error.lineno or 0, f"is no Python: {error.msg}")]
     found: list[tuple[int, str]] = []
     if not path.startswith(THE_ONE_PLACE):
         uses = _private_uses(tree)

@@ -77,6 +77,11 @@ def test_what_is_copied_into_scripts_may_use_pytrees_and_nothing_else():
     assert lint("aotcheck/program/harness.py", "import torch._subclasses") != []
 
 
+def test_a_file_that_is_no_python_is_a_finding():
+    (finding,) = lint(ANYWHERE, "def f(:")
+    assert "is no Python" in str(finding)
+
+
 def test_a_finding_says_where_and_what():
     (finding,) = lint(ANYWHERE, "import torch\n\ntorch._dynamo.reset()")
     assert str(finding) == f"{ANYWHERE}:3: uses the private name torch._dynamo.reset; move it to aotcheck/_torch.py"
