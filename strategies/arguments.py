@@ -58,6 +58,7 @@ class Arguments:
         self.length = 1
         self.source_: torch.Tensor | None = None
         self.offset = 0
+        self.before = 0
 
     # -- helpers
 
@@ -163,10 +164,13 @@ class Arguments:
 
     def source_tensor(self) -> Expr:
         name, self.source_ = self.pick(lambda t: t.dtype == self.self_.dtype)
+        self.before = self.source_.storage_offset()  # set_ counts from where its source begins
         return Ref(name)
 
     def storage(self) -> Expr:
-        return self.made("Tensor.untyped_storage", self.source_tensor())
+        source = self.source_tensor()
+        self.before = 0
+        return self.made("Tensor.untyped_storage", source)
 
     def vec(self) -> Expr:
         return self.tensor_of((self.shape()[-1],))
@@ -303,7 +307,7 @@ class Arguments:
         self.row = row
         last = sum((n - 1) * s for n, s in zip(self.size, row, strict=True)) if 0 not in self.size else -1
         source = self.self_ if self.source_ is None else self.source_
-        self.room = source.untyped_storage().nbytes() // source.itemsize - last - 1 - self.offset
+        self.room = source.untyped_storage().nbytes() // source.itemsize - last - 1 - self.offset - self.before
         if self.room < 0:
             raise Impossible
         return _ints(row)

@@ -196,10 +196,9 @@ class Strided:
 class Inputs:
     """What the caller builds before a call.
 
-    """Write small integers, in place, through the ``index``-th flattened tensor of a side; past the end: ignored."""
-    ...); ``args`` are the positional arguments, pytrees of names and constants. A tensor not named in ``args`` is a
-    base
-    that is not passed; one named twice is the same object passed twice.
+    ``derived`` are statements over the ``tensors``: view chains from a base, ``detach``, a ``clone`` that makes a
+    non-leaf, ...; ``args`` are the positional arguments, pytrees of names and constants. A tensor not named in ``args``
+    is a base that is not passed; one named twice is the same object passed twice.
     """
 
     storages: tuple[Storage, ...]
@@ -240,8 +239,7 @@ class Backward:
 
 @dataclass(frozen=True)
 class Probe:
-    """Write small integers, in place, through the ``index``-th flattened tensor of a side; an index past the end is
-    ignored."""
+    """Write small integers, in place, through a side's ``index``-th flattened tensor; past the end: ignored."""
 
     site: Site
     index: int

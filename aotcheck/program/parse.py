@@ -129,7 +129,7 @@ class _Parser:
         except (RecursionError, MemoryError, ValueError, OverflowError) as e:
             raise self.error(
                 1, f"not readable ({type(e).__name__})", "compare with the output of aotcheck.program.emit"
-            )
+            ) from None
         return ParsedFile(self.module(tree), header)
 
     def depth(self, text: str) -> None:
