@@ -71,7 +71,7 @@ def _subjects() -> tuple[Subject, ...]:
 
 
 def _as_it_is(graph: Function, examples: Sequence[Any]) -> Function:
-    """The graph, boxed: torch's runtime warns on every backward of one that is not, and the warning would be measured."""
+    """The graph, boxed: torch's runtime warns on every backward of one that is not, which would count."""
     boxed: Function = functorch.compile.make_boxed_func(graph)
     return boxed
 
