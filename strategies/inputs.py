@@ -98,7 +98,9 @@ class Drawing:
     def storage(self, dtype: str, numel: int) -> str:
         """A new storage's name."""
         name = f"s{len(self.storages)}"
-        self.storages.append(Storage(name, dtype, data(dtype, numel, (self.seed + len(self.storages)) % 8)))
+        self.storages.append(
+            Storage(name, dtype, data(dtype, numel, (self.seed + len(self.storages)) % 8 if self.seed else 0))
+        )
         return name
 
     def name(self) -> str:
@@ -232,6 +234,7 @@ class Drawing:
         """Two dtypes on one storage."""
         dtype = self.choose.one(tuple(_ELEMENT_TYPES))
         other = self.choose.one(_ELEMENT_TYPES[dtype])
+        self.seed = 0  # nothing negative, which would be NaN when read as a float
         if self.choose.chance(50):
             storage = self.storage(dtype, 6)
             self.passed.append(self.strided(storage, dtype, (2, 3), (3, 1), 0, False))

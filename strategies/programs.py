@@ -116,14 +116,14 @@ class _Drawer:
             match value:
                 case list() | tuple():
                     for i in range(len(value)):
-                        self.state.attempt(OpCall(self.state.fresh(), "getitem", (Ref(param), Literal(i))))
+                        self.state.bind(OpCall(self.state.fresh(), "getitem", (Ref(param), Literal(i))))
                 case dict():
                     for key, inner in value.items():
                         name = self.state.fresh()
-                        self.state.attempt(OpCall(name, "getitem", (Ref(param), Literal(key))))
+                        self.state.bind(OpCall(name, "getitem", (Ref(param), Literal(key))))
                         if isinstance(inner, list):
                             for i in range(len(inner)):
-                                self.state.attempt(OpCall(self.state.fresh(), "getitem", (Ref(name), Literal(i))))
+                                self.state.bind(OpCall(self.state.fresh(), "getitem", (Ref(name), Literal(i))))
 
     def statement(self, group: Group, late: bool) -> bool:
         """Draw one statement of a group; whether it was kept."""

@@ -213,6 +213,11 @@ class State:
         with torch.set_grad_enabled(self.grad_enabled):
             execute(call, self.env)
 
+    def bind(self, call: OpCall) -> None:
+        """Keep a statement that cannot fail and makes nothing new."""
+        self._run(call)
+        self._keep(call)
+
     def attempt(self, call: OpCall, op: Op | None = None, keep_refused: bool = False) -> Outcome:
         """Run a statement; keep it if it ran and is wanted, or if eager refused it and that is asked for."""
         pure = op is not None and not op.writes and op.group not in _IMPURE

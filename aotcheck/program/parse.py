@@ -117,6 +117,11 @@ class _Parser:
         source = source.removeprefix("\ufeff").replace("\r\n", "\n")
         header = self.header(source)
         text = source.split(HARNESS_MARK, 1)[0]
+        for number, line in enumerate(text.split("\n"), 1):
+            if not line.isascii() and not line.startswith("#"):
+                raise self.error(
+                    number, "a character that is not ASCII", "escape it inside a string, rename it elsewhere"
+                )
         self.depth(text)
         try:
             with warnings.catch_warnings():
@@ -224,9 +229,7 @@ class _Parser:
                 return value, node.body[:-1]
         raise self.error(node.body[-1], f"{node.name} does not end in return", "end it with return ...")
 
-    def name(self, text: str, at: ast.AST, device: bool = False) -> str:
-        if device and text == "device":
-            return text
+    def name(self, text: str, at: ast.AST) -> str:
         if not is_name(text) or len(text) > 64:
             raise self.error(at, f"{text[:64]!r} cannot be a name here", "use short ASCII names such as v0")
         return text
@@ -404,7 +407,7 @@ class _Parser:
     # -- inputs and calls
 
     def inputs(self, node: ast.FunctionDef) -> Inputs:
-        if self.parameters_of_inputs(node) != ("device",):
+        if [p.arg for p in node.args.args] != ["device"] or node.decorator_list or node.args.defaults:
             raise self.error(node, f"{node.name} has odd parameters", f"write def {node.name}(device)")
         result, body = self.returned(node)
         storages: list[Storage] = []
@@ -426,9 +429,6 @@ class _Parser:
                     tuple(storages), tuple(tensors), tuple(derived), tuple(self.scoped(a, scope) for a in args)
                 )
         raise self.error(result, "odd return", "write return (arguments...), named(locals())")
-
-    def parameters_of_inputs(self, node: ast.FunctionDef) -> tuple[str, ...]:
-        return ("device",) if [p.arg for p in node.args.args] == ["device"] and not node.decorator_list else ()
 
     def storage(self, name: str, node: ast.Call) -> Storage:
         match node:

@@ -7,7 +7,6 @@ literal ``CALLS``, the harness. :mod:`aotcheck.program.parse` reads it back.
 
 from __future__ import annotations
 
-import json
 import keyword
 import linecache
 import math
@@ -48,6 +47,16 @@ FORMAT = 1
 HARNESS_MARK = "# -- harness 1: canonical text, ignored when the file is read back"
 
 
+def quote(text: str) -> str:
+    """A string as Python and TOML both write it, in ASCII."""
+    return '"' + "".join(c if " " <= c < "\x7f" and c not in '"\\' else _escape(c) for c in text) + '"'
+
+
+def _escape(character: str) -> str:
+    code = ord(character)
+    return f"\\u{code:04x}" if code < 2**16 else f"\\U{code:08x}"
+
+
 def show_literal(value: object) -> str:
     """A constant as Python; infinities and NaN through ``float``."""
     if value is Ellipsis:
@@ -57,7 +66,7 @@ def show_literal(value: object) -> str:
     if isinstance(value, complex):
         return f"complex({show_literal(value.real)}, {show_literal(value.imag)})"
     if isinstance(value, str):
-        return json.dumps(value)
+        return quote(value)
     return repr(value)
 
 
@@ -82,7 +91,7 @@ def show_expr(expr: Expr) -> str:
         case ListExpr(items):
             return f"[{', '.join(map(show_expr, items))}]"
         case DictExpr(pairs):
-            return "{" + ", ".join(f"{json.dumps(k)}: {show_expr(v)}" for k, v in pairs) + "}"
+            return "{" + ", ".join(f"{quote(k)}: {show_expr(v)}" for k, v in pairs) + "}"
 
 
 def show_index(expr: Expr) -> str:
@@ -173,11 +182,7 @@ def _toml(header: Mapping[str, object]) -> Iterator[str]:
 
 
 def _toml_key(key: str) -> str:
-    return key if key.replace("_", "").isalnum() and key.isascii() else _toml_string(key)
-
-
-def _toml_string(text: str) -> str:
-    return json.dumps(text).replace("\x7f", "\\u007f")
+    return key if key.replace("_", "").isalnum() and key.isascii() else quote(key)
 
 
 def _toml_value(value: object) -> str:
@@ -187,7 +192,7 @@ def _toml_value(value: object) -> str:
         return repr(value)
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_toml_value, value))}]"
-    return _toml_string(str(value))
+    return quote(str(value))
 
 
 @lru_cache(maxsize=1)

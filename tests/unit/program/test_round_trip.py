@@ -1,0 +1,130 @@
+"""What is emitted is read back as it was, and runs on its own."""
+
+import subprocess
+import sys
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from aotcheck.program import (
+    Backward,
+    Block,
+    Call,
+    Context,
+    DeviceOf,
+    DictExpr,
+    DType,
+    Expr,
+    GradMode,
+    Inputs,
+    ListExpr,
+    Literal,
+    OpCall,
+    Probe,
+    Program,
+    Ref,
+    Site,
+    SliceExpr,
+    Storage,
+    TupleExpr,
+    emit,
+    parse,
+)
+from aotcheck.program.samples import ALIASED_VIEWS, SAMPLES
+from strategies import programs
+
+_literals = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**40), 2**40),
+    st.floats(),
+    st.complex_numbers(),
+    st.text(max_size=5),
+    st.just(...),
+).map(Literal)
+_leaves = _literals | st.just(Ref("x0")) | st.just(DType("float32")) | st.just(DeviceOf("x0"))
+_ends = st.none() | st.integers(-9, 9)
+_exprs: st.SearchStrategy[Expr] = st.recursive(
+    _leaves | st.builds(SliceExpr, _ends, _ends, _ends),
+    lambda inner: (
+        st.lists(inner, max_size=3).map(lambda e: TupleExpr(tuple(e)))
+        | st.lists(inner, max_size=3).map(lambda e: ListExpr(tuple(e)))
+        | st.lists(st.tuples(st.text(max_size=3), inner), max_size=2).map(lambda e: DictExpr(tuple(e)))
+    ),
+    max_leaves=5,
+)
+
+
+@st.composite
+def _any_program(draw: st.DrawFn) -> Program:
+    """Programs no eager would run, of every shape the data model has."""
+    indexed = OpCall("v0", "getitem", (Ref("x0"), draw(_exprs)))
+    stored = OpCall(None, "setitem", (Ref("x0"), draw(_exprs), draw(_exprs)))
+    called = OpCall(
+        draw(st.sampled_from([None, "v1", ("v1",), ("v1", "v2")])),
+        "torch.add",
+        (draw(_exprs),),
+        (("alpha", draw(_exprs)),),
+    )
+    shown = OpCall("v3", "Tensor.T", (Ref("x0"),))
+    body = (indexed, Block(draw(st.sampled_from(Context)), (stored, Block(Context.NO_GRAD, (called,)))), shown)
+    storage = Storage("s0", "complex64", tuple(draw(st.lists(st.integers(-9, 9), max_size=4))))
+    inputs = Inputs((storage,), (), (), (draw(_exprs.filter(lambda e: "x0" not in repr(e))),))
+    probes = tuple(
+        draw(st.lists(st.builds(Probe, st.sampled_from(Site), st.integers(0, 9), st.integers(0, 9)), max_size=2))
+    )
+    backward = draw(
+        st.none() | st.builds(Backward, st.lists(st.integers(0, 9), max_size=3).map(tuple), st.integers(0, 9))
+    )
+    return Program(
+        ("x0",), body, draw(_exprs), (Call(inputs, draw(st.sampled_from(GradMode)), backward, probes), Call(None))
+    )
+
+
+@given(_any_program())
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+def test_any_program_is_read_back_as_it_was(program: Program) -> None:
+    assert parse(emit(program)).program == program
+
+
+@given(programs())
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+def test_drawn_programs_are_read_back_as_they_were(program: Program) -> None:
+    source = emit(program)
+    assert parse(source).program == program
+    assert emit(parse(source).program) == source, "canonical"
+
+
+@given(
+    st.dictionaries(
+        st.text(max_size=6), st.text() | st.integers(-9, 9) | st.booleans() | st.lists(st.text()), max_size=3
+    )
+)
+@settings(max_examples=60, deadline=None)
+def test_headers_are_read_back_as_they_were(entries: dict[str, object]) -> None:
+    entries.pop("format", None)
+    header = {**entries, "expect": {"aot_eager": "known bug", "eager": "agree"}}
+    assert parse(emit(ALIASED_VIEWS, header)).header == {"format": 1, **header}
+
+
+@pytest.mark.parametrize("program", SAMPLES)
+def test_a_script_agrees_with_eager_when_run_alone(program: Program, tmp_path) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(emit(program, backend="eager"), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-I", str(script)], capture_output=True, text=True, cwd=tmp_path, timeout=120
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith("0 differences between eager and eager")
+
+
+def test_a_script_shows_each_difference_and_exits_1(tmp_path) -> None:
+    (tmp_path / "broken.py").write_text(
+        "def twice(f):\n    return lambda *args: (f(*args), 1)[0][:1]\n", encoding="utf-8"
+    )
+    script = tmp_path / "program.py"
+    script.write_text(emit(ALIASED_VIEWS, backend="broken:twice"), encoding="utf-8")
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, cwd=tmp_path, timeout=120)
+    assert done.returncode == 1
+    assert "DIFFERENT call 0 structure" in done.stdout
