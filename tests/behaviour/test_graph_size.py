@@ -16,7 +16,7 @@ from tests.behaviour.harness import backward, check, differentiable, given
 
 
 def graphs(compile: Callable[..., Any], ordinary: Ordinary, device: str) -> dict[str, Counter[str]]:
-    """How often each op occurs, forward and backward."""
+    """How often each op occurs: inference, forward and backward."""
     found: dict[str, Counter[str]] = {}
 
     def compiler(direction: str) -> Callable[..., Any]:
@@ -33,8 +33,10 @@ def graphs(compile: Callable[..., Any], ordinary: Ordinary, device: str) -> dict
         fw_compiler=compiler("forward"),
         bw_compiler=compiler("backward"),
     )
-    outputs = compiled(*ordinary.arguments(device))
-    backward(differentiable(outputs))
+    backward(differentiable(compiled(*ordinary.arguments(device))))
+    with torch.no_grad():
+        fresh = compile(ordinary.function, fw_compiler=aotcheck.nop, inference_compiler=compiler("inference"))
+        fresh(*ordinary.arguments(device))
     return found
 
 
@@ -42,7 +44,7 @@ def graphs(compile: Callable[..., Any], ordinary: Ordinary, device: str) -> dict
 def test_graphs_are_no_larger_than_torchs(ordinary: Ordinary, device: str):
     ours = graphs(aotcheck.aot_function, ordinary, device)
     torchs = graphs(functorch.compile.aot_function, ordinary, device)
-    for direction in ("forward", "backward"):
+    for direction in ("inference", "forward", "backward"):
         assert set(ours[direction]) <= set(torchs[direction]), direction
         assert ours[direction].total() <= torchs[direction].total(), direction
 
