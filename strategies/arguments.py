@@ -164,7 +164,7 @@ class Arguments:
 
     def source_tensor(self) -> Expr:
         name, self.source_ = self.pick(lambda t: t.dtype == self.self_.dtype)
-        self.before = self.source_.storage_offset()  # set_ counts from where its source begins
+        self.before = int(self.source_.storage_offset())  # set_ counts from where its source begins
         return Ref(name)
 
     def storage(self) -> Expr:
