@@ -39,7 +39,7 @@ from aotcheck.program import (
 from strategies.chooser import Chooser
 from strategies.inputs import contiguous, data
 from strategies.profile import Profile
-from strategies.state import EXPECTED, hazardous, tidy
+from strategies.state import EXPECTED, fragile, hazardous, tidy
 
 __all__ = ["Unsafe", "draw_backward", "draw_further_calls", "draw_probes", "inspect"]
 
@@ -65,7 +65,7 @@ class _Inspection(DryRun):
                     raise Unsafe
 
     def on_error(self, error: Exception) -> None:
-        if "out of bounds" in str(error) or "out of range" in str(error) or "INTERNAL ASSERT" in str(error):
+        if fragile(error):
             raise Unsafe
 
 

@@ -22,7 +22,7 @@ class Profile:
 
     statements: int = 9
     refused: int = 12
-    inexact: int = 25
-    random: int = 22
+    inexact: int = 30
+    random: int = 30
     second_call: int = 34
     third_call: int = 15

@@ -65,7 +65,7 @@ _GROUPS = tuple(_WEIGHTS)
 @lru_cache(maxsize=256)
 def _of_group(group: Group, inexact: bool) -> tuple[Op, ...]:
     fitting = [op for op in ops() if op.group is group and (inexact or op.work is Work.EXACT)]
-    return tuple(op for op in fitting for _ in range(op.weight))[:127]
+    return tuple(op for op in fitting for _ in range(op.weight * (2 if op.work is Work.INEXACT else 1)))
 
 
 def _draw_groups(choose: Chooser, inexact: bool, random: bool) -> tuple[Group, ...]:

@@ -35,7 +35,7 @@ from aotcheck.program import (
 from aotcheck.program.interpret import evaluate
 from aotcheck.program.ops import Group, Op, find
 
-__all__ = ["Outcome", "State", "hazardous", "overlaps_itself", "tidy"]
+__all__ = ["EXPECTED", "Outcome", "State", "fragile", "hazardous", "overlaps_itself", "tidy"]
 
 _BOUND = 2**18
 _HALF_BOUND = 2**8
@@ -224,7 +224,7 @@ class State:
         try:
             self._run(call)
         except EXPECTED as error:
-            if keep_refused and not _fragile(error):
+            if keep_refused and not fragile(error):
                 self._keep(call)
                 self.refused = True
                 self.close()
@@ -266,7 +266,8 @@ class State:
         return True
 
 
-def _fragile(error: Exception) -> bool:
-    """Errors that would kill a CUDA context, or that are ours."""
+def fragile(error: Exception) -> bool:
+    """Errors that would kill a CUDA context (an index tensor out of bounds), or that are torch's own."""
     text = str(error)
-    return "out of bounds" in text or "out of range" in text or "not the same as" in text or "INTERNAL ASSERT" in text
+    index = "index" in text and ("out of bounds" in text or "out of range" in text)
+    return index or "INTERNAL ASSERT" in text

@@ -195,7 +195,10 @@ def _expected() -> tuple[type[Exception], ...]:
 
 @lru_cache(maxsize=2048)
 def difficulty(program: Program) -> frozenset[Feature]:
-    """The program's features, by an eager dry run on CPU (a few milliseconds; cached)."""
+    """The program's features, by an eager dry run on CPU (a few milliseconds; cached).
+
+    Raises what eager raises while the inputs are built; what the body raises is a feature.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return DryRun(program).run()

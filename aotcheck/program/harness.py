@@ -60,8 +60,8 @@ def named(scope):
 
 def error(e):
     """An exception's type, Dynamo's wrapping taken off."""
-    while type(e).__module__.startswith("torch._dynamo") and e.__cause__ is not None:
-        e = e.__cause__
+    while type(e).__module__.startswith("torch._dynamo") and (e.__cause__ or e.__context__):
+        e = e.__cause__ or e.__context__
     return f"raises {type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}"
 
 
