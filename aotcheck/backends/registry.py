@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import shutil
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -116,7 +117,13 @@ def _user(spec: str) -> Backend:
         return target
     if not callable(target):
         raise UnknownBackendError(f"backend '{spec}': '{module}' has no callable '{attribute}' (expected fn -> fn)")
-    return Backend(spec, target, reset=torch.compiler.reset)
+    return Backend(spec, target, reset=_reset_if_used)
+
+
+def _reset_if_used() -> None:
+    """Reset Dynamo unless nobody has imported it: that takes seconds."""
+    if "torch._dynamo" in sys.modules:
+        torch.compiler.reset()
 
 
 def _line(error: BaseException) -> str:

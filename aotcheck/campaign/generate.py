@@ -5,11 +5,14 @@ from __future__ import annotations
 import hashlib
 import importlib
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import hypothesis
 from hypothesis import HealthCheck, Phase
+from hypothesis.internal import constants_ast
+from hypothesis.internal.conjecture import providers
 from hypothesis.strategies import SearchStrategy
 
 from aotcheck.campaign.settings import BLOCK_SIZE, SettingsError
@@ -48,6 +51,29 @@ def programs_of_block(strategy: SearchStrategy[Program], seed: int, block: int) 
     raise RuntimeError(f"after 100 rounds the strategy has given {len(programs)} valid programs of {BLOCK_SIZE}")
 
 
+@contextmanager
+def _no_constants_of_loaded_modules() -> Iterator[None]:
+    """Keep Hypothesis from drawing constants that it finds in the source of whatever local modules are loaded.
+
+    Note [Constants]: it looks for them in ``sys.modules``, so the programs of a block would depend on what the process
+    had imported by then, on whether the package is installed or a checkout, and on every edit of our own code. There is
+    no setting for it; a Hypothesis that lacks the name has no such constants.
+    """
+    original = getattr(providers, "_get_local_constants", None)
+    empty = getattr(constants_ast, "Constants", None)
+    if original is None or empty is None:
+        yield
+        return
+    nothing = empty()
+    providers.CONSTANTS_CACHE.cache.clear()
+    providers._get_local_constants = lambda: nothing
+    try:
+        yield
+    finally:
+        providers._get_local_constants = original
+        providers.CONSTANTS_CACHE.cache.clear()
+
+
 def _generate(strategy: SearchStrategy[Program], seed: int, count: int) -> list[Program]:
     found: list[Program] = []
 
@@ -64,7 +90,7 @@ def _generate(strategy: SearchStrategy[Program], seed: int, count: int) -> list[
         derandomize=False,
         print_blob=False,
     )(given)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _no_constants_of_loaded_modules():
         warnings.simplefilter("ignore")
         hypothesis.seed(seed)(configured)()
     return found

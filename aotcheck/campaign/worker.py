@@ -72,6 +72,7 @@ def run_task(task: Task) -> None:
         journal.note("process", pid=os.getpid())
         backend, device = resolve(task.backend), require_device(task.device)
         strategy = load_strategy(task.strategy)
+        backend.reset()  # imports what it needs, on no program's time
         began = time.monotonic()
         programs = programs_of_block(strategy, task.seed, task.block)[: task.programs]
         journal.note("generated", programs=len(programs), seconds=time.monotonic() - began)

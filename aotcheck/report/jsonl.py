@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import time
 from collections.abc import Iterator, Mapping
 from enum import Enum
 from pathlib import Path
@@ -39,7 +40,8 @@ class JsonLines:
 
     def feed(self, event: Event) -> None:
         """Write ``event``."""
-        facts = {"format": FORMAT, "event": type(event).__name__, **dataclasses.asdict(event)}
+        facts = {"format": FORMAT, "at": round(time.time(), 3), "event": type(event).__name__}
+        facts |= dataclasses.asdict(event)
         self._file.write(json.dumps(facts, default=_plain) + "\n")
         self._file.flush()
 
