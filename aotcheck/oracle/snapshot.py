@@ -86,12 +86,13 @@ def _history(tensor: torch.Tensor) -> tuple[bool | str, bool | str]:
 
 
 def _dense(tensor: torch.Tensor) -> torch.Tensor:
-    copied = tensor.detach()
-    if copied.is_conj():
-        copied = copied.resolve_conj()
-    if copied.is_neg():
-        copied = copied.resolve_neg()
-    return copied.clone(memory_format=torch.contiguous_format)
+    """A dense copy, read from the storage: even ``detach`` raises on a view whose history autograd refuses."""
+    plain = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+    plain.set_(tensor.untyped_storage(), tensor.storage_offset(), tensor.size(), tensor.stride())
+    copied = plain.clone(memory_format=torch.contiguous_format)
+    if tensor.is_conj():
+        copied = copied.conj_physical()
+    return copied.neg() if tensor.is_neg() else copied
 
 
 def _contents(tensor: torch.Tensor) -> torch.Tensor:

@@ -22,7 +22,6 @@ from aotcheck.program import emit
 from aotcheck.pytest_plugin import STRATEGY, FuzzOptions
 
 TIMEOUT = 60
-MOST_REFUSED = 0.15
 
 
 @contextmanager
