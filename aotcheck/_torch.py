@@ -193,6 +193,8 @@ def append_node(graph: fx.Graph, name: str, op: str, target: Any, args: tuple[An
     """A node at the end of ``graph`` under exactly ``name``; the caller keeps names unique."""
     node = fx.Node(graph, name, op, target, args, kwargs)
     graph._insert(node)
+    graph._find_nodes_lookup_table.insert(node)
+    graph._len += 1
     return node
 
 

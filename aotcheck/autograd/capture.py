@@ -21,7 +21,7 @@ from torch.autograd.graph import GradientEdge
 from aotcheck import _torch
 from aotcheck.autograd.epilogue import EpilogueBuilder
 from aotcheck.autograd.errors import RetraceWithCaptured, UnsupportedError
-from aotcheck.autograd.record import Arg, BaseOf, Record, Source
+from aotcheck.autograd.record import Arg, BaseOf, GraphOutput, Record, Source
 from aotcheck.autograd.replicas import Replica, ReplicaMaker, make_replica
 from aotcheck.autograd.storage import StorageState
 from aotcheck.autograd.trace import Geometry, Value, geometry_of
@@ -88,7 +88,6 @@ class Capture:
         self.replicas: dict[int, Tensor] = {}  # id of the real tensor -> replica
         self.flat_replicas: list[Any] = list(arguments)
         self.record: Record
-        self.backward_traced: dict[tuple[bool, ...], Any] = {}
         self.is_view = [isinstance(a, Tensor) and _torch.base_of(a) is not None for a in arguments]
         self._make_roots(arguments)
         self.entry_nbytes = {id(r.state): r.state.nbytes for r in self.roots}
@@ -138,8 +137,24 @@ class Capture:
             state.source = source
         edge = None
         if real.requires_grad:
-            edge = r if real.is_leaf else GradientEdge(r.grad_fn, r.output_nr)  # type: ignore[arg-type]
+            edge = self._gradient_edge(r)
         self.roots.append(TracedRoot(source, real.is_leaf, real.requires_grad, r, geometry_of(r), state, _torch.version_of(r), r.grad_fn, edge, value))
+
+    def _gradient_edge(self, r: Tensor) -> GradientEdge:
+        """Where gradients of ``r`` as it is now arrive, whatever the function does to ``r`` later."""
+        if r.grad_fn is not None:
+            return GradientEdge(r.grad_fn, r.output_nr)
+        kernels = self.maker.kernels
+        kernels.inside = True
+        try:
+            with _torch.meta_kernels(), torch.enable_grad():
+                node = r.view_as(r).grad_fn
+        finally:
+            kernels.inside = False
+        assert node is not None
+        accumulate, number = node.next_functions[0]
+        assert accumulate is not None
+        return GradientEdge(accumulate, number)
 
     def _replay(self, real: Tensor) -> Tensor:
         base = _torch.base_of(real)
@@ -192,29 +207,27 @@ class Capture:
 
     # -- the backward
 
-    def trace_backward(self, defined: tuple[bool, ...], tangents: Sequence[Value]) -> list[Value | None]:
-        """The gradients of the roots when just these tangents are defined: None where eager gives None.
+    def trace_backward(self, seeds: Sequence[tuple[GraphOutput, Value]]) -> list[Value | None]:
+        """The gradients of the roots when just these outputs have (these) tangents: None where eager gives None.
 
         Raises what eager's backward raises. The graph of the replicas is kept, so that other sets can be traced later.
         """
-        differentiable = [o for o in self.record.outputs if o.differentiable]
         results, grads_in = [], []
         with _torch.without_modes():
-            for o, tangent, is_defined in zip(differentiable, tangents, defined, strict=True):
-                if is_defined:
-                    assert tangent.geometry is not None and o.tensor is not None
-                    g = tangent.geometry
-                    elem = torch.empty_strided(g.shape, g.stride, dtype=g.dtype, device="meta")
-                    t = make_replica(elem, o.value.device or torch.device("cpu"), self.maker.kernels)
-                    self.tracer.table.bind(t, tangent)
-                    self.tracer.keep.append(t)
-                    results.append(o.tensor)
-                    grads_in.append(t)
+            for o, tangent in seeds:
+                assert tangent.geometry is not None and o.tensor is not None
+                g = tangent.geometry
+                elem = torch.empty_strided(g.shape, g.stride, dtype=g.dtype, device="meta")
+                t = make_replica(elem, o.value.device or torch.device("cpu"), self.maker.kernels)
+                self.tracer.table.bind(t, tangent)
+                self.tracer.keep.append(t)
+                results.append(o.tensor)
+                grads_in.append(t)
         wanted = [k for k, root in enumerate(self.roots) if root.edge is not None]
         gradients: list[Value | None] = [None] * len(self.roots)
         effects = len(self.tracer.trace.effects)
         before = [(r.state, r.state.version) for r in self.roots]
-        with self._tracing(), torch.set_grad_enabled(False):
+        with self._tracing(), torch.set_grad_enabled(False), torch.autograd.set_detect_anomaly(False):
             found = torch.autograd.grad(results, [self.roots[k].edge for k in wanted], grads_in, retain_graph=True, allow_unused=True)
             for k, g in zip(wanted, found, strict=True):
                 if g is not None:

@@ -6,9 +6,10 @@ Order of the steps: storage sizes, data, metadata, outputs. Each later kind pres
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 from aotcheck import _torch
@@ -25,7 +26,9 @@ from aotcheck.autograd.record import (
     PointAt,
     Record,
     Ref,
+    ReplayMode,
     ReplayView,
+    RequireGradOfInteger,
     ResizeStorage,
     Restride,
     Result,
@@ -149,9 +152,11 @@ class EpilogueBuilder:
                 self.steps.append(Write(r.source, result, Visibility.VERSION if seen else Visibility.HIDDEN))
 
     def _needs_bases(self, rebased: Sequence[TracedRoot], arguments: Sequence[TracedArgument]) -> bool:
-        if not rebased:
-            return False
-        return len(arguments) > 1 or any(isinstance(r.source, Arg) and self.capture.is_view[r.source.index] for r in rebased)
+        if rebased:
+            return len(arguments) > 1 or any(isinstance(r.source, Arg) and self.capture.is_view[r.source.index] for r in rebased)
+        # Views and their base count versions together: a write through one is what autograd must notice in the others.
+        related = len(arguments) > 1 and any(self.capture.is_view[a.index] for a in arguments)
+        return related and any(a.requires_grad for a in arguments)
 
     def _write_under_grad(self, root: TracedRoot) -> None:
         t = root.replica
@@ -162,8 +167,11 @@ class EpilogueBuilder:
             if geometry[3:] != root.geometry[3:]:
                 raise UnsupportedError("dtype of an input changed", "under grad")
             self.steps.append(Restride(root.source, geometry, under_grad=root.requires_grad and not root.real_is_leaf))
-        result = self._output(self.table.read(t), Role.MUTATED_INPUT, geometry, t, differentiable=True)
+        inexact = _differentiable_dtype(t)
+        result = self._output(self.table.read(t), Role.MUTATED_INPUT, geometry, t, differentiable=inexact)
         self.steps.append(Write(root.source, result, Visibility.DIFFERENTIABLE))
+        if not inexact:
+            self.steps.append(RequireGradOfInteger(root.source))
 
     # -- metadata
 
@@ -172,9 +180,11 @@ class EpilogueBuilder:
         for a in self.arguments:
             t = a.replica
             geometry, state = geometry_of(t), self.table.state(t)
-            if state is not a.state:
-                if t.requires_grad:
-                    raise UnsupportedError("set_ on a differentiable input", "the argument requires grad")
+            if id(t) in self.capture.tracer.set_calls and self._seen_by_autograd(t):
+                if a.state.version > 0 or state.version > 0:
+                    raise UnsupportedError("set_ on a differentiable input", "data was written as well")
+                changes.append((a, "storage"))
+            elif state is not a.state:
                 changes.append((a, "storage"))
             elif geometry != a.geometry and not (id(t) in self.rebased and a.state.version > 0 and any(r.replica is t for r in self.roots)):
                 if geometry[3:] != a.geometry[3:]:
@@ -202,16 +212,20 @@ class EpilogueBuilder:
         for a, kind in changes:
             t, geometry = a.replica, geometry_of(a.replica)
             if kind == "geometry":
-                under_grad = self.capture.entry_grad and t.requires_grad and a.requires_grad and not a.real_is_leaf
-                self.steps.append(Restride(Arg(a.index), geometry, under_grad))
+                self.steps.append(Restride(Arg(a.index), geometry, under_grad=self._seen_by_autograd(t)))
             elif kind == "storage":
                 holder, offset = holders[a.index]
                 through_data = not (id(t) in self.capture.tracer.set_calls and geometry.dtype == a.geometry.dtype)
                 if offset is not None:
                     geometry = geometry._replace(offset=geometry.offset - offset)
-                self.steps.append(PointAt(Arg(a.index), holder, geometry, offset is not None, through_data))
+                under_grad = not through_data and self._seen_by_autograd(t)
+                self.steps.append(PointAt(Arg(a.index), holder, geometry, offset is not None, through_data, under_grad))
             else:
                 self.steps.append(Detach(Arg(a.index), leaf=t.is_leaf and a.real_is_leaf))
+
+    def _seen_by_autograd(self, t: Tensor) -> bool:
+        """Whether ``t``, or the root it is a view of, has another history than before."""
+        return id(t) in self.rebased or id(_torch.base_of(t)) in self.rebased
 
     # -- outputs
 
@@ -220,6 +234,9 @@ class EpilogueBuilder:
             base = _torch.base_of(t)
             if base is not None and self.table.state(base) is not self.table.state(t):
                 base = None
+            unsafe = self.capture.tracer.unsafe_views.get(id(t))
+            if base is None and unsafe is not None and unsafe.intact:
+                base = unsafe.source
             self.tensors[id(t)] = (t, base)
             t = base
 
@@ -250,6 +267,8 @@ class EpilogueBuilder:
         """Whether a lone alias of a storage made inside can be an output by itself: eager would not refuse writes to it."""
         if _torch.base_of(t) is None:
             return True
+        if t.is_conj() or t.is_neg():  # lazy bits are those of a view, never of a computed result
+            return False
         return not t.requires_grad or _torch.creation_meta(t) == _torch.CreationMeta.DEFAULT
 
     def _anchor(self, state: StorageState, tensors: Sequence[Tensor], returned: dict[int, Tensor]) -> None:
@@ -269,7 +288,10 @@ class EpilogueBuilder:
         if chosen is not None:
             geometry = geometry_of(chosen)
             role = Role.USER_OUTPUT if id(chosen) in returned else Role.INTERMEDIATE_BASE
-            ref = self._output(self.table.read(chosen), role, geometry, chosen, chosen.requires_grad)
+            inexact = _differentiable_dtype(chosen)
+            ref = self._output(self.table.read(chosen), role, geometry, chosen, chosen.requires_grad and inexact)
+            if chosen.requires_grad and not inexact:
+                self.steps.append(RequireGradOfInteger(ref))
             self.names[id(chosen)] = ref
             self.anchors[id(state)] = (ref, geometry.offset)
             if len(tensors) == 1 and id(state) not in self._pointed_at():
@@ -312,7 +334,7 @@ class EpilogueBuilder:
         _, base = self.tensors[id(t)]
         local = self._local()
         if base is not None:
-            self.steps.append(self._replay(local, t, base))
+            self.steps += self._replay(local, t, base)
         else:
             state = self.table.state(t)
             if t.requires_grad:
@@ -325,23 +347,48 @@ class EpilogueBuilder:
         self.names[id(t)] = local
         return local
 
-    def _replay(self, local: Local, t: Tensor, base: Tensor) -> Step:
+    def _replay(self, local: Local, t: Tensor, base: Tensor) -> list[Step]:
         source = self._name(base)
+        self.capture.tracer.keep.append(t)
+        if _torch.base_of(t) is None:
+            unsafe = self.capture.tracer.unsafe_views[id(t)]
+            mode = ReplayMode.GRAD if t.requires_grad else ReplayMode.NO_GRAD
+            return [ReplayView(local, source, unsafe.replay, mode, None)]
         how = _torch.creation_meta(t)
         default, under_no_grad = _torch.CreationMeta.DEFAULT, _torch.CreationMeta.NO_GRAD_MODE
         if how == _torch.CreationMeta.IN_CUSTOM_FUNCTION and t.requires_grad:
             raise UnsupportedError("view made by a custom Function", "returned from the function")
-        if t.requires_grad and t.is_leaf and how != under_no_grad:
+        stale = False
+        try:
+            has_history = t.grad_fn is not None
+        except RuntimeError:  # eager refuses to say: the base was written since
+            stale = has_history = True
+        if t.requires_grad and not has_history and how != under_no_grad:
             raise UnsupportedError("leaf made inside", "a view that is a leaf requiring grad")
-        no_grad = how == under_no_grad or (not self.capture.entry_grad and not t.requires_grad and base.requires_grad)
+        if how == under_no_grad:
+            mode = ReplayMode.NO_GRAD_THEN_GRAD if has_history and not stale else ReplayMode.NO_GRAD
+        elif not t.requires_grad:
+            mode = ReplayMode.NO_GRAD if base.requires_grad else ReplayMode.AMBIENT
+        else:
+            mode = ReplayMode.AMBIENT if self.capture.entry_grad else ReplayMode.GRAD
+        replay = ReplayView(local, source, self._view_func(t, base), mode, None if how in (default, under_no_grad) else how)
+        return [replay, BumpVersion(local)] if stale else [replay]
+
+    def _view_func(self, t: Tensor, base: Tensor) -> Callable[[Tensor], Tensor]:
+        """How to make ``t`` again from its base; by geometry where a change of metadata came between."""
         view_func = _torch.view_func_of(t)
-        if id(base) in self.capture.tracer.regeometried:
+        if self.capture.tracer.regeometried:
             g = geometry_of(t)
-            if geometry_of(base)[3:] != g[3:]:
-                raise UnsupportedError("view of a tensor whose metadata changed", "with another dtype or conjugated")
-            view_func = _window_of(g.shape, g.stride, g.offset)
-        self.capture.tracer.keep.append(t)
-        return ReplayView(local, source, view_func, no_grad, None if how in (default, under_no_grad) else how)
+            try:
+                with torch.no_grad():
+                    replayed = geometry_of(view_func(base))
+            except (RuntimeError, IndexError):  # the base no longer has the shape the view was made from
+                replayed = None
+            if replayed != g:
+                if geometry_of(base)[3:] != g[3:]:
+                    raise UnsupportedError("view of a tensor whose metadata changed", "with another dtype or conjugated")
+                view_func = _window_of(g.shape, g.stride, g.offset)
+        return view_func
 
     # -- the end
 
@@ -365,6 +412,10 @@ class EpilogueBuilder:
             entry_grad=self.capture.entry_grad,
             differentiable=any(o.differentiable for o in self.outputs),
         )
+
+
+def _differentiable_dtype(t: Tensor) -> bool:
+    return t.dtype.is_floating_point or t.dtype.is_complex
 
 
 def _renumber(step: Any, place: dict[int, int]) -> Any:

@@ -32,7 +32,3 @@ class RetraceWithBases(Exception):  # noqa: N818 - control flow inside the compi
 
 class RetraceWithCaptured(Exception):  # noqa: N818 - control flow inside the compiler, never seen by a caller
     """The trace met tensors that are not arguments: they become implicit inputs of the next trace."""
-
-
-class WriteRefusedByEager(RuntimeError):
-    """Eager refuses this write (overlapping memory); the original function will say so itself."""

@@ -237,14 +237,3 @@ def assert_functional(module: fx.GraphModule) -> None:
         if not (final and isinstance(into, fx.Node) and into.op == "placeholder"):
             raise NotFunctionalError(f"node {node.name} calls {target}, which writes its arguments")
         written.add(into)
-
-
-def geometry_matches(t: Any, v: Value) -> bool:
-    """Whether a real tensor has the strides that the trace foretold; strides of size-1 dimensions do not count."""
-    g = v.geometry
-    if g is None or not isinstance(t, Tensor):
-        return True
-    real = geometry_of(t)
-    if real.shape != g.shape or real.dtype != g.dtype:
-        return False
-    return 0 in g.shape or all(n == 1 or a == b for n, a, b in zip(g.shape, real.stride, g.stride, strict=True))

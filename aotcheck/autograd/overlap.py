@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch
-from aotcheck.autograd.errors import UnsupportedError, WriteRefusedByEager
+from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.trace import Geometry, geometry_of
 from aotcheck.autograd.twins import OpInfo
 
+_ORDER_DEPENDENT = {"addmm_", "addmv_", "addr_", "addbmm_", "baddbmm_"}
 _PROBE_LIMIT = 1 << 24  # bytes of storage worth allocating to learn whether eager would refuse
 
 
@@ -42,26 +43,51 @@ def _overlap(a: Geometry, b: Geometry) -> bool:
 
 
 def check(func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raise WriteRefusedByEager where eager refuses the write ``func`` because of the memory it would write."""
-    written = [args[w] if isinstance(w, int) and w < len(args) else kwargs.get(str(w)) for w in info.written]
-    written = [w for w in written if isinstance(w, Tensor)]
-    suspicious = False
-    for w in written:
-        g = geometry_of(w)
-        if not g.is_contiguous and g.may_self_overlap:
-            suspicious = True
+    """Raise eager's RuntimeError where eager refuses the write ``func`` because of the memory it would write."""
+    tensors = _tensors(args, kwargs)
+    for w in info.written:
+        target = args[w] if isinstance(w, int) and w < len(args) else kwargs.get(str(w))
+        if not isinstance(target, Tensor):
             continue
-        address = _torch.storage_address(w.untyped_storage())
-        for t in _tensors(args, kwargs):
-            if t is not w and _torch.storage_address(t.untyped_storage()) == address:
-                other = geometry_of(t)
-                if other != g and _overlap(g, other):
-                    suspicious = True
-    if suspicious:
-        _probe(func, args, kwargs)
+        g = geometry_of(target)
+        if not g.is_contiguous and g.may_self_overlap:
+            return _probe(func, args, kwargs)
+        address = _torch.storage_address(target.untyped_storage())
+        sharing = [t for t in tensors if _torch.storage_address(t.untyped_storage()) == address and _overlap(g, geometry_of(t))]
+        if len(sharing) > 1:  # more than the target itself
+            if _torch.op_name(func) in _ORDER_DEPENDENT:
+                raise UnsupportedError("overlapping operands", f"{func} writes what it reads; eager's result depends on its kernel")
+            return _probe(func, args, kwargs)
+    return None
+
+
+_answers: dict[Any, str | None] = {}
 
 
 def _probe(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Ask eager, once per op and geometries."""
+    addresses: dict[int, int] = {}
+
+    def key_of(a: Any) -> Any:
+        if isinstance(a, Tensor):
+            storage = a.untyped_storage()
+            place = addresses.setdefault(_torch.storage_address(storage), len(addresses))
+            return (geometry_of(a), a.device, place, storage.nbytes())
+        if type(a) in (list, tuple):
+            return tuple(key_of(x) for x in a)
+        return (type(a), str(a))
+
+    key = (func, *[key_of(a) for a in args], *[(k, key_of(a)) for k, a in kwargs.items()])
+    if key not in _answers:
+        if len(_answers) > 10_000:
+            _answers.clear()
+        _answers[key] = _ask(func, args, kwargs)
+    message = _answers[key]
+    if message is not None:
+        raise RuntimeError(message)
+
+
+def _ask(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
     storages: dict[int, Tensor] = {}
     total = sum(t.untyped_storage().nbytes() for t in _tensors(args, kwargs))
     if total > _PROBE_LIMIT:
@@ -89,4 +115,5 @@ def _probe(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         try:
             func(*[real(a) for a in args], **{k: real(a) for k, a in kwargs.items()})
         except RuntimeError as error:
-            raise WriteRefusedByEager(str(error)) from error
+            return str(error)
+    return None

@@ -131,7 +131,7 @@ class Write:
 
 @dataclasses.dataclass(frozen=True)
 class BumpVersion:
-    target: Arg
+    target: Ref
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,7 +147,8 @@ class Restride:
 class PointAt:
     """``target`` moves to the storage of ``holder``, by set_ or (``through_data``) by ``.data =``.
 
-    The offset counts from the storage's beginning, or from ``holder``'s own offset if ``relative``.
+    The offset counts from the storage's beginning, or from ``holder``'s own offset if ``relative``. Under grad, set_ leaves a history that
+    raises in the backward, as eager's does.
     """
 
     target: Arg
@@ -155,12 +156,22 @@ class PointAt:
     geometry: Geometry
     relative: bool
     through_data: bool
+    under_grad: bool
 
 
 @dataclasses.dataclass(frozen=True)
 class Detach:
     target: Arg
     leaf: bool
+
+
+class ReplayMode(enum.Enum):
+    """The grad mode in which a view is made again."""
+
+    AMBIENT = "ambient"
+    GRAD = "grad"
+    NO_GRAD = "no_grad"
+    NO_GRAD_THEN_GRAD = "no_grad, then a view of that under grad"  # has a history, but one that ends short of the base
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,7 +181,7 @@ class ReplayView:
     local: Local
     base: Ref
     view_func: Callable[[Tensor], Tensor]
-    no_grad: bool
+    mode: ReplayMode
     creation_meta: Any
 
 
@@ -185,11 +196,18 @@ class WindowOn:
 
 
 @dataclasses.dataclass(frozen=True)
+class RequireGradOfInteger:
+    """Eager lets an integer or bool tensor require grad when it is written from one that does; no Function output can."""
+
+    target: Ref
+
+
+@dataclasses.dataclass(frozen=True)
 class SetGradMode:
     enabled: bool
 
 
-Step = Hold | ResizeStorage | WriteFlat | Write | BumpVersion | Restride | PointAt | Detach | ReplayView | WindowOn | SetGradMode
+Step = Hold | ResizeStorage | WriteFlat | Write | BumpVersion | Restride | PointAt | Detach | ReplayView | WindowOn | RequireGradOfInteger | SetGradMode
 
 
 @dataclasses.dataclass(frozen=True)

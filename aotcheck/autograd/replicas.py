@@ -49,6 +49,18 @@ class Replica(Tensor):
             return args[0].device
         raise UnsupportedError("escaped replica", f"{func} met a tensor of a trace that is over; was it kept in a global?")
 
+    def tolist(self) -> Any:
+        raise UnsupportedError("data-dependent", "tolist needs values at trace time")
+
+    def numpy(self, *, force: bool = False) -> Any:
+        raise UnsupportedError("data-dependent", "numpy needs values at trace time")
+
+    def __array__(self, dtype: Any = None) -> Any:
+        raise UnsupportedError("data-dependent", "NumPy needs values at trace time")
+
+    def data_ptr(self) -> int:
+        raise UnsupportedError("data-dependent", "data_ptr needs an address at trace time")
+
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         return f"Replica(shape={tuple(self.shape)}, dtype={self.dtype}, device={self.real_device})"
 

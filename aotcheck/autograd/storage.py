@@ -51,11 +51,14 @@ _INVERTIBLE = RESHAPES | {
     aten.unbind.int,
     aten.split.Tensor,
     aten.split_with_sizes.default,
+    aten.unsafe_split.Tensor,
+    aten.unsafe_split_with_sizes.default,
     aten.view_as_real.default,
     aten.view_as_complex.default,
     aten._conj.default,
     aten._neg_view.default,
 }
+_SPLITS = {aten.split.Tensor, aten.split_with_sizes.default, aten.unsafe_split.Tensor, aten.unsafe_split_with_sizes.default}
 WINDOW = "window"  # a view cut from a flat value by its geometry
 
 
@@ -114,7 +117,7 @@ class StorageTable:
         self.trace = trace
         self.states: dict[int, StorageState] = {}
         self.flat_inputs: list[tuple[Value, Any, torch.dtype]] = []
-        self.writes: set[Value] = set()
+        self._multiple: dict[Any, Value] = {}  # results of multi-output views, by what they are computed from
 
     # -- lookup
 
@@ -337,10 +340,14 @@ class StorageTable:
         if view.op is WINDOW:
             assert view.parent is not None
             value = self._gather(view.parent, parent, view.geometry)
-        else:
+        elif view.index is None:
             value = self._viewop(view.op, parent, *view.args, **view.kwargs)
-            if view.index is not None:
-                value = self._viewop(getitem, value, view.index)
+        else:
+            key = (parent, view.op, repr(view.args), repr(view.kwargs))
+            all_results = self._multiple.get(key)
+            if all_results is None:
+                all_results = self._multiple[key] = self._viewop(view.op, parent, *view.args, **view.kwargs)
+            value = self._viewop(getitem, all_results, view.index)
         value.geometry = view.geometry
         return value
 
@@ -349,12 +356,12 @@ class StorageTable:
     def write(self, view: View, value: Value) -> None:
         """``view`` holds ``value`` from now on, and so does whatever shares its memory."""
         state = view.state
-        self.writes.add(value)
         if state.is_input and len(state.roots) > 1:
             self.flat(state)
         step: View | None = view
         while step is not None and step is not state.flat:
-            if step.op is not WINDOW and (step.geometry.may_self_overlap or (step.parent is not None and not step.invertible)):
+            overlapping = step.geometry.may_self_overlap and not (step is view and step.op is WINDOW)
+            if overlapping or (step.parent is not None and not step.invertible):
                 # Note [Flat values]: this write cannot climb its chain, so it goes to the flat value at once.
                 view.derive_from(self.flat(state), WINDOW)
                 break
@@ -420,9 +427,9 @@ class StorageTable:
             return self._op(value, aten.diagonal_scatter.default, whole, value, *args, **view.kwargs)
         if op is aten.unbind.int:
             return self._op(value, aten.select_scatter.default, whole, value, args[0] if args else 0, view.index)
-        if op is aten.split.Tensor or op is aten.split_with_sizes.default:
+        if op in _SPLITS:
             assert view.index is not None
             dim = args[1] if len(args) > 1 else 0
-            start = args[0] * view.index if op is aten.split.Tensor else sum(args[0][: view.index])
+            start = args[0] * view.index if isinstance(args[0], int) else sum(args[0][: view.index])
             return self._op(value, aten.slice_scatter.default, whole, value, dim, start, start + view.geometry.shape[dim])
         raise AssertionError(f"no inverse for {op}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections import OrderedDict
 from typing import Any
@@ -15,7 +16,7 @@ from aotcheck.autograd.errors import RetraceWithCaptured, UnsupportedError
 from aotcheck.autograd.replicas import KernelState, Replica, make_replica
 from aotcheck.autograd.storage import StorageTable, View
 from aotcheck.autograd.trace import Geometry, Trace, Value, geometry_of, getitem, user_frame
-from aotcheck.autograd.twins import UNANNOTATED_ALIASES, Kind, OpInfo, foreach_element_op, info_of
+from aotcheck.autograd.twins import Kind, OpInfo, foreach_element_op, info_of
 
 aten = torch.ops.aten
 
@@ -51,6 +52,30 @@ class MetadataCache:
 METADATA = MetadataCache()
 
 
+@dataclasses.dataclass(frozen=True)
+class UnsafeView:
+    """A tensor that shares memory with ``source`` and is no view of it to autograd: ``op`` gave it, as result ``index`` if of several."""
+
+    tensor: Tensor
+    source: Tensor
+    source_version: int
+    op: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    index: int | None
+
+    @property
+    def intact(self) -> bool:
+        """Whether neither was written since, so that the op repeated now gives the same history."""
+        return _torch.version_of(self.source) == self.source_version and _torch.version_of(self.tensor) == 0
+
+    def replay(self, source: Tensor) -> Tensor:
+        """The op again on ``source``."""
+        out = self.op(source, *self.args, **self.kwargs)
+        result: Tensor = out if self.index is None else out[self.index]
+        return result
+
+
 class Tracer(_torch.TorchDispatchMode):  # type: ignore[misc]
     """Runs each op on replicas through its meta kernel and records it in ``trace`` as a functional operation on values."""
 
@@ -63,6 +88,7 @@ class Tracer(_torch.TorchDispatchMode):  # type: ignore[misc]
         self.regeometried: set[int] = set()  # ids of tensors whose own geometry was changed in place
         self.set_calls: set[int] = set()  # ids of tensors on which set_ was called
         self.keys: dict[Value, Any] = {}
+        self.unsafe_views: dict[int, UnsafeView] = {}  # by id of the replica
 
     @classmethod
     def is_infra_mode(cls) -> bool:
@@ -88,6 +114,10 @@ class Tracer(_torch.TorchDispatchMode):  # type: ignore[misc]
         for a in kwargs.values():
             self._check(a)
         info = info_of(func)
+        if info.takes_device and kwargs.get("device") == _torch.META:
+            # Some formulas of autograd ask the implementation, not the tensor, and learn that replicas have no data.
+            rest = {k: a for k, a in kwargs.items() if k != "device"}
+            kwargs = {**rest, "device": self._device(args, rest)}
         match info.kind:
             case Kind.PURE:
                 return self._pure(func, info, args, kwargs)
@@ -209,7 +239,7 @@ class Tracer(_torch.TorchDispatchMode):  # type: ignore[misc]
 
     def _learn(self, key: Any, out: Any, device: torch.device) -> None:
         """Note what a kernel gave, if it is one fresh tensor or several on storages of their own."""
-        if key is None:
+        if key is None or out is None:
             return
         tensors = [out] if isinstance(out, Tensor) else out
         if not isinstance(tensors, (list, tuple)) or not all(isinstance(o, Tensor) for o in tensors):
@@ -231,9 +261,10 @@ class Tracer(_torch.TorchDispatchMode):  # type: ignore[misc]
             device = self._device(args, kwargs)
             if not _has_tensor((out,)) and out is not None:
                 return out
-            if func in UNANNOTATED_ALIASES and isinstance(out, Tensor) and type(args[0]) is Replica:
-                if _torch.storage_address(out.untyped_storage()) == _torch.storage_address(args[0].untyped_storage()):
-                    return self._bind_views(func, args, kwargs, out)
+            if args and type(args[0]) is Replica and _shares_storage(out, args[0]):
+                bound = self._bind_views(func, args, kwargs, out)
+                self._note_unsafe(func, args, kwargs, bound)
+                return bound
             self._learn(key, out, device)
         value_args = tuple([self._value(a) for a in args])
         value_kwargs = {k: self._value(a) for k, a in kwargs.items()} if kwargs else {}
@@ -277,6 +308,8 @@ class Tracer(_torch.TorchDispatchMode):  # type: ignore[misc]
         first = out if isinstance(out, Tensor) else next((o for o in out if isinstance(o, Tensor)), None)
         if first is None:
             return out
+        if func is aten.as_strided.default:
+            _check_bounds(first)
         if _torch.storage_address(first.untyped_storage()) != _torch.storage_address(source.untyped_storage()):
             raise UnsupportedError("conditional view", f"{func} copied where its schema says that it may alias")
         return self._bind_views(func, args, kwargs, out)
@@ -301,6 +334,13 @@ class Tracer(_torch.TorchDispatchMode):  # type: ignore[misc]
                     view.derive_from(parent, func, tuple(args[1:]), dict(kwargs), k if many else None)
         return type(out)(replicas) if many else replicas[0]
 
+    def _note_unsafe(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], bound: Any) -> None:
+        """Remember how a window was made that autograd does not take for a view, so that the epilogue can make it again."""
+        many = not isinstance(bound, Tensor)
+        for k, r in enumerate(bound if many else (bound,)):
+            self.keep.append((r, args[0]))
+            self.unsafe_views[id(r)] = UnsafeView(r, args[0], _torch.version_of(args[0]), func, tuple(args[1:]), dict(kwargs), k if many else None)
+
     def _reshaping(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         t: Replica = args[0]
         self.keep.append(t)
@@ -311,6 +351,8 @@ class Tracer(_torch.TorchDispatchMode):  # type: ignore[misc]
             return t
         parent = self.table.view(t)
         self.run(func, args, kwargs)
+        if name == "as_strided_":
+            _check_bounds(t)
         geometry, state = geometry_of(t), parent.state
         if geometry not in state.views:
             if name == "as_strided_":
@@ -359,6 +401,8 @@ class Tracer(_torch.TorchDispatchMode):  # type: ignore[misc]
         self.run(func, args, kwargs)
         if len(info.written) > 1:
             raise UnsupportedError("op without a functional form", str(func))
+        if func is aten.bernoulli_.float and len(value_args) == 1 and "p" not in value_kwargs:
+            value_args, args = (*value_args, 0.5), (*args, 0.5)
         value = self._call(info.twin, value_args, value_kwargs)
         self._write(target, info.twin, args, kwargs, value)
         return target
@@ -410,7 +454,7 @@ class Tracer(_torch.TorchDispatchMode):  # type: ignore[misc]
             for k, x in enumerate(targets):
                 rest = [a[k] if type(a) in (list, tuple) and len(a) == len(targets) else a for a in args[1:]]
                 self._in_place(element_op, element_info, (x, *rest), {})
-            return targets
+            return None
         for x in targets:
             overlap.check(func, info, (x,), {})
         value_args = tuple([self._value(a) for a in args])
@@ -421,7 +465,7 @@ class Tracer(_torch.TorchDispatchMode):  # type: ignore[misc]
         for k, (x, o) in enumerate(zip(targets, out, strict=True)):
             item = self._conform(self.trace.call(getitem, (value, k)), geometry_of(o), geometry_of(x), x.real_device)
             self.table.write(self.table.view(x), item)
-        return targets
+        return None
 
     def _out(self, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         overlap.check(func, info, args, kwargs)
@@ -456,22 +500,22 @@ class Tracer(_torch.TorchDispatchMode):  # type: ignore[misc]
             raise UnsupportedError("batch norm variant", str(func))
         if len(args) != 8:
             return self._pure(func, OpInfo(Kind.PURE), args, kwargs)
-        x, weight, bias, mean, variance, training, momentum, eps = args
+        x, _, _, mean, variance, training, _, _ = args
+        if (mean is None) != (variance is None):
+            raise UnsupportedError("batch norm variant", "only one running statistic is given")
+        updates = mean is not None and bool(training)
         values = tuple([self._value(a) for a in args])
-        device = x.real_device
-        out = self.run(func, args, kwargs)
-        twin = aten._native_batch_norm_legit_functional.default
-        if mean is None or variance is None:
-            if mean is not variance:
-                raise UnsupportedError("batch norm variant", "only one running statistic is given")
-            value = self._call(aten.native_batch_norm.default, values, {})
-            return self._bind_results(out, value, device)
-        value = self._call(twin, values, {}) if training else self._call(aten.native_batch_norm.default, values, {})
-        results = tuple(self._bind_fresh(o, self.trace.call(getitem, (value, k)), device) for k, o in enumerate(out))
-        if training:
+        key, known = self.metadata(func, OpInfo(Kind.PURE, cacheable=True), args, kwargs)
+        if known is None:
+            out = self.run(func, args, kwargs)
+            self._learn(key, out, x.real_device)
+            known = (tuple, tuple(geometry_of(o) for o in out), x.real_device)
+        value = self._call(aten._native_batch_norm_legit_functional.default if updates else func, values, {})
+        if updates:
             self.table.write(self.table.view(mean), self.trace.call(getitem, (value, 3)))
             self.table.write(self.table.view(variance), self.trace.call(getitem, (value, 4)))
-        return results
+        self.keys[value] = key
+        return tuple(self._new(g, x.real_device, self.trace.call(getitem, (value, k))) for k, g in enumerate(known[1]))
 
 
 def _has_tensor(args: tuple[Any, ...]) -> bool:
@@ -480,3 +524,16 @@ def _has_tensor(args: tuple[Any, ...]) -> bool:
 
 def _same_strides(a: Geometry, b: Geometry) -> bool:
     return all(n == 1 or s == t for n, s, t in zip(b.shape, a.stride, b.stride, strict=True)) if a.shape == b.shape else True
+
+
+def _check_bounds(t: Tensor) -> None:
+    """Real tensors may not reach beyond their storage; meta ones may."""
+    g = geometry_of(t)
+    if 0 not in g.shape and g.elements_reached * g.dtype.itemsize > t.untyped_storage().nbytes():
+        raise RuntimeError(f"as_strided of {g.shape} with strides {g.stride} at offset {g.offset} is out of bounds of its storage")
+
+
+def _shares_storage(out: Any, source: Tensor) -> bool:
+    """Whether an op gave a window on its argument although its schema does not say so."""
+    first = out if isinstance(out, Tensor) else next((o for o in out if isinstance(o, Tensor)), None) if isinstance(out, (list, tuple)) else None
+    return first is not None and _torch.storage_address(first.untyped_storage()) == _torch.storage_address(source.untyped_storage())

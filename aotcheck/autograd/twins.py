@@ -56,6 +56,8 @@ _IRREGULAR_TWINS: dict[Any, Any] = {
     aten.bernoulli_.float: aten.bernoulli.p,
     aten.normal_.default: aten.normal_functional.default,
     aten.pow_.Tensor: aten.pow.Tensor_Tensor,
+    aten.pow_.Scalar: aten.pow.Tensor_Scalar,
+    aten.float_power_.Scalar: aten.float_power.Tensor_Scalar,
     aten.floor_divide_.Tensor: aten.floor_divide.default,
     aten.float_power_.Tensor: aten.float_power.Tensor_Tensor,
     aten.zero_.default: aten.zero.default,
@@ -114,11 +116,11 @@ def _twin(op: Any, schema: Any, name: str, written: tuple[int | str, ...]) -> tu
         return irregular, Kind.IN_PLACE
     if op.namespace != "aten":
         return None, Kind.NO_TWIN
-    names = [a.name for a in schema.arguments]
+    names = [(a.name, str(a.type)) for a in schema.arguments]
     if name.endswith("_") and not name.endswith("__"):
         twin = getattr(getattr(aten, name[:-1], None), _torch.overload_name(op), None)
         if twin is not None and not _torch.schema_of(twin).is_mutable:
-            if [a.name for a in _torch.schema_of(twin).arguments][: len(names)] == names:
+            if [(a.name, str(a.type)) for a in _torch.schema_of(twin).arguments][: len(names)] == names:
                 return twin, Kind.IN_PLACE
         return None, Kind.NO_TWIN
     if all(isinstance(w, str) for w in written):

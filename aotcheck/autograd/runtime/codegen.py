@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from aotcheck import _torch
-from aotcheck.autograd.graph import SourceWriter, define
+from aotcheck.autograd.graph import SourceWriter
 from aotcheck.autograd.record import (
     Arg,
     BaseOf,
@@ -20,7 +21,9 @@ from aotcheck.autograd.record import (
     PointAt,
     Record,
     Ref,
+    ReplayMode,
     ReplayView,
+    RequireGradOfInteger,
     ResizeStorage,
     Restride,
     Result,
@@ -32,7 +35,7 @@ from aotcheck.autograd.record import (
     WriteFlat,
 )
 from aotcheck.autograd.runtime import support
-from aotcheck.autograd.trace import Geometry, Value
+from aotcheck.autograd.trace import Geometry
 
 
 def _ref(ref: Ref) -> str:
@@ -54,6 +57,13 @@ _WRITERS = {
 }
 
 
+_REPLAYS = {
+    ReplayMode.GRAD: support.replay_with_grad,
+    ReplayMode.NO_GRAD: support.replay_without_grad,
+    ReplayMode.NO_GRAD_THEN_GRAD: support.replay_without_then_with_grad,
+}
+
+
 def step_line(step: Step, w: SourceWriter) -> str:
     """One line of Python that carries out ``step``."""
     match step:
@@ -69,19 +79,22 @@ def step_line(step: Step, w: SourceWriter) -> str:
             return f"{w.refer(torch.autograd.graph.increment_version)}({_ref(target)})"
         case Restride(target, g, under_grad):
             return f"{w.refer(support.restride)}({_ref(target)}, {g.shape}, {g.stride}, {g.offset}, {under_grad})"
-        case PointAt(target, holder, g, relative, through_data):
-            return f"{w.refer(support.point_at)}({_ref(target)}, {_ref(holder)}, {w.refer(g)}, {relative}, {through_data})"
+        case PointAt(target, holder, g, relative, through_data, under_grad):
+            return f"{w.refer(support.point_at)}({_ref(target)}, {_ref(holder)}, {w.refer(g)}, {relative}, {through_data}, {under_grad})"
         case Detach(target, leaf):
             return f"{_ref(target)}.requires_grad_(False)" if leaf else f"{_ref(target)}.detach_()"
-        case ReplayView(local, base, view_func, no_grad, creation_meta):
-            func = w.refer(view_func, "view")
-            call = f"{w.refer(support.replay_without_grad)}({func}, {_ref(base)})" if no_grad else f"{func}({_ref(base)})"
+        case ReplayView(local, base, view_func, mode, creation_meta):
+            call = f"{w.refer(view_func, 'view')}({_ref(base)})"
+            if mode is not ReplayMode.AMBIENT:
+                call = f"{w.refer(_REPLAYS[mode])}({w.refer(view_func, 'view')}, {_ref(base)})"
             line = f"{_ref(local)} = {call}"
             if creation_meta is not None:
                 line += f"; {w.refer(_torch.set_creation_meta)}({_ref(local)}, {w.refer(creation_meta)})"
             return line
         case WindowOn(local, holder, g, anchor):
             return f"{_ref(local)} = {w.refer(support.window_on)}({_ref(holder)}, {w.refer(g)}, {anchor})"
+        case RequireGradOfInteger(target):
+            return f"{w.refer(support.require_grad_of_integer)}({_ref(target)})"
         case SetGradMode(enabled):
             return f"{w.refer(_torch.set_grad_enabled_raw)}({enabled})"
 
@@ -94,43 +107,64 @@ def _bases(record: Record) -> list[str]:
     return [f"b{i} = base_of(a[{i}])" for i in sorted(wanted)]
 
 
+@dataclasses.dataclass(frozen=True)
+class Attachment:
+    """A Function that attaches results to autograd: which graph outputs, and which of the saved values it keeps."""
+
+    outputs: tuple[int, ...]
+    saved: tuple[int, ...]
+
+
 def write_call(
     record: Record,
-    written: dict[int, Geometry],
+    attachments: Sequence[Attachment],
+    wrong: dict[int, Geometry],
+    fresh: Sequence[bool],
     shape_result: Callable[[list[str], Callable[[Any], str]], str],
     random: bool,
 ) -> SourceWriter:
     """The function ``call(a)``: flat arguments in, the caller's result out.
 
-    ``written`` maps the outputs whose layout must be set right to that layout. ``shape_result`` turns the expressions of the flat results into
-    that of what the caller gets. The names ``fw`` (inference) or ``apply`` (training) are to be set in the writer's globals.
+    ``wrong`` maps the outputs whose layout must be set right to that layout. ``fresh`` says of each thing the forward returns, saved values
+    included, that it is known to be no view: a view made under the forward's own no_grad is hidden by ``detach``, its autograd identity being
+    an accident. ``shape_result`` turns the expressions of the flat results into that of what the caller gets. The names ``fw`` and
+    ``apply0``, ``apply1`` ... are to be set in the writer's globals.
     """
     w = SourceWriter()
     w.globals.update(base_of=_torch.base_of, grad_mode=_torch.set_grad_enabled_raw, layout=support.with_layout)
-    results = [f"r{k}" for k in range(len(record.outputs))]
-    left = ", ".join(results) + ", = " if results else ""
+    n = len(record.outputs)
+    names = [f"r{k}" for k in range(n)] + [f"s{k}" for k in range(len(fresh) - n)]
+    left = ", ".join(names) + ", = " if names else ""
     lines = ["def call(a):"]
     lines += [f"    {b}" for b in _bases(record)]
-    inputs = [_ref(r.source) for r in record.roots]
+    roots = [_ref(r.source) for r in record.roots]
+    inputs = list(roots)
     for k, flat in enumerate(record.flats):
         lines.append(f"    f{k} = {w.refer(support.flat_view)}({_ref(flat.source)}, {w.refer(flat.dtype)})")
         inputs.append(f"f{k}")
-    arguments = ", ".join(inputs)
-    wanted = record.differentiable
-    run = f"{left}{'apply' if wanted else 'fw'}({arguments})"
     if random:
         lines.append(f"    states = {w.refer(support.generator_states)}()")
     lines.append("    try:")
-    if wanted != record.entry_grad:
-        lines.append(f"        grad_mode({wanted})")
-    lines.append(f"        {run}")
+    if record.entry_grad:
+        lines.append("        grad_mode(False)")
+    lines.append(f"        {left}fw({', '.join(inputs)})")
     lines.append(f"    except {w.refer(support.StrideCorrection)}: raise")
     undo = f"{w.refer(support.restore_generators)}(states); " if random else ""
     lines.append(f"    except Exception as e: {undo}raise {w.refer(support.GraphFailed)} from e")
-    if wanted != record.entry_grad:
-        lines.append(f"    finally: grad_mode({record.entry_grad})")
-    if not record.differentiable:
-        lines += _layout_lines(written, w)
+    if record.entry_grad:
+        lines.append("    finally: grad_mode(True)")
+    lines += [f"    r{k} = layout(r{k}, {w.refer(g)})" for k, g in wrong.items()]
+    lines += [f"    {name} = {name}.detach()" for k, name in enumerate(names) if not fresh[k] and k not in wrong]
+    differentiated = ", ".join(r for r, root in zip(roots, record.roots, strict=True) if root.requires_grad)
+    attached = []
+    for number, part in enumerate(attachments):
+        results = "".join(f"r{k}, " for k in part.outputs)
+        held = results + "".join(f"s{k}, " for k in part.saved)
+        attached.append(f"{results}= apply{number}(({held}), {differentiated})")
+    if attached and not record.entry_grad:
+        lines += ["    grad_mode(True)", "    try:", *[f"        {x}" for x in attached], "    finally: grad_mode(False)"]
+    else:
+        lines += [f"    {x}" for x in attached]
     lines += [f"    {step_line(s, w)}" for s in record.steps]
     returned = [w.refer(r.value, "k") if isinstance(r, Constant) else _ref(r) for r in record.returns]
     lines.append(f"    return {shape_result(returned, w.refer)}")
@@ -138,37 +172,18 @@ def write_call(
     return w
 
 
-def _layout_lines(written: dict[int, Geometry], w: SourceWriter) -> list[str]:
-    return [f"    r{k} = layout(r{k}, {w.refer(g)})" for k, g in written.items()]
+def write_function(outputs: int, saved: int) -> SourceWriter:
+    """``forward`` and ``backward`` of a Function that attaches computed results to autograd.
 
-
-def write_function(record: Record, saved: Sequence[Value], wrong: dict[int, Geometry], fresh: Sequence[bool]) -> SourceWriter:
-    """``forward`` and ``backward`` of the autograd Function.
-
-    ``fresh`` says of each forward output, saved ones included, that it is known to be no view. A view made under the Function's own no_grad
-    must be hidden by ``detach``: its autograd identity is an accident of the implementation.
+    Its first argument is a tuple of the results and then of what is to be saved; the others are the tensors to differentiate by.
     """
     w = SourceWriter()
-    w.globals.update(grad_enabled=torch.is_grad_enabled, refuse=support.refuse_double_backward, layout=support.with_layout)
-    n = len(record.outputs)
-    results = [f"r{k}" for k in range(n)]
-    kept = [f"s{k}" for k in range(len(saved))]
-
-    def plain(name: str, is_fresh: bool) -> str:
-        return name if is_fresh else f"{name}.detach()"
-
-    lines = ["def forward(ctx, *a):", f"    {', '.join([*results, *kept])}, = fw(*a)"]
-    lines += _layout_lines(wrong, w)
-    if kept:
-        lines.append(f"    ctx.save_for_backward({', '.join(plain(s, fresh[n + k]) for k, s in enumerate(kept))})")
-    constant = [r for r, o in zip(results, record.outputs, strict=True) if not o.differentiable]
-    if constant:
-        lines += [f"    {r} = {plain(r, fresh[k])}" for k, r in enumerate(results) if r in constant and not fresh[k]]
-        lines.append(f"    ctx.mark_non_differentiable({', '.join(constant)})")
-    lines.append("    ctx.set_materialize_grads(False)")
-    lines.append(f"    return {', '.join(r if r in constant else plain(r, fresh[k]) for k, r in enumerate(results))},")
-    tangents = [k for k, o in enumerate(record.outputs) if o.differentiable]
-    defined = "".join(f"g[{k}] is not None, " for k in tangents)
+    w.globals.update(grad_enabled=torch.is_grad_enabled, refuse=support.refuse_double_backward)
+    lines = ["def forward(ctx, h, *roots):"]
+    if saved:
+        lines.append(f"    ctx.save_for_backward(*h[{outputs}:])")
+    lines += ["    ctx.set_materialize_grads(False)", f"    return h[:{outputs}]"]
+    defined = "".join(f"g[{k}] is not None, " for k in range(outputs))
     lines += [
         "def backward(ctx, *g):",
         "    if grad_enabled(): refuse()",
@@ -178,10 +193,8 @@ def write_function(record: Record, saved: Sequence[Value], wrong: dict[int, Geom
     return w
 
 
-def write_backward(
-    inputs: int, used: Sequence[int], tangents: Sequence[tuple[int, tuple[int, ...]]], gradients: int, extra: int
-) -> SourceWriter:
-    """``run(s, g)``: pick what this backward uses of the saved tensors and incoming gradients, and give one gradient per forward input."""
+def write_backward(used: Sequence[int], tangents: Sequence[tuple[int, tuple[int, ...]]], differentiated: Sequence[int], roots: int) -> SourceWriter:
+    """``run(s, g)``: pick what this backward uses of the saved tensors and incoming gradients; give a gradient per differentiated root."""
     w = SourceWriter()
     w.globals["with_strides"] = support.with_strides
     lines = ["def run(s, g):"]
@@ -190,7 +203,11 @@ def write_backward(
         lines.append(f"    t{k} = g[{k}]")
         lines.append(f"    if t{k}.stride() != {stride}: t{k} = with_strides(t{k}, {stride})")
         names.append(f"t{k}")
-    lines.append(f"    return (*bw({', '.join(names)}), {'None, ' * extra})")
+    picked = "".join(f"d[{k}], " for k in differentiated)
+    if len(differentiated) == roots:
+        lines.append(f"    return (None, *bw({', '.join(names)}))")
+    else:
+        lines += [f"    d = bw({', '.join(names)})", f"    return (None, {picked})"]
     w.lines = lines
     return w
 
@@ -198,6 +215,3 @@ def write_backward(
 def make_function(forward: Callable[..., Any], backward: Callable[..., Any]) -> type[torch.autograd.Function]:
     """An autograd Function of its own for one specialization."""
     return type("CompiledFunction", (torch.autograd.Function,), {"forward": staticmethod(forward), "backward": staticmethod(backward)})
-
-
-__all__ = ["define", "make_function", "step_line", "write_backward", "write_call", "write_function"]

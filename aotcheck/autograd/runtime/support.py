@@ -43,17 +43,28 @@ def differentiable_write(t: Tensor, value: Tensor) -> None:
         t.copy_(value)
 
 
+def require_grad_of_integer(t: Tensor) -> None:
+    """Give an integer or bool tensor a history, as eager does when it is written in place from a tensor that requires grad."""
+    value = t.detach().clone()
+    with torch.enable_grad():
+        t.ne_(torch.zeros((), device=t.device, requires_grad=True))
+    hidden_write(t, value)
+
+
 def restride(t: Tensor, shape: Any, stride: Any, offset: int, under_grad: bool) -> None:
     with torch.set_grad_enabled(under_grad):
         t.as_strided_(shape, stride, offset)
 
 
-def point_at(t: Tensor, holder: Tensor, g: Geometry, relative: bool, through_data: bool) -> None:
+def point_at(t: Tensor, holder: Tensor, g: Geometry, relative: bool, through_data: bool, under_grad: bool) -> None:
     """``t`` moves to the storage of ``holder``."""
     offset = g.offset + (holder.storage_offset() if relative else 0)
     if through_data:
         moved = torch.empty(0, dtype=g.dtype, device=t.device)
         t.data = _torch.set_geometry(moved, holder.untyped_storage(), offset, g.shape, g.stride)
+    elif under_grad:
+        with torch.enable_grad():
+            t.set_(holder.untyped_storage(), offset, g.shape, g.stride)  # type: ignore[call-overload]
     else:
         _torch.set_geometry(t, holder.untyped_storage(), offset, g.shape, g.stride)
 
@@ -84,6 +95,19 @@ def replay_without_grad(view_func: Any, base: Tensor) -> Tensor:
     return result
 
 
+def replay_with_grad(view_func: Any, base: Tensor) -> Tensor:
+    with torch.enable_grad():
+        result: Tensor = view_func(base)
+    return result
+
+
+def replay_without_then_with_grad(view_func: Any, base: Tensor) -> Tensor:
+    """A view made under no_grad, seen through a view made under grad: its history ends at the former."""
+    result = replay_without_grad(view_func, base)
+    with torch.enable_grad():
+        return result.view_as(result)
+
+
 def with_strides(t: Tensor, stride: tuple[int, ...]) -> Tensor:
     """``t`` copied to other strides."""
     return torch.empty_strided(t.shape, stride, dtype=t.dtype, device=t.device).copy_(t)
@@ -92,7 +116,9 @@ def with_strides(t: Tensor, stride: tuple[int, ...]) -> Tensor:
 def with_layout(t: Tensor, g: Geometry) -> Tensor:
     """``t`` copied to the geometry ``g``, storage offset included."""
     room = torch.empty(g.elements_reached, dtype=g.dtype, device=t.device)
-    return room.as_strided(g.shape, g.stride, g.offset).copy_(t)
+    laid_out = torch.empty(0, dtype=g.dtype, device=t.device)
+    with torch.no_grad():
+        return _torch.set_geometry(laid_out, room.untyped_storage(), g.offset, g.shape, g.stride).copy_(t)
 
 
 def refuse_double_backward() -> None:
