@@ -39,7 +39,7 @@ from aotcheck.program import (
 from strategies.chooser import Chooser
 from strategies.inputs import contiguous, data
 from strategies.profile import Profile
-from strategies.state import EXPECTED, fragile, hazardous, tidy
+from strategies.state import EXPECTED, fragile, hazardous, perilous, tidy
 
 __all__ = ["Unsafe", "draw_backward", "draw_further_calls", "draw_probes", "inspect"]
 
@@ -50,6 +50,11 @@ class Unsafe(Exception):
 
 class _Inspection(DryRun):
     """A dry run that gives up on calls whose outcome is not well defined."""
+
+    def before_statement(self, statement: Statement, env: Any) -> None:
+        inner = flat_calls(statement.body) if isinstance(statement, Block) else [statement]
+        if any(perilous(call, env) for call in inner):
+            raise Unsafe
 
     def on_statement(self, statement: Statement, env: Any) -> None:
         inner = flat_calls(statement.body) if isinstance(statement, Block) else [statement]

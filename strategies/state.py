@@ -31,11 +31,12 @@ from aotcheck.program import (
     Statement,
     build_call,
     execute,
+    references,
 )
 from aotcheck.program.interpret import evaluate
 from aotcheck.program.ops import Group, Op, find
 
-__all__ = ["EXPECTED", "Outcome", "State", "fragile", "hazardous", "overlaps_itself", "tidy"]
+__all__ = ["EXPECTED", "Outcome", "State", "fragile", "hazardous", "overlaps_itself", "perilous", "tidy"]
 
 _BOUND = 2**18
 _HALF_BOUND = 2**8
@@ -125,6 +126,24 @@ def hazardous(call: OpCall, env: dict[str, Any]) -> bool:
             return True
         if any(_overlap(t, u) and not (elementwise and _same_place(t, u)) for u in operands):
             return True
+    return False
+
+
+def perilous(call: OpCall, env: dict[str, Any]) -> bool:
+    """Whether running a call might crash torch: ``out=`` that must grow while an operand (``torch.mm`` segfaults).
+
+    Operands that ``env`` does not know yet are left out.
+    """
+    for keyword, expr in call.kwargs:
+        if keyword == "out" and isinstance(expr, Ref) and expr.name in env:
+            out = env[expr.name]
+            known = [a for a in call.args if all(name in env for name in references(a))]
+            operands = [t for a in known for t in _tensors(evaluate(a, env))]
+            elementwise = call.path in ("torch.add", "torch.mul", "torch.neg")
+            elementwise = elementwise and all(t.shape == out.shape for t in operands)
+            place = out.untyped_storage().data_ptr()
+            aliased = any(t is out or (place and t.untyped_storage().data_ptr() == place) for t in operands)
+            return aliased and not elementwise
     return False
 
 
@@ -220,6 +239,8 @@ class State:
 
     def attempt(self, call: OpCall, op: Op | None = None, keep_refused: bool = False) -> Outcome:
         """Run a statement; keep it if it ran and is wanted, or if eager refused it and that is asked for."""
+        if perilous(call, self.env):
+            return Outcome.UNWANTED
         pure = op is not None and not op.writes and op.group not in _IMPURE
         try:
             self._run(call)

@@ -113,7 +113,7 @@ def key_of(built: BuiltCall, call: Call) -> tuple[object, ...]:
 class DryRun:
     """A program's calls made one by one in eager, features noted on the way.
 
-    ``on_statement(statement, env)`` is called after each top-level statement of each call; it may raise to give up.
+    Hooks are called around each top-level statement of each call; they may raise to give up.
     """
 
     def __init__(self, program: Program) -> None:
@@ -122,6 +122,9 @@ class DryRun:
         self.index = 0
         self.previous: BuiltCall | None = None
         self.keys: list[tuple[object, ...]] = []
+
+    def before_statement(self, statement: Statement, env: Mapping[str, Any]) -> None:
+        """Hook for subclasses."""
 
     def on_statement(self, statement: Statement, env: Mapping[str, Any]) -> None:
         """Hook for subclasses."""
@@ -155,6 +158,7 @@ class DryRun:
         try:
             with torch.set_grad_enabled(call.grad_mode is GradMode.ENABLED):
                 for statement in self.program.body:
+                    self.before_statement(statement, env)
                     execute(statement, env)
                     self.on_statement(statement, env)
                 outputs = tensors_in(evaluate(self.program.outputs, env))
