@@ -5,6 +5,7 @@ Exit codes: 0 clean, 1 findings, 2 usage, 3 infrastructure. What the user can pu
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
 import threading
@@ -129,6 +130,7 @@ def _fuzz(settings: Settings) -> int:
     console, tally, stop = Console(), Tally(), threading.Event()
     # The writer comes first: what is shown has been written.
     with (
+        contextlib.suppress(KeyboardInterrupt),  # what has been found is on disk; the summary says "broken off"
         _stopping_on_interrupt(stop),
         JsonLines(settings.folder / "run.jsonl") as lines,
         LiveDisplay(tally, console) as display,
@@ -144,11 +146,14 @@ def _fuzz(settings: Settings) -> int:
 
 @contextmanager
 def _stopping_on_interrupt(stop: threading.Event) -> Iterator[None]:
-    """Ctrl-C and SIGTERM end the campaign in good order; a second Ctrl-C at once."""
+    """Ctrl-C and SIGTERM end the campaign in good order; a second Ctrl-C, a second later, at once."""
+    asked = float("inf")
 
     def ask(number: int, frame: FrameType | None) -> None:
-        if stop.is_set() and number == signal.SIGINT:
+        nonlocal asked
+        if number == signal.SIGINT and time.monotonic() > asked + 1.0:
             raise KeyboardInterrupt
+        asked = min(asked, time.monotonic())
         stop.set()
 
     if threading.current_thread() is not threading.main_thread():
