@@ -21,6 +21,7 @@ try:
 
     _C = torch._C
     _creation_meta = _C._autograd._get_creation_meta
+    _set_version = _C._autograd._unsafe_set_version_counter
     _set_creation_meta = _C._autograd._set_creation_meta
     CreationMeta = _C._autograd.CreationMeta
     _DisableTorchDispatch = _C._DisableTorchDispatch
@@ -32,7 +33,9 @@ try:
     conj_view = torch.ops.aten._conj.default
     neg_view = torch.ops.aten._neg_view.default
 except (ImportError, AttributeError) as error:  # pragma: no cover - depends on the installed torch
-    raise ImportError(f"aotcheck needs torch >= 2.11; torch {torch.__version__} lacks a name it uses: {error}") from error
+    raise ImportError(
+        f"aotcheck needs torch >= 2.11; torch {torch.__version__} lacks a name it uses: {error}"
+    ) from error
 
 __all__ = [
     "CreationMeta",
@@ -159,10 +162,33 @@ def autograd_sequence_number() -> int:
     return int(torch.autograd._get_sequence_nr())
 
 
+def version_groups(tensors: Sequence[Tensor]) -> list[int]:
+    """For each tensor the index of the first that counts its versions together with it: views, bases and detached aliases do.
+
+    Found by moving each counter for an instant; every counter is as before when this returns.
+    """
+    groups = list(range(len(tensors)))
+    before = [t._version for t in tensors]
+    for i, t in enumerate(tensors):
+        if groups[i] != i:
+            continue
+        moved = before[i] + 1_000_003
+        _set_version((t,), (moved,))
+        try:
+            for j in range(i + 1, len(tensors)):
+                if groups[j] == j and tensors[j]._version == moved:
+                    groups[j] = i
+        finally:
+            _set_version((t,), (before[i],))
+    return groups
+
+
 # -- storages and ops
 
 
-def set_geometry(t: Tensor, storage: torch.UntypedStorage, offset: int, shape: Sequence[int], stride: Sequence[int]) -> Tensor:
+def set_geometry(
+    t: Tensor, storage: torch.UntypedStorage, offset: int, shape: Sequence[int], stride: Sequence[int]
+) -> Tensor:
     """``t`` becomes a window of ``storage``; autograd is not told."""
     with torch.no_grad():
         t.set_(storage, offset, tuple(shape), tuple(stride))  # type: ignore[call-overload]
@@ -189,7 +215,9 @@ def overload_name(op: Any) -> str:
 # -- fx
 
 
-def append_node(graph: fx.Graph, name: str, op: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> fx.Node:
+def append_node(
+    graph: fx.Graph, name: str, op: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> fx.Node:
     """A node at the end of ``graph`` under exactly ``name``; the caller keeps names unique."""
     node = fx.Node(graph, name, op, target, args, kwargs)
     graph._insert(node)

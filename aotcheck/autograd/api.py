@@ -45,7 +45,9 @@ def _compilers(
     if partition_fn is not None:
         raise UnsupportedError("partition_fn", "only the default partition is there yet; leave partition_fn out")
     if keep_inference_input_mutations:
-        raise UnsupportedError("keep_inference_input_mutations", "mutations are always applied after the graph yet; leave it False")
+        raise UnsupportedError(
+            "keep_inference_input_mutations", "mutations are always applied after the graph yet; leave it False"
+        )
     if dynamic:
         raise UnsupportedError("symbolic sizes", "dynamic=True is not supported yet; each shape is specialized")
     return Compilers(fw_compiler, bw_compiler or fw_compiler, inference_compiler or fw_compiler, decompositions)
@@ -70,7 +72,15 @@ def aot_function(
     interpreted. Arguments and results may be any pytree of tensors and plain Python values. Raises UnsupportedError, with inputs untouched,
     for what cannot be compiled; whatever ``fn`` itself raises is raised as eager raises it.
     """
-    compilers = _compilers(fw_compiler, bw_compiler, inference_compiler, decompositions, partition_fn, keep_inference_input_mutations, dynamic)
+    compilers = _compilers(
+        fw_compiler,
+        bw_compiler,
+        inference_compiler,
+        decompositions,
+        partition_fn,
+        keep_inference_input_mutations,
+        dynamic,
+    )
     return CompiledFunction(fn, compilers)
 
 
@@ -117,7 +127,15 @@ def aot_module_simplified(
     for name, p in [*mod.named_parameters(), *mod.named_buffers()] if isinstance(mod, torch.nn.Module) else []:
         if isinstance(p, _torch.FakeTensor):
             raise UnsupportedError("fake parameter", f"{name} is a fake tensor; build the module with real parameters")
-    compilers = _compilers(fw_compiler, bw_compiler, inference_compiler, decompositions, partition_fn, keep_inference_input_mutations, False)
+    compilers = _compilers(
+        fw_compiler,
+        bw_compiler,
+        inference_compiler,
+        decompositions,
+        partition_fn,
+        keep_inference_input_mutations,
+        False,
+    )
     compiled = CompiledFunction(mod, compilers, on_unsupported)
     if not any(isinstance(a, _torch.FakeTensor) for a in args):
         compiled.prepare(tuple(args))

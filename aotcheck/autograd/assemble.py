@@ -46,7 +46,9 @@ class Compilers:
     partition: Callable[..., Any] | None = None
 
 
-def run_compiler(compiler: Compiler | None, graph: Graph, names: Sequence[str], fakes: FakeValues, decompositions: Any, title: str) -> Callable[..., Any]:
+def run_compiler(
+    compiler: Compiler | None, graph: Graph, names: Sequence[str], fakes: FakeValues, decompositions: Any, title: str
+) -> Callable[..., Any]:
     """The graph as a callable that takes its inputs one by one and returns a sequence."""
     if compiler is None or (compiler is nop and not decompositions):
         if config().debug:
@@ -72,7 +74,11 @@ def _decompose(module: fx.GraphModule, examples: list[Any], table: dict[Any, Any
 
     names = [n.name for n in module.graph.nodes if n.op == "placeholder"]
     with torch.no_grad():
-        traced = make_fx(torch.func.functionalize(module.forward, remove="mutations"), decomposition_table=table, _allow_non_fake_inputs=True)(*examples)
+        traced = make_fx(
+            torch.func.functionalize(module.forward, remove="mutations"),
+            decomposition_table=table,
+            _allow_non_fake_inputs=True,
+        )(*examples)
     for node, name in zip([n for n in traced.graph.nodes if n.op == "placeholder"], names, strict=True):
         node.name = node.target = name
     traced.graph.eliminate_dead_code()
@@ -113,7 +119,9 @@ class Assembly:
         self._lock = threading.RLock()
         self._backwards: dict[tuple[int, ...], Callable[..., Any]] = {}
         self.inputs = [r.placeholder for r in capture.roots] + [f.value for f in self.record.flats]
-        self.input_names = [f"primals_{k + 1}" if self.record.differentiable else f"arg{k}_1" for k in range(len(self.inputs))]
+        self.input_names = [
+            f"primals_{k + 1}" if self.record.differentiable else f"arg{k}_1" for k in range(len(self.inputs))
+        ]
         for v, name in zip(self.inputs, self.input_names, strict=True):
             v.name = name
         self.differentiated = [k for k, r in enumerate(self.record.roots) if r.requires_grad]
@@ -183,7 +191,9 @@ class Assembly:
         """The roots' gradients when just the outputs ``key`` have defined tangents. Raises what eager's backward raises."""
         found = self.gradients.get(key)
         if found is None:
-            found = self.gradients[key] = self.capture.trace_backward([(self.record.outputs[k], self._by_place[k]) for k in key])
+            found = self.gradients[key] = self.capture.trace_backward(
+                [(self.record.outputs[k], self._by_place[k]) for k in key]
+            )
         return found
 
     def _cut_forward(self) -> Graph:
@@ -203,7 +213,14 @@ class Assembly:
     def _generate(self, shape_result: ShapeResult) -> Callable[[Sequence[Any]], Any]:
         compilers = self.compilers
         compiler = compilers.forward if self.record.differentiable else compilers.inference or compilers.forward
-        compiled = run_compiler(compiler, self.forward_graph, self.input_names, self.fakes, compilers.decompositions, self.forward_graph.title)
+        compiled = run_compiler(
+            compiler,
+            self.forward_graph,
+            self.input_names,
+            self.fakes,
+            compilers.decompositions,
+            self.forward_graph.title,
+        )
         self.interpreted = compiler is None or compiler is nop
         self._shape_result = shape_result
         self._compiled = compiled
@@ -222,7 +239,9 @@ class Assembly:
             w = codegen.write_function(len(c.outputs), len(c.saved))
             define(w, "forward", "function")
             w.globals["backward_for"] = functools.partial(self.backward_for, c)
-            functions[f"apply{number}"] = _torch.bound_apply(codegen.make_function(w.globals["forward"], w.globals["backward"]))
+            functions[f"apply{number}"] = _torch.bound_apply(
+                codegen.make_function(w.globals["forward"], w.globals["backward"])
+            )
             attachments.append(codegen.Attachment(tuple(c.outputs), tuple(index[v] for v in c.saved)))
         fresh = [self._is_fresh(v) for v in self.outputs] + fresh_saved
         w = codegen.write_call(record, attachments, wrong, fresh, self._shape_result, bool(self.trace.effects))
@@ -262,7 +281,11 @@ class Assembly:
             if state is not None:
                 results = self._compiled(*args)
         if wrong:
-            layouts = {k: self.record.outputs[k].geometry for k in wrong if not _much_the_same(results[k], self.record.outputs[k].geometry)}
+            layouts = {
+                k: self.record.outputs[k].geometry
+                for k in wrong
+                if not _much_the_same(results[k], self.record.outputs[k].geometry)
+            }
             self._link(layouts)
             results = list(results)
             for k, g in layouts.items():
@@ -278,7 +301,9 @@ class Assembly:
         keep = ancestors(dead)
         if any(v.op is PLACEHOLDER and v not in set(self.inputs) for v in keep):
             return False
-        interpreter(cut("dead code", self.inputs, self.trace.values[: self.traced_forward], keep, []))(*[a.detach() for a in args])
+        interpreter(cut("dead code", self.inputs, self.trace.values[: self.traced_forward], keep, []))(
+            *[a.detach() for a in args]
+        )
         return True
 
     def _learn_strides(self, args: Sequence[Any]) -> bool:
@@ -307,7 +332,10 @@ class Assembly:
                     continue
                 container, geometries, device = told
                 tensors = [known[v]] if container is None else list(known[v])[: len(geometries)]
-                corrected = tuple(g if _agrees(t, g) else g._replace(stride=t.stride()) for t, g in zip(tensors, geometries, strict=True))
+                corrected = tuple(
+                    g if _agrees(t, g) else g._replace(stride=t.stride())
+                    for t, g in zip(tensors, geometries, strict=True)
+                )
                 if corrected != geometries:
                     METADATA.correct(key, (container, corrected, device))
                     learnt = True
@@ -341,10 +369,14 @@ class Assembly:
         inputs = [component.saved[k] for k in used] + live
         graph = cut("backward", inputs, self.trace.values, keep, gradients)
         names = [self._saved_name(component.saved[k]) for k in used] + [t.name for t in live]
-        compiled = run_compiler(self.compilers.backward, graph, names, self.fakes, self.compilers.decompositions, "backward")
+        compiled = run_compiler(
+            self.compilers.backward, graph, names, self.fakes, self.compilers.decompositions, "backward"
+        )
         places = [j for j, k in enumerate(component.outputs) if k in key]
         strides = [t.geometry.stride for t in live if t.geometry is not None]
-        w = codegen.write_backward(used, list(zip(places, strides, strict=True)), self.differentiated, len(self.record.roots))
+        w = codegen.write_backward(
+            used, list(zip(places, strides, strict=True)), self.differentiated, len(self.record.roots)
+        )
         run = define(w, "run", "backward")
         w.globals["bw"] = compiled
         return run

@@ -96,6 +96,7 @@ class Capture:
 
     def _make_roots(self, arguments: Sequence[Any]) -> None:
         views: list[int] = []
+        self._versions = _shared_versions(arguments)
         with _torch.without_modes():
             for i, a in enumerate(arguments):
                 if not isinstance(a, Tensor):
@@ -120,7 +121,9 @@ class Capture:
                 seen.add(id(a))
                 r = self.replicas[id(a)]
                 state = self.tracer.table.state(r)
-                self.arguments.append(TracedArgument(i, a.is_leaf, r, geometry_of(r), state, _torch.version_of(r), r.requires_grad))
+                self.arguments.append(
+                    TracedArgument(i, a.is_leaf, r, geometry_of(r), state, _torch.version_of(r), r.requires_grad)
+                )
         for root in self.roots:
             root.version = _torch.version_of(root.replica)
             root.grad_fn = root.replica.grad_fn
@@ -128,7 +131,7 @@ class Capture:
     def _root(self, real: Tensor, source: Source) -> None:
         if id(real) in self.replicas:
             return
-        r = self.maker.root(real)
+        r = self.maker.root(real, self._versions.get(id(real)))
         self.replicas[id(real)] = r
         value = self.tracer.trace.placeholder("", geometry_of(r), real.device)
         state = self.tracer.table.state(r)
@@ -138,7 +141,20 @@ class Capture:
         edge = None
         if real.requires_grad:
             edge = self._gradient_edge(r)
-        self.roots.append(TracedRoot(source, real.is_leaf, real.requires_grad, r, geometry_of(r), state, _torch.version_of(r), r.grad_fn, edge, value))
+        self.roots.append(
+            TracedRoot(
+                source,
+                real.is_leaf,
+                real.requires_grad,
+                r,
+                geometry_of(r),
+                state,
+                _torch.version_of(r),
+                r.grad_fn,
+                edge,
+                value,
+            )
+        )
 
     def _gradient_edge(self, r: Tensor) -> GradientEdge:
         """Where gradients of ``r`` as it is now arrive, whatever the function does to ``r`` later."""
@@ -164,7 +180,9 @@ class Capture:
         with torch.set_grad_enabled(not no_grad):
             r = _torch.view_func_of(real)(self.replicas[id(base)])
         if geometry_of(r) != geometry_of(real):
-            raise UnsupportedError("view of a base that has changed", "the argument's window is not what its base now gives")
+            raise UnsupportedError(
+                "view of a base that has changed", "the argument's window is not what its base now gives"
+            )
         if how not in (_torch.CreationMeta.DEFAULT, _torch.CreationMeta.NO_GRAD_MODE):
             _torch.set_creation_meta(r, how)
         if isinstance(r, Replica):
@@ -178,12 +196,18 @@ class Capture:
 
     # -- the pass
 
-    def run(self, function: Callable[[Sequence[Any]], tuple[list[Any], Any]], captured: Sequence[tuple[Tensor, int]]) -> Any:
+    def run(
+        self, function: Callable[[Sequence[Any]], tuple[list[Any], Any]], captured: Sequence[tuple[Tensor, int]]
+    ) -> Any:
         """Run ``function`` on the replicas and build the record. Returns what ``function`` says beside its flat outputs.
 
         ``captured`` pairs each tensor that the function reaches by itself with the index under which it was made an argument.
         """
-        substitution = Substitution({id(real): self.flat_replicas[i] for real, i in captured}) if captured else contextlib.nullcontext()
+        substitution = (
+            Substitution({id(real): self.flat_replicas[i] for real, i in captured})
+            if captured
+            else contextlib.nullcontext()
+        )
         seed_before = torch.get_rng_state()
         try:
             with self._tracing(), substitution:
@@ -228,12 +252,34 @@ class Capture:
         effects = len(self.tracer.trace.effects)
         before = [(r.state, r.state.version) for r in self.roots]
         with self._tracing(), torch.set_grad_enabled(False), torch.autograd.set_detect_anomaly(False):
-            found = torch.autograd.grad(results, [self.roots[k].edge for k in wanted], grads_in, retain_graph=True, allow_unused=True)
+            found = torch.autograd.grad(
+                results, [self.roots[k].edge for k in wanted], grads_in, retain_graph=True, allow_unused=True
+            )
             for k, g in zip(wanted, found, strict=True):
                 if g is not None:
                     gradients[k] = self.tracer.table.read(g)
         if len(self.tracer.trace.effects) != effects:
-            raise UnsupportedError("random op in the backward", "numbers drawn in the backward are not functionalized yet")
+            raise UnsupportedError(
+                "random op in the backward", "numbers drawn in the backward are not functionalized yet"
+            )
         if any(state.version != version for state, version in before):
             raise UnsupportedError("mutation in the backward", "the backward writes an input")
         return gradients
+
+
+def _shared_versions(arguments: Sequence[Any]) -> dict[int, Any]:
+    """For tensors that share a storage, and their bases: by id, what is equal for those that share a version counter."""
+    by_storage: dict[int, dict[int, Tensor]] = {}
+    for a in arguments:
+        if isinstance(a, Tensor):
+            base = _torch.base_of(a)
+            group = by_storage.setdefault(_torch.storage_address(a.untyped_storage()), {})
+            for t in (a, base) if base is not None else (a,):
+                group[id(t)] = t
+    shared: dict[int, Any] = {}
+    for address, group in by_storage.items():
+        if len(group) > 1:
+            tensors = list(group.values())
+            for t, first in zip(tensors, _torch.version_groups(tensors), strict=True):
+                shared[id(t)] = (address, first)
+    return shared

@@ -41,7 +41,11 @@ def _children(obj: Any) -> Iterator[tuple[Path, Any]]:
         for k, item in enumerate(obj):
             yield (lambda k=k: obj[k]), item  # type: ignore[misc]
     elif not isinstance(obj, (type, types.ModuleType, Tensor, str, int, float)) and hasattr(obj, "__dict__"):
-        call = getattr(type(obj), "forward", None) if isinstance(obj, torch.nn.Module) else getattr(type(obj), "__call__", None)
+        call = (
+            getattr(type(obj), "forward", None)
+            if isinstance(obj, torch.nn.Module)
+            else getattr(type(obj), "__call__", None)
+        )
         for name, item in list(vars(obj).items()):
             yield (lambda n=name: vars(obj)[n]), item  # type: ignore[misc]
         if isinstance(call, types.FunctionType):

@@ -23,5 +23,7 @@ def aotcheck(module: torch.fx.GraphModule, example_inputs: Sequence[Any], **opti
     if wrong:
         raise ValueError(f"unknown option {wrong[0]!r} for backend aotcheck; known: {', '.join(sorted(known))}")
     fw = options.get("fw_compiler")
-    compilers = Compilers(fw, options.get("bw_compiler") or fw, options.get("inference_compiler") or fw, options.get("decompositions"))
+    compilers = Compilers(
+        fw, options.get("bw_compiler") or fw, options.get("inference_compiler") or fw, options.get("decompositions")
+    )
     return CompiledFunction(module, compilers, OnUnsupported.EAGER)

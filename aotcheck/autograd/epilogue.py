@@ -63,8 +63,12 @@ class EpilogueBuilder:
         self.locals = 0
         self.tensors: dict[int, tuple[Tensor, Tensor | None]] = {}  # output tensors and their bases, not yet named
         self.anchors: dict[int, tuple[Ref, int]] = {}  # id of a fresh storage's state -> a tensor on it, its offset
-        self.current: dict[int, Ref] = {}  # id of an input storage's state -> a tensor that has it when outputs are made
-        self.rebased = {id(r.replica) for r in self.roots if r.replica.requires_grad and r.replica.grad_fn is not r.grad_fn}
+        self.current: dict[
+            int, Ref
+        ] = {}  # id of an input storage's state -> a tensor that has it when outputs are made
+        self.rebased = {
+            id(r.replica) for r in self.roots if r.replica.requires_grad and r.replica.grad_fn is not r.grad_fn
+        }
 
     def build(self, outputs: Sequence[Any]) -> Record:
         for a in self.arguments:
@@ -95,7 +99,9 @@ class EpilogueBuilder:
         self.locals += 1
         return Local(self.locals - 1)
 
-    def _output(self, value: Value, role: Role, geometry: Any, tensor: Tensor | None, differentiable: bool = False) -> Result:
+    def _output(
+        self, value: Value, role: Role, geometry: Any, tensor: Tensor | None, differentiable: bool = False
+    ) -> Result:
         self.outputs.append(GraphOutput(value, role, geometry, differentiable, tensor))
         return Result(len(self.outputs) - 1)
 
@@ -110,7 +116,11 @@ class EpilogueBuilder:
         return [a for a in self.arguments if a.state is state]
 
     def _check_hooks(self, outputs: Sequence[Any]) -> None:
-        for t in [r.replica for r in self.roots] + [a.replica for a in self.arguments] + [o for o in outputs if isinstance(o, Tensor)]:
+        for t in (
+            [r.replica for r in self.roots]
+            + [a.replica for a in self.arguments]
+            + [o for o in outputs if isinstance(o, Tensor)]
+        ):
             if _torch.has_hooks(t) or (t.requires_grad and t.retains_grad and not t.is_leaf):
                 raise UnsupportedError("hook", "a hook or retain_grad on an input or output inside the function")
             if t.is_inference():
@@ -153,10 +163,10 @@ class EpilogueBuilder:
 
     def _needs_bases(self, rebased: Sequence[TracedRoot], arguments: Sequence[TracedArgument]) -> bool:
         if rebased:
-            return len(arguments) > 1 or any(isinstance(r.source, Arg) and self.capture.is_view[r.source.index] for r in rebased)
-        # Views and their base count versions together: a write through one is what autograd must notice in the others.
-        related = len(arguments) > 1 and any(self.capture.is_view[a.index] for a in arguments)
-        return related and any(a.requires_grad for a in arguments)
+            return len(arguments) > 1 or any(
+                isinstance(r.source, Arg) and self.capture.is_view[r.source.index] for r in rebased
+            )
+        return False
 
     def _write_under_grad(self, root: TracedRoot) -> None:
         t = root.replica
@@ -186,9 +196,13 @@ class EpilogueBuilder:
                 changes.append((a, "storage"))
             elif state is not a.state:
                 changes.append((a, "storage"))
-            elif geometry != a.geometry and not (id(t) in self.rebased and a.state.version > 0 and any(r.replica is t for r in self.roots)):
+            elif geometry != a.geometry and not (
+                id(t) in self.rebased and a.state.version > 0 and any(r.replica is t for r in self.roots)
+            ):
                 if geometry[3:] != a.geometry[3:]:
-                    raise UnsupportedError("dtype of an input changed", "an argument became another dtype or conjugated")
+                    raise UnsupportedError(
+                        "dtype of an input changed", "an argument became another dtype or conjugated"
+                    )
                 if id(t) in self.rebased and not self.capture.with_bases and self.capture.is_view[a.index]:
                     raise RetraceWithBases
                 changes.append((a, "geometry"))
@@ -278,7 +292,10 @@ class EpilogueBuilder:
             if t.is_leaf:
                 raise UnsupportedError("leaf made inside", "a tensor that requires grad is made inside and returned")
         if len(differentiable) > 1:
-            raise UnsupportedError("differentiable aliases without a base", "two returned tensors share memory and neither is a view of the other")
+            raise UnsupportedError(
+                "differentiable aliases without a base",
+                "two returned tensors share memory and neither is a view of the other",
+            )
         chosen: Tensor | None = None
         if differentiable:
             chosen = differentiable[0]
@@ -299,7 +316,9 @@ class EpilogueBuilder:
             if all(self._reaches(t, chosen) for t in tensors):
                 return
             if differentiable:
-                raise UnsupportedError("alias beyond its base", "a returned alias reaches memory that its differentiable base does not")
+                raise UnsupportedError(
+                    "alias beyond its base", "a returned alias reaches memory that its differentiable base does not"
+                )
             self.outputs.pop()
             del self.names[id(chosen)]
         root = self.table.flat(state)
@@ -318,7 +337,9 @@ class EpilogueBuilder:
 
     def _find_current(self, states: Sequence[StorageState]) -> None:
         for state in states:
-            for t, ref in [(a.replica, Arg(a.index)) for a in self.arguments] + [(r.replica, r.source) for r in self.roots]:
+            for t, ref in [(a.replica, Arg(a.index)) for a in self.arguments] + [
+                (r.replica, r.source) for r in self.roots
+            ]:
                 if self.table.state(t) is state:
                     self.current[id(state)] = ref
                     break
@@ -338,7 +359,10 @@ class EpilogueBuilder:
         else:
             state = self.table.state(t)
             if t.requires_grad:
-                raise UnsupportedError("differentiable alias without a base", "a returned tensor shares memory with an input and is no view of it")
+                raise UnsupportedError(
+                    "differentiable alias without a base",
+                    "a returned tensor shares memory with an input and is no view of it",
+                )
             if state.is_input:
                 self.steps.append(WindowOn(local, self.current[id(state)], geometry_of(t), None))
             else:
@@ -371,7 +395,9 @@ class EpilogueBuilder:
             mode = ReplayMode.NO_GRAD if base.requires_grad else ReplayMode.AMBIENT
         else:
             mode = ReplayMode.AMBIENT if self.capture.entry_grad else ReplayMode.GRAD
-        replay = ReplayView(local, source, self._view_func(t, base), mode, None if how in (default, under_no_grad) else how)
+        replay = ReplayView(
+            local, source, self._view_func(t, base), mode, None if how in (default, under_no_grad) else how
+        )
         return [replay, BumpVersion(local)] if stale else [replay]
 
     def _view_func(self, t: Tensor, base: Tensor) -> Callable[[Tensor], Tensor]:
@@ -386,7 +412,9 @@ class EpilogueBuilder:
                 replayed = None
             if replayed != g:
                 if geometry_of(base)[3:] != g[3:]:
-                    raise UnsupportedError("view of a tensor whose metadata changed", "with another dtype or conjugated")
+                    raise UnsupportedError(
+                        "view of a tensor whose metadata changed", "with another dtype or conjugated"
+                    )
                 view_func = _window_of(g.shape, g.stride, g.offset)
         return view_func
 
@@ -396,7 +424,9 @@ class EpilogueBuilder:
         order = sorted(range(len(self.outputs)), key=lambda k: self.outputs[k].role.value)
         place = {old: new for new, old in enumerate(order)}
         steps = tuple(_renumber(s, place) for s in (*self.holds, *self.steps))
-        written = {s.source for s in steps if isinstance(s, WriteFlat)} | {s.target for s in steps if isinstance(s, Write)}
+        written = {s.source for s in steps if isinstance(s, WriteFlat)} | {
+            s.target for s in steps if isinstance(s, Write)
+        }
         touched = {id(r.state) for r in self.roots if r.source in written}
         touched |= {id(s) for s in states if any(isinstance(x, ResizeStorage) and x.source == s.source for x in steps)}
         flats = tuple(FlatInput(v, source, dtype) for v, source, dtype in self.table.flat_inputs)
@@ -420,7 +450,9 @@ def _differentiable_dtype(t: Tensor) -> bool:
 
 def _renumber(step: Any, place: dict[int, int]) -> Any:
     changes = {
-        f.name: Result(place[v.index]) for f in dataclasses.fields(step) if isinstance(v := getattr(step, f.name), Result)
+        f.name: Result(place[v.index])
+        for f in dataclasses.fields(step)
+        if isinstance(v := getattr(step, f.name), Result)
     }
     return dataclasses.replace(step, **changes) if changes else step
 

@@ -26,9 +26,9 @@ class InternalError(RuntimeError):
     """A compiled graph failed where the original function does not: a bug of aotcheck."""
 
 
-class RetraceWithBases(Exception):  # noqa: N818 - control flow inside the compiler, never seen by a caller
+class RetraceWithBases(Exception):
     """The trace met a write that autograd sees through several views: their bases have to be the roots."""
 
 
-class RetraceWithCaptured(Exception):  # noqa: N818 - control flow inside the compiler, never seen by a caller
+class RetraceWithCaptured(Exception):
     """The trace met tensors that are not arguments: they become implicit inputs of the next trace."""

@@ -49,7 +49,9 @@ class CompiledFunction:
     Thread-safe. ``on_unsupported`` is what this entry point does by default where the configuration does not say.
     """
 
-    def __init__(self, original: Callable[..., Any], compilers: Compilers, on_unsupported: OnUnsupported = OnUnsupported.RAISE) -> None:
+    def __init__(
+        self, original: Callable[..., Any], compilers: Compilers, on_unsupported: OnUnsupported = OnUnsupported.RAISE
+    ) -> None:
         self.original = original
         self.compilers = compilers
         self.on_unsupported = on_unsupported
@@ -127,7 +129,9 @@ class CompiledFunction:
             if found.refusal is not None:
                 raise UnsupportedError(found.refusal.reason, found.refusal.detail)
             return key, whole, found
-        raise UnsupportedError("captured tensor", f"the function reaches more than {_MAX_RETRACES} tensors outside its arguments")
+        raise UnsupportedError(
+            "captured tensor", f"the function reaches more than {_MAX_RETRACES} tensors outside its arguments"
+        )
 
     def _flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], Any]:
         if not kwargs and all(type(a) in PLAIN_LEAVES for a in args):
@@ -166,7 +170,9 @@ class CompiledFunction:
         self._store(key, made)
         return made
 
-    def _capture(self, whole: Sequence[Any], explicit: int, spec: Any, reassigned: list[tuple[int, Any]]) -> tuple[Capture, Any]:
+    def _capture(
+        self, whole: Sequence[Any], explicit: int, spec: Any, reassigned: list[tuple[int, Any]]
+    ) -> tuple[Capture, Any]:
         with_bases = False
         while True:
             reassigned.clear()
@@ -183,7 +189,9 @@ class CompiledFunction:
                     raise InternalError("a trace on bases asked for bases") from None
                 with_bases = True
 
-    def _run_original(self, replicas: Sequence[Any], explicit: int, spec: Any, reassigned: list[tuple[int, Any]]) -> tuple[list[Any], Any]:
+    def _run_original(
+        self, replicas: Sequence[Any], explicit: int, spec: Any, reassigned: list[tuple[int, Any]]
+    ) -> tuple[list[Any], Any]:
         """The user's function on replicas: its flat outputs, then whatever it put into the module's slots."""
         if type(spec) is int:
             args, kwargs = tuple(replicas[:explicit]), {}
@@ -202,7 +210,9 @@ class CompiledFunction:
         if type(spec) is not int:
             after, after_spec = pytree.tree_flatten((args, kwargs))
             if after_spec != spec or any(x is not y for x, y in zip(after, replicas, strict=False)):
-                raise UnsupportedError("write to an input container", "the function changes a list or dict it was passed")
+                raise UnsupportedError(
+                    "write to an input container", "the function changes a list or dict it was passed"
+                )
         flat_out, out_spec = pytree.tree_flatten(out)
         for o in flat_out:
             if not isinstance(o, Tensor) and type(o) not in PLAIN_LEAVES and not isinstance(o, (tuple, list)):
@@ -217,7 +227,10 @@ class CompiledFunction:
     def _capture_more(self, tensor: Tensor) -> None:
         path = locate(self.original, tensor) if self.state is None else None
         if path is None:
-            raise UnsupportedError("captured tensor", "the function uses a tensor that is no argument and cannot be reached from its closure")
+            raise UnsupportedError(
+                "captured tensor",
+                "the function uses a tensor that is no argument and cannot be reached from its closure",
+            )
         self._paths.append(path)
         self._last = None
 
@@ -227,7 +240,11 @@ class CompiledFunction:
         settings = config()
         if self._made == settings.recompile_warning:
             name = getattr(self.original, "__name__", type(self.original).__name__)
-            warnings.warn(f"aotcheck has specialized {name} {self._made} times; do its arguments change on every call?", RuntimeWarning, stacklevel=5)
+            warnings.warn(
+                f"aotcheck has specialized {name} {self._made} times; do its arguments change on every call?",
+                RuntimeWarning,
+                stacklevel=5,
+            )
         while len(self._cache) > settings.cache_size:
             self._cache.popitem(last=False)
 

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, fx
+from torch import fx
 
 from aotcheck import _torch
 from aotcheck.autograd.errors import NotFunctionalError
-from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Value, getitem, geometry_of
+from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Value, getitem
 
 aten = torch.ops.aten
 
@@ -40,10 +40,17 @@ class Graph:
         return names
 
 
-def cut(title: str, inputs: Sequence[Value], order: Sequence[Value], keep: set[Value], outputs: Sequence[Value | None]) -> Graph:
+def cut(
+    title: str, inputs: Sequence[Value], order: Sequence[Value], keep: set[Value], outputs: Sequence[Value | None]
+) -> Graph:
     """The part ``keep`` of a trace as a graph."""
     given = set(inputs)
-    return Graph(title, tuple(inputs), tuple(v for v in order if v in keep and v not in given and v.op is not PLACEHOLDER), tuple(outputs))
+    return Graph(
+        title,
+        tuple(inputs),
+        tuple(v for v in order if v in keep and v not in given and v.op is not PLACEHOLDER),
+        tuple(outputs),
+    )
 
 
 class SourceWriter:
@@ -95,7 +102,9 @@ def write_body(graph: Graph, names: dict[Value, str], writer: SourceWriter, inde
             line = f"{names[v]} = {names[v.args[0]]}[{v.args[1]}]"
         else:
             op = writer.refer(_torch.raw_op(v.op), "o_")
-            args = [writer.literal(a, names) for a in v.args] + [f"{key}={writer.literal(a, names)}" for key, a in v.kwargs.items()]
+            args = [writer.literal(a, names) for a in v.args] + [
+                f"{key}={writer.literal(a, names)}" for key, a in v.kwargs.items()
+            ]
             line = f"{names[v]} = {op}({', '.join(args)})"
         if k in dying:
             line += "; " + " = ".join(dying[k]) + " = None"
@@ -150,7 +159,9 @@ class FakeValues:
         g = v.geometry
         if g is not None and not g.conj and not g.neg and v.op is not getitem:
             with torch.no_grad():
-                elem = torch.empty(g.elements_reached, dtype=g.dtype, device="meta").as_strided(g.shape, g.stride, g.offset)
+                elem = torch.empty(g.elements_reached, dtype=g.dtype, device="meta").as_strided(
+                    g.shape, g.stride, g.offset
+                )
                 return _torch.fake_from_meta(self.mode, elem, v.device or torch.device("cpu"))
         if v.op is getitem:
             return self.of(v.args[0])[v.args[1]]
@@ -173,7 +184,9 @@ class FakeValues:
         return a
 
 
-def graph_module(graph: Graph, input_names: Sequence[str], fakes: FakeValues, name: str = "GraphModule") -> tuple[fx.GraphModule, list[Any]]:
+def graph_module(
+    graph: Graph, input_names: Sequence[str], fakes: FakeValues, name: str = "GraphModule"
+) -> tuple[fx.GraphModule, list[Any]]:
     """The graph as an FX GraphModule with its example inputs (fake tensors)."""
     names = graph.named(input_names)
     g = fx.Graph()
@@ -199,7 +212,9 @@ def graph_module(graph: Graph, input_names: Sequence[str], fakes: FakeValues, na
             node = _torch.append_node(g, names[v], "get_attr", attribute, (), {})
         else:
             args = tuple([arg(a) for a in v.args])
-            node = _torch.append_node(g, names[v], "call_function", v.op, args, {k: arg(a) for k, a in v.kwargs.items()})
+            node = _torch.append_node(
+                g, names[v], "call_function", v.op, args, {k: arg(a) for k, a in v.kwargs.items()}
+            )
         node.meta["val"] = fakes.of(v)
         if v.where is not None:
             node.meta["stack_trace"] = f'  File "{v.where[0]}", line {v.where[1]}, in {v.where[2]}'

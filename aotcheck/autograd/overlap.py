@@ -53,10 +53,14 @@ def check(func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]
         if not g.is_contiguous and g.may_self_overlap:
             return _probe(func, args, kwargs)
         address = _torch.storage_address(target.untyped_storage())
-        sharing = [t for t in tensors if _torch.storage_address(t.untyped_storage()) == address and _overlap(g, geometry_of(t))]
+        sharing = [
+            t for t in tensors if _torch.storage_address(t.untyped_storage()) == address and _overlap(g, geometry_of(t))
+        ]
         if len(sharing) > 1:  # more than the target itself
             if _torch.op_name(func) in _ORDER_DEPENDENT:
-                raise UnsupportedError("overlapping operands", f"{func} writes what it reads; eager's result depends on its kernel")
+                raise UnsupportedError(
+                    "overlapping operands", f"{func} writes what it reads; eager's result depends on its kernel"
+                )
             return _probe(func, args, kwargs)
     return None
 
@@ -91,7 +95,9 @@ def _ask(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None
     storages: dict[int, Tensor] = {}
     total = sum(t.untyped_storage().nbytes() for t in _tensors(args, kwargs))
     if total > _PROBE_LIMIT:
-        raise UnsupportedError("overlapping write", f"{func} writes overlapping memory of {total} bytes, too much to try out")
+        raise UnsupportedError(
+            "overlapping write", f"{func} writes overlapping memory of {total} bytes, too much to try out"
+        )
 
     def real(a: Any) -> Any:
         if isinstance(a, Tensor):

@@ -207,7 +207,20 @@ class SetGradMode:
     enabled: bool
 
 
-Step = Hold | ResizeStorage | WriteFlat | Write | BumpVersion | Restride | PointAt | Detach | ReplayView | WindowOn | RequireGradOfInteger | SetGradMode
+Step = (
+    Hold
+    | ResizeStorage
+    | WriteFlat
+    | Write
+    | BumpVersion
+    | Restride
+    | PointAt
+    | Detach
+    | ReplayView
+    | WindowOn
+    | RequireGradOfInteger
+    | SetGradMode
+)
 
 
 @dataclasses.dataclass(frozen=True)

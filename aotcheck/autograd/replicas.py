@@ -47,7 +47,9 @@ class Replica(Tensor):
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is _torch.PRIM_DEVICE:
             return args[0].device
-        raise UnsupportedError("escaped replica", f"{func} met a tensor of a trace that is over; was it kept in a global?")
+        raise UnsupportedError(
+            "escaped replica", f"{func} met a tensor of a trace that is over; was it kept in a global?"
+        )
 
     def tolist(self) -> Any:
         raise UnsupportedError("data-dependent", "tolist needs values at trace time")
@@ -93,6 +95,7 @@ class ReplicaMaker:
     def __init__(self) -> None:
         self.kernels = KernelState()
         self.storages: dict[int, torch.UntypedStorage] = {}
+        self.counters: dict[Any, Tensor] = {}
 
     def storage(self, real: torch.UntypedStorage) -> torch.UntypedStorage:
         key = _torch.storage_address(real)
@@ -101,14 +104,31 @@ class ReplicaMaker:
             made = self.storages[key] = torch.empty(real.nbytes(), dtype=torch.uint8, device="meta").untyped_storage()
         return made
 
-    def plain(self, real: Tensor) -> Replica:
-        """The window of ``real`` on its storage's stand-in, detached."""
+    def plain(self, real: Tensor, versions: Any = None) -> Replica:
+        """The window of ``real`` on its storage's stand-in, detached.
+
+        Replicas made with equal ``versions`` (not None) on one storage share a version counter, as their originals do.
+        """
         source = real.untyped_storage()
         storage = self.storage(source)
-        elem = torch.empty(0, dtype=real.dtype, device="meta")
-        _torch.set_geometry(elem, storage, real.storage_offset(), real.shape, real.stride())
-        if storage.nbytes() != source.nbytes():  # set_ grows a storage that is too small, as a freed one is
-            storage.resize_(source.nbytes())
+        if versions is None:
+            elem = _window(
+                torch.empty(0, dtype=real.dtype, device="meta"),
+                storage,
+                source.nbytes(),
+                real.storage_offset(),
+                real.shape,
+                real.stride(),
+            )
+        else:
+            whole = self.counters.get(versions)
+            if whole is None:
+                whole = torch.empty(0, dtype=torch.uint8, device="meta")
+                whole = self.counters[versions] = _window(whole, storage, source.nbytes(), 0, (source.nbytes(),), (1,))
+            size = real.dtype.itemsize
+            with torch.no_grad():
+                typed = whole[: source.nbytes() // size * size].view(real.dtype)
+                elem = typed.as_strided(real.shape, real.stride(), real.storage_offset())
         if real.is_conj() or real.is_neg():
             with torch.no_grad():
                 if real.is_conj():
@@ -119,9 +139,9 @@ class ReplicaMaker:
         r.is_parameter = isinstance(real, torch.nn.Parameter)
         return r
 
-    def root(self, real: Tensor) -> Replica:
+    def root(self, real: Tensor, versions: Any = None) -> Replica:
         """A replica with ``real``'s leafness and requires_grad, but no view relation."""
-        r = self.plain(real)
+        r = self.plain(real, versions)
         if real.requires_grad:
             if real.is_leaf:
                 r.requires_grad_()
@@ -132,3 +152,10 @@ class ReplicaMaker:
                 with torch.enable_grad():
                     _Rebound.apply(anchor, r)
         return r
+
+
+def _window(elem: Tensor, storage: torch.UntypedStorage, nbytes: int, offset: int, shape: Any, stride: Any) -> Tensor:
+    _torch.set_geometry(elem, storage, offset, shape, stride)
+    if storage.nbytes() != nbytes:  # set_ grows a storage that is too small, as a freed one is
+        storage.resize_(nbytes)
+    return elem

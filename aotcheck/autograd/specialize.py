@@ -17,7 +17,23 @@ from aotcheck import _torch
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.trace import geometry_of
 
-PLAIN_LEAVES = frozenset({Tensor, torch.nn.Parameter, int, float, bool, str, complex, type(None), torch.dtype, torch.device, torch.memory_format, torch.layout, torch.Size})
+PLAIN_LEAVES = frozenset(
+    {
+        Tensor,
+        torch.nn.Parameter,
+        int,
+        float,
+        bool,
+        str,
+        complex,
+        type(None),
+        torch.dtype,
+        torch.device,
+        torch.memory_format,
+        torch.layout,
+        torch.Size,
+    }
+)
 
 
 def check_supported(flat: Sequence[Any]) -> None:
@@ -39,11 +55,16 @@ def check_supported(flat: Sequence[Any]) -> None:
             if _torch.has_hooks(a) and not a.is_leaf and a.requires_grad:
                 continue
         elif isinstance(a, (torch.SymInt, torch.SymFloat, torch.SymBool)):
-            raise UnsupportedError("symbolic sizes", f"argument {i} is a {type(a).__name__}; use static shapes (torch.compile(dynamic=False))")
+            raise UnsupportedError(
+                "symbolic sizes",
+                f"argument {i} is a {type(a).__name__}; use static shapes (torch.compile(dynamic=False))",
+            )
         elif isinstance(a, torch.Generator):
             raise UnsupportedError("generator argument", f"argument {i}")
         elif type(a) not in PLAIN_LEAVES and not callable(a):
-            raise UnsupportedError("unregistered container", f"argument {i} is a {type(a).__name__}; register it with torch.utils._pytree")
+            raise UnsupportedError(
+                "unregistered container", f"argument {i} is a {type(a).__name__}; register it with torch.utils._pytree"
+            )
 
 
 def _scalar_key(a: Any) -> Any:
@@ -59,7 +80,13 @@ def _scalar_key(a: Any) -> Any:
 def context_key() -> tuple[Any, ...]:
     """The ambient state that a trace bakes in."""
     autocast = tuple((d, torch.get_autocast_dtype(d)) for d in ("cpu", "cuda") if torch.is_autocast_enabled(d))
-    return (torch.is_grad_enabled(), autocast, torch.get_default_dtype(), torch.get_default_device(), torch.is_autocast_cache_enabled())
+    return (
+        torch.is_grad_enabled(),
+        autocast,
+        torch.get_default_dtype(),
+        torch.get_default_device(),
+        torch.is_autocast_cache_enabled(),
+    )
 
 
 def call_key(flat: Sequence[Any]) -> tuple[Any, ...]:
@@ -80,7 +107,14 @@ def call_key(flat: Sequence[Any]) -> tuple[Any, ...]:
         base = _torch.base_of(a)
         base_part: Any = None
         if base is not None:
-            base_part = (bases.setdefault(id(base), i), objects.get(id(base), -1), geometry_of(base), base.requires_grad, base.is_leaf, str(_torch.creation_meta(a)))
+            base_part = (
+                bases.setdefault(id(base), i),
+                objects.get(id(base), -1),
+                geometry_of(base),
+                base.requires_grad,
+                base.is_leaf,
+                str(_torch.creation_meta(a)),
+            )
         parts.append(
             (
                 type(a),
@@ -95,19 +129,29 @@ def call_key(flat: Sequence[Any]) -> tuple[Any, ...]:
         )
         if base is None:
             bases.setdefault(id(a), i)
+    # Aliases that count versions together are told from those that do not.
+    shared: dict[int, list[Tensor]] = {}
+    for i, a in enumerate(flat):
+        if isinstance(a, Tensor) and objects[id(a)] == i:
+            shared.setdefault(_torch.storage_address(a.untyped_storage()), []).append(a)
+    versions = tuple(tuple(_torch.version_groups(group)) for group in shared.values() if len(group) > 1)
     # A base that is itself an argument further on is told apart from one that is not passed.
     late = tuple(objects.get(b, -1) for b in bases)
-    return (*parts, late, *context_key())
+    return (*parts, late, versions, *context_key())
 
 
-def fast_guard(flat: Sequence[Any], writes: bool, sizes: bool, module_modes: Callable[[], tuple[bool, ...]] | None) -> Callable[[Sequence[Any]], bool] | None:
+def fast_guard(
+    flat: Sequence[Any], writes: bool, sizes: bool, module_modes: Callable[[], tuple[bool, ...]] | None
+) -> Callable[[Sequence[Any]], bool] | None:
     """A check that a call is like ``flat``; None where only the full key can tell.
 
     ``writes``: whether views must be told from tensors that are none. ``sizes``: whether the storages' sizes matter.
     """
     if not flat or any(type(a) not in (Tensor, torch.nn.Parameter) for a in flat):
         return None
-    if len({_torch.storage_address(a.untyped_storage()) for a in flat}) != len(flat) or any(torch.is_autocast_enabled(d) for d in ("cpu", "cuda")):
+    if len({_torch.storage_address(a.untyped_storage()) for a in flat}) != len(flat) or any(
+        torch.is_autocast_enabled(d) for d in ("cpu", "cuda")
+    ):
         return None
     if writes and any(_torch.base_of(a) is not None for a in flat):
         return None

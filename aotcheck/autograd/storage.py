@@ -58,7 +58,12 @@ _INVERTIBLE = RESHAPES | {
     aten._conj.default,
     aten._neg_view.default,
 }
-_SPLITS = {aten.split.Tensor, aten.split_with_sizes.default, aten.unsafe_split.Tensor, aten.unsafe_split_with_sizes.default}
+_SPLITS = {
+    aten.split.Tensor,
+    aten.split_with_sizes.default,
+    aten.unsafe_split.Tensor,
+    aten.unsafe_split_with_sizes.default,
+}
 WINDOW = "window"  # a view cut from a flat value by its geometry
 
 
@@ -78,14 +83,25 @@ class View:
         self.value: Value | None = None
         self.version = -1
 
-    def derive_from(self, parent: View, op: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None, index: int | None = None) -> None:
+    def derive_from(
+        self,
+        parent: View,
+        op: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+        index: int | None = None,
+    ) -> None:
         self.parent, self.op, self.args, self.kwargs, self.index = parent, op, args, kwargs or {}, index
 
     @property
     def invertible(self) -> bool:
         if self.op is WINDOW or self.op in _INVERTIBLE:
             return True
-        return self.op is aten.expand.default and self.parent is not None and self.geometry.numel == self.parent.geometry.numel
+        return (
+            self.op is aten.expand.default
+            and self.parent is not None
+            and self.geometry.numel == self.parent.geometry.numel
+        )
 
 
 class StorageState:
@@ -217,7 +233,15 @@ class StorageTable:
                 value = self._pad(value, total - geometry.numel, dtype)
         else:
             zeros = self._op(value, aten.zeros.default, [total], dtype=dtype, device=state.device)
-            value = self._op(value, aten.as_strided_scatter.default, zeros, value, list(geometry.shape), list(geometry.stride), geometry.offset)
+            value = self._op(
+                value,
+                aten.as_strided_scatter.default,
+                zeros,
+                value,
+                list(geometry.shape),
+                list(geometry.stride),
+                geometry.offset,
+            )
         return flat, value
 
     def _pad(self, value: Value, count: int, dtype: torch.dtype) -> Value:
@@ -237,7 +261,9 @@ class StorageTable:
         if new > old:
             flat.value = self._pad(flat.value, new - old, dtype)
         elif new < old:
-            flat.value = self._op(flat.value, aten.clone.default, self._op(flat.value, aten.slice.Tensor, flat.value, 0, 0, new))
+            flat.value = self._op(
+                flat.value, aten.clone.default, self._op(flat.value, aten.slice.Tensor, flat.value, 0, 0, new)
+            )
         flat.geometry = flat.value.geometry = flat_geometry(nbytes, dtype)
         state.nbytes = nbytes
         state.version += 1
@@ -248,7 +274,13 @@ class StorageTable:
         if source == target:
             return value
         if source.itemsize * count % target.itemsize:
-            value = self._viewop(aten.slice.Tensor, value, 0, 0, source.itemsize * count // target.itemsize * target.itemsize // source.itemsize)
+            value = self._viewop(
+                aten.slice.Tensor,
+                value,
+                0,
+                0,
+                source.itemsize * count // target.itemsize * target.itemsize // source.itemsize,
+            )
         return self._viewop(aten.view.dtype, value, target)
 
     def _gather(self, flat: View, value: Value, g: Geometry) -> Value:
@@ -288,7 +320,9 @@ class StorageTable:
         else:
             if dtype != g.dtype:
                 base = self._op(base, aten.clone.default, base)
-            value = self._op(base, aten.as_strided_scatter.default, base, value, list(g.shape), list(g.stride), g.offset)
+            value = self._op(
+                base, aten.as_strided_scatter.default, base, value, list(g.shape), list(g.stride), g.offset
+            )
         if dtype != g.dtype:
             value = self._op(value, aten.view.dtype, value, dtype)
             kept = count * g.dtype.itemsize // dtype.itemsize
@@ -415,7 +449,11 @@ class StorageTable:
         if op is aten._neg_view.default:
             return self._op(value, aten.neg.default, value)
         if op is aten.view_as_real.default:
-            return self._op(value, aten.view_as_complex.default, self._op(value, aten.clone.default, value, memory_format=torch.contiguous_format))
+            return self._op(
+                value,
+                aten.view_as_complex.default,
+                self._op(value, aten.clone.default, value, memory_format=torch.contiguous_format),
+            )
         if op is aten.view_as_complex.default:
             return self._op(value, aten.view_as_real.default, self._op(value, aten.resolve_conj.default, value))
         whole = self._at(parent, before)
@@ -431,5 +469,7 @@ class StorageTable:
             assert view.index is not None
             dim = args[1] if len(args) > 1 else 0
             start = args[0] * view.index if isinstance(args[0], int) else sum(args[0][: view.index])
-            return self._op(value, aten.slice_scatter.default, whole, value, dim, start, start + view.geometry.shape[dim])
+            return self._op(
+                value, aten.slice_scatter.default, whole, value, dim, start, start + view.geometry.shape[dim]
+            )
         raise AssertionError(f"no inverse for {op}")

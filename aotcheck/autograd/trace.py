@@ -179,8 +179,6 @@ def ancestors(roots: Iterable[Value | None]) -> set[Value]:
     return seen
 
 
-
-
 def user_frame() -> tuple[str, int, str] | None:
     """File, line and function of the innermost frame that is neither torch's nor ours; None if there is none."""
     frame = sys._getframe(2)

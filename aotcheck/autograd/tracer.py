@@ -100,7 +100,9 @@ class Tracer(_torch.TorchDispatchMode):  # type: ignore[misc]
 
     # -- entry
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         if func is _torch.PRIM_DEVICE:
             return args[0].device
         kwargs = kwargs or {}
@@ -228,7 +230,12 @@ class Tracer(_torch.TorchDispatchMode):  # type: ignore[misc]
         """(key, result): geometries and devices of the op's fresh results; None where the result is not a plain list of fresh tensors."""
         key: Any = None
         if info.cacheable:
-            key = (func, *[self._key_of(a) for a in args], *[(k, self._key_of(a)) for k, a in kwargs.items()], torch.get_default_dtype())
+            key = (
+                func,
+                *[self._key_of(a) for a in args],
+                *[(k, self._key_of(a)) for k, a in kwargs.items()],
+                torch.get_default_dtype(),
+            )
             try:
                 known = METADATA.get(key)
             except TypeError:
@@ -250,13 +257,19 @@ class Tracer(_torch.TorchDispatchMode):  # type: ignore[misc]
             METADATA.put(key, (None if isinstance(out, Tensor) else type(out), tuple(geometries), device))
 
     def _pure(self, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if func is aten.index.Tensor and any(type(i) is Replica and i.dtype in (torch.bool, torch.uint8) for i in args[1]):
+        if func is aten.index.Tensor and any(
+            type(i) is Replica and i.dtype in (torch.bool, torch.uint8) for i in args[1]
+        ):
             raise UnsupportedError("data-dependent", "indexing by a mask gives a shape that depends on values")
         if func is aten.repeat_interleave.Tensor and kwargs.get("output_size") is None:
             raise UnsupportedError("data-dependent", "repeat_interleave without output_size")
         key, known = self.metadata(func, info, args, kwargs)
         if known is None:
-            run_kwargs = {**kwargs, "device": _torch.META} if info.takes_device and (kwargs.get("device") is not None or not _has_tensor(args)) else kwargs
+            run_kwargs = (
+                {**kwargs, "device": _torch.META}
+                if info.takes_device and (kwargs.get("device") is not None or not _has_tensor(args))
+                else kwargs
+            )
             out = self.run(func, args, run_kwargs)
             device = self._device(args, kwargs)
             if not _has_tensor((out,)) and out is not None:
@@ -284,7 +297,10 @@ class Tracer(_torch.TorchDispatchMode):  # type: ignore[misc]
         if isinstance(out, Tensor):
             return self._bind_fresh(out, value, device)
         if isinstance(out, (list, tuple)):
-            bound = [self._bind_fresh(o, self.trace.call(getitem, (value, k)), device) if isinstance(o, Tensor) else o for k, o in enumerate(out)]
+            bound = [
+                self._bind_fresh(o, self.trace.call(getitem, (value, k)), device) if isinstance(o, Tensor) else o
+                for k, o in enumerate(out)
+            ]
             return type(out)(bound)
         if out is None:
             self.trace.effects.append(value)
@@ -294,7 +310,9 @@ class Tracer(_torch.TorchDispatchMode):  # type: ignore[misc]
         if type(out) is not Replica:
             out = make_replica(out, device, self.kernels)
         if _torch.storage_address(out.untyped_storage()) in self.table.states:
-            raise UnsupportedError("unannotated alias", "an op returned a tensor that shares memory with another, against its schema")
+            raise UnsupportedError(
+                "unannotated alias", "an op returned a tensor that shares memory with another, against its schema"
+            )
         self.table.bind(out, value)
         return out
 
@@ -339,7 +357,9 @@ class Tracer(_torch.TorchDispatchMode):  # type: ignore[misc]
         many = not isinstance(bound, Tensor)
         for k, r in enumerate(bound if many else (bound,)):
             self.keep.append((r, args[0]))
-            self.unsafe_views[id(r)] = UnsafeView(r, args[0], _torch.version_of(args[0]), func, tuple(args[1:]), dict(kwargs), k if many else None)
+            self.unsafe_views[id(r)] = UnsafeView(
+                r, args[0], _torch.version_of(args[0]), func, tuple(args[1:]), dict(kwargs), k if many else None
+            )
 
     def _reshaping(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         t: Replica = args[0]
@@ -421,7 +441,11 @@ class Tracer(_torch.TorchDispatchMode):  # type: ignore[misc]
             return value
         order = wants.dense_order
         if order is None:
-            holder = self.trace.call(aten.empty_strided.default, (list(wants.shape), list(wants.stride)), {"dtype": wants.dtype, "device": device})
+            holder = self.trace.call(
+                aten.empty_strided.default,
+                (list(wants.shape), list(wants.stride)),
+                {"dtype": wants.dtype, "device": device},
+            )
             return self.trace.call(aten.copy.default, (holder, value))
         permuted = self.trace.call(aten.permute.default, (value, order))
         copied = self.trace.call(aten.clone.default, (permuted,), {"memory_format": torch.contiguous_format})
@@ -473,7 +497,9 @@ class Tracer(_torch.TorchDispatchMode):  # type: ignore[misc]
         rest = {k: a for k, a in kwargs.items() if k not in info.written}
         value_args = tuple([self._value(a) for a in args])
         value_rest = {k: self._value(a) for k, a in rest.items()}
-        reference = self.run(info.twin, args, {**rest, "device": _torch.META} if rest.get("device") is not None else rest)
+        reference = self.run(
+            info.twin, args, {**rest, "device": _torch.META} if rest.get("device") is not None else rest
+        )
         for t in targets:
             if isinstance(t, Tensor):
                 self.table.view(t)
@@ -519,21 +545,37 @@ class Tracer(_torch.TorchDispatchMode):  # type: ignore[misc]
 
 
 def _has_tensor(args: tuple[Any, ...]) -> bool:
-    return any(isinstance(a, Tensor) or (type(a) in (list, tuple) and any(isinstance(x, Tensor) for x in a)) for a in args)
+    return any(
+        isinstance(a, Tensor) or (type(a) in (list, tuple) and any(isinstance(x, Tensor) for x in a)) for a in args
+    )
 
 
 def _same_strides(a: Geometry, b: Geometry) -> bool:
-    return all(n == 1 or s == t for n, s, t in zip(b.shape, a.stride, b.stride, strict=True)) if a.shape == b.shape else True
+    return (
+        all(n == 1 or s == t for n, s, t in zip(b.shape, a.stride, b.stride, strict=True))
+        if a.shape == b.shape
+        else True
+    )
 
 
 def _check_bounds(t: Tensor) -> None:
     """Real tensors may not reach beyond their storage; meta ones may."""
     g = geometry_of(t)
     if 0 not in g.shape and g.elements_reached * g.dtype.itemsize > t.untyped_storage().nbytes():
-        raise RuntimeError(f"as_strided of {g.shape} with strides {g.stride} at offset {g.offset} is out of bounds of its storage")
+        raise RuntimeError(
+            f"as_strided of {g.shape} with strides {g.stride} at offset {g.offset} is out of bounds of its storage"
+        )
 
 
 def _shares_storage(out: Any, source: Tensor) -> bool:
     """Whether an op gave a window on its argument although its schema does not say so."""
-    first = out if isinstance(out, Tensor) else next((o for o in out if isinstance(o, Tensor)), None) if isinstance(out, (list, tuple)) else None
-    return first is not None and _torch.storage_address(first.untyped_storage()) == _torch.storage_address(source.untyped_storage())
+    first = (
+        out
+        if isinstance(out, Tensor)
+        else next((o for o in out if isinstance(o, Tensor)), None)
+        if isinstance(out, (list, tuple))
+        else None
+    )
+    return first is not None and _torch.storage_address(first.untyped_storage()) == _torch.storage_address(
+        source.untyped_storage()
+    )

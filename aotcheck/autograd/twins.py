@@ -51,7 +51,13 @@ _VALUE_DEPENDENT = {
     aten.is_nonzero.default,
     aten.allclose.default,
 }
-_BATCH_NORMS = {"native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm", "_native_batch_norm_legit", "_batch_norm_with_update"}
+_BATCH_NORMS = {
+    "native_batch_norm",
+    "cudnn_batch_norm",
+    "miopen_batch_norm",
+    "_native_batch_norm_legit",
+    "_batch_norm_with_update",
+}
 _IRREGULAR_TWINS: dict[Any, Any] = {
     aten.bernoulli_.float: aten.bernoulli.p,
     aten.normal_.default: aten.normal_functional.default,
@@ -62,10 +68,16 @@ _IRREGULAR_TWINS: dict[Any, Any] = {
     aten.float_power_.Tensor: aten.float_power.Tensor_Tensor,
     aten.zero_.default: aten.zero.default,
     aten.copy_.default: aten.copy.default,
-    **{getattr(getattr(aten, f"__i{n}__"), o): getattr(getattr(aten, f"__{n}__"), o) for n in ("and", "or", "xor", "lshift", "rshift") for o in ("Scalar", "Tensor")},
+    **{
+        getattr(getattr(aten, f"__i{n}__"), o): getattr(getattr(aten, f"__{n}__"), o)
+        for n in ("and", "or", "xor", "lshift", "rshift")
+        for o in ("Scalar", "Tensor")
+    },
 }
 # Views whose result may be a copy, and results that alias without the schema saying so: never answered from the cache.
-UNANNOTATED_ALIASES = frozenset({aten._unsafe_view.default, aten.reshape.default, aten.lift.default, aten._reshape_alias.default})
+UNANNOTATED_ALIASES = frozenset(
+    {aten._unsafe_view.default, aten.reshape.default, aten.lift.default, aten._reshape_alias.default}
+)
 
 _infos: dict[Any, OpInfo] = {}
 
@@ -85,7 +97,9 @@ def _work_out(op: Any) -> OpInfo:
     name = _torch.op_name(op)
     tags = op.tags
     written = tuple(
-        a.name if a.kwarg_only else k for k, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write
+        a.name if a.kwarg_only else k
+        for k, a in enumerate(schema.arguments)
+        if a.alias_info is not None and a.alias_info.is_write
     )
     facts: dict[str, Any] = {
         "written": written,
@@ -95,7 +109,11 @@ def _work_out(op: Any) -> OpInfo:
     }
     if name in _BATCH_NORMS and op.namespace == "aten":
         return OpInfo(Kind.BATCH_NORM, **facts)
-    if op in _VALUE_DEPENDENT or (torch.Tag.dynamic_output_shape in tags and name not in ("index", "repeat_interleave")) or torch.Tag.data_dependent_output in tags:
+    if (
+        op in _VALUE_DEPENDENT
+        or (torch.Tag.dynamic_output_shape in tags and name not in ("index", "repeat_interleave"))
+        or torch.Tag.data_dependent_output in tags
+    ):
         return OpInfo(Kind.VALUE_DEPENDENT, **facts)
     if name in _STORAGE_OPS and op.namespace == "aten":
         return OpInfo(Kind.STORAGE, **facts)
@@ -134,7 +152,13 @@ def _twin(op: Any, schema: Any, name: str, written: tuple[int | str, ...]) -> tu
     return None, Kind.NO_TWIN
 
 
-_FOREACH_OVERLOADS = {"List": "Tensor", "Scalar": "Scalar", "default": "default", "ScalarList": "Scalar", "Tensor": "Tensor"}
+_FOREACH_OVERLOADS = {
+    "List": "Tensor",
+    "Scalar": "Scalar",
+    "default": "default",
+    "ScalarList": "Scalar",
+    "Tensor": "Tensor",
+}
 
 
 def foreach_element_op(op: Any) -> Any:

@@ -21,13 +21,17 @@ def _holds_saved(node: Any) -> bool:
     kind = type(node)
     names = _fields.get(kind)
     if names is None:
-        names = _fields[kind] = tuple(n.replace("_raw_saved_", "_saved_") for n in dir(kind) if n.startswith("_raw_saved_"))
+        names = _fields[kind] = tuple(
+            n.replace("_raw_saved_", "_saved_") for n in dir(kind) if n.startswith("_raw_saved_")
+        )
     for name in names:
         try:
             saved = node.saved_tensors if name == "_saved_tensors" else getattr(node, name)
         except RuntimeError:  # written since: eager will say so in the backward
             return True
-        if isinstance(saved, Tensor) or (isinstance(saved, (tuple, list)) and any(isinstance(s, Tensor) for s in saved)):
+        if isinstance(saved, Tensor) or (
+            isinstance(saved, (tuple, list)) and any(isinstance(s, Tensor) for s in saved)
+        ):
             return True
     return False
 

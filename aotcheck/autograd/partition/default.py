@@ -19,7 +19,9 @@ def forward_values(order: Sequence[Value], outputs: Sequence[Value], effects: Se
     return needed
 
 
-def saved_values(forward: set[Value], given: set[Value], gradients: Sequence[Value | None], order: Sequence[Value]) -> list[Value]:
+def saved_values(
+    forward: set[Value], given: set[Value], gradients: Sequence[Value | None], order: Sequence[Value]
+) -> list[Value]:
     """What the backward reads that the forward computes or is given, each once, in the order first read."""
     backward = ancestors(gradients)
     saved: dict[Value, None] = {}

@@ -162,7 +162,12 @@ def write_call(
         held = results + "".join(f"s{k}, " for k in part.saved)
         attached.append(f"{results}= apply{number}(({held}), {differentiated})")
     if attached and not record.entry_grad:
-        lines += ["    grad_mode(True)", "    try:", *[f"        {x}" for x in attached], "    finally: grad_mode(False)"]
+        lines += [
+            "    grad_mode(True)",
+            "    try:",
+            *[f"        {x}" for x in attached],
+            "    finally: grad_mode(False)",
+        ]
     else:
         lines += [f"    {x}" for x in attached]
     lines += [f"    {step_line(s, w)}" for s in record.steps]
@@ -193,7 +198,9 @@ def write_function(outputs: int, saved: int) -> SourceWriter:
     return w
 
 
-def write_backward(used: Sequence[int], tangents: Sequence[tuple[int, tuple[int, ...]]], differentiated: Sequence[int], roots: int) -> SourceWriter:
+def write_backward(
+    used: Sequence[int], tangents: Sequence[tuple[int, tuple[int, ...]]], differentiated: Sequence[int], roots: int
+) -> SourceWriter:
     """``run(s, g)``: pick what this backward uses of the saved tensors and incoming gradients; give a gradient per differentiated root."""
     w = SourceWriter()
     w.globals["with_strides"] = support.with_strides
@@ -214,4 +221,8 @@ def write_backward(used: Sequence[int], tangents: Sequence[tuple[int, tuple[int,
 
 def make_function(forward: Callable[..., Any], backward: Callable[..., Any]) -> type[torch.autograd.Function]:
     """An autograd Function of its own for one specialization."""
-    return type("CompiledFunction", (torch.autograd.Function,), {"forward": staticmethod(forward), "backward": staticmethod(backward)})
+    return type(
+        "CompiledFunction",
+        (torch.autograd.Function,),
+        {"forward": staticmethod(forward), "backward": staticmethod(backward)},
+    )

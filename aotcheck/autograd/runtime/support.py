@@ -84,7 +84,9 @@ def window_on(holder: Tensor, g: Geometry, anchor: int | None) -> Tensor:
         if d.dtype == g.dtype:
             d = d.as_strided(g.shape, g.stride, offset)
         else:
-            d = _torch.set_geometry(torch.empty(0, dtype=g.dtype, device=d.device), d.untyped_storage(), offset, g.shape, g.stride)
+            d = _torch.set_geometry(
+                torch.empty(0, dtype=g.dtype, device=d.device), d.untyped_storage(), offset, g.shape, g.stride
+            )
         d = _torch.conj_view(d) if g.conj else d
         return _torch.neg_view(d) if g.neg else d
 
@@ -126,11 +128,11 @@ def refuse_double_backward() -> None:
     raise UnsupportedError("double backward", "call the original function where create_graph is needed")
 
 
-class GraphFailed(Exception):  # noqa: N818 - control flow: the caller then runs the original
+class GraphFailed(Exception):
     """A compiled forward raised; nothing of the caller's has been touched, random state included."""
 
 
-class StrideCorrection(Exception):  # noqa: N818 - control flow: the caller then traces again
+class StrideCorrection(Exception):
     """The first run showed other strides than the trace foretold."""
 
 
