@@ -373,9 +373,9 @@ class Assembly:
             self.compilers.backward, graph, names, self.fakes, self.compilers.decompositions, "backward"
         )
         places = [j for j, k in enumerate(component.outputs) if k in key]
-        strides = [t.geometry.stride for t in live if t.geometry is not None]
+        strides = [(t.geometry.stride, t.geometry.dtype.is_complex) for t in live if t.geometry is not None]
         w = codegen.write_backward(
-            used, list(zip(places, strides, strict=True)), self.differentiated, len(self.record.roots)
+            used, [(j, stride, lazy) for j, (stride, lazy) in zip(places, strides, strict=True)], self.differentiated, len(self.record.roots)
         )
         run = define(w, "run", "backward")
         w.globals["bw"] = compiled

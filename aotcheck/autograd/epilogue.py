@@ -226,7 +226,7 @@ class EpilogueBuilder:
         for a, kind in changes:
             t, geometry = a.replica, geometry_of(a.replica)
             if kind == "geometry":
-                self.steps.append(Restride(Arg(a.index), geometry, under_grad=self._seen_by_autograd(t)))
+                self.steps.append(Restride(Arg(a.index), geometry, under_grad=self._restrided_under_grad(a)))
             elif kind == "storage":
                 holder, offset = holders[a.index]
                 through_data = not (id(t) in self.capture.tracer.set_calls and geometry.dtype == a.geometry.dtype)
@@ -240,6 +240,10 @@ class EpilogueBuilder:
     def _seen_by_autograd(self, t: Tensor) -> bool:
         """Whether ``t``, or the root it is a view of, has another history than before."""
         return id(t) in self.rebased or id(_torch.base_of(t)) in self.rebased
+
+    def _restrided_under_grad(self, a: TracedArgument) -> bool:
+        """Whether the change of geometry itself has to leave a history; a write to the root under grad has left it already."""
+        return self._seen_by_autograd(a.replica) and a.state.version == 0
 
     # -- outputs
 
@@ -337,10 +341,10 @@ class EpilogueBuilder:
 
     def _find_current(self, states: Sequence[StorageState]) -> None:
         for state in states:
-            for t, ref in [(a.replica, Arg(a.index)) for a in self.arguments] + [
-                (r.replica, r.source) for r in self.roots
-            ]:
-                if self.table.state(t) is state:
+            holders = [(a.replica, a.state, Arg(a.index)) for a in self.arguments]
+            holders += [(r.replica, r.state, r.source) for r in self.roots]
+            for t, entry_state, ref in holders:
+                if entry_state is state and self.table.state(t) is state:
                     self.current[id(state)] = ref
                     break
             else:

@@ -45,16 +45,19 @@ def _overlap(a: Geometry, b: Geometry) -> bool:
 def check(func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Raise eager's RuntimeError where eager refuses the write ``func`` because of the memory it would write."""
     tensors = _tensors(args, kwargs)
+    targets: list[Tensor] = []
     for w in info.written:
         target = args[w] if isinstance(w, int) and w < len(args) else kwargs.get(str(w))
-        if not isinstance(target, Tensor):
-            continue
+        targets += [t for t in (target if type(target) in (list, tuple) else (target,)) if isinstance(t, Tensor)]
+    for target in targets:
         g = geometry_of(target)
         if not g.is_contiguous and g.may_self_overlap:
             return _probe(func, args, kwargs)
         address = _torch.storage_address(target.untyped_storage())
         sharing = [
-            t for t in tensors if _torch.storage_address(t.untyped_storage()) == address and _overlap(g, geometry_of(t))
+            t
+            for t in tensors
+            if _torch.storage_address(t.untyped_storage()) == address and _overlap(g, geometry_of(t))
         ]
         if len(sharing) > 1:  # more than the target itself
             if _torch.op_name(func) in _ORDER_DEPENDENT:

@@ -436,6 +436,8 @@ class Tracer(_torch.TorchDispatchMode):  # type: ignore[misc]
 
     def _conform(self, value: Value, has: Geometry, wants: Geometry, device: torch.device) -> Value:
         if has.dtype != wants.dtype:
+            if not torch.can_cast(has.dtype, wants.dtype):
+                raise RuntimeError(f"result type {has.dtype} can't be cast to the desired output type {wants.dtype}")
             value = self.trace.call(aten._to_copy.default, (value,), {"dtype": wants.dtype})
         if 0 in wants.shape or wants.may_self_overlap or _same_strides(has, wants):
             return value
@@ -479,8 +481,7 @@ class Tracer(_torch.TorchDispatchMode):  # type: ignore[misc]
                 rest = [a[k] if type(a) in (list, tuple) and len(a) == len(targets) else a for a in args[1:]]
                 self._in_place(element_op, element_info, (x, *rest), {})
             return None
-        for x in targets:
-            overlap.check(func, info, (x,), {})
+        overlap.check(func, info, args, kwargs)
         value_args = tuple([self._value(a) for a in args])
         value_kwargs = {k: self._value(a) for k, a in kwargs.items()}
         out = self.run(info.twin, args, kwargs)
@@ -489,6 +490,7 @@ class Tracer(_torch.TorchDispatchMode):  # type: ignore[misc]
         for k, (x, o) in enumerate(zip(targets, out, strict=True)):
             item = self._conform(self.trace.call(getitem, (value, k)), geometry_of(o), geometry_of(x), x.real_device)
             self.table.write(self.table.view(x), item)
+            torch.autograd.graph.increment_version(x)  # eager counts in its per-tensor kernels, which do not run here
         return None
 
     def _out(self, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

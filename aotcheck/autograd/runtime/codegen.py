@@ -199,16 +199,17 @@ def write_function(outputs: int, saved: int) -> SourceWriter:
 
 
 def write_backward(
-    used: Sequence[int], tangents: Sequence[tuple[int, tuple[int, ...]]], differentiated: Sequence[int], roots: int
+    used: Sequence[int], tangents: Sequence[tuple[int, tuple[int, ...], bool]], differentiated: Sequence[int], roots: int
 ) -> SourceWriter:
     """``run(s, g)``: pick what this backward uses of the saved tensors and incoming gradients; give a gradient per differentiated root."""
     w = SourceWriter()
     w.globals["with_strides"] = support.with_strides
     lines = ["def run(s, g):"]
     names = [f"s[{k}]" for k in used]
-    for k, stride in tangents:
+    for k, stride, is_complex in tangents:
         lines.append(f"    t{k} = g[{k}]")
-        lines.append(f"    if t{k}.stride() != {stride}: t{k} = with_strides(t{k}, {stride})")
+        lazy = f" or t{k}.is_neg()" + (f" or t{k}.is_conj()" if is_complex else "")
+        lines.append(f"    if t{k}.stride() != {stride}{lazy}: t{k} = with_strides(t{k}, {stride})")
         names.append(f"t{k}")
     picked = "".join(f"d[{k}], " for k in differentiated)
     if len(differentiated) == roots:

@@ -64,7 +64,7 @@ def point_at(t: Tensor, holder: Tensor, g: Geometry, relative: bool, through_dat
         t.data = _torch.set_geometry(moved, holder.untyped_storage(), offset, g.shape, g.stride)
     elif under_grad:
         with torch.enable_grad():
-            t.set_(holder.untyped_storage(), offset, g.shape, g.stride)  # type: ignore[call-overload]
+            t.set_(holder.detach().requires_grad_(), offset, g.shape, g.stride)
     else:
         _torch.set_geometry(t, holder.untyped_storage(), offset, g.shape, g.stride)
 
