@@ -131,6 +131,14 @@ def set_creation_meta(t: Tensor, meta: Any) -> None:
     _set_creation_meta(t, meta)
 
 
+def leafness(t: Tensor) -> bool | None:
+    """``t.is_leaf``; None where torch refuses to say: ``t`` is a view made under no_grad whose base was written since."""
+    try:
+        return t.is_leaf
+    except RuntimeError:
+        return None
+
+
 @contextlib.contextmanager
 def view_replay() -> Iterator[None]:
     """Views made inside record how they were made, so that autograd replays them rather than uses as_strided."""

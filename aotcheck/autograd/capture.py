@@ -20,7 +20,7 @@ from torch.autograd.graph import GradientEdge
 
 from aotcheck import _torch
 from aotcheck.autograd.epilogue import EpilogueBuilder
-from aotcheck.autograd.errors import RetraceWithCaptured, UnsupportedError
+from aotcheck.autograd.errors import RetraceWithCaptured, TraceMode, UnsupportedError
 from aotcheck.autograd.record import Arg, BaseOf, GraphOutput, Record, Source
 from aotcheck.autograd.replicas import Replica, ReplicaMaker, make_replica
 from aotcheck.autograd.storage import StorageState
@@ -33,7 +33,7 @@ class TracedRoot:
     """A root with its replica and what was true of it before the function ran."""
 
     source: Source
-    real_is_leaf: bool
+    real_is_leaf: bool | None
     requires_grad: bool
     replica: Tensor
     geometry: Geometry
@@ -49,7 +49,7 @@ class TracedArgument:
     """A tensor argument, once however often it is passed, with what was true of its replica before the function ran."""
 
     index: int
-    real_is_leaf: bool
+    real_is_leaf: bool | None
     replica: Tensor
     geometry: Geometry
     state: StorageState
@@ -78,8 +78,8 @@ class Substitution(_torch.FunctionMode):
 class Capture:
     """A traced call: the replicas with their autograd graph, the functional trace, and the record. Kept for backwards cut later."""
 
-    def __init__(self, arguments: Sequence[Any], with_bases: bool) -> None:
-        self.with_bases = with_bases
+    def __init__(self, arguments: Sequence[Any], mode: TraceMode) -> None:
+        self.mode = mode
         self.entry_grad = torch.is_grad_enabled()
         self.maker = ReplicaMaker()
         self.tracer = Tracer(self.maker.kernels)
@@ -101,7 +101,7 @@ class Capture:
             for i, a in enumerate(arguments):
                 if not isinstance(a, Tensor):
                     continue
-                base = _torch.base_of(a) if self.with_bases else None
+                base = _torch.base_of(a) if self.mode.with_bases or _torch.leafness(a) is None else None
                 if base is not None and id(a) not in self.replicas:
                     self._root(base, BaseOf(i))
                     views.append(i)
@@ -122,7 +122,7 @@ class Capture:
                 r = self.replicas[id(a)]
                 state = self.tracer.table.state(r)
                 self.arguments.append(
-                    TracedArgument(i, a.is_leaf, r, geometry_of(r), state, _torch.version_of(r), r.requires_grad)
+                    TracedArgument(i, _torch.leafness(a), r, geometry_of(r), state, _torch.version_of(r), r.requires_grad)
                 )
         for root in self.roots:
             root.version = _torch.version_of(root.replica)
@@ -140,11 +140,11 @@ class Capture:
             state.source = source
         edge = None
         if real.requires_grad:
-            edge = self._gradient_edge(r)
+            edge = self.gradient_edge(r)
         self.roots.append(
             TracedRoot(
                 source,
-                real.is_leaf,
+                _torch.leafness(real),
                 real.requires_grad,
                 r,
                 geometry_of(r),
@@ -156,7 +156,7 @@ class Capture:
             )
         )
 
-    def _gradient_edge(self, r: Tensor) -> GradientEdge:
+    def gradient_edge(self, r: Tensor) -> GradientEdge:
         """Where gradients of ``r`` as it is now arrive, whatever the function does to ``r`` later."""
         if r.grad_fn is not None:
             return GradientEdge(r.grad_fn, r.output_nr)
@@ -187,6 +187,8 @@ class Capture:
             _torch.set_creation_meta(r, how)
         if isinstance(r, Replica):
             r.is_parameter = isinstance(real, torch.nn.Parameter)
+        if _torch.leafness(real) is None:
+            torch.autograd.graph.increment_version(self.replicas[id(base)])
         return r
 
     @contextlib.contextmanager
@@ -252,9 +254,7 @@ class Capture:
         effects = len(self.tracer.trace.effects)
         before = [(r.state, r.state.version) for r in self.roots]
         with self._tracing(), torch.set_grad_enabled(False), torch.autograd.set_detect_anomaly(False):
-            found = torch.autograd.grad(
-                results, [self.roots[k].edge for k in wanted], grads_in, retain_graph=True, allow_unused=True
-            )
+            found = _differentiate(results, [self.roots[k].edge for k in wanted], grads_in)
             for k, g in zip(wanted, found, strict=True):
                 if g is not None:
                     gradients[k] = self.tracer.table.read(g)
@@ -265,6 +265,16 @@ class Capture:
         if any(state.version != version for state, version in before):
             raise UnsupportedError("mutation in the backward", "the backward writes an input")
         return gradients
+
+
+def _differentiate(results: list[Tensor], edges: list[Any], grads_in: list[Tensor]) -> tuple[Tensor | None, ...]:
+    try:
+        return torch.autograd.grad(results, edges, grads_in, retain_graph=True, allow_unused=True)
+    except RuntimeError as error:
+        if "CopySlices returned an invalid gradient" in str(error):
+            # Replicas always replay views, and autograd replays a view whose own metadata changed in place wrongly.
+            raise UnsupportedError("write to a view whose metadata changed", "under grad, in place") from error
+        raise
 
 
 def _shared_versions(arguments: Sequence[Any]) -> dict[int, Any]:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch
-from aotcheck.autograd.errors import RetraceWithBases, UnsupportedError
+from aotcheck.autograd.errors import Retrace, UnsupportedError
 from aotcheck.autograd.record import (
     Arg,
     BumpVersion,
@@ -57,6 +57,7 @@ class EpilogueBuilder:
         self.roots = capture.roots
         self.arguments = capture.arguments
         self.outputs: list[GraphOutput] = []
+        self.prepare: list[Arg] = []
         self.holds: list[Step] = []
         self.steps: list[Step] = []
         self.names: dict[int, Ref] = {}  # id of a replica -> where the real tensor is found
@@ -81,6 +82,8 @@ class EpilogueBuilder:
         for state in input_states:
             if state.version > 0:
                 self._data(state)
+            else:
+                self._versions(state)
         moved = self._metadata()
         for o in outputs:
             if isinstance(o, Tensor):
@@ -94,6 +97,18 @@ class EpilogueBuilder:
         return self._record(returns, input_states)
 
     # -- helpers
+
+    def _with_bases(self) -> Retrace:
+        return Retrace(dataclasses.replace(self.capture.mode, with_bases=True))
+
+    def _becomes_differentiable(self, a: TracedArgument) -> None:
+        """``requires_grad_()`` on an argument: its real tensor requires grad before the results are attached to autograd."""
+        root = next((r for r in self.roots if r.replica is a.replica), None)
+        if root is None or not a.real_is_leaf:
+            raise UnsupportedError("requires_grad_ on an input", "the argument is a view of another")
+        root.requires_grad = True
+        root.edge = self.capture.gradient_edge(root.replica)
+        self.prepare.append(Arg(a.index))
 
     def _local(self) -> Local:
         self.locals += 1
@@ -126,8 +141,11 @@ class EpilogueBuilder:
             if t.is_inference():
                 raise UnsupportedError("inference mode", "an inference tensor leaves the function")
         for a in self.arguments:
-            if a.replica.requires_grad and not a.requires_grad and a.replica.is_leaf:
-                raise UnsupportedError("requires_grad_ on an input", "the function makes an argument require grad")
+            if id(a.replica) in self.capture.maker.kernels.detached and self.capture.is_view[a.index]:
+                if not self.capture.mode.with_bases:
+                    raise self._with_bases()
+            if a.replica.requires_grad and not a.requires_grad and _torch.leafness(a.replica):
+                self._becomes_differentiable(a)
 
     # -- data
 
@@ -141,8 +159,8 @@ class EpilogueBuilder:
         roots = [r for r in self.roots if r.state is state]
         arguments = self._arguments_on(state)
         rebased = [r for r in roots if id(r.replica) in self.rebased]
-        if not self.capture.with_bases and self._needs_bases(rebased, arguments):
-            raise RetraceWithBases
+        if not self.capture.mode.with_bases and self._needs_bases(rebased, arguments):
+            raise self._with_bases()
         if state.flat is None and (len(roots) > 1 or roots[0].geometry.may_self_overlap):
             self.table.flat(state)
         if state.flat is not None:
@@ -160,6 +178,12 @@ class EpilogueBuilder:
                 result = self._output(value, Role.MUTATED_INPUT, r.geometry, None)
                 seen = any(_torch.version_of(x.replica) != x.version for x in (r, *arguments))
                 self.steps.append(Write(r.source, result, Visibility.VERSION if seen else Visibility.HIDDEN))
+
+    def _versions(self, state: StorageState) -> None:
+        """Versions that moved although no data was written: an in-place change of a view's metadata does that."""
+        for a in self._arguments_on(state):
+            if _torch.version_of(a.replica) != a.version and geometry_of(a.replica) == a.geometry:
+                self.steps.append(BumpVersion(Arg(a.index)))
 
     def _needs_bases(self, rebased: Sequence[TracedRoot], arguments: Sequence[TracedArgument]) -> bool:
         if rebased:
@@ -179,7 +203,8 @@ class EpilogueBuilder:
             self.steps.append(Restride(root.source, geometry, under_grad=root.requires_grad and not root.real_is_leaf))
         inexact = _differentiable_dtype(t)
         result = self._output(self.table.read(t), Role.MUTATED_INPUT, geometry, t, differentiable=inexact)
-        self.steps.append(Write(root.source, result, Visibility.DIFFERENTIABLE))
+        how = Visibility.HISTORY if geometry.may_self_overlap else Visibility.DIFFERENTIABLE
+        self.steps.append(Write(root.source, result, how))
         if not inexact:
             self.steps.append(RequireGradOfInteger(root.source))
 
@@ -203,8 +228,8 @@ class EpilogueBuilder:
                     raise UnsupportedError(
                         "dtype of an input changed", "an argument became another dtype or conjugated"
                     )
-                if id(t) in self.rebased and not self.capture.with_bases and self.capture.is_view[a.index]:
-                    raise RetraceWithBases
+                if id(t) in self.rebased and not self.capture.mode.with_bases and self.capture.is_view[a.index]:
+                    raise self._with_bases()
                 changes.append((a, "geometry"))
             if a.requires_grad and not t.requires_grad:
                 changes.append((a, "detach"))
@@ -444,6 +469,7 @@ class EpilogueBuilder:
             returns=tuple(Result(place[r.index]) if isinstance(r, Result) else r for r in returns),
             written_placeholders=frozenset(placeholders),
             entry_grad=self.capture.entry_grad,
+            prepare=tuple(self.prepare),
             differentiable=any(o.differentiable for o in self.outputs),
         )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 
 class UnsupportedError(RuntimeError):
     """The function cannot be compiled and that is known; inputs and global state are untouched.
@@ -26,8 +28,22 @@ class InternalError(RuntimeError):
     """A compiled graph failed where the original function does not: a bug of aotcheck."""
 
 
-class RetraceWithBases(Exception):
-    """The trace met a write that autograd sees through several views: their bases have to be the roots."""
+@dataclasses.dataclass(frozen=True)
+class TraceMode:
+    """How a trace is made; the plainest form is tried first.
+
+    with_bases: views among the arguments are replayed on their bases, which become the roots.
+    """
+
+    with_bases: bool = False
+
+
+class Retrace(Exception):
+    """The trace met what this mode cannot record; ``mode`` can."""
+
+    def __init__(self, mode: TraceMode) -> None:
+        super().__init__(mode)
+        self.mode = mode
 
 
 class RetraceWithCaptured(Exception):

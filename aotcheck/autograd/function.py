@@ -19,7 +19,7 @@ from aotcheck.autograd.capture import Capture
 from aotcheck.autograd.captured import ModuleState, Path, locate
 from aotcheck.autograd.config import OnUnsupported, config
 from aotcheck.autograd.counters import count_compiled, count_refused, count_user_error
-from aotcheck.autograd.errors import InternalError, RetraceWithBases, RetraceWithCaptured, UnsupportedError
+from aotcheck.autograd.errors import InternalError, Retrace, RetraceWithCaptured, TraceMode, UnsupportedError
 from aotcheck.autograd.record import Visibility, Write
 from aotcheck.autograd.runtime.support import GraphFailed
 from aotcheck.autograd.specialize import PLAIN_LEAVES, call_key, check_supported, fast_guard
@@ -149,7 +149,7 @@ class CompiledFunction:
             record = found.assembly.record
             writes = any(isinstance(s, Write) and s.visibility is Visibility.DIFFERENTIABLE for s in record.steps)
             modes = self.state.modes if self.state is not None else None
-            if not found.assembly.capture.with_bases:
+            if not found.assembly.capture.mode.with_bases:
                 found.guard = fast_guard(whole, writes, bool(record.flats), modes)
         if found.guard is not None:
             self._last = (len(flat), found.guard, found.assembly.call)  # type: ignore[union-attr]
@@ -173,10 +173,10 @@ class CompiledFunction:
     def _capture(
         self, whole: Sequence[Any], explicit: int, spec: Any, reassigned: list[tuple[int, Any]]
     ) -> tuple[Capture, Any]:
-        with_bases = False
+        mode = TraceMode()
         while True:
             reassigned.clear()
-            capture = Capture(whole, with_bases)
+            capture = Capture(whole, mode)
             captured = [] if self.state is not None else [(whole[i], i) for i in range(explicit, len(whole))]
 
             def program(replicas: Sequence[Any]) -> tuple[list[Any], Any]:
@@ -184,10 +184,10 @@ class CompiledFunction:
 
             try:
                 return capture, capture.run(program, captured)
-            except RetraceWithBases:
-                if with_bases:
-                    raise InternalError("a trace on bases asked for bases") from None
-                with_bases = True
+            except Retrace as needed:
+                if needed.mode == mode:
+                    raise InternalError(f"a trace asked for its own mode {mode}") from None
+                mode = needed.mode
 
     def _run_original(
         self, replicas: Sequence[Any], explicit: int, spec: Any, reassigned: list[tuple[int, Any]]
@@ -203,7 +203,7 @@ class CompiledFunction:
                     out = self.original(*args, **kwargs)
             else:
                 out = self.original(*args, **kwargs)
-        except (UnsupportedError, RetraceWithCaptured):
+        except (UnsupportedError, Retrace, RetraceWithCaptured):
             raise
         except Exception as error:
             raise _UserError from error

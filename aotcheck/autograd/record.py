@@ -119,6 +119,7 @@ class Visibility(enum.Enum):
 
     DIFFERENTIABLE = "differentiable"  # the tensor's history is rebased on the graph's
     VERSION = "version"  # the version counter moves
+    HISTORY = "history"  # the history alone: the data was written through the storage
     HIDDEN = "hidden"  # nothing, as with .data
 
 
@@ -225,7 +226,10 @@ Step = (
 
 @dataclasses.dataclass(frozen=True)
 class Record:
-    """Everything the runtime and the partitioner need of one traced call."""
+    """Everything the runtime and the partitioner need of one traced call.
+
+    ``prepare`` are arguments that the function makes require grad; they do before results are attached to autograd.
+    """
 
     roots: tuple[Root, ...]
     flats: tuple[FlatInput, ...]
@@ -233,5 +237,6 @@ class Record:
     steps: tuple[Step, ...]
     returns: tuple[Ref | Constant, ...]
     written_placeholders: frozenset[Value]
+    prepare: tuple[Arg, ...]
     entry_grad: bool
     differentiable: bool

@@ -18,12 +18,13 @@ from aotcheck.autograd.errors import UnsupportedError
 
 
 class KernelState:
-    """Whether this trace is inside a meta kernel right now; one per trace, shared by its replicas."""
+    """Whether this trace is inside a meta kernel right now, and what no dispatch shows; one per trace, shared by its replicas."""
 
-    __slots__ = ("inside",)
+    __slots__ = ("detached", "inside")
 
     def __init__(self) -> None:
         self.inside = False
+        self.detached: set[int] = set()  # ids of replicas on which detach_ was called
 
 
 class Replica(Tensor):
@@ -50,6 +51,10 @@ class Replica(Tensor):
         raise UnsupportedError(
             "escaped replica", f"{func} met a tensor of a trace that is over; was it kept in a global?"
         )
+
+    def detach_(self) -> Tensor:
+        self.kernels.detached.add(id(self))
+        return super().detach_()
 
     def tolist(self) -> Any:
         raise UnsupportedError("data-dependent", "tolist needs values at trace time")
@@ -143,7 +148,7 @@ class ReplicaMaker:
         """A replica with ``real``'s leafness and requires_grad, but no view relation."""
         r = self.plain(real, versions)
         if real.requires_grad:
-            if real.is_leaf:
+            if _torch.leafness(real) is not False:
                 r.requires_grad_()
             else:
                 elem = torch.empty_strided(real.shape, real.stride(), dtype=real.dtype, device="meta")

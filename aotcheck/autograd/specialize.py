@@ -112,7 +112,7 @@ def call_key(flat: Sequence[Any]) -> tuple[Any, ...]:
                 objects.get(id(base), -1),
                 geometry_of(base),
                 base.requires_grad,
-                base.is_leaf,
+                _torch.leafness(base),
                 str(_torch.creation_meta(a)),
             )
         parts.append(
@@ -121,7 +121,7 @@ def call_key(flat: Sequence[Any]) -> tuple[Any, ...]:
                 geometry_of(a),
                 a.device,
                 a.requires_grad,
-                a.is_leaf,
+                _torch.leafness(a),
                 storages.setdefault(_torch.storage_address(storage), i),
                 storage.nbytes(),
                 base_part,

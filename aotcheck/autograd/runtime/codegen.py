@@ -53,6 +53,7 @@ def _ref(ref: Ref) -> str:
 _WRITERS = {
     Visibility.DIFFERENTIABLE: support.differentiable_write,
     Visibility.VERSION: support.version_write,
+    Visibility.HISTORY: support.history_write,
     Visibility.HIDDEN: support.hidden_write,
 }
 
@@ -155,6 +156,7 @@ def write_call(
         lines.append("    finally: grad_mode(True)")
     lines += [f"    r{k} = layout(r{k}, {w.refer(g)})" for k, g in wrong.items()]
     lines += [f"    {name} = {name}.detach()" for k, name in enumerate(names) if not fresh[k] and k not in wrong]
+    lines += [f"    {_ref(a)}.requires_grad_()" for a in record.prepare]
     differentiated = ", ".join(r for r, root in zip(roots, record.roots, strict=True) if root.requires_grad)
     attached = []
     for number, part in enumerate(attachments):

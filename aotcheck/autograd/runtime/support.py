@@ -43,6 +43,25 @@ def differentiable_write(t: Tensor, value: Tensor) -> None:
         t.copy_(value)
 
 
+class _TakeHistory(torch.autograd.Function):
+    """Gives its first argument the history of its second, of the same shape; the data is left alone."""
+
+    @staticmethod
+    def forward(ctx: Any, t: Tensor, value: Tensor) -> Tensor:
+        ctx.mark_dirty(t)
+        return t
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return None, grads[0]
+
+
+def history_write(t: Tensor, value: Tensor) -> None:
+    """Give ``t``, whose elements overlap and which a flat write has already overwritten, the history of ``value``."""
+    with torch.enable_grad():
+        _TakeHistory.apply(t, value)
+
+
 def require_grad_of_integer(t: Tensor) -> None:
     """Give an integer or bool tensor a history, as eager does when it is written in place from a tensor that requires grad."""
     value = t.detach().clone()
@@ -64,7 +83,9 @@ def point_at(t: Tensor, holder: Tensor, g: Geometry, relative: bool, through_dat
         t.data = _torch.set_geometry(moved, holder.untyped_storage(), offset, g.shape, g.stride)
     elif under_grad:
         with torch.enable_grad():
-            t.set_(holder.detach().requires_grad_(), offset, g.shape, g.stride)
+            source = torch.empty(0, dtype=g.dtype, device=t.device)
+            _torch.set_geometry(source, holder.untyped_storage(), 0, (0,), (1,)).requires_grad_()
+            t.set_(source, offset, g.shape, g.stride)
     else:
         _torch.set_geometry(t, holder.untyped_storage(), offset, g.shape, g.stride)
 

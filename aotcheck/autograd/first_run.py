@@ -1,0 +1,110 @@
+"""What is checked when a compiled forward runs for the first time, before anything of the caller's has been touched.
+
+Note [First run]
+A trace foretells shapes and strides from meta kernels, and these differ from real ones in places; a program's dead code may raise though no
+graph holds it. Both show only on real data, so the first run compares what it gets with the record, and runs once what the graph leaves out.
+Where our own interpreter runs the graph, the op whose strides were foretold wrongly is found and remembered, and the call is traced again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from aotcheck import _torch
+from aotcheck.autograd.graph import Graph, cut, interpreter
+from aotcheck.autograd.record import GraphOutput
+from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Geometry, Value, ancestors
+from aotcheck.autograd.tracer import METADATA
+
+
+def run_dead_code(values: Sequence[Value], inputs: Sequence[Value], forward: set[Value], args: Sequence[Any]) -> bool:
+    """Run what of ``values`` is not in ``forward``, because eager would run it and it may raise. True if there was any.
+
+    Meta kernels accept more than real ones, and what an error depends on may be data.
+    """
+    dead = [v for v in values if v not in forward and v.op is not CONSTANT]
+    if not dead:
+        return False
+    keep = ancestors(dead)
+    given = set(inputs)
+    if any(v.op is PLACEHOLDER and v not in given for v in keep):
+        return False
+    run = interpreter(cut("dead code", inputs, values, keep, []))
+    run(*[a.detach() if isinstance(a, Tensor) else a for a in args])
+    return True
+
+
+def learn_strides(graph: Graph, keys: dict[Value, Any], args: Sequence[Any]) -> bool:
+    """Run ``graph`` op by op and note every op whose real strides differ from what its meta kernel said. True if any was new."""
+    known: dict[Value, Any] = dict(zip(graph.inputs, args, strict=True))
+    learnt = False
+
+    def real(a: Any) -> Any:
+        if type(a) is Value:
+            return known[a]
+        return type(a)(real(x) for x in a) if type(a) in (list, tuple) else a
+
+    with torch.no_grad():
+        for v in graph.values:
+            if v.op is CONSTANT:
+                known[v] = v.constant
+                continue
+            try:
+                known[v] = v.op(*[real(a) for a in v.args], **{k: real(a) for k, a in v.kwargs.items()})
+            except Exception:
+                break
+            key = keys.get(v)
+            told = METADATA.get(key) if key is not None else None
+            if told is None:
+                continue
+            container, geometries, device = told
+            tensors = [known[v]] if container is None else list(known[v])[: len(geometries)]
+            corrected = tuple(
+                g if _agrees(t, g) else g._replace(stride=t.stride()) for t, g in zip(tensors, geometries, strict=True)
+            )
+            if corrected != geometries:
+                METADATA.correct(key, (container, corrected, device))
+                learnt = True
+    return learnt
+
+
+def laid_out_as(t: Any, output: GraphOutput) -> bool:
+    """Whether a result lies in its storage as eager's does.
+
+    What is only copied into an input (no replica of its own) may lie as it likes.
+    """
+    g = output.geometry
+    if output.tensor is None or not isinstance(t, Tensor):
+        return True
+    return t.storage_offset() == g.offset and _agrees(t, g)
+
+
+def much_the_same(t: Tensor, g: Geometry) -> bool:
+    """Whether only strides that say nothing differ: of size-1 dimensions and of empty tensors."""
+    if t.storage_offset() != g.offset:
+        return False
+    return 0 in g.shape or all(n == 1 or a == b for n, a, b in zip(g.shape, t.stride(), g.stride, strict=True))
+
+
+def _agrees(t: Any, g: Geometry) -> bool:
+    return t is None or tuple(t.shape) != g.shape or bool(t.stride() == g.stride)
+
+
+class Restorable:
+    """What a graph may change while it runs, as it was before: generators' states, and inputs it writes on purpose."""
+
+    def __init__(self, random: bool, generators: Sequence[torch.Generator], written: Sequence[Tensor]) -> None:
+        self._states = _torch.generator_states(generators) if random else None
+        self._written = [(t, t.detach().clone()) for t in written]
+
+    def restore(self) -> None:
+        """Put everything back."""
+        if self._states is not None:
+            _torch.restore_generators(self._states)
+        for t, before in self._written:
+            with torch.no_grad():
+                t.copy_(before)
