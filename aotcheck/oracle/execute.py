@@ -150,6 +150,8 @@ def observe(program: Program, compile_function: Compile, device: torch.device) -
             step, backward = _Step(), call.backward
             step.run(lambda: _backward(backward, outcome.tensors))  # noqa: B023
             yield look(step, Phase.BACKWARD)
+            if step.error is not None:
+                _forget_gradients(inputs)
         for probe in call.probes:
             step = _Step()
             sides = {Site.OUTPUT: outcome.tensors, Site.INPUT: leaves_of(arguments).tensors}
@@ -166,6 +168,13 @@ def _backward(backward: Backward, outputs: NamedTensors) -> None:
     chosen = [roots[i] for i in backward.outputs if i < len(roots)]
     if chosen:
         torch.autograd.backward(chosen, [cotangent(t, backward.cotangent) for t in chosen])
+
+
+def _forget_gradients(inputs: NamedTensors) -> None:
+    """What a backward that raised had accumulated by then is an order that nobody promises: later steps start anew."""
+    for _, t in inputs:
+        if t.requires_grad and t.grad is not None:
+            t.grad = None
 
 
 def _probe(probe: Probe, side: NamedTensors) -> None:
