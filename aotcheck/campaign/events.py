@@ -92,6 +92,25 @@ class FindingRechecked:
     reproduced: Reproduced
 
 
+class Shown(Enum):
+    """What a finding's script showed when it was run as a stranger would run it."""
+
+    YES = "shows it"
+    OTHER = "shows another difference"
+    NOTHING = "shows nothing"
+    FAILED = "fails"
+
+
+@dataclass(frozen=True)
+class ScriptRun:
+    """The first script of a coarse key was run by itself. ``exit_code`` None: it was stopped when its time was up."""
+
+    path: str
+    key: CoarseKey
+    exit_code: int | None
+    shown: Shown
+
+
 @dataclass(frozen=True)
 class WorkerDied:
     """A worker is gone; the rest of its block is run by another one. ``index`` is the program in flight, if one was."""
@@ -133,6 +152,7 @@ Event = (
     | ProgramChecked
     | FindingWritten
     | FindingRechecked
+    | ScriptRun
     | WorkerDied
     | ProgramFailed
     | BlockFailed

@@ -33,6 +33,7 @@ from aotcheck.campaign.events import (
     WorkerDied,
 )
 from aotcheck.campaign.flight import Flight
+from aotcheck.campaign.scripts import Scripts
 from aotcheck.campaign.settings import BLOCK_SIZE, Settings
 from aotcheck.campaign.worker import POISONED, Task, header_of, prepare_process, recheck, run_task, write_finding
 from aotcheck.oracle import CoarseKey, OracleKind, Outcome
@@ -41,6 +42,9 @@ from aotcheck.program import difficulty, parse
 POLL_SECONDS = 0.05
 GRACE_SECONDS = 10.0
 """How long blocks in flight may still run once the time is up."""
+
+SCRIPTS_GRACE_SECONDS = 60.0
+"""How long scripts may still be run once the time is up."""
 
 START_ALLOWANCE = 15.0
 """What a fresh process may take to import torch, over the program's own time."""
@@ -66,6 +70,8 @@ class Campaign:
         self._failures = 0
         self._attempts = 0
         self._rechecks: dict[CoarseKey, tuple[str, Any]] = {}
+        limit = settings.timeout + START_ALLOWANCE
+        self._scripts = Scripts(settings.backend, settings.device, settings.jobs, limit, settings.journals)
 
     def events(self) -> Iterator[Event]:
         """Run the campaign. The last event is :class:`RunFinished`, whatever happens."""
@@ -84,8 +90,9 @@ class Campaign:
                         if isinstance(event, FindingWritten):
                             self._recheck(fresh, event)
                     ending = self._ending(deadline)
-                    yield from self._rechecked()
+                    yield from self._rechecked(deadline)
                 finally:
+                    self._scripts.close()
                     for stopped in (pool, fresh):
                         stopped.stop()
         finally:
@@ -128,6 +135,7 @@ class Campaign:
                 if over:
                     self._flights.remove(flight)
                     yield from self._landed(flight)
+            yield from self._scripts.poll()
             time.sleep(POLL_SECONDS)
         for flight in self._flights:
             yield from flight.news()
@@ -215,7 +223,7 @@ class Campaign:
     # -- findings again, each in a process of its own
 
     def _recheck(self, fresh: ProcessPool, finding: FindingWritten) -> None:
-        """Run the first finding of each coarse key again: flaky or not."""
+        """Run the first finding of each coarse key again, flaky or not, and its script as a stranger would."""
         if finding.key in self._rechecks:
             return
         with open(finding.path, encoding="utf-8") as file:
@@ -223,13 +231,19 @@ class Campaign:
         arguments = (source, self.settings.backend, self.settings.device)
         limit = self.settings.timeout + START_ALLOWANCE
         self._rechecks[finding.key] = (finding.path, fresh.schedule(recheck, args=arguments, timeout=limit))
+        self._scripts.add(finding)
 
-    def _rechecked(self) -> Iterator[Event]:
+    def _rechecked(self, deadline: float | None) -> Iterator[Event]:
         for key, (path, future) in self._rechecks.items():
             while not future.done() and not self.stop.is_set():
                 time.sleep(POLL_SECONDS)
             if future.done():
                 yield FindingRechecked(path, key, _reproduced(key, future))
+        while self._scripts.busy and not self.stop.is_set():
+            if deadline is not None and time.monotonic() > deadline + SCRIPTS_GRACE_SECONDS:
+                break
+            yield from self._scripts.poll()
+            time.sleep(POLL_SECONDS)
 
 
 def _processes() -> multiprocessing.context.BaseContext:

@@ -18,6 +18,8 @@ from aotcheck.campaign.events import (
     Reproduced,
     RunFinished,
     RunStarted,
+    ScriptRun,
+    Shown,
     WorkerDied,
 )
 from aotcheck.oracle import CoarseKey, Outcome
@@ -50,11 +52,13 @@ class Tally:
     ending: Ending | None = None
     seconds: float = 0.0
     programs: int = 0
+    checking: float = 0.0
     findings: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
     keys: Counter[CoarseKey] = field(default_factory=Counter)
     examples: dict[CoarseKey, tuple[str, str]] = field(default_factory=dict)
     rechecked: dict[CoarseKey, Reproduced] = field(default_factory=dict)
+    scripts: dict[CoarseKey, Shown] = field(default_factory=dict)
     soft: Counter[CoarseKey] = field(default_factory=Counter)
     refusals: Counter[str] = field(default_factory=Counter)
     features: Counter[str] = field(default_factory=Counter)
@@ -70,6 +74,7 @@ class Tally:
                 self.started = time.monotonic()
             case ProgramChecked():
                 self.programs += 1
+                self.checking = time.monotonic() - self.started
                 self.outcomes[event.outcome] += 1
                 self.soft.update(event.soft)
                 self.refusals.update(event.refusals)
@@ -81,6 +86,8 @@ class Tally:
                 self.examples.setdefault(event.key, (event.path, event.text))
             case FindingRechecked():
                 self.rechecked[event.key] = event.reproduced
+            case ScriptRun():
+                self.scripts[event.key] = event.shown
             case WorkerDied():
                 self.deaths += 1
             case ProgramFailed():
@@ -97,6 +104,11 @@ class Tally:
     def elapsed(self) -> float:
         """Seconds since the run began, or that it took."""
         return self.seconds if self.ending is not None else time.monotonic() - self.started
+
+    @property
+    def rate(self) -> float:
+        """Programs per second while programs were run; what comes after, findings once more, does not count."""
+        return self.programs / self.checking if self.checking > 0 else 0.0
 
     @property
     def refused(self) -> int:

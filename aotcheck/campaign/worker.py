@@ -10,7 +10,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import torch
 from aotcheck.backends import require_device, resolve
 from aotcheck.campaign.generate import load_strategy, programs_of_block
 from aotcheck.campaign.journal import Journal, write_durably
-from aotcheck.oracle import CoarseKey, Outcome, Verdict, check
+from aotcheck.oracle import CoarseKey, Difference, OracleKind, Outcome, Verdict, check
 from aotcheck.program import Program, difficulty, emit, parse
 
 POISONED = 86
@@ -120,7 +120,8 @@ def _record(task: Task, index: int, program: Program, verdict: Verdict, seconds:
     if verdict.outcome is Outcome.DIFFERS:
         first = verdict.hard[0]
         header = {**header_of(task, index), "key": str(first.key), "difference": first.text}
-        path = str(write_finding(task.findings, task.seed, task.block, index, first.key, program, header, task.backend))
+        shown = up_to(program, first)
+        path = str(write_finding(task.findings, task.seed, task.block, index, first.key, shown, header, task.backend))
     return {
         "outcome": verdict.outcome.value,
         "seconds": round(seconds, 5),
@@ -132,6 +133,16 @@ def _record(task: Task, index: int, program: Program, verdict: Verdict, seconds:
         "texts": [difference.text for difference in verdict.hard],
         "path": path,
     }
+
+
+def up_to(program: Program, difference: Difference) -> Program:
+    """``program`` without the calls after the one that shows ``difference``: nobody has judged those.
+
+    A backend without guards would differ in them by right.
+    """
+    if difference.oracle is OracleKind.POISONING:  # seen at the end, whichever call did it
+        return program
+    return replace(program, calls=program.calls[: difference.place.call + 1])
 
 
 def write_finding(

@@ -7,12 +7,22 @@ from dataclasses import dataclass
 
 from aotcheck._torch import unwrap_dynamo
 
-_HEAD = 90
+_HEAD = 120
+_SHORTEST_SENTENCE = 20
 _NORMALIZED: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"0x[0-9a-fA-F]+"), "H"),
-    (re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`"), "'X'"),
+    (re.compile(r"(?<!\w)'[^']*'(?!\w)|\"[^\"]*\"|`[^`]*`"), "'X'"),
     (re.compile(r"\b(?:primals|tangents|arg\d*|arg|getitem|view|clone|add|mul)_\d+\b"), "V"),
-    (re.compile(r"[\[(][\d\s,.\-]*[\])]"), "[N]"),
+    # What one check says of whichever op or dtype it meets.
+    (re.compile(r"\baten::\w+(?:\.\w+)?"), "aten::X"),
+    (re.compile(r"\bOutput \d+ of \w+ is a view"), "Output N of X is a view"),
+    (re.compile(r"\bFunction \w+Backward\d* returned"), "Function X returned"),
+    (re.compile(r"\bWhile executing \w+,"), "While executing X,"),
+    (re.compile(r"\btorch\.\w+Tensor\b"), "torch.Tensor"),
+    (re.compile(r": \[(?:torch\.Tensor|CPU\w+Type|CUDA\w+Type) .*"), ""),
+    (re.compile(r"^unsupported operation: "), ""),
+    (re.compile(r"\b(?:u?int|float|complex|bfloat)\d+\b"), "T"),
+    (re.compile(r"\[[\d\s,.\-]*\]|\([\d\s,.\-]*\d[\d\s,.\-]*\)|(?<=\s)\(\)"), "[N]"),
     (re.compile(r"-?\d+(?:\.\d+)?"), "N"),
     (re.compile(r"\s+"), " "),
 )
@@ -34,7 +44,7 @@ class Raised:
 
     @property
     def key(self) -> str:
-        """Type and normalized head of the message: numbers, shapes, addresses and quoted names replaced."""
+        """Type and normalized head of the message: numbers, shapes, op names and quoted names replaced."""
         return f"{self.type}: {normalized(self.message)}" if self.message else self.type
 
     def __str__(self) -> str:
@@ -43,11 +53,16 @@ class Raised:
 
 
 def normalized(message: str) -> str:
-    """The head of ``message`` without what differs from program to program."""
+    """The first sentence of ``message`` without what differs from program to program, cut between words if it is long.
+
+    What follows the first sentence is advice, or says which tensor it was.
+    """
     head = next((line.strip() for line in message.splitlines() if line.strip()), "")
     for pattern, replacement in _NORMALIZED:
         head = pattern.sub(replacement, head)
-    return head[:_HEAD].rstrip()
+    end = head.find(". ", _SHORTEST_SENTENCE)
+    head = head[:end] if end >= 0 else head.rstrip(".")
+    return head if len(head) <= _HEAD else head[:_HEAD].rsplit(" ", 1)[0] + " ..."
 
 
 def raised(error: BaseException) -> Raised:

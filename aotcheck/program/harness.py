@@ -1,10 +1,9 @@
 """What every emitted script carries behind the program itself: build inputs, run both ways, print each difference.
 
 The text below the marker is copied into scripts as it stands, so it imports torch alone and knows nothing of this
-package. The
-package uses the same functions to build inputs. The oracles proper are in :mod:`aotcheck.oracle`; this is the short
-version a
-stranger can read in a bug report.
+package. The package uses the same functions to build inputs. The oracles proper are in :mod:`aotcheck.oracle`; this is
+the short version that a stranger can read in a bug report. It looks at the same things in the same order and calls them
+by the same names; tests hold the two together.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import importlib
 import sys
 
 import torch
-from torch.utils import _pytree as pytree
 
 
 def storage(data, dtype, device):
@@ -48,9 +46,20 @@ def poke(t, seed):
         t.fill_(seed) if overlapping else t.copy_(cotangent(t, seed) + seed)
 
 
-def tensors_in(tree):
-    """The tensors of a pytree, in order."""
-    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+def leaves(value, name="output"):
+    """A result taken apart: its structure in words, its tensors by name, its other leaves by name."""
+    if isinstance(value, torch.Tensor):
+        return "Tensor", {name: value}, {}
+    if isinstance(value, dict):
+        parts = [leaves(v, f"{name}[{k!r}]") for k, v in value.items()]
+        words = [f"{k!r}: {part[0]}" for k, part in zip(value, parts, strict=True)]
+    elif isinstance(value, (tuple, list)):
+        parts = [leaves(v, f"{name}[{i}]") for i, v in enumerate(value)]
+        words = [part[0] for part in parts]
+    else:
+        return type(value).__qualname__, {}, {name: repr(value)}
+    tensors, constants = ({k: v for part in parts for k, v in part[i].items()} for i in (1, 2))
+    return f"{type(value).__qualname__}({', '.join(words)})", tensors, constants
 
 
 def named(scope):
@@ -58,111 +67,194 @@ def named(scope):
     return {name: t for name, t in scope.items() if isinstance(t, torch.Tensor)}
 
 
-def error(e):
-    """An exception's type, Dynamo's wrapping taken off."""
-    while type(e).__module__.startswith("torch._dynamo") and (e.__cause__ or e.__context__):
-        e = e.__cause__ or e.__context__
-    return f"raises {type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}"
+def unwrapped(e):
+    """An exception with Dynamo's wrapping taken off."""
+    while type(e).__module__ == "torch._dynamo.exc":
+        inner = getattr(e, "inner_exception", None) or e.__cause__ or e.__context__
+        if not isinstance(inner, BaseException):
+            break
+        e = inner
+    return e
 
 
-def describe(t):
-    """What a tensor is, in words: type, dtype, geometry, flags. Strides of dimensions of size 1 are nobody's
-    business."""
-    stride = tuple(s for n, s in zip(t.shape, t.stride(), strict=True) if n > 1) if t.numel() else ()
-    flags = [
-        *["requires grad"] * t.requires_grad,
-        *["leaf"] * t.is_leaf,
-        *["conj"] * t.is_conj(),
-        *["neg"] * t.is_neg(),
-    ]
-    return f"{type(t).__name__} {t.dtype} {tuple(t.shape)} stride {stride} offset {t.storage_offset()} {flags}"
+def modes():
+    """What of torch's global state a call must leave as it found it."""
+    return {
+        "grad mode": torch.is_grad_enabled(),
+        "inference mode": torch.is_inference_mode_enabled(),
+        "autocast": (torch.is_autocast_enabled("cpu"), torch.is_autocast_enabled("cuda")),
+        "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
+        "default dtype": torch.get_default_dtype(),
+        "anomaly mode": torch.is_anomaly_enabled(),
+    }
+
+
+def facts(t):
+    """What can be asked of a tensor. Strides that address nothing (size 1, no elements) are nobody's business."""
+    try:
+        is_leaf, has_grad_fn = t.is_leaf, t.grad_fn is not None
+    except RuntimeError:  # a view made in no_grad mode whose base was then written with grad enabled
+        is_leaf = has_grad_fn = "refused"
+    return {
+        "type": type(t).__qualname__,
+        "dtype": t.dtype,
+        "device": str(t.device),
+        "shape": tuple(t.shape),
+        "storage-offset": t.storage_offset(),
+        "stride": tuple(s for n, s in zip(t.shape, t.stride(), strict=True) if n != 1) if t.numel() else (),
+        "requires-grad": t.requires_grad,
+        "leafness": is_leaf,
+        "grad-fn": has_grad_fn,
+        "conj": t.is_conj(),
+        "neg": t.is_neg(),
+        "inference": t.is_inference(),
+    }
+
+
+def window(t, size, stride, offset):
+    """A copy of a window of the storage of `t`, in its dtype, whatever autograd thinks of `t`."""
+    return torch.empty(0, dtype=t.dtype, device=t.device).set_(t.untyped_storage(), offset, size, stride).clone()
 
 
 def value(t):
-    """A copy of a tensor's value, or why there is none."""
+    """A copy of the value of `t`; None where it reaches past its storage."""
     last = t.storage_offset() + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
-    if t.numel() and (last + 1) * t.dtype.itemsize > t.untyped_storage().nbytes():
-        return "past its storage"
-    return t.detach().resolve_conj().resolve_neg().clone()
+    if t.numel() and (last + 1) * t.itemsize > t.untyped_storage().nbytes():
+        return None
+    plain = window(t, t.shape, t.stride(), t.storage_offset())
+    plain = plain.conj_physical() if t.is_conj() else plain
+    return plain.neg() if t.is_neg() else plain
 
 
-def attempt(look_at, t):
-    """`look_at(t)`, or the error that torch raises for looking (views made in no_grad mode do that after a write)."""
-    try:
-        return look_at(t)
-    except RuntimeError as e:
-        return error(e)
-
-
-def look(seen, where, tensors, values_only=False):
-    """Note everything observable of `tensors` (label to tensor) under `where`."""
-    for label, t in tensors.items():
-        seen[f"{where} {label} value"] = attempt(value, t)
-        if not values_only:
-            seen[f"{where} {label} is"] = attempt(describe, t)
-    storages = {label: t.untyped_storage() for label, t in tensors.items()}
-    for i, (label, t) in enumerate(() if values_only else tensors.items()):
-        earlier = list(tensors.items())[:i]
-        alias = [
-            k for k, u in earlier if storages[label].nbytes() and storages[k].data_ptr() == storages[label].data_ptr()
-        ]
-        seen[f"{where} {label} relations"] = f"is {[k for k, u in earlier if u is t]}, shares storage with {alias}"
-
-
-def run(f, calls, device):
-    """Make the calls on `f`; everything seen, by a label that says where."""
-    seen, args, scope, wanted = {}, (), {}, {}
-    for i, call in enumerate(calls):
-        if call["inputs"] is not None:
-            args, scope = call["inputs"](device)
-            wanted = {name: t for name, t in scope.items() if t.requires_grad and t.is_leaf}
-        where, outputs, grads = f"call {i}", {}, {}
-        torch.manual_seed(0)
-        try:
-            with torch.set_grad_enabled(call["grad_mode"] == "enabled"):
-                result = f(*args)
-            result = tuple(result) if type(result) is list else result  # aot_function returns flat tuples as lists
-            leaves, spec = pytree.tree_flatten(result)
-            seen[f"{where} structure"] = f"{spec} {[None if isinstance(x, torch.Tensor) else x for x in leaves]}"
-            outputs = {f"output {k}": t for k, t in enumerate(tensors_in(result))}
-        except Exception as e:
-            seen[f"{where} raised"] = error(e)
-        look(seen, where, {**scope, **outputs})
-        if outputs and call["backward"] is not None:
-            chosen, seed = call["backward"]
-            roots = list({id(t): t for t in outputs.values() if t.requires_grad}.values())
-            roots = [roots[k] for k in chosen if k < len(roots)]
-            try:
-                if roots and wanted:
-                    cotangents = [cotangent(t, seed) for t in roots]
-                    found = torch.autograd.grad(roots, list(wanted.values()), cotangents, allow_unused=True)
-                    grads = dict(zip(wanted, found, strict=True))
-            except Exception as e:
-                seen[f"{where} backward raised"] = error(e)
-            for name, g in grads.items():
-                seen[f"{where} gradient of {name}"] = g if g is None else g.detach().clone()
-        flat = {"output": list(outputs.values()), "input": tensors_in(args)}
-        for k, (site, index, seed) in enumerate(call["probes"]):
-            if index < len(flat[site]):
-                try:
-                    poke(flat[site][index], seed)
-                except Exception as e:
-                    seen[f"{where} probe {k} raised"] = error(e)
-                look(seen, f"{where} after probe {k} ({site} {index})", {**scope, **outputs}, values_only=True)
+@torch.no_grad()
+def look(inputs, outputs):
+    """Everything observable of the tensors now: (kind, thing) to what is seen."""
+    seen, storages, objects = {}, {}, {}
+    for name, t in {**inputs, **outputs}.items():
+        s = t.untyped_storage()  # torch has one object per storage
+        new = id(s) not in storages, id(t) not in objects
+        seen["aliasing", name] = f"shares the storage of {storages.setdefault(id(s), (name, s))[0]}"
+        seen["identity", name] = f"is the object {objects.setdefault(id(t), name)}"
+        known = facts(t)
+        seen.update({(kind, name): fact for kind, fact in known.items()})
+        if name in outputs:
+            seen["values", name] = value(t)
+        else:
+            seen["storage-size", name] = s.nbytes()
+            if new[0]:
+                seen["values", name] = window(t, (s.nbytes() // t.itemsize,), (1,), 0)
+        if new[1] and t.requires_grad and known["leafness"] is True:
+            g = t.grad
+            seen["gradient-none", f"{name}.grad"] = g is None
+            if g is not None:
+                seen.update({(kind, f"{name}.grad"): facts(g)[kind] for kind in ("type", "dtype", "shape")})
+                seen["values", f"{name}.grad"] = value(g)
     return seen
 
 
-def same(x, y, exact):
-    """Whether two things seen are equal; tensors bitwise, or closely for a program with inexact ops."""
+def steps(f, make, calls, device):
+    """Make the calls on `make(f)`; after each step (a call, its backward, each probe) where it was and what is seen."""
+    g = None
+    for i, call in enumerate(calls):
+        if call["inputs"] is not None:
+            args, inputs = call["inputs"](device)
+        structure, outputs, constants = "", {}, {}
+        torch.manual_seed(0)
+
+        def step(phase, action):
+            before, result, error = modes(), None, None
+            try:
+                result = action()
+            except Exception as e:
+                error = unwrapped(e)
+            changed = {k: after for k, after in modes().items() if before[k] != after}
+            torch.set_grad_enabled(before["grad mode"])
+            return result, f"{phase} of call {i + 1}", error, changed  # noqa: B023
+
+        def seen(error, changed):
+            raised = error and f"raises {type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+            return {
+                ("exception", "call"): raised and (type(error), raised),
+                ("global-state", "process"): changed,
+                ("structure", "output"): structure,  # noqa: B023
+                **{("constant", name): c for name, c in constants.items()},  # noqa: B023
+                **look(inputs, outputs),  # noqa: B023
+                ("rng", "process"): torch.get_rng_state(),
+            }
+
+        def forward():
+            nonlocal g
+            g = make(f) if g is None else g
+            return g(*args)  # noqa: B023
+
+        with torch.set_grad_enabled(call["grad_mode"] == "enabled"):
+            result, where, error, changed = step("forward", forward)
+            if error is None:
+                structure, outputs, constants = leaves(result)
+            yield where, seen(error, changed)
+        if error is not None:
+            if g is None:
+                return
+            continue
+        if call["backward"] is not None:
+            chosen, seed = call["backward"]
+            roots = list({id(t): t for t in outputs.values() if t.requires_grad}.values())
+            roots = [roots[k] for k in chosen if k < len(roots)]
+
+            def backward(roots=roots, seed=seed):
+                if roots:
+                    torch.autograd.backward(roots, [cotangent(t, seed) for t in roots])
+
+            _, where, error, changed = step("backward", backward)
+            now = seen(error, changed)
+            if error is not None:  # how far it came before it raised is an order that nobody promises
+                now = {key: fact for key, fact in now.items() if not key[1].endswith(".grad")}
+            yield where, now
+        for site, index, seed in call["probes"]:
+            side = list((outputs if site == "output" else leaves(args)[1]).values())[index : index + 1]
+            _, where, error, changed = step("probe", lambda side=side, seed=seed: [poke(t, seed) for t in side])
+            yield where, seen(error, changed)
+
+
+KINDS = [
+    "exception", "global-state", "structure", "constant", "type", "dtype", "device", "shape", "gradient-none",
+    "identity", "aliasing", "storage-offset", "storage-size", "stride", "requires-grad", "leafness", "grad-fn", "conj",
+    "neg", "inference", "values", "rng",
+]  # fmt: skip
+
+
+def same(kind, x, y, exact):
+    """Whether two things seen are equal: values bitwise but for the sign of zero, or within rounding if inexact."""
+    if kind == "exception":
+        return (x and x[0]) == (y and y[0])
     if not (isinstance(x, torch.Tensor) and isinstance(y, torch.Tensor)):
-        return (
-            type(x) is type(y) and str(x).split(":")[0] == str(y).split(":")[0]
-            if str(x).startswith("raises")
-            else type(x) is type(y) and x == y
-        )
-    if x.shape != y.shape or x.dtype != y.dtype:
-        return False
-    return torch.allclose(x, y, 1e-3, 1e-3, equal_nan=True) if not exact else torch.allclose(x, y, 0, 0, equal_nan=True)
+        return kind == "values" or x == y
+    if (x.shape, x.dtype, x.device) != (y.shape, y.dtype, y.device):
+        return True  # which is a difference of another kind
+    x, y = (torch.view_as_real(t) if t.is_complex() else t for t in (x, y))
+    equal = (x == y) | ((x != x) & (y != y))
+    if not exact and x.is_floating_point():
+        largest = max([1.0, *x[x.isfinite()].abs().flatten().tolist()])
+        equal |= (x - y).abs() <= 512 * torch.finfo(x.dtype).eps * largest
+    return bool(equal.all())
+
+
+def differences(where, eager, other, exact, lists=False):
+    """What differs after one step, causes before consequences: (kind, thing, eager's, the other's)."""
+    one_raised = (eager["exception", "call"] is None) != (other["exception", "call"] is None)
+    found = []
+    for key in sorted((key for key in eager if key in other), key=lambda key: KINDS.index(key[0])):
+        kind, thing = key
+        x, y = eager[key], other[key]
+        if one_raised and kind not in ("exception", "global-state"):
+            continue  # all else follows from that
+        if kind == "exception" and one_raised and y is None and where.startswith("probe"):
+            continue  # a write that eager refuses and the other accepts
+        if kind == "structure" and lists:  # aot_function returns lists for tuples
+            x, y = (s.replace("tuple(", "list(") for s in (x, y))
+        if not same(kind, x, y, exact):
+            found.append((kind, thing, x, y))
+    return found
 
 
 def compiled(f, name):
@@ -181,20 +273,29 @@ def compiled(f, name):
     return torch.compile(f, backend={"dynamo_eager": "eager"}.get(name, name.removeprefix("dynamo+")), dynamic=False)
 
 
+def first_differences(f, calls, make, exact=True, device="cpu", lists=False):
+    """The differences of the first step that has any, and which step that is."""
+    expected = list(steps(f, lambda f: f, calls, device))
+    for (where, eager), (_, other) in zip(expected, steps(f, make, calls, device), strict=False):
+        found = differences(where, eager, other, exact, lists)
+        if found:
+            return where, found
+    return "", []
+
+
 def main(f, calls, backend, exact=True):
-    """Compare eager with a backend (`--backend NAME`, `--device NAME`); the number of differences, printed one by
-    one."""
+    """Compare eager with a backend (`--backend NAME`, `--device NAME`): prints what differs after the first step that
+    shows a difference, and returns how much that is."""
     options = dict(zip(sys.argv[1::2], sys.argv[2::2], strict=False))
     backend, device = options.get("--backend", backend), options.get("--device", "cpu")
-    expected, actual = run(f, calls, device), run(compiled(f, backend), calls, device)
-    labels = [k for k in {**actual, **expected} if not same(expected.get(k), actual.get(k), exact)]
-    one_raised = {k.removesuffix("raised") for k in labels if k.endswith(" raised") and " probe " not in k}
-    labels = [
-        k
-        for k in labels
-        if k.endswith("raised") or not (k.startswith(tuple(one_raised)) and k in expected.keys() ^ actual)
-    ]
-    for k in labels:
-        print(f"DIFFERENT {k}\n    eager: {expected.get(k, 'nothing')}\n    {backend}: {actual.get(k, 'nothing')}")
-    print(f"{len(labels)} differences between eager and {backend} on {device}, torch {torch.__version__}")
-    return len(labels)
+    where, found = first_differences(
+        f, calls, lambda f: compiled(f, backend), exact, device, lists=backend == "aot_function"
+    )
+    for kind, thing, x, y in found:
+        if kind == "exception":
+            x, y = (raised[1] if raised else "raises nothing" for raised in (x, y))
+        print(f"DIFFERENT {kind} of {thing} after {where}\n    eager: {x}\n    {backend}: {y}")
+    print(
+        f"{len(found)} difference{'s' * (len(found) != 1)} between eager and {backend} on {device}, torch {torch.__version__}"
+    )
+    return len(found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from types import TracebackType
 
@@ -11,8 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from aotcheck.campaign import Event, ExitCode, Tally
+from aotcheck.campaign.events import Shown
 from aotcheck.campaign.tally import FLOORS
-from aotcheck.oracle import Outcome
+from aotcheck.oracle import CoarseKey, Outcome
 
 SHOWN_KEYS = 12
 LINE_SECONDS = 10.0
@@ -28,7 +30,13 @@ class LiveDisplay:
 
     def __init__(self, tally: Tally, console: Console) -> None:
         self._tally, self._console = tally, console
-        self._live = Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
+        self._shown: RenderableType = ""
+        # The clock goes on where no event comes, so rich asks, four times a second.
+        self._live = (
+            Live(console=console, refresh_per_second=4, transient=True, get_renderable=self._now)
+            if console.is_terminal
+            else None
+        )
         self._last = time.monotonic()
 
     def __enter__(self) -> LiveDisplay:
@@ -45,28 +53,41 @@ class LiveDisplay:
     def feed(self, event: Event) -> None:
         """Show what ``event`` has changed in the tally."""
         now = time.monotonic()
-        if self._live is not None:
-            if now - self._last > 0.2:
-                self._last = now
-                self._live.update(_figures(self._tally))
-        elif now - self._last > LINE_SECONDS:
+        if self._live is None and now - self._last > LINE_SECONDS:
             self._last = now
             self._console.print(_progress(self._tally), soft_wrap=True)
 
+    def _now(self) -> RenderableType:
+        with contextlib.suppress(RuntimeError):  # the tally grew while it was being read: show what was there
+            self._shown = Group(*_figures(self._tally), *_leading_keys(self._tally))
+        return self._shown
+
 
 def print_summary(tally: Tally, console: Console) -> None:
-    """What a run came to."""
-    console.print(_figures(tally))
+    """What a run came to. Long lines are left to the terminal to wrap, so that they can be searched and copied."""
+    for part in _figures(tally):
+        console.print(part, soft_wrap=True, highlight=False)
+    for key, count in tally.keys.most_common():
+        console.print(Text.assemble(f"{count:>6}  {key}", (_again(tally, key), "dim")), soft_wrap=True)
+        console.print(Text(f"        {tally.examples[key][0]}", style="dim"), soft_wrap=True)
     for failure in tally.failures:
         console.print(Text(f"failed: {failure}", style="red"), soft_wrap=True)
     ending = tally.ending.value if tally.ending else "broken off"
     console.print(f"{ending}: {_verdict(tally)}", soft_wrap=True, highlight=False)
 
 
+def _again(tally: Tally, key: CoarseKey) -> str:
+    """What became of a key's first finding when it was run again: by the oracles, and as a script."""
+    again, script = tally.rechecked.get(key), tally.scripts.get(key)
+    return (f" · again: {again.value}" if again else "") + (f" · script {script.value}" if script else "")
+
+
 def _verdict(tally: Tally) -> str:
     match tally.exit_code:
         case ExitCode.FINDINGS:
-            return f"{tally.findings} findings, {len(tally.keys)} coarse keys, in {tally.programs} programs"
+            found = f"{tally.findings} findings, {len(tally.keys)} coarse keys, in {tally.programs} programs"
+            showing = sum(shown is Shown.YES for shown in tally.scripts.values())
+            return f"{found}; of {len(tally.scripts)} first scripts run alone {showing} show their difference"
         case ExitCode.INFRASTRUCTURE:
             return f"infrastructure failed after {tally.programs} programs"
         case _:
@@ -76,24 +97,25 @@ def _verdict(tally: Tally) -> str:
 def _progress(tally: Tally) -> str:
     run = tally.run
     goal = f" of {run.examples}" if run and run.examples is not None else ""
-    rate = tally.programs / tally.elapsed if tally.elapsed > 0 else 0.0
     parts = [
         f"{run.backend if run else ''} on {run.device if run else ''}, seed {run.seed if run else ''}",
         f"{tally.programs}{goal} programs",
-        f"{rate:.1f} programs/s",
+        f"{tally.rate:.1f} programs/s",
         f"{tally.elapsed:.0f} s",
         f"{tally.findings} findings",
         f"{len(tally.keys)} coarse keys",
         f"{tally.refused} refused ({tally.share(tally.refused):.1%})",
         f"{tally.outcomes[Outcome.UNSTABLE.value]} unstable",
     ]
+    if tally.keys and tally.ending is None:
+        parts.append(f"{len(tally.scripts)} of their first scripts run alone")
     if tally.deaths:
         parts.append(f"{tally.deaths} workers died")
     return " · ".join(parts)
 
 
-def _figures(tally: Tally) -> RenderableType:
-    parts: list[RenderableType] = [Text(_progress(tally), style="bold")]
+def _figures(tally: Tally) -> list[Text]:
+    parts = [Text(_progress(tally), style="bold")]
     floor = Text("difficulty: ")
     for i, (name, least) in enumerate(FLOORS.items()):
         share = tally.share(tally.features[name])
@@ -101,8 +123,6 @@ def _figures(tally: Tally) -> RenderableType:
         label = name.lower().replace("_", " ")
         floor.append(f"{label} {share:.0%} (floor {least:.0%})", style="red" if share < least else "green")
     parts.append(floor)
-    if tally.keys:
-        parts.append(_keys(tally))
     if tally.refusals:
         reasons = ", ".join(f"{reason} {count}" for reason, count in tally.refusals.most_common())
         parts.append(Text(f"refused: {reasons}", style="yellow"))
@@ -115,14 +135,18 @@ def _figures(tally: Tally) -> RenderableType:
             by_oracle[key.oracle] = by_oracle.get(key.oracle, 0) + count
         soft = ", ".join(f"{oracle} {count}" for oracle, count in sorted(by_oracle.items(), key=lambda kv: -kv[1]))
         parts.append(Text(f"soft differences (never failing): {soft}", style="dim"))
-    return Group(*parts)
+    return parts
 
 
-def _keys(tally: Tally) -> Table:
-    table = Table("findings", "coarse key", "again", "first script", box=None, pad_edge=False)
+def _leading_keys(tally: Tally) -> list[RenderableType]:
+    """The most frequent keys, one line each however narrow the terminal is."""
+    if not tally.keys:
+        return []
+    table = Table.grid(padding=(0, 2))
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(no_wrap=True, overflow="ellipsis")
     for key, count in tally.keys.most_common(SHOWN_KEYS):
-        again = tally.rechecked.get(key)
-        table.add_row(str(count), Text(str(key)), again.value if again else "", Text(tally.examples[key][0]))
+        table.add_row(str(count), Text(str(key)))
     if len(tally.keys) > SHOWN_KEYS:
-        table.add_row("", f"and {len(tally.keys) - SHOWN_KEYS} more", "", "")
-    return table
+        table.add_row("", Text(f"and {len(tally.keys) - SHOWN_KEYS} more", style="dim"))
+    return [table]

@@ -16,7 +16,7 @@ import pytest
 
 from aotcheck.backends import require_device, resolve
 from aotcheck.campaign.generate import load_strategy, programs_of_block
-from aotcheck.campaign.worker import script_backend, write_finding
+from aotcheck.campaign.worker import script_backend, up_to, write_finding
 from aotcheck.oracle import Outcome, check
 from aotcheck.program import emit
 from aotcheck.pytest_plugin import STRATEGY, FuzzOptions
@@ -58,9 +58,9 @@ def test_random_programs_agree_with_eager(
             programs += 1
             refused += verdict.outcome is Outcome.REFUSED
             if verdict.outcome is Outcome.DIFFERS:
-                key = verdict.hard[0].key
+                key, shown = verdict.hard[0].key, up_to(program, verdict.hard[0])
                 found = {**header, "key": str(key), "difference": verdict.hard[0].text}
-                path = write_finding(findings, options.seed, block, index, key, program, found, options.backend)
+                path = write_finding(findings, options.seed, block, index, key, shown, found, options.backend)
                 failures.append(f"{key}: {verdict.hard[0].text}\n    {path}")
         if deadline is not None and time.monotonic() >= deadline:
             break

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from aotcheck.campaign import Campaign, ExitCode, Settings, Tally
-from aotcheck.campaign.events import Ending, Event, FindingWritten, ProgramChecked, RunFinished
+from aotcheck.campaign.events import Ending, Event, FindingWritten, ProgramChecked, RunFinished, ScriptRun, Shown
 from aotcheck.campaign.generate import load_strategy, programs_of_block
+from aotcheck.campaign.scripts import what_it_shows
+from aotcheck.oracle import CoarseKey
 from aotcheck.program import emit, parse_file
 from aotcheck.report.jsonl import JsonLines, read_events
 from tests.meta import planted
@@ -106,6 +108,32 @@ def test_a_program_that_takes_its_worker_with_it_is_one_finding(
         assert _numel(program) == planted.MARK
         assert emit(program)
     assert [r.value for r in tally.rechecked.values()] == ["same"]
+    if oracle != "memory":  # nobody runs by itself what takes all the memory
+        assert list(tally.scripts.values()) == [Shown.YES]
+
+
+def test_the_first_script_of_a_key_is_run_alone(tmp_path: Path) -> None:
+    events, tally = campaign(settings(tmp_path, "tests.meta.planted:doubles"))
+    runs = [e for e in events if isinstance(e, ScriptRun)]
+    assert {run.key for run in runs} == set(tally.keys)
+    assert {(run.exit_code, run.shown) for run in runs} == {(1, Shown.YES)}
+    first = {key: path for key, (path, _) in tally.examples.items()}
+    assert {run.key: run.path for run in runs} == first
+
+
+def test_a_script_that_shows_something_else_is_told_apart() -> None:
+    finding = FindingWritten(
+        0, 0, CoarseKey("values", "output"), "values of output[0] after forward of call 1: ...", ""
+    )
+    right, wrong = (f"DIFFERENT values of {name} after forward of call 1\n" for name in ("output[0]", "output[1]"))
+    assert what_it_shows(finding, 1, right) is Shown.YES
+    assert what_it_shows(finding, 1, wrong) is Shown.OTHER
+    assert what_it_shows(finding, 0, "0 differences\n") is Shown.NOTHING
+    assert what_it_shows(finding, 1, "ImportError: no module\n") is Shown.FAILED
+    assert what_it_shows(finding, None, right) is Shown.FAILED
+    crash = FindingWritten(0, 0, CoarseKey("crash", "process", "killed by SIGSEGV"), "crash of the worker: ...", "")
+    assert what_it_shows(crash, -11, "") is Shown.YES
+    assert what_it_shows(crash, 1, "") is Shown.NOTHING
 
 
 def test_a_campaign_that_is_stopped_keeps_what_it_found(tmp_path: Path) -> None:

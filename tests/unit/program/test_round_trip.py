@@ -127,4 +127,4 @@ def test_a_script_shows_each_difference_and_exits_1(tmp_path) -> None:
     script.write_text(emit(ALIASED_VIEWS, backend="broken:twice"), encoding="utf-8")
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, cwd=tmp_path, timeout=120)
     assert done.returncode == 1
-    assert "DIFFERENT call 0 structure" in done.stdout
+    assert "DIFFERENT structure of output after forward of call 1" in done.stdout

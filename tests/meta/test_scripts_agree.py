@@ -1,0 +1,76 @@
+"""What a script shows when it is run is what the oracles show: same step, same kinds, same things, causes first."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import pytest
+import torch
+
+from aotcheck.backends import Backend, resolve
+from aotcheck.campaign.generate import load_strategy, programs_of_block
+from aotcheck.oracle import OracleKind, Outcome, check
+from aotcheck.program import Program, emit, exact
+from tests.meta import planted
+from tests.meta.test_oracles_fire import PLANTS, Plant, clean_process
+
+__all__ = ["clean_process"]  # the fixture takes off what a fault leaves behind
+
+CPU = torch.device("cpu")
+NOT_IN_SCRIPTS = {OracleKind.POISONING}
+"""Seen by the campaign alone: a script's process ends with it."""
+
+NEED_PRIVATE_NAMES = {"leaks a dispatch mode", "poisons the process"}
+"""A mode left behind can be seen under private names of torch only, which a script does without."""
+
+
+def shown_by_script(program: Program, backend: Backend, name: str = "planted") -> list[tuple[str, str]]:
+    """The kinds and places that the script's own harness finds, in its order."""
+    scope: dict[str, Any] = {"__name__": "script"}
+    exec(compile(emit(program), "<script>", "exec"), scope)
+    backend.reset()
+    where, found = scope["first_differences"](
+        scope["f"], scope["CALLS"], backend.compile, exact(program), "cpu", name == "aot_function"
+    )
+    return [(kind, f"{thing} after {where}") for kind, thing, _, _ in found]
+
+
+def shown_by_oracles(program: Program, backend: Backend) -> list[tuple[str, str]]:
+    verdict = check(program, backend, CPU)
+    return [(d.oracle.value, str(d.place)) for d in verdict.hard if d.oracle not in NOT_IN_SCRIPTS]
+
+
+@pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.name.replace(" ", "-"))
+def test_a_planted_fault_is_shown_by_the_script_as_by_the_oracles(plant: Plant) -> None:
+    if plant.name in NEED_PRIVATE_NAMES:
+        pytest.skip("seen under private names of torch only")
+    backend = Backend("planted", plant.fault)
+    oracles, script = shown_by_oracles(plant.program, backend), shown_by_script(plant.program, backend)
+    assert set(script) == set(oracles)
+    assert script[:1] == oracles[:1]
+
+
+@functools.lru_cache(maxsize=1)
+def _programs() -> tuple[Program, ...]:
+    strategy = load_strategy("strategies:programs")
+    return tuple(p for block in (100, 101, 102) for p in programs_of_block(strategy, 5, block))
+
+
+@pytest.mark.parametrize("name", ["aot_function", "aot_eager"])
+def test_random_findings_are_shown_by_scripts_as_by_the_oracles(name: str) -> None:
+    backend, findings = resolve(name), 0
+    for program in _programs():
+        verdict = check(program, backend, CPU)
+        if verdict.outcome is not Outcome.DIFFERS:
+            continue
+        findings += 1
+        oracles = [(d.oracle.value, str(d.place)) for d in verdict.hard if d.oracle not in NOT_IN_SCRIPTS]
+        assert shown_by_script(program, backend, name)[:1] == oracles[:1], emit(program)
+    assert findings >= 5, "a sample without findings shows nothing"
+
+
+def test_the_identity_is_silent_in_scripts() -> None:
+    backend = Backend("identity", planted.identity)
+    for program in _programs():
+        assert shown_by_script(program, backend) == [], emit(program)
