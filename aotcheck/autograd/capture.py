@@ -60,7 +60,7 @@ class TracedArgument:
 class Substitution(_torch.FunctionMode):
     """Gives the function replicas in place of the captured tensors it meets."""
 
-    def __init__(self, replicas: dict[int, Tensor]) -> None:
+    def __init__(self, replicas: dict[int, Any]) -> None:
         super().__init__()
         self.replicas = replicas
 
@@ -68,7 +68,7 @@ class Substitution(_torch.FunctionMode):
         return func(*[self._swap(a) for a in args], **{k: self._swap(a) for k, a in (kwargs or {}).items()})
 
     def _swap(self, a: Any) -> Any:
-        if isinstance(a, Tensor):
+        if isinstance(a, (Tensor, torch.Generator)):
             return self.replicas.get(id(a), a)
         if type(a) in (list, tuple):
             return type(a)(self._swap(x) for x in a)
@@ -86,10 +86,12 @@ class Capture:
         self.roots: list[TracedRoot] = []
         self.arguments: list[TracedArgument] = []
         self.replicas: dict[int, Tensor] = {}  # id of the real tensor -> replica
+        self.generators: list[tuple[int, torch.Generator]] = []  # argument -> its stand-in
         self.flat_replicas: list[Any] = list(arguments)
         self.record: Record
         self.is_view = [isinstance(a, Tensor) and _torch.base_of(a) is not None for a in arguments]
         self._make_roots(arguments)
+        self._make_generators(arguments)
         self.entry_nbytes = {id(r.state): r.state.nbytes for r in self.roots}
 
     # -- before
@@ -128,6 +130,18 @@ class Capture:
             root.version = _torch.version_of(root.replica)
             root.grad_fn = root.replica.grad_fn
 
+    def _make_generators(self, arguments: Sequence[Any]) -> None:
+        """Stand-ins for the call's generators, so that tracing advances none; the graph gets the real ones."""
+        made: dict[int, torch.Generator] = {}
+        for i, a in enumerate(arguments):
+            if isinstance(a, torch.Generator):
+                if id(a) not in made:
+                    stand_in = made[id(a)] = torch.Generator(a.device)
+                    stand_in.set_state(a.get_state())
+                    self.tracer.generator(stand_in)
+                    self.generators.append((i, stand_in))
+                self.flat_replicas[i] = made[id(a)]
+
     def _root(self, real: Tensor, source: Source) -> None:
         if id(real) in self.replicas:
             return
@@ -160,13 +174,8 @@ class Capture:
         """Where gradients of ``r`` as it is now arrive, whatever the function does to ``r`` later."""
         if r.grad_fn is not None:
             return GradientEdge(r.grad_fn, r.output_nr)
-        kernels = self.maker.kernels
-        kernels.inside = True
-        try:
-            with _torch.meta_kernels(), torch.enable_grad():
-                node = r.view_as(r).grad_fn
-        finally:
-            kernels.inside = False
+        with _torch.meta_kernels(), torch.enable_grad():
+            node = r.view_as(r).grad_fn
         assert node is not None
         accumulate, number = node.next_functions[0]
         assert accumulate is not None
@@ -211,6 +220,7 @@ class Capture:
             else contextlib.nullcontext()
         )
         seed_before = torch.get_rng_state()
+        own_before = [g.get_state() for _, g in self.generators]
         try:
             with self._tracing(), substitution:
                 outputs, extra = function(self.flat_replicas)
@@ -220,6 +230,8 @@ class Capture:
         if not torch.equal(seed_before, torch.get_rng_state()):
             torch.set_rng_state(seed_before)
             raise UnsupportedError("seeding inside the function", "the generator's state changed while tracing")
+        if not all(torch.equal(b, g.get_state()) for b, (_, g) in zip(own_before, self.generators, strict=True)):
+            raise UnsupportedError("seeding inside the function", "a generator's state is set inside")
         mapped = {id(real): self.flat_replicas[i] for real, i in captured}
         outputs = [mapped.get(id(o), o) for o in outputs]
         for o in outputs:

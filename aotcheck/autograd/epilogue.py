@@ -28,6 +28,7 @@ from aotcheck.autograd.record import (
     Ref,
     ReplayMode,
     ReplayView,
+    RequireGrad,
     RequireGradOfInteger,
     ResizeStorage,
     Restride,
@@ -40,6 +41,7 @@ from aotcheck.autograd.record import (
     WindowOn,
     Write,
     WriteFlat,
+    renumbered,
 )
 from aotcheck.autograd.storage import StorageState
 from aotcheck.autograd.trace import Value, geometry_of
@@ -58,6 +60,7 @@ class EpilogueBuilder:
         self.arguments = capture.arguments
         self.outputs: list[GraphOutput] = []
         self.prepare: list[Arg] = []
+        self.last: list[Step] = []  # what views of the arguments must not see
         self.holds: list[Step] = []
         self.steps: list[Step] = []
         self.names: dict[int, Ref] = {}  # id of a replica -> where the real tensor is found
@@ -91,12 +94,19 @@ class EpilogueBuilder:
         self._anchor_fresh_storages(outputs, moved)
         self._find_current(input_states)
         self._apply_metadata(moved)
-        returns: list[Ref | Constant] = [self._name(o) if isinstance(o, Tensor) else Constant(o) for o in outputs]
+        returns = [self._name(o) if isinstance(o, Tensor) else self._constant(o) for o in outputs]
+        self.steps += self.last
         if self.capture.exit_grad != self.capture.entry_grad:
             self.steps.append(SetGradMode(self.capture.exit_grad))
         return self._record(returns, input_states)
 
     # -- helpers
+
+    def _constant(self, o: Any) -> Ref | Constant:
+        for i, generator in self.capture.generators:
+            if o is generator:
+                return Arg(i)
+        return Constant(o)
 
     def _with_bases(self) -> Retrace:
         return Retrace(dataclasses.replace(self.capture.mode, with_bases=True))
@@ -146,6 +156,8 @@ class EpilogueBuilder:
                     raise self._with_bases()
             if a.replica.requires_grad and not a.requires_grad and _torch.leafness(a.replica):
                 self._becomes_differentiable(a)
+            elif id(a.replica) in self.capture.maker.kernels.required and a.real_is_leaf and a.requires_grad:
+                self.prepare.append(Arg(a.index))
 
     # -- data
 
@@ -260,7 +272,7 @@ class EpilogueBuilder:
                 under_grad = not through_data and self._seen_by_autograd(t)
                 self.steps.append(PointAt(Arg(a.index), holder, geometry, offset is not None, through_data, under_grad))
             else:
-                self.steps.append(Detach(Arg(a.index), leaf=t.is_leaf and a.real_is_leaf))
+                self.last.append(Detach(Arg(a.index), leaf=t.is_leaf and a.real_is_leaf))
 
     def _seen_by_autograd(self, t: Tensor) -> bool:
         """Whether ``t``, or the root it is a view of, has another history than before."""
@@ -421,13 +433,18 @@ class EpilogueBuilder:
         if how == under_no_grad:
             mode = ReplayMode.NO_GRAD_THEN_GRAD if has_history and not stale else ReplayMode.NO_GRAD
         elif not t.requires_grad:
-            mode = ReplayMode.NO_GRAD if base.requires_grad else ReplayMode.AMBIENT
+            detached = id(base) in self.capture.maker.kernels.detached
+            mode = ReplayMode.NO_GRAD if base.requires_grad or detached else ReplayMode.AMBIENT
         else:
             mode = ReplayMode.AMBIENT if self.capture.entry_grad else ReplayMode.GRAD
         replay = ReplayView(
             local, source, self._view_func(t, base), mode, None if how in (default, under_no_grad) else how
         )
-        return [replay, BumpVersion(local)] if stale else [replay]
+        if stale:
+            return [replay, BumpVersion(local)]
+        if id(t) in self.capture.maker.kernels.required and _torch.leafness(t):
+            return [replay, RequireGrad(local)]
+        return [replay]
 
     def _view_func(self, t: Tensor, base: Tensor) -> Callable[[Tensor], Tensor]:
         """How to make ``t`` again from its base; by geometry where a change of metadata came between."""
@@ -452,7 +469,7 @@ class EpilogueBuilder:
     def _record(self, returns: list[Ref | Constant], states: Sequence[StorageState]) -> Record:
         order = sorted(range(len(self.outputs)), key=lambda k: self.outputs[k].role.value)
         place = {old: new for new, old in enumerate(order)}
-        steps = tuple(_renumber(s, place) for s in (*self.holds, *self.steps))
+        steps = tuple(renumbered(s, place) for s in (*self.holds, *self.steps))
         written = {s.source for s in steps if isinstance(s, WriteFlat)} | {
             s.target for s in steps if isinstance(s, Write)
         }
@@ -471,20 +488,12 @@ class EpilogueBuilder:
             entry_grad=self.capture.entry_grad,
             prepare=tuple(self.prepare),
             differentiable=any(o.differentiable for o in self.outputs),
+            generators=tuple(i for i, _ in self.capture.generators),
         )
 
 
 def _differentiable_dtype(t: Tensor) -> bool:
     return t.dtype.is_floating_point or t.dtype.is_complex
-
-
-def _renumber(step: Any, place: dict[int, int]) -> Any:
-    changes = {
-        f.name: Result(place[v.index])
-        for f in dataclasses.fields(step)
-        if isinstance(v := getattr(step, f.name), Result)
-    }
-    return dataclasses.replace(step, **changes) if changes else step
 
 
 def _window_of(shape: tuple[int, ...], stride: tuple[int, ...], offset: int) -> Any:

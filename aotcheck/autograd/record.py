@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -57,10 +57,14 @@ Ref = Arg | BaseOf | Result | Local
 
 @dataclasses.dataclass(frozen=True)
 class Root:
-    """A tensor that is differentiated and whose value is an input of the graph."""
+    """A tensor that is differentiated and whose value is an input of the graph.
+
+    ``hidden``: the graph itself writes it, and neither autograd nor its version counter is to notice.
+    """
 
     source: Source
     requires_grad: bool
+    hidden: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -197,6 +201,11 @@ class WindowOn:
 
 
 @dataclasses.dataclass(frozen=True)
+class RequireGrad:
+    target: Ref
+
+
+@dataclasses.dataclass(frozen=True)
 class RequireGradOfInteger:
     """Eager lets an integer or bool tensor require grad when it is written from one that does; no Function output can."""
 
@@ -219,6 +228,7 @@ Step = (
     | Detach
     | ReplayView
     | WindowOn
+    | RequireGrad
     | RequireGradOfInteger
     | SetGradMode
 )
@@ -228,7 +238,8 @@ Step = (
 class Record:
     """Everything the runtime and the partitioner need of one traced call.
 
-    ``prepare`` are arguments that the function makes require grad; they do before results are attached to autograd.
+    ``prepare`` are arguments that the function makes require grad; they do before results are attached to autograd. ``generators`` are the
+    arguments that are random generators, inputs of the graph after all tensors.
     """
 
     roots: tuple[Root, ...]
@@ -240,3 +251,14 @@ class Record:
     prepare: tuple[Arg, ...]
     entry_grad: bool
     differentiable: bool
+    generators: tuple[int, ...] = ()
+
+
+def renumbered(step: Step, place: Mapping[int, int]) -> Step:
+    """``step`` with the results that it names found at their new places."""
+    changes = {
+        f.name: Result(place[v.index])
+        for f in dataclasses.fields(step)
+        if isinstance(v := getattr(step, f.name), Result)
+    }
+    return dataclasses.replace(step, **changes) if changes else step

@@ -20,11 +20,12 @@ from aotcheck.autograd.errors import UnsupportedError
 class KernelState:
     """Whether this trace is inside a meta kernel right now, and what no dispatch shows; one per trace, shared by its replicas."""
 
-    __slots__ = ("detached", "inside")
+    __slots__ = ("detached", "inside", "required")
 
     def __init__(self) -> None:
         self.inside = False
         self.detached: set[int] = set()  # ids of replicas on which detach_ was called
+        self.required: set[int] = set()  # and requires_grad_
 
 
 class Replica(Tensor):
@@ -55,6 +56,11 @@ class Replica(Tensor):
     def detach_(self) -> Tensor:
         self.kernels.detached.add(id(self))
         return super().detach_()
+
+    def requires_grad_(self, requires_grad: bool = True) -> Tensor:
+        if requires_grad:
+            self.kernels.required.add(id(self))
+        return super().requires_grad_(requires_grad)
 
     def tolist(self) -> Any:
         raise UnsupportedError("data-dependent", "tolist needs values at trace time")
@@ -149,7 +155,7 @@ class ReplicaMaker:
         r = self.plain(real, versions)
         if real.requires_grad:
             if _torch.leafness(real) is not False:
-                r.requires_grad_()
+                Tensor.requires_grad_(r)
             else:
                 elem = torch.empty_strided(real.shape, real.stride(), dtype=real.dtype, device="meta")
                 anchor = make_replica(elem, real.device, self.kernels)

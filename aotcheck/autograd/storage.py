@@ -107,7 +107,7 @@ class View:
 class StorageState:
     """One storage: its views by geometry, its root views (several only for inputs that share it and are never written), pending writes."""
 
-    __slots__ = ("device", "flat", "flushed", "nbytes", "pending", "roots", "source", "storage", "version", "views")
+    __slots__ = ("device", "flat", "flushed", "fragile", "nbytes", "pending", "roots", "source", "storage", "version", "views")
 
     def __init__(self, storage: torch.UntypedStorage, device: torch.device) -> None:
         self.storage = storage  # kept alive: its address is its name
@@ -119,6 +119,7 @@ class StorageState:
         self.roots: list[View] = []
         self.flat: View | None = None
         self.pending: list[tuple[View, Value, int]] = []
+        self.fragile = False  # a view that autograd would replay wrongly lies on it, see Tracer._reshaping
         self.source: Any = None  # for an input's storage: where the runtime finds a tensor on it
 
     @property
@@ -390,6 +391,8 @@ class StorageTable:
     def write(self, view: View, value: Value) -> None:
         """``view`` holds ``value`` from now on, and so does whatever shares its memory."""
         state = view.state
+        if state.fragile:
+            raise UnsupportedError("write to a view whose metadata changed", "in place, where autograd would see it")
         if state.is_input and len(state.roots) > 1:
             self.flat(state)
         step: View | None = view

@@ -15,7 +15,7 @@ from aotcheck.autograd import overlap
 from aotcheck.autograd.errors import RetraceWithCaptured, UnsupportedError
 from aotcheck.autograd.replicas import KernelState, Replica, make_replica
 from aotcheck.autograd.storage import StorageTable, View
-from aotcheck.autograd.trace import Geometry, Trace, Value, geometry_of, getitem, user_frame
+from aotcheck.autograd.trace import PLACEHOLDER, Geometry, Trace, Value, geometry_of, getitem, user_frame
 from aotcheck.autograd.twins import Kind, OpInfo, foreach_element_op, info_of
 
 aten = torch.ops.aten
@@ -88,7 +88,9 @@ class Tracer(_torch.TorchDispatchMode):  # type: ignore[misc]
         self.regeometried: set[int] = set()  # ids of tensors whose own geometry was changed in place
         self.set_calls: set[int] = set()  # ids of tensors on which set_ was called
         self.keys: dict[Value, Any] = {}
+        self.bases: set[int] = set()  # ids of tensors of which views were made
         self.unsafe_views: dict[int, UnsafeView] = {}  # by id of the replica
+        self.generators: dict[int, Value] = {}  # by id of the stand-in
 
     @classmethod
     def is_infra_mode(cls) -> bool:
@@ -152,7 +154,8 @@ class Tracer(_torch.TorchDispatchMode):  # type: ignore[misc]
         elif isinstance(a, torch.UntypedStorage) and a.device.type != "meta":
             raise UnsupportedError("captured storage", "set_ to a storage that belongs to no input")
         elif isinstance(a, torch.Generator):
-            raise UnsupportedError("generator argument", "random ops with their own generator")
+            if id(a) not in self.generators:
+                raise RetraceWithCaptured(a)
 
     def _lift(self, t: Tensor) -> Tensor:
         if isinstance(t, Replica):
@@ -165,10 +168,19 @@ class Tracer(_torch.TorchDispatchMode):  # type: ignore[misc]
         self.table.bind(r, value)
         return r
 
+    def generator(self, stand_in: torch.Generator) -> None:
+        """``stand_in`` is for a random generator that each call brings along."""
+        value = Value(PLACEHOLDER, (), {})
+        value.constant, value.device = stand_in, stand_in.device
+        self.generators[id(stand_in)] = value
+
     # -- running kernels
 
     def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The op's meta kernel on the replicas."""
+        if self.generators:  # meta kernels draw nothing, but look at which device a generator is for
+            args = tuple([None if type(a) is torch.Generator else a for a in args])
+            kwargs = {k: None if type(a) is torch.Generator else a for k, a in kwargs.items()}
         self.kernels.inside = True
         try:
             with _torch.meta_kernels():
@@ -201,6 +213,8 @@ class Tracer(_torch.TorchDispatchMode):  # type: ignore[misc]
             return self.table.read(a)
         if type(a) in (list, tuple):
             return [self._value(x) for x in a]
+        if type(a) is torch.Generator:
+            return self.generators[id(a)]
         return a
 
     def _key_of(self, a: Any) -> Any:
@@ -208,6 +222,8 @@ class Tracer(_torch.TorchDispatchMode):  # type: ignore[misc]
             return (a.storage_offset(), a.shape, a.stride(), a.dtype, a.is_conj(), a.is_neg(), a.real_device)
         if type(a) in (list, tuple):
             return tuple([self._key_of(x) for x in a])
+        if type(a) is torch.Generator:
+            return torch.Generator
         return (a, type(a))
 
     def _new(self, geometry: Geometry, device: torch.device, value: Value) -> Replica:
@@ -334,6 +350,8 @@ class Tracer(_torch.TorchDispatchMode):  # type: ignore[misc]
 
     def _bind_views(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
         source: Replica = args[0]
+        self.bases.add(id(source))
+        self.keep.append(source)
         state = self.table.state(source)
         parent: View | None = None
         replicas = []
@@ -370,6 +388,12 @@ class Tracer(_torch.TorchDispatchMode):  # type: ignore[misc]
             self.run(func, args, kwargs)
             return t
         parent = self.table.view(t)
+        base = _torch.base_of(t)
+        if t.requires_grad or (base is not None and base.requires_grad):
+            # Autograd replays the views of replicas, onto whatever geometry the base has by then; real ones it makes by as_strided.
+            if id(t) in self.bases:
+                raise UnsupportedError("change of metadata of a base", "in place, after views of it were made")
+            parent.state.fragile = parent.state.fragile or base is not None
         self.run(func, args, kwargs)
         if name == "as_strided_":
             _check_bounds(t)

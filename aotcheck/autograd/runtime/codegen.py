@@ -23,6 +23,7 @@ from aotcheck.autograd.record import (
     Ref,
     ReplayMode,
     ReplayView,
+    RequireGrad,
     RequireGradOfInteger,
     ResizeStorage,
     Restride,
@@ -94,6 +95,8 @@ def step_line(step: Step, w: SourceWriter) -> str:
             return line
         case WindowOn(local, holder, g, anchor):
             return f"{_ref(local)} = {w.refer(support.window_on)}({_ref(holder)}, {w.refer(g)}, {anchor})"
+        case RequireGrad(target):
+            return f"{_ref(target)}.requires_grad_()"
         case RequireGradOfInteger(target):
             return f"{w.refer(support.require_grad_of_integer)}({_ref(target)})"
         case SetGradMode(enabled):
@@ -139,12 +142,14 @@ def write_call(
     lines = ["def call(a):"]
     lines += [f"    {b}" for b in _bases(record)]
     roots = [_ref(r.source) for r in record.roots]
-    inputs = list(roots)
+    inputs = [f"{r}.data" if root.hidden else r for r, root in zip(roots, record.roots, strict=True)]
     for k, flat in enumerate(record.flats):
         lines.append(f"    f{k} = {w.refer(support.flat_view)}({_ref(flat.source)}, {w.refer(flat.dtype)})")
         inputs.append(f"f{k}")
+    generators = [f"a[{i}]" for i in record.generators]
+    inputs += generators
     if random:
-        lines.append(f"    states = {w.refer(support.generator_states)}()")
+        lines.append(f"    states = {w.refer(support.generator_states)}({', '.join(generators)})")
     lines.append("    try:")
     if record.entry_grad:
         lines.append("        grad_mode(False)")

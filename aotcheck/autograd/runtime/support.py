@@ -157,10 +157,10 @@ class StrideCorrection(Exception):
     """The first run showed other strides than the trace foretold."""
 
 
-def generator_states() -> Any:
-    """The state of every generator a graph may draw from."""
+def generator_states(*own: torch.Generator) -> Any:
+    """The state of every generator a graph may draw from: the default ones, and the call's ``own``."""
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() and torch.cuda.is_initialized() else None
-    return torch.get_rng_state(), cuda
+    return torch.get_rng_state(), cuda, [(g, g.get_state()) for g in own]
 
 
 def restore_generators(states: Any) -> None:
@@ -168,3 +168,5 @@ def restore_generators(states: Any) -> None:
     torch.set_rng_state(states[0])
     if states[1] is not None:
         torch.cuda.set_rng_state_all(states[1])
+    for generator, state in states[2]:
+        generator.set_state(state)
