@@ -254,6 +254,24 @@ def fake_from_meta(mode: FakeTensorMode, elem: Tensor, device: torch.device) -> 
     return cast(Tensor, FakeTensor(mode, elem, device))
 
 
+def take_lists(module: fx.GraphModule, lists: dict[str, int]) -> None:
+    """From now on ``module`` is called with lists by these names and of these lengths, instead of with its inputs one by one."""
+    from torch.fx.graph import _PyTreeCodeGen, _PyTreeInfo
+
+    example = (tuple([0] * n for n in lists.values()), {})
+    spec = pytree.tree_flatten(example)[1]
+    module.graph.set_codegen(_PyTreeCodeGen(_PyTreeInfo(list(lists), spec, None)))
+    module.recompile()
+
+
+# -- modules
+
+
+def state_of(module: torch.nn.Module) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The module's own parameters and buffers, as the dictionaries in which it keeps them."""
+    return module._parameters, module._buffers
+
+
 # -- oracle ------------------------------------------------------------------------------------------------------------
 # What the oracle observes and torch shows under private names only. Imports stay inside the functions where they are
 # heavy (Dynamo) or needed by the fuzzer alone.

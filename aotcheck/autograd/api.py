@@ -1,4 +1,4 @@
-"""The entry points, under the names and signatures of ``functorch.compile``'s, so that switching is changing an import."""
+"""The entry points, under the names and signatures of functorch's, so that switching is changing an import."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any
 import torch
 
 from aotcheck import _torch
-from aotcheck.autograd.assemble import Compiler, Compilers, nop
+from aotcheck.autograd.compile_graph import Compiler, Compilers, nop
 from aotcheck.autograd.config import OnUnsupported
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.function import CompiledFunction
+from aotcheck.autograd.partition.joint import default_partition
 
 
 def make_boxed_func(f: Callable[..., Any]) -> Callable[[list[Any]], Any]:
@@ -42,15 +43,16 @@ def _compilers(
     keep_inference_input_mutations: bool,
     dynamic: bool,
 ) -> Compilers:
-    if partition_fn is not None:
-        raise UnsupportedError("partition_fn", "only the default partition is there yet; leave partition_fn out")
-    if keep_inference_input_mutations:
-        raise UnsupportedError(
-            "keep_inference_input_mutations", "mutations are always applied after the graph yet; leave it False"
-        )
     if dynamic:
         raise UnsupportedError("symbolic sizes", "dynamic=True is not supported yet; each shape is specialized")
-    return Compilers(fw_compiler, bw_compiler or fw_compiler, inference_compiler or fw_compiler, decompositions)
+    return Compilers(
+        fw_compiler,
+        bw_compiler or fw_compiler,
+        inference_compiler or fw_compiler,
+        decompositions,
+        None if partition_fn is default_partition else partition_fn,
+        keep_inference_input_mutations,
+    )
 
 
 def aot_function(
@@ -94,10 +96,6 @@ class CompiledModule(torch.nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self._compiled(*args, **kwargs)
-
-    def train(self, mode: bool = True) -> CompiledModule:
-        super().train(mode)
-        return self
 
 
 def aot_module(mod: torch.nn.Module, *args: Any, **kwargs: Any) -> torch.nn.Module:
@@ -160,6 +158,7 @@ __all__ = [
     "aot_module_simplified",
     "compiled_function",
     "compiled_module",
+    "default_partition",
     "make_boxed_compiler",
     "make_boxed_func",
     "nop",

@@ -9,87 +9,32 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, fx
+from torch import fx
 
 from aotcheck import _torch
 from aotcheck.autograd.capture import Capture
-from aotcheck.autograd.config import config
+from aotcheck.autograd.compile_graph import Compilers, compile_graph, compile_module, nop
 from aotcheck.autograd.errors import UnsupportedError
-from aotcheck.autograd.graph import FakeValues, Graph, assert_functional, cut, define, graph_module, interpreter
+from aotcheck.autograd.first_run import Restorable, laid_out_as, learn_strides, much_the_same, run_dead_code
+from aotcheck.autograd.graph import FakeValues, Graph, cut, define
 from aotcheck.autograd.partition.components import components
 from aotcheck.autograd.partition.default import backward_values, forward_values, saved_values
-from aotcheck.autograd.record import GraphOutput
+from aotcheck.autograd.partition.joint import Division, divide, joint_graph, joint_module, unknown
+from aotcheck.autograd.record import Result, Visibility, Write, renumbered
 from aotcheck.autograd.runtime import codegen, support
 from aotcheck.autograd.runtime.support import StrideCorrection
-from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Geometry, Value, ancestors, getitem
-from aotcheck.autograd.tracer import METADATA
+from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Geometry, Value, getitem
 from aotcheck.autograd.twins import Kind, info_of
 
 aten = torch.ops.aten
 ShapeResult = Callable[[list[str], Callable[[Any], str]], str]
-Compiler = Callable[[fx.GraphModule, list[Any]], Callable[..., Any]]
-
-
-def nop(module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-    """The compiler that compiles nothing: the graph itself runs."""
-    return module
-
-
-@dataclasses.dataclass(frozen=True)
-class Compilers:
-    """What turns graphs into callables; None means that our own interpreter runs the graph."""
-
-    forward: Compiler | None = None
-    backward: Compiler | None = None
-    inference: Compiler | None = None
-    decompositions: dict[Any, Any] | None = None
-    partition: Callable[..., Any] | None = None
-
-
-def run_compiler(
-    compiler: Compiler | None, graph: Graph, names: Sequence[str], fakes: FakeValues, decompositions: Any, title: str
-) -> Callable[..., Any]:
-    """The graph as a callable that takes its inputs one by one and returns a sequence."""
-    if compiler is None or (compiler is nop and not decompositions):
-        if config().debug:
-            assert_functional(graph_module(graph, names, fakes)[0])
-        return interpreter(graph)
-    module, examples = graph_module(graph, names, fakes, title)
-    if decompositions:
-        module = _decompose(module, examples, decompositions)
-    if config().debug:
-        assert_functional(module)
-    with torch.enable_grad():
-        compiled = compiler(module, examples)
-    if isinstance(compiled, fx.GraphModule):
-        return _torch.ready_forward(compiled)
-    if getattr(compiled, "_boxed_call", False):
-        return lambda *args: compiled(list(args))
-    return compiled
-
-
-def _decompose(module: fx.GraphModule, examples: list[Any], table: dict[Any, Any]) -> fx.GraphModule:
-    """The graph with each op in ``table`` written out; its aliasing was settled before and does not change."""
-    from torch.fx.experimental.proxy_tensor import make_fx
-
-    names = [n.name for n in module.graph.nodes if n.op == "placeholder"]
-    with torch.no_grad():
-        traced = make_fx(
-            torch.func.functionalize(module.forward, remove="mutations"),
-            decomposition_table=table,
-            _allow_non_fake_inputs=True,
-        )(*examples)
-    for node, name in zip([n for n in traced.graph.nodes if n.op == "placeholder"], names, strict=True):
-        node.name = node.target = name
-    traced.graph.eliminate_dead_code()
-    traced.recompile()
-    return traced
 
 
 def _tangent_geometry(g: Geometry) -> Geometry:
     """The layout in which a backward expects the gradient of an output: the output's own if it is dense, else row-major."""
     if 0 in g.shape or g.dense_order is None:
-        stride, step = [], 1
+        stride: list[int] = []
+        step = 1
         for n in reversed(g.shape):
             stride.insert(0, step)
             step *= max(n, 1)
@@ -99,7 +44,10 @@ def _tangent_geometry(g: Geometry) -> Geometry:
 
 @dataclasses.dataclass
 class Component:
-    """Outputs that are backpropagated together (see Note [Components]): their places among the graph outputs, and what is saved for them."""
+    """Outputs that are backpropagated together: their places among the graph outputs, and what is saved for them.
+
+    See Note [Components].
+    """
 
     outputs: list[int]
     tangents: list[Value]
@@ -107,18 +55,26 @@ class Component:
 
 
 class Assembly:
-    """One specialization: its graphs, compiled, and the function that runs them. Backwards are cut and compiled when first needed."""
+    """One specialization: its graphs, compiled, and the function that runs them.
+
+    Backwards are cut and compiled when first needed. Where the user brings a partition, all differentiable outputs are one component, as a
+    joint graph knows only one backward; a backward for fewer tangents is then cut from what the user's forward saves.
+    """
 
     def __init__(self, capture: Capture, compilers: Compilers, shape_result: ShapeResult) -> None:
         self.capture = capture
         self.record = capture.record
         self.compilers = compilers
         self.trace = capture.tracer.trace
+        self.kept: list[Value] = []  # writes to inputs that stay in the graph
+        if compilers.keep_inference_mutations and not self.record.differentiable:
+            self._keep_mutations()
         self.traced_forward = len(self.trace.values)
         self.fakes = FakeValues()
         self._lock = threading.RLock()
         self._backwards: dict[tuple[int, ...], Callable[..., Any]] = {}
         self.inputs = [r.placeholder for r in capture.roots] + [f.value for f in self.record.flats]
+        self.inputs += list(capture.tracer.generators.values())
         self.input_names = [
             f"primals_{k + 1}" if self.record.differentiable else f"arg{k}_1" for k in range(len(self.inputs))
         ]
@@ -132,7 +88,11 @@ class Assembly:
         self.saved = list(dict.fromkeys(v for c in self.components for v in c.saved))
         if len(capture.tracer.table.flat_inputs) != len(self.record.flats):
             raise UnsupportedError("backward reads beyond a window", "the backward needs the whole storage of an input")
-        self.forward_graph = self._cut_forward()
+        self.division: Division | None = None
+        if compilers.partition is not None and self.components:
+            self._divide(compilers.partition)
+        else:
+            self.forward_graph = self._cut_forward()
         self.call = self._generate(shape_result)
 
     # -- graphs
@@ -154,6 +114,39 @@ class Assembly:
         copy.geometry, copy.device = v.geometry, v.device
         return copy
 
+    def _keep_mutations(self) -> None:
+        """Turn the writes to whole inputs, whose metadata stays, from steps after the graph into final nodes of it."""
+        record = self.record
+        moved = {getattr(s, "target", None) for s in record.steps if not isinstance(s, Write)}
+        moved |= {getattr(s, "source", None) for s in record.steps}
+        roots = {r.source: k for k, r in enumerate(record.roots)}
+        chosen = {
+            s.result.index: s
+            for s in record.steps
+            if isinstance(s, Write)
+            and s.visibility in (Visibility.VERSION, Visibility.HIDDEN)
+            and s.target in roots
+            and s.target not in moved
+        }
+        hidden = set()
+        for index, step in chosen.items():
+            target = self.capture.roots[roots[step.target]].placeholder
+            copy = Value(aten.copy_.default, (target, record.outputs[index].value), {})
+            copy.geometry, copy.device = target.geometry, target.device
+            self.kept.append(copy)
+            if step.visibility is Visibility.HIDDEN:
+                hidden.add(roots[step.target])
+        left = [k for k in range(len(record.outputs)) if k not in chosen]
+        place = {old: new for new, old in enumerate(left)}
+        dropped = set(map(id, chosen.values()))
+        self.record = dataclasses.replace(
+            record,
+            roots=tuple(dataclasses.replace(r, hidden=k in hidden) for k, r in enumerate(record.roots)),
+            outputs=tuple(record.outputs[k] for k in left),
+            steps=tuple(renumbered(s, place) for s in record.steps if id(s) not in dropped),
+            returns=tuple(Result(place[r.index]) if isinstance(r, Result) else r for r in record.returns),
+        )
+
     def _components(self) -> list[Component]:
         places = [k for k, o in enumerate(self.record.outputs) if o.differentiable]
         tangents = []
@@ -163,15 +156,15 @@ class Assembly:
             t.name, t.geometry, t.device = f"tangents_{number + 1}", _tangent_geometry(o.geometry), o.value.device
             tangents.append(t)
         groups = [list(range(len(places)))] if places else []
-        if len(places) > 1:
-            tensors = [t for k in places if (t := self.record.outputs[k].tensor) is not None]
-            groups = components(tensors, [r.edge.node for r in self.capture.roots if r.edge is not None])
+        if len(places) > 1 and self.compilers.partition is None:
+            outputs = [t for k in places if (t := self.record.outputs[k].tensor) is not None]
+            groups = components(outputs, [r.edge.node for r in self.capture.roots if r.edge is not None])
         made = []
         for group in groups:
             keys = [tuple(places[j] for j in group)]
             self._by_place = dict(zip(places, tangents, strict=True))
             if not self._try_backward(keys[0]):
-                # Eager's backward from all of them raises too, and will say so when called; what is saved is what each needs alone.
+                # Eager's backward from all of them raises too, and will say so when called; saved is what each needs alone.
                 keys = [(places[j],) for j in group if len(group) > 1 and self._try_backward((places[j],))]
             gradients = [g for key in keys for g in self.gradients[key]]
             saved = saved_values(self.forward, set(self.inputs), gradients, self.trace.values)
@@ -206,22 +199,44 @@ class Assembly:
             saved.append(v)
         self.saved_outputs = saved
         title = "forward" if self.record.differentiable else "inference"
-        return cut(title, self.inputs, self.trace.values, self.forward, [*self.outputs, *saved])
+        keep = self.forward | set(self.kept)
+        return cut(title, self.inputs, [*self.trace.values, *self.kept], keep, [*self.outputs, *saved])
+
+    def _divide(self, partition: Any) -> None:
+        """Let the user's partition make forward and backward from a joint graph."""
+        (component,) = self.components
+        key = tuple(component.outputs)
+        if key not in self.gradients:
+            raise UnsupportedError("partition_fn", "no backward takes all tangents: eager's raises")
+        gradients = [*self.gradients[key], *[None] * (len(self.inputs) - len(self.record.roots))]
+        primals, tables = len(self.inputs), self.compilers.decompositions
+        graph = joint_graph(self.inputs, component.tangents, self.trace.values, self.forward, self.outputs, gradients)
+        names = [*self.input_names, *[t.name for t in component.tangents]]
+        joint, examples = joint_module(graph, names, self.fakes, primals, len(self.outputs), tables)
+        written = {v.name for v in self.record.written_placeholders}
+        self.division = divide(partition, joint, examples, primals, len(self.outputs), written)
+        known = {name: v for v, name in graph.named(names).items()} if not tables else {}
+        # What no value of ours stands for can only be used by the user's own backward.
+        component.saved = [known.get(name) or unknown(name) for name in self.division.saved]
+        self.saved = self.saved_outputs = list(component.saved)
 
     # -- code
 
     def _generate(self, shape_result: ShapeResult) -> Callable[[Sequence[Any]], Any]:
         compilers = self.compilers
         compiler = compilers.forward if self.record.differentiable else compilers.inference or compilers.forward
-        compiled = run_compiler(
-            compiler,
-            self.forward_graph,
-            self.input_names,
-            self.fakes,
-            compilers.decompositions,
-            self.forward_graph.title,
-        )
-        self.interpreted = compiler is None or compiler is nop
+        if self.division is not None:
+            compiled = compile_module(compiler, self.division.forward, _examples(self.division.forward))
+        else:
+            compiled = compile_graph(
+                compiler,
+                self.forward_graph,
+                self.input_names,
+                self.fakes,
+                compilers.decompositions,
+                self.forward_graph.title,
+            )
+        self.interpreted = (compiler is None or compiler is nop) and self.division is None
         self._shape_result = shape_result
         self._compiled = compiled
         self._link({})
@@ -259,32 +274,30 @@ class Assembly:
         return isinstance(op, _torch.OpOverload) and info_of(op).kind is Kind.PURE and info_of(op).cacheable
 
     def _first_run(self, *args: Any) -> Any:
-        """The forward's first run: are the strides what the trace foretold? Nothing of the caller's has been touched yet."""
-        random = bool(self.trace.effects)
-        state = support.generator_states() if random else None
+        """The forward's first run: see Note [First run]."""
+        written = [args[self.inputs.index(v.args[0])] for v in self.kept]
+        generators = [a for a in args if isinstance(a, torch.Generator)]
+        before = Restorable(bool(self.trace.effects), generators, written)
         try:
-            if self._run_dead_code(args) and state is not None:
-                support.restore_generators(state)
+            if run_dead_code(self.trace.values[: self.traced_forward], self.inputs, self.forward, args):
+                before.restore()
             results = self._compiled(*args)
         except Exception:
-            if state is not None:
-                support.restore_generators(state)
-            if self.interpreted and self._learn_strides(args):
+            before.restore()
+            if self._learn_strides(args, before):
                 raise StrideCorrection from None
             raise
-        wrong = [k for k in range(len(self.outputs)) if not _laid_out_as(results[k], self.record.outputs[k])]
+        wrong = [k for k in range(len(self.outputs)) if not laid_out_as(results[k], self.record.outputs[k])]
         if wrong and self.interpreted:
-            if state is not None:
-                support.restore_generators(state)
-            if self._learn_strides(args):
+            before.restore()
+            if self._learn_strides(args, before):
                 raise StrideCorrection
-            if state is not None:
-                results = self._compiled(*args)
+            results = self._compiled(*args)
         if wrong:
             layouts = {
                 k: self.record.outputs[k].geometry
                 for k in wrong
-                if not _much_the_same(results[k], self.record.outputs[k].geometry)
+                if not much_the_same(results[k], self.record.outputs[k].geometry)
             }
             self._link(layouts)
             results = list(results)
@@ -293,53 +306,13 @@ class Assembly:
         self._namespace["fw"] = self._compiled
         return results
 
-    def _run_dead_code(self, args: Sequence[Any]) -> bool:
-        """Run once what the graph leaves out, because eager would run it and it may raise: meta kernels accept more than real ones."""
-        dead = [v for v in self.trace.values[: self.traced_forward] if v not in self.forward and v.op is not CONSTANT]
-        if not dead:
+    def _learn_strides(self, args: Sequence[Any], before: Restorable) -> bool:
+        if not self.interpreted:
             return False
-        keep = ancestors(dead)
-        if any(v.op is PLACEHOLDER and v not in set(self.inputs) for v in keep):
-            return False
-        interpreter(cut("dead code", self.inputs, self.trace.values[: self.traced_forward], keep, []))(
-            *[a.detach() for a in args]
-        )
-        return True
-
-    def _learn_strides(self, args: Sequence[Any]) -> bool:
-        """Run op by op and note every op whose real strides differ from what its meta kernel said. True if any was new."""
-        known: dict[Value, Any] = dict(zip(self.inputs, args, strict=True))
-        tracer = self.capture.tracer
-        learnt = False
-
-        def real(a: Any) -> Any:
-            if type(a) is Value:
-                return known[a]
-            return type(a)(real(x) for x in a) if type(a) in (list, tuple) else a
-
-        with torch.no_grad():
-            for v in self.forward_graph.values:
-                if v.op is CONSTANT:
-                    known[v] = v.constant
-                    continue
-                try:
-                    known[v] = v.op(*[real(a) for a in v.args], **{k: real(a) for k, a in v.kwargs.items()})
-                except Exception:
-                    break
-                key = tracer.keys.get(v)
-                told = METADATA.get(key) if key is not None else None
-                if told is None:
-                    continue
-                container, geometries, device = told
-                tensors = [known[v]] if container is None else list(known[v])[: len(geometries)]
-                corrected = tuple(
-                    g if _agrees(t, g) else g._replace(stride=t.stride())
-                    for t, g in zip(tensors, geometries, strict=True)
-                )
-                if corrected != geometries:
-                    METADATA.correct(key, (container, corrected, device))
-                    learnt = True
-        return learnt
+        try:
+            return learn_strides(self.forward_graph, self.capture.tracer.keys, args)
+        finally:
+            before.restore()
 
     # -- backward
 
@@ -358,56 +331,50 @@ class Assembly:
         if not key:
             nothing = (None,) * (1 + len(self.differentiated))
             return lambda s, g: nothing
-        gradients = self._gradients(key)
         live = [t for k, t in zip(component.outputs, component.tangents, strict=True) if k in key]
+        if self.division is not None and len(live) == len(component.tangents):
+            used = list(range(len(component.saved)))
+            module = self.division.backward
+            compiled = compile_module(self.compilers.backward, module, _examples(module))
+        else:
+            graph, used = self._cut_backward(component, key, live)
+            names = [self._saved_name(component.saved[k]) for k in used]
+            names += [f"tangents_{number + 1}" for number in range(len(live))]
+            compiled = compile_graph(
+                self.compilers.backward, graph, names, self.fakes, self.compilers.decompositions, "backward"
+            )
+        places = [j for j, k in enumerate(component.outputs) if k in key]
+        tangents = [
+            (j, t.geometry.stride, t.geometry.dtype.is_complex)
+            for j, t in zip(places, live, strict=True)
+            if t.geometry is not None
+        ]
+        w = codegen.write_backward(used, tangents, self.differentiated, len(self.inputs))
+        run = define(w, "run", "backward")
+        w.globals["bw"] = compiled
+        return run
+
+    def _cut_backward(self, component: Component, key: tuple[int, ...], live: list[Value]) -> tuple[Graph, list[int]]:
+        """The backward for the tangents of ``key``, and which of the component's saved values it takes."""
+        gradients = [*self._gradients(key), *[None] * (len(self.inputs) - len(self.record.roots))]
         keep = backward_values(gradients, set(component.saved) | set(live))
-        missing = [v for v in self.inputs if v in keep]
+        missing = [v for v in self.inputs if v in keep] + [v for v in self.trace.effects if v in keep]
         if missing:
             raise UnsupportedError("backward needs an unsaved value", f"{missing} for the tangents of outputs {key}")
         read = {g for g in gradients if g is not None} | {a for v in keep for a in v.inputs()}
         used = [k for k, v in enumerate(component.saved) if v in read]
         inputs = [component.saved[k] for k in used] + live
-        graph = cut("backward", inputs, self.trace.values, keep, gradients)
-        names = [self._saved_name(component.saved[k]) for k in used] + [t.name for t in live]
-        compiled = run_compiler(
-            self.compilers.backward, graph, names, self.fakes, self.compilers.decompositions, "backward"
-        )
-        places = [j for j, k in enumerate(component.outputs) if k in key]
-        strides = [(t.geometry.stride, t.geometry.dtype.is_complex) for t in live if t.geometry is not None]
-        w = codegen.write_backward(
-            used, [(j, stride, lazy) for j, (stride, lazy) in zip(places, strides, strict=True)], self.differentiated, len(self.record.roots)
-        )
-        run = define(w, "run", "backward")
-        w.globals["bw"] = compiled
-        return run
+        return cut("backward", inputs, self.trace.values, keep, gradients), used
 
     def _saved_name(self, v: Value) -> str:
+        if self.division is not None:
+            return self.division.saved[self.saved.index(v)]
         names = self.__dict__.setdefault("_forward_names", self.forward_graph.named(self.input_names))
         return str(names.get(v, f"saved_{id(v)}"))
 
 
-def _laid_out_as(t: Any, output: GraphOutput) -> bool:
-    """Whether a result lies in its storage as eager's does.
-
-    What is only copied into an input (no replica of its own) may lie as it likes.
-    """
-    g = output.geometry
-    if output.tensor is None or not isinstance(t, Tensor):
-        return True
-    return t.storage_offset() == g.offset and _agrees(t, g)
+def _examples(module: fx.GraphModule) -> list[Any]:
+    return [n.meta["val"] for n in module.graph.nodes if n.op == "placeholder"]
 
 
-def _much_the_same(t: Tensor, g: Geometry) -> bool:
-    """Whether only strides that say nothing differ: of size-1 dimensions and of empty tensors."""
-    if t.storage_offset() != g.offset:
-        return False
-    return 0 in g.shape or all(n == 1 or a == b for n, a, b in zip(g.shape, t.stride(), g.stride, strict=True))
-
-
-def _agrees(t: Any, g: Geometry) -> bool:
-    if t is None or tuple(t.shape) != g.shape:
-        return True
-    return t.stride() == g.stride
-
-
-__all__ = ["Assembly", "Compilers", "StrideCorrection", "nop"]
+__all__ = ["Assembly", "StrideCorrection"]

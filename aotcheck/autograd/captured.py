@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from aotcheck import _torch
+
 Path = Callable[[], Any]
 
 _DEPTH = 4
@@ -52,8 +54,8 @@ def _children(obj: Any) -> Iterator[tuple[Path, Any]]:
             yield (lambda: call), call
 
 
-def locate(function: Callable[..., Any], tensor: Tensor) -> Path | None:
-    """How to read ``tensor`` again from ``function``'s closure, globals, defaults or object; None if it cannot be reached from there.
+def locate(function: Callable[..., Any], tensor: Any) -> Path | None:
+    """How to read ``tensor`` (or generator) again from ``function``'s closure, globals, defaults or object; None if it cannot be reached from there.
 
     The path is walked again on each call from the function itself, so a variable that is rebound is seen.
     """
@@ -85,8 +87,7 @@ class ModuleState:
         self.modules = list(self.module.modules())
         self.slots: list[tuple[dict[str, Any], str]] = []
         for m in self.modules:
-            self.slots += [(m._parameters, name) for name, p in m._parameters.items() if p is not None]
-            self.slots += [(m._buffers, name) for name, b in m._buffers.items() if b is not None]
+            self.slots += [(owner, name) for owner in _torch.state_of(m) for name, t in owner.items() if t is not None]
 
     def tensors(self) -> list[Tensor]:
         return [owner[name] for owner, name in self.slots]

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from aotcheck.autograd.assemble import Compilers
+from aotcheck.autograd.compile_graph import Compilers
 from aotcheck.autograd.config import OnUnsupported
 from aotcheck.autograd.function import CompiledFunction
 

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from aotcheck import _torch
 from aotcheck.autograd.graph import Graph, cut, interpreter
 from aotcheck.autograd.record import GraphOutput
+from aotcheck.autograd.runtime import support
 from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Geometry, Value, ancestors
 from aotcheck.autograd.tracer import METADATA
 
@@ -98,13 +98,13 @@ class Restorable:
     """What a graph may change while it runs, as it was before: generators' states, and inputs it writes on purpose."""
 
     def __init__(self, random: bool, generators: Sequence[torch.Generator], written: Sequence[Tensor]) -> None:
-        self._states = _torch.generator_states(generators) if random else None
+        self._states = support.generator_states(*generators) if random else None
         self._written = [(t, t.detach().clone()) for t in written]
 
     def restore(self) -> None:
         """Put everything back."""
         if self._states is not None:
-            _torch.restore_generators(self._states)
+            support.restore_generators(self._states)
         for t, before in self._written:
             with torch.no_grad():
                 t.copy_(before)

@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch
-from aotcheck.autograd.assemble import Assembly, Compilers, ShapeResult, StrideCorrection
+from aotcheck.autograd.assemble import Assembly, ShapeResult, StrideCorrection
 from aotcheck.autograd.capture import Capture
 from aotcheck.autograd.captured import ModuleState, Path, locate
+from aotcheck.autograd.compile_graph import Compilers
 from aotcheck.autograd.config import OnUnsupported, config
 from aotcheck.autograd.counters import count_compiled, count_refused, count_user_error
 from aotcheck.autograd.errors import InternalError, Retrace, RetraceWithCaptured, TraceMode, UnsupportedError
@@ -58,7 +59,7 @@ class CompiledFunction:
         self.state = ModuleState(original) if isinstance(original, torch.nn.Module) else None
         self._paths: list[Path] = []
         self._cache: OrderedDict[Any, Specialization] = OrderedDict()
-        self._last: tuple[int, Callable[[Sequence[Any]], bool], Callable[[Sequence[Any]], Any]] | None = None
+        self._last: tuple[int, Callable[[Sequence[Any]], bool], Assembly] | None = None
         self._lock = threading.RLock()
         self._made = 0
 
@@ -72,7 +73,7 @@ class CompiledFunction:
                 flat = [*args, *[p() for p in self._paths]]
             if last[1](flat):
                 try:
-                    return last[2](flat)
+                    return last[2].call(flat)
                 except GraphFailed:
                     return self._reproduce(args, kwargs)
         return self._look_up(args, kwargs)
@@ -151,8 +152,8 @@ class CompiledFunction:
             modes = self.state.modes if self.state is not None else None
             if not found.assembly.capture.mode.with_bases:
                 found.guard = fast_guard(whole, writes, bool(record.flats), modes)
-        if found.guard is not None:
-            self._last = (len(flat), found.guard, found.assembly.call)  # type: ignore[union-attr]
+        if found.guard is not None and found.assembly is not None:
+            self._last = (len(flat), found.guard, found.assembly)
 
     # -- making one
 

@@ -168,7 +168,8 @@ class FakeValues:
         if v.op is CONSTANT:
             return self.mode.from_tensor(v.constant)
         if v.op is PLACEHOLDER:
-            assert g is not None
+            if g is None:
+                return v.constant
             t = torch.empty(g.elements_reached, dtype=g.dtype, device="meta").as_strided(g.shape, g.stride, g.offset)
             fake = _torch.fake_from_meta(self.mode, t, v.device or torch.device("cpu"))
             fake = _torch.conj_view(fake) if g.conj else fake

@@ -32,6 +32,7 @@ PLAIN_LEAVES = frozenset(
         torch.memory_format,
         torch.layout,
         torch.Size,
+        torch.Generator,
     }
 )
 
@@ -59,8 +60,6 @@ def check_supported(flat: Sequence[Any]) -> None:
                 "symbolic sizes",
                 f"argument {i} is a {type(a).__name__}; use static shapes (torch.compile(dynamic=False))",
             )
-        elif isinstance(a, torch.Generator):
-            raise UnsupportedError("generator argument", f"argument {i}")
         elif type(a) not in PLAIN_LEAVES and not callable(a):
             raise UnsupportedError(
                 "unregistered container", f"argument {i} is a {type(a).__name__}; register it with torch.utils._pytree"
@@ -74,6 +73,8 @@ def _scalar_key(a: Any) -> Any:
         return (complex, a.real.hex(), a.imag.hex())
     if callable(a):
         return (type(a), id(a))
+    if isinstance(a, torch.Generator):
+        return (torch.Generator, a.device)
     return (type(a), a)
 
 
@@ -96,12 +97,15 @@ def call_key(flat: Sequence[Any]) -> tuple[Any, ...]:
     storages: dict[int, int] = {}
     bases: dict[int, int] = {}
     for i, a in enumerate(flat):
-        if not isinstance(a, Tensor):
+        if not isinstance(a, (Tensor, torch.Generator)):
             parts.append(_scalar_key(a))
             continue
         same = objects.setdefault(id(a), i)
         if same != i:
             parts.append(same)
+            continue
+        if isinstance(a, torch.Generator):
+            parts.append(_scalar_key(a))
             continue
         storage = a.untyped_storage()
         base = _torch.base_of(a)
