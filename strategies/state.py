@@ -40,6 +40,9 @@ __all__ = ["EXPECTED", "Outcome", "State", "fragile", "hazardous", "overlaps_its
 
 _BOUND = 2**18
 _HALF_BOUND = 2**8
+_NOT_POINTWISE = ("Tensor.cum", "Tensor.addmm_", "Tensor.addmv_", "Tensor.addr_", "Tensor.addbmm_", "Tensor.baddbmm_")
+"""In-place ops whose elements depend on other elements of their operands."""
+
 _IMPURE = frozenset({Group.METADATA, Group.SET, Group.DETACH, Group.RNG})
 EXPECTED = (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError)
 
@@ -112,15 +115,18 @@ def hazardous(call: OpCall, env: dict[str, Any]) -> bool:
         first, *rest = call.args
         written = list(_tensors(evaluate(first, env)))
         operands = [t for a in rest for t in _tensors(evaluate(a, env))]
+    elementwise = op.group in (Group.INPLACE, Group.FILL) and not call.path.startswith(_NOT_POINTWISE)
     if call.path == "setitem":
+        base, index = written[0], evaluate(call.args[1], env)
         try:
-            written = list(_tensors(written[0][evaluate(call.args[1], env)]))
+            written = list(_tensors(base[index]))
         except EXPECTED:
             return True
         operands = list(_tensors(evaluate(call.args[2], env)))
+        if written[0].untyped_storage() is not base.untyped_storage():  # index_put_, a scatter
+            written, elementwise = [base], False
     if any(overlaps_itself(t) for t in written):
         return True
-    elementwise = op.group in (Group.INPLACE, Group.FILL) and not call.path.startswith("Tensor.cum")
     for i, t in enumerate(written):
         if any(_overlap(t, u) for u in written[:i]):
             return True

@@ -210,6 +210,8 @@ def steps(f, make, calls, device):
             if error is not None:  # how far it came before it raised is an order that nobody promises
                 now = {key: fact for key, fact in now.items() if not key[1].endswith(".grad")}
             yield where, now
+            for t in inputs.values() if error else ():
+                t.grad = None
         for site, index, seed in call["probes"]:
             side = list((outputs if site == "output" else leaves(args)[1]).values())[index : index + 1]
             _, where, error, changed = step("probe", lambda side=side, seed=seed: [poke(t, seed) for t in side])
@@ -295,7 +297,6 @@ def main(f, calls, backend, exact=True):
         if kind == "exception":
             x, y = (raised[1] if raised else "raises nothing" for raised in (x, y))
         print(f"DIFFERENT {kind} of {thing} after {where}\n    eager: {x}\n    {backend}: {y}")
-    print(
-        f"{len(found)} difference{'s' * (len(found) != 1)} between eager and {backend} on {device}, torch {torch.__version__}"
-    )
+    count = f"{len(found)} difference{'s' * (len(found) != 1)}"
+    print(f"{count} between eager and {backend} on {device}, torch {torch.__version__}")
     return len(found)

@@ -5,13 +5,27 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from functools import lru_cache
 
 import pytest
+import torch
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from aotcheck.program import Feature, Program, difficulty, emit, exact, flat_calls
-from aotcheck.program.ops import ops
+from aotcheck.program import (
+    Feature,
+    GradMode,
+    OpCall,
+    Program,
+    Ref,
+    build_call,
+    difficulty,
+    emit,
+    exact,
+    execute,
+    flat_calls,
+)
+from aotcheck.program.ops import Group, find, ops
 from strategies import programs
 
 
@@ -85,3 +99,40 @@ def test_the_same_seed_gives_the_same_programs_in_any_process(imports: str) -> N
         timeout=300,
     )
     assert done.stdout == digest(), done.stderr
+
+
+def _runs(program: Program, index: int, copied: bool) -> list[bytes] | None:
+    """What the first call's storages hold once statement ``index`` has run, perhaps with its operands copied."""
+    built = build_call(program, 0)
+    env = dict(zip(program.params, built.args, strict=True))
+    torch.manual_seed(0)
+    with torch.set_grad_enabled(program.calls[0].grad_mode is GradMode.ENABLED):
+        for statement in program.body[:index]:
+            execute(statement, env)
+        call = program.body[index]
+        assert isinstance(call, OpCall)
+        if copied:
+            named = {f"copy{i}": a.name for i, a in enumerate(call.args[1:]) if isinstance(a, Ref)}
+            env.update({copy: env[name].clone() for copy, name in named.items() if torch.is_tensor(env[name])})
+            names = {name: copy for copy, name in named.items() if copy in env}
+            rest = (Ref(names.get(a.name, a.name)) if isinstance(a, Ref) else a for a in call.args[1:])
+            call = replace(call, args=(call.args[0], *rest))
+        execute(call, env)
+    written = env[call.args[0].name]
+    return [bytes(t.untyped_storage()) for t in (written, *built.named.values()) if t.untyped_storage().nbytes()]
+
+
+def test_no_write_depends_on_whether_its_operands_are_copies() -> None:
+    """Else eager's result is an accident of the order in which a kernel goes through memory."""
+    overlapping = 0
+    for program in _stream(400, 3):
+        if Feature.EAGER_REFUSES in difficulty(program):
+            continue
+        for index, call in enumerate(program.body):
+            if not isinstance(call, OpCall) or not call.args or not isinstance(call.args[0], Ref):
+                continue
+            if find(call.path)[0].group not in (Group.INPLACE, Group.FILL, Group.SCATTER) or len(call.args) < 2:
+                continue
+            overlapping += call.args[0] in call.args[1:]
+            assert _runs(program, index, copied=False) == _runs(program, index, copied=True), emit(program)
+    assert overlapping >= 10, "the sample has too few writes with an operand that is written"

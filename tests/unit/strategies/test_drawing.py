@@ -4,7 +4,8 @@ import pytest
 import torch
 from hypothesis import HealthCheck, Phase, find, settings
 
-from aotcheck.program import Feature, OpCall, Program, Ref, difficulty
+from aotcheck.program import Feature, ListExpr, Literal, OpCall, Program, Ref, difficulty
+from aotcheck.program.ops import Group, Kind, Op, Param, implementation, ops
 from strategies import programs
 from strategies.state import hazardous, overlaps_itself, tidy
 
@@ -59,3 +60,60 @@ def test_values_that_would_round_are_not_tidy() -> None:
     assert tidy(torch.tensor([1.0, -3.0]))
     assert not tidy(torch.tensor([float("nan")]))
     assert not tidy(torch.tensor([2.0**30]))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        OpCall(None, "Tensor.addmm_", (Ref("x"), Ref("x"), Ref("m"))),
+        OpCall(None, "Tensor.addmm_", (Ref("x"), Ref("m"), Ref("x"))),
+        OpCall(None, "Tensor.copy_", (Ref("x"), Ref("turned"))),
+        OpCall(None, "Tensor.add_", (Ref("row"), Ref("other_row"))),
+        OpCall(None, "Tensor.index_copy_", (Ref("x"), Literal(0), Ref("i"), Ref("turned"))),
+        OpCall(None, "Tensor.scatter_", (Ref("x"), Literal(0), Ref("i"), Ref("x"))),
+        OpCall(None, "setitem", (Ref("x"), ListExpr((Literal(0), Literal(1))), Ref("turned"))),
+        OpCall(None, "torch._foreach_add_", (ListExpr((Ref("x"),)), ListExpr((Ref("turned"),)))),
+        OpCall(None, "torch.cumsum", (Ref("turned"), Literal(0)), (("out", Ref("x")),)),
+    ],
+    ids=lambda call: call.path,
+)
+def test_an_operand_that_overlaps_what_is_written_is_hazardous(call: OpCall) -> None:
+    assert hazardous(call, _overlapping())
+    apart = {name: t.clone() for name, t in _overlapping().items()}
+    assert not hazardous(call, apart) or call.args[0] in call.args[1:]
+
+
+def _overlapping() -> dict[str, torch.Tensor]:
+    memory = torch.arange(6.0)
+    x = memory[:4].view(2, 2)
+    rows = {"row": memory[:4], "other_row": memory[1:5]}
+    return {"x": x, "turned": x.t(), "m": torch.ones(2, 2), "i": torch.tensor([0, 1]), **rows}
+
+
+POINTWISE_WRITES = [
+    op
+    for op in ops()
+    if op.group in (Group.INPLACE, Group.FILL)
+    and any(p.kind in (Kind.FIT, Kind.FIT_TENSOR, Kind.SAME, Kind.MASK) for p in op.params)
+    and op.path != "setitem"
+]
+
+
+@pytest.mark.parametrize("op", POINTWISE_WRITES, ids=lambda op: op.key)
+def test_pointwise_writes_read_each_element_before_they_write_it(op: Op) -> None:
+    """So an operand that lies exactly where the written tensor does may be drawn: eager gives what a copy of it gives."""
+    dtype = next(d for d in (torch.float32, torch.int64, torch.complex64) if op.dtypes.accepts(d))
+    dtype = torch.bool if Kind.MASK in {p.kind for p in op.params} else dtype
+    results = []
+    for copied in (False, True):
+        written = torch.tensor([[2, -1], [0, 3]]).to(dtype)
+        other = written.clone() if copied else written
+        args = [literal_of(p) if p.kind is Kind.CONSTANT else other for p in op.params[1:] if not p.keyword]
+        args = [1 if p.kind is Kind.SCALAR else a for p, a in zip(op.params[1:], args, strict=False)]
+        implementation(op.path)(written, *args)
+        results.append(written)
+    assert torch.equal(*results)
+
+
+def literal_of(param: Param) -> object:
+    return param.choices[0]
