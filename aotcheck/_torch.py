@@ -212,6 +212,11 @@ def op_name(op: Any) -> str:
     return str(op.overloadpacket.__name__) if isinstance(op, OpOverload) else str(getattr(op, "__name__", "op"))
 
 
+def generator_address(generator: torch.Generator) -> int:
+    """What two Python objects for the same generator have in common; valid while it is alive."""
+    return int(generator._cdata)  # type: ignore[attr-defined]
+
+
 def schema_of(op: Any) -> Any:
     return op._schema
 

@@ -68,11 +68,16 @@ def locate(function: Callable[..., Any], tensor: Any) -> Path | None:
                 continue
             seen.add(id(obj))
             for path, child in _children(obj):
-                if child is tensor:
+                if child is tensor or (type(child) is torch.Generator and _same_generator(child, tensor)):
                     return path
                 following.append((path, child))
         level = following
     return None
+
+
+def _same_generator(a: torch.Generator, b: Any) -> bool:
+    """Torch makes another Python object for a generator each time it hands one out."""
+    return isinstance(b, torch.Generator) and _torch.generator_address(a) == _torch.generator_address(b)
 
 
 class ModuleState:

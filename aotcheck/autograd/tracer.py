@@ -90,7 +90,7 @@ class Tracer(_torch.TorchDispatchMode):  # type: ignore[misc]
         self.keys: dict[Value, Any] = {}
         self.bases: set[int] = set()  # ids of tensors of which views were made
         self.unsafe_views: dict[int, UnsafeView] = {}  # by id of the replica
-        self.generators: dict[int, Value] = {}  # by id of the stand-in
+        self.generators: dict[int, Value] = {}  # by address of the stand-in
 
     @classmethod
     def is_infra_mode(cls) -> bool:
@@ -154,7 +154,7 @@ class Tracer(_torch.TorchDispatchMode):  # type: ignore[misc]
         elif isinstance(a, torch.UntypedStorage) and a.device.type != "meta":
             raise UnsupportedError("captured storage", "set_ to a storage that belongs to no input")
         elif isinstance(a, torch.Generator):
-            if id(a) not in self.generators:
+            if _torch.generator_address(a) not in self.generators:
                 raise RetraceWithCaptured(a)
 
     def _lift(self, t: Tensor) -> Tensor:
@@ -172,7 +172,7 @@ class Tracer(_torch.TorchDispatchMode):  # type: ignore[misc]
         """``stand_in`` is for a random generator that each call brings along."""
         value = Value(PLACEHOLDER, (), {})
         value.constant, value.device = stand_in, stand_in.device
-        self.generators[id(stand_in)] = value
+        self.generators[_torch.generator_address(stand_in)] = value
 
     # -- running kernels
 
@@ -214,7 +214,7 @@ class Tracer(_torch.TorchDispatchMode):  # type: ignore[misc]
         if type(a) in (list, tuple):
             return [self._value(x) for x in a]
         if type(a) is torch.Generator:
-            return self.generators[id(a)]
+            return self.generators[_torch.generator_address(a)]
         return a
 
     def _key_of(self, a: Any) -> Any:
@@ -562,12 +562,24 @@ class Tracer(_torch.TorchDispatchMode):  # type: ignore[misc]
             out = self.run(func, args, kwargs)
             self._learn(key, out, x.real_device)
             known = (tuple, tuple(geometry_of(o) for o in out), x.real_device)
-        value = self._call(aten._native_batch_norm_legit_functional.default if updates else func, values, {})
+        value = self._call(*_functional_batch_norm(func, values, updates), {})
         if updates:
             self.table.write(self.table.view(mean), self.trace.call(getitem, (value, 3)))
             self.table.write(self.table.view(variance), self.trace.call(getitem, (value, 4)))
         self.keys[value] = key
         return tuple(self._new(g, x.real_device, self.trace.call(getitem, (value, k))) for k, g in enumerate(known[1]))
+
+
+def _functional_batch_norm(func: Any, values: tuple[Any, ...], updates: bool) -> tuple[Any, tuple[Any, ...]]:
+    """The op, with its arguments, that says what batch norm does to its running statistics; it is the one other compilers expect."""
+    x, weight, bias, mean, variance, training, momentum, eps = values
+    if updates:
+        return aten._native_batch_norm_legit_functional.default, values
+    if training:
+        return aten._native_batch_norm_legit.no_stats, (x, weight, bias, True, momentum, eps)
+    if mean is None:
+        return func, values
+    return aten._native_batch_norm_legit_no_training.default, (x, weight, bias, mean, variance, momentum, eps)
 
 
 def _has_tensor(args: tuple[Any, ...]) -> bool:

@@ -43,11 +43,21 @@ def test_the_inputs_of_an_inference_graph_are_args():
 
 
 def test_the_inputs_of_a_backward_end_in_tangents():
-    recorder = compiled(lambda x, y: (x * y, x + 1), lambda: given(leaf(3), leaf(3, seed=1)))
+    def f(x, y):
+        product = x * y
+        return product + 1, product * 2
+
+    recorder = compiled(f, lambda: given(leaf(3), leaf(3, seed=1)))
     found = names(recorder.backwards[0])
     tangents = [name for name in found if name.startswith("tangents_")]
     assert tangents == ["tangents_1", "tangents_2"]
     assert found[-2:] == tangents
+
+
+def test_the_tangents_of_each_backward_are_numbered_from_one():
+    recorder = compiled(lambda x, y: (x * y, x + 1), lambda: given(leaf(3), leaf(3, seed=1)))
+    tangents = [[name for name in names(graph) if name.startswith("tangents_")] for graph in recorder.backwards]
+    assert tangents == [["tangents_1"], ["tangents_1"]], "what eager backpropagates separately has a backward each"
 
 
 def test_a_backward_returns_one_value_per_primal():
