@@ -42,6 +42,7 @@ class TracedRoot:
     grad_fn: Any
     edge: Any
     placeholder: Value
+    later_edge: Any = None  # a leaf's second gradient accumulator: set_ makes a new one
 
 
 @dataclasses.dataclass
@@ -239,6 +240,10 @@ class Capture:
                 if type(o) in (Tensor, torch.nn.Parameter):
                     raise RetraceWithCaptured(o)
                 raise UnsupportedError("subclass output", type(o).__name__)
+        for root in self.roots:
+            if root.edge is not None and _torch.leafness(root.replica) and id(root.replica) in self.tracer.set_calls:
+                edge = self.gradient_edge(root.replica)
+                root.later_edge = edge if edge.node is not root.edge.node else None
         with self._tracing(), torch.set_grad_enabled(self.entry_grad):
             self.record = EpilogueBuilder(self).build(outputs)
         return extra
@@ -261,15 +266,19 @@ class Capture:
                 self.tracer.keep.append(t)
                 results.append(o.tensor)
                 grads_in.append(t)
-        wanted = [k for k, root in enumerate(self.roots) if root.edge is not None]
+        wanted = [(k, root.edge) for k, root in enumerate(self.roots) if root.edge is not None]
+        wanted += [(k, root.later_edge) for k, root in enumerate(self.roots) if root.later_edge is not None]
         gradients: list[Value | None] = [None] * len(self.roots)
         effects = len(self.tracer.trace.effects)
         before = [(r.state, r.state.version) for r in self.roots]
         with self._tracing(), torch.set_grad_enabled(False), torch.autograd.set_detect_anomaly(False):
-            found = _differentiate(results, [self.roots[k].edge for k in wanted], grads_in)
-            for k, g in zip(wanted, found, strict=True):
+            found = _differentiate(results, [edge for _, edge in wanted], grads_in)
+            sums: dict[int, Tensor] = {}
+            for (k, _), g in zip(wanted, found, strict=True):
                 if g is not None:
-                    gradients[k] = self.tracer.table.read(g)
+                    sums[k] = g if k not in sums else sums[k] + g
+            for k, g in sums.items():
+                gradients[k] = self.tracer.table.read(g)
         if len(self.tracer.trace.effects) != effects:
             raise UnsupportedError(
                 "random op in the backward", "numbers drawn in the backward are not functionalized yet"

@@ -199,7 +199,7 @@ def write_function(outputs: int, saved: int) -> SourceWriter:
     lines += [
         "def backward(ctx, *g):",
         "    if grad_enabled(): refuse()",
-        f"    return backward_for(({defined}))(ctx.saved_tensors, g)",
+        f"    return backward_for(({defined}))({'ctx.saved_tensors' if saved else '()'}, g)",
     ]
     w.lines = lines
     return w
