@@ -17,7 +17,7 @@ from aotcheck.autograd.compile_graph import Compilers, compile_graph, compile_mo
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.first_run import Restorable, laid_out_as, learn_strides, much_the_same, run_dead_code
 from aotcheck.autograd.graph import FakeValues, Graph, cut, define
-from aotcheck.autograd.partition.components import components
+from aotcheck.autograd.partition.components import components, saved_tensors
 from aotcheck.autograd.partition.default import backward_values, forward_values, saved_values
 from aotcheck.autograd.partition.joint import Division, divide, joint_graph, joint_module, unknown
 from aotcheck.autograd.record import Result, Visibility, Write, renumbered
@@ -52,6 +52,7 @@ class Component:
     outputs: list[int]
     tangents: list[Value]
     saved: list[Value]
+    guards: list[codegen.Guard] = dataclasses.field(default_factory=list)
 
 
 class Assembly:
@@ -168,8 +169,34 @@ class Assembly:
                 keys = [(places[j],) for j in group if len(group) > 1 and self._try_backward((places[j],))]
             gradients = [g for key in keys for g in self.gradients[key]]
             saved = saved_values(self.forward, set(self.inputs), gradients, self.trace.values)
-            made.append(Component([places[j] for j in group], [tangents[j] for j in group], saved))
+            component = Component([places[j] for j in group], [tangents[j] for j in group], saved)
+            component.guards = self._guards(component.outputs)
+            made.append(component)
         return made
+
+    def _guards(self, outputs: Sequence[int]) -> list[codegen.Guard]:
+        """Arguments, written inside, whose memory eager saves: a later write by the caller makes eager's backward raise, and so ours."""
+        touched = [a for a in self.capture.arguments if _torch.version_of(a.replica) != a.version]
+        if not touched:
+            return []
+        stop = [r.edge.node for r in self.capture.roots if r.edge is not None]
+        guards = []
+        for place, k in enumerate(outputs):
+            tensor = self.record.outputs[k].tensor
+            try:
+                saved = saved_tensors(tensor, stop) if tensor is not None else []
+            except RuntimeError:  # written inside already: the backward raises at once
+                continue
+            for a in touched:
+                if any(s.dtype == a.replica.dtype and _torch.version_groups([a.replica, s])[1] == 0 for s in saved):
+                    guards.append(codegen.Guard(a.index, place))
+        return guards
+
+    def _moved(self) -> set[Value]:
+        """Placeholders whose version counter the epilogue moves without writing their data: what is saved of them must not notice."""
+        changed = {id(a.state) for a in self.capture.arguments if _torch.version_of(a.replica) != a.version}
+        changed |= {id(r.state) for r in self.capture.roots if _torch.version_of(r.replica) != r.version}
+        return {r.placeholder for r in self.capture.roots if id(r.state) in changed}
 
     def _try_backward(self, key: tuple[int, ...]) -> bool:
         try:
@@ -251,15 +278,18 @@ class Assembly:
         index = {v: k for k, v in enumerate(self.saved)}
         fresh_saved = [self._is_fresh(v) for v in self.saved_outputs]
         for number, c in enumerate(self.components):
-            w = codegen.write_function(len(c.outputs), len(c.saved))
+            w = codegen.write_function(len(c.outputs), len(c.saved), bool(c.guards))
             define(w, "forward", "function")
             w.globals["backward_for"] = functools.partial(self.backward_for, c)
             functions[f"apply{number}"] = _torch.bound_apply(
                 codegen.make_function(w.globals["forward"], w.globals["backward"])
             )
-            attachments.append(codegen.Attachment(tuple(c.outputs), tuple(index[v] for v in c.saved)))
+            attachments.append(codegen.Attachment(tuple(c.outputs), tuple(index[v] for v in c.saved), tuple(c.guards)))
         fresh = [self._is_fresh(v) for v in self.outputs] + fresh_saved
-        w = codegen.write_call(record, attachments, wrong, fresh, self._shape_result, bool(self.trace.effects))
+        moved = self._moved() if self.saved else set()
+        aliases = frozenset(k for k, v in enumerate(self.saved_outputs) if v.memory in moved and v.memory is not None)
+        random = bool(self.trace.effects)
+        w = codegen.write_call(record, attachments, wrong, fresh, self._shape_result, random, aliases)
         w.globals.update(functions)
         w.globals["fw"] = self._compiled
         self._namespace = w.globals

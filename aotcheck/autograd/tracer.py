@@ -13,6 +13,7 @@ from torch import Tensor
 from aotcheck import _torch
 from aotcheck.autograd import overlap
 from aotcheck.autograd.errors import RetraceWithCaptured, UnsupportedError
+from aotcheck.autograd.random_order import Order, inverse, order_of
 from aotcheck.autograd.replicas import KernelState, Replica, make_replica
 from aotcheck.autograd.storage import StorageTable, View
 from aotcheck.autograd.trace import PLACEHOLDER, Geometry, Trace, Value, geometry_of, getitem, user_frame
@@ -447,6 +448,14 @@ class Tracer(_torch.TorchDispatchMode):  # type: ignore[misc]
             raise UnsupportedError("op without a functional form", str(func))
         if func is aten.bernoulli_.float and len(value_args) == 1 and "p" not in value_kwargs:
             value_args, args = (*value_args, 0.5), (*args, 0.5)
+        order = geometry_of(target).dense_order
+        if info.random and order_of(func, info.twin, target, args[1:], kwargs) is Order.MEMORY and order is not None:
+            permuted = self.trace.call(aten.permute.default, (value_args[0], order))
+            dense = self.trace.call(aten.clone.default, (permuted,), {"memory_format": torch.contiguous_format})
+            drawn = self._call(info.twin, (dense, *value_args[1:]), value_kwargs)
+            value = self.trace.call(aten.permute.default, (drawn, inverse(order)))
+            self.table.write(self.table.view(target), value)
+            return target
         value = self._call(info.twin, value_args, value_kwargs)
         self._write(target, info.twin, args, kwargs, value)
         return target

@@ -18,22 +18,38 @@ _fields: dict[type, tuple[str, ...]] = {}
 
 def _holds_saved(node: Any) -> bool:
     """Whether an autograd node keeps tensors for its backward."""
+    try:
+        return bool(_saved(node))
+    except RuntimeError:  # one was written since: eager will say so in the backward
+        return True
+
+
+def _saved(node: Any) -> list[Tensor]:
     kind = type(node)
     names = _fields.get(kind)
     if names is None:
         names = _fields[kind] = tuple(
             n.replace("_raw_saved_", "_saved_") for n in dir(kind) if n.startswith("_raw_saved_")
         )
+    found: list[Tensor] = []
     for name in names:
-        try:
-            saved = node.saved_tensors if name == "_saved_tensors" else getattr(node, name)
-        except RuntimeError:  # written since: eager will say so in the backward
-            return True
-        if isinstance(saved, Tensor) or (
-            isinstance(saved, (tuple, list)) and any(isinstance(s, Tensor) for s in saved)
-        ):
-            return True
-    return False
+        saved = node.saved_tensors if name == "_saved_tensors" else getattr(node, name)
+        found += [s for s in (saved if isinstance(saved, (tuple, list)) else (saved,)) if isinstance(s, Tensor)]
+    return found
+
+
+def saved_tensors(output: Tensor, stop: Iterable[Any]) -> list[Tensor]:
+    """What the nodes behind ``output`` keep; the search ends at the nodes ``stop``."""
+    seen = set(stop)
+    found: list[Tensor] = []
+    todo = [output.grad_fn]
+    while todo:
+        node = todo.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            found += _saved(node)
+            todo.extend(n for n, _ in node.next_functions)
+    return found
 
 
 def components(outputs: Sequence[Tensor], stop: Iterable[Any]) -> list[list[int]]:

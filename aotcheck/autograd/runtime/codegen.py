@@ -112,11 +112,20 @@ def _bases(record: Record) -> list[str]:
 
 
 @dataclasses.dataclass(frozen=True)
+class Guard:
+    """Argument ``argument`` must not be written before a backward from output ``place`` of the component: eager has saved its memory."""
+
+    argument: int
+    place: int
+
+
+@dataclasses.dataclass(frozen=True)
 class Attachment:
     """A Function that attaches results to autograd: which graph outputs, and which of the saved values it keeps."""
 
     outputs: tuple[int, ...]
     saved: tuple[int, ...]
+    guards: tuple[Guard, ...] = ()
 
 
 def write_call(
@@ -126,12 +135,13 @@ def write_call(
     fresh: Sequence[bool],
     shape_result: Callable[[list[str], Callable[[Any], str]], str],
     random: bool,
+    moved: frozenset[int] = frozenset(),
 ) -> SourceWriter:
     """The function ``call(a)``: flat arguments in, the caller's result out.
 
     ``wrong`` maps the outputs whose layout must be set right to that layout. ``fresh`` says of each thing the forward returns, saved values
     included, that it is known to be no view: a view made under the forward's own no_grad is hidden by ``detach``, its autograd identity being
-    an accident. ``shape_result`` turns the expressions of the flat results into that of what the caller gets. The names ``fw`` and
+    an accident. ``moved`` are saved values (counted from the first) whose version counter the epilogue moves. ``shape_result`` turns the expressions of the flat results into that of what the caller gets. The names ``fw`` and
     ``apply0``, ``apply1`` ... are to be set in the writer's globals.
     """
     w = SourceWriter()
@@ -161,12 +171,16 @@ def write_call(
         lines.append("    finally: grad_mode(True)")
     lines += [f"    r{k} = layout(r{k}, {w.refer(g)})" for k, g in wrong.items()]
     lines += [f"    {name} = {name}.detach()" for k, name in enumerate(names) if not fresh[k] and k not in wrong]
+    lines += [f"    s{k} = s{k}.data" for k in sorted(moved)]
     lines += [f"    {_ref(a)}.requires_grad_()" for a in record.prepare]
     differentiated = ", ".join(r for r, root in zip(roots, record.roots, strict=True) if root.requires_grad)
     attached = []
     for number, part in enumerate(attachments):
         results = "".join(f"r{k}, " for k in part.outputs)
         held = results + "".join(f"s{k}, " for k in part.saved)
+        if part.guards:
+            attached.append(f"w{number} = []")
+            held += f"w{number}, "
         attached.append(f"{results}= apply{number}(({held}), {differentiated})")
     if attached and not record.entry_grad:
         lines += [
@@ -178,27 +192,35 @@ def write_call(
     else:
         lines += [f"    {x}" for x in attached]
     lines += [f"    {step_line(s, w)}" for s in record.steps]
+    for number, part in enumerate(attachments):
+        for guard in part.guards:
+            watch = w.refer(support.watch)
+            lines.append(f"    w{number}.append({watch}(a[{guard.argument}], {guard.place}))")
     returned = [w.refer(r.value, "k") if isinstance(r, Constant) else _ref(r) for r in record.returns]
     lines.append(f"    return {shape_result(returned, w.refer)}")
     w.lines = lines
     return w
 
 
-def write_function(outputs: int, saved: int) -> SourceWriter:
+def write_function(outputs: int, saved: int, guarded: bool) -> SourceWriter:
     """``forward`` and ``backward`` of a Function that attaches computed results to autograd.
 
-    Its first argument is a tuple of the results and then of what is to be saved; the others are the tensors to differentiate by.
+    Its first argument is a tuple of the results, of what is to be saved, and (if ``guarded``) of a list that will hold the versions that the
+    backward checks; the others are the tensors to differentiate by.
     """
     w = SourceWriter()
     w.globals.update(grad_enabled=torch.is_grad_enabled, refuse=support.refuse_double_backward)
     lines = ["def forward(ctx, h, *roots):"]
     if saved:
-        lines.append(f"    ctx.save_for_backward(*h[{outputs}:])")
+        lines.append(f"    ctx.save_for_backward(*h[{outputs}:{outputs + saved}])")
+    if guarded:
+        lines.append("    ctx.watched = h[-1]")
     lines += ["    ctx.set_materialize_grads(False)", f"    return h[:{outputs}]"]
     defined = "".join(f"g[{k}] is not None, " for k in range(outputs))
     lines += [
         "def backward(ctx, *g):",
         "    if grad_enabled(): refuse()",
+        *([f"    {w.refer(support.check_watched)}(ctx.watched, ({defined}))"] if guarded else []),
         f"    return backward_for(({defined}))({'ctx.saved_tensors' if saved else '()'}, g)",
     ]
     w.lines = lines

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -129,6 +131,22 @@ def replay_without_then_with_grad(view_func: Any, base: Tensor) -> Tensor:
     result = replay_without_grad(view_func, base)
     with torch.enable_grad():
         return result.view_as(result)
+
+
+def watch(t: Tensor, place: int) -> tuple[weakref.ref[Tensor], int, int]:
+    """What ``check_watched`` needs to see whether ``t`` was written before the backward from output ``place``."""
+    return weakref.ref(t), _torch.version_of(t), place
+
+
+def check_watched(watched: Sequence[tuple[weakref.ref[Tensor], int, int]], defined: Sequence[bool]) -> None:
+    """Raise as eager does where memory that it saved for this backward was written since."""
+    for reference, version, place in watched:
+        t = reference()
+        if defined[place] and t is not None and _torch.version_of(t) != version:
+            raise RuntimeError(
+                "one of the variables needed for gradient computation has been modified by an inplace operation: "
+                f"{t.type()} {list(t.shape)} is at version {_torch.version_of(t)}; expected version {version} instead"
+            )
 
 
 def with_strides(t: Tensor, stride: tuple[int, ...]) -> Tensor:

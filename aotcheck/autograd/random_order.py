@@ -1,0 +1,74 @@
+"""In which order an in-place random op hands out its numbers.
+
+The functional twin of a random op draws the same numbers but may lay them out in another order when its operand is not contiguous: kernels
+differ. So for that rare case eager is asked, on a small real tensor of the same geometry, whose order the twin has to follow.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from aotcheck import _torch
+from aotcheck.autograd.errors import UnsupportedError
+from aotcheck.autograd.trace import Geometry, geometry_of
+
+_PROBE_LIMIT = 1 << 24  # bytes
+
+
+class Order(enum.Enum):
+    """Where the twin puts the numbers."""
+
+    AS_TWIN = "as the twin does"
+    MEMORY = "in the order of memory"
+
+
+_answers: dict[Any, Order | None] = {}
+
+
+def order_of(op: Any, twin: Any, target: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Order:
+    """How ``twin`` must be used so that ``target`` gets what ``op`` writes. Raises UnsupportedError where neither order is right."""
+    g = geometry_of(target)
+    if g.is_contiguous:
+        return Order.AS_TWIN
+    if any(isinstance(a, Tensor) for a in (*args, *kwargs.values())):
+        raise UnsupportedError("random op on a strided tensor", f"{op} with tensor parameters")
+    if g.elements_reached * g.dtype.itemsize > _PROBE_LIMIT:
+        raise UnsupportedError("random op on a strided tensor", f"{op}: too large to try out")
+    key = (op, g._replace(offset=0), target.device, tuple(map(str, args)), tuple((k, str(v)) for k, v in kwargs.items()))
+    if key not in _answers:
+        if len(_answers) > 1000:
+            _answers.clear()
+        _answers[key] = _ask(op, twin, g._replace(offset=0), target.device, args, kwargs)
+    answer = _answers[key]
+    if answer is None:
+        raise UnsupportedError("random op on a strided tensor", str(op))
+    return answer
+
+
+def _ask(
+    op: Any, twin: Any, g: Geometry, device: torch.device, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Order | None:
+    devices = [device] if device.type == "cuda" else []
+    with _torch.without_modes(), torch.no_grad(), torch.random.fork_rng(devices=devices):
+
+        def fresh() -> Tensor:
+            torch.manual_seed(0)
+            return torch.zeros(g.elements_reached, dtype=g.dtype, device=device).as_strided(g.shape, g.stride)
+
+        expected = op(fresh(), *args, **kwargs)
+        if torch.equal(twin(fresh(), *args, **kwargs).to(g.dtype), expected):
+            return Order.AS_TWIN
+        order = g.dense_order
+        if order is None:
+            return None
+        drawn = twin(fresh().permute(order).contiguous(), *args, **kwargs).permute(inverse(order))
+        return Order.MEMORY if torch.equal(drawn.to(g.dtype), expected) else None
+
+
+def inverse(order: list[int]) -> list[int]:
+    """The permutation that undoes ``order``."""
+    return [order.index(d) for d in range(len(order))]
