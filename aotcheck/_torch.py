@@ -277,6 +277,15 @@ def state_of(module: torch.nn.Module) -> tuple[dict[str, Any], dict[str, Any]]:
     return module._parameters, module._buffers
 
 
+# -- pytrees
+
+
+def pytree_children(node: Any) -> list[Any] | None:
+    """What a pytree node holds; None for a leaf."""
+    definition = pytree.SUPPORTED_NODES.get(pytree._get_node_type(node))
+    return None if definition is None else list(definition.flatten_fn(node)[0])
+
+
 # -- oracle ------------------------------------------------------------------------------------------------------------
 # What the oracle observes and torch shows under private names only. Imports stay inside the functions where they are
 # heavy (Dynamo) or needed by the fuzzer alone.

@@ -14,12 +14,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 if TYPE_CHECKING:
-    from aotcheck.campaign import Settings
+    import torch
+
+    from aotcheck.campaign import ExitCode, Settings
 
 STRATEGY = "strategies:programs"
 """What is fuzzed with; only this layer and the pytest plugin know it."""
@@ -57,7 +59,32 @@ def seconds(text: str) -> float:
     return found
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class OneLine(click.Group):
+    """Commands whose usage errors are one line, as all others are."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        """Parse the options before the command."""
+        with _one_line_usage():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Parse the command's options and run it."""
+        with _one_line_usage():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _one_line_usage() -> Iterator[None]:
+    try:
+        yield
+    except click.exceptions.NoArgsIsHelpError:
+        raise
+    except click.UsageError as error:
+        command = error.ctx.command_path if error.ctx is not None else "aotcheck"
+        raise Usage(f"{' '.join(error.format_message().split()).rstrip('.')}; see {command} --help") from error
+
+
+@click.group(cls=OneLine, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="aotcheck", message="%(package)s %(version)s")
 def main() -> None:
     """Property-based tests for PyTorch compilers, and an AOT autograd of its own."""
@@ -184,33 +211,53 @@ def replay(paths: tuple[Path, ...], backend: str | None, device: str) -> None:
 def _replay(paths: tuple[Path, ...], backend: str | None, device_name: str) -> int:
     from aotcheck.backends import require_device, resolve
     from aotcheck.campaign import ExitCode
-    from aotcheck.oracle import Outcome, check
-    from aotcheck.program import ProgramSyntaxError, UnknownOpError, parse
 
     device = require_device(device_name)
     if backend is not None:
         resolve(backend)
-    worst = ExitCode.CLEAN
+    codes = []
     for path in _files(paths):
         try:
-            parsed = parse(path.read_text(encoding="utf-8"), str(path))
-        except (ProgramSyntaxError, UnknownOpError) as error:
-            click.echo(f"aotcheck: {_one_line(error, path)}", err=True)
-            worst = ExitCode.USAGE
-            continue
-        except (OSError, UnicodeDecodeError) as error:
-            click.echo(f"aotcheck: {path}: cannot be read: {error}", err=True)
-            worst = ExitCode.USAGE
-            continue
+            codes.append(_replay_file(path, backend, device))
+        except Usage as error:  # the other files are still judged
+            error.show()
+            codes.append(ExitCode.USAGE)
+    return int(max(codes, key=(ExitCode.CLEAN, ExitCode.FINDINGS, ExitCode.USAGE).index))
+
+
+def _replay_file(path: Path, backend: str | None, device: torch.device) -> ExitCode:
+    """Judge one file and say so, by what its header expects of the backend if it says anything."""
+    from aotcheck.backends import BackendError, resolve
+    from aotcheck.campaign import ExitCode
+    from aotcheck.oracle import Outcome, check
+    from aotcheck.program import ProgramSyntaxError, UnknownOpError, build_call, parse_file
+
+    try:
+        parsed = parse_file(path)
         name = backend or str(parsed.header.get("backend") or "aotcheck")
-        verdict = check(parsed.program, resolve(name), device)
-        reasons = f" ({', '.join(verdict.refusals)})" if verdict.refusals else ""
-        click.echo(f"{path}: {name}: {verdict.outcome.value}{reasons}")
-        for difference in verdict.hard:
-            click.echo(f"    {difference.text}")
-        if verdict.outcome is Outcome.DIFFERS and worst is ExitCode.CLEAN:
-            worst = ExitCode.FINDINGS
-    return int(worst)
+        compiled = resolve(name)
+    except (ProgramSyntaxError, UnknownOpError, BackendError) as error:
+        raise Usage(_one_line(error, path)) from error
+    except OSError as error:
+        raise Usage(f"{path}: cannot be read: {error.strerror}") from error
+    for index, call in enumerate(parsed.program.calls):
+        if call.inputs is not None:
+            try:
+                build_call(parsed.program, index, device)
+            except Exception as error:  # whatever torch says of inputs that it cannot build
+                raise Usage(_one_line(ValueError(f"{path}: the inputs of call {index + 1}: {error}"), path)) from error
+    verdict = check(parsed.program, compiled, device)
+    expected = parsed.header.get("expect")
+    known = expected.get(name) if isinstance(expected, dict) else None
+    notes = ", ".join(verdict.refusals)
+    if known == "differs":
+        notes = "as expected" if verdict.outcome is Outcome.DIFFERS else f"expected to differ; update {path}"
+    click.echo(f"{path}: {name}: {verdict.outcome.value}{f' ({notes})' if notes else ''}")
+    if known == "differs":
+        return ExitCode.CLEAN if verdict.outcome is Outcome.DIFFERS else ExitCode.FINDINGS
+    for difference in verdict.hard:
+        click.echo(f"    {difference.text}")
+    return ExitCode.FINDINGS if verdict.outcome is Outcome.DIFFERS else ExitCode.CLEAN
 
 
 def _files(paths: tuple[Path, ...]) -> list[Path]:

@@ -14,6 +14,7 @@ from torch import fx
 from aotcheck import _torch
 from aotcheck.autograd.capture import Capture
 from aotcheck.autograd.compile_graph import Compilers, compile_graph, compile_module, nop
+from aotcheck.autograd.containers import ShapeResult
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.first_run import Restorable, laid_out_as, learn_strides, much_the_same, run_dead_code
 from aotcheck.autograd.graph import FakeValues, Graph, cut, define
@@ -27,7 +28,6 @@ from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Geometry, Value, geti
 from aotcheck.autograd.twins import Kind, info_of
 
 aten = torch.ops.aten
-ShapeResult = Callable[[list[str], Callable[[Any], str]], str]
 
 
 def _tangent_geometry(g: Geometry) -> Geometry:

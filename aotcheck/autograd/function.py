@@ -14,11 +14,12 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch
-from aotcheck.autograd.assemble import Assembly, ShapeResult, StrideCorrection
+from aotcheck.autograd.assemble import Assembly, StrideCorrection
 from aotcheck.autograd.capture import Capture
 from aotcheck.autograd.captured import ModuleState, Path, locate
 from aotcheck.autograd.compile_graph import Compilers
 from aotcheck.autograd.config import OnUnsupported, config
+from aotcheck.autograd.containers import ContainerResult, Held, ResultShape, Structure, Watched, structure_of
 from aotcheck.autograd.counters import count_compiled, count_refused, count_user_error
 from aotcheck.autograd.errors import InternalError, Retrace, RetraceWithCaptured, TraceMode, UnsupportedError
 from aotcheck.autograd.record import Visibility, Write
@@ -37,7 +38,19 @@ class Specialization:
     assembly: Assembly | None
     refusal: UnsupportedError | None = None
     guard: Callable[[Sequence[Any]], bool] | None = None
-    reassigned: tuple[int, ...] = ()
+    result: ContainerResult | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """How what a traced function gave is put together; ``slots`` of the module were assigned, their new values the last flat results.
+
+    ``containers`` where the function wrote or returned a container that it was passed.
+    """
+
+    spec: Any
+    slots: tuple[int, ...]
+    containers: ContainerResult | None
 
 
 class _UserError(Exception):
@@ -100,7 +113,8 @@ class CompiledFunction:
             assert found.assembly is not None
             self._remember(found, flat, whole, spec)
             try:
-                return found.assembly.call(whole)
+                result = found.assembly.call(whole)
+                return result if found.result is None else found.result.finish(args, kwargs, result)
             except StrideCorrection:
                 with self._lock:
                     self._cache.pop(key, None)
@@ -137,7 +151,8 @@ class CompiledFunction:
     def _flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], Any]:
         if not kwargs and all(type(a) in PLAIN_LEAVES for a in args):
             return list(args), len(args)
-        return pytree.tree_flatten((args, kwargs))
+        flat, spec = pytree.tree_flatten((args, kwargs))
+        return flat, structure_of(args, kwargs, spec)
 
     def _implicit(self) -> list[Any]:
         if self.state is not None:
@@ -160,27 +175,29 @@ class CompiledFunction:
     def _specialize(self, key: Any, flat: Sequence[Any], whole: Sequence[Any], spec: Any) -> Specialization:
         reassigned: list[tuple[int, Any]] = []
         try:
-            capture, (out_spec, slots) = self._capture(whole, len(flat), spec, reassigned)
-            assembly = Assembly(capture, self.compilers, self._shape_result(out_spec, slots))
+            capture, outcome = self._capture(whole, len(flat), spec, reassigned)
+            assign = self.state.assign if self.state is not None else None
+            shape = ResultShape(None if outcome.containers else outcome.spec, outcome.slots, assign)
+            assembly = Assembly(capture, self.compilers, shape.expression)
         except UnsupportedError as error:
             made = Specialization(None, refusal=error)
             self._store(key, made)
             return made
         count_compiled()
-        made = Specialization(assembly, reassigned=tuple(slots))
+        made = Specialization(assembly, result=outcome.containers)
         self._store(key, made)
         return made
 
     def _capture(
         self, whole: Sequence[Any], explicit: int, spec: Any, reassigned: list[tuple[int, Any]]
-    ) -> tuple[Capture, Any]:
+    ) -> tuple[Capture, Outcome]:
         mode = TraceMode()
         while True:
             reassigned.clear()
             capture = Capture(whole, mode)
             captured = [] if self.state is not None else [(whole[i], i) for i in range(explicit, len(whole))]
 
-            def program(replicas: Sequence[Any]) -> tuple[list[Any], Any]:
+            def program(replicas: Sequence[Any]) -> tuple[list[Any], Outcome]:
                 return self._run_original(replicas, explicit, spec, reassigned)
 
             try:
@@ -192,12 +209,13 @@ class CompiledFunction:
 
     def _run_original(
         self, replicas: Sequence[Any], explicit: int, spec: Any, reassigned: list[tuple[int, Any]]
-    ) -> tuple[list[Any], Any]:
-        """The user's function on replicas: its flat outputs, then whatever it put into the module's slots."""
-        if type(spec) is int:
-            args, kwargs = tuple(replicas[:explicit]), {}
+    ) -> tuple[list[Any], Outcome]:
+        """The user's function on replicas: its flat outputs, what it put into containers, then into the module's slots."""
+        if not isinstance(spec, Structure):
+            args, kwargs, watched = tuple(replicas[:explicit]), {}, None
         else:
-            args, kwargs = pytree.tree_unflatten(list(replicas[:explicit]), spec)
+            args, kwargs = pytree.tree_unflatten(list(replicas[:explicit]), spec.spec)
+            watched = Watched(spec, args, kwargs)
         try:
             if self.state is not None:
                 with self.state.swapped(replicas[explicit:], reassigned):
@@ -208,22 +226,20 @@ class CompiledFunction:
             raise
         except Exception as error:
             raise _UserError from error
-        if type(spec) is not int:
-            after, after_spec = pytree.tree_flatten((args, kwargs))
-            if after_spec != spec or any(x is not y for x, y in zip(after, replicas, strict=False)):
-                raise UnsupportedError(
-                    "write to an input container", "the function changes a list or dict it was passed"
-                )
-        flat_out, out_spec = pytree.tree_flatten(out)
+        containers = None
+        if watched is None:
+            flat_out, out_spec = pytree.tree_flatten(out)
+        else:
+            flat_out, out_spec = watched.flatten(out)
+            contents, writes = watched.writes()
+            if writes or any(isinstance(o, Held) for o in flat_out):
+                containers = ContainerResult(out_spec, len(flat_out), writes)
+                flat_out += contents
         for o in flat_out:
-            if not isinstance(o, Tensor) and type(o) not in PLAIN_LEAVES and not isinstance(o, (tuple, list)):
+            if not isinstance(o, (Tensor, Held)) and type(o) not in PLAIN_LEAVES:
                 raise UnsupportedError("unregistered container", f"the function returns a {type(o).__name__}")
-        slots = [k for k, _ in reassigned]
-        return [*flat_out, *[t for _, t in reassigned]], (out_spec, slots)
-
-    def _shape_result(self, spec: Any, slots: Sequence[int]) -> ShapeResult:
-        assign = self.state.assign if self.state is not None else None
-        return ResultShape(spec, tuple(slots), assign).expression
+        slots = tuple([k for k, _ in reassigned])
+        return [*flat_out, *[t for _, t in reassigned]], Outcome(out_spec, slots, containers)
 
     def _capture_more(self, tensor: Tensor) -> None:
         path = locate(self.original, tensor) if self.state is None else None
@@ -266,30 +282,4 @@ class CompiledFunction:
             count_user_error()
             raise
         count_refused("error only when compiled", warn=True)
-        return result
-
-
-class ResultShape:
-    """Turns the expressions of the flat results into that of what the caller gets."""
-
-    def __init__(self, spec: Any, slots: tuple[int, ...], assign: Any) -> None:
-        self.spec = spec
-        self.slots = slots
-        self.assign = assign
-
-    def expression(self, flat: list[str], refer: Callable[[Any], str]) -> str:
-        """Python source of the structured result; module slots are assigned on the way."""
-        count = len(flat) - len(self.slots)
-        flat, tail = flat[:count], flat[count:]
-        spec = self.spec
-        if spec.is_leaf():
-            result = flat[0]
-        elif spec.type is tuple and all(c.is_leaf() for c in spec.children()):
-            result = f"({''.join(x + ', ' for x in flat)})"
-        elif spec.type is list and all(c.is_leaf() for c in spec.children()):
-            result = f"[{', '.join(flat)}]"
-        else:
-            result = f"{refer(pytree.tree_unflatten)}([{', '.join(flat)}], {refer(spec)})"
-        if tail:
-            result = f"({result}, {refer(self.assign)}({self.slots}, [{', '.join(tail)}]))[0]"
         return result

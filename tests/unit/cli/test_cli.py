@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from click.testing import CliRunner, Result
 
 from aotcheck.cli import main, seconds
 from aotcheck.program import emit
+from aotcheck.program.ops import _TABLE, find
 from aotcheck.program.samples import ALIASED_VIEWS, REFUSED_COPY
 
 
@@ -90,3 +93,52 @@ def test_replay_says_where_a_malformed_file_is_wrong_and_goes_on(script: Path) -
 def test_replay_of_nothing_is_named(tmp_path: Path) -> None:
     assert_one_line(run("replay", tmp_path / "none.py"), "none.py")
     assert_one_line(run("replay", tmp_path), "no program files")
+
+
+def test_replay_of_a_device_that_is_not_there_is_named(script: Path) -> None:
+    assert_one_line(run("replay", script, "--device", "cuda:99"), "cuda:99")
+    assert_one_line(run("replay", script, "--backend", "nope"), "unknown backend 'nope'")
+
+
+def test_replay_names_an_op_that_is_not_registered(script: Path) -> None:
+    script.write_text(script.read_text().replace("torch.mul", "torch.special.erfcx"))
+    assert_one_line(run("replay", script), f"{script}:", "torch.special.erfcx", "not in the op table")
+
+
+def test_replay_names_an_op_that_this_torch_lacks(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(_TABLE, "torch.gone_since", [replace(find("torch.mul")[0], path="torch.gone_since")])
+    script.write_text(script.read_text().replace("torch.mul", "torch.gone_since"))
+    assert_one_line(
+        run("replay", script), f"{script}:", "torch.gone_since", f"does not exist in torch {torch.__version__}"
+    )
+
+
+def test_replay_names_inputs_that_cannot_be_built(script: Path) -> None:
+    script.write_text(script.read_text().replace("(4,), (1,), 2)", "(40,), (1,), 2)"))
+    assert_one_line(run("replay", script), f"{script}: the inputs of call 1", "does not fit its storage")
+
+
+def test_replay_names_the_file_whose_header_names_no_backend_and_goes_on(script: Path) -> None:
+    other = script.parent / "a_bad_one.py"
+    other.write_text(emit(ALIASED_VIEWS, {"backend": "nope"}))
+    script.write_text(emit(ALIASED_VIEWS, {"backend": "eager"}))
+    result = run("replay", script.parent)
+    assert_one_line(result, str(other), "unknown backend 'nope'")
+    assert f"{script}: eager: agrees" in result.stdout
+
+
+def test_replay_honours_what_a_corpus_file_expects(script: Path) -> None:
+    doubles = "tests.meta.planted:doubles"
+    script.write_text(emit(ALIASED_VIEWS, {"expect": {"eager": "differs", doubles: "differs"}}))
+    known = run("replay", script, "--backend", doubles)
+    assert (known.exit_code, known.output) == (0, f"{script}: {doubles}: differs (as expected)\n")
+    fixed = run("replay", script, "--backend", "eager")
+    assert (fixed.exit_code, fixed.output) == (1, f"{script}: eager: agrees (expected to differ; update {script})\n")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("replay",), ("fuzz", "--examples", "0"), ("fuzz", "--nonsense"), ("nonsense",), ("fuzz", "--jobs", "x")],
+)
+def test_a_mistyped_command_line_is_one_line(arguments: tuple[str, ...]) -> None:
+    assert_one_line(run(*arguments), "--help")

@@ -1,0 +1,170 @@
+"""Lists and dicts among the arguments: what a function writes into them reaches the caller's own.
+
+A trace runs on containers of its own, rebuilt around the replicas. Afterwards each is compared with what it held before. New contents become
+further results of the graph, put into the caller's container when the call is over; a container of the caller's that turns up in a result or
+in another container is referred to by its place among the arguments, so that its identity survives.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from aotcheck import _torch
+from aotcheck.autograd.errors import UnsupportedError
+
+pytree = _torch.pytree
+
+
+@dataclasses.dataclass(frozen=True)
+class Structure:
+    """How a call's arguments are nested. ``shared`` says which of its containers are the same object, None if none are."""
+
+    spec: Any
+    shared: tuple[int, ...] | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Held:
+    """Stands for the call's container ``index``."""
+
+    index: int
+
+
+@dataclasses.dataclass(frozen=True)
+class NewContents:
+    """What container ``index`` holds after the call: a list nested as ``spec`` says, of ``count`` leaves; the values of ``keys`` in a dict."""
+
+    index: int
+    keys: tuple[Any, ...] | None
+    spec: Any
+    count: int
+
+
+@dataclasses.dataclass(frozen=True)
+class ContainerResult:
+    """The result of a call that writes or returns containers it was passed."""
+
+    spec: Any
+    count: int
+    writes: tuple[NewContents, ...]
+
+    def finish(self, args: tuple[Any, ...], kwargs: dict[str, Any], flat: Sequence[Any]) -> Any:
+        """Write into the caller's containers and build what the call returns, out of the flat results."""
+        containers = containers_in((args, kwargs))
+        flat = [containers[x.index] if type(x) is Held else x for x in flat]
+        result = pytree.tree_unflatten(flat[: self.count], self.spec)
+        start = self.count
+        for write in self.writes:
+            contents = pytree.tree_unflatten(flat[start : start + write.count], write.spec)
+            start += write.count
+            container = containers[write.index]
+            container.clear()
+            if write.keys is None:
+                container.extend(contents)
+            else:
+                container.update(zip(write.keys, contents, strict=True))
+        return result
+
+
+def structure_of(args: tuple[Any, ...], kwargs: dict[str, Any], spec: Any) -> Structure:
+    """The structure of a call that ``spec`` describes but for which containers are the same."""
+    first: dict[int, int] = {}
+    places = tuple([first.setdefault(id(c), k) for k, c in enumerate(containers_in((args, kwargs)))])
+    return Structure(spec, places if len(first) < len(places) else None)
+
+
+def containers_in(tree: Any) -> list[Any]:
+    """Every node of ``tree`` that is no tuple, outermost first; the call's own dict of keyword arguments is one of them."""
+    found: list[Any] = []
+
+    def walk(node: Any) -> None:
+        children = _torch.pytree_children(node)
+        if children is not None:
+            if not isinstance(node, tuple):
+                found.append(node)
+            for child in children:
+                walk(child)
+
+    walk(tree)
+    return found
+
+
+class Watched:
+    """The containers of a trace, as they were before the function ran."""
+
+    def __init__(self, structure: Structure, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.shared = structure.shared
+        self.containers = containers_in((args, kwargs))
+        self.before = [_contents(c) for c in self.containers]
+        self.places = {id(c): k for k, c in enumerate(self.containers)}
+
+    def flatten(self, tree: Any) -> tuple[list[Any], Any]:
+        """The leaves of ``tree``, containers of the call among them, and its structure."""
+        flat, spec = pytree.tree_flatten(tree, is_leaf=lambda x: id(x) in self.places)
+        return [Held(self.places[id(x)]) if id(x) in self.places else x for x in flat], spec
+
+    def writes(self) -> tuple[list[Any], tuple[NewContents, ...]]:
+        """The leaves of all new contents, one container after another.
+
+        Raises:
+            UnsupportedError: something was written that is neither list, deque nor dict, or that is passed twice.
+        """
+        leaves: list[Any] = []
+        writes: list[NewContents] = []
+        for k, (container, (keys, values)) in enumerate(zip(self.containers, self.before, strict=True)):
+            now_keys, now = _contents(container)
+            same = len(now) == len(values) and all(a is b for a, b in zip(now, values, strict=True))
+            if same and now_keys == keys:
+                continue
+            if not isinstance(container, (list, deque, dict)):
+                raise UnsupportedError("write to an input container", f"a {type(container).__name__} was changed")
+            if self.shared is not None:
+                raise UnsupportedError("write to an input container", "a container is passed more than once")
+            flat, spec = self.flatten(now)
+            leaves += flat
+            writes.append(NewContents(k, tuple(now_keys) if isinstance(container, dict) else None, spec, len(flat)))
+        return leaves, tuple(writes)
+
+
+def _contents(container: Any) -> tuple[list[Any], list[Any]]:
+    """Keys, where there are any, and values."""
+    if isinstance(container, dict):
+        return list(container), list(container.values())
+    return [], list(_torch.pytree_children(container) or ())
+
+
+ShapeResult = Callable[[list[str], Callable[[Any], str]], str]
+
+
+@dataclasses.dataclass(frozen=True)
+class ResultShape:
+    """Turns the expressions of the flat results into that of what a call gives: its results and then what goes into the module's ``slots``.
+
+    ``spec`` is None where what the call gives is the flat list itself.
+    """
+
+    spec: Any
+    slots: tuple[int, ...]
+    assign: Any
+
+    def expression(self, flat: list[str], refer: Callable[[Any], str]) -> str:
+        """Python source of the structured result; module slots are assigned on the way."""
+        count = len(flat) - len(self.slots)
+        flat, tail = flat[:count], flat[count:]
+        spec = self.spec
+        if spec is None:
+            result = f"[{', '.join(flat)}]"
+        elif spec.is_leaf():
+            result = flat[0]
+        elif spec.type is tuple and all(c.is_leaf() for c in spec.children()):
+            result = f"({''.join(x + ', ' for x in flat)})"
+        elif spec.type is list and all(c.is_leaf() for c in spec.children()):
+            result = f"[{', '.join(flat)}]"
+        else:
+            result = f"{refer(pytree.tree_unflatten)}([{', '.join(flat)}], {refer(spec)})"
+        if tail:
+            result = f"({result}, {refer(self.assign)}({self.slots}, [{', '.join(tail)}]))[0]"
+        return result
