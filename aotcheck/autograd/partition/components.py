@@ -13,6 +13,8 @@ from typing import Any
 
 from torch import Tensor
 
+from aotcheck import _torch
+
 _fields: dict[type, tuple[str, ...]] = {}
 
 
@@ -34,9 +36,10 @@ def _saved(node: Any) -> list[Tensor]:
             n.replace("_raw_saved_", "_saved_") for n in dir(kind) if n.startswith("_raw_saved_")
         )
     found: list[Tensor] = []
-    for name in names:
-        saved = node.saved_tensors if name == "_saved_tensors" else getattr(node, name)
-        found += [s for s in (saved if isinstance(saved, (tuple, list)) else (saved,)) if isinstance(s, Tensor)]
+    with _torch.meta_kernels():  # unpacking an output of the node detaches it
+        for name in names:
+            saved = node.saved_tensors if name == "_saved_tensors" else getattr(node, name)
+            found += [s for s in (saved if isinstance(saved, (tuple, list)) else (saved,)) if isinstance(s, Tensor)]
     return found
 
 

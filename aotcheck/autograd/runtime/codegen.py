@@ -93,8 +93,8 @@ def step_line(step: Step, w: SourceWriter) -> str:
             if creation_meta is not None:
                 line += f"; {w.refer(_torch.set_creation_meta)}({_ref(local)}, {w.refer(creation_meta)})"
             return line
-        case WindowOn(local, holder, g, anchor):
-            return f"{_ref(local)} = {w.refer(support.window_on)}({_ref(holder)}, {w.refer(g)}, {anchor})"
+        case WindowOn(local, holder, g, anchor, own_version):
+            return f"{_ref(local)} = {w.refer(support.window_on)}({_ref(holder)}, {w.refer(g)}, {anchor}, {own_version})"
         case RequireGrad(target):
             return f"{_ref(target)}.requires_grad_()"
         case RequireGradOfInteger(target):
