@@ -269,6 +269,21 @@ def take_lists(module: fx.GraphModule, lists: dict[str, int]) -> None:
     module.recompile()
 
 
+def rename_placeholders(graph: fx.Graph, names: Sequence[str]) -> None:
+    """Give the graph's inputs these names; other nodes make way."""
+    placeholders = [n for n in graph.nodes if n.op == "placeholder"]
+    taken = {n.name for n in graph.nodes} | set(names)
+    for node in graph.nodes:
+        if node.op != "placeholder" and node.name in names:
+            number = 1
+            while f"{node.name}_{number}" in taken:
+                number += 1
+            node.name = f"{node.name}_{number}"
+            taken.add(node.name)
+    for node, name in zip(placeholders, names, strict=True):
+        node.name = node.target = name
+
+
 # -- modules
 
 

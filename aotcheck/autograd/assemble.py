@@ -83,7 +83,8 @@ class Assembly:
             v.name = name
         self.differentiated = [k for k, r in enumerate(self.record.roots) if r.requires_grad]
         self.outputs = self._distinct_outputs()
-        self.forward = forward_values(self.trace.values, self.outputs, self.trace.effects)
+        wanted = [*self.outputs, *[v.args[1] for v in self.kept]]
+        self.forward = forward_values(self.trace.values, wanted, self.trace.effects)
         self.gradients: dict[tuple[int, ...], list[Value | None]] = {}
         self.components = self._components()
         self.saved = list(dict.fromkeys(v for c in self.components for v in c.saved))
@@ -132,7 +133,10 @@ class Assembly:
         hidden = set()
         for index, step in chosen.items():
             target = self.capture.roots[roots[step.target]].placeholder
-            copy = Value(aten.copy_.default, (target, record.outputs[index].value), {})
+            value = record.outputs[index].value
+            if value.memory is not None:  # another final write may come first
+                value = self._copy(value)
+            copy = Value(aten.copy_.default, (target, value), {})
             copy.geometry, copy.device = target.geometry, target.device
             self.kept.append(copy)
             if step.visibility is Visibility.HIDDEN:

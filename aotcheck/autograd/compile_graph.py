@@ -90,8 +90,7 @@ def decompose(module: fx.GraphModule, examples: list[Any], table: Decompositions
             decomposition_table=table,
             _allow_non_fake_inputs=True,
         )(*examples)
-    for node, name in zip([n for n in traced.graph.nodes if n.op == "placeholder"], names, strict=True):
-        node.name = node.target = name
+    _torch.rename_placeholders(traced.graph, names)
     traced.graph.eliminate_dead_code()
     traced.recompile()
     return traced

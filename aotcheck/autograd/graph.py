@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ from aotcheck.autograd.errors import NotFunctionalError
 from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Value, getitem
 
 aten = torch.ops.aten
+_BUILTINS = frozenset(dir(builtins))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Graph:
             if v in names:
                 continue
             stem = "constant" if v.op is CONSTANT else _torch.op_name(v.op)
-            seen = counts.get(stem)
+            seen = counts.get(stem, 0 if stem in _BUILTINS else None)  # as FX names: sum_1, never sum
             counts[stem] = 0 if seen is None else seen + 1
             names[v] = stem if seen is None else f"{stem}_{seen + 1}"
         return names

@@ -43,8 +43,8 @@ POLL_SECONDS = 0.05
 GRACE_SECONDS = 10.0
 """How long blocks in flight may still run once the time is up."""
 
-SCRIPTS_GRACE_SECONDS = 60.0
-"""How long scripts may still be run once the time is up."""
+AGAIN_GRACE_SECONDS = 60.0
+"""How long findings may still be run again once the time is up."""
 
 START_ALLOWANCE = 15.0
 """What a fresh process may take to import torch, over the program's own time."""
@@ -234,15 +234,16 @@ class Campaign:
         self._scripts.add(finding)
 
     def _rechecked(self, deadline: float | None) -> Iterator[Event]:
-        for key, (path, future) in self._rechecks.items():
-            while not future.done() and not self.stop.is_set():
-                time.sleep(POLL_SECONDS)
-            if future.done():
-                yield FindingRechecked(path, key, _reproduced(key, future))
-        while self._scripts.busy and not self.stop.is_set():
-            if deadline is not None and time.monotonic() > deadline + SCRIPTS_GRACE_SECONDS:
-                break
+        """Wait for what findings show when they are run again."""
+        waiting = dict(self._rechecks)
+        while (waiting or self._scripts.busy) and not self.stop.is_set():
+            for key, (path, future) in list(waiting.items()):
+                if future.done():
+                    del waiting[key]
+                    yield FindingRechecked(path, key, _reproduced(key, future))
             yield from self._scripts.poll()
+            if deadline is not None and time.monotonic() > deadline + AGAIN_GRACE_SECONDS:
+                break
             time.sleep(POLL_SECONDS)
 
 

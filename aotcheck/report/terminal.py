@@ -8,7 +8,6 @@ from types import TracebackType
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from aotcheck.campaign import Event, ExitCode, Tally
@@ -138,15 +137,9 @@ def _figures(tally: Tally) -> list[Text]:
     return parts
 
 
-def _leading_keys(tally: Tally) -> list[RenderableType]:
+def _leading_keys(tally: Tally) -> list[Text]:
     """The most frequent keys, one line each however narrow the terminal is."""
-    if not tally.keys:
-        return []
-    table = Table.grid(padding=(0, 2))
-    table.add_column(justify="right", no_wrap=True)
-    table.add_column(no_wrap=True, overflow="ellipsis")
-    for key, count in tally.keys.most_common(SHOWN_KEYS):
-        table.add_row(str(count), Text(str(key)))
+    lines = [f"{count:>6}  {key}" for key, count in tally.keys.most_common(SHOWN_KEYS)]
     if len(tally.keys) > SHOWN_KEYS:
-        table.add_row("", Text(f"and {len(tally.keys) - SHOWN_KEYS} more", style="dim"))
-    return [table]
+        lines.append(f"        and {len(tally.keys) - SHOWN_KEYS} more")
+    return [Text(line, no_wrap=True, overflow="ellipsis") for line in lines]
