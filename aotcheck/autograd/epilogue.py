@@ -29,6 +29,7 @@ from aotcheck.autograd.record import (
     ReplayMode,
     ReplayView,
     RequireGrad,
+    RequireGrad,
     RequireGradOfInteger,
     ResizeStorage,
     Restride,
@@ -60,6 +61,7 @@ class EpilogueBuilder:
         self.arguments = capture.arguments
         self.outputs: list[GraphOutput] = []
         self.prepare: list[Arg] = []
+        self.returned: list[Tensor] = []
         self.last: list[Step] = []  # what views of the arguments must not see
         self.holds: list[Step] = []
         self.steps: list[Step] = []
@@ -79,6 +81,7 @@ class EpilogueBuilder:
             self.names[id(a.replica)] = Arg(a.index)
         for r in self.roots:
             self.names.setdefault(id(r.replica), r.source)
+        self.returned = [o for o in outputs if isinstance(o, Tensor)]
         self._check_hooks(outputs)
         input_states = self._input_states()
         self._storage_sizes(input_states)
@@ -333,10 +336,7 @@ class EpilogueBuilder:
 
     def _anchor(self, state: StorageState, tensors: Sequence[Tensor], returned: dict[int, Tensor]) -> None:
         tops = [t for t in tensors if self.tensors[id(t)][1] is None]
-        differentiable = [t for t in tops if t.requires_grad]
-        for t in differentiable:
-            if t.is_leaf:
-                raise UnsupportedError("leaf made inside", "a tensor that requires grad is made inside and returned")
+        differentiable = [t for t in tops if t.requires_grad and not self._is_new_leaf(t)]
         if len(differentiable) > 1:
             raise UnsupportedError(
                 "differentiable aliases without a base",
@@ -352,8 +352,12 @@ class EpilogueBuilder:
             geometry = geometry_of(chosen)
             role = Role.USER_OUTPUT if id(chosen) in returned else Role.INTERMEDIATE_BASE
             inexact = _differentiable_dtype(chosen)
-            ref = self._output(self.table.read(chosen), role, geometry, chosen, chosen.requires_grad and inexact)
-            if chosen.requires_grad and not inexact:
+            leaf = not differentiable and chosen.requires_grad
+            has_history = chosen.requires_grad and not leaf
+            ref = self._output(self.table.read(chosen), role, geometry, chosen, has_history and inexact)
+            if leaf:
+                self.steps.append(RequireGrad(ref))
+            elif has_history and not inexact:
                 self.steps.append(RequireGradOfInteger(ref))
             self.names[id(chosen)] = ref
             self.anchors[id(state)] = (ref, geometry.offset)
@@ -370,6 +374,23 @@ class EpilogueBuilder:
         root = self.table.flat(state)
         ref = self._output(self.table.read_view(root), Role.INTERMEDIATE_BASE, root.geometry, None)
         self.anchors[id(state)] = (ref, 0)
+
+    def _is_new_leaf(self, t: Tensor) -> bool:
+        """Whether ``t``, made inside, is a leaf that requires grad; refused where another result depends on it as such."""
+        if not t.is_leaf:
+            return False
+        others = [o for o in self.returned if o is not t and _torch.base_of(o) is not t]
+        others += [r.replica for r in self.roots if id(r.replica) in self.rebased]
+        seen: set[Any] = set()
+        todo = [o.grad_fn for o in others if o.requires_grad]
+        while todo:
+            node = todo.pop()
+            if node is not None and node not in seen:
+                seen.add(node)
+                if getattr(node, "variable", None) is t:
+                    raise UnsupportedError("leaf made inside", "another result has a gradient with respect to it")
+                todo.extend(n for n, _ in node.next_functions)
+        return True
 
     def _pointed_at(self) -> set[int]:
         return {id(self.table.state(a.replica)) for a in self.arguments if self.table.state(a.replica) is not a.state}
@@ -404,7 +425,8 @@ class EpilogueBuilder:
             self.steps += self._replay(local, t, base)
         else:
             state = self.table.state(t)
-            if t.requires_grad:
+            leaf = t.requires_grad and self._is_new_leaf(t)
+            if t.requires_grad and not leaf:
                 raise UnsupportedError(
                     "differentiable alias without a base",
                     "a returned tensor shares memory with an input and is no view of it",
@@ -414,6 +436,8 @@ class EpilogueBuilder:
             else:
                 ref, offset = self.anchors[id(state)]
                 self.steps.append(WindowOn(local, ref, geometry_of(t), offset, self._own_version(t, state)))
+            if leaf:
+                self.steps.append(RequireGrad(local))
         self.names[id(t)] = local
         return local
 

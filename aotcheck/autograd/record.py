@@ -214,6 +214,13 @@ class RequireGradOfInteger:
 
 
 @dataclasses.dataclass(frozen=True)
+class RequireGrad:
+    """Make a leaf that requires grad, as a tensor made inside and returned is."""
+
+    target: Ref
+
+
+@dataclasses.dataclass(frozen=True)
 class SetGradMode:
     enabled: bool
 
@@ -231,6 +238,7 @@ Step = (
     | WindowOn
     | RequireGrad
     | RequireGradOfInteger
+    | RequireGrad
     | SetGradMode
 )
 

@@ -39,7 +39,8 @@ class Pair:
 
     def place(self, role: Role, name: str = "", relation: str = "") -> Place:
         """A place in this step."""
-        return Place(role, name, self.eager.call, self.eager.phase, relation)
+        failed = self.eager.raised is not None and self.compiled.raised is not None and role is not Role.CALL
+        return Place(role, name, self.eager.call, self.eager.phase, relation, failed)
 
 
 Oracle = Callable[[Pair], Iterator[Difference]]

@@ -80,6 +80,7 @@ class Place:
         call: which call of the plan, from 0.
         phase: when in that call.
         relation: for oracles that compare pairs, the classes of both ends in both runs.
+        failed: the step raised, in both runs: what is compared is what the failure left behind.
     """
 
     role: Role
@@ -87,6 +88,7 @@ class Place:
     call: int = 0
     phase: Phase = Phase.FORWARD
     relation: str = ""
+    failed: bool = False
 
     @property
     def klass(self) -> str:
@@ -95,7 +97,7 @@ class Place:
         when = "" if self.phase is Phase.FORWARD else f" after {self.phase.value}"
         if self.role is Role.CALL:
             thing, when = self.phase.value, ""
-        return f"{thing}{when}{', later call' if self.call else ''}"
+        return f"{thing}{when}{', both raise' if self.failed else ''}{', later call' if self.call else ''}"
 
     def __str__(self) -> str:
         return f"{self.name or self.role.value} after {self.phase.value} of call {self.call + 1}"

@@ -289,6 +289,60 @@ def test_an_entry_written_into_a_dict_argument_reaches_the_caller():
     check(f, lambda: given({"x": leaf(3)}))
 
 
+def test_containers_of_the_caller_keep_their_identity():
+    def f(d, xs, *, named):
+        d["in"]["xs"] = xs
+        xs.append(d["x"] * 2)
+        xs.append([d["in"], 3])
+        del d["gone"]
+        named["y"] = named.pop("x") + 1
+        return xs[1], d, [xs]
+
+    def session(compile):
+        compiled = compile(f)
+        for _ in range(2):
+            d, xs, named = {"x": leaf(3), "in": OrderedDict(), "gone": 1}, [plain(2)], {"x": plain(3, seed=1)}
+            out = compiled(d, xs, named=named)
+            yield (
+                out[0],
+                list(d),
+                named,
+                xs[2][1],
+                out[1] is d,
+                out[2][0] is xs,
+                d["in"]["xs"] is xs,
+                xs[2][0] is d["in"],
+            )
+
+    check_session(session)
+
+
+def test_a_container_passed_twice_is_not_taken_for_two():
+    def session(compile):
+        f = compile(lambda a, b: (len(a), len(b), a[0] * b[0]))
+        xs, ys = [plain(3)], [plain(3, seed=1)]
+        yield f(xs, ys)
+        yield f(xs, xs)
+
+    check_session(session)
+
+
+def test_a_generator_from_a_closure(device: str):
+    def session(compile):
+        generator = torch.Generator(device).manual_seed(3)
+
+        def f(x):
+            x.uniform_(generator=generator)
+            return x + torch.bernoulli(torch.full_like(x, 0.5), generator=generator)
+
+        compiled = compile(f)
+        for _ in range(2):
+            x = plain(3)
+            yield compiled(x), x, generator.get_state()
+
+    check_session(session)
+
+
 def test_an_element_appended_to_a_list_argument_reaches_the_caller():
     def f(xs):
         xs.append(xs[0] * 2)

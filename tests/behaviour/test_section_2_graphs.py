@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import aotcheck
-from tests.behaviour.harness import Recorder, attempt, backward, given, leaf, plain
+from tests.behaviour.harness import Recorder, attempt, backward, check, check_session, given, leaf, plain
 
 
 def compiled(function, make, *, run_backward: bool = True) -> Recorder:
@@ -208,6 +208,77 @@ def test_a_partition_function_is_given_the_joint_graph():
     assert names(joint) == ["primals_1", "primals_2", "tangents_1"]
     assert count == 1
     assert len(outputs(joint)) == 3
+
+
+@pytest.mark.parametrize("which", [(0, 1), (0,), (1,)], ids=["both", "first", "second"])
+@pytest.mark.parametrize("name", ["default_partition", "min_cut_rematerialization_partition"])
+def test_a_partition_of_torchs_divides_our_joint_graph(name: str, which: tuple[int, ...]):
+    import functorch.compile
+
+    divide = getattr(functorch.compile, name)
+
+    def f(x, y):
+        z = (x * 2) * y
+        return z * z + x * 2, z * 3
+
+    def session(compile):
+        x, y = leaf(3), leaf(3, seed=1)
+        out = compile(f)(x, y)
+        backward([out[k] for k in which])
+        yield out, x, y
+
+    check_session(session, compile=lambda f: aotcheck.aot_function(f, aotcheck.nop, partition_fn=divide))
+
+
+def test_the_default_partition_divides_a_joint_graph():
+    def f(buffer, x):
+        buffer.add_(1)
+        return (buffer * x).sum(), x * x
+
+    def session(compile):
+        buffer, x = plain(3), leaf(3, seed=1)
+        out = compile(f)(buffer, x)
+        backward(out)
+        yield out, buffer, x
+
+    def divide(joint, inputs, *, num_fwd_outputs):
+        primals, tangents = inputs
+        assert (len(primals), len(tangents), num_fwd_outputs) == (2, 2, 3)
+        return aotcheck.default_partition(joint, inputs, num_fwd_outputs=num_fwd_outputs)
+
+    check_session(session, compile=lambda f: aotcheck.aot_function(f, aotcheck.nop, partition_fn=divide))
+
+
+def test_an_inference_graph_keeps_mutations_that_it_is_asked_to_keep():
+    def f(a, b):
+        old = a.clone()
+        a.copy_(b)
+        b.data.copy_(old)
+        return a * 2
+
+    recorder = Recorder()
+
+    def compile(f):
+        return aotcheck.aot_function(f, recorder.forward, keep_inference_input_mutations=True)
+
+    check(f, lambda: given(plain(3), plain(3, seed=1)), compile=compile)
+    for graph in recorder.forwards:
+        assert [op for op in ops(graph) if op == "aten.copy_.default"] == ["aten.copy_.default"] * 2
+        assert len(outputs(graph)) == 1
+
+
+def test_mutations_stay_out_of_graphs_where_metadata_changes_too():
+    def f(x):
+        x.t_().add_(1)
+        return x * 2
+
+    recorder = Recorder()
+
+    def compile(f):
+        return aotcheck.aot_function(f, recorder.forward, keep_inference_input_mutations=True)
+
+    check(f, lambda: given(plain(2, 3)), compile=compile)
+    assert "aten.copy_.default" not in ops(recorder.forwards[0])
 
 
 # -- the public checker ------------------------------------------------------------------------------

@@ -329,3 +329,9 @@ def test_inexact_programs_may_differ_by_rounding_but_no_further() -> None:
     assert check(inexact, Backend("rounds", rounding), torch.device("cpu")).outcome is Outcome.AGREES
     wrong = planted.on_tensors(lambda t: t * 1.001)
     assert check(inexact, Backend("wrong", wrong), torch.device("cpu")).outcome is Outcome.DIFFERS
+
+
+def test_what_a_failure_leaves_behind_has_a_key_of_its_own() -> None:
+    spoilt = program(op(None, "Tensor.add_", X, 1), *REFUSED.body)
+    (difference,) = check(spoilt, Backend("planted", planted.on_copies), torch.device("cpu")).hard
+    assert str(difference.key) == "(values, input, both raise)"

@@ -101,7 +101,7 @@ POINTWISE_WRITES = [
 
 @pytest.mark.parametrize("op", POINTWISE_WRITES, ids=lambda op: op.key)
 def test_pointwise_writes_read_each_element_before_they_write_it(op: Op) -> None:
-    """So an operand that lies exactly where the written tensor does may be drawn: eager gives what a copy of it gives."""
+    """So an operand that lies exactly where the written tensor does may be drawn: a copy of it gives the same."""
     dtype = next(d for d in (torch.float32, torch.int64, torch.complex64) if op.dtypes.accepts(d))
     dtype = torch.bool if Kind.MASK in {p.kind for p in op.params} else dtype
     results = []
