@@ -18,7 +18,7 @@ from aotcheck.autograd.containers import ShapeResult
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.first_run import Restorable, laid_out_as, learn_strides, much_the_same, run_dead_code
 from aotcheck.autograd.graph import FakeValues, Graph, cut, define
-from aotcheck.autograd.partition.components import components, saved_tensors
+from aotcheck.autograd.partition.components import components, runs_once, saved_tensors
 from aotcheck.autograd.partition.default import backward_values, forward_values, saved_values
 from aotcheck.autograd.partition.joint import Division, divide, joint_graph, joint_module, unknown
 from aotcheck.autograd.record import Result, Visibility, Write, renumbered
@@ -196,6 +196,14 @@ class Assembly:
                     guards.append(codegen.Guard(a.index, place))
         return guards
 
+    def _runs_once(self, component: Component) -> bool:
+        """Whether a second backward is refused although nothing is saved: eager's nodes free more than tensors."""
+        if component.saved:
+            return True
+        stop = [r.edge.node for r in self.capture.roots if r.edge is not None]
+        outputs = [self.record.outputs[k].tensor for k in component.outputs]
+        return any(runs_once(t, stop) for t in outputs if t is not None)
+
     def _moved(self) -> set[Value]:
         """Placeholders whose version counter the epilogue moves without writing their data: what is saved of them must not notice."""
         changed = {id(a.state) for a in self.capture.arguments if _torch.version_of(a.replica) != a.version}
@@ -282,7 +290,7 @@ class Assembly:
         index = {v: k for k, v in enumerate(self.saved)}
         fresh_saved = [self._is_fresh(v) for v in self.saved_outputs]
         for number, c in enumerate(self.components):
-            w = codegen.write_function(len(c.outputs), len(c.saved), bool(c.guards))
+            w = codegen.write_function(len(c.outputs), len(c.saved), bool(c.guards), self._runs_once(c))
             define(w, "forward", "function")
             w.globals["backward_for"] = functools.partial(self.backward_for, c)
             functions[f"apply{number}"] = _torch.bound_apply(

@@ -196,6 +196,11 @@ class EpilogueBuilder:
 
     def _versions(self, state: StorageState) -> None:
         """Versions that moved although no data was written: an in-place change of a view's metadata does that."""
+        tracer = self.capture.tracer
+        for r in self.roots:
+            moved = id(r.replica) in tracer.regeometried or id(r.replica) in tracer.set_calls
+            if r.state is state and id(r.replica) in self.rebased and not moved:
+                raise UnsupportedError("history without data", "set_ on a view of an argument")
         for a in self._arguments_on(state):
             if _torch.version_of(a.replica) != a.version and geometry_of(a.replica) == a.geometry:
                 self.steps.append(BumpVersion(Arg(a.index)))
@@ -427,14 +432,22 @@ class EpilogueBuilder:
                     "a returned tensor shares memory with an input and is no view of it",
                 )
             if state.is_input:
-                self.steps.append(WindowOn(local, self.current[id(state)], geometry_of(t), None))
+                self.steps.append(WindowOn(local, self.current[id(state)], geometry_of(t), None, self._own_version(t, state)))
             else:
                 ref, offset = self.anchors[id(state)]
-                self.steps.append(WindowOn(local, ref, geometry_of(t), offset))
+                self.steps.append(WindowOn(local, ref, geometry_of(t), offset, self._own_version(t, state)))
             if leaf:
                 self.steps.append(RequireGrad(local))
         self.names[id(t)] = local
         return local
+
+    def _own_version(self, t: Tensor, state: StorageState) -> bool:
+        """Whether ``t`` counts its versions apart from the tensor that the epilogue makes it from."""
+        ref = self.current.get(id(state)) or self.anchors[id(state)][0]
+        holder = next((r.replica for r in (*self.arguments, *self.roots) if self.names.get(id(r.replica)) == ref), None)
+        if isinstance(ref, Result):
+            holder = self.outputs[ref.index].tensor
+        return holder is not None and _torch.version_groups([holder, t])[1] != 0
 
     def _replay(self, local: Local, t: Tensor, base: Tensor) -> list[Step]:
         source = self._name(base)
@@ -451,6 +464,8 @@ class EpilogueBuilder:
         try:
             has_history = t.grad_fn is not None
         except RuntimeError:  # eager refuses to say: the base was written since
+            if how == default:
+                raise UnsupportedError("view of a detached argument", "it was made before detach_") from None
             stale = has_history = True
         if t.requires_grad and not has_history and how != under_no_grad:
             raise UnsupportedError("leaf made inside", "a view that is a leaf requiring grad")

@@ -57,7 +57,8 @@ def check(func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]
         sharing = [
             t
             for t in tensors
-            if _torch.storage_address(t.untyped_storage()) == address and _overlap(g, geometry_of(t))
+            if t is target
+            or (_torch.storage_address(t.untyped_storage()) == address and _overlap(g, geometry_of(t)))
         ]
         if len(sharing) > 1:  # more than the target itself
             if _torch.op_name(func) in _ORDER_DEPENDENT:
@@ -74,12 +75,13 @@ _answers: dict[Any, str | None] = {}
 def _probe(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Ask eager, once per op and geometries."""
     addresses: dict[int, int] = {}
+    objects: dict[int, int] = {}
 
     def key_of(a: Any) -> Any:
         if isinstance(a, Tensor):
             storage = a.untyped_storage()
             place = addresses.setdefault(_torch.storage_address(storage), len(addresses))
-            return (geometry_of(a), a.device, place, storage.nbytes())
+            return (geometry_of(a), a.device, place, storage.nbytes(), objects.setdefault(id(a), len(objects)))
         if type(a) in (list, tuple):
             return tuple(key_of(x) for x in a)
         return (type(a), str(a))
@@ -96,6 +98,7 @@ def _probe(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
 
 def _ask(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
     storages: dict[int, Tensor] = {}
+    made: dict[int, Tensor] = {}  # kernels tell the same tensor from another one on the same memory
     total = sum(t.untyped_storage().nbytes() for t in _tensors(args, kwargs))
     if total > _PROBE_LIMIT:
         raise UnsupportedError(
@@ -104,6 +107,8 @@ def _ask(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None
 
     def real(a: Any) -> Any:
         if isinstance(a, Tensor):
+            if id(a) in made:
+                return made[id(a)]
             storage = a.untyped_storage()
             address = _torch.storage_address(storage)
             device = a.device
@@ -114,7 +119,8 @@ def _ask(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None
             _torch.set_geometry(t, storages[address].untyped_storage(), g.offset, g.shape, g.stride)
             if g.conj:
                 t = _torch.conj_view(t)
-            return _torch.neg_view(t) if g.neg else t
+            made[id(a)] = _torch.neg_view(t) if g.neg else t
+            return made[id(a)]
         if type(a) in (list, tuple):
             return [real(x) for x in a]
         return a

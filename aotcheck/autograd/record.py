@@ -198,6 +198,7 @@ class WindowOn:
     holder: Ref
     geometry: Geometry
     anchor: int | None
+    own_version: bool
 
 
 @dataclasses.dataclass(frozen=True)

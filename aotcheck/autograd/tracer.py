@@ -513,6 +513,7 @@ class Tracer(_torch.TorchDispatchMode):  # type: ignore[misc]
             for k, x in enumerate(targets):
                 rest = [a[k] if type(a) in (list, tuple) and len(a) == len(targets) else a for a in args[1:]]
                 self._in_place(element_op, element_info, (x, *rest), {})
+                torch.autograd.graph.increment_version(x)
             return None
         overlap.check(func, info, args, kwargs)
         value_args = tuple([self._value(a) for a in args])

@@ -13,11 +13,15 @@ from typing import Any
 
 from torch import Tensor
 
+from aotcheck import _torch
+
 _fields: dict[type, tuple[str, ...]] = {}
 
 
 def _holds_saved(node: Any) -> bool:
-    """Whether an autograd node keeps tensors for its backward."""
+    """Whether an autograd node keeps what its first backward frees: saved tensors, or the function of a write through a view."""
+    if type(node).__name__ == "CopySlices":
+        return True
     try:
         return bool(_saved(node))
     except RuntimeError:  # one was written since: eager will say so in the backward
@@ -32,22 +36,32 @@ def _saved(node: Any) -> list[Tensor]:
             n.replace("_raw_saved_", "_saved_") for n in dir(kind) if n.startswith("_raw_saved_")
         )
     found: list[Tensor] = []
-    for name in names:
-        saved = node.saved_tensors if name == "_saved_tensors" else getattr(node, name)
-        found += [s for s in (saved if isinstance(saved, (tuple, list)) else (saved,)) if isinstance(s, Tensor)]
+    with _torch.meta_kernels():  # unpacking an output of the node detaches it
+        for name in names:
+            saved = node.saved_tensors if name == "_saved_tensors" else getattr(node, name)
+            found += [s for s in (saved if isinstance(saved, (tuple, list)) else (saved,)) if isinstance(s, Tensor)]
     return found
 
 
 def saved_tensors(output: Tensor, stop: Iterable[Any]) -> list[Tensor]:
     """What the nodes behind ``output`` keep; the search ends at the nodes ``stop``."""
+    return [t for node in _nodes_behind(output, stop) for t in _saved(node)]
+
+
+def runs_once(output: Tensor, stop: Iterable[Any]) -> bool:
+    """Whether a second backward from ``output`` raises, without retain_graph."""
+    return any(_holds_saved(node) for node in _nodes_behind(output, stop))
+
+
+def _nodes_behind(output: Tensor, stop: Iterable[Any]) -> list[Any]:
     seen = set(stop)
-    found: list[Tensor] = []
+    found: list[Any] = []
     todo = [output.grad_fn]
     while todo:
         node = todo.pop()
         if node is not None and node not in seen:
             seen.add(node)
-            found += _saved(node)
+            found.append(node)
             todo.extend(n for n, _ in node.next_functions)
     return found
 

@@ -94,8 +94,8 @@ def step_line(step: Step, w: SourceWriter) -> str:
             if creation_meta is not None:
                 line += f"; {w.refer(_torch.set_creation_meta)}({_ref(local)}, {w.refer(creation_meta)})"
             return line
-        case WindowOn(local, holder, g, anchor):
-            return f"{_ref(local)} = {w.refer(support.window_on)}({_ref(holder)}, {w.refer(g)}, {anchor})"
+        case WindowOn(local, holder, g, anchor, own_version):
+            return f"{_ref(local)} = {w.refer(support.window_on)}({_ref(holder)}, {w.refer(g)}, {anchor}, {own_version})"
         case RequireGrad(target):
             return f"{_ref(target)}.requires_grad_()"
         case RequireGrad(target):
@@ -205,11 +205,12 @@ def write_call(
     return w
 
 
-def write_function(outputs: int, saved: int, guarded: bool) -> SourceWriter:
+def write_function(outputs: int, saved: int, guarded: bool, once: bool) -> SourceWriter:
     """``forward`` and ``backward`` of a Function that attaches computed results to autograd.
 
     Its first argument is a tuple of the results, of what is to be saved, and (if ``guarded``) of a list that will hold the versions that the
-    backward checks; the others are the tensors to differentiate by.
+    backward checks; the others are the tensors to differentiate by. ``once``: a second backward raises; torch does that when saved tensors
+    are asked for again, even if there are none.
     """
     w = SourceWriter()
     w.globals.update(grad_enabled=torch.is_grad_enabled, refuse=support.refuse_double_backward)
@@ -224,7 +225,7 @@ def write_function(outputs: int, saved: int, guarded: bool) -> SourceWriter:
         "def backward(ctx, *g):",
         "    if grad_enabled(): refuse()",
         *([f"    {w.refer(support.check_watched)}(ctx.watched, ({defined}))"] if guarded else []),
-        f"    return backward_for(({defined}))({'ctx.saved_tensors' if saved else '()'}, g)",
+        f"    return backward_for(({defined}))({'ctx.saved_tensors' if once else '()'}, g)",
     ]
     w.lines = lines
     return w

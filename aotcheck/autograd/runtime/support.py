@@ -86,30 +86,33 @@ def point_at(t: Tensor, holder: Tensor, g: Geometry, relative: bool, through_dat
     elif under_grad:
         with torch.enable_grad():
             source = torch.empty(0, dtype=g.dtype, device=t.device)
-            _torch.set_geometry(source, holder.untyped_storage(), 0, (0,), (1,)).requires_grad_()
-            t.set_(source, offset, g.shape, g.stride)
+            _torch.set_geometry(source, holder.untyped_storage(), offset, g.shape, g.stride)
+            t.set_(source.requires_grad_())
     else:
         _torch.set_geometry(t, holder.untyped_storage(), offset, g.shape, g.stride)
 
 
-def window_on(holder: Tensor, g: Geometry, anchor: int | None) -> Tensor:
-    """A tensor on the storage of ``holder`` that autograd does not relate to it, sharing its version counter where dtypes allow.
+def window_on(holder: Tensor, g: Geometry, anchor: int | None, own_version: bool) -> Tensor:
+    """A tensor on the storage of ``holder`` that autograd does not relate to it; it shares the version counter unless ``own_version``.
 
     ``anchor`` is the offset ``holder`` had when traced; None where the storage is the caller's own and offsets are absolute.
     """
-    offset = g.offset if anchor is None else g.offset - anchor + holder.storage_offset()
-    d = holder.detach()
+    offset = g.offset if anchor is None else g.offset - anchor + int(holder.storage_offset())
+    d = holder.data if own_version else holder.detach()
     if d.is_conj():
         d = _torch.conj_view(d)
     if d.is_neg():
         d = _torch.neg_view(d)
     with torch.no_grad():
-        if d.dtype == g.dtype:
-            d = d.as_strided(g.shape, g.stride, offset)
-        else:
-            d = _torch.set_geometry(
-                torch.empty(0, dtype=g.dtype, device=d.device), d.untyped_storage(), offset, g.shape, g.stride
-            )
+        if d.dtype != g.dtype:
+            nbytes = d.untyped_storage().nbytes()
+            if nbytes % d.itemsize or nbytes % g.dtype.itemsize:
+                d = _torch.set_geometry(
+                    torch.empty(0, dtype=g.dtype, device=d.device), d.untyped_storage(), offset, g.shape, g.stride
+                )
+            else:
+                d = d.as_strided((nbytes // d.itemsize,), (1,), 0).view(g.dtype)
+        d = d.as_strided(g.shape, g.stride, offset).detach()
         d = _torch.conj_view(d) if g.conj else d
         return _torch.neg_view(d) if g.neg else d
 
