@@ -239,11 +239,38 @@ def append_node(
     return node
 
 
-def lazy_graph_module(root: Any, graph: fx.Graph, name: str) -> fx.GraphModule:
-    """A GraphModule whose Python source is made when it is first needed."""
+def direct_graph_module(write: Callable[[fx.GraphModule], Callable[..., Any] | None]) -> type[fx.GraphModule]:
+    """A class of GraphModules whose ``forward``, made when first needed, is what ``write`` makes of the module.
+
+    ``write`` takes a module to a method; None leaves that module to FX. The printed code is always FX's.
+    """
     from torch.fx._lazy_graph_module import _LazyGraphModule
 
-    return cast(fx.GraphModule, _LazyGraphModule(root, graph, name))
+    class DirectGraphModule(_LazyGraphModule):
+        def real_recompile(self) -> None:
+            if self._needs_recompile() and not self._write():
+                self._real_recompile()
+
+        def _write(self) -> bool:
+            forward = write(self) if type(self.graph._codegen) is fx.CodeGen else None
+            if forward is not None:
+                type(self).forward = forward
+            return forward is not None
+
+        def _print(self) -> None:
+            self._real_recompile()
+            self._write()
+
+        @property
+        def code(self) -> str:
+            self._print()
+            return str(self._code)
+
+        def __str__(self) -> str:
+            self._print()
+            return fx.GraphModule.__str__(self)
+
+    return cast("type[fx.GraphModule]", DirectGraphModule)
 
 
 def ready_forward(module: fx.GraphModule) -> Callable[..., Any]:

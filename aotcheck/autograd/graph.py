@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from aotcheck.autograd.errors import NotFunctionalError
 from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Value, getitem
 
 aten = torch.ops.aten
+_LISTS = (list, torch.Size, fx.immutable_collections.immutable_list)
 _BUILTINS = frozenset(dir(builtins))
 
 
@@ -71,13 +72,13 @@ class SourceWriter:
             self.globals[name] = obj
         return name
 
-    def literal(self, a: Any, names: dict[Value, str]) -> str:
-        """Python source of an argument."""
-        if type(a) is Value:
+    def literal(self, a: Any, names: Mapping[Any, str]) -> str:
+        """Python source of an argument; the values or nodes in it go by ``names``."""
+        if type(a) is Value or type(a) is fx.Node:
             return names[a]
         if a is None or type(a) in (int, bool, str) or (type(a) is float and math.isfinite(a)):
             return repr(a)
-        if type(a) is list or type(a) is torch.Size:
+        if type(a) in _LISTS:
             return f"[{', '.join([self.literal(x, names) for x in a])}]"
         if type(a) is tuple:
             return f"({''.join([self.literal(x, names) + ', ' for x in a])})"
@@ -225,7 +226,49 @@ def graph_module(
             node.meta["seq_nr"] = v.sequence
         nodes[v] = node
     g.output(tuple(None if o is None else nodes[o] for o in graph.outputs))
-    return _torch.lazy_graph_module(root, g, name), [nodes[v].meta["val"] for v in graph.inputs]
+    return GraphModule(root, g, name), [nodes[v].meta["val"] for v in graph.inputs]
+
+
+def _write_forward(module: fx.GraphModule) -> Callable[..., Any] | None:
+    """``module``'s forward with its ops bound directly; FX's own code looks each up by name on every call. None for unusual graphs."""
+    writer = SourceWriter()
+    names: dict[fx.Node, str] = {}
+    parameters = []
+    nodes = list(module.graph.nodes)
+    dying: dict[fx.Node, list[str]] = {}
+    seen: set[fx.Node] = set()
+    for node in reversed(nodes):
+        for source in node.all_input_nodes:
+            if source not in seen:
+                seen.add(source)
+                if node.op != "output" and source.op == "call_function":
+                    dying.setdefault(node, []).append(f"v{nodes.index(source)}")
+    for k, node in enumerate(nodes):
+        names[node] = f"v{k}"
+        match node.op:
+            case "placeholder" if not node.args:
+                parameters.append(names[node])
+                continue
+            case "get_attr":
+                line = f"v{k} = self.{node.target}"
+            case "call_function" if node.target is getitem:
+                line = f"v{k} = {names[node.args[0]]}[{writer.literal(node.args[1], names)}]"
+            case "call_function":
+                args = [writer.literal(a, names) for a in node.args]
+                args += [f"{key}={writer.literal(a, names)}" for key, a in node.kwargs.items()]
+                line = f"v{k} = {writer.refer(_torch.raw_op(node.target), 'o_')}({', '.join(args)})"
+            case "output":
+                line = f"return {writer.literal(node.args[0], names)}"
+            case _:
+                return None
+        if node in dying:
+            line += f"; {' = '.join(dying[node])} = None"
+        writer.lines.append("    " + line)
+    writer.lines.insert(0, f"def forward({', '.join(['self', *parameters])}):")
+    return define(writer, "forward", "graph")
+
+
+GraphModule = _torch.direct_graph_module(_write_forward)
 
 
 def assert_functional(module: fx.GraphModule) -> None:
