@@ -22,7 +22,7 @@ class Ending(Enum):
 
 
 class Reproduced(Enum):
-    """What became of a finding when its script was run again in a process of its own."""
+    """What became of a finding when the oracles judged it again in a process of its own."""
 
     SAME = "same"
     OTHER = "another difference"
@@ -85,7 +85,7 @@ class FindingWritten:
 
 @dataclass(frozen=True)
 class FindingRechecked:
-    """A finding's script has been run again in a process of its own."""
+    """A finding whose script does not show it has been judged again, by the oracles in a process of their own."""
 
     path: str
     key: CoarseKey

@@ -56,9 +56,8 @@ class Scripts:
         return bool(self._waiting or self._running)
 
     def add(self, finding: FindingWritten) -> None:
-        """Run the script of ``finding``; not that of one which takes all the memory there is."""
-        if finding.key.oracle != OracleKind.MEMORY.value:
-            self._waiting.append(finding)
+        """Run the script of ``finding`` when its turn comes."""
+        self._waiting.append(finding)
 
     def poll(self) -> Iterator[ScriptRun]:
         """Start what may start; events for what is over."""

@@ -30,6 +30,8 @@ from aotcheck.campaign.events import (
     Reproduced,
     RunFinished,
     RunStarted,
+    ScriptRun,
+    Shown,
     WorkerDied,
 )
 from aotcheck.campaign.flight import Flight
@@ -69,6 +71,7 @@ class Campaign:
         self._left = settings.examples
         self._failures = 0
         self._attempts = 0
+        self._shown_again: set[CoarseKey] = set()
         self._rechecks: dict[CoarseKey, tuple[str, Any]] = {}
         limit = settings.timeout + START_ALLOWANCE
         self._scripts = Scripts(settings.backend, settings.device, settings.jobs, limit, settings.journals)
@@ -87,10 +90,11 @@ class Campaign:
                 try:
                     for event in self._loop(pool, deadline):
                         yield event
-                        if isinstance(event, FindingWritten):
-                            self._recheck(fresh, event)
+                        self._run_again(fresh, event)
                     ending = self._ending(deadline)
-                    yield from self._rechecked(deadline)
+                    for event in self._rechecked(deadline):
+                        yield event
+                        self._run_again(fresh, event)
                 finally:
                     self._scripts.close()
                     for stopped in (pool, fresh):
@@ -222,24 +226,34 @@ class Campaign:
 
     # -- findings again, each in a process of its own
 
-    def _recheck(self, fresh: ProcessPool, finding: FindingWritten) -> None:
-        """Run the first finding of each coarse key again, flaky or not, and its script as a stranger would."""
-        if finding.key in self._rechecks:
-            return
-        with open(finding.path, encoding="utf-8") as file:
+    def _run_again(self, fresh: ProcessPool, event: Event) -> None:
+        """Run the script of the first finding of each coarse key as a stranger would; what it does not show is judged
+        once more by the oracles, which tells a poor script from a flaky finding."""
+        match event:
+            case FindingWritten(key=key, path=path) if key not in self._shown_again:
+                self._shown_again.add(key)
+                if key.oracle == OracleKind.MEMORY.value:  # nobody runs that without a limit
+                    self._recheck(fresh, key, path)
+                else:
+                    self._scripts.add(event)
+            case ScriptRun(key=key, path=path, shown=shown) if shown is not Shown.YES:
+                self._recheck(fresh, key, path)
+            case _:
+                pass
+
+    def _recheck(self, fresh: ProcessPool, key: CoarseKey, path: str) -> None:
+        with open(path, encoding="utf-8") as file:
             source = file.read()
         arguments = (source, self.settings.backend, self.settings.device)
         limit = self.settings.timeout + START_ALLOWANCE
-        self._rechecks[finding.key] = (finding.path, fresh.schedule(recheck, args=arguments, timeout=limit))
-        self._scripts.add(finding)
+        self._rechecks[key] = (path, fresh.schedule(recheck, args=arguments, timeout=limit))
 
     def _rechecked(self, deadline: float | None) -> Iterator[Event]:
         """Wait for what findings show when they are run again."""
-        waiting = dict(self._rechecks)
-        while (waiting or self._scripts.busy) and not self.stop.is_set():
-            for key, (path, future) in list(waiting.items()):
+        while (self._rechecks or self._scripts.busy) and not self.stop.is_set():
+            for key, (path, future) in list(self._rechecks.items()):
                 if future.done():
-                    del waiting[key]
+                    del self._rechecks[key]
                     yield FindingRechecked(path, key, _reproduced(key, future))
             yield from self._scripts.poll()
             if deadline is not None and time.monotonic() > deadline + AGAIN_GRACE_SECONDS:
