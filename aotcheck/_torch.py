@@ -269,7 +269,7 @@ def _chooses(function: Any, op: Any, args: Sequence[Any], kwargs: dict[str, Any]
     leaves, spec = pytree.tree_flatten((list(args), kwargs), is_leaf=is_leaf)
     places = [k for k, x in enumerate(leaves) if type(x) is tensor]
     choices = [[e] * len(places) for e in _EXAMPLES]
-    choices += [[e if k == j else _EXAMPLES[0] for j in places] for k in places for e in _EXAMPLES[1:]]
+    choices += [[e if k == j else _EXAMPLES[0] for j in places] for k in places for e in _EXAMPLES[1::2]]
     for choice in choices:
         filled = list(leaves)
         for k, (shape, dtype) in zip(places, choice, strict=True):
@@ -278,9 +278,13 @@ def _chooses(function: Any, op: Any, args: Sequence[Any], kwargs: dict[str, Any]
         if found is None or wanted is None or found[0] is not op or wanted[0] is not op:
             return False
         ours, theirs = (pytree.tree_leaves(x[1:]) for x in (found, wanted))
-        if list(found[2]) != list(wanted[2]) or len(ours) != len(theirs) or not all(
-            a is b or (type(a) is type(b) and not isinstance(a, Tensor) and bool(a == b))
-            for a, b in zip(ours, theirs, strict=True)
+        if (
+            list(found[2]) != list(wanted[2])
+            or len(ours) != len(theirs)
+            or not all(
+                a is b or (type(a) is type(b) and not isinstance(a, Tensor) and bool(a == b))
+                for a, b in zip(ours, theirs, strict=True)
+            )
         ):
             return False
     return True
