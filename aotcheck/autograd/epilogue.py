@@ -29,7 +29,6 @@ from aotcheck.autograd.record import (
     ReplayMode,
     ReplayView,
     RequireGrad,
-    RequireGrad,
     RequireGradOfInteger,
     ResizeStorage,
     Restride,

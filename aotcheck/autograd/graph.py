@@ -104,7 +104,7 @@ def write_body(graph: Graph, names: dict[Value, str], writer: SourceWriter, inde
         if v.op is getitem:
             line = f"{names[v]} = {names[v.args[0]]}[{v.args[1]}]"
         else:
-            op = writer.refer(_torch.raw_op(v.op), "o_")
+            op = writer.refer(_torch.quick_op(v.op, v.args, v.kwargs, Value), "o_")
             args = [writer.literal(a, names) for a in v.args] + [
                 f"{key}={writer.literal(a, names)}" for key, a in v.kwargs.items()
             ]
@@ -256,7 +256,8 @@ def _write_forward(module: fx.GraphModule) -> Callable[..., Any] | None:
             case "call_function":
                 args = [writer.literal(a, names) for a in node.args]
                 args += [f"{key}={writer.literal(a, names)}" for key, a in node.kwargs.items()]
-                line = f"v{k} = {writer.refer(_torch.raw_op(node.target), 'o_')}({', '.join(args)})"
+                op = _torch.quick_op(node.target, node.args, node.kwargs, fx.Node)
+                line = f"v{k} = {writer.refer(op, 'o_')}({', '.join(args)})"
             case "output":
                 line = f"return {writer.literal(node.args[0], names)}"
             case _:

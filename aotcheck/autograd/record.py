@@ -202,11 +202,6 @@ class WindowOn:
 
 
 @dataclasses.dataclass(frozen=True)
-class RequireGrad:
-    target: Ref
-
-
-@dataclasses.dataclass(frozen=True)
 class RequireGradOfInteger:
     """Eager lets an integer or bool tensor require grad when it is written from one that does; no Function output can."""
 
@@ -238,7 +233,6 @@ Step = (
     | WindowOn
     | RequireGrad
     | RequireGradOfInteger
-    | RequireGrad
     | SetGradMode
 )
 

@@ -24,7 +24,6 @@ from aotcheck.autograd.record import (
     ReplayMode,
     ReplayView,
     RequireGrad,
-    RequireGrad,
     RequireGradOfInteger,
     ResizeStorage,
     Restride,
@@ -96,8 +95,6 @@ def step_line(step: Step, w: SourceWriter) -> str:
             return line
         case WindowOn(local, holder, g, anchor, own_version):
             return f"{_ref(local)} = {w.refer(support.window_on)}({_ref(holder)}, {w.refer(g)}, {anchor}, {own_version})"
-        case RequireGrad(target):
-            return f"{_ref(target)}.requires_grad_()"
         case RequireGrad(target):
             return f"{_ref(target)}.requires_grad_()"
         case RequireGradOfInteger(target):
