@@ -287,6 +287,8 @@ class EpilogueBuilder:
                 under_grad = not through_data and self._seen_by_autograd(t)
                 self.steps.append(PointAt(Arg(a.index), holder, geometry, offset is not None, through_data, under_grad))
             else:
+                if a.state.version > 0 or any(base is t for _, base in self.tensors.values()):
+                    raise UnsupportedError("detached argument", "it was written as well, or a view of it is returned")
                 self.last.append(Detach(Arg(a.index), leaf=t.is_leaf and a.real_is_leaf))
 
     def _seen_by_autograd(self, t: Tensor) -> bool:
