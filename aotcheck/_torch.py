@@ -1,7 +1,7 @@
 """Everything private to torch that the project touches, under names of our own.
 
-The rest of the project imports private torch names from here alone, so that a torch release which renames one breaks one file, with one
-clear error at import. Each name is used as a primitive; what it does was learned by running it.
+The rest of the project imports private torch names from here alone, so that a torch release which renames one breaks
+one file, with one clear error at import. Each name is used as a primitive; what it does was learned by running it.
 """
 
 from __future__ import annotations
@@ -83,10 +83,8 @@ disabled_torch_function = torch._C._disabled_torch_function_impl
 
 def make_subclass(cls: type[Tensor], elem: Tensor, device: torch.device) -> Tensor:
     """``elem`` as a ``cls`` on the same storage, answering the dispatch keys (autograd, autocast) of ``device``."""
-    return cast(
-        Tensor,
-        Tensor._make_subclass(cls, elem, False, dispatch_device=True, device_for_backend_keys=device),  # type: ignore[attr-defined]
-    )
+    made = Tensor._make_subclass(cls, elem, False, dispatch_device=True, device_for_backend_keys=device)  # type: ignore[attr-defined]
+    return cast(Tensor, made)
 
 
 def dispatch_mode_depth() -> int:
@@ -100,7 +98,7 @@ def functorch_active() -> bool:
 
 
 def ambient_state() -> tuple[int, int, bool, bool]:
-    """Active dispatch modes and function modes, and whether torch.func transforms or default saved-tensor hooks are in force: cheap to compare."""
+    """Active dispatch modes and function modes; whether torch.func transforms or saved-tensor hooks are in force."""
     return (
         _C._len_torch_dispatch_stack(),
         _C._len_torch_function_stack(),
@@ -132,7 +130,7 @@ def set_creation_meta(t: Tensor, meta: Any) -> None:
 
 
 def leafness(t: Tensor) -> bool | None:
-    """``t.is_leaf``; None where torch refuses to say: ``t`` is a view made under no_grad whose base was written since."""
+    """``t.is_leaf``; None where torch refuses to say, of a view made under no_grad whose base was written since."""
     try:
         return t.is_leaf
     except RuntimeError:
@@ -171,7 +169,7 @@ def autograd_sequence_number() -> int:
 
 
 def version_groups(tensors: Sequence[Tensor]) -> list[int]:
-    """For each tensor the index of the first that counts its versions together with it: views, bases and detached aliases do.
+    """For each tensor the index of the first that counts versions with it, as views, bases and detached aliases do.
 
     Found by moving each counter for an instant; every counter is as before when this returns.
     """
@@ -237,9 +235,9 @@ _EXAMPLES = [(shape, dtype) for dtype in (torch.float32, torch.int64) for shape 
 def quick_op(op: Any, args: Sequence[Any], kwargs: dict[str, Any], tensor: type) -> Any:
     """What calls ``op`` fastest with such arguments, those of type ``tensor`` standing for tensors.
 
-    The functions and methods behind ``torch.add`` and ``Tensor.view`` parse their arguments faster than an OpOverload does, but choose the
-    overload by what they are given. They are used where they were seen to choose ``op`` for these kinds of arguments, whatever the tensors'
-    dimensions and dtypes.
+    The functions and methods behind ``torch.add`` and ``Tensor.view`` parse their arguments faster than an OpOverload
+    does, but choose the overload by what they are given. They are used where they were seen to choose ``op`` for these
+    kinds of arguments, whatever the tensors' dimensions and dtypes.
     """
     if not isinstance(op, OpOverload):
         return op
@@ -376,7 +374,7 @@ def fake_from_meta(mode: FakeTensorMode, elem: Tensor, device: torch.device) -> 
 
 
 def take_lists(module: fx.GraphModule, lists: dict[str, int]) -> None:
-    """From now on ``module`` is called with lists by these names and of these lengths, instead of with its inputs one by one."""
+    """From now on ``module`` is called with lists by these names and of these lengths, not with single inputs."""
     from torch.fx.graph import _PyTreeCodeGen, _PyTreeInfo
 
     example = (tuple([0] * n for n in lists.values()), {})

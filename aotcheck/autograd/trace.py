@@ -16,7 +16,10 @@ getitem = operator.getitem
 
 
 class Geometry(NamedTuple):
-    """Where a tensor lies in its storage. ``offset`` and ``stride`` count elements of ``dtype``; ``conj`` and ``neg`` are the lazy bits."""
+    """Where a tensor lies in its storage.
+
+    ``offset`` and ``stride`` count elements of ``dtype``; ``conj`` and ``neg`` are the lazy bits.
+    """
 
     offset: int
     shape: tuple[int, ...]
@@ -27,6 +30,7 @@ class Geometry(NamedTuple):
 
     @property
     def numel(self) -> int:
+        """How many elements the tensor has."""
         n = 1
         for size in self.shape:
             n *= size
@@ -34,6 +38,7 @@ class Geometry(NamedTuple):
 
     @property
     def is_contiguous(self) -> bool:
+        """Whether the tensor is row-major without gaps."""
         return contiguous(self.shape, self.stride)
 
     @property
@@ -98,8 +103,8 @@ CONSTANT = "constant"
 class Value:
     """One value of the functional program: an input, a constant, or what ``op`` gives for ``args`` and ``kwargs``.
 
-    ``geometry`` is what the value measures at run time where known (None for a tuple of results). ``memory`` is the placeholder whose
-    memory the value shares at run time, if any. ``where`` is the user's source line.
+    ``geometry`` is what the value measures at run time where known (None for a tuple of results). ``memory`` is the
+    placeholder whose memory the value shares at run time, if any. ``where`` is the user's source line.
     """
 
     __slots__ = ("args", "constant", "device", "geometry", "kwargs", "memory", "name", "op", "sequence", "where")
@@ -150,18 +155,21 @@ class Trace:
         self.effects: list[Value] = []
 
     def placeholder(self, name: str, geometry: Geometry, device: torch.device) -> Value:
+        """A new input."""
         v = Value(PLACEHOLDER, (), {})
         v.name, v.geometry, v.device, v.memory = name, geometry, device, v
         self.placeholders.append(v)
         return v
 
     def constant(self, tensor: Tensor) -> Value:
+        """A tensor that is the same on every call."""
         v = Value(CONSTANT, (), {})
         v.constant, v.geometry, v.device, v.memory = tensor, geometry_of(tensor), tensor.device, v
         self.values.append(v)
         return v
 
     def call(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Value:
+        """Record one more operation."""
         v = Value(op, args, kwargs or {})
         self.values.append(v)
         return v
