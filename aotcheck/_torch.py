@@ -83,8 +83,7 @@ disabled_torch_function = torch._C._disabled_torch_function_impl
 
 def make_subclass(cls: type[Tensor], elem: Tensor, device: torch.device) -> Tensor:
     """``elem`` as a ``cls`` on the same storage, answering the dispatch keys (autograd, autocast) of ``device``."""
-    made = Tensor._make_subclass(cls, elem, False, dispatch_device=True, device_for_backend_keys=device)  # type: ignore[attr-defined]
-    return cast(Tensor, made)
+    return Tensor._make_subclass(cls, elem, False, dispatch_device=True, device_for_backend_keys=device)
 
 
 def dispatch_mode_depth() -> int:
@@ -117,7 +116,7 @@ def base_of(t: Tensor) -> Tensor | None:
 
 def view_func_of(t: Tensor) -> Callable[[Tensor], Tensor]:
     """Rebuilds the view ``t`` from another base of the same geometry, by view replay where torch recorded it."""
-    return cast("Callable[[Tensor], Tensor]", t._view_func_unsafe)  # type: ignore[attr-defined]
+    return cast("Callable[[Tensor], Tensor]", t._view_func_unsafe)
 
 
 def creation_meta(t: Tensor) -> Any:
@@ -160,12 +159,12 @@ def bound_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
 
 def has_hooks(t: Tensor) -> bool:
     """Whether tensor hooks were registered on ``t``."""
-    return bool(t._backward_hooks)  # type: ignore[attr-defined]
+    return bool(t._backward_hooks)
 
 
 def autograd_sequence_number() -> int:
     """The number that autograd will give to the next node of the graph."""
-    return int(torch.autograd._get_sequence_nr())
+    return int(torch.autograd._get_sequence_nr())  # type: ignore[attr-defined]
 
 
 def version_groups(tensors: Sequence[Tensor]) -> list[int]:
@@ -197,7 +196,7 @@ def set_geometry(
 ) -> Tensor:
     """``t`` becomes a window of ``storage``; autograd is not told."""
     with torch.no_grad():
-        t.set_(storage, offset, tuple(shape), tuple(stride))  # type: ignore[call-overload]
+        t.set_(storage, offset, tuple(shape), tuple(stride))
     return t
 
 
@@ -210,7 +209,7 @@ class _Met(Exception):
     """Ends a call as soon as it is known which op it is."""
 
 
-class _FirstOp(TorchDispatchMode):  # type: ignore[misc]
+class _FirstOp(TorchDispatchMode):
     """Stops at the first op and remembers it and its arguments."""
 
     met: Any = None
@@ -332,6 +331,7 @@ def direct_graph_module(write: Callable[[fx.GraphModule], Callable[..., Any] | N
     ``write`` takes a module to a method; None leaves that module to FX. The printed code is always FX's.
     """
     from torch.fx._lazy_graph_module import _LazyGraphModule
+    from torch.fx.graph import CodeGen
 
     class DirectGraphModule(_LazyGraphModule):
         def real_recompile(self) -> None:
@@ -339,7 +339,7 @@ def direct_graph_module(write: Callable[[fx.GraphModule], Callable[..., Any] | N
                 self._real_recompile()
 
         def _write(self) -> bool:
-            forward = write(self) if type(self.graph._codegen) is fx.CodeGen else None
+            forward = write(self) if type(self.graph._codegen) is CodeGen else None
             if forward is not None:
                 type(self).forward = forward
             return forward is not None
@@ -365,7 +365,7 @@ def ready_forward(module: fx.GraphModule) -> Callable[..., Any]:
     real = getattr(module, "real_recompile", None)
     if real is not None:
         real()
-    return cast("Callable[..., Any]", module.forward)
+    return module.forward
 
 
 def fake_from_meta(mode: FakeTensorMode, elem: Tensor, device: torch.device) -> Tensor:
@@ -377,7 +377,7 @@ def take_lists(module: fx.GraphModule, lists: dict[str, int]) -> None:
     """From now on ``module`` is called with lists by these names and of these lengths, not with single inputs."""
     from torch.fx.graph import _PyTreeCodeGen, _PyTreeInfo
 
-    example = (tuple([0] * n for n in lists.values()), {})
+    example: tuple[Any, ...] = (tuple([0] * n for n in lists.values()), {})
     spec = pytree.tree_flatten(example)[1]
     module.graph.set_codegen(_PyTreeCodeGen(_PyTreeInfo(list(lists), spec, None)))
     module.recompile()

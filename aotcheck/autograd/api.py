@@ -93,11 +93,11 @@ class CompiledModule(torch.nn.Module):
     def __init__(self, module: torch.nn.Module, compilers: Compilers) -> None:
         super().__init__()
         self.orig_module = module
-        object.__setattr__(self, "_compiled", CompiledFunction(module, compilers))
+        self._run: Callable[..., Any] = CompiledFunction(module, compilers)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Call the module through compiled code."""
-        return self._compiled(*args, **kwargs)
+        return self._run(*args, **kwargs)
 
 
 def aot_module(mod: torch.nn.Module, *args: Any, **kwargs: Any) -> torch.nn.Module:

@@ -101,7 +101,7 @@ class Assembly:
     # -- graphs
 
     def _distinct_outputs(self) -> list[Value]:
-        """The forward's outputs as values that are neither inputs nor each other: a Function returns no tensor twice."""
+        """The forward's outputs, values that are neither inputs nor each other: a Function returns no tensor twice."""
         seen: set[Value] = set()
         values = []
         for o in self.record.outputs:
@@ -155,7 +155,7 @@ class Assembly:
 
     def _components(self) -> list[Component]:
         places = [k for k, o in enumerate(self.record.outputs) if o.differentiable]
-        tangents = []
+        tangents: list[Value] = []
         for number, k in enumerate(places):
             o = self.record.outputs[k]
             t = Value(PLACEHOLDER, (), {})
@@ -163,7 +163,7 @@ class Assembly:
             tangents.append(t)
         groups = [list(range(len(places)))] if places else []
         if len(places) > 1 and self.compilers.partition is None:
-            outputs = [t for k in places if (t := self.record.outputs[k].tensor) is not None]
+            outputs = [x for k in places if (x := self.record.outputs[k].tensor) is not None]
             groups = components(outputs, [r.edge.node for r in self.capture.roots if r.edge is not None])
         made = []
         for group in groups:
@@ -181,7 +181,7 @@ class Assembly:
         return made
 
     def _guards(self, outputs: Sequence[int]) -> list[codegen.Guard]:
-        """Arguments, written inside, whose memory eager saves: after a later write by the caller the backward raises."""
+        """Arguments, written inside, whose memory eager saves: after a later write the backward raises."""
         touched = [a for a in self.capture.arguments if _torch.version_of(a.replica) != a.version]
         if not touched:
             return []
@@ -222,7 +222,7 @@ class Assembly:
         return True
 
     def _gradients(self, key: tuple[int, ...]) -> list[Value | None]:
-        """The roots' gradients when just the outputs ``key`` have defined tangents; raises what eager's backward does."""
+        """The roots' gradients if just the outputs ``key`` have defined tangents; raises what eager's backward does."""
         found = self.gradients.get(key)
         if found is None:
             found = self.gradients[key] = self.capture.trace_backward(

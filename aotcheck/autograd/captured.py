@@ -102,7 +102,7 @@ class ModuleState:
 
     @contextlib.contextmanager
     def swapped(self, replicas: Sequence[Tensor], reassigned: list[tuple[int, Any]]) -> Iterator[None]:
-        """The module runs on ``replicas`` inside. What the program puts into slots goes to ``reassigned``: (slot, object)."""
+        """The module runs on ``replicas`` inside; what it puts into slots goes to ``reassigned``: (slot, object)."""
         originals = self.tensors()
         for (owner, name), replica in zip(self.slots, replicas, strict=True):
             owner[name] = replica

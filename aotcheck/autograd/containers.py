@@ -36,7 +36,7 @@ class Held:
 
 @dataclasses.dataclass(frozen=True)
 class NewContents:
-    """What container ``index`` then holds: ``count`` leaves nested as ``spec`` says; in a dict the values of ``keys``."""
+    """What container ``index`` then holds: ``count`` leaves nested as ``spec`` says; in a dict, those of ``keys``."""
 
     index: int
     keys: tuple[Any, ...] | None
@@ -144,7 +144,8 @@ ShapeResult = Callable[[list[str], Callable[[Any], str]], str]
 class ResultShape:
     """Turns the expressions of the flat results into that of what a call gives.
 
-    The last results are what goes into the module's ``slots``. ``spec`` is None where what the call gives is the flat list itself.
+    The last results are what goes into the module's ``slots``. ``spec`` is None where what the call gives is the flat
+    list itself.
     """
 
     spec: Any

@@ -13,7 +13,8 @@ from types import MappingProxyType
 class Counters:
     """A snapshot.
 
-    ``refused`` counts calls by reason; ``eager_after_user_error`` those whose own error running the original reproduced.
+    ``refused`` counts calls by reason; ``eager_after_user_error`` those that raised an error
+    of their own, which running the original reproduced.
     """
 
     compiled: int

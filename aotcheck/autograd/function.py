@@ -213,7 +213,7 @@ class CompiledFunction:
     def _run_original(
         self, replicas: Sequence[Any], explicit: int, spec: Any, reassigned: list[tuple[int, Any]]
     ) -> tuple[list[Any], Outcome]:
-        """The user's function on replicas: flat outputs, then what it put into containers and into the module's slots."""
+        """The user's function on replicas: flat outputs, then what it put into containers and the module's slots."""
         if not isinstance(spec, Structure):
             args, kwargs, watched = tuple(replicas[:explicit]), {}, None
         else:

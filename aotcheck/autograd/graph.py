@@ -231,7 +231,7 @@ def graph_module(
 
 
 def _write_forward(module: fx.GraphModule) -> Callable[..., Any] | None:
-    """``module``'s forward with its ops bound directly, where FX looks each up on every call; None for unusual graphs."""
+    """``module``'s forward with its ops bound, where FX looks each up on every call; None for unusual graphs."""
     writer = SourceWriter()
     names: dict[fx.Node, str] = {}
     parameters = []

@@ -87,7 +87,7 @@ class Role(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class GraphOutput:
-    """A value that the forward returns; ``tensor`` is the replica it is the value of, laid out as the caller must see."""
+    """A value that the forward returns; ``tensor`` is its replica, laid out as the caller must see."""
 
     value: Value
     role: Role
@@ -106,6 +106,8 @@ class Hold:
 
 @dataclasses.dataclass(frozen=True)
 class ResizeStorage:
+    """Give the storage of ``source`` another size."""
+
     source: Source
     nbytes: int
 
@@ -130,6 +132,8 @@ class Visibility(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Write:
+    """Overwrite ``target``."""
+
     target: Source
     result: Result
     visibility: Visibility
@@ -137,6 +141,8 @@ class Write:
 
 @dataclasses.dataclass(frozen=True)
 class BumpVersion:
+    """Count a write that happened already."""
+
     target: Ref
 
 
@@ -167,6 +173,8 @@ class PointAt:
 
 @dataclasses.dataclass(frozen=True)
 class Detach:
+    """Cut ``target`` from its history in place; a leaf stops requiring grad."""
+
     target: Arg
     leaf: bool
 
@@ -193,7 +201,7 @@ class ReplayView:
 
 @dataclasses.dataclass(frozen=True)
 class WindowOn:
-    """A tensor on the storage of ``holder``, unrelated to it in autograd; ``anchor`` is ``holder``'s offset when traced."""
+    """A tensor on the storage of ``holder``, unrelated to it in autograd; ``anchor`` is its offset in the trace."""
 
     local: Local
     holder: Ref
@@ -218,6 +226,8 @@ class RequireGrad:
 
 @dataclasses.dataclass(frozen=True)
 class SetGradMode:
+    """Leave grad mode as the function leaves it."""
+
     enabled: bool
 
 
@@ -260,7 +270,7 @@ class Record:
 
 def renumbered(step: Step, place: Mapping[int, int]) -> Step:
     """``step`` with the results that it names found at their new places."""
-    changes = {
+    changes: dict[str, Any] = {
         f.name: Result(place[v.index])
         for f in dataclasses.fields(step)
         if isinstance(v := getattr(step, f.name), Result)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import sys
 from collections.abc import Iterable, Iterator
+from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
@@ -88,7 +89,7 @@ def contiguous(shape: Iterable[int], stride: Iterable[int]) -> bool:
 
 def geometry_of(t: Tensor) -> Geometry:
     """The geometry of a strided tensor, real or replica."""
-    return Geometry(t.storage_offset(), tuple(t.shape), t.stride(), t.dtype, t.is_conj(), t.is_neg())
+    return Geometry(int(t.storage_offset()), tuple(t.shape), t.stride(), t.dtype, t.is_conj(), t.is_neg())
 
 
 def flat_geometry(nbytes: int, dtype: torch.dtype) -> Geometry:
@@ -189,10 +190,10 @@ def ancestors(roots: Iterable[Value | None]) -> set[Value]:
 
 def user_frame() -> tuple[str, int, str] | None:
     """File, line and function of the innermost frame that is neither torch's nor ours; None if there is none."""
-    frame = sys._getframe(2)
+    frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
         if not (module == "torch" or module.startswith(("torch.", "aotcheck.autograd"))):
             return frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return None
