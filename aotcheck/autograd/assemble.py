@@ -52,6 +52,7 @@ class Component:
     outputs: list[int]
     tangents: list[Value]
     saved: list[Value]
+    roots: list[int]  # which roots any of them has a gradient for: a backward must not reach the others' graphs, let alone free them
     guards: list[codegen.Guard] = dataclasses.field(default_factory=list)
 
 
@@ -82,7 +83,6 @@ class Assembly:
         ]
         for v, name in zip(self.inputs, self.input_names, strict=True):
             v.name = name
-        self.differentiated = [k for k, r in enumerate(self.record.roots) if r.requires_grad]
         self.outputs = self._distinct_outputs()
         wanted = [*self.outputs, *[v.args[1] for v in self.kept]]
         self.forward = forward_values(self.trace.values, wanted, self.trace.effects)
@@ -175,7 +175,8 @@ class Assembly:
                 keys = [(places[j],) for j in group if len(group) > 1 and self._try_backward((places[j],))]
             gradients = [g for key in keys for g in self.gradients[key]]
             saved = saved_values(self.forward, set(self.inputs), gradients, self.trace.values)
-            component = Component([places[j] for j in group], [tangents[j] for j in group], saved)
+            roots = [k for k in range(len(self.record.roots)) if any(self.gradients[key][k] is not None for key in keys)]
+            component = Component([places[j] for j in group], [tangents[j] for j in group], saved, roots)
             component.guards = self._guards(component.outputs)
             made.append(component)
         return made
@@ -298,7 +299,7 @@ class Assembly:
             functions[f"apply{number}"] = _torch.bound_apply(
                 codegen.make_function(w.globals["forward"], w.globals["backward"])
             )
-            attachments.append(codegen.Attachment(tuple(c.outputs), tuple(index[v] for v in c.saved), tuple(c.guards)))
+            attachments.append(codegen.Attachment(tuple(c.outputs), tuple(index[v] for v in c.saved), tuple(c.roots), tuple(c.guards)))
         fresh = [self._is_fresh(v) for v in self.outputs] + fresh_saved
         moved = self._moved() if self.saved else set()
         aliases = frozenset(k for k, v in enumerate(self.saved_outputs) if v.memory in moved and v.memory is not None)
@@ -332,7 +333,9 @@ class Assembly:
                 raise StrideCorrection from None
             raise
         wrong = [k for k in range(len(self.outputs)) if not laid_out_as(results[k], self.record.outputs[k])]
-        if wrong and self.interpreted:
+        # Strides of empty tensors show in nothing but the offsets of what is cut from them: settle them before anyone sees.
+        empty = self.interpreted and any(v.geometry is not None and 0 in v.geometry.shape for v in self.trace.values)
+        if (wrong or empty) and self.interpreted:
             before.restore()
             if self._learn_strides(args, before):
                 raise StrideCorrection
@@ -373,7 +376,7 @@ class Assembly:
 
     def _make_backward(self, component: Component, key: tuple[int, ...]) -> Callable[..., Any]:
         if not key:
-            nothing = (None,) * (1 + len(self.differentiated))
+            nothing = (None,) * (1 + max(1, len(component.roots)))
             return lambda s, g: nothing
         live = [t for k, t in zip(component.outputs, component.tangents, strict=True) if k in key]
         if self.division is not None and len(live) == len(component.tangents):
@@ -393,7 +396,7 @@ class Assembly:
             for j, t in zip(places, live, strict=True)
             if t.geometry is not None
         ]
-        w = codegen.write_backward(used, tangents, self.differentiated, len(self.inputs))
+        w = codegen.write_backward(used, tangents, component.roots, len(self.inputs))
         run = define(w, "run", "backward")
         w.globals["bw"] = compiled
         return run

@@ -21,6 +21,7 @@ from torch.autograd.graph import GradientEdge
 from aotcheck import _torch
 from aotcheck.autograd.epilogue import EpilogueBuilder
 from aotcheck.autograd.errors import RetraceWithCaptured, TraceMode, UnsupportedError
+from aotcheck.autograd.partition.components import saved_tensors
 from aotcheck.autograd.record import Arg, BaseOf, GraphOutput, Record, Source
 from aotcheck.autograd.replicas import Replica, ReplicaMaker, make_replica
 from aotcheck.autograd.storage import StorageState
@@ -92,6 +93,9 @@ class Capture:
         self.record: Record
         self.is_view = [isinstance(a, Tensor) and _torch.base_of(a) is not None for a in arguments]
         self._make_roots(arguments)
+        if not mode.with_bases:
+            views = (self.flat_replicas[i] for i, is_view in enumerate(self.is_view) if is_view)
+            self.maker.kernels.view_roots.update(id(r) for r in views)
         self._make_generators(arguments)
         self.entry_nbytes = {id(r.state): r.state.nbytes for r in self.roots}
 
@@ -272,13 +276,17 @@ class Capture:
         effects = len(self.tracer.trace.effects)
         before = [(r.state, r.state.version) for r in self.roots]
         with self._tracing(), torch.set_grad_enabled(False), torch.autograd.set_detect_anomaly(False):
-            found = _differentiate(results, [edge for _, edge in wanted], grads_in)
+            found = () if not wanted else _differentiate(results, [edge for _, edge in wanted], grads_in)
             sums: dict[int, Tensor] = {}
             for (k, _), g in zip(wanted, found, strict=True):
                 if g is not None:
                     sums[k] = g if k not in sums else sums[k] + g
             for k, g in sums.items():
                 gradients[k] = self.tracer.table.read(g)
+        if all(g is None for g in gradients):
+            for o, _ in seeds:  # the engine skips nodes that lead to no root; eager runs them, and they raise if what they saved was written
+                if o.tensor is not None:
+                    saved_tensors(o.tensor, ())
         if len(self.tracer.trace.effects) != effects:
             raise UnsupportedError(
                 "random op in the backward", "numbers drawn in the backward are not functionalized yet"

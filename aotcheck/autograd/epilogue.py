@@ -96,6 +96,9 @@ class EpilogueBuilder:
         self._anchor_fresh_storages(outputs, moved)
         self._find_current(input_states)
         self._apply_metadata(moved)
+        for o in outputs:
+            if isinstance(o, Tensor) and _torch.leafness(o) is None:
+                self._name(o)  # first: what makes it stale must not touch the others
         returns = [self._name(o) if isinstance(o, Tensor) else self._constant(o) for o in outputs]
         self.steps += self.last
         if self.capture.exit_grad != self.capture.entry_grad:
@@ -116,7 +119,7 @@ class EpilogueBuilder:
     def _becomes_differentiable(self, a: TracedArgument) -> None:
         """``requires_grad_()`` on an argument: its real tensor requires grad before the results are attached to autograd."""
         root = next((r for r in self.roots if r.replica is a.replica), None)
-        if root is None or not a.real_is_leaf:
+        if root is None or not a.real_is_leaf or self.capture.is_view[a.index]:
             raise UnsupportedError("requires_grad_ on an input", "the argument is a view of another")
         root.requires_grad = True
         root.edge = self.capture.gradient_edge(root.replica)
@@ -270,7 +273,12 @@ class EpilogueBuilder:
         for a, kind in changes:
             t, geometry = a.replica, geometry_of(a.replica)
             if kind == "geometry":
-                self.steps.append(Restride(Arg(a.index), geometry, under_grad=self._restrided_under_grad(a)))
+                under_grad = self._restrided_under_grad(a)
+                if t.requires_grad and self.capture.is_view[a.index]:
+                    base = _torch.base_of(t)
+                    if base is None or geometry_of(base)[3:] != geometry[3:]:
+                        raise UnsupportedError("change of metadata of a view", "of another dtype than its base, under grad")
+                self.steps.append(Restride(Arg(a.index), geometry, under_grad=under_grad))
             elif kind == "storage":
                 holder, offset = holders[a.index]
                 through_data = not (id(t) in self.capture.tracer.set_calls and geometry.dtype == a.geometry.dtype)
@@ -376,12 +384,12 @@ class EpilogueBuilder:
 
     def _is_new_leaf(self, t: Tensor) -> bool:
         """Whether ``t``, made inside, is a leaf that requires grad; refused where another result depends on it as such."""
-        if not t.is_leaf:
+        if not _torch.leafness(t):
             return False
         others = [o for o in self.returned if o is not t and _torch.base_of(o) is not t]
         others += [r.replica for r in self.roots if id(r.replica) in self.rebased]
         seen: set[Any] = set()
-        todo = [o.grad_fn for o in others if o.requires_grad]
+        todo = [o.grad_fn for o in others if o.requires_grad and _torch.leafness(o) is False]
         while todo:
             node = todo.pop()
             if node is not None and node not in seen:
@@ -468,7 +476,9 @@ class EpilogueBuilder:
             stale = has_history = True
         if t.requires_grad and not has_history and how != under_no_grad:
             raise UnsupportedError("leaf made inside", "a view that is a leaf requiring grad")
-        if how == under_no_grad:
+        if has_history and not stale and not self._reaches_base(t, base):
+            mode = ReplayMode.NO_GRAD_THEN_GRAD
+        elif how == under_no_grad:
             mode = ReplayMode.NO_GRAD_THEN_GRAD if has_history and not stale else ReplayMode.NO_GRAD
         elif not t.requires_grad:
             detached = id(base) in self.capture.maker.kernels.detached
@@ -483,6 +493,22 @@ class EpilogueBuilder:
         if id(t) in self.capture.maker.kernels.required and _torch.leafness(t):
             return [replay, RequireGrad(local)]
         return [replay]
+
+    def _reaches_base(self, t: Tensor, base: Tensor) -> bool:
+        """Whether gradients of ``t`` arrive at ``base``: not if a view made under no_grad lies between."""
+        if not base.requires_grad:
+            return True
+        seen: set[Any] = set()
+        todo = [t.grad_fn]
+        while todo:
+            node = todo.pop()
+            if node is None or node in seen:
+                continue
+            if node is base.grad_fn or getattr(node, "variable", None) is base:
+                return True
+            seen.add(node)
+            todo.extend(n for n, _ in node.next_functions)
+        return False
 
     def _view_func(self, t: Tensor, base: Tensor) -> Callable[[Tensor], Tensor]:
         """How to make ``t`` again from its base; by geometry where a change of metadata came between."""

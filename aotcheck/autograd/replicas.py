@@ -20,12 +20,13 @@ from aotcheck.autograd.errors import UnsupportedError
 class KernelState:
     """Whether this trace is inside a meta kernel right now, and what no dispatch shows; one per trace, shared by its replicas."""
 
-    __slots__ = ("detached", "inside", "required")
+    __slots__ = ("detached", "inside", "required", "view_roots")
 
     def __init__(self) -> None:
         self.inside = False
         self.detached: set[int] = set()  # ids of replicas on which detach_ was called
         self.required: set[int] = set()  # and requires_grad_
+        self.view_roots: set[int] = set()  # ids of replicas that stand for views without being views
 
 
 class Replica(Tensor):
@@ -60,6 +61,8 @@ class Replica(Tensor):
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
         if requires_grad:
             self.kernels.required.add(id(self))
+        elif id(self) in self.kernels.view_roots:
+            raise UnsupportedError("requires_grad_(False) on an input", "the argument is a view of another")
         return super().requires_grad_(requires_grad)
 
     def tolist(self) -> Any:

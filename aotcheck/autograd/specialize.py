@@ -50,6 +50,8 @@ def check_supported(flat: Sequence[Any]) -> None:
                 raise UnsupportedError("subclass input", f"argument {i} is a {type(a).__name__}")
             if a.layout is not torch.strided or a.is_quantized:
                 raise UnsupportedError("layout", f"argument {i} is {a.layout}")
+            if a.requires_grad and not (a.is_floating_point() or a.is_complex()):
+                raise UnsupportedError("integer tensor that requires grad", f"argument {i} is {a.dtype}")
             if a.is_inference():
                 raise UnsupportedError("inference mode", f"argument {i} is an inference tensor")
             if a.device.type not in ("cpu", "cuda"):

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from aotcheck import _torch
 from aotcheck.autograd import overlap
-from aotcheck.autograd.errors import RetraceWithCaptured, UnsupportedError
+from aotcheck.autograd.errors import Retrace, RetraceWithCaptured, TraceMode, UnsupportedError
 from aotcheck.autograd.random_order import Order, inverse, order_of
 from aotcheck.autograd.replicas import KernelState, Replica, make_replica
 from aotcheck.autograd.storage import StorageTable, View
@@ -390,6 +390,9 @@ class Tracer(_torch.TorchDispatchMode):  # type: ignore[misc]
             return t
         parent = self.table.view(t)
         base = _torch.base_of(t)
+        views = self.kernels.view_roots
+        if torch.is_grad_enabled() and t.requires_grad and (id(t) in views or id(base) in views):
+            raise Retrace(TraceMode(with_bases=True))
         if t.requires_grad or (base is not None and base.requires_grad):
             # Autograd replays the views of replicas, onto whatever geometry the base has by then; real ones it makes by as_strided.
             if id(t) in self.bases:
@@ -541,7 +544,10 @@ class Tracer(_torch.TorchDispatchMode):  # type: ignore[misc]
                 self.table.view(t)
                 self.regeometried.add(id(t))
                 self.keep.append(t)
+        before = [geometry_of(t) for t in targets]
         out = self.run(func, args, kwargs)
+        if any(isinstance(t, Tensor) and geometry_of(t) != g for t, g in zip(targets, before, strict=True)):
+            raise UnsupportedError("out= that resizes", str(func))
         value = self._call(info.twin, value_args, value_rest)
         single = isinstance(reference, Tensor)
         for k, (t, r) in enumerate(zip(targets, [reference] if single else reference, strict=True)):

@@ -121,10 +121,11 @@ class Guard:
 
 @dataclasses.dataclass(frozen=True)
 class Attachment:
-    """A Function that attaches results to autograd: which graph outputs, and which of the saved values it keeps."""
+    """A Function that attaches results to autograd: which graph outputs, which saved values it keeps, to which roots gradients go."""
 
     outputs: tuple[int, ...]
     saved: tuple[int, ...]
+    roots: tuple[int, ...]
     guards: tuple[Guard, ...] = ()
 
 
@@ -173,7 +174,6 @@ def write_call(
     lines += [f"    {name} = {name}.detach()" for k, name in enumerate(names) if not fresh[k] and k not in wrong]
     lines += [f"    s{k} = s{k}.data" for k in sorted(moved)]
     lines += [f"    {_ref(a)}.requires_grad_()" for a in record.prepare]
-    differentiated = ", ".join(r for r, root in zip(roots, record.roots, strict=True) if root.requires_grad)
     attached = []
     for number, part in enumerate(attachments):
         results = "".join(f"r{k}, " for k in part.outputs)
@@ -181,7 +181,9 @@ def write_call(
         if part.guards:
             attached.append(f"w{number} = []")
             held += f"w{number}, "
-        attached.append(f"{results}= apply{number}(({held}), {differentiated})")
+        # Results that lead nowhere require grad all the same: they hang on a leaf of nobody's.
+        ends = ", ".join(roots[k] for k in part.roots) or w.refer(support.DEAD_END)
+        attached.append(f"{results}= apply{number}(({held}), {ends})")
     if attached and not record.entry_grad:
         lines += [
             "    grad_mode(True)",
@@ -241,7 +243,7 @@ def write_backward(
         lazy = f" or t{k}.is_neg()" + (f" or t{k}.is_conj()" if is_complex else "")
         lines.append(f"    if t{k}.stride() != {stride}{lazy}: t{k} = with_strides(t{k}, {stride})")
         names.append(f"t{k}")
-    picked = "".join(f"d[{k}], " for k in differentiated)
+    picked = "".join(f"d[{k}], " for k in differentiated) or "None, "
     if len(differentiated) == roots:
         lines.append(f"    return (None, *bw({', '.join(names)}))")
     else:

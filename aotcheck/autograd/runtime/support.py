@@ -165,6 +165,9 @@ def with_layout(t: Tensor, g: Geometry) -> Tensor:
         return _torch.set_geometry(laid_out, room.untyped_storage(), g.offset, g.shape, g.stride).copy_(t)
 
 
+DEAD_END = torch.zeros((), requires_grad=True)
+
+
 def refuse_double_backward() -> None:
     """Called by a backward that runs under create_graph."""
     raise UnsupportedError("double backward", "call the original function where create_graph is needed")
