@@ -1,7 +1,7 @@
 """Everything private to torch that the project touches, under names of our own.
 
-The rest of the project imports private torch names from here alone, so that a torch release which renames one breaks one file, with one
-clear error at import. Each name is used as a primitive; what it does was learned by running it.
+The rest of the project imports private torch names from here alone, so that a torch release which renames one breaks
+one file, with one clear error at import. Each name is used as a primitive; what it does was learned by running it.
 """
 
 from __future__ import annotations
@@ -83,10 +83,7 @@ disabled_torch_function = torch._C._disabled_torch_function_impl
 
 def make_subclass(cls: type[Tensor], elem: Tensor, device: torch.device) -> Tensor:
     """``elem`` as a ``cls`` on the same storage, answering the dispatch keys (autograd, autocast) of ``device``."""
-    return cast(
-        Tensor,
-        Tensor._make_subclass(cls, elem, False, dispatch_device=True, device_for_backend_keys=device),  # type: ignore[attr-defined]
-    )
+    return Tensor._make_subclass(cls, elem, False, dispatch_device=True, device_for_backend_keys=device)
 
 
 def dispatch_mode_depth() -> int:
@@ -100,7 +97,7 @@ def functorch_active() -> bool:
 
 
 def ambient_state() -> tuple[int, int, bool, bool]:
-    """Active dispatch modes and function modes, and whether torch.func transforms or default saved-tensor hooks are in force: cheap to compare."""
+    """Active dispatch modes and function modes; whether torch.func transforms or saved-tensor hooks are in force."""
     return (
         _C._len_torch_dispatch_stack(),
         _C._len_torch_function_stack(),
@@ -119,7 +116,7 @@ def base_of(t: Tensor) -> Tensor | None:
 
 def view_func_of(t: Tensor) -> Callable[[Tensor], Tensor]:
     """Rebuilds the view ``t`` from another base of the same geometry, by view replay where torch recorded it."""
-    return cast("Callable[[Tensor], Tensor]", t._view_func_unsafe)  # type: ignore[attr-defined]
+    return cast("Callable[[Tensor], Tensor]", t._view_func_unsafe)
 
 
 def creation_meta(t: Tensor) -> Any:
@@ -132,7 +129,7 @@ def set_creation_meta(t: Tensor, meta: Any) -> None:
 
 
 def leafness(t: Tensor) -> bool | None:
-    """``t.is_leaf``; None where torch refuses to say: ``t`` is a view made under no_grad whose base was written since."""
+    """``t.is_leaf``; None where torch refuses to say, of a view made under no_grad whose base was written since."""
     try:
         return t.is_leaf
     except RuntimeError:
@@ -162,16 +159,16 @@ def bound_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
 
 def has_hooks(t: Tensor) -> bool:
     """Whether tensor hooks were registered on ``t``."""
-    return bool(t._backward_hooks)  # type: ignore[attr-defined]
+    return bool(t._backward_hooks)
 
 
 def autograd_sequence_number() -> int:
     """The number that autograd will give to the next node of the graph."""
-    return int(torch.autograd._get_sequence_nr())
+    return int(torch.autograd._get_sequence_nr())  # type: ignore[attr-defined]
 
 
 def version_groups(tensors: Sequence[Tensor]) -> list[int]:
-    """For each tensor the index of the first that counts its versions together with it: views, bases and detached aliases do.
+    """For each tensor the index of the first that counts versions with it, as views, bases and detached aliases do.
 
     Found by moving each counter for an instant; every counter is as before when this returns.
     """
@@ -199,7 +196,7 @@ def set_geometry(
 ) -> Tensor:
     """``t`` becomes a window of ``storage``; autograd is not told."""
     with torch.no_grad():
-        t.set_(storage, offset, tuple(shape), tuple(stride))  # type: ignore[call-overload]
+        t.set_(storage, offset, tuple(shape), tuple(stride))
     return t
 
 
@@ -212,7 +209,7 @@ class _Met(Exception):
     """Ends a call as soon as it is known which op it is."""
 
 
-class _FirstOp(TorchDispatchMode):  # type: ignore[misc]
+class _FirstOp(TorchDispatchMode):
     """Stops at the first op and remembers it and its arguments."""
 
     met: Any = None
@@ -237,9 +234,9 @@ _EXAMPLES = [(shape, dtype) for dtype in (torch.float32, torch.int64) for shape 
 def quick_op(op: Any, args: Sequence[Any], kwargs: dict[str, Any], tensor: type) -> Any:
     """What calls ``op`` fastest with such arguments, those of type ``tensor`` standing for tensors.
 
-    The functions and methods behind ``torch.add`` and ``Tensor.view`` parse their arguments faster than an OpOverload does, but choose the
-    overload by what they are given. They are used where they were seen to choose ``op`` for these kinds of arguments, whatever the tensors'
-    dimensions and dtypes.
+    The functions and methods behind ``torch.add`` and ``Tensor.view`` parse their arguments faster than an OpOverload
+    does, but choose the overload by what they are given. They are used where they were seen to choose ``op`` for these
+    kinds of arguments, whatever the tensors' dimensions and dtypes.
     """
     if not isinstance(op, OpOverload):
         return op
@@ -334,6 +331,7 @@ def direct_graph_module(write: Callable[[fx.GraphModule], Callable[..., Any] | N
     ``write`` takes a module to a method; None leaves that module to FX. The printed code is always FX's.
     """
     from torch.fx._lazy_graph_module import _LazyGraphModule
+    from torch.fx.graph import CodeGen
 
     class DirectGraphModule(_LazyGraphModule):
         def real_recompile(self) -> None:
@@ -341,7 +339,7 @@ def direct_graph_module(write: Callable[[fx.GraphModule], Callable[..., Any] | N
                 self._real_recompile()
 
         def _write(self) -> bool:
-            forward = write(self) if type(self.graph._codegen) is fx.CodeGen else None
+            forward = write(self) if type(self.graph._codegen) is CodeGen else None
             if forward is not None:
                 type(self).forward = forward
             return forward is not None
@@ -367,7 +365,7 @@ def ready_forward(module: fx.GraphModule) -> Callable[..., Any]:
     real = getattr(module, "real_recompile", None)
     if real is not None:
         real()
-    return cast("Callable[..., Any]", module.forward)
+    return module.forward
 
 
 def fake_from_meta(mode: FakeTensorMode, elem: Tensor, device: torch.device) -> Tensor:
@@ -376,10 +374,10 @@ def fake_from_meta(mode: FakeTensorMode, elem: Tensor, device: torch.device) -> 
 
 
 def take_lists(module: fx.GraphModule, lists: dict[str, int]) -> None:
-    """From now on ``module`` is called with lists by these names and of these lengths, instead of with its inputs one by one."""
+    """From now on ``module`` is called with lists by these names and of these lengths, not with single inputs."""
     from torch.fx.graph import _PyTreeCodeGen, _PyTreeInfo
 
-    example = (tuple([0] * n for n in lists.values()), {})
+    example: tuple[Any, ...] = (tuple([0] * n for n in lists.values()), {})
     spec = pytree.tree_flatten(example)[1]
     module.graph.set_codegen(_PyTreeCodeGen(_PyTreeInfo(list(lists), spec, None)))
     module.recompile()

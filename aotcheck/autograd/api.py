@@ -16,7 +16,7 @@ from aotcheck.autograd.partition.joint import default_partition
 
 
 def make_boxed_func(f: Callable[..., Any]) -> Callable[[list[Any]], Any]:
-    """``f`` taking its arguments as one list, as a compiler may return it; the list may be emptied to free memory early."""
+    """``f`` taking its arguments as one list, as a compiler may return it; emptying the list frees memory early."""
 
     def boxed(args: list[Any]) -> Any:
         return f(*args)
@@ -70,9 +70,10 @@ def aot_function(
 ) -> CompiledFunction:
     """``fn`` traced ahead of time, forward and backward, into functional ATen graphs that the compilers turn into code.
 
-    A compiler is called with (GraphModule, example inputs as fake tensors) and returns a callable, boxed or not; without one the graph is
-    interpreted. Arguments and results may be any pytree of tensors and plain Python values. Raises UnsupportedError, with inputs untouched,
-    for what cannot be compiled; whatever ``fn`` itself raises is raised as eager raises it.
+    A compiler is called with (GraphModule, example inputs as fake tensors) and returns a callable, boxed or not;
+    without one the graph is interpreted. Arguments and results may be any pytree of tensors and plain Python values.
+    Raises UnsupportedError, with inputs untouched, for what cannot be compiled; whatever ``fn`` itself raises is raised
+    as eager raises it.
     """
     compilers = _compilers(
         fw_compiler,
@@ -92,14 +93,15 @@ class CompiledModule(torch.nn.Module):
     def __init__(self, module: torch.nn.Module, compilers: Compilers) -> None:
         super().__init__()
         self.orig_module = module
-        object.__setattr__(self, "_compiled", CompiledFunction(module, compilers))
+        self._run: Callable[..., Any] = CompiledFunction(module, compilers)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return self._compiled(*args, **kwargs)
+        """Call the module through compiled code."""
+        return self._run(*args, **kwargs)
 
 
 def aot_module(mod: torch.nn.Module, *args: Any, **kwargs: Any) -> torch.nn.Module:
-    """``mod`` with its forward compiled; its state is read on every call, so a replaced parameter or ``eval()`` is seen.
+    """``mod`` with its forward compiled; its state is read on every call: a replaced parameter or ``eval()`` is seen.
 
     Takes the arguments of ``aot_function`` after its first.
     """
@@ -120,7 +122,8 @@ def aot_module_simplified(
 ) -> Callable[..., Any]:
     """``mod``, over flat inputs, compiled for ``args`` at once; the result takes inputs one by one.
 
-    ``args`` are real tensors and Python scalars. The result has ``zero_grad``, ``named_parameters`` and ``named_buffers`` of ``mod``.
+    ``args`` are real tensors and Python scalars. The result has ``zero_grad``, ``named_parameters`` and
+    ``named_buffers`` of ``mod``.
     """
     for name, p in [*mod.named_parameters(), *mod.named_buffers()] if isinstance(mod, torch.nn.Module) else []:
         if isinstance(p, _torch.FakeTensor):

@@ -1,4 +1,4 @@
-"""From a capture to something that runs: partition, hand the graphs to the compilers, generate the runtime around what they return."""
+"""From a capture to something that runs: partition, compilers, and the runtime generated around what they return."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ aten = torch.ops.aten
 
 
 def _tangent_geometry(g: Geometry) -> Geometry:
-    """The layout in which a backward expects the gradient of an output: the output's own if it is dense, else row-major."""
+    """The layout in which a backward expects the gradient of an output: the output's own if dense, else row-major."""
     if 0 in g.shape or g.dense_order is None:
         stride: list[int] = []
         step = 1
@@ -59,8 +59,9 @@ class Component:
 class Assembly:
     """One specialization: its graphs, compiled, and the function that runs them.
 
-    Backwards are cut and compiled when first needed. Where the user brings a partition, all differentiable outputs are one component, as a
-    joint graph knows only one backward; a backward for fewer tangents is then cut from what the user's forward saves.
+    Backwards are cut and compiled when first needed. Where the user brings a partition, all differentiable outputs are
+    one component, as a joint graph knows only one backward; a backward for fewer tangents is then cut from what the
+    user's forward saves.
     """
 
     def __init__(self, capture: Capture, compilers: Compilers, shape_result: ShapeResult) -> None:
@@ -100,7 +101,7 @@ class Assembly:
     # -- graphs
 
     def _distinct_outputs(self) -> list[Value]:
-        """The forward's outputs as values that are neither inputs nor each other: a Function may return no tensor twice."""
+        """The forward's outputs, values that are neither inputs nor each other: a Function returns no tensor twice."""
         seen: set[Value] = set()
         values = []
         for o in self.record.outputs:
@@ -154,7 +155,7 @@ class Assembly:
 
     def _components(self) -> list[Component]:
         places = [k for k, o in enumerate(self.record.outputs) if o.differentiable]
-        tangents = []
+        tangents: list[Value] = []
         for number, k in enumerate(places):
             o = self.record.outputs[k]
             t = Value(PLACEHOLDER, (), {})
@@ -162,14 +163,15 @@ class Assembly:
             tangents.append(t)
         groups = [list(range(len(places)))] if places else []
         if len(places) > 1 and self.compilers.partition is None:
-            outputs = [t for k in places if (t := self.record.outputs[k].tensor) is not None]
+            outputs = [x for k in places if (x := self.record.outputs[k].tensor) is not None]
             groups = components(outputs, [r.edge.node for r in self.capture.roots if r.edge is not None])
         made = []
         for group in groups:
             keys = [tuple(places[j] for j in group)]
             self._by_place = dict(zip(places, tangents, strict=True))
             if not self._try_backward(keys[0]):
-                # Eager's backward from all of them raises too, and will say so when called; saved is what each needs alone.
+                # Eager's backward from all of them raises too, and will say so when called; saved is what each needs
+                # alone.
                 keys = [(places[j],) for j in group if len(group) > 1 and self._try_backward((places[j],))]
             gradients = [g for key in keys for g in self.gradients[key]]
             saved = saved_values(self.forward, set(self.inputs), gradients, self.trace.values)
@@ -180,7 +182,7 @@ class Assembly:
         return made
 
     def _guards(self, outputs: Sequence[int]) -> list[codegen.Guard]:
-        """Arguments, written inside, whose memory eager saves: a later write by the caller makes eager's backward raise, and so ours."""
+        """Arguments, written inside, whose memory eager saves: after a later write the backward raises."""
         touched = [a for a in self.capture.arguments if _torch.version_of(a.replica) != a.version]
         if not touched:
             return []
@@ -206,7 +208,7 @@ class Assembly:
         return any(runs_once(t, stop) for t in outputs if t is not None)
 
     def _moved(self) -> set[Value]:
-        """Placeholders whose version counter the epilogue moves without writing their data: what is saved of them must not notice."""
+        """Placeholders whose version the epilogue moves without writing: what is saved of them must not notice."""
         changed = {id(a.state) for a in self.capture.arguments if _torch.version_of(a.replica) != a.version}
         changed |= {id(r.state) for r in self.capture.roots if _torch.version_of(r.replica) != r.version}
         return {r.placeholder for r in self.capture.roots if id(r.state) in changed}
@@ -221,7 +223,7 @@ class Assembly:
         return True
 
     def _gradients(self, key: tuple[int, ...]) -> list[Value | None]:
-        """The roots' gradients when just the outputs ``key`` have defined tangents. Raises what eager's backward raises."""
+        """The roots' gradients if just the outputs ``key`` have defined tangents; raises what eager's backward does."""
         found = self.gradients.get(key)
         if found is None:
             found = self.gradients[key] = self.capture.trace_backward(

@@ -1,4 +1,4 @@
-"""Tensors that a function reaches without being passed them: where they are found on each call, and module state swapped in for a trace."""
+"""Tensors that a function reaches without being passed them: where to find them, and module state in a trace."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def _children(obj: Any) -> Iterator[tuple[Path, Any]]:
             if name in obj.__globals__:
                 yield (lambda n=name: obj.__globals__[n]), obj.__globals__[name]  # type: ignore[misc]
         for k, default in enumerate(obj.__defaults__ or ()):
-            yield (lambda k=k: obj.__defaults__[k]), default  # type: ignore[misc]
+            yield (lambda k=k: (obj.__defaults__ or ())[k]), default  # type: ignore[misc]
         for name, default in (obj.__kwdefaults__ or {}).items():
-            yield (lambda n=name: obj.__kwdefaults__[n]), default  # type: ignore[misc]
+            yield (lambda n=name: (obj.__kwdefaults__ or {})[n]), default  # type: ignore[misc]
         wrapped = getattr(obj, "__wrapped__", None)
         if wrapped is not None:
             yield (lambda: obj.__wrapped__), wrapped  # type: ignore[attr-defined]
@@ -44,9 +44,7 @@ def _children(obj: Any) -> Iterator[tuple[Path, Any]]:
             yield (lambda k=k: obj[k]), item  # type: ignore[misc]
     elif not isinstance(obj, (type, types.ModuleType, Tensor, str, int, float)) and hasattr(obj, "__dict__"):
         call = (
-            getattr(type(obj), "forward", None)
-            if isinstance(obj, torch.nn.Module)
-            else getattr(type(obj), "__call__", None)
+            getattr(type(obj), "forward", None) if isinstance(obj, torch.nn.Module) else vars(type(obj)).get("__call__")
         )
         for name, item in list(vars(obj).items()):
             yield (lambda n=name: vars(obj)[n]), item  # type: ignore[misc]
@@ -55,7 +53,7 @@ def _children(obj: Any) -> Iterator[tuple[Path, Any]]:
 
 
 def locate(function: Callable[..., Any], tensor: Any) -> Path | None:
-    """How to read ``tensor`` (or generator) again from ``function``'s closure, globals, defaults or object; None if it cannot be reached from there.
+    """How to read ``tensor`` (or generator) again from ``function``'s closure, globals, defaults or object, or None.
 
     The path is walked again on each call from the function itself, so a variable that is rebound is seen.
     """
@@ -81,7 +79,7 @@ def _same_generator(a: torch.Generator, b: Any) -> bool:
 
 
 class ModuleState:
-    """The parameters and buffers of a module and all its submodules: read on every call, swapped for replicas while tracing."""
+    """A module's parameters and buffers, deeply: read on every call, swapped for replicas while tracing."""
 
     def __init__(self, module: torch.nn.Module) -> None:
         self.module = module
@@ -95,6 +93,7 @@ class ModuleState:
             self.slots += [(owner, name) for owner in _torch.state_of(m) for name, t in owner.items() if t is not None]
 
     def tensors(self) -> list[Tensor]:
+        """What is in the slots now."""
         return [owner[name] for owner, name in self.slots]
 
     def modes(self) -> tuple[bool, ...]:
@@ -103,7 +102,7 @@ class ModuleState:
 
     @contextlib.contextmanager
     def swapped(self, replicas: Sequence[Tensor], reassigned: list[tuple[int, Any]]) -> Iterator[None]:
-        """The module runs on ``replicas`` inside. What the program put into a slot is collected in ``reassigned`` as (slot, object)."""
+        """The module runs on ``replicas`` inside; what it puts into slots goes to ``reassigned``: (slot, object)."""
         originals = self.tensors()
         for (owner, name), replica in zip(self.slots, replicas, strict=True):
             owner[name] = replica

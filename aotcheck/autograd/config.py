@@ -21,10 +21,10 @@ class OnUnsupported(enum.Enum):
 class Config:
     """Settings of the compiler.
 
-    on_unsupported: None lets the entry point decide (raise; under torch.compile run eagerly, counted and warned about once per reason).
-    cache_size: specializations kept per compiled function, the least recently used go first.
-    recompile_warning: warn once when one function has been specialized this often.
-    debug: check each graph for functionality when it is made.
+    on_unsupported: None lets the entry point decide (raise; under torch.compile run eagerly, counted and warned about
+    once per reason). cache_size: specializations kept per compiled function, the least recently used go first.
+    recompile_warning: warn once when one function has been specialized this often. debug: check each graph for
+    functionality when it is made.
     """
 
     on_unsupported: OnUnsupported | None = None
@@ -37,7 +37,8 @@ class Config:
             raise ValueError(f"cache_size must be at least 1, got {self.cache_size}")
 
 
-_current: ContextVar[Config] = ContextVar("aotcheck_config", default=Config())
+_DEFAULT = Config()
+_current: ContextVar[Config] = ContextVar("aotcheck_config", default=_DEFAULT)
 
 
 def config() -> Config:

@@ -1,8 +1,9 @@
 """Lists and dicts among the arguments: what a function writes into them reaches the caller's own.
 
-A trace runs on containers of its own, rebuilt around the replicas. Afterwards each is compared with what it held before. New contents become
-further results of the graph, put into the caller's container when the call is over; a container of the caller's that turns up in a result or
-in another container is referred to by its place among the arguments, so that its identity survives.
+A trace runs on containers of its own, rebuilt around the replicas. Afterwards each is compared with what it held
+before. New contents become further results of the graph, put into the caller's container when the call is over; a
+container of the caller's that turns up in a result or in another container is referred to by its place among the
+arguments, so that its identity survives.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ pytree = _torch.pytree
 
 @dataclasses.dataclass(frozen=True)
 class Structure:
-    """How a call's arguments are nested. ``shared`` says which of its containers are the same object, None if none are."""
+    """How a call's arguments are nested; ``shared`` says which containers are the same object, None if none are."""
 
     spec: Any
     shared: tuple[int, ...] | None
@@ -35,7 +36,7 @@ class Held:
 
 @dataclasses.dataclass(frozen=True)
 class NewContents:
-    """What container ``index`` holds after the call: a list nested as ``spec`` says, of ``count`` leaves; the values of ``keys`` in a dict."""
+    """What container ``index`` then holds: ``count`` leaves nested as ``spec`` says; in a dict, those of ``keys``."""
 
     index: int
     keys: tuple[Any, ...] | None
@@ -77,7 +78,7 @@ def structure_of(args: tuple[Any, ...], kwargs: dict[str, Any], spec: Any) -> St
 
 
 def containers_in(tree: Any) -> list[Any]:
-    """Every node of ``tree`` that is no tuple, outermost first; the call's own dict of keyword arguments is one of them."""
+    """Every node of ``tree`` that is no tuple, outermost first; the call's own dict of keyword arguments is one."""
     found: list[Any] = []
 
     def walk(node: Any) -> None:
@@ -141,9 +142,10 @@ ShapeResult = Callable[[list[str], Callable[[Any], str]], str]
 
 @dataclasses.dataclass(frozen=True)
 class ResultShape:
-    """Turns the expressions of the flat results into that of what a call gives: its results and then what goes into the module's ``slots``.
+    """Turns the expressions of the flat results into that of what a call gives.
 
-    ``spec`` is None where what the call gives is the flat list itself.
+    The last results are what goes into the module's ``slots``. ``spec`` is None where what the call gives is the flat
+    list itself.
     """
 
     spec: Any

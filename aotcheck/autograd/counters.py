@@ -11,7 +11,11 @@ from types import MappingProxyType
 
 @dataclasses.dataclass(frozen=True)
 class Counters:
-    """A snapshot. ``refused`` counts calls by reason; ``eager_after_user_error`` calls whose own error was reproduced by running the original."""
+    """A snapshot.
+
+    ``refused`` counts calls by reason; ``eager_after_user_error`` those that raised an error
+    of their own, which running the original reproduced.
+    """
 
     compiled: int
     refused: Mapping[str, int]
@@ -37,6 +41,7 @@ def counters() -> Counters:
 
 
 def count_compiled() -> None:
+    """One more specialization was made."""
     with _live.lock:
         _live.compiled += 1
 
@@ -52,5 +57,6 @@ def count_refused(reason: str, warn: bool) -> None:
 
 
 def count_user_error() -> None:
+    """One more call raised an error of its own."""
     with _live.lock:
         _live.user_errors += 1

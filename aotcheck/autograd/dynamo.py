@@ -15,8 +15,8 @@ from aotcheck.autograd.function import CompiledFunction
 def aotcheck(module: torch.fx.GraphModule, example_inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
     """The Dynamo backend: the graph that Dynamo found, through our AOT autograd, its graphs interpreted.
 
-    ``options``: ``fw_compiler``, ``bw_compiler``, ``inference_compiler``, ``decompositions``. Each call is specialized on its own key, which
-    covers what Dynamo does not guard: which inputs overlap, and where.
+    ``options``: ``fw_compiler``, ``bw_compiler``, ``inference_compiler``, ``decompositions``. Each call is specialized
+    on its own key, which covers what Dynamo does not guard: which inputs overlap, and where.
     """
     known = {"fw_compiler", "bw_compiler", "inference_compiler", "decompositions"}
     wrong = sorted(set(options) - known)

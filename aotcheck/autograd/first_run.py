@@ -1,9 +1,10 @@
 """What is checked when a compiled forward runs for the first time, before anything of the caller's has been touched.
 
 Note [First run]
-A trace foretells shapes and strides from meta kernels, and these differ from real ones in places; a program's dead code may raise though no
-graph holds it. Both show only on real data, so the first run compares what it gets with the record, and runs once what the graph leaves out.
-Where our own interpreter runs the graph, the op whose strides were foretold wrongly is found and remembered, and the call is traced again.
+A trace foretells shapes and strides from meta kernels, and these differ from real ones in places; a program's dead code
+may raise though no graph holds it. Both show only on real data, so the first run compares what it gets with the record,
+and runs once what the graph leaves out. Where our own interpreter runs the graph, the op whose strides were foretold
+wrongly is found and remembered, and the call is traced again.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def run_dead_code(values: Sequence[Value], inputs: Sequence[Value], forward: set
 
 
 def learn_strides(graph: Graph, keys: dict[Value, Any], args: Sequence[Any]) -> bool:
-    """Run ``graph`` op by op and note every op whose real strides differ from what its meta kernel said. True if any was new."""
+    """Run ``graph`` op by op and note where real strides differ from what the meta kernel said. True if any was new."""
     known: dict[Value, Any] = dict(zip(graph.inputs, args, strict=True))
     learnt = False
 

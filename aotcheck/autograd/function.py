@@ -1,4 +1,4 @@
-"""A compiled function as its caller holds it: looks up the specialization of each call, makes it when there is none, falls back honestly."""
+"""A compiled function as its caller holds it: finds or makes the specialization of each call, falls back honestly."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ class Specialization:
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """How what a traced function gave is put together; ``slots`` of the module were assigned, their new values the last flat results.
+    """How what a traced function gave is put together.
+
+    ``slots`` of the module were assigned; their new values are the last flat results.
 
     ``containers`` where the function wrote or returned a container that it was passed.
     """
@@ -77,6 +79,7 @@ class CompiledFunction:
         self._made = 0
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the original through the code for these arguments."""
         last = self._last
         if last is not None and not kwargs and len(args) == last[0]:
             flat: Sequence[Any] = args
@@ -124,7 +127,7 @@ class CompiledFunction:
         raise InternalError("the strides of the function's results could not be settled")
 
     def _find(self, flat: list[Any], spec: Any) -> tuple[Any, list[Any], Specialization]:
-        """The specialization for these arguments, made if need be, its key, and the arguments with the implicit ones behind them."""
+        """The key of these arguments, all arguments, implicit ones last, and their specialization, made if need be."""
         if self.state is not None:
             self.state.refresh()
         for _ in range(_MAX_RETRACES):
@@ -210,7 +213,7 @@ class CompiledFunction:
     def _run_original(
         self, replicas: Sequence[Any], explicit: int, spec: Any, reassigned: list[tuple[int, Any]]
     ) -> tuple[list[Any], Outcome]:
-        """The user's function on replicas: its flat outputs, what it put into containers, then into the module's slots."""
+        """The user's function on replicas: flat outputs, then what it put into containers and the module's slots."""
         if not isinstance(spec, Structure):
             args, kwargs, watched = tuple(replicas[:explicit]), {}, None
         else:
@@ -275,7 +278,7 @@ class CompiledFunction:
         return self.original(*args, **kwargs)
 
     def _reproduce(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The program raised while it was traced or its graph while it ran: the original raises the same on the real inputs."""
+        """The program raised when traced, or its graph when run: the original raises the same on the real inputs."""
         try:
             result = self.original(*args, **kwargs)
         except Exception:

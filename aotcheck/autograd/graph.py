@@ -146,13 +146,14 @@ def define(writer: SourceWriter, name: str, title: str) -> Callable[..., Any]:
 
 
 class FakeValues:
-    """Example inputs and ``node.meta['val']``: fake tensors, one per value, from its geometry or by running its op on fakes."""
+    """Example inputs and ``node.meta['val']``: a fake tensor per value, from its geometry or its op run on fakes."""
 
     def __init__(self) -> None:
         self.mode = _torch.FakeTensorMode(allow_non_fake_inputs=True)
         self.known: dict[Value, Any] = {}
 
     def of(self, v: Value) -> Any:
+        """The fake that stands for ``v``."""
         found = self.known.get(v)
         if found is None:
             found = self.known[v] = self._make(v)
@@ -230,7 +231,7 @@ def graph_module(
 
 
 def _write_forward(module: fx.GraphModule) -> Callable[..., Any] | None:
-    """``module``'s forward with its ops bound directly; FX's own code looks each up by name on every call. None for unusual graphs."""
+    """``module``'s forward with its ops bound, where FX looks each up on every call; None for unusual graphs."""
     writer = SourceWriter()
     names: dict[fx.Node, str] = {}
     parameters = []
@@ -275,8 +276,8 @@ GraphModule = _torch.direct_graph_module(_write_forward)
 def assert_functional(module: fx.GraphModule) -> None:
     """Raise NotFunctionalError unless every op of the graph leaves its arguments alone.
 
-    One final ``copy_``, ``set_`` or ``resize_`` into a placeholder whose result nobody reads is allowed, once per placeholder: a mutation
-    kept in the graph on purpose.
+    One final ``copy_``, ``set_`` or ``resize_`` into a placeholder whose result nobody reads is allowed, once per
+    placeholder: a mutation kept in the graph on purpose.
     """
     written: set[fx.Node] = set()
     for node in module.graph.nodes:

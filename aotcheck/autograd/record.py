@@ -1,6 +1,7 @@
-"""The one record of what a traced call does: what its graph takes and gives, and the steps after it that make a caller see what eager shows.
+"""The one record of what a traced call does: what its graph takes and gives, and the steps that follow it.
 
-``Ref`` names a real tensor of the call; ``Step`` is one action of the epilogue, in order. The runtime turns steps into straight-line Python.
+``Ref`` names a real tensor of the call; ``Step`` is one action of the epilogue, in order. The runtime turns steps into
+straight-line Python.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class Root:
 
 @dataclasses.dataclass(frozen=True)
 class FlatInput:
-    """The whole storage of ``source`` as one dimension of ``dtype``, an input of the graph that is never differentiated."""
+    """The whole storage of ``source`` as one dimension of ``dtype``: an input of the graph, never differentiated."""
 
     value: Value
     source: Source
@@ -86,7 +87,7 @@ class Role(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class GraphOutput:
-    """A value that the forward returns. ``tensor`` is the replica it is the value of; its geometry is what the caller must see."""
+    """A value that the forward returns; ``tensor`` is its replica, laid out as the caller must see."""
 
     value: Value
     role: Role
@@ -105,6 +106,8 @@ class Hold:
 
 @dataclasses.dataclass(frozen=True)
 class ResizeStorage:
+    """Give the storage of ``source`` another size."""
+
     source: Source
     nbytes: int
 
@@ -129,6 +132,8 @@ class Visibility(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Write:
+    """Overwrite ``target``."""
+
     target: Source
     result: Result
     visibility: Visibility
@@ -136,6 +141,8 @@ class Write:
 
 @dataclasses.dataclass(frozen=True)
 class BumpVersion:
+    """Count a write that happened already."""
+
     target: Ref
 
 
@@ -152,8 +159,8 @@ class Restride:
 class PointAt:
     """``target`` moves to the storage of ``holder``, by set_ or (``through_data``) by ``.data =``.
 
-    The offset counts from the storage's beginning, or from ``holder``'s own offset if ``relative``. Under grad, set_ leaves a history that
-    raises in the backward, as eager's does.
+    The offset counts from the storage's beginning, or from ``holder``'s own offset if ``relative``. Under grad, set_
+    leaves a history that raises in the backward, as eager's does.
     """
 
     target: Arg
@@ -166,6 +173,8 @@ class PointAt:
 
 @dataclasses.dataclass(frozen=True)
 class Detach:
+    """Cut ``target`` from its history in place; a leaf stops requiring grad."""
+
     target: Arg
     leaf: bool
 
@@ -192,7 +201,7 @@ class ReplayView:
 
 @dataclasses.dataclass(frozen=True)
 class WindowOn:
-    """A tensor on the storage of ``holder`` with no autograd relation to it; ``anchor`` is the offset that ``holder`` had when traced."""
+    """A tensor on the storage of ``holder``, unrelated to it in autograd; ``anchor`` is its offset in the trace."""
 
     local: Local
     holder: Ref
@@ -203,7 +212,7 @@ class WindowOn:
 
 @dataclasses.dataclass(frozen=True)
 class RequireGradOfInteger:
-    """Eager lets an integer or bool tensor require grad when it is written from one that does; no Function output can."""
+    """Eager lets an integer or bool tensor require grad when written from one that does; no Function output can."""
 
     target: Ref
 
@@ -217,6 +226,8 @@ class RequireGrad:
 
 @dataclasses.dataclass(frozen=True)
 class SetGradMode:
+    """Leave grad mode as the function leaves it."""
+
     enabled: bool
 
 
@@ -241,8 +252,8 @@ Step = (
 class Record:
     """Everything the runtime and the partitioner need of one traced call.
 
-    ``prepare`` are arguments that the function makes require grad; they do before results are attached to autograd. ``generators`` are the
-    arguments that are random generators, inputs of the graph after all tensors.
+    ``prepare`` are arguments that the function makes require grad; they do before results are attached to autograd.
+    ``generators`` are the arguments that are random generators, inputs of the graph after all tensors.
     """
 
     roots: tuple[Root, ...]
@@ -259,7 +270,7 @@ class Record:
 
 def renumbered(step: Step, place: Mapping[int, int]) -> Step:
     """``step`` with the results that it names found at their new places."""
-    changes = {
+    changes: dict[str, Any] = {
         f.name: Result(place[v.index])
         for f in dataclasses.fields(step)
         if isinstance(v := getattr(step, f.name), Result)

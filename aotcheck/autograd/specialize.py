@@ -1,8 +1,9 @@
 """The key of a call: everything that decides which compiled code is right for it.
 
 Note [Guards]
-``call_key`` is complete and slow (tens of microseconds); ``fast_guard`` is a generated check of one known key for the common case, plain
-tensors that share no storage. A call that fails the fast guard is looked up by its key; a key not met before is traced.
+``call_key`` is complete and slow (tens of microseconds); ``fast_guard`` is a generated check of one known key for the
+common case, plain tensors that share no storage. A call that fails the fast guard is looked up by its key; a key not
+met before is traced.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import sys
 from collections.abc import Iterable, Iterator
+from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
@@ -16,7 +17,10 @@ getitem = operator.getitem
 
 
 class Geometry(NamedTuple):
-    """Where a tensor lies in its storage. ``offset`` and ``stride`` count elements of ``dtype``; ``conj`` and ``neg`` are the lazy bits."""
+    """Where a tensor lies in its storage.
+
+    ``offset`` and ``stride`` count elements of ``dtype``; ``conj`` and ``neg`` are the lazy bits.
+    """
 
     offset: int
     shape: tuple[int, ...]
@@ -27,6 +31,7 @@ class Geometry(NamedTuple):
 
     @property
     def numel(self) -> int:
+        """How many elements the tensor has."""
         n = 1
         for size in self.shape:
             n *= size
@@ -34,6 +39,7 @@ class Geometry(NamedTuple):
 
     @property
     def is_contiguous(self) -> bool:
+        """Whether the tensor is row-major without gaps."""
         return contiguous(self.shape, self.stride)
 
     @property
@@ -83,7 +89,7 @@ def contiguous(shape: Iterable[int], stride: Iterable[int]) -> bool:
 
 def geometry_of(t: Tensor) -> Geometry:
     """The geometry of a strided tensor, real or replica."""
-    return Geometry(t.storage_offset(), tuple(t.shape), t.stride(), t.dtype, t.is_conj(), t.is_neg())
+    return Geometry(int(t.storage_offset()), tuple(t.shape), t.stride(), t.dtype, t.is_conj(), t.is_neg())
 
 
 def flat_geometry(nbytes: int, dtype: torch.dtype) -> Geometry:
@@ -98,8 +104,8 @@ CONSTANT = "constant"
 class Value:
     """One value of the functional program: an input, a constant, or what ``op`` gives for ``args`` and ``kwargs``.
 
-    ``geometry`` is what the value measures at run time where known (None for a tuple of results). ``memory`` is the placeholder whose
-    memory the value shares at run time, if any. ``where`` is the user's source line.
+    ``geometry`` is what the value measures at run time where known (None for a tuple of results). ``memory`` is the
+    placeholder whose memory the value shares at run time, if any. ``where`` is the user's source line.
     """
 
     __slots__ = ("args", "constant", "device", "geometry", "kwargs", "memory", "name", "op", "sequence", "where")
@@ -150,18 +156,21 @@ class Trace:
         self.effects: list[Value] = []
 
     def placeholder(self, name: str, geometry: Geometry, device: torch.device) -> Value:
+        """A new input."""
         v = Value(PLACEHOLDER, (), {})
         v.name, v.geometry, v.device, v.memory = name, geometry, device, v
         self.placeholders.append(v)
         return v
 
     def constant(self, tensor: Tensor) -> Value:
+        """A tensor that is the same on every call."""
         v = Value(CONSTANT, (), {})
         v.constant, v.geometry, v.device, v.memory = tensor, geometry_of(tensor), tensor.device, v
         self.values.append(v)
         return v
 
     def call(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Value:
+        """Record one more operation."""
         v = Value(op, args, kwargs or {})
         self.values.append(v)
         return v
@@ -181,10 +190,10 @@ def ancestors(roots: Iterable[Value | None]) -> set[Value]:
 
 def user_frame() -> tuple[str, int, str] | None:
     """File, line and function of the innermost frame that is neither torch's nor ours; None if there is none."""
-    frame = sys._getframe(2)
+    frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
         if not (module == "torch" or module.startswith(("torch.", "aotcheck.autograd"))):
             return frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return None

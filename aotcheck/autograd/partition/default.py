@@ -1,4 +1,4 @@
-"""The default partition: what the outputs need runs in the forward, everything else in the backward; what crosses over is saved."""
+"""The default partition: what the outputs need runs in the forward, the rest in the backward; what crosses is saved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Joint graphs as FX modules, for those who bring a partition of their own, and the default partition on such a graph."""
+"""Joint graphs as FX modules, for those who bring their own partition, and the default partition of such a graph."""
 
 from __future__ import annotations
 
@@ -70,7 +70,8 @@ def default_partition(
         num_fwd_outputs: how many of its outputs are the forward's.
 
     Returns:
-        The forward, which returns its outputs and what it saves, and the backward, which takes what was saved and the tangents.
+        The forward, which returns its outputs and what it saves, and the backward, which takes what was saved and the
+        tangents.
     """
     nodes = list(joint_module.graph.nodes)
     outputs = _outputs(joint_module)
