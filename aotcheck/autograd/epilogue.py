@@ -156,7 +156,10 @@ class EpilogueBuilder:
             if t.is_inference():
                 raise UnsupportedError("inference mode", "an inference tensor leaves the function")
         for a in self.arguments:
-            if id(a.replica) in self.capture.maker.kernels.detached and self.capture.is_view[a.index]:
+            detached = id(a.replica) in self.capture.maker.kernels.detached
+            if detached and a.requires_grad and a.state.version > 0:
+                raise UnsupportedError("detached argument", "it was written as well")
+            if detached and self.capture.is_view[a.index]:
                 if not self.capture.mode.with_bases:
                     raise self._with_bases()
             if a.replica.requires_grad and not a.requires_grad and _torch.leafness(a.replica):

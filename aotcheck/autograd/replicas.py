@@ -61,8 +61,10 @@ class Replica(Tensor):
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
         if requires_grad:
             self.kernels.required.add(id(self))
-        elif id(self) in self.kernels.view_roots:
-            raise UnsupportedError("requires_grad_(False) on an input", "the argument is a view of another")
+        else:
+            if id(self) in self.kernels.view_roots:
+                raise UnsupportedError("requires_grad_(False) on an input", "the argument is a view of another")
+            self.kernels.detached.add(id(self))
         return super().requires_grad_(requires_grad)
 
     def tolist(self) -> Any:
