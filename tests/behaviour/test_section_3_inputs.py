@@ -694,8 +694,6 @@ def test_a_second_call_in_another_grad_mode():
         yield f(x)
         with torch.no_grad():
             yield f(x)
-        with torch.inference_mode():
-            yield f(x)
         y = f(x)
         backward([y])
         yield x, y

@@ -329,16 +329,6 @@ def test_an_output_that_gets_requires_grad():
     check(f, lambda: given(leaf(3)))
 
 
-def test_outputs_of_inference_mode():
-    def session(compile):
-        f = compile(lambda x: (x * 2, x.view(-1), x))
-        x = leaf(2, 3)
-        with torch.inference_mode():
-            yield x, f(x)
-
-    check_session(session)
-
-
 def test_a_parameter_returned():
     net = torch.nn.Linear(2, 2, dtype=torch.float32)
 

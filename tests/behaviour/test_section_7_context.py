@@ -66,14 +66,6 @@ def test_enable_grad_inside_a_no_grad_call():
     check_session(session)
 
 
-def test_inference_mode_inside():
-    def f(x):
-        with torch.inference_mode():
-            return x * 2
-
-    check(f, lambda: given(plain(3)))
-
-
 def test_a_decorated_function():
     check(torch.no_grad()(lambda x: x * 2), lambda: given(leaf(3)))
 
@@ -98,15 +90,6 @@ def test_a_mutation_under_no_grad_of_the_caller():
         x = leaf(3)
         with torch.no_grad():
             yield compile(lambda x: x.mul_(2))(x), x
-
-    check_session(session)
-
-
-def test_an_inference_tensor_as_an_argument():
-    def session(compile):
-        with torch.inference_mode():
-            x = plain(3)
-        yield compile(lambda x: x * 2)(x), x
 
     check_session(session)
 
