@@ -311,7 +311,10 @@ class EpilogueBuilder:
                 base = None
             unsafe = self.capture.tracer.unsafe_views.get(id(t))
             if base is None and unsafe is not None and unsafe.intact:
-                base = unsafe.source
+                # The op may have run on a copy (of a conjugated tensor, say), of which autograd knows nothing.
+                source = unsafe.source
+                if not t.requires_grad or (source.requires_grad and self._reaches_base(t, source)):
+                    base = source
             self.tensors[id(t)] = (t, base)
             t = base
 
