@@ -7,6 +7,7 @@
 # [expect]
 # aotcheck = "agree"
 # aot_function = "differs"
+# aot_eager = "differs"
 # ///
 
 import torch

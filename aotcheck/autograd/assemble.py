@@ -52,7 +52,8 @@ class Component:
     outputs: list[int]
     tangents: list[Value]
     saved: list[Value]
-    roots: list[int]  # which roots any of them has a gradient for: a backward must not reach the others' graphs, let alone free them
+    # Which roots any of them has a gradient for: a backward must not reach the others' graphs, let alone free them.
+    roots: list[int]
     guards: list[codegen.Guard] = dataclasses.field(default_factory=list)
 
 
@@ -175,7 +176,8 @@ class Assembly:
                 keys = [(places[j],) for j in group if len(group) > 1 and self._try_backward((places[j],))]
             gradients = [g for key in keys for g in self.gradients[key]]
             saved = saved_values(self.forward, set(self.inputs), gradients, self.trace.values)
-            roots = [k for k in range(len(self.record.roots)) if any(self.gradients[key][k] is not None for key in keys)]
+            number = len(self.record.roots)
+            roots = [k for k in range(number) if any(self.gradients[key][k] is not None for key in keys)]
             component = Component([places[j] for j in group], [tangents[j] for j in group], saved, roots)
             component.guards = self._guards(component.outputs)
             made.append(component)
@@ -299,7 +301,8 @@ class Assembly:
             functions[f"apply{number}"] = _torch.bound_apply(
                 codegen.make_function(w.globals["forward"], w.globals["backward"])
             )
-            attachments.append(codegen.Attachment(tuple(c.outputs), tuple(index[v] for v in c.saved), tuple(c.roots), tuple(c.guards)))
+            saved = tuple(index[v] for v in c.saved)
+            attachments.append(codegen.Attachment(tuple(c.outputs), saved, tuple(c.roots), tuple(c.guards)))
         fresh = [self._is_fresh(v) for v in self.outputs] + fresh_saved
         moved = self._moved() if self.saved else set()
         aliases = frozenset(k for k, v in enumerate(self.saved_outputs) if v.memory in moved and v.memory is not None)
@@ -333,7 +336,7 @@ class Assembly:
                 raise StrideCorrection from None
             raise
         wrong = [k for k in range(len(self.outputs)) if not laid_out_as(results[k], self.record.outputs[k])]
-        # Strides of empty tensors show in nothing but the offsets of what is cut from them: settle them before anyone sees.
+        # Strides of empty tensors show only in the offsets of what is cut from them: settle them before anyone sees.
         empty = self.interpreted and any(v.geometry is not None and 0 in v.geometry.shape for v in self.trace.values)
         if (wrong or empty) and self.interpreted:
             before.restore()

@@ -48,8 +48,8 @@ def test_a_corpus_file_is_canonical(path: Path) -> None:
     assert set(expectations(path)) <= set(NAMES) and set(expectations(path).values()) <= set(EXPECTATIONS)
 
 
-def test_no_two_files_show_one_difference_of_one_backend() -> None:
-    shown = Counter((str(read(path).header["key"]), name) for path, name in known_bugs())
+def test_no_two_files_show_one_difference() -> None:
+    shown = Counter(str(read(path).header["key"]) for path in FILES)
     assert not {key: count for key, count in shown.items() if count > 1}
 
 
@@ -67,4 +67,5 @@ def test_torch_differs_as_the_corpus_says(path: Path, name: str) -> None:
         pytest.skip(f"found in torch {', '.join(versions)}; this is {torch.__version__}")
     verdict = check(read(path).program, resolve(name), torch.device("cpu"))
     assert verdict.outcome is Outcome.DIFFERS
-    assert str(verdict.hard[0].key) == read(path).header["key"]
+    if name == next(known for at, known in known_bugs() if at == path):  # the others may show it elsewhere first
+        assert str(verdict.hard[0].key) == read(path).header["key"]
