@@ -89,6 +89,7 @@ class Tracer(_torch.TorchDispatchMode):  # type: ignore[misc]
         self.regeometried: set[int] = set()  # ids of tensors whose own geometry was changed in place
         self.set_calls: set[int] = set()  # ids of tensors on which set_ was called
         self.keys: dict[Value, Any] = {}
+        self.reshaped: set[int] = set()  # ids of the states of storages on which those lay
         self.bases: set[int] = set()  # ids of tensors of which views were made
         self.unsafe_views: dict[int, UnsafeView] = {}  # by id of the replica
         self.generators: dict[int, Value] = {}  # by address of the stand-in
@@ -351,6 +352,8 @@ class Tracer(_torch.TorchDispatchMode):  # type: ignore[misc]
 
     def _bind_views(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
         source: Replica = args[0]
+        if id(source) in self.regeometried and source.requires_grad and _torch.base_of(source) is not None:
+            raise UnsupportedError("change of metadata of a view", "in place, and then a view of it")
         self.bases.add(id(source))
         self.keep.append(source)
         state = self.table.state(source)
@@ -389,6 +392,7 @@ class Tracer(_torch.TorchDispatchMode):  # type: ignore[misc]
             self.run(func, args, kwargs)
             return t
         parent = self.table.view(t)
+        self.reshaped.add(id(parent.state))
         base = _torch.base_of(t)
         views = self.kernels.view_roots
         if torch.is_grad_enabled() and t.requires_grad and (id(t) in views or id(base) in views):
@@ -423,6 +427,7 @@ class Tracer(_torch.TorchDispatchMode):  # type: ignore[misc]
             self.set_calls.add(id(t))
         self.run(func, args, kwargs)
         state = self.table.state(t)
+        self.reshaped.update((id(old), id(state)))
         if not state.roots:
             count = state.storage.nbytes() // t.dtype.itemsize
             geometry = Geometry(0, (count,), (1,), t.dtype, False, False)
