@@ -425,6 +425,9 @@ class Tracer(_torch.TorchDispatchMode):  # type: ignore[misc]
             raise UnsupportedError("unknown storage", str(func))
         if _torch.op_name(func) == "set_":
             self.set_calls.add(id(t))
+            view = _torch.base_of(t) is not None or id(t) in self.kernels.view_roots
+            if torch.is_grad_enabled() and t.requires_grad and view:
+                raise UnsupportedError("set_ on a differentiable input", "a view, under grad: all views of its base learn of it")
         self.run(func, args, kwargs)
         state = self.table.state(t)
         self.reshaped.update((id(old), id(state)))
