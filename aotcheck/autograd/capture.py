@@ -246,6 +246,8 @@ class Capture:
                 raise UnsupportedError("subclass output", type(o).__name__)
         for root in self.roots:
             if root.edge is not None and root.replica.requires_grad and _torch.leafness(root.replica) and id(root.replica) in self.tracer.set_calls:
+                if geometry_of(root.replica) != root.geometry:
+                    raise UnsupportedError("set_ on a differentiable input", "a leaf became another shape")
                 edge = self.gradient_edge(root.replica)
                 root.later_edge = edge if edge.node is not root.edge.node else None
         with self._tracing(), torch.set_grad_enabled(self.entry_grad):

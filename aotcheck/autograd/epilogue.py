@@ -5,6 +5,7 @@ Order of the steps: storage sizes, data, metadata, outputs. Each later kind pres
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -521,13 +522,21 @@ class EpilogueBuilder:
     def _view_func(self, t: Tensor, base: Tensor) -> Callable[[Tensor], Tensor]:
         """How to make ``t`` again from its base; by geometry where a change of metadata came between."""
         view_func = _torch.view_func_of(t)
-        if id(self.table.state(t)) in self.capture.tracer.reshaped:
-            # Not even tried: torch replays the index of a multi-output view without a check, on whatever shape the base has by now.
-            g = geometry_of(t)
-            if geometry_of(base)[3:] != g[3:]:
-                raise UnsupportedError("view of a tensor whose metadata changed", "with another dtype or conjugated")
-            view_func = _window_of(g.shape, g.stride, g.offset)
-        return view_func
+        tracer = self.capture.tracer
+        if id(self.table.state(t)) not in tracer.reshaped:
+            return view_func
+        g = geometry_of(t)
+        # Torch replays the index of a multi-output view without a check, on whatever shape the base has by now: that is not even tried.
+        plain = _torch.creation_meta(t) == _torch.CreationMeta.DEFAULT
+        if plain and id(base) not in tracer.regeometried and id(t) not in tracer.regeometried:
+            with contextlib.suppress(RuntimeError, IndexError), torch.no_grad():
+                if geometry_of(view_func(base)) == g:
+                    return view_func
+        if geometry_of(base)[3:] != g[3:]:
+            raise UnsupportedError("view of a tensor whose metadata changed", "with another dtype or conjugated")
+        if t.requires_grad and geometry_of(base).may_self_overlap:
+            raise UnsupportedError("view of a tensor whose metadata changed", "of an expanded tensor, with a gradient")
+        return _window_of(g.shape, g.stride, g.offset)
 
     # -- the end
 

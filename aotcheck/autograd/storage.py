@@ -392,7 +392,7 @@ class StorageTable:
         """``view`` holds ``value`` from now on, and so does whatever shares its memory."""
         state = view.state
         if state.fragile:
-            raise UnsupportedError("write to a view whose metadata changed", "in place, where autograd would see it")
+            raise UnsupportedError("write to memory of a fragile view", "autograd would replay the view otherwise than eager")
         if state.is_input and len(state.roots) > 1:
             self.flat(state)
         step: View | None = view

@@ -90,6 +90,7 @@ class Tracer(_torch.TorchDispatchMode):  # type: ignore[misc]
         self.set_calls: set[int] = set()  # ids of tensors on which set_ was called
         self.keys: dict[Value, Any] = {}
         self.reshaped: set[int] = set()  # ids of the states of storages on which those lay
+        self.quietly: set[int] = set()  # ids of those whose geometry changed under no_grad: autograd has their old shape
         self.bases: set[int] = set()  # ids of tensors of which views were made
         self.unsafe_views: dict[int, UnsafeView] = {}  # by id of the replica
         self.generators: dict[int, Value] = {}  # by address of the stand-in
@@ -346,9 +347,19 @@ class Tracer(_torch.TorchDispatchMode):  # type: ignore[misc]
             return out
         if func is aten.as_strided.default:
             _check_bounds(first)
+            self._strided_view(source)
         if _torch.storage_address(first.untyped_storage()) != _torch.storage_address(source.untyped_storage()):
             raise UnsupportedError("conditional view", f"{func} copied where its schema says that it may alias")
         return self._bind_views(func, args, kwargs, out)
+
+    def _strided_view(self, source: Tensor) -> None:
+        """as_strided of a view counts from the storage, and reaches what the view does not: replayed, it is another function."""
+        view = _torch.base_of(source) is not None or id(source) in self.kernels.view_roots
+        if source.requires_grad and torch.is_grad_enabled() and view:
+            state = self.table.state(source)
+            if state.version > 0:
+                raise UnsupportedError("write to memory of a fragile view", "as_strided of a view, after a write")
+            state.fragile = True
 
     def _bind_views(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
         source: Replica = args[0]
@@ -394,6 +405,11 @@ class Tracer(_torch.TorchDispatchMode):  # type: ignore[misc]
         parent = self.table.view(t)
         self.reshaped.add(id(parent.state))
         base = _torch.base_of(t)
+        if t.requires_grad and not t.is_leaf:
+            if not torch.is_grad_enabled():
+                self.quietly.add(id(t))
+            elif id(t) in self.quietly:
+                raise UnsupportedError("change of metadata of a view", "under grad, after one under no_grad")
         views = self.kernels.view_roots
         if torch.is_grad_enabled() and t.requires_grad and (id(t) in views or id(base) in views):
             raise Retrace(TraceMode(with_bases=True))
@@ -425,6 +441,9 @@ class Tracer(_torch.TorchDispatchMode):  # type: ignore[misc]
             raise UnsupportedError("unknown storage", str(func))
         if _torch.op_name(func) == "set_":
             self.set_calls.add(id(t))
+            view = _torch.base_of(t) is not None or id(t) in self.kernels.view_roots
+            if torch.is_grad_enabled() and t.requires_grad and view:
+                raise UnsupportedError("set_ on a differentiable input", "a view, under grad: all views of its base learn of it")
         self.run(func, args, kwargs)
         state = self.table.state(t)
         self.reshaped.update((id(old), id(state)))
