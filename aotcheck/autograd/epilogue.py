@@ -120,8 +120,9 @@ class EpilogueBuilder:
     def _becomes_differentiable(self, a: TracedArgument) -> None:
         """``requires_grad_()`` on an argument: its real tensor requires grad before the results are attached to autograd."""
         root = next((r for r in self.roots if r.replica is a.replica), None)
-        if root is None or not a.real_is_leaf or self.capture.is_view[a.index]:
-            raise UnsupportedError("requires_grad_ on an input", "the argument is a view of another")
+        alone = len(self._arguments_on(a.state)) == 1
+        if root is None or not a.real_is_leaf or self.capture.is_view[a.index] or not alone:
+            raise UnsupportedError("requires_grad_ on an input", "the argument shares its memory with others")
         root.requires_grad = True
         root.edge = self.capture.gradient_edge(root.replica)
         self.prepare.append(Arg(a.index))
