@@ -125,6 +125,7 @@ def creation_meta(t: Tensor) -> Any:
 
 
 def set_creation_meta(t: Tensor, meta: Any) -> None:
+    """Make eager treat writes to the view ``t`` as it treats those to a view made as ``meta`` says."""
     _set_creation_meta(t, meta)
 
 
@@ -295,6 +296,7 @@ def _first_op(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any
 
 
 def op_name(op: Any) -> str:
+    """The name of an op without namespace and overload, as error messages and rules by name use it."""
     return str(op.overloadpacket.__name__) if isinstance(op, OpOverload) else str(getattr(op, "__name__", "op"))
 
 
@@ -304,10 +306,12 @@ def generator_address(generator: torch.Generator) -> int:
 
 
 def schema_of(op: Any) -> Any:
+    """The op's signature: names and types of its arguments, and which of them it writes or returns views of."""
     return op._schema
 
 
 def overload_name(op: Any) -> str:
+    """Which overload of its name the op is, as ``Tensor`` in ``add.Tensor``."""
     return str(op._overloadname)
 
 
