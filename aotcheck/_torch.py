@@ -153,6 +153,12 @@ def has_saved_tensor_hooks() -> bool:
     return _C._autograd._top_saved_tensors_default_hooks(True) is not None
 
 
+def unpack_some(ctx: Any, which: Sequence[int]) -> tuple[Tensor, ...]:
+    """Those of an autograd Function's saved tensors; the others may have been written since without harm."""
+    saved = ctx._raw_saved_tensors
+    return tuple([saved[k].unpack() for k in which])
+
+
 def bound_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
     """``function.apply`` without the Python layer that handles torch.func transforms."""
     return cast("Callable[..., Any]", _function_apply.__get__(None, function))

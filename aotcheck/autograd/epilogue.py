@@ -491,6 +491,8 @@ class EpilogueBuilder:
         default, under_no_grad = _torch.CreationMeta.DEFAULT, _torch.CreationMeta.NO_GRAD_MODE
         if how == _torch.CreationMeta.IN_CUSTOM_FUNCTION and t.requires_grad:
             raise UnsupportedError("view made by a custom Function", "returned from the function")
+        if t.requires_grad and not base.requires_grad and id(base) not in self.capture.maker.kernels.detached:
+            raise UnsupportedError("leaf made inside", "a view that requires grad of a tensor that does not")
         stale = False
         try:
             has_history = t.grad_fn is not None

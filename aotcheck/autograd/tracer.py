@@ -454,8 +454,11 @@ class Tracer(_torch.TorchDispatchMode):
             view = _torch.base_of(t) is not None or id(t) in self.kernels.view_roots
             if torch.is_grad_enabled() and t.requires_grad and view:
                 raise UnsupportedError("set_ on a differentiable input", "a view, under grad: all views of its base learn of it")
+        sizes = {id(s): s.storage.nbytes() for s in self.table.states.values()}
         self.run(func, args, kwargs)
         state = self.table.state(t)
+        if _torch.op_name(func) == "set_" and state.storage.nbytes() > sizes.get(id(state), state.storage.nbytes()):
+            raise UnsupportedError("set_ beyond its storage", "meta storages grow where real ones may refuse")
         self.reshaped.update((id(old), id(state)))
         if not state.roots:
             count = state.storage.nbytes() // t.dtype.itemsize

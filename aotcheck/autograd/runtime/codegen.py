@@ -232,8 +232,9 @@ def write_function(outputs: int, saved: int, guarded: bool, once: bool) -> Sourc
     lines += [
         "def backward(ctx, *g):",
         "    if grad_enabled(): refuse()",
+        *(["    ctx.saved_tensors"] if once and not saved else []),
         *([f"    {w.refer(support.check_watched)}(ctx.watched, ({defined}))"] if guarded else []),
-        f"    return backward_for(({defined}))({'ctx.saved_tensors' if once else '()'}, g)",
+        f"    return backward_for(({defined}))(ctx, g)",
     ]
     w.lines = lines
     return w
@@ -241,6 +242,7 @@ def write_function(outputs: int, saved: int, guarded: bool, once: bool) -> Sourc
 
 def write_backward(
     used: Sequence[int],
+    saved: int,
     tangents: Sequence[tuple[int, tuple[int, ...], bool]],
     differentiated: Sequence[int],
     roots: int,
@@ -251,8 +253,13 @@ def write_backward(
     """
     w = SourceWriter()
     w.globals["with_strides"] = support.with_strides
-    lines = ["def run(s, g):"]
-    names = [f"s[{k}]" for k in used]
+    lines = ["def run(ctx, g):"]
+    names = [f"s[{k}]" for k in range(len(used))]
+    if saved and len(used) == saved:
+        lines.append("    s = ctx.saved_tensors")
+    elif saved:
+        w.globals["unpack_some"] = _torch.unpack_some
+        lines.append(f"    s = unpack_some(ctx, {tuple(used)})")
     for k, stride, is_complex in tangents:
         lines.append(f"    t{k} = g[{k}]")
         lazy = f" or t{k}.is_neg()" + (f" or t{k}.is_conj()" if is_complex else "")
