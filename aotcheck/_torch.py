@@ -125,6 +125,7 @@ def creation_meta(t: Tensor) -> Any:
 
 
 def set_creation_meta(t: Tensor, meta: Any) -> None:
+    """Make eager treat writes to the view ``t`` as it treats those to a view made as ``meta`` says."""
     _set_creation_meta(t, meta)
 
 
@@ -150,6 +151,12 @@ def view_replay() -> Iterator[None]:
 def has_saved_tensor_hooks() -> bool:
     """Whether default saved-tensor hooks are active on this thread."""
     return _C._autograd._top_saved_tensors_default_hooks(True) is not None
+
+
+def unpack_some(ctx: Any, which: Sequence[int]) -> tuple[Tensor, ...]:
+    """Those of an autograd Function's saved tensors; the others may have been written since without harm."""
+    saved = ctx._raw_saved_tensors
+    return tuple([saved[k].unpack() for k in which])
 
 
 def bound_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
@@ -295,6 +302,7 @@ def _first_op(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any
 
 
 def op_name(op: Any) -> str:
+    """The name of an op without namespace and overload, as error messages and rules by name use it."""
     return str(op.overloadpacket.__name__) if isinstance(op, OpOverload) else str(getattr(op, "__name__", "op"))
 
 
@@ -304,10 +312,12 @@ def generator_address(generator: torch.Generator) -> int:
 
 
 def schema_of(op: Any) -> Any:
+    """The op's signature: names and types of its arguments, and which of them it writes or returns views of."""
     return op._schema
 
 
 def overload_name(op: Any) -> str:
+    """Which overload of its name the op is, as ``Tensor`` in ``add.Tensor``."""
     return str(op._overloadname)
 
 

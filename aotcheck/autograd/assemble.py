@@ -293,7 +293,9 @@ class Assembly:
         attachments = []
         functions = {}
         index = {v: k for k, v in enumerate(self.saved)}
-        fresh_saved = [self._is_fresh(v) for v in self.saved_outputs]
+        several = any(len(c.outputs) > 1 for c in self.components)
+        # What is saved for one of several outputs is unpacked by itself, which works for what is no output.
+        fresh_saved = [self._is_fresh(v) and not (several and v in self.outputs) for v in self.saved_outputs]
         for number, c in enumerate(self.components):
             w = codegen.write_function(len(c.outputs), len(c.saved), bool(c.guards), self._runs_once(c))
             define(w, "forward", "function")
@@ -380,7 +382,7 @@ class Assembly:
     def _make_backward(self, component: Component, key: tuple[int, ...]) -> Callable[..., Any]:
         if not key:
             nothing = (None,) * (1 + max(1, len(component.roots)))
-            return lambda s, g: nothing
+            return lambda ctx, g: nothing
         live = [t for k, t in zip(component.outputs, component.tangents, strict=True) if k in key]
         if self.division is not None and len(live) == len(component.tangents):
             used = list(range(len(component.saved)))
@@ -399,7 +401,7 @@ class Assembly:
             for j, t in zip(places, live, strict=True)
             if t.geometry is not None
         ]
-        w = codegen.write_backward(used, tangents, component.roots, len(self.inputs))
+        w = codegen.write_backward(used, len(component.saved), tangents, component.roots, len(self.inputs))
         run = define(w, "run", "backward")
         w.globals["bw"] = compiled
         return run

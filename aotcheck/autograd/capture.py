@@ -1,10 +1,10 @@
 """One pass over the user's function: run it on replicas, then read off them what it did.
 
 Note [Roots]
-An argument is a root of the trace by itself, view or not, as long as no write that autograd sees goes through it: then gradients of aliased
-arguments are independent and add up in the caller's own graph. Once such a write happens to a view, or to one of several tensors on a
-storage, autograd's view machinery decides who gets which gradient, so the trace is made again with the views' bases as roots and the views
-replayed on them.
+An argument is a root of the trace by itself, view or not, as long as no write that autograd sees goes through it: then
+gradients of aliased arguments are independent and add up in the caller's own graph. Once such a write happens to a
+view, or to one of several tensors on a storage, autograd's view machinery decides who gets which gradient, so the trace
+is made again with the views' bases as roots and the views replayed on them.
 """
 
 from __future__ import annotations
@@ -78,7 +78,10 @@ class Substitution(_torch.FunctionMode):
 
 
 class Capture:
-    """A traced call: the replicas with their autograd graph, the functional trace, and the record. Kept for backwards cut later."""
+    """A traced call: the replicas with their autograd graph, the functional trace, and the record.
+
+    Kept for backwards cut later.
+    """
 
     def __init__(self, arguments: Sequence[Any], mode: TraceMode) -> None:
         self.mode = mode
@@ -129,7 +132,9 @@ class Capture:
                 r = self.replicas[id(a)]
                 state = self.tracer.table.state(r)
                 self.arguments.append(
-                    TracedArgument(i, _torch.leafness(a), r, geometry_of(r), state, _torch.version_of(r), r.requires_grad)
+                    TracedArgument(
+                        i, _torch.leafness(a), r, geometry_of(r), state, _torch.version_of(r), r.requires_grad
+                    )
                 )
         for root in self.roots:
             root.version = _torch.version_of(root.replica)
@@ -215,9 +220,11 @@ class Capture:
     def run(
         self, function: Callable[[Sequence[Any]], tuple[list[Any], Any]], captured: Sequence[tuple[Tensor, int]]
     ) -> Any:
-        """Run ``function`` on the replicas and build the record. Returns what ``function`` says beside its flat outputs.
+        """Run ``function`` on the replicas and build the record. Returns what ``function`` says beside its flat
+        outputs.
 
-        ``captured`` pairs each tensor that the function reaches by itself with the index under which it was made an argument.
+        ``captured`` pairs each tensor that the function reaches by itself with the index under which it was made an
+        argument.
         """
         substitution = (
             Substitution({id(real): self.flat_replicas[i] for real, i in captured})
@@ -245,7 +252,12 @@ class Capture:
                     raise RetraceWithCaptured(o)
                 raise UnsupportedError("subclass output", type(o).__name__)
         for root in self.roots:
-            if root.edge is not None and root.replica.requires_grad and _torch.leafness(root.replica) and id(root.replica) in self.tracer.set_calls:
+            if (
+                root.edge is not None
+                and root.replica.requires_grad
+                and _torch.leafness(root.replica)
+                and id(root.replica) in self.tracer.set_calls
+            ):
                 if geometry_of(root.replica) != root.geometry:
                     raise UnsupportedError("set_ on a differentiable input", "a leaf became another shape")
                 edge = self.gradient_edge(root.replica)
@@ -280,13 +292,15 @@ class Capture:
         with self._tracing(), torch.set_grad_enabled(False), torch.autograd.set_detect_anomaly(False):
             found = () if not wanted else _differentiate(results, [edge for _, edge in wanted], grads_in)
             sums: dict[int, Tensor] = {}
-            for (k, _), g in zip(wanted, found, strict=True):
-                if g is not None:
-                    sums[k] = g if k not in sums else sums[k] + g
-            for k, g in sums.items():
-                gradients[k] = self.tracer.table.read(g)
+            for (k, _), gradient in zip(wanted, found, strict=True):
+                if gradient is not None:
+                    sums[k] = gradient if k not in sums else sums[k] + gradient
+            for k, total in sums.items():
+                gradients[k] = self.tracer.table.read(total)
         if all(g is None for g in gradients):
-            for o, _ in seeds:  # the engine skips nodes that lead to no root; eager runs them, and they raise if what they saved was written
+            # The engine skips nodes that lead to no root; eager runs them, and they raise if what they saved was
+            # written.
+            for o, _ in seeds:
                 if o.tensor is not None:
                     saved_tensors(o.tensor, ())
         if len(self.tracer.trace.effects) != effects:
@@ -298,7 +312,9 @@ class Capture:
         return gradients
 
 
-def _differentiate(results: list[Tensor], edges: list[Any], grads_in: list[Tensor]) -> tuple[Tensor | None, ...]:
+def _differentiate(
+    results: Sequence[Tensor], edges: Sequence[Any], grads_in: Sequence[Tensor]
+) -> tuple[Tensor | None, ...]:
     try:
         return torch.autograd.grad(results, edges, grads_in, retain_graph=True, allow_unused=True)
     except RuntimeError as error:
@@ -309,7 +325,7 @@ def _differentiate(results: list[Tensor], edges: list[Any], grads_in: list[Tenso
 
 
 def _shared_versions(arguments: Sequence[Any]) -> dict[int, Any]:
-    """For tensors that share a storage, and their bases: by id, what is equal for those that share a version counter."""
+    """By id, for tensors that share a storage and for their bases: what is equal where they share a version counter."""
     by_storage: dict[int, dict[int, Tensor]] = {}
     for a in arguments:
         if isinstance(a, Tensor):

@@ -1,6 +1,7 @@
 """Reads off the replicas what the function did and writes it down as the steps that repeat it on the caller's tensors.
 
-Order of the steps: storage sizes, data, metadata, outputs. Each later kind presupposes the earlier ones on the real tensors.
+Order of the steps: storage sizes, data, metadata, outputs. Each later kind presupposes the earlier ones on the real
+tensors.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor
 
 from aotcheck import _torch
@@ -37,6 +37,7 @@ from aotcheck.autograd.record import (
     Role,
     Root,
     SetGradMode,
+    Source,
     Step,
     Visibility,
     WindowOn,
@@ -52,7 +53,10 @@ if TYPE_CHECKING:
 
 
 class EpilogueBuilder:
-    """Builds the record of one capture; used once, inside the tracing mode, because reading a value may record the ops that compute it."""
+    """Builds the record of one capture.
+
+    Used once, inside the tracing mode, because reading a value may record the ops that compute it.
+    """
 
     def __init__(self, capture: Capture) -> None:
         self.capture = capture
@@ -77,6 +81,7 @@ class EpilogueBuilder:
         }
 
     def build(self, outputs: Sequence[Any]) -> Record:
+        """The record of the capture, whose function returned ``outputs``."""
         for a in self.arguments:
             self.names[id(a.replica)] = Arg(a.index)
         for r in self.roots:
@@ -118,10 +123,11 @@ class EpilogueBuilder:
         return Retrace(dataclasses.replace(self.capture.mode, with_bases=True))
 
     def _becomes_differentiable(self, a: TracedArgument) -> None:
-        """``requires_grad_()`` on an argument: its real tensor requires grad before the results are attached to autograd."""
+        """``requires_grad_()`` on an argument: the real one requires grad before results are attached to autograd."""
         root = next((r for r in self.roots if r.replica is a.replica), None)
-        if root is None or not a.real_is_leaf or self.capture.is_view[a.index]:
-            raise UnsupportedError("requires_grad_ on an input", "the argument is a view of another")
+        alone = len(self._arguments_on(a.state)) == 1
+        if root is None or not a.real_is_leaf or self.capture.is_view[a.index] or not alone:
+            raise UnsupportedError("requires_grad_ on an input", "the argument shares its memory with others")
         root.requires_grad = True
         root.edge = self.capture.gradient_edge(root.replica)
         self.prepare.append(Arg(a.index))
@@ -160,9 +166,8 @@ class EpilogueBuilder:
             detached = id(a.replica) in self.capture.maker.kernels.detached
             if detached and a.requires_grad and a.state.version > 0:
                 raise UnsupportedError("detached argument", "it was written as well")
-            if detached and self.capture.is_view[a.index]:
-                if not self.capture.mode.with_bases:
-                    raise self._with_bases()
+            if detached and self.capture.is_view[a.index] and not self.capture.mode.with_bases:
+                raise self._with_bases()
             if a.replica.requires_grad and not a.requires_grad and _torch.leafness(a.replica):
                 self._becomes_differentiable(a)
             elif id(a.replica) in self.capture.maker.kernels.required and a.real_is_leaf and a.requires_grad:
@@ -197,7 +202,8 @@ class EpilogueBuilder:
             elif state.flat is None:
                 value = self.table.read_view(state.views[r.geometry])
                 result = self._output(value, Role.MUTATED_INPUT, r.geometry, None)
-                seen = any(_torch.version_of(x.replica) != x.version for x in (r, *arguments))
+                watched: list[TracedRoot | TracedArgument] = [r, *arguments]
+                seen = any(_torch.version_of(x.replica) != x.version for x in watched)
                 self.steps.append(Write(r.source, result, Visibility.VERSION if seen else Visibility.HIDDEN))
 
     def _versions(self, state: StorageState) -> None:
@@ -271,9 +277,9 @@ class EpilogueBuilder:
                     self.steps.append(Hold(holder, self.current[id(state)]))
                     holders[a.index] = (holder, None)
                 else:
-                    ref, offset = self.anchors[id(state)]
+                    ref, anchored_at = self.anchors[id(state)]
                     self.steps.append(Hold(holder, ref))
-                    holders[a.index] = (holder, offset)
+                    holders[a.index] = (holder, anchored_at)
         for a, kind in changes:
             t, geometry = a.replica, geometry_of(a.replica)
             if kind == "geometry":
@@ -281,7 +287,9 @@ class EpilogueBuilder:
                 if t.requires_grad and self.capture.is_view[a.index]:
                     base = _torch.base_of(t)
                     if base is None or geometry_of(base)[3:] != geometry[3:]:
-                        raise UnsupportedError("change of metadata of a view", "of another dtype than its base, under grad")
+                        raise UnsupportedError(
+                            "change of metadata of a view", "of another dtype than its base, under grad"
+                        )
                 self.steps.append(Restride(Arg(a.index), geometry, under_grad=under_grad))
             elif kind == "storage":
                 holder, offset = holders[a.index]
@@ -293,14 +301,14 @@ class EpilogueBuilder:
             else:
                 if a.state.version > 0 or any(base is t for _, base in self.tensors.values()):
                     raise UnsupportedError("detached argument", "it was written as well, or a view of it is returned")
-                self.last.append(Detach(Arg(a.index), leaf=t.is_leaf and a.real_is_leaf))
+                self.last.append(Detach(Arg(a.index), leaf=t.is_leaf and bool(a.real_is_leaf)))
 
     def _seen_by_autograd(self, t: Tensor) -> bool:
         """Whether ``t``, or the root it is a view of, has another history than before."""
         return id(t) in self.rebased or id(_torch.base_of(t)) in self.rebased
 
     def _restrided_under_grad(self, a: TracedArgument) -> bool:
-        """Whether the change of geometry itself has to leave a history; a write to the root under grad has left it already."""
+        """Whether the change of geometry itself has to leave a history; a write to the root under grad has left it."""
         return self._seen_by_autograd(a.replica) and a.state.version == 0
 
     # -- outputs
@@ -320,7 +328,10 @@ class EpilogueBuilder:
             t = base
 
     def _anchor_fresh_storages(self, outputs: Sequence[Any], changes: Sequence[tuple[TracedArgument, str]]) -> None:
-        """One graph output per storage made inside; every other tensor on it is made again from that one, so they share memory."""
+        """One graph output per storage made inside.
+
+        Every other tensor on it is made again from that one, so they share memory.
+        """
         returned = {id(o): o for o in outputs if isinstance(o, Tensor)}
         needed: dict[int, tuple[StorageState, list[Tensor]]] = {}
         for t, _ in self.tensors.values():
@@ -343,7 +354,7 @@ class EpilogueBuilder:
             self._anchor(state, tensors, returned)
 
     def _plain(self, t: Tensor) -> bool:
-        """Whether a lone alias of a storage made inside can be an output by itself: eager would not refuse writes to it."""
+        """Whether a lone alias of a storage made inside can be an output by itself: eager accepts writes to it."""
         if _torch.base_of(t) is None:
             return True
         if t.is_conj() or t.is_neg():  # lazy bits are those of a view, never of a computed result
@@ -392,7 +403,7 @@ class EpilogueBuilder:
         self.anchors[id(state)] = (ref, 0)
 
     def _is_new_leaf(self, t: Tensor) -> bool:
-        """Whether ``t``, made inside, is a leaf that requires grad; refused where another result depends on it as such."""
+        """Whether ``t``, made inside, is a leaf that requires grad; refused where another result depends on it so."""
         if not _torch.leafness(t):
             return False
         others = [o for o in self.returned if o is not t and _torch.base_of(o) is not t]
@@ -420,6 +431,7 @@ class EpilogueBuilder:
 
     def _find_current(self, states: Sequence[StorageState]) -> None:
         for state in states:
+            holders: list[tuple[Tensor, StorageState, Source]]
             holders = [(a.replica, a.state, Arg(a.index)) for a in self.arguments]
             holders += [(r.replica, r.state, r.source) for r in self.roots]
             for t, entry_state, ref in holders:
@@ -448,7 +460,9 @@ class EpilogueBuilder:
                     "a returned tensor shares memory with an input and is no view of it",
                 )
             if state.is_input:
-                self.steps.append(WindowOn(local, self.current[id(state)], geometry_of(t), None, self._own_version(t, state)))
+                self.steps.append(
+                    WindowOn(local, self.current[id(state)], geometry_of(t), None, self._own_version(t, state))
+                )
             else:
                 ref, offset = self.anchors[id(state)]
                 self.steps.append(WindowOn(local, ref, geometry_of(t), offset, self._own_version(t, state)))
@@ -460,7 +474,8 @@ class EpilogueBuilder:
     def _own_version(self, t: Tensor, state: StorageState) -> bool:
         """Whether ``t`` counts its versions apart from the tensor that the epilogue makes it from."""
         ref = self.current.get(id(state)) or self.anchors[id(state)][0]
-        holder = next((r.replica for r in (*self.arguments, *self.roots) if self.names.get(id(r.replica)) == ref), None)
+        known: list[TracedArgument | TracedRoot] = [*self.arguments, *self.roots]
+        holder = next((k.replica for k in known if self.names.get(id(k.replica)) == ref), None)
         if isinstance(ref, Result):
             holder = self.outputs[ref.index].tensor
         return holder is not None and _torch.version_groups([holder, t])[1] != 0
@@ -476,6 +491,8 @@ class EpilogueBuilder:
         default, under_no_grad = _torch.CreationMeta.DEFAULT, _torch.CreationMeta.NO_GRAD_MODE
         if how == _torch.CreationMeta.IN_CUSTOM_FUNCTION and t.requires_grad:
             raise UnsupportedError("view made by a custom Function", "returned from the function")
+        if t.requires_grad and not base.requires_grad and id(base) not in self.capture.maker.kernels.detached:
+            raise UnsupportedError("leaf made inside", "a view that requires grad of a tensor that does not")
         stale = False
         try:
             has_history = t.grad_fn is not None

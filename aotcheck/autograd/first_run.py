@@ -85,10 +85,12 @@ def laid_out_as(t: Any, output: GraphOutput) -> bool:
 
 
 def much_the_same(t: Tensor, g: Geometry) -> bool:
-    """Whether only strides that say nothing differ: of size-1 dimensions and of empty tensors."""
+    """Whether only strides that say nothing differ: of size-1 dimensions. Those of empty tensors show in the offsets of their views."""
     if t.storage_offset() != g.offset:
         return False
-    return 0 in g.shape or all(n == 1 or a == b for n, a, b in zip(g.shape, t.stride(), g.stride, strict=True))
+    if 0 in g.shape:
+        return bool(t.stride() == g.stride)
+    return all(n == 1 or a == b for n, a, b in zip(g.shape, t.stride(), g.stride, strict=True))
 
 
 def _agrees(t: Any, g: Geometry) -> bool:

@@ -1,7 +1,7 @@
 """Whether eager accepts a write to overlapping memory.
 
-Meta kernels check nothing of the sort and each op's rule is its own, so for the rare call where operands overlap the op itself is asked:
-it runs on small real tensors of the same geometry.
+Meta kernels check nothing of the sort and each op's rule is its own, so for the rare call where operands overlap the op
+itself is asked: it runs on small real tensors of the same geometry.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def check(func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]
     tensors = _tensors(args, kwargs)
     targets: list[Tensor] = []
     for w in info.written:
-        target = args[w] if isinstance(w, int) and w < len(args) else kwargs.get(str(w))
+        target: Any = args[w] if isinstance(w, int) and w < len(args) else kwargs.get(str(w))
         targets += [t for t in (target if type(target) in (list, tuple) else (target,)) if isinstance(t, Tensor)]
     for target in targets:
         g = geometry_of(target)
@@ -57,8 +57,7 @@ def check(func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]
         sharing = [
             t
             for t in tensors
-            if t is target
-            or (_torch.storage_address(t.untyped_storage()) == address and _overlap(g, geometry_of(t)))
+            if t is target or (_torch.storage_address(t.untyped_storage()) == address and _overlap(g, geometry_of(t)))
         ]
         if len(sharing) > 1:  # more than the target itself
             if _torch.op_name(func) in _ORDER_DEPENDENT:

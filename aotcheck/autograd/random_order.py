@@ -1,7 +1,8 @@
 """In which order an in-place random op hands out its numbers.
 
-The functional twin of a random op draws the same numbers but may lay them out in another order when its operand is not contiguous: kernels
-differ. So for that rare case eager is asked, on a small real tensor of the same geometry, whose order the twin has to follow.
+The functional twin of a random op draws the same numbers but may lay them out in another order when its operand is not
+contiguous: kernels differ. So for that rare case eager is asked, on a small real tensor of the same geometry, whose
+order the twin has to follow.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ _answers: dict[Any, Order | None] = {}
 
 
 def order_of(op: Any, twin: Any, target: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Order:
-    """How ``twin`` must be used so that ``target`` gets what ``op`` writes. Raises UnsupportedError where neither order is right."""
+    """How ``twin`` must be used so that ``target`` gets what ``op`` writes.
+
+    Raises UnsupportedError where neither order is right.
+    """
     g = geometry_of(target)
     if g.is_contiguous:
         return Order.AS_TWIN
@@ -38,7 +42,8 @@ def order_of(op: Any, twin: Any, target: Tensor, args: tuple[Any, ...], kwargs: 
         raise UnsupportedError("random op on a strided tensor", f"{op} with tensor parameters")
     if g.elements_reached * g.dtype.itemsize > _PROBE_LIMIT:
         raise UnsupportedError("random op on a strided tensor", f"{op}: too large to try out")
-    key = (op, g._replace(offset=0), target.device, tuple(map(str, args)), tuple((k, str(v)) for k, v in kwargs.items()))
+    named = tuple((k, str(v)) for k, v in kwargs.items())
+    key = (op, g._replace(offset=0), target.device, tuple(map(str, args)), named)
     if key not in _answers:
         if len(_answers) > 1000:
             _answers.clear()

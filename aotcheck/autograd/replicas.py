@@ -1,9 +1,10 @@
 """Stand-ins for the call's tensors: no data, but the same storages, windows, autograd relations and device.
 
 Note [Replicas answer for the real device]
-A replica is a meta tensor under a light subclass whose dispatch keys are those of the real device: code that asks for ``x.device`` is told
-the truth, autocast applies to it, and composite ops branch as they will on the real tensors. Kernels are run under ``meta_kernels`` on the
-replicas themselves, which for that moment say that they are on the meta device.
+A replica is a meta tensor under a light subclass whose dispatch keys are those of the real device: code that asks for
+``x.device`` is told the truth, autocast applies to it, and composite ops branch as they will on the real tensors.
+Kernels are run under ``meta_kernels`` on the replicas themselves, which for that moment say that they are on the meta
+device.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ from aotcheck.autograd.errors import UnsupportedError
 
 
 class KernelState:
-    """Whether this trace is inside a meta kernel right now, and what no dispatch shows; one per trace, shared by its replicas."""
+    """Whether this trace is inside a meta kernel right now, and what no dispatch shows.
+
+    One per trace, shared by its replicas.
+    """
 
     __slots__ = ("detached", "inside", "required", "view_roots")
 
@@ -36,18 +40,21 @@ class Replica(Tensor):
     kernels: KernelState
     is_parameter = False
 
-    __torch_function__ = _torch.disabled_torch_function
+    __torch_function__ = _torch.disabled_torch_function  # type: ignore[assignment]  # as torch itself does
 
     @property
-    def device(self) -> torch.device:  # type: ignore[override]
+    def device(self) -> torch.device:  # type: ignore[override]  # torch types it as an attribute
+        """The real tensor's device to the traced code, the meta device to a meta kernel."""
         return _torch.META if self.kernels.inside else self.real_device
 
     @property
-    def _is_param(self) -> bool:
+    def _is_param(self) -> bool:  # type: ignore[override]  # torch types it as an attribute
         return self.is_parameter
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(  # type: ignore[override]  # torch types the default as no class method
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         if func is _torch.PRIM_DEVICE:
             return args[0].device
         raise UnsupportedError(
@@ -55,10 +62,12 @@ class Replica(Tensor):
         )
 
     def detach_(self) -> Tensor:
+        """Noted besides, since no dispatch shows it."""
         self.kernels.detached.add(id(self))
         return super().detach_()
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
+        """Noted besides, since no dispatch shows it."""
         if requires_grad:
             self.kernels.required.add(id(self))
         else:
@@ -68,23 +77,29 @@ class Replica(Tensor):
         return super().requires_grad_(requires_grad)
 
     def tolist(self) -> Any:
+        """Refused: there is no data."""
         raise UnsupportedError("data-dependent", "tolist needs values at trace time")
 
     def numpy(self, *, force: bool = False) -> Any:
+        """Refused: there is no data."""
         raise UnsupportedError("data-dependent", "numpy needs values at trace time")
 
     def __array__(self, dtype: Any = None) -> Any:
         raise UnsupportedError("data-dependent", "NumPy needs values at trace time")
 
     def data_ptr(self) -> int:
+        """Refused: there is no memory."""
         raise UnsupportedError("data-dependent", "data_ptr needs an address at trace time")
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]  # untyped in torch
         return f"Replica(shape={tuple(self.shape)}, dtype={self.dtype}, device={self.real_device})"
 
 
 def make_replica(elem: Tensor, device: torch.device, kernels: KernelState) -> Replica:
-    """``elem``, a meta tensor without autograd history, as a replica on ``device``; shares its storage. No mode may be active."""
+    """``elem``, a meta tensor without autograd history, as a replica on ``device``; shares its storage.
+
+    No mode may be active.
+    """
     r = _torch.make_subclass(Replica, elem, device)
     assert isinstance(r, Replica)
     r.real_device = device
@@ -114,6 +129,7 @@ class ReplicaMaker:
         self.counters: dict[Any, Tensor] = {}
 
     def storage(self, real: torch.UntypedStorage) -> torch.UntypedStorage:
+        """The stand-in for ``real``, of the same size; the same one each time."""
         key = _torch.storage_address(real)
         made = self.storages.get(key)
         if made is None:
@@ -132,7 +148,7 @@ class ReplicaMaker:
                 torch.empty(0, dtype=real.dtype, device="meta"),
                 storage,
                 source.nbytes(),
-                real.storage_offset(),
+                int(real.storage_offset()),
                 real.shape,
                 real.stride(),
             )

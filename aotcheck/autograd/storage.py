@@ -1,17 +1,19 @@
 """What every storage holds at every moment of the trace, as functional values.
 
 Note [Values by storage and geometry]
-A tensor object says little: autograd unpacks saved variables to other objects on the same memory, and ``.data =`` swaps what an object
-refers to without telling anyone. What does not lie is the storage and where in it a tensor lies. So each storage has a version, and one
-``View`` per geometry met, each knowing from which other view it was made and by which op, and holding the value last read and the version
-it belongs to. Reading a view whose value is old replays that derivation from its parent. Writing makes a new version and notes the write;
-only when another view is read is the write carried up to the root, by the inverse of each derivation on the way.
+A tensor object says little: autograd unpacks saved variables to other objects on the same memory, and ``.data =`` swaps
+what an object refers to without telling anyone. What does not lie is the storage and where in it a tensor lies. So each
+storage has a version, and one ``View`` per geometry met, each knowing from which other view it was made and by which
+op, and holding the value last read and the version it belongs to. Reading a view whose value is old replays that
+derivation from its parent. Writing makes a new version and notes the write; only when another view is read is the write
+carried up to the root, by the inverse of each derivation on the way.
 
 Note [Flat values]
-Where a derivation has no inverse (overlapping windows, ``as_strided``, other dtypes, a window that reaches beyond its parent) the storage
-gets a *flat* value, the whole of it in one dimension, which becomes the root of all its views. Reading a view from it is ``as_strided``,
-writing is ``as_strided_scatter``. A flat value is contiguous and starts at its own storage's beginning, by construction: ``as_strided``
-counts from there. For an input it is a placeholder of its own, which the runtime fills with the real storage.
+Where a derivation has no inverse (overlapping windows, ``as_strided``, other dtypes, a window that reaches beyond its
+parent) the storage gets a *flat* value, the whole of it in one dimension, which becomes the root of all its views.
+Reading a view from it is ``as_strided``, writing is ``as_strided_scatter``. A flat value is contiguous and starts at
+its own storage's beginning, by construction: ``as_strided`` counts from there. For an input it is a placeholder of its
+own, which the runtime fills with the real storage.
 """
 
 from __future__ import annotations
@@ -91,10 +93,12 @@ class View:
         kwargs: dict[str, Any] | None = None,
         index: int | None = None,
     ) -> None:
+        """From now on the view is what ``op`` makes of ``parent``, as result ``index`` if of several."""
         self.parent, self.op, self.args, self.kwargs, self.index = parent, op, args, kwargs or {}, index
 
     @property
     def invertible(self) -> bool:
+        """Whether a write to this view can be carried to its parent by an op of its own."""
         if self.op is WINDOW or self.op in _INVERTIBLE:
             return True
         return (
@@ -105,9 +109,24 @@ class View:
 
 
 class StorageState:
-    """One storage: its views by geometry, its root views (several only for inputs that share it and are never written), pending writes."""
+    """One storage: its views by geometry, its root views, and the writes not yet carried to those.
 
-    __slots__ = ("device", "flat", "flushed", "fragile", "nbytes", "pending", "roots", "source", "storage", "version", "views")
+    There are several root views only for inputs that share the storage and are never written.
+    """
+
+    __slots__ = (
+        "device",
+        "flat",
+        "flushed",
+        "fragile",
+        "nbytes",
+        "pending",
+        "roots",
+        "source",
+        "storage",
+        "version",
+        "views",
+    )
 
     def __init__(self, storage: torch.UntypedStorage, device: torch.device) -> None:
         self.storage = storage  # kept alive: its address is its name
@@ -124,6 +143,7 @@ class StorageState:
 
     @property
     def is_input(self) -> bool:
+        """Whether the caller brought the storage, rather than the function made it."""
         return self.source is not None
 
 
@@ -139,6 +159,7 @@ class StorageTable:
     # -- lookup
 
     def state(self, t: Tensor) -> StorageState:
+        """The state of the storage on which ``t`` lies now."""
         storage = t.untyped_storage()
         state = self.states.get(_torch.storage_address(storage))
         if state is None:
@@ -332,7 +353,10 @@ class StorageTable:
         return value
 
     def _scatter_overlapping(self, base: Value, g: Geometry, value: Value, count: int) -> Value:
-        """Where several elements share an address, the one that the write changed wins; eager leaves more than one such to chance."""
+        """Where several elements share an address, the one that the write changed wins.
+
+        Eager leaves more than one such to chance.
+        """
         old = self._op(base, aten.as_strided.default, base, list(g.shape), list(g.stride), g.offset)
         places = self._op(base, aten.arange.default, count, device=base.device)
         places = self._op(base, aten.as_strided.default, places, list(g.shape), list(g.stride), g.offset)
@@ -351,6 +375,7 @@ class StorageTable:
         return self.read_view(self.view(t))
 
     def read_view(self, view: View) -> Value:
+        """The value of ``view`` now; computing it may carry pending writes to the root."""
         state = view.state
         if state.storage.nbytes() != state.nbytes:
             self.flat(state)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections import OrderedDict
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -36,9 +36,11 @@ class MetadataCache:
         self.corrections: dict[Any, tuple[Geometry, ...]] = {}
 
     def get(self, key: Any) -> Any:
+        """What was put under ``key``, or None."""
         return self._known.get(key)
 
     def put(self, key: Any, value: Any) -> None:
+        """Remember ``value`` for ``key``; what was put first is forgotten once there are too many."""
         with self._lock:
             self._known[key] = value
             if len(self._known) > _METADATA_LIMIT:
@@ -55,7 +57,10 @@ METADATA = MetadataCache()
 
 @dataclasses.dataclass(frozen=True)
 class UnsafeView:
-    """A tensor that shares memory with ``source`` and is no view of it to autograd: ``op`` gave it, as result ``index`` if of several."""
+    """A tensor that shares memory with ``source`` and is no view of it to autograd.
+
+    ``op`` gave it, as result ``index`` if of several.
+    """
 
     tensor: Tensor
     source: Tensor
@@ -77,8 +82,8 @@ class UnsafeView:
         return result
 
 
-class Tracer(_torch.TorchDispatchMode):  # type: ignore[misc]
-    """Runs each op on replicas through its meta kernel and records it in ``trace`` as a functional operation on values."""
+class Tracer(_torch.TorchDispatchMode):
+    """Runs each op on replicas through its meta kernel and records it in ``trace`` as a functional operation."""
 
     def __init__(self, kernels: KernelState) -> None:
         super().__init__()
@@ -97,6 +102,7 @@ class Tracer(_torch.TorchDispatchMode):  # type: ignore[misc]
 
     @classmethod
     def is_infra_mode(cls) -> bool:
+        """To torch this mode is machinery, not the user's."""
         return True
 
     @classmethod
@@ -156,9 +162,8 @@ class Tracer(_torch.TorchDispatchMode):  # type: ignore[misc]
                     self._check(x)
         elif isinstance(a, torch.UntypedStorage) and a.device.type != "meta":
             raise UnsupportedError("captured storage", "set_ to a storage that belongs to no input")
-        elif isinstance(a, torch.Generator):
-            if _torch.generator_address(a) not in self.generators:
-                raise RetraceWithCaptured(a)
+        elif isinstance(a, torch.Generator) and _torch.generator_address(a) not in self.generators:
+            raise RetraceWithCaptured(a)
 
     def _lift(self, t: Tensor) -> Tensor:
         if isinstance(t, Replica):
@@ -198,7 +203,8 @@ class Tracer(_torch.TorchDispatchMode):  # type: ignore[misc]
         wanted = kwargs.get("device")
         if wanted is not None:
             wanted = torch.device(wanted)
-            if wanted.type == "cuda" and wanted.index is None:
+            index = cast("int | None", wanted.index)  # torch says int
+            if wanted.type == "cuda" and index is None:
                 wanted = torch.device("cuda", torch.cuda.current_device())
             return wanted
         found: torch.device | None = None
@@ -246,7 +252,10 @@ class Tracer(_torch.TorchDispatchMode):  # type: ignore[misc]
     # -- pure ops
 
     def metadata(self, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
-        """(key, result): geometries and devices of the op's fresh results; None where the result is not a plain list of fresh tensors."""
+        """(key, result): geometries and devices of the op's fresh results.
+
+        The result is None where it is not known, or not a plain list of fresh tensors.
+        """
         key: Any = None
         if info.cacheable:
             key = (
@@ -386,7 +395,7 @@ class Tracer(_torch.TorchDispatchMode):  # type: ignore[misc]
         return type(out)(replicas) if many else replicas[0]
 
     def _note_unsafe(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], bound: Any) -> None:
-        """Remember how a window was made that autograd does not take for a view, so that the epilogue can make it again."""
+        """Remember how a window that autograd does not take for a view was made; the epilogue makes it again."""
         many = not isinstance(bound, Tensor)
         for k, r in enumerate(bound if many else (bound,)):
             self.keep.append((r, args[0]))
@@ -414,7 +423,8 @@ class Tracer(_torch.TorchDispatchMode):  # type: ignore[misc]
         if torch.is_grad_enabled() and t.requires_grad and (id(t) in views or id(base) in views):
             raise Retrace(TraceMode(with_bases=True))
         if t.requires_grad or (base is not None and base.requires_grad):
-            # Autograd replays the views of replicas, onto whatever geometry the base has by then; real ones it makes by as_strided.
+            # Autograd replays the views of replicas, onto whatever geometry the base has by then; real ones it makes by
+            # as_strided.
             if id(t) in self.bases:
                 raise UnsupportedError("change of metadata of a base", "in place, after views of it were made")
             parent.state.fragile = parent.state.fragile or base is not None
@@ -444,8 +454,11 @@ class Tracer(_torch.TorchDispatchMode):  # type: ignore[misc]
             view = _torch.base_of(t) is not None or id(t) in self.kernels.view_roots
             if torch.is_grad_enabled() and t.requires_grad and view:
                 raise UnsupportedError("set_ on a differentiable input", "a view, under grad: all views of its base learn of it")
+        sizes = {id(s): s.storage.nbytes() for s in self.table.states.values()}
         self.run(func, args, kwargs)
         state = self.table.state(t)
+        if _torch.op_name(func) == "set_" and state.storage.nbytes() > sizes.get(id(state), state.storage.nbytes()):
+            raise UnsupportedError("set_ beyond its storage", "meta storages grow where real ones may refuse")
         self.reshaped.update((id(old), id(state)))
         if not state.roots:
             count = state.storage.nbytes() // t.dtype.itemsize
@@ -488,7 +501,7 @@ class Tracer(_torch.TorchDispatchMode):  # type: ignore[misc]
         return target
 
     def _write(self, target: Replica, twin: Any, args: tuple[Any, ...], kwargs: dict[str, Any], value: Value) -> None:
-        """``target`` now holds ``value``, converted where the twin gives another dtype or other strides than eager writes."""
+        """``target`` now holds ``value``, converted where the twin gives another dtype or strides than eager writes."""
         geometry = self._twin_geometry(twin, args, kwargs)
         if geometry is not None:
             value = self._conform(value, geometry, geometry_of(target), target.real_device)
@@ -528,7 +541,10 @@ class Tracer(_torch.TorchDispatchMode):  # type: ignore[misc]
         return geometry
 
     def _foreach(self, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A write to each tensor of a list; one after another where the list's tensors share storages with each other or with operands."""
+        """A write to each tensor of a list.
+
+        One after another where the list's tensors share storages with each other or with operands.
+        """
         targets = args[0]
         states = [self.table.state(x) for x in targets]
         operands = [x for a in args[1:] for x in (a if type(a) in (list, tuple) else (a,)) if type(x) is Replica]
@@ -611,7 +627,10 @@ class Tracer(_torch.TorchDispatchMode):  # type: ignore[misc]
 
 
 def _functional_batch_norm(func: Any, values: tuple[Any, ...], updates: bool) -> tuple[Any, tuple[Any, ...]]:
-    """The op, with its arguments, that says what batch norm does to its running statistics; it is the one other compilers expect."""
+    """The op, with its arguments, that says what batch norm does to its running statistics.
+
+    It is the one other compilers expect.
+    """
     x, weight, bias, mean, variance, training, momentum, eps = values
     if updates:
         return aten._native_batch_norm_legit_functional.default, values

@@ -31,7 +31,8 @@ class Kind(enum.Enum):
 class OpInfo:
     """What the tracer needs to know of an op, computed once.
 
-    ``written`` are the written arguments: positions, or names where keyword-only. ``twin`` computes functionally what the op writes.
+    ``written`` are the written arguments: positions, or names where keyword-only. ``twin`` computes functionally what
+    the op writes.
     """
 
     kind: Kind
@@ -138,7 +139,8 @@ def _twin(op: Any, schema: Any, name: str, written: tuple[int | str, ...]) -> tu
     if name.endswith("_") and not name.endswith("__"):
         twin = getattr(getattr(aten, name[:-1], None), _torch.overload_name(op), None)
         if twin is not None and not _torch.schema_of(twin).is_mutable:
-            if [(a.name, str(a.type)) for a in _torch.schema_of(twin).arguments][: len(names)] == names:
+            twin_names = [(a.name, str(a.type)) for a in _torch.schema_of(twin).arguments]
+            if twin_names[: len(names)] == names:
                 return twin, Kind.IN_PLACE
         return None, Kind.NO_TWIN
     if all(isinstance(w, str) for w in written):

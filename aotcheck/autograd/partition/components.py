@@ -1,9 +1,10 @@
 """Which outputs can be backpropagated separately.
 
 Note [Components]
-Eager frees what a backward has used, node by node: two outputs can be backpropagated one after the other exactly if no node that holds saved
-tensors is reached from both. One autograd Function around the whole graph would free everything at the first backward, so the outputs are
-divided into components, each attached to autograd by a Function of its own, with its own saved tensors.
+Eager frees what a backward has used, node by node: two outputs can be backpropagated one after the other exactly if no
+node that holds saved tensors is reached from both. One autograd Function around the whole graph would free everything
+at the first backward, so the outputs are divided into components, each attached to autograd by a Function of its own,
+with its own saved tensors.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ _fields: dict[type, tuple[str, ...]] = {}
 
 
 def _holds_saved(node: Any) -> bool:
-    """Whether an autograd node keeps what its first backward frees: saved tensors, or the function of a write through a view."""
+    """Whether an autograd node keeps what its first backward frees.
+
+    That is saved tensors, or the function of a write through a view.
+    """
     if type(node).__name__ == "CopySlices":
         return True
     try:
@@ -67,7 +71,7 @@ def _nodes_behind(output: Tensor, stop: Iterable[Any]) -> list[Any]:
 
 
 def components(outputs: Sequence[Tensor], stop: Iterable[Any]) -> list[list[int]]:
-    """The indices of ``outputs`` in groups that share nodes with saved tensors; the search ends at the nodes ``stop``."""
+    """The indices of ``outputs`` in groups that share nodes with saved tensors; the search ends at ``stop``."""
     ends = set(stop)
     owner: dict[Any, int] = {}
     parent = list(range(len(outputs)))

@@ -82,7 +82,8 @@ def step_line(step: Step, w: SourceWriter) -> str:
         case Restride(target, g, under_grad):
             return f"{w.refer(support.restride)}({_ref(target)}, {g.shape}, {g.stride}, {g.offset}, {under_grad})"
         case PointAt(target, holder, g, relative, through_data, under_grad):
-            return f"{w.refer(support.point_at)}({_ref(target)}, {_ref(holder)}, {w.refer(g)}, {relative}, {through_data}, {under_grad})"
+            flags = f"{relative}, {through_data}, {under_grad}"
+            return f"{w.refer(support.point_at)}({_ref(target)}, {_ref(holder)}, {w.refer(g)}, {flags})"
         case Detach(target, leaf):
             return f"{_ref(target)}.requires_grad_(False)" if leaf else f"{_ref(target)}.detach_()"
         case ReplayView(local, base, view_func, mode, creation_meta):
@@ -94,7 +95,8 @@ def step_line(step: Step, w: SourceWriter) -> str:
                 line += f"; {w.refer(_torch.set_creation_meta)}({_ref(local)}, {w.refer(creation_meta)})"
             return line
         case WindowOn(local, holder, g, anchor, own_version):
-            return f"{_ref(local)} = {w.refer(support.window_on)}({_ref(holder)}, {w.refer(g)}, {anchor}, {own_version})"
+            call = f"{w.refer(support.window_on)}({_ref(holder)}, {w.refer(g)}, {anchor}, {own_version})"
+            return f"{_ref(local)} = {call}"
         case RequireGrad(target):
             return f"{_ref(target)}.requires_grad_()"
         case RequireGradOfInteger(target):
@@ -113,7 +115,10 @@ def _bases(record: Record) -> list[str]:
 
 @dataclasses.dataclass(frozen=True)
 class Guard:
-    """Argument ``argument`` must not be written before a backward from output ``place`` of the component: eager has saved its memory."""
+    """Argument ``argument`` must not be written before a backward from output ``place`` of the component.
+
+    Eager has saved its memory.
+    """
 
     argument: int
     place: int
@@ -121,7 +126,10 @@ class Guard:
 
 @dataclasses.dataclass(frozen=True)
 class Attachment:
-    """A Function that attaches results to autograd: which graph outputs, which saved values it keeps, to which roots gradients go."""
+    """A Function that attaches results to autograd.
+
+    It says which graph outputs those are, which saved values it keeps, and to which roots gradients go.
+    """
 
     outputs: tuple[int, ...]
     saved: tuple[int, ...]
@@ -140,10 +148,11 @@ def write_call(
 ) -> SourceWriter:
     """The function ``call(a)``: flat arguments in, the caller's result out.
 
-    ``wrong`` maps the outputs whose layout must be set right to that layout. ``fresh`` says of each thing the forward returns, saved values
-    included, that it is known to be no view: a view made under the forward's own no_grad is hidden by ``detach``, its autograd identity being
-    an accident. ``moved`` are saved values (counted from the first) whose version counter the epilogue moves. ``shape_result`` turns the expressions of the flat results into that of what the caller gets. The names ``fw`` and
-    ``apply0``, ``apply1`` ... are to be set in the writer's globals.
+    ``wrong`` maps the outputs whose layout must be set right to that layout. ``fresh`` says of each thing the forward
+    returns, saved values included, that it is known to be no view: a view made under the forward's own no_grad is
+    hidden by ``detach``, its autograd identity being an accident. ``moved`` are saved values (counted from the first)
+    whose version counter the epilogue moves. ``shape_result`` turns the expressions of the flat results into that of
+    what the caller gets. The names ``fw`` and ``apply0``, ``apply1`` ... are to be set in the writer's globals.
     """
     w = SourceWriter()
     w.globals.update(base_of=_torch.base_of, grad_mode=_torch.set_grad_enabled_raw, layout=support.with_layout)
@@ -207,9 +216,9 @@ def write_call(
 def write_function(outputs: int, saved: int, guarded: bool, once: bool) -> SourceWriter:
     """``forward`` and ``backward`` of a Function that attaches computed results to autograd.
 
-    Its first argument is a tuple of the results, of what is to be saved, and (if ``guarded``) of a list that will hold the versions that the
-    backward checks; the others are the tensors to differentiate by. ``once``: a second backward raises; torch does that when saved tensors
-    are asked for again, even if there are none.
+    Its first argument is a tuple of the results, of what is to be saved, and (if ``guarded``) of a list that will hold
+    the versions that the backward checks; the others are the tensors to differentiate by. ``once``: a second backward
+    raises; torch does that when saved tensors are asked for again, even if there are none.
     """
     w = SourceWriter()
     w.globals.update(grad_enabled=torch.is_grad_enabled, refuse=support.refuse_double_backward)
@@ -223,21 +232,34 @@ def write_function(outputs: int, saved: int, guarded: bool, once: bool) -> Sourc
     lines += [
         "def backward(ctx, *g):",
         "    if grad_enabled(): refuse()",
+        *(["    ctx.saved_tensors"] if once and not saved else []),
         *([f"    {w.refer(support.check_watched)}(ctx.watched, ({defined}))"] if guarded else []),
-        f"    return backward_for(({defined}))({'ctx.saved_tensors' if once else '()'}, g)",
+        f"    return backward_for(({defined}))(ctx, g)",
     ]
     w.lines = lines
     return w
 
 
 def write_backward(
-    used: Sequence[int], tangents: Sequence[tuple[int, tuple[int, ...], bool]], differentiated: Sequence[int], roots: int
+    used: Sequence[int],
+    saved: int,
+    tangents: Sequence[tuple[int, tuple[int, ...], bool]],
+    differentiated: Sequence[int],
+    roots: int,
 ) -> SourceWriter:
-    """``run(s, g)``: pick what this backward uses of the saved tensors and incoming gradients; give a gradient per differentiated root."""
+    """``run(s, g)``: pick what this backward uses of the saved tensors and incoming gradients.
+
+    It gives a gradient per differentiated root.
+    """
     w = SourceWriter()
     w.globals["with_strides"] = support.with_strides
-    lines = ["def run(s, g):"]
-    names = [f"s[{k}]" for k in used]
+    lines = ["def run(ctx, g):"]
+    names = [f"s[{k}]" for k in range(len(used))]
+    if saved and len(used) == saved:
+        lines.append("    s = ctx.saved_tensors")
+    elif saved:
+        w.globals["unpack_some"] = _torch.unpack_some
+        lines.append(f"    s = unpack_some(ctx, {tuple(used)})")
     for k, stride, is_complex in tangents:
         lines.append(f"    t{k} = g[{k}]")
         lazy = f" or t{k}.is_neg()" + (f" or t{k}.is_conj()" if is_complex else "")

@@ -65,7 +65,7 @@ def history_write(t: Tensor, value: Tensor) -> None:
 
 
 def require_grad_of_integer(t: Tensor) -> None:
-    """Give an integer or bool tensor a history, as eager does when it is written in place from a tensor that requires grad."""
+    """Give an integer or bool tensor a history, as eager does when it is written from a tensor that requires grad."""
     value = t.detach().clone()
     with torch.enable_grad():
         t.ne_(torch.zeros((), device=t.device, requires_grad=True))
@@ -73,13 +73,14 @@ def require_grad_of_integer(t: Tensor) -> None:
 
 
 def restride(t: Tensor, shape: Any, stride: Any, offset: int, under_grad: bool) -> None:
+    """Change the geometry of ``t`` in place; ``under_grad`` if its history is to show it."""
     with torch.set_grad_enabled(under_grad):
         t.as_strided_(shape, stride, offset)
 
 
 def point_at(t: Tensor, holder: Tensor, g: Geometry, relative: bool, through_data: bool, under_grad: bool) -> None:
     """``t`` moves to the storage of ``holder``."""
-    offset = g.offset + (holder.storage_offset() if relative else 0)
+    offset = g.offset + (int(holder.storage_offset()) if relative else 0)
     if through_data:
         moved = torch.empty(0, dtype=g.dtype, device=t.device)
         t.data = _torch.set_geometry(moved, holder.untyped_storage(), offset, g.shape, g.stride)
@@ -87,15 +88,17 @@ def point_at(t: Tensor, holder: Tensor, g: Geometry, relative: bool, through_dat
         with torch.enable_grad():
             source = torch.empty(0, dtype=g.dtype, device=t.device)
             _torch.set_geometry(source, holder.untyped_storage(), offset, g.shape, g.stride)
-            t.set_(source.requires_grad_())
+            t.set_(source.requires_grad_())  # type: ignore[call-overload]  # torch lists only storages as sources
     else:
         _torch.set_geometry(t, holder.untyped_storage(), offset, g.shape, g.stride)
 
 
 def window_on(holder: Tensor, g: Geometry, anchor: int | None, own_version: bool) -> Tensor:
-    """A tensor on the storage of ``holder`` that autograd does not relate to it; it shares the version counter unless ``own_version``.
+    """A tensor on the storage of ``holder`` that autograd does not relate to it; it shares the version counter unless
+    ``own_version``.
 
-    ``anchor`` is the offset ``holder`` had when traced; None where the storage is the caller's own and offsets are absolute.
+    ``anchor`` is the offset ``holder`` had when traced; None where the storage is the caller's own and offsets are
+    absolute.
     """
     offset = g.offset if anchor is None else g.offset - anchor + int(holder.storage_offset())
     d = holder.data if own_version else holder.detach()
@@ -118,12 +121,14 @@ def window_on(holder: Tensor, g: Geometry, anchor: int | None, own_version: bool
 
 
 def replay_without_grad(view_func: Any, base: Tensor) -> Tensor:
+    """A view of ``base`` as one made under no_grad, whatever the caller's grad mode."""
     with torch.no_grad():
         result: Tensor = view_func(base)
     return result
 
 
 def replay_with_grad(view_func: Any, base: Tensor) -> Tensor:
+    """A view of ``base`` as one made under grad, whatever the caller's grad mode."""
     with torch.enable_grad():
         result: Tensor = view_func(base)
     return result
