@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 from aotcheck import _torch
@@ -163,6 +164,9 @@ class EpilogueBuilder:
             if t.is_inference():
                 raise UnsupportedError("inference mode", "an inference tensor leaves the function")
         for a in self.arguments:
+            quiet = self.capture.is_view[a.index] and a.requires_grad and a.real_is_leaf is not False
+            if quiet and a.state.version > 0:
+                raise UnsupportedError("view made under no_grad", "of a base that requires grad, as an argument, written")
             detached = id(a.replica) in self.capture.maker.kernels.detached
             if detached and a.requires_grad and a.state.version > 0:
                 raise UnsupportedError("detached argument", "it was written as well")
