@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from aotcheck.autograd.graph import Graph, cut, interpreter
+from aotcheck.autograd.metadata import METADATA
 from aotcheck.autograd.record import GraphOutput
 from aotcheck.autograd.runtime import support
 from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Geometry, Value, ancestors
-from aotcheck.autograd.tracer import METADATA
 
 
 def run_dead_code(values: Sequence[Value], inputs: Sequence[Value], forward: set[Value], args: Sequence[Any]) -> bool:

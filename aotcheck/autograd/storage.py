@@ -109,10 +109,7 @@ class View:
 
 
 class StorageState:
-    """One storage: its views by geometry, its root views, and the writes not yet carried to those.
-
-    There are several root views only for inputs that share the storage and are never written.
-    """
+    """One storage: its views by geometry, its roots (several only if an input's, never written), pending writes."""
 
     __slots__ = (
         "device",
