@@ -138,7 +138,9 @@ class EpilogueBuilder:
         for a in self.arguments:
             quiet = self.capture.is_view[a.index] and a.requires_grad and a.real_is_leaf is not False
             if quiet and a.state.version > 0:
-                raise UnsupportedError("view made under no_grad", "of a base that requires grad, as an argument, written")
+                raise UnsupportedError(
+                    "view made under no_grad", "of a base that requires grad, as an argument, written"
+                )
             detached = id(a.replica) in self.capture.maker.kernels.detached
             if detached and a.requires_grad and a.state.version > 0:
                 raise UnsupportedError("detached argument", "it was written as well")

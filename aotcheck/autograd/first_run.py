@@ -85,7 +85,7 @@ def laid_out_as(t: Any, output: GraphOutput) -> bool:
 
 
 def much_the_same(t: Tensor, g: Geometry) -> bool:
-    """Whether only strides that say nothing differ: of size-1 dimensions. Those of empty tensors show in the offsets of their views."""
+    """Whether only strides of size-1 dimensions differ; those of empty tensors show in the offsets of their views."""
     if t.storage_offset() != g.offset:
         return False
     if 0 in g.shape:

@@ -333,7 +333,7 @@ def differentiable_dtype(t: Tensor) -> bool:
     return t.dtype.is_floating_point or t.dtype.is_complex
 
 
-def _window_of(shape: tuple[int, ...], stride: tuple[int, ...], offset: int) -> Any:
+def _window_of(shape: tuple[int, ...], stride: tuple[int, ...], offset: int) -> Callable[[Tensor], Tensor]:
     def window(base: Tensor) -> Tensor:
         return base.as_strided(shape, stride, offset)
 

@@ -414,7 +414,9 @@ class StorageTable:
         """``view`` holds ``value`` from now on, and so does whatever shares its memory."""
         state = view.state
         if state.fragile:
-            raise UnsupportedError("write to memory of a fragile view", "autograd would replay the view otherwise than eager")
+            raise UnsupportedError(
+                "write to memory of a fragile view", "autograd would replay the view otherwise than eager"
+            )
         if state.is_input and len(state.roots) > 1:
             self.flat(state)
         step: View | None = view
