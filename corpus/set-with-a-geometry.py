@@ -14,7 +14,7 @@ import torch
 
 
 def make_inputs_0(device):
-    s0 = storage([1], torch.int64, device)
+    s0 = storage([1, 2, 3], torch.int64, device)
     a0 = strided(s0, torch.int64, (), (), 0)
     return (a0,), named(locals())
 

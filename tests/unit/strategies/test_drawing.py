@@ -1,5 +1,7 @@
 """Each choice shrinks to something simple; writes whose order matters are told apart."""
 
+from random import Random
+
 import pytest
 import torch
 from hypothesis import HealthCheck, Phase, find, settings
@@ -19,7 +21,7 @@ _SETTINGS = settings(
 
 
 def _minimal(condition) -> Program:
-    return find(programs(), condition, settings=_SETTINGS)
+    return find(programs(), condition, settings=_SETTINGS, random=Random(0))  # shrinking may end in a local minimum
 
 
 def test_the_simplest_program_is_one_statement_on_one_argument() -> None:
