@@ -263,7 +263,12 @@ class Capture:
                 edge = self.gradient_edge(root.replica)
                 root.later_edge = edge if edge.node is not root.edge.node else None
         with self._tracing(), torch.set_grad_enabled(self.entry_grad):
-            self.record = EpilogueBuilder(self).build(outputs)
+            try:
+                self.record = EpilogueBuilder(self).build(outputs)
+            except RuntimeError as error:
+                if "A view was created in no_grad mode" not in str(error):
+                    raise
+                raise UnsupportedError("view made under no_grad", "autograd refuses to say where it stands") from error
         return extra
 
     # -- the backward

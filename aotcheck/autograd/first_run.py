@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from aotcheck.autograd.graph import Graph, cut, interpreter
+from aotcheck.autograd.metadata import METADATA
 from aotcheck.autograd.record import GraphOutput
 from aotcheck.autograd.runtime import support
 from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Geometry, Value, ancestors
-from aotcheck.autograd.tracer import METADATA
 
 
 def run_dead_code(values: Sequence[Value], inputs: Sequence[Value], forward: set[Value], args: Sequence[Any]) -> bool:
@@ -85,7 +85,7 @@ def laid_out_as(t: Any, output: GraphOutput) -> bool:
 
 
 def much_the_same(t: Tensor, g: Geometry) -> bool:
-    """Whether only strides that say nothing differ: of size-1 dimensions. Those of empty tensors show in the offsets of their views."""
+    """Whether only strides of size-1 dimensions differ; those of empty tensors show in the offsets of their views."""
     if t.storage_offset() != g.offset:
         return False
     if 0 in g.shape:

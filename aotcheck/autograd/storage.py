@@ -109,10 +109,7 @@ class View:
 
 
 class StorageState:
-    """One storage: its views by geometry, its root views, and the writes not yet carried to those.
-
-    There are several root views only for inputs that share the storage and are never written.
-    """
+    """One storage: its views by geometry, its roots (several only if an input's, never written), pending writes."""
 
     __slots__ = (
         "device",
@@ -417,7 +414,9 @@ class StorageTable:
         """``view`` holds ``value`` from now on, and so does whatever shares its memory."""
         state = view.state
         if state.fragile:
-            raise UnsupportedError("write to memory of a fragile view", "autograd would replay the view otherwise than eager")
+            raise UnsupportedError(
+                "write to memory of a fragile view", "autograd would replay the view otherwise than eager"
+            )
         if state.is_input and len(state.roots) > 1:
             self.flat(state)
         step: View | None = view

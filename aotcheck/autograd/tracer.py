@@ -2,84 +2,22 @@
 
 from __future__ import annotations
 
-import dataclasses
-import threading
-from collections import OrderedDict
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from aotcheck import _torch
-from aotcheck.autograd import overlap
+from aotcheck.autograd import writes
 from aotcheck.autograd.errors import Retrace, RetraceWithCaptured, TraceMode, UnsupportedError
-from aotcheck.autograd.random_order import Order, inverse, order_of
+from aotcheck.autograd.metadata import METADATA
 from aotcheck.autograd.replicas import KernelState, Replica, make_replica
 from aotcheck.autograd.storage import StorageTable, View
 from aotcheck.autograd.trace import PLACEHOLDER, Geometry, Trace, Value, geometry_of, getitem, user_frame
-from aotcheck.autograd.twins import Kind, OpInfo, foreach_element_op, info_of
+from aotcheck.autograd.twins import Kind, OpInfo, info_of
+from aotcheck.autograd.windows import UnsafeView, check_bounds, shares_storage
 
 aten = torch.ops.aten
-
-_METADATA_LIMIT = 20_000
-
-
-class MetadataCache:
-    """What each op gives for each set of argument geometries, so that its (slow) meta kernel runs once per process.
-
-    ``corrections`` hold strides that real kernels were seen to give where the meta kernel says otherwise.
-    """
-
-    def __init__(self) -> None:
-        self._known: OrderedDict[Any, Any] = OrderedDict()
-        self._lock = threading.Lock()
-        self.corrections: dict[Any, tuple[Geometry, ...]] = {}
-
-    def get(self, key: Any) -> Any:
-        """What was put under ``key``, or None."""
-        return self._known.get(key)
-
-    def put(self, key: Any, value: Any) -> None:
-        """Remember ``value`` for ``key``; what was put first is forgotten once there are too many."""
-        with self._lock:
-            self._known[key] = value
-            if len(self._known) > _METADATA_LIMIT:
-                self._known.popitem(last=False)
-
-    def correct(self, key: Any, value: Any) -> None:
-        """From now on the op gives ``value`` for ``key``, as a real run of it did."""
-        self.put(key, value)
-        self.corrections[key] = value
-
-
-METADATA = MetadataCache()
-
-
-@dataclasses.dataclass(frozen=True)
-class UnsafeView:
-    """A tensor that shares memory with ``source`` and is no view of it to autograd.
-
-    ``op`` gave it, as result ``index`` if of several.
-    """
-
-    tensor: Tensor
-    source: Tensor
-    source_version: int
-    op: Any
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    index: int | None
-
-    @property
-    def intact(self) -> bool:
-        """Whether neither was written since, so that the op repeated now gives the same history."""
-        return _torch.version_of(self.source) == self.source_version and _torch.version_of(self.tensor) == 0
-
-    def replay(self, source: Tensor) -> Tensor:
-        """The op again on ``source``."""
-        out = self.op(source, *self.args, **self.kwargs)
-        result: Tensor = out if self.index is None else out[self.index]
-        return result
 
 
 class Tracer(_torch.TorchDispatchMode):
@@ -95,7 +33,7 @@ class Tracer(_torch.TorchDispatchMode):
         self.set_calls: set[int] = set()  # ids of tensors on which set_ was called
         self.keys: dict[Value, Any] = {}
         self.reshaped: set[int] = set()  # ids of the states of storages on which those lay
-        self.quietly: set[int] = set()  # ids of those whose geometry changed under no_grad: autograd has their old shape
+        self.quietly: set[int] = set()  # ids of those reshaped under no_grad: autograd has their old shape
         self.bases: set[int] = set()  # ids of tensors of which views were made
         self.unsafe_views: dict[int, UnsafeView] = {}  # by id of the replica
         self.generators: dict[int, Value] = {}  # by address of the stand-in
@@ -130,22 +68,22 @@ class Tracer(_torch.TorchDispatchMode):
         if info.takes_device and kwargs.get("device") == _torch.META:
             # Some formulas of autograd ask the implementation, not the tensor, and learn that replicas have no data.
             rest = {k: a for k, a in kwargs.items() if k != "device"}
-            kwargs = {**rest, "device": self._device(args, rest)}
+            kwargs = {**rest, "device": self.device_of(args, rest)}
         match info.kind:
             case Kind.PURE:
-                return self._pure(func, info, args, kwargs)
+                return self.pure(func, info, args, kwargs)
             case Kind.VIEW:
                 return self._view(func, args, kwargs)
             case Kind.IN_PLACE:
-                return self._in_place(func, info, args, kwargs)
+                return writes.in_place(self, func, info, args, kwargs)
             case Kind.OUT:
-                return self._out(func, info, args, kwargs)
+                return writes.to_out(self, func, info, args, kwargs)
             case Kind.RESHAPING:
                 return self._reshaping(func, args, kwargs)
             case Kind.STORAGE:
                 return self._storage(func, args, kwargs)
             case Kind.BATCH_NORM:
-                return self._batch_norm(func, args, kwargs)
+                return writes.batch_norm(self, func, args, kwargs)
             case Kind.VALUE_DEPENDENT:
                 raise UnsupportedError("data-dependent", f"{func} needs values at trace time")
             case Kind.NO_TWIN:
@@ -198,7 +136,7 @@ class Tracer(_torch.TorchDispatchMode):
         finally:
             self.kernels.inside = False
 
-    def _device(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device:
+    def device_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device:
         """The device that the op's results are on."""
         wanted = kwargs.get("device")
         if wanted is not None:
@@ -216,12 +154,12 @@ class Tracer(_torch.TorchDispatchMode):
                     found = found or x.real_device
         return found or torch.get_default_device()
 
-    def _value(self, a: Any) -> Any:
+    def value_of(self, a: Any) -> Any:
         """An argument as the functional program names it."""
         if type(a) is Replica:
             return self.table.read(a)
         if type(a) in (list, tuple):
-            return [self._value(x) for x in a]
+            return [self.value_of(x) for x in a]
         if type(a) is torch.Generator:
             return self.generators[_torch.generator_address(a)]
         return a
@@ -235,13 +173,15 @@ class Tracer(_torch.TorchDispatchMode):
             return torch.Generator
         return (a, type(a))
 
-    def _new(self, geometry: Geometry, device: torch.device, value: Value) -> Replica:
+    def fresh(self, geometry: Geometry, device: torch.device, value: Value) -> Replica:
+        """A replica on a storage of its own that holds ``value``."""
         elem = torch.empty_strided(geometry.shape, geometry.stride, dtype=geometry.dtype, device=_torch.META)
         r = make_replica(elem, device, self.kernels)
         self.table.bind(r, value)
         return r
 
-    def _call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Value:
+    def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Value:
+        """``func`` recorded with the user's line, and as an effect if it draws random numbers."""
         value = self.trace.call(func, args, kwargs)
         value.where = user_frame()
         value.sequence = _torch.autograd_sequence_number()
@@ -272,7 +212,7 @@ class Tracer(_torch.TorchDispatchMode):
                 return key, known
         return key, None
 
-    def _learn(self, key: Any, out: Any, device: torch.device) -> None:
+    def learn(self, key: Any, out: Any, device: torch.device) -> None:
         """Note what a kernel gave, if it is one fresh tensor or several on storages of their own."""
         if key is None or out is None:
             return
@@ -284,7 +224,8 @@ class Tracer(_torch.TorchDispatchMode):
         if len(storages) == len(tensors) and all(g.offset == 0 and not g.conj and not g.neg for g in geometries):
             METADATA.put(key, (None if isinstance(out, Tensor) else type(out), tuple(geometries), device))
 
-    def _pure(self, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def pure(self, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """An op that writes nothing and, says its schema, gives no view."""
         if func is aten.index.Tensor and any(
             type(i) is Replica and i.dtype in (torch.bool, torch.uint8) for i in args[1]
         ):
@@ -299,27 +240,29 @@ class Tracer(_torch.TorchDispatchMode):
                 else kwargs
             )
             out = self.run(func, args, run_kwargs)
-            device = self._device(args, kwargs)
+            device = self.device_of(args, kwargs)
             if not _has_tensor((out,)) and out is not None:
                 return out
-            if args and type(args[0]) is Replica and _shares_storage(out, args[0]):
+            if args and type(args[0]) is Replica and shares_storage(out, args[0]):
                 bound = self._bind_views(func, args, kwargs, out)
                 self._note_unsafe(func, args, kwargs, bound)
                 return bound
-            self._learn(key, out, device)
-        value_args = tuple([self._value(a) for a in args])
-        value_kwargs = {k: self._value(a) for k, a in kwargs.items()} if kwargs else {}
+            self.learn(key, out, device)
+        value_args = tuple([self.value_of(a) for a in args])
+        value_kwargs = {k: self.value_of(a) for k, a in kwargs.items()} if kwargs else {}
         if info.takes_device and kwargs.get("device") is None and not _has_tensor(args):
-            value_kwargs["device"] = self._device(args, kwargs)
-        value = self._call(func, value_args, value_kwargs)
+            value_kwargs["device"] = self.device_of(args, kwargs)
+        value = self.call(func, value_args, value_kwargs)
         if key is not None:
             self.keys[value] = key
         if known is None:
             return self._bind_results(out, value, device)
         container, geometries, device = known
         if container is None:
-            return self._new(geometries[0], device, value)
-        return container([self._new(g, device, self.trace.call(getitem, (value, k))) for k, g in enumerate(geometries)])
+            return self.fresh(geometries[0], device, value)
+        return container(
+            [self.fresh(g, device, self.trace.call(getitem, (value, k))) for k, g in enumerate(geometries)]
+        )
 
     def _bind_results(self, out: Any, value: Value, device: torch.device) -> Any:
         if isinstance(out, Tensor):
@@ -355,14 +298,14 @@ class Tracer(_torch.TorchDispatchMode):
         if first is None:
             return out
         if func is aten.as_strided.default:
-            _check_bounds(first)
+            check_bounds(first)
             self._strided_view(source)
         if _torch.storage_address(first.untyped_storage()) != _torch.storage_address(source.untyped_storage()):
             raise UnsupportedError("conditional view", f"{func} copied where its schema says that it may alias")
         return self._bind_views(func, args, kwargs, out)
 
     def _strided_view(self, source: Tensor) -> None:
-        """as_strided of a view counts from the storage, and reaches what the view does not: replayed, it is another function."""
+        """as_strided of a view counts from the storage and reaches what the view does not: replayed, it is another."""
         view = _torch.base_of(source) is not None or id(source) in self.kernels.view_roots
         if source.requires_grad and torch.is_grad_enabled() and view:
             state = self.table.state(source)
@@ -430,7 +373,7 @@ class Tracer(_torch.TorchDispatchMode):
             parent.state.fragile = parent.state.fragile or base is not None
         self.run(func, args, kwargs)
         if name == "as_strided_":
-            _check_bounds(t)
+            check_bounds(t)
         geometry, state = geometry_of(t), parent.state
         if geometry not in state.views:
             if name == "as_strided_":
@@ -453,7 +396,7 @@ class Tracer(_torch.TorchDispatchMode):
             self.set_calls.add(id(t))
             view = _torch.base_of(t) is not None or id(t) in self.kernels.view_roots
             if torch.is_grad_enabled() and t.requires_grad and view:
-                raise UnsupportedError("set_ on a differentiable input", "a view, under grad: all views of its base learn of it")
+                raise UnsupportedError("set_ on a differentiable input", "a view, under grad: its base learns of it")
         sizes = {id(s): s.storage.nbytes() for s in self.table.states.values()}
         self.run(func, args, kwargs)
         state = self.table.state(t)
@@ -474,205 +417,8 @@ class Tracer(_torch.TorchDispatchMode):
             self.table.flat(state)
         return t
 
-    # -- writes
-
-    def _in_place(self, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        target = args[0]
-        if type(target) in (list, tuple):
-            return self._foreach(func, info, args, kwargs)
-        overlap.check(func, info, args, kwargs)
-        value_args = tuple([self._value(a) for a in args])
-        value_kwargs = {k: self._value(a) for k, a in kwargs.items()} if kwargs else {}
-        self.run(func, args, kwargs)
-        if len(info.written) > 1:
-            raise UnsupportedError("op without a functional form", str(func))
-        if func is aten.bernoulli_.float and len(value_args) == 1 and "p" not in value_kwargs:
-            value_args, args = (*value_args, 0.5), (*args, 0.5)
-        order = geometry_of(target).dense_order
-        if info.random and order_of(func, info.twin, target, args[1:], kwargs) is Order.MEMORY and order is not None:
-            permuted = self.trace.call(aten.permute.default, (value_args[0], order))
-            dense = self.trace.call(aten.clone.default, (permuted,), {"memory_format": torch.contiguous_format})
-            drawn = self._call(info.twin, (dense, *value_args[1:]), value_kwargs)
-            value = self.trace.call(aten.permute.default, (drawn, inverse(order)))
-            self.table.write(self.table.view(target), value)
-            return target
-        value = self._call(info.twin, value_args, value_kwargs)
-        self._write(target, info.twin, args, kwargs, value)
-        return target
-
-    def _write(self, target: Replica, twin: Any, args: tuple[Any, ...], kwargs: dict[str, Any], value: Value) -> None:
-        """``target`` now holds ``value``, converted where the twin gives another dtype or strides than eager writes."""
-        geometry = self._twin_geometry(twin, args, kwargs)
-        if geometry is not None:
-            value = self._conform(value, geometry, geometry_of(target), target.real_device)
-        self.table.write(self.table.view(target), value)
-
-    def _conform(self, value: Value, has: Geometry, wants: Geometry, device: torch.device) -> Value:
-        if has.dtype != wants.dtype:
-            if not torch.can_cast(has.dtype, wants.dtype):
-                raise RuntimeError(f"result type {has.dtype} can't be cast to the desired output type {wants.dtype}")
-            value = self.trace.call(aten._to_copy.default, (value,), {"dtype": wants.dtype})
-        if 0 in wants.shape or wants.may_self_overlap or _same_strides(has, wants):
-            return value
-        order = wants.dense_order
-        if order is None:
-            holder = self.trace.call(
-                aten.empty_strided.default,
-                (list(wants.shape), list(wants.stride)),
-                {"dtype": wants.dtype, "device": device},
-            )
-            return self.trace.call(aten.copy.default, (holder, value))
-        permuted = self.trace.call(aten.permute.default, (value, order))
-        copied = self.trace.call(aten.clone.default, (permuted,), {"memory_format": torch.contiguous_format})
-        back = [order.index(d) for d in range(len(order))]
-        return self.trace.call(aten.permute.default, (copied, back))
-
-    def _twin_geometry(self, twin: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Geometry | None:
-        """What the twin gives for these arguments; None where it is known to keep its first argument's geometry."""
-        if twin is aten.copy.default or twin is aten.fill.Scalar or twin is aten.zero.default:
-            return None
-        info = info_of(twin)
-        key, known = self.metadata(twin, info, args, kwargs)
-        if known is None:
-            out = self.run(twin, args, kwargs)
-            self._learn(key, out, self._device(args, kwargs))
-            return geometry_of(out if isinstance(out, Tensor) else out[0])
-        geometry: Geometry = known[1][0]
-        return geometry
-
-    def _foreach(self, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A write to each tensor of a list.
-
-        One after another where the list's tensors share storages with each other or with operands.
-        """
-        targets = args[0]
-        states = [self.table.state(x) for x in targets]
-        operands = [x for a in args[1:] for x in (a if type(a) in (list, tuple) else (a,)) if type(x) is Replica]
-        if len(set(map(id, states))) < len(states) or any(self.table.state(x) in states for x in operands):
-            element_op = foreach_element_op(func)
-            if element_op is None or kwargs:
-                raise UnsupportedError("foreach on aliases", str(func))
-            element_info = info_of(element_op)
-            for k, x in enumerate(targets):
-                rest = [a[k] if type(a) in (list, tuple) and len(a) == len(targets) else a for a in args[1:]]
-                self._in_place(element_op, element_info, (x, *rest), {})
-                torch.autograd.graph.increment_version(x)
-            return None
-        overlap.check(func, info, args, kwargs)
-        value_args = tuple([self._value(a) for a in args])
-        value_kwargs = {k: self._value(a) for k, a in kwargs.items()}
-        out = self.run(info.twin, args, kwargs)
-        self.run(func, args, kwargs)
-        value = self._call(info.twin, value_args, value_kwargs)
-        for k, (x, o) in enumerate(zip(targets, out, strict=True)):
-            item = self._conform(self.trace.call(getitem, (value, k)), geometry_of(o), geometry_of(x), x.real_device)
-            self.table.write(self.table.view(x), item)
-            torch.autograd.graph.increment_version(x)  # eager counts in its per-tensor kernels, which do not run here
-        return None
-
-    def _out(self, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        overlap.check(func, info, args, kwargs)
-        targets = [kwargs[str(w)] for w in info.written]
-        rest = {k: a for k, a in kwargs.items() if k not in info.written}
-        value_args = tuple([self._value(a) for a in args])
-        value_rest = {k: self._value(a) for k, a in rest.items()}
-        reference = self.run(
-            info.twin, args, {**rest, "device": _torch.META} if rest.get("device") is not None else rest
-        )
-        for t in targets:
-            if isinstance(t, Tensor):
-                self.table.view(t)
-                self.regeometried.add(id(t))
-                self.keep.append(t)
-        before = [geometry_of(t) for t in targets]
-        out = self.run(func, args, kwargs)
-        if any(isinstance(t, Tensor) and geometry_of(t) != g for t, g in zip(targets, before, strict=True)):
-            raise UnsupportedError("out= that resizes", str(func))
-        value = self._call(info.twin, value_args, value_rest)
-        single = isinstance(reference, Tensor)
-        for k, (t, r) in enumerate(zip(targets, [reference] if single else reference, strict=True)):
-            item = value if single else self.trace.call(getitem, (value, k))
-            state = self.table.state(t)
-            if state.storage.nbytes() != state.nbytes:
-                self.table.flat(state)
-            item = self._conform(item, geometry_of(r), geometry_of(t), t.real_device)
-            self.table.write(self.table.view(t), item)
-        return out
-
-    # -- ops of their own
-
-    def _batch_norm(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Running statistics are written in training whatever the schema says; the functional form returns them."""
-        name = _torch.op_name(func)
-        if name not in ("native_batch_norm", "_native_batch_norm_legit") or kwargs:
-            raise UnsupportedError("batch norm variant", str(func))
-        if len(args) != 8:
-            return self._pure(func, OpInfo(Kind.PURE), args, kwargs)
-        x, _, _, mean, variance, training, _, _ = args
-        if (mean is None) != (variance is None):
-            raise UnsupportedError("batch norm variant", "only one running statistic is given")
-        updates = mean is not None and bool(training)
-        values = tuple([self._value(a) for a in args])
-        key, known = self.metadata(func, OpInfo(Kind.PURE, cacheable=True), args, kwargs)
-        if known is None:
-            out = self.run(func, args, kwargs)
-            self._learn(key, out, x.real_device)
-            known = (tuple, tuple(geometry_of(o) for o in out), x.real_device)
-        value = self._call(*_functional_batch_norm(func, values, updates), {})
-        if updates:
-            self.table.write(self.table.view(mean), self.trace.call(getitem, (value, 3)))
-            self.table.write(self.table.view(variance), self.trace.call(getitem, (value, 4)))
-        self.keys[value] = key
-        return tuple(self._new(g, x.real_device, self.trace.call(getitem, (value, k))) for k, g in enumerate(known[1]))
-
-
-def _functional_batch_norm(func: Any, values: tuple[Any, ...], updates: bool) -> tuple[Any, tuple[Any, ...]]:
-    """The op, with its arguments, that says what batch norm does to its running statistics.
-
-    It is the one other compilers expect.
-    """
-    x, weight, bias, mean, variance, training, momentum, eps = values
-    if updates:
-        return aten._native_batch_norm_legit_functional.default, values
-    if training:
-        return aten._native_batch_norm_legit.no_stats, (x, weight, bias, True, momentum, eps)
-    if mean is None:
-        return func, values
-    return aten._native_batch_norm_legit_no_training.default, (x, weight, bias, mean, variance, momentum, eps)
-
 
 def _has_tensor(args: tuple[Any, ...]) -> bool:
     return any(
         isinstance(a, Tensor) or (type(a) in (list, tuple) and any(isinstance(x, Tensor) for x in a)) for a in args
-    )
-
-
-def _same_strides(a: Geometry, b: Geometry) -> bool:
-    return (
-        all(n == 1 or s == t for n, s, t in zip(b.shape, a.stride, b.stride, strict=True))
-        if a.shape == b.shape
-        else True
-    )
-
-
-def _check_bounds(t: Tensor) -> None:
-    """Real tensors may not reach beyond their storage; meta ones may."""
-    g = geometry_of(t)
-    if 0 not in g.shape and g.elements_reached * g.dtype.itemsize > t.untyped_storage().nbytes():
-        raise RuntimeError(
-            f"as_strided of {g.shape} with strides {g.stride} at offset {g.offset} is out of bounds of its storage"
-        )
-
-
-def _shares_storage(out: Any, source: Tensor) -> bool:
-    """Whether an op gave a window on its argument although its schema does not say so."""
-    first = (
-        out
-        if isinstance(out, Tensor)
-        else next((o for o in out if isinstance(o, Tensor)), None)
-        if isinstance(out, (list, tuple))
-        else None
-    )
-    return first is not None and _torch.storage_address(first.untyped_storage()) == _torch.storage_address(
-        source.untyped_storage()
     )

@@ -15,6 +15,7 @@ from typing import Any
 from torch import Tensor
 
 from aotcheck import _torch
+from aotcheck.autograd.errors import UnsupportedError
 
 _fields: dict[type, tuple[str, ...]] = {}
 
@@ -57,10 +58,17 @@ def runs_once(output: Tensor, stop: Iterable[Any]) -> bool:
     return any(_holds_saved(node) for node in _nodes_behind(output, stop))
 
 
+def _start(output: Tensor) -> Any:
+    try:
+        return output.grad_fn
+    except RuntimeError as error:
+        raise UnsupportedError("view made under no_grad", "autograd refuses to say where it stands") from error
+
+
 def _nodes_behind(output: Tensor, stop: Iterable[Any]) -> list[Any]:
     seen = set(stop)
     found: list[Any] = []
-    todo = [output.grad_fn]
+    todo = [_start(output)]
     while todo:
         node = todo.pop()
         if node is not None and node not in seen:
@@ -83,7 +91,7 @@ def components(outputs: Sequence[Tensor], stop: Iterable[Any]) -> list[list[int]
 
     for k, output in enumerate(outputs):
         seen: set[Any] = set()
-        todo = [output.grad_fn]
+        todo = [_start(output)]
         while todo:
             node = todo.pop()
             if node is None or node in seen or node in ends:

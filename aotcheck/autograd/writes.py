@@ -1,0 +1,200 @@
+"""Ops that write their arguments, recorded as functional operations and new values of the storages written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from aotcheck import _torch
+from aotcheck.autograd import overlap
+from aotcheck.autograd.errors import UnsupportedError
+from aotcheck.autograd.random_order import Order, inverse, order_of
+from aotcheck.autograd.replicas import Replica
+from aotcheck.autograd.trace import Geometry, Value, geometry_of, getitem
+from aotcheck.autograd.twins import Kind, OpInfo, foreach_element_op, info_of
+
+if TYPE_CHECKING:
+    from aotcheck.autograd.tracer import Tracer
+
+aten = torch.ops.aten
+
+
+def in_place(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """An op whose name ends in ``_``: its functional twin, and a write of what that gives to the first argument."""
+    target = args[0]
+    if type(target) in (list, tuple):
+        return _foreach(tracer, func, info, args, kwargs)
+    overlap.check(func, info, args, kwargs)
+    value_args = tuple([tracer.value_of(a) for a in args])
+    value_kwargs = {k: tracer.value_of(a) for k, a in kwargs.items()} if kwargs else {}
+    tracer.run(func, args, kwargs)
+    if len(info.written) > 1:
+        raise UnsupportedError("op without a functional form", str(func))
+    if func is aten.bernoulli_.float and len(value_args) == 1 and "p" not in value_kwargs:
+        value_args, args = (*value_args, 0.5), (*args, 0.5)
+    order = geometry_of(target).dense_order
+    if info.random and order_of(func, info.twin, target, args[1:], kwargs) is Order.MEMORY and order is not None:
+        permuted = tracer.trace.call(aten.permute.default, (value_args[0], order))
+        dense = tracer.trace.call(aten.clone.default, (permuted,), {"memory_format": torch.contiguous_format})
+        drawn = tracer.call(info.twin, (dense, *value_args[1:]), value_kwargs)
+        value = tracer.trace.call(aten.permute.default, (drawn, inverse(order)))
+        tracer.table.write(tracer.table.view(target), value)
+        return target
+    value = tracer.call(info.twin, value_args, value_kwargs)
+    _write(tracer, target, info.twin, args, kwargs, value)
+    return target
+
+
+def _write(
+    tracer: Tracer, target: Replica, twin: Any, args: tuple[Any, ...], kwargs: dict[str, Any], value: Value
+) -> None:
+    """``target`` now holds ``value``, converted where the twin gives another dtype or strides than eager writes."""
+    geometry = _twin_geometry(tracer, twin, args, kwargs)
+    if geometry is not None:
+        value = _conform(tracer, value, geometry, geometry_of(target), target.real_device)
+    tracer.table.write(tracer.table.view(target), value)
+
+
+def _conform(tracer: Tracer, value: Value, has: Geometry, wants: Geometry, device: torch.device) -> Value:
+    if has.dtype != wants.dtype:
+        if not torch.can_cast(has.dtype, wants.dtype):
+            raise RuntimeError(f"result type {has.dtype} can't be cast to the desired output type {wants.dtype}")
+        value = tracer.trace.call(aten._to_copy.default, (value,), {"dtype": wants.dtype})
+    if 0 in wants.shape or wants.may_self_overlap or _same_strides(has, wants):
+        return value
+    order = wants.dense_order
+    if order is None:
+        holder = tracer.trace.call(
+            aten.empty_strided.default,
+            (list(wants.shape), list(wants.stride)),
+            {"dtype": wants.dtype, "device": device},
+        )
+        return tracer.trace.call(aten.copy.default, (holder, value))
+    permuted = tracer.trace.call(aten.permute.default, (value, order))
+    copied = tracer.trace.call(aten.clone.default, (permuted,), {"memory_format": torch.contiguous_format})
+    back = [order.index(d) for d in range(len(order))]
+    return tracer.trace.call(aten.permute.default, (copied, back))
+
+
+def _twin_geometry(tracer: Tracer, twin: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Geometry | None:
+    """What the twin gives for these arguments; None where it is known to keep its first argument's geometry."""
+    if twin is aten.copy.default or twin is aten.fill.Scalar or twin is aten.zero.default:
+        return None
+    info = info_of(twin)
+    key, known = tracer.metadata(twin, info, args, kwargs)
+    if known is None:
+        out = tracer.run(twin, args, kwargs)
+        tracer.learn(key, out, tracer.device_of(args, kwargs))
+        return geometry_of(out if isinstance(out, Tensor) else out[0])
+    geometry: Geometry = known[1][0]
+    return geometry
+
+
+def _foreach(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A write to each tensor of a list.
+
+    One after another where the list's tensors share storages with each other or with operands.
+    """
+    targets = args[0]
+    states = [tracer.table.state(x) for x in targets]
+    operands = [x for a in args[1:] for x in (a if type(a) in (list, tuple) else (a,)) if type(x) is Replica]
+    if len(set(map(id, states))) < len(states) or any(tracer.table.state(x) in states for x in operands):
+        element_op = foreach_element_op(func)
+        if element_op is None or kwargs:
+            raise UnsupportedError("foreach on aliases", str(func))
+        element_info = info_of(element_op)
+        for k, x in enumerate(targets):
+            rest = [a[k] if type(a) in (list, tuple) and len(a) == len(targets) else a for a in args[1:]]
+            in_place(tracer, element_op, element_info, (x, *rest), {})
+            torch.autograd.graph.increment_version(x)
+        return None
+    overlap.check(func, info, args, kwargs)
+    value_args = tuple([tracer.value_of(a) for a in args])
+    value_kwargs = {k: tracer.value_of(a) for k, a in kwargs.items()}
+    out = tracer.run(info.twin, args, kwargs)
+    tracer.run(func, args, kwargs)
+    value = tracer.call(info.twin, value_args, value_kwargs)
+    for k, (x, o) in enumerate(zip(targets, out, strict=True)):
+        item = _conform(tracer, tracer.trace.call(getitem, (value, k)), geometry_of(o), geometry_of(x), x.real_device)
+        tracer.table.write(tracer.table.view(x), item)
+        torch.autograd.graph.increment_version(x)  # eager counts in its per-tensor kernels, which do not run here
+    return None
+
+
+def to_out(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """An op called with ``out=``: its functional twin, and a write of what that gives to each tensor it was given."""
+    overlap.check(func, info, args, kwargs)
+    targets = [kwargs[str(w)] for w in info.written]
+    rest = {k: a for k, a in kwargs.items() if k not in info.written}
+    value_args = tuple([tracer.value_of(a) for a in args])
+    value_rest = {k: tracer.value_of(a) for k, a in rest.items()}
+    reference = tracer.run(info.twin, args, {**rest, "device": _torch.META} if rest.get("device") is not None else rest)
+    for t in targets:
+        if isinstance(t, Tensor):
+            tracer.table.view(t)
+            tracer.regeometried.add(id(t))
+            tracer.keep.append(t)
+    before = [geometry_of(t) for t in targets]
+    out = tracer.run(func, args, kwargs)
+    if any(isinstance(t, Tensor) and geometry_of(t) != g for t, g in zip(targets, before, strict=True)):
+        raise UnsupportedError("out= that resizes", str(func))
+    value = tracer.call(info.twin, value_args, value_rest)
+    single = isinstance(reference, Tensor)
+    for k, (t, r) in enumerate(zip(targets, [reference] if single else reference, strict=True)):
+        item = value if single else tracer.trace.call(getitem, (value, k))
+        state = tracer.table.state(t)
+        if state.storage.nbytes() != state.nbytes:
+            tracer.table.flat(state)
+        item = _conform(tracer, item, geometry_of(r), geometry_of(t), t.real_device)
+        tracer.table.write(tracer.table.view(t), item)
+    return out
+
+
+def batch_norm(tracer: Tracer, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Running statistics are written in training whatever the schema says; the functional form returns them."""
+    name = _torch.op_name(func)
+    if name not in ("native_batch_norm", "_native_batch_norm_legit") or kwargs:
+        raise UnsupportedError("batch norm variant", str(func))
+    if len(args) != 8:
+        return tracer.pure(func, OpInfo(Kind.PURE), args, kwargs)
+    x, _, _, mean, variance, training, _, _ = args
+    if (mean is None) != (variance is None):
+        raise UnsupportedError("batch norm variant", "only one running statistic is given")
+    updates = mean is not None and bool(training)
+    values = tuple([tracer.value_of(a) for a in args])
+    key, known = tracer.metadata(func, OpInfo(Kind.PURE, cacheable=True), args, kwargs)
+    if known is None:
+        out = tracer.run(func, args, kwargs)
+        tracer.learn(key, out, x.real_device)
+        known = (tuple, tuple(geometry_of(o) for o in out), x.real_device)
+    value = tracer.call(*_functional_batch_norm(func, values, updates), {})
+    if updates:
+        tracer.table.write(tracer.table.view(mean), tracer.trace.call(getitem, (value, 3)))
+        tracer.table.write(tracer.table.view(variance), tracer.trace.call(getitem, (value, 4)))
+    tracer.keys[value] = key
+    return tuple(tracer.fresh(g, x.real_device, tracer.trace.call(getitem, (value, k))) for k, g in enumerate(known[1]))
+
+
+def _functional_batch_norm(func: Any, values: tuple[Any, ...], updates: bool) -> tuple[Any, tuple[Any, ...]]:
+    """The op, with its arguments, that says what batch norm does to its running statistics.
+
+    It is the one other compilers expect.
+    """
+    x, weight, bias, mean, variance, training, momentum, eps = values
+    if updates:
+        return aten._native_batch_norm_legit_functional.default, values
+    if training:
+        return aten._native_batch_norm_legit.no_stats, (x, weight, bias, True, momentum, eps)
+    if mean is None:
+        return func, values
+    return aten._native_batch_norm_legit_no_training.default, (x, weight, bias, mean, variance, momentum, eps)
+
+
+def _same_strides(a: Geometry, b: Geometry) -> bool:
+    return (
+        all(n == 1 or s == t for n, s, t in zip(b.shape, a.stride, b.stride, strict=True))
+        if a.shape == b.shape
+        else True
+    )
