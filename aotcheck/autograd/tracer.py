@@ -299,18 +299,20 @@ class Tracer(_torch.TorchDispatchMode):
             return out
         if func is aten.as_strided.default:
             check_bounds(first)
-            self._strided_view(source)
+            self._strided_view(source, first)
         if _torch.storage_address(first.untyped_storage()) != _torch.storage_address(source.untyped_storage()):
             raise UnsupportedError("conditional view", f"{func} copied where its schema says that it may alias")
         return self._bind_views(func, args, kwargs, out)
 
-    def _strided_view(self, source: Tensor) -> None:
+    def _strided_view(self, source: Tensor, out: Tensor) -> None:
         """as_strided of a view counts from the storage and reaches what the view does not: replayed, it is another."""
         view = _torch.base_of(source) is not None or id(source) in self.kernels.view_roots
         if source.requires_grad and torch.is_grad_enabled() and view:
-            state = self.table.state(source)
+            state, g, s = self.table.state(source), geometry_of(out), geometry_of(source)
             if state.version > 0:
                 raise UnsupportedError("write to memory of a fragile view", "as_strided of a view, after a write")
+            if g.offset < s.offset or g.elements_reached > s.elements_reached:
+                raise UnsupportedError("as_strided beyond a view", "with a gradient, which autograd cuts at the view")
             state.fragile = True
 
     def _bind_views(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
