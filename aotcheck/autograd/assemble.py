@@ -349,7 +349,7 @@ class Assembly:
             layouts = {
                 k: self.record.outputs[k].geometry
                 for k in wrong
-                if not much_the_same(results[k], self.record.outputs[k].geometry)
+                if empty or not much_the_same(results[k], self.record.outputs[k].geometry)
             }
             self._link(layouts)
             results = list(results)

@@ -137,7 +137,7 @@ class EpilogueBuilder:
                 raise UnsupportedError("inference mode", "an inference tensor leaves the function")
         for a in self.arguments:
             quiet = self.capture.is_view[a.index] and a.requires_grad and a.real_is_leaf is not False
-            if quiet and a.state.version > 0:
+            if quiet and (a.state.version > 0 or _torch.version_of(a.replica) != a.version):
                 raise UnsupportedError(
                     "view made under no_grad", "of a base that requires grad, as an argument, written"
                 )
@@ -240,6 +240,10 @@ class EpilogueBuilder:
                     )
                 if id(t) in self.rebased and not self.capture.mode.with_bases and self.capture.is_view[a.index]:
                     raise self._with_bases()
+                if a.requires_grad and a.real_is_leaf is not False and not self.capture.is_view[a.index]:
+                    raise UnsupportedError(
+                        "change of metadata of a leaf", "its gradient has the shape that it has later"
+                    )
                 changes.append((a, "geometry"))
             if a.requires_grad and not t.requires_grad:
                 changes.append((a, "detach"))

@@ -122,7 +122,7 @@ class Results:
         """Whether a lone alias of a storage made inside can be an output by itself: eager accepts writes to it."""
         if _torch.base_of(t) is None:
             return True
-        if t.is_conj() or t.is_neg():  # lazy bits are those of a view, never of a computed result
+        if t.is_conj() or t.is_neg() or geometry_of(t).may_self_overlap:  # of a view, never of a computed result
             return False
         return not t.requires_grad or _torch.creation_meta(t) == _torch.CreationMeta.DEFAULT
 

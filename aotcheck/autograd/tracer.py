@@ -359,6 +359,9 @@ class Tracer(_torch.TorchDispatchMode):
         parent = self.table.view(t)
         self.reshaped.add(id(parent.state))
         base = _torch.base_of(t)
+        is_view = base is not None or id(t) in self.kernels.view_roots
+        if name == "as_strided_" and t.requires_grad and is_view:
+            raise UnsupportedError("as_strided beyond a view", "in place, with a gradient")
         if t.requires_grad and not t.is_leaf:
             if not torch.is_grad_enabled():
                 self.quietly.add(id(t))
@@ -397,8 +400,9 @@ class Tracer(_torch.TorchDispatchMode):
         if _torch.op_name(func) == "set_":
             self.set_calls.add(id(t))
             view = _torch.base_of(t) is not None or id(t) in self.kernels.view_roots
-            if torch.is_grad_enabled() and t.requires_grad and view:
-                raise UnsupportedError("set_ on a differentiable input", "a view, under grad: its base learns of it")
+            related = view or id(t) in self.bases or len(old.roots) > 1
+            if torch.is_grad_enabled() and t.requires_grad and related:
+                raise UnsupportedError("set_ on a differentiable input", "it has a base or views, which learn of it")
         sizes = {id(s): s.storage.nbytes() for s in self.table.states.values()}
         self.run(func, args, kwargs)
         state = self.table.state(t)
