@@ -326,6 +326,9 @@ def _differentiate(
         if "CopySlices returned an invalid gradient" in str(error):
             # Replicas always replay views, and autograd replays a view whose own metadata changed in place wrongly.
             raise UnsupportedError("write to a view whose metadata changed", "under grad, in place") from error
+        if "is out of bounds of its storage" in str(error):
+            # A formula strides over a gradient whose layout in eager is another than the one foretold for it.
+            raise UnsupportedError("backward depends on the layout of a gradient", str(error)) from error
         raise
 
 
