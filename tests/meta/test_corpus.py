@@ -41,7 +41,8 @@ def test_there_is_a_corpus() -> None:
 def test_a_corpus_file_is_canonical(path: Path) -> None:
     parsed, text = read(path), path.read_text(encoding="utf-8")
     known = [name for name, said in expectations(path).items() if said == "differs"]
-    assert emit(parsed.program, parsed.header, known[0]).split(HARNESS_MARK)[0] == text.split(HARNESS_MARK)[0]
+    backend = known[0] if known else "aotcheck"  # a bug of our own, fixed, that torch does not have
+    assert emit(parsed.program, parsed.header, backend).split(HARNESS_MARK)[0] == text.split(HARNESS_MARK)[0]
     assert parse(emit(parsed.program, parsed.header)) == parsed
     assert list(parsed.header) == ["format", "found", "torch", "key", "difference", "expect"]
     assert expectations(path)["aotcheck"] == "agree"

@@ -1,0 +1,332 @@
+# /// aotcheck
+# format = 1
+# found = "aotcheck fuzz --backend aotcheck --seed 2"
+# torch = ["2.13.0"]
+# key = "(exception, backward, later call), of aotcheck, fixed"
+# difference = "a backward checked saved tensors that it does not use"
+# [expect]
+# aotcheck = "agree"
+# ///
+
+import torch
+
+
+def make_inputs_0(device):
+    s0 = storage([-2, 0, 2, -1, 1, -2, 0, 2, -1, 1, -2, 0], torch.float32, device)
+    a0 = strided(s0, torch.float32, (4, 1, 3), (3, 3, 1), 0, requires_grad=True)
+    a1 = torch.mul(a0, 2)
+    a2 = a1[:, 0]
+    return (a1, a2), named(locals())
+
+
+def f(x0, x1):
+    torch._foreach_add_([x1], 2)
+    v0 = x1.to(torch.float64)
+    with torch.enable_grad():
+        v1 = torch.square(v0)
+    x1.clamp_(0, 2)
+    return (v1, v0, x1, v0)
+
+
+CALLS = [
+    {"inputs": make_inputs_0, "grad_mode": "enabled", "backward": None, "probes": (("output", 3, 2),)},
+    {"inputs": None, "grad_mode": "enabled", "backward": ((0,), 1), "probes": ()},
+]
+
+
+# -- harness 1: canonical text, ignored when the file is read back
+import importlib
+import sys
+
+import torch
+
+
+def storage(data, dtype, device):
+    """A storage holding small integers as `dtype` (complex: real and imaginary parts in turn)."""
+    if dtype.is_complex:
+        parts = torch.tensor(data, dtype=torch.float64).reshape(len(data) // 2, 2)
+        return torch.view_as_complex(parts).to(device, dtype).untyped_storage()
+    return torch.tensor(data, dtype=dtype, device=device).untyped_storage()
+
+
+def strided(s, dtype, size, stride, offset, requires_grad=False):
+    """A leaf tensor on storage `s` that is nobody's view."""
+    last = -1 if 0 in size else offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+    if (last + 1) * dtype.itemsize > s.nbytes():
+        raise ValueError(f"a tensor of size {size}, stride {stride}, offset {offset} does not fit its storage")
+    return torch.empty(0, dtype=dtype, device=s.device).set_(s, offset, size, stride).requires_grad_(requires_grad)
+
+
+def cotangent(t, seed):
+    """Ones for seed 0, else a pattern of small integers, shaped as `t`."""
+    if seed == 0:
+        return torch.ones_like(t, memory_format=torch.contiguous_format)
+    pattern = (torch.arange(t.numel(), device=t.device) * 3 + seed) % 5 - 2
+    return pattern.reshape(t.shape).to(t.dtype)
+
+
+def poke(t, seed):
+    """Write through `t` in place, as a caller might between a call and its next look."""
+    with torch.no_grad():
+        overlapping = any(n > 1 and step == 0 for n, step in zip(t.shape, t.stride(), strict=True))
+        t.fill_(seed) if overlapping else t.copy_(cotangent(t, seed) + seed)
+
+
+def leaves(value, name="output"):
+    """A result taken apart: its structure in words, its tensors by name, its other leaves by name."""
+    if isinstance(value, torch.Tensor):
+        return "Tensor", {name: value}, {}
+    if isinstance(value, dict):
+        parts = [leaves(v, f"{name}[{k!r}]") for k, v in value.items()]
+        words = [f"{k!r}: {part[0]}" for k, part in zip(value, parts, strict=True)]
+    elif isinstance(value, (tuple, list)):
+        parts = [leaves(v, f"{name}[{i}]") for i, v in enumerate(value)]
+        words = [part[0] for part in parts]
+    else:
+        return type(value).__qualname__, {}, {name: repr(value)}
+    tensors, constants = ({k: v for part in parts for k, v in part[i].items()} for i in (1, 2))
+    return f"{type(value).__qualname__}({', '.join(words)})", tensors, constants
+
+
+def named(scope):
+    """The input-side tensors among a function's locals, by name."""
+    return {name: t for name, t in scope.items() if isinstance(t, torch.Tensor)}
+
+
+def unwrapped(e):
+    """An exception with Dynamo's wrapping taken off."""
+    while type(e).__module__ == "torch._dynamo.exc":
+        inner = getattr(e, "inner_exception", None) or e.__cause__ or e.__context__
+        if not isinstance(inner, BaseException):
+            break
+        e = inner
+    return e
+
+
+def modes():
+    """What of torch's global state a call must leave as it found it."""
+    return {
+        "grad mode": torch.is_grad_enabled(),
+        "inference mode": torch.is_inference_mode_enabled(),
+        "autocast": (torch.is_autocast_enabled("cpu"), torch.is_autocast_enabled("cuda")),
+        "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
+        "default dtype": torch.get_default_dtype(),
+        "anomaly mode": torch.is_anomaly_enabled(),
+    }
+
+
+def facts(t):
+    """What can be asked of a tensor. Strides that address nothing (size 1, no elements) are nobody's business."""
+    try:
+        is_leaf, has_grad_fn = t.is_leaf, t.grad_fn is not None
+    except RuntimeError:  # a view made in no_grad mode whose base was then written with grad enabled
+        is_leaf = has_grad_fn = "refused"
+    return {
+        "type": type(t).__qualname__,
+        "dtype": t.dtype,
+        "device": str(t.device),
+        "shape": tuple(t.shape),
+        "storage-offset": t.storage_offset(),
+        "stride": tuple(s for n, s in zip(t.shape, t.stride(), strict=True) if n != 1) if t.numel() else (),
+        "requires-grad": t.requires_grad,
+        "leafness": is_leaf,
+        "grad-fn": has_grad_fn,
+        "conj": t.is_conj(),
+        "neg": t.is_neg(),
+        "inference": t.is_inference(),
+    }
+
+
+def window(t, size, stride, offset):
+    """A copy of a window of the storage of `t`, in its dtype, whatever autograd thinks of `t`."""
+    return torch.empty(0, dtype=t.dtype, device=t.device).set_(t.untyped_storage(), offset, size, stride).clone()
+
+
+def value(t):
+    """A copy of the value of `t`; None where it reaches past its storage."""
+    last = t.storage_offset() + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
+    if t.numel() and (last + 1) * t.itemsize > t.untyped_storage().nbytes():
+        return None
+    plain = window(t, t.shape, t.stride(), t.storage_offset())
+    plain = plain.conj_physical() if t.is_conj() else plain
+    return plain.neg() if t.is_neg() else plain
+
+
+@torch.no_grad()
+def look(inputs, outputs):
+    """Everything observable of the tensors now: (kind, thing) to what is seen."""
+    seen, storages, objects = {}, {}, {}
+    for name, t in {**inputs, **outputs}.items():
+        s = t.untyped_storage()  # torch has one object per storage
+        new = id(s) not in storages, id(t) not in objects
+        seen["aliasing", name] = f"shares the storage of {storages.setdefault(id(s), (name, s))[0]}"
+        seen["identity", name] = f"is the object {objects.setdefault(id(t), name)}"
+        known = facts(t)
+        seen.update({(kind, name): fact for kind, fact in known.items()})
+        if name in outputs:
+            seen["values", name] = value(t)
+        else:
+            seen["storage-size", name] = s.nbytes()
+            if new[0]:
+                seen["values", name] = window(t, (s.nbytes() // t.itemsize,), (1,), 0)
+        if new[1] and t.requires_grad and known["leafness"] is True:
+            g = t.grad
+            seen["gradient-none", f"{name}.grad"] = g is None
+            if g is not None:
+                seen.update({(kind, f"{name}.grad"): facts(g)[kind] for kind in ("type", "dtype", "shape")})
+                seen["values", f"{name}.grad"] = value(g)
+    return seen
+
+
+def steps(f, make, calls, device):
+    """Make the calls on `make(f)`; after each step (a call, its backward, each probe) where it was and what is seen."""
+    g = None
+    for i, call in enumerate(calls):
+        if call["inputs"] is not None:
+            args, inputs = call["inputs"](device)
+        structure, outputs, constants = "", {}, {}
+        torch.manual_seed(0)
+
+        def step(phase, action):
+            before, result, error = modes(), None, None
+            try:
+                result = action()
+            except Exception as e:
+                error = unwrapped(e)
+            changed = {k: after for k, after in modes().items() if before[k] != after}
+            torch.set_grad_enabled(before["grad mode"])
+            return result, f"{phase} of call {i + 1}", error, changed  # noqa: B023
+
+        def seen(error, changed):
+            raised = error and f"raises {type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+            return {
+                ("exception", "call"): raised and (type(error), raised),
+                ("global-state", "process"): changed,
+                ("structure", "output"): structure,  # noqa: B023
+                **{("constant", name): c for name, c in constants.items()},  # noqa: B023
+                **look(inputs, outputs),  # noqa: B023
+                ("rng", "process"): torch.get_rng_state(),
+            }
+
+        def forward():
+            nonlocal g
+            g = make(f) if g is None else g
+            return g(*args)  # noqa: B023
+
+        with torch.set_grad_enabled(call["grad_mode"] == "enabled"):
+            result, where, error, changed = step("forward", forward)
+            if error is None:
+                structure, outputs, constants = leaves(result)
+            yield where, seen(error, changed)
+        if error is not None:
+            if g is None:
+                return
+            continue
+        if call["backward"] is not None:
+            chosen, seed = call["backward"]
+            roots = list({id(t): t for t in outputs.values() if t.requires_grad}.values())
+            roots = [roots[k] for k in chosen if k < len(roots)]
+
+            def backward(roots=roots, seed=seed):
+                if roots:
+                    torch.autograd.backward(roots, [cotangent(t, seed) for t in roots])
+
+            _, where, error, changed = step("backward", backward)
+            now = seen(error, changed)
+            if error is not None:  # how far it came before it raised is an order that nobody promises
+                now = {key: fact for key, fact in now.items() if not key[1].endswith(".grad")}
+            yield where, now
+            for t in inputs.values() if error else ():
+                t.grad = None
+        for site, index, seed in call["probes"]:
+            side = list((outputs if site == "output" else leaves(args)[1]).values())[index : index + 1]
+            _, where, error, changed = step("probe", lambda side=side, seed=seed: [poke(t, seed) for t in side])
+            yield where, seen(error, changed)
+
+
+KINDS = [
+    "exception", "global-state", "structure", "constant", "type", "dtype", "device", "shape", "gradient-none",
+    "identity", "aliasing", "storage-offset", "storage-size", "stride", "requires-grad", "leafness", "grad-fn", "conj",
+    "neg", "inference", "values", "rng",
+]  # fmt: skip
+
+
+def same(kind, x, y, exact):
+    """Whether two things seen are equal: values bitwise but for the sign of zero, or within rounding if inexact."""
+    if kind == "exception":
+        return (x and x[0]) == (y and y[0])
+    if not (isinstance(x, torch.Tensor) and isinstance(y, torch.Tensor)):
+        return kind == "values" or x == y
+    if (x.shape, x.dtype, x.device) != (y.shape, y.dtype, y.device):
+        return True  # which is a difference of another kind
+    x, y = (torch.view_as_real(t) if t.is_complex() else t for t in (x, y))
+    equal = (x == y) | ((x != x) & (y != y))
+    if not exact and x.is_floating_point():
+        largest = max([1.0, *x[x.isfinite()].abs().flatten().tolist()])
+        equal |= (x - y).abs() <= 512 * torch.finfo(x.dtype).eps * largest
+    return bool(equal.all())
+
+
+def differences(where, eager, other, exact, lists=False):
+    """What differs after one step, causes before consequences: (kind, thing, eager's, the other's)."""
+    one_raised = (eager["exception", "call"] is None) != (other["exception", "call"] is None)
+    found = []
+    for key in sorted((key for key in eager if key in other), key=lambda key: KINDS.index(key[0])):
+        kind, thing = key
+        x, y = eager[key], other[key]
+        if one_raised and kind not in ("exception", "global-state"):
+            continue  # all else follows from that
+        if kind == "exception" and one_raised and y is None and where.startswith("probe"):
+            continue  # a write that eager refuses and the other accepts
+        if kind == "structure" and lists:  # aot_function returns lists for tuples
+            x, y = (s.replace("tuple(", "list(") for s in (x, y))
+        if not same(kind, x, y, exact):
+            found.append((kind, thing, x, y))
+    return found
+
+
+def compiled(f, name):
+    """`f` through the backend called `name`."""
+    if name == "eager":
+        return f
+    if name == "aot_function":
+        from functorch.compile import aot_function, nop
+
+        return aot_function(f, nop, nop)
+    if name == "aotcheck":
+        return importlib.import_module("aotcheck").aot_function(f)
+    if ":" in name:
+        module, attribute = name.split(":", 1)
+        return getattr(importlib.import_module(module), attribute)(f)
+    return torch.compile(f, backend={"dynamo_eager": "eager"}.get(name, name.removeprefix("dynamo+")), dynamic=False)
+
+
+def first_differences(f, calls, make, exact=True, device="cpu", lists=False):
+    """The differences of the first step that has any, and which step that is."""
+    expected = list(steps(f, lambda f: f, calls, device))
+    for (where, eager), (_, other) in zip(expected, steps(f, make, calls, device), strict=False):
+        found = differences(where, eager, other, exact, lists)
+        if found:
+            return where, found
+    return "", []
+
+
+def main(f, calls, backend, exact=True):
+    """Compare eager with a backend (`--backend NAME`, `--device NAME`): prints what differs after the first step that
+    shows a difference, and returns how much that is."""
+    options = dict(zip(sys.argv[1::2], sys.argv[2::2], strict=False))
+    backend, device = options.get("--backend", backend), options.get("--device", "cpu")
+    where, found = first_differences(
+        f, calls, lambda f: compiled(f, backend), exact, device, lists=backend == "aot_function"
+    )
+    for kind, thing, x, y in found:
+        if kind == "exception":
+            x, y = (raised[1] if raised else "raises nothing" for raised in (x, y))
+        print(f"DIFFERENT {kind} of {thing} after {where}\n    eager: {x}\n    {backend}: {y}")
+    count = f"{len(found)} difference{'s' * (len(found) != 1)}"
+    print(f"{count} between eager and {backend} on {device}, torch {torch.__version__}")
+    return len(found)
+
+
+if __name__ == "__main__":
+    sys.exit(1 if main(f, CALLS, "aotcheck", True) else 0)
