@@ -173,6 +173,7 @@ def fast_guard(
         "ambient": _torch.ambient_state,
         "quiet": _torch.ambient_state(),
         "base_of": _torch.base_of,
+        "leafness": _torch.leafness,
     }
     names = [f"a{i}" for i in range(n)]
     conditions = [
@@ -185,7 +186,7 @@ def fast_guard(
     for name, a in zip(names, flat, strict=True):
         conditions.append(f"{name}.storage_offset() == {a.storage_offset()}")
         if a.requires_grad:
-            conditions.append(f"{name}.is_leaf is {a.is_leaf}")
+            conditions.append(f"leafness({name}) is {_torch.leafness(a)}")
         if writes:
             conditions.append(f"base_of({name}) is None")
         if sizes:

@@ -364,6 +364,8 @@ class Tracer(_torch.TorchDispatchMode):
             raise UnsupportedError("as_strided beyond a view", "in place, with a gradient")
         if t.requires_grad and not t.is_leaf:
             if not torch.is_grad_enabled():
+                if len(parent.state.roots) > 1:
+                    raise UnsupportedError("change of metadata of a base", "under no_grad, of one of several aliases")
                 self.quietly.add(id(t))
             elif id(t) in self.quietly:
                 raise UnsupportedError("change of metadata of a view", "under grad, after one under no_grad")
@@ -401,7 +403,7 @@ class Tracer(_torch.TorchDispatchMode):
             self.set_calls.add(id(t))
             view = _torch.base_of(t) is not None or id(t) in self.kernels.view_roots
             related = view or id(t) in self.bases or len(old.roots) > 1
-            if torch.is_grad_enabled() and t.requires_grad and related:
+            if t.requires_grad and related:
                 raise UnsupportedError("set_ on a differentiable input", "it has a base or views, which learn of it")
         sizes = {id(s): s.storage.nbytes() for s in self.table.states.values()}
         self.run(func, args, kwargs)
