@@ -79,6 +79,7 @@ class FunctionMode(torch.overrides.TorchFunctionMode):
 
 
 disabled_torch_function = torch._C._disabled_torch_function_impl
+disabled_torch_dispatch: Any = torch._C._disabled_torch_dispatch_impl
 
 
 def make_subclass(cls: type[Tensor], elem: Tensor, device: torch.device) -> Tensor:

@@ -212,7 +212,7 @@ class Capture:
 
     @contextlib.contextmanager
     def _tracing(self) -> Any:
-        with torch.autograd.set_multithreading_enabled(False), _torch.view_replay(), self.tracer:
+        with torch.autograd.set_multithreading_enabled(False), self.tracer:
             yield
 
     # -- the pass

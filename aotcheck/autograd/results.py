@@ -6,8 +6,7 @@ another tensor holds.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -219,7 +218,8 @@ class Results:
         _, base = self.tensors[id(t)]
         local = self.local()
         if base is not None:
-            self.steps += self._replay(local, t, base)
+            steps = self._replay(local, t, base)  # adds those of what it is made from
+            self.steps += steps
         else:
             state = self.table.state(t)
             leaf = t.requires_grad and self._is_new_leaf(t)
@@ -252,44 +252,46 @@ class Results:
     # -- views
 
     def _replay(self, local: Local, t: Tensor, base: Tensor) -> list[Step]:
-        source = self.name(base)
+        """The steps that make the view ``t`` of ``base`` again.
+
+        A view whose memory was not written since has the history that its op gave it: the op runs again, on what it
+        ran on. Any other has, as eager says it, the history of a window on its base as that is now.
+        """
         self.capture.tracer.keep.append(t)
         if _torch.base_of(t) is None:
             unsafe = self.capture.tracer.unsafe_views[id(t)]
             mode = ReplayMode.GRAD if t.requires_grad else ReplayMode.NO_GRAD
-            return [ReplayView(local, source, unsafe.replay, mode, None)]
+            return [ReplayView(local, self.name(base), unsafe.replay, mode, None)]
         how = _torch.creation_meta(t)
         default, under_no_grad = _torch.CreationMeta.DEFAULT, _torch.CreationMeta.NO_GRAD_MODE
         if how == _torch.CreationMeta.IN_CUSTOM_FUNCTION and t.requires_grad:
             raise UnsupportedError("view made by a custom Function", "returned from the function")
-        if t.requires_grad and not base.requires_grad and id(base) not in self.capture.maker.kernels.detached:
-            raise UnsupportedError("leaf made inside", "a view that requires grad of a tensor that does not")
-        stale = False
-        try:
-            has_history = t.grad_fn is not None
-        except RuntimeError:  # eager refuses to say: the base was written since
-            if how == default:
-                raise UnsupportedError("view of a detached argument", "it was made before detach_") from None
-            stale = has_history = True
-        if t.requires_grad and not has_history and how != under_no_grad:
-            raise UnsupportedError("leaf made inside", "a view that is a leaf requiring grad")
-        if has_history and not stale and not self._reaches_base(t, base):
-            mode = ReplayMode.NO_GRAD_THEN_GRAD
-        elif how == under_no_grad:
-            mode = ReplayMode.NO_GRAD_THEN_GRAD if has_history and not stale else ReplayMode.NO_GRAD
-        elif not t.requires_grad:
-            detached = id(base) in self.capture.maker.kernels.detached
-            mode = ReplayMode.NO_GRAD if base.requires_grad or detached else ReplayMode.AMBIENT
+        made = self.capture.tracer.views.get(id(t))
+        if made is not None and made.current and made.source_stays and id(t) not in self.capture.tracer.regeometried:
+            source = base if made.source is base else made.source
+            ref = self._intermediate(source, base)
+            mode = ReplayMode.GRAD if made.grad else ReplayMode.NO_GRAD
+            if made.grad == self.capture.entry_grad or not (base.requires_grad or source.requires_grad):
+                mode = ReplayMode.AMBIENT
+            steps: list[Step] = [ReplayView(local, ref, made.replay, mode, None)]
         else:
-            mode = ReplayMode.AMBIENT if self.capture.entry_grad else ReplayMode.GRAD
-        replay = ReplayView(
-            local, source, self._view_func(t, base), mode, None if how in (default, under_no_grad) else how
-        )
-        if stale:
-            return [replay, BumpVersion(local)]
+            ref = self.name(base)
+            mode = ReplayMode.NO_GRAD if how == under_no_grad else ReplayMode.GRAD
+            if not base.requires_grad and not t.requires_grad:
+                mode = ReplayMode.AMBIENT
+            view_func = _torch.view_func_of(t)
+            steps = [ReplayView(local, ref, view_func, mode, None if how in (default, under_no_grad) else how)]
+            if _torch.leafness(t) is None:  # eager refuses to say what the history is
+                steps.append(BumpVersion(local))
         if id(t) in self.capture.maker.kernels.required and _torch.leafness(t):
-            return [replay, RequireGrad(local)]
-        return [replay]
+            steps.append(RequireGrad(local))
+        return steps
+
+    def _intermediate(self, source: Tensor, base: Tensor) -> Ref:
+        """The name of what a view was made of: its base, a tensor that is returned too, or a view made for this."""
+        if id(source) not in self.names and id(source) not in self.tensors:
+            self.tensors[id(source)] = (source, base)
+        return self.name(source)
 
     def _reaches_base(self, t: Tensor, base: Tensor) -> bool:
         """Whether gradients of ``t`` arrive at ``base``: not if a view made under no_grad lies between."""
@@ -307,34 +309,7 @@ class Results:
             todo.extend(n for n, _ in node.next_functions)
         return False
 
-    def _view_func(self, t: Tensor, base: Tensor) -> Callable[[Tensor], Tensor]:
-        """How to make ``t`` again from its base; by geometry where a change of metadata came between."""
-        view_func = _torch.view_func_of(t)
-        tracer = self.capture.tracer
-        if id(self.table.state(t)) not in tracer.reshaped:
-            return view_func
-        g = geometry_of(t)
-        # Torch replays the index of a multi-output view without a check, on whatever shape the base has by now: that is
-        # not even tried.
-        plain = _torch.creation_meta(t) == _torch.CreationMeta.DEFAULT
-        if plain and id(base) not in tracer.regeometried and id(t) not in tracer.regeometried:
-            with contextlib.suppress(RuntimeError, IndexError), torch.no_grad():
-                if geometry_of(view_func(base)) == g:
-                    return view_func
-        if geometry_of(base)[3:] != g[3:]:
-            raise UnsupportedError("view of a tensor whose metadata changed", "with another dtype or conjugated")
-        if t.requires_grad and geometry_of(base).may_self_overlap:
-            raise UnsupportedError("view of a tensor whose metadata changed", "of an expanded tensor, with a gradient")
-        return _window_of(g.shape, g.stride, g.offset)
-
 
 def differentiable_dtype(t: Tensor) -> bool:
     """Whether an output of a Function may require grad if it has the dtype of ``t``."""
     return t.dtype.is_floating_point or t.dtype.is_complex
-
-
-def _window_of(shape: tuple[int, ...], stride: tuple[int, ...], offset: int) -> Callable[[Tensor], Tensor]:
-    def window(base: Tensor) -> Tensor:
-        return base.as_strided(shape, stride, offset)
-
-    return window

@@ -8,28 +8,40 @@ from typing import Any
 from torch import Tensor
 
 from aotcheck import _torch
-from aotcheck.autograd.trace import geometry_of
+from aotcheck.autograd.trace import Geometry, geometry_of
 
 
 @dataclasses.dataclass(frozen=True)
-class UnsafeView:
-    """A tensor that shares memory with ``source`` and is no view of it to autograd.
+class Derivation:
+    """How a tensor that shares memory with ``source`` was made: ``op`` gave it, as result ``index`` if of several.
 
-    ``op`` gave it, as result ``index`` if of several.
+    ``source_version`` is the version of ``source`` then, ``source_geometry`` where it lay, ``grad`` the grad mode.
     """
 
     tensor: Tensor
     source: Tensor
     source_version: int
+    source_geometry: Geometry
     op: Any
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     index: int | None
+    grad: bool
 
     @property
     def intact(self) -> bool:
         """Whether neither was written since, so that the op repeated now gives the same history."""
         return _torch.version_of(self.source) == self.source_version and _torch.version_of(self.tensor) == 0
+
+    @property
+    def source_stays(self) -> bool:
+        """Whether the source still lies where it lay."""
+        return geometry_of(self.source) == self.source_geometry
+
+    @property
+    def current(self) -> bool:
+        """Whether the memory was not written since, as far as versions tell: autograd keeps the history it has."""
+        return _torch.version_of(self.source) == self.source_version
 
     def replay(self, source: Tensor) -> Tensor:
         """The op again on ``source``."""
