@@ -237,7 +237,8 @@ class Capture:
             self.record = EpilogueBuilder(self).build(outputs)
         reached = reached_leaves([a.tensor for a in self.record.attached])
         for root in self.roots:
-            root.edges += reached.get(id(root.replica), ())
+            if root.requires_grad:
+                root.edges += reached.get(id(root.replica), ())
         self.leaf_edges = [reached[id(x.tensor)] for x in self.record.leaves]
         return extra
 

@@ -103,13 +103,8 @@ def _inside_inference_mode(x):
         return x * 2
 
 
-def _resizes_its_out(x):
-    return torch.mul(torch.ones(2, 3, device=x.device), 2, out=x.new_zeros(3))
-
-
 NOT_YET = {
     "inference mode inside": _inside_inference_mode,
-    "out= that resizes": _resizes_its_out,
 }
 
 
