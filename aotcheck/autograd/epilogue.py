@@ -94,6 +94,7 @@ class EpilogueBuilder:
         self.results.find_histories()
         self.results.make_leaves()
         self._detach()
+        self.results.name_left_behind()
         self._apply_metadata(moved)
         self.steps += self.histories
         for o in returned:

@@ -132,13 +132,24 @@ class Results:
         while t is not None and id(t) not in self.names and id(t) not in self.tensors:
             base = _torch.base_of(t)
             if base is not None and self.table.state(base) is not self.table.state(t):
-                base = None
+                base = base if self._left(base, t) else None
             unsafe = self.tracer.unsafe_views.get(id(t))
             if base is None and unsafe is not None and unsafe.intact:
                 # The op may have run on a copy (of a conjugated tensor, say), of which autograd knows nothing.
                 base = unsafe.source if not t.requires_grad or _leads_to(t, unsafe.source) else None
             self.tensors[id(t)] = (t, base)
             t = base
+
+    def _left(self, base: Tensor, t: Tensor) -> bool:
+        """Whether ``base`` is an argument that went to another storage and left its view ``t`` behind."""
+        state = self.table.state(t)
+        return any(r.replica is base and r.state is state for r in self.roots)
+
+    def name_left_behind(self) -> None:
+        """Make the views that are left behind while their bases are where they were."""
+        for t, base in list(self.tensors.values()):
+            if base is not None and self.table.state(base) is not self.table.state(t):
+                self.name(t)
 
     # -- storages made inside
 
@@ -394,7 +405,7 @@ class Results:
         return functools.partial(_window, shape=lies.shape, stride=lies.stride, offset=lies.offset)
 
     def _replays_elsewhere(self, t: Tensor, base: Tensor, lies: Geometry) -> bool:
-        if geometry_of(base)[3:] == lies[3:]:
+        if geometry_of(base)[3:] == lies[3:] or self.table.state(base) is not self.table.state(t):
             return False
         with torch.no_grad():
             return geometry_of(_torch.view_func_of(t)(base)) != lies
