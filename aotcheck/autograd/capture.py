@@ -56,6 +56,7 @@ class TracedArgument:
     state: StorageState
     version: int
     requires_grad: bool
+    grad_fn: Any
 
 
 class Substitution(_torch.FunctionMode):
@@ -129,7 +130,14 @@ class Capture:
                 state = self.tracer.table.state(r)
                 self.arguments.append(
                     TracedArgument(
-                        i, _torch.leafness(a), r, geometry_of(r), state, _torch.version_of(r), r.requires_grad
+                        i,
+                        _torch.leafness(a),
+                        r,
+                        geometry_of(r),
+                        state,
+                        _torch.version_of(r),
+                        r.requires_grad,
+                        _torch.grad_fn_of(r),
                     )
                 )
         for root in self.roots:

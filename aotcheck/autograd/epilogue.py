@@ -68,7 +68,7 @@ class EpilogueBuilder:
         self.before = self.results.before
         self.steps = self.results.steps
         self.rebased = self.results.rebased
-        self.histories: list[Step] = []
+        self.histories: list[TakeHistory | RequireGradOfInteger | Reshape] = []
 
     def build(self, outputs: Sequence[Any]) -> Record:
         """The record of the capture, whose function returned ``outputs``."""
@@ -93,10 +93,14 @@ class EpilogueBuilder:
         self.results.find_current(input_states)
         self.results.find_histories()
         self.results.make_leaves()
-        self._detach()
+        cut = [a for a in self.arguments if id(a.replica) in self.kernels.detached and a.requires_grad]
+        self._make_views_with_history(cut)
         self.results.name_left_behind()
         self._apply_metadata(moved)
-        self.steps += self.histories
+        later = {Arg(a.index) for a in cut}
+        self.steps += [s for s in self.histories if s.target not in later]
+        self._detach(cut)
+        self.steps += [s for s in self.histories if s.target in later]
         for o in returned:
             if _torch.leafness(o) is None:
                 self.results.name(o)  # first: what makes it stale must not touch the others
@@ -270,20 +274,31 @@ class EpilogueBuilder:
             for leaf, accumulators in reached.items()
         }
 
-    def _detach(self) -> None:
-        """Cut arguments from their history, after the views of them that have it were made."""
-        cut = [a for a in self.arguments if id(a.replica) in self.kernels.detached and a.requires_grad]
+    def _make_views_with_history(self, cut: Sequence[TracedArgument]) -> None:
+        """Make the views of arguments that are then ``cut`` from their history, and that have it still."""
         for a in cut:
             when = self.kernels.detached[id(a.replica)]
             for t, base in list(self.results.tensors.values()):
                 made = self.capture.tracer.views.get(id(t))
                 if base is a.replica and made is not None and made.time < when and has_history(t):
                     self.results.name(t)
+
+    def _detach(self, cut: Sequence[TracedArgument]) -> None:
+        """Cut arguments from their history."""
+        for a in cut:
+            for view in self.arguments:
+                if _torch.base_of(view.replica) is a.replica and not a.replica.requires_grad:
+                    self._keep_history(view)
         for a in cut:
             leaf = bool(a.real_is_leaf)
-            if leaf and a.replica.requires_grad:
-                continue
-            self.steps.append(Detach(Arg(a.index), leaf))
+            if not leaf or not a.replica.requires_grad:
+                self.steps.append(Detach(Arg(a.index), leaf))
+
+    def _keep_history(self, view: TracedArgument) -> None:
+        """A view that got another history before its base was cut from its own still has that."""
+        t = view.replica
+        if has_history(t) and differentiable_dtype(t) and t.grad_fn is not view.grad_fn:
+            self.steps.append(TakeHistory(Arg(view.index), self.results.stand_in(t)))
 
     # -- the end
 

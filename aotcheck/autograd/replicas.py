@@ -121,6 +121,10 @@ class Disarmed(Replica):
             f"{getattr(func, '__name__', func)} met a tensor of a trace that is over; was it kept in a global?",
         )
 
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]  # untyped in torch
+        """Says what it is, and asks nothing of torch."""
+        return "Replica of a trace that is over"
+
 
 class _Undispatched(Tensor):
     """The class under which replicas are born: see Note [Replicas are no Python tensors to the dispatcher]."""

@@ -324,7 +324,8 @@ class Results:
                 continue
             if _torch.leafness(t) is None:  # autograd refuses to say which history it is
                 continue
-            if base is None or (self._current(t) is not None and not self._replayable(t, base)):
+            cut = base is not None and not base.requires_grad  # by detach_, which left its views their histories
+            if base is None or cut or (self._current(t) is not None and not self._replayable(t, base)):
                 self._histories[id(t)] = self.stand_in(t)
 
     def lasting(self, t: Tensor) -> Sequence[Reshaping]:
@@ -371,9 +372,9 @@ class Results:
         how, made = _torch.creation_meta(t), self._current(t)
         steps: list[Step]
         if id(t) in self._histories:
-            assert made is not None
-            ref = self._made_of(made.source, base)
-            steps = [ReplayView(local, ref, made.replay, ReplayMode.NO_GRAD), *self._history(local, t)]
+            ref = self._made_of(made.source, base) if made is not None else self.name(base)
+            replay = made.replay if made is not None else self._window_of_base(t, base, geometry_of(t))
+            steps = [ReplayView(local, ref, replay, ReplayMode.NO_GRAD), *self._history(local, t)]
             return [*steps, SetCreationMeta(local, how)]
         if made is not None:
             ref = self._made_of(made.source, base)

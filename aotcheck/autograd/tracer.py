@@ -176,6 +176,8 @@ class Tracer(_torch.TorchDispatchMode):
     def fresh(self, geometry: Geometry, device: torch.device, value: Value) -> Replica:
         """A replica on a storage of its own that holds ``value``."""
         elem = torch.empty_strided(geometry.shape, geometry.stride, dtype=geometry.dtype, device=_torch.META)
+        elem = _torch.conj_view(elem) if geometry.conj else elem
+        elem = _torch.neg_view(elem) if geometry.neg else elem
         r = make_replica(elem, device, self.kernels)
         self.table.bind(r, value)
         return r

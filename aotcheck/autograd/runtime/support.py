@@ -173,7 +173,9 @@ def with_layout(t: Tensor, g: Geometry) -> Tensor:
     room = torch.empty(g.elements_reached, dtype=g.dtype, device=t.device)
     laid_out = torch.empty(0, dtype=g.dtype, device=t.device)
     with torch.no_grad():
-        return _torch.set_geometry(laid_out, room.untyped_storage(), g.offset, g.shape, g.stride).copy_(t)
+        _torch.set_geometry(laid_out, room.untyped_storage(), g.offset, g.shape, g.stride)
+        laid_out = _torch.conj_view(laid_out) if g.conj else laid_out
+        return (_torch.neg_view(laid_out) if g.neg else laid_out).copy_(t).detach()
 
 
 DEAD_END = torch.zeros((), requires_grad=True)
