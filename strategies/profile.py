@@ -28,5 +28,5 @@ class Profile:
     random: int = 30
     second_call: int = 34
     third_call: int = 15
-    calls: int = 80
+    calls: int = 94
     interleaved: int = 30

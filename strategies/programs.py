@@ -25,7 +25,7 @@ from aotcheck.program import (
 )
 from aotcheck.program.ops import Group, Op, Work, ops
 from strategies.arguments import Impossible, draw_arguments
-from strategies.calls import Unsafe, arity, draw_further_calls, draw_plan
+from strategies.calls import Unsafe, arity, draw_further_calls, draw_plan, train
 from strategies.chooser import Chooser
 from strategies.inputs import draw_inputs
 from strategies.plans import Sides
@@ -161,7 +161,7 @@ class _Drawer:
             return Literal(None)
         chosen: list[Expr] = [Ref(names[0])]
         differentiable = [name for name, t in reversed(self.state.tensors()) if t.requires_grad]
-        if differentiable and self.choose.chance(50):
+        if differentiable and self.choose.chance(80):
             chosen.append(Ref(self.choose.one(differentiable)))
         for _ in range(self.choose.one((1, 0, 2, 1, 3))):
             chosen.append(Ref(self.choose.one(names)))
@@ -193,7 +193,8 @@ def _programs(draw: st.DrawFn, profile: Profile) -> Program:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            program = _Drawer(choose, profile, draw_inputs(choose)).program()
+            inputs = draw_inputs(choose)
+            program = _Drawer(choose, profile, train(choose, inputs) if choose.chance(88) else inputs).program()
         except Unsafe:
             assume(False)
         finally:

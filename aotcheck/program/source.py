@@ -49,6 +49,7 @@ FORMAT = 1
 HARNESS_MARK = "# -- harness 1: canonical text, ignored when the file is read back"
 
 
+@lru_cache(maxsize=1024)
 def quote(text: str) -> str:
     """A string as Python and TOML both write it, in ASCII."""
     return '"' + "".join(c if " " <= c < "\x7f" and c not in '"\\' else _escape(c) for c in text) + '"'
