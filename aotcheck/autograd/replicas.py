@@ -5,10 +5,18 @@ A replica is a meta tensor under a light subclass whose dispatch keys are those 
 ``x.device`` is told the truth, autocast applies to it, and composite ops branch as they will on the real tensors.
 Kernels are run under ``meta_kernels`` on the replicas themselves, which for that moment say that they are on the meta
 device.
+
+Note [Replicas are no Python tensors to the dispatcher]
+Autograd treats a tensor that dispatches to Python otherwise than a real one: it replays the views of it where it takes
+``as_strided`` of a real tensor, and the two part ways as soon as a base or a view changed its geometry in place. So a
+replica is made under a class without ``__torch_dispatch__``: ops on it reach the tracing mode all the same, and what
+autograd does with it is to the letter what it does with the tensor it stands for. The price is that a replica which
+outlives its trace would be taken for a tensor by any kernel; so replicas are disarmed when the trace is over.
 """
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import torch
@@ -24,13 +32,19 @@ class KernelState:
     One per trace, shared by its replicas.
     """
 
-    __slots__ = ("detached", "inside", "required", "view_roots")
+    __slots__ = ("_clock", "alive", "detached", "inside", "required")
 
     def __init__(self) -> None:
         self.inside = False
-        self.detached: set[int] = set()  # ids of replicas on which detach_ was called
-        self.required: set[int] = set()  # and requires_grad_
-        self.view_roots: set[int] = set()  # ids of replicas that stand for views without being views
+        self.alive: list[weakref.ref[Tensor]] = []  # every replica of the trace
+        self.detached: dict[int, int] = {}  # id of a replica -> when detach_ was last called on it
+        self.required: dict[int, int] = {}  # and requires_grad_
+        self._clock = 0
+
+    def now(self) -> int:
+        """A moment later than every moment before."""
+        self._clock += 1
+        return self._clock
 
 
 class Replica(Tensor):
@@ -55,26 +69,26 @@ class Replica(Tensor):
     def __torch_dispatch__(  # type: ignore[override]  # torch types the default as no class method
         cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
+        """Only ever asked for the device, by C++ code outside the tracing mode."""
         if func is _torch.PRIM_DEVICE:
             return args[0].device
-        raise UnsupportedError(
-            "escaped replica", f"{func} met a tensor of a trace that is over; was it kept in a global?"
-        )
+        raise AssertionError(f"{func} was dispatched to a replica")
 
     def detach_(self) -> Tensor:
         """Noted besides, since no dispatch shows it."""
-        self.kernels.detached.add(id(self))
-        return super().detach_()
+        result = super().detach_()
+        self.kernels.detached[id(self)] = self.kernels.now()
+        return result
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
         """Noted besides, since no dispatch shows it."""
+        before = Tensor.requires_grad.__get__(self)  # type: ignore[attr-defined]  # a C descriptor
+        result = super().requires_grad_(requires_grad)
         if requires_grad:
-            self.kernels.required.add(id(self))
-        else:
-            if id(self) in self.kernels.view_roots:
-                raise UnsupportedError("requires_grad_(False) on an input", "the argument is a view of another")
-            self.kernels.detached.add(id(self))
-        return super().requires_grad_(requires_grad)
+            self.kernels.required[id(self)] = self.kernels.now()
+        elif before:
+            self.kernels.detached[id(self)] = self.kernels.now()
+        return result
 
     def tolist(self) -> Any:
         """Refused: there is no data."""
@@ -95,16 +109,62 @@ class Replica(Tensor):
         return f"Replica(shape={tuple(self.shape)}, dtype={self.dtype}, device={self.real_device})"
 
 
+class Disarmed(Replica):
+    """A replica whose trace is over: whoever uses it gets an error."""
+
+    @classmethod
+    def __torch_function__(  # type: ignore[override]  # torch types the default as no class method
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        raise UnsupportedError(
+            "escaped replica",
+            f"{getattr(func, '__name__', func)} met a tensor of a trace that is over; was it kept in a global?",
+        )
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]  # untyped in torch
+        """Says what it is, and asks nothing of torch."""
+        return "Replica of a trace that is over"
+
+
+class _Undispatched(Tensor):
+    """The class under which replicas are born: see Note [Replicas are no Python tensors to the dispatcher]."""
+
+    __torch_dispatch__ = _torch.disabled_torch_dispatch
+    __torch_function__ = _torch.disabled_torch_function  # type: ignore[assignment]  # as torch itself does
+
+
 def make_replica(elem: Tensor, device: torch.device, kernels: KernelState) -> Replica:
     """``elem``, a meta tensor without autograd history, as a replica on ``device``; shares its storage.
 
     No mode may be active.
     """
-    r = _torch.make_subclass(Replica, elem, device)
-    assert isinstance(r, Replica)
+    r: Any = _torch.make_subclass(_Undispatched, elem, device)
+    r.__class__ = Replica
     r.real_device = device
     r.kernels = kernels
-    return r
+    kernels.alive.append(weakref.ref(r))
+    made: Replica = r
+    return made
+
+
+def disarm(kernels: KernelState) -> None:
+    """The trace is over: no replica of it may be used until ``rearm``."""
+    _become(kernels, Disarmed)
+
+
+def rearm(kernels: KernelState) -> None:
+    """The trace goes on."""
+    _become(kernels, Replica)
+
+
+def _become(kernels: KernelState, cls: type[Tensor]) -> None:
+    alive = []
+    for reference in kernels.alive:
+        r = reference()
+        if r is not None:
+            r.__class__ = cls
+            alive.append(reference)
+    kernels.alive = alive
 
 
 class _Rebound(torch.autograd.Function):

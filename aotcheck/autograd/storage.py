@@ -115,7 +115,6 @@ class StorageState:
         "device",
         "flat",
         "flushed",
-        "fragile",
         "nbytes",
         "pending",
         "roots",
@@ -135,7 +134,6 @@ class StorageState:
         self.roots: list[View] = []
         self.flat: View | None = None
         self.pending: list[tuple[View, Value, int]] = []
-        self.fragile = False  # a view that autograd would replay wrongly lies on it, see Tracer._reshaping
         self.source: Any = None  # for an input's storage: where the runtime finds a tensor on it
 
     @property
@@ -413,10 +411,6 @@ class StorageTable:
     def write(self, view: View, value: Value) -> None:
         """``view`` holds ``value`` from now on, and so does whatever shares its memory."""
         state = view.state
-        if state.fragile:
-            raise UnsupportedError(
-                "write to memory of a fragile view", "autograd would replay the view otherwise than eager"
-            )
         if state.is_input and len(state.roots) > 1:
             self.flat(state)
         step: View | None = view

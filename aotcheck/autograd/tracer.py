@@ -9,13 +9,13 @@ from torch import Tensor
 
 from aotcheck import _torch
 from aotcheck.autograd import writes
-from aotcheck.autograd.errors import Retrace, RetraceWithCaptured, TraceMode, UnsupportedError
+from aotcheck.autograd.errors import RetraceWithCaptured, UnsupportedError
 from aotcheck.autograd.metadata import METADATA
 from aotcheck.autograd.replicas import KernelState, Replica, make_replica
 from aotcheck.autograd.storage import StorageTable, View
 from aotcheck.autograd.trace import PLACEHOLDER, Geometry, Trace, Value, geometry_of, getitem, user_frame
 from aotcheck.autograd.twins import Kind, OpInfo, info_of
-from aotcheck.autograd.windows import UnsafeView, check_bounds, shares_storage
+from aotcheck.autograd.windows import Derivation, Reshaping, check_bounds, shares_storage
 
 aten = torch.ops.aten
 
@@ -32,10 +32,10 @@ class Tracer(_torch.TorchDispatchMode):
         self.regeometried: set[int] = set()  # ids of tensors whose own geometry was changed in place
         self.set_calls: set[int] = set()  # ids of tensors on which set_ was called
         self.keys: dict[Value, Any] = {}
-        self.reshaped: set[int] = set()  # ids of the states of storages on which those lay
-        self.quietly: set[int] = set()  # ids of those reshaped under no_grad: autograd has their old shape
+        self.reshapings: dict[int, list[Reshaping]] = {}  # and how, by id
         self.bases: set[int] = set()  # ids of tensors of which views were made
-        self.unsafe_views: dict[int, UnsafeView] = {}  # by id of the replica
+        self.views: dict[int, Derivation] = {}  # by id of the replica: how autograd's views were made
+        self.unsafe_views: dict[int, Derivation] = {}  # and windows that are no views to autograd
         self.generators: dict[int, Value] = {}  # by address of the stand-in
 
     @classmethod
@@ -176,6 +176,8 @@ class Tracer(_torch.TorchDispatchMode):
     def fresh(self, geometry: Geometry, device: torch.device, value: Value) -> Replica:
         """A replica on a storage of its own that holds ``value``."""
         elem = torch.empty_strided(geometry.shape, geometry.stride, dtype=geometry.dtype, device=_torch.META)
+        elem = _torch.conj_view(elem) if geometry.conj else elem
+        elem = _torch.neg_view(elem) if geometry.neg else elem
         r = make_replica(elem, device, self.kernels)
         self.table.bind(r, value)
         return r
@@ -245,7 +247,7 @@ class Tracer(_torch.TorchDispatchMode):
                 return out
             if args and type(args[0]) is Replica and shares_storage(out, args[0]):
                 bound = self._bind_views(func, args, kwargs, out)
-                self._note_unsafe(func, args, kwargs, bound)
+                self._note(self.unsafe_views, func, args, kwargs, bound)
                 return bound
             self.learn(key, out, device)
         value_args = tuple([self.value_of(a) for a in args])
@@ -299,26 +301,14 @@ class Tracer(_torch.TorchDispatchMode):
             return out
         if func is aten.as_strided.default:
             check_bounds(first)
-            self._strided_view(source, first)
         if _torch.storage_address(first.untyped_storage()) != _torch.storage_address(source.untyped_storage()):
             raise UnsupportedError("conditional view", f"{func} copied where its schema says that it may alias")
-        return self._bind_views(func, args, kwargs, out)
-
-    def _strided_view(self, source: Tensor, out: Tensor) -> None:
-        """as_strided of a view counts from the storage and reaches what the view does not: replayed, it is another."""
-        view = _torch.base_of(source) is not None or id(source) in self.kernels.view_roots
-        if source.requires_grad and torch.is_grad_enabled() and view:
-            state, g, s = self.table.state(source), geometry_of(out), geometry_of(source)
-            if state.version > 0:
-                raise UnsupportedError("write to memory of a fragile view", "as_strided of a view, after a write")
-            if g.offset < s.offset or g.elements_reached > s.elements_reached:
-                raise UnsupportedError("as_strided beyond a view", "with a gradient, which autograd cuts at the view")
-            state.fragile = True
+        bound = self._bind_views(func, args, kwargs, out)
+        self._note(self.views, func, args, kwargs, bound)
+        return bound
 
     def _bind_views(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
         source: Replica = args[0]
-        if id(source) in self.regeometried and source.requires_grad and _torch.base_of(source) is not None:
-            raise UnsupportedError("change of metadata of a view", "in place, and then a view of it")
         self.bases.add(id(source))
         self.keep.append(source)
         state = self.table.state(source)
@@ -339,13 +329,16 @@ class Tracer(_torch.TorchDispatchMode):
                     view.derive_from(parent, func, tuple(args[1:]), dict(kwargs), k if many else None)
         return type(out)(replicas) if many else replicas[0]
 
-    def _note_unsafe(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], bound: Any) -> None:
-        """Remember how a window that autograd does not take for a view was made; the epilogue makes it again."""
-        many = not isinstance(bound, Tensor)
+    def _note(
+        self, notes: dict[int, Derivation], func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], bound: Any
+    ) -> None:
+        """Remember how a window on memory was made; the epilogue makes it again."""
+        source = args[0]
+        many, now = not isinstance(bound, Tensor), self.kernels.now()
+        version, geometry, grad = _torch.version_of(source), geometry_of(source), torch.is_grad_enabled()
         for k, r in enumerate(bound if many else (bound,)):
-            self.keep.append((r, args[0]))
-            self.unsafe_views[id(r)] = UnsafeView(
-                r, args[0], _torch.version_of(args[0]), func, tuple(args[1:]), dict(kwargs), k if many else None
+            notes[id(r)] = Derivation(
+                r, source, version, geometry, func, tuple(args[1:]), dict(kwargs), k if many else None, grad, now
             )
 
     def _reshaping(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -357,27 +350,11 @@ class Tracer(_torch.TorchDispatchMode):
             self.run(func, args, kwargs)
             return t
         parent = self.table.view(t)
-        self.reshaped.add(id(parent.state))
-        base = _torch.base_of(t)
-        is_view = base is not None or id(t) in self.kernels.view_roots
-        if name == "as_strided_" and t.requires_grad and is_view:
-            raise UnsupportedError("as_strided beyond a view", "in place, with a gradient")
-        if t.requires_grad and not t.is_leaf:
-            if not torch.is_grad_enabled():
-                if len(parent.state.roots) > 1:
-                    raise UnsupportedError("change of metadata of a base", "under no_grad, of one of several aliases")
-                self.quietly.add(id(t))
-            elif id(t) in self.quietly:
-                raise UnsupportedError("change of metadata of a view", "under grad, after one under no_grad")
-        views = self.kernels.view_roots
-        if torch.is_grad_enabled() and t.requires_grad and (id(t) in views or id(base) in views):
-            raise Retrace(TraceMode(with_bases=True))
-        if t.requires_grad or (base is not None and base.requires_grad):
-            # Autograd replays the views of replicas, onto whatever geometry the base has by then; real ones it makes by
-            # as_strided.
-            if id(t) in self.bases:
-                raise UnsupportedError("change of metadata of a base", "in place, after views of it were made")
-            parent.state.fragile = parent.state.fragile or base is not None
+        self.reshapings.setdefault(id(t), []).append(
+            Reshaping(
+                func, tuple(args[1:]), dict(kwargs), _torch.version_of(t), geometry_of(t), torch.is_grad_enabled()
+            )
+        )
         self.run(func, args, kwargs)
         if name == "as_strided_":
             check_bounds(t)
@@ -401,16 +378,11 @@ class Tracer(_torch.TorchDispatchMode):
             raise UnsupportedError("unknown storage", str(func))
         if _torch.op_name(func) == "set_":
             self.set_calls.add(id(t))
-            view = _torch.base_of(t) is not None or id(t) in self.kernels.view_roots
-            related = view or id(t) in self.bases or len(old.roots) > 1
-            if t.requires_grad and related:
-                raise UnsupportedError("set_ on a differentiable input", "it has a base or views, which learn of it")
         sizes = {id(s): s.storage.nbytes() for s in self.table.states.values()}
         self.run(func, args, kwargs)
         state = self.table.state(t)
         if _torch.op_name(func) == "set_" and state.storage.nbytes() > sizes.get(id(state), state.storage.nbytes()):
             raise UnsupportedError("set_ beyond its storage", "meta storages grow where real ones may refuse")
-        self.reshaped.update((id(old), id(state)))
         if not state.roots:
             count = state.storage.nbytes() // t.dtype.itemsize
             geometry = Geometry(0, (count,), (1,), t.dtype, False, False)
