@@ -52,6 +52,11 @@ class Unsafe(Exception):
 class _Inspection(DryRun):
     """A dry run that gives up on calls whose outcome is not well defined."""
 
+    def __init__(self, program: Program) -> None:
+        super().__init__(program)
+        infinite = Literal(float("inf"))
+        self.infinite = {name for c in flat_calls(program.body) if infinite in c.args for name in c.targets}
+
     def before_statement(self, statement: Statement, env: Any) -> None:
         inner = flat_calls(statement.body) if isinstance(statement, Block) else [statement]
         if any(perilous(call, env) for call in inner):
@@ -62,7 +67,7 @@ class _Inspection(DryRun):
         for call in inner:
             if hazardous(call, env) or (self.index and _may_have_grown(call, env)):
                 raise Unsafe
-        if not tidy(list(env.values())):
+        if not tidy([value for name, value in env.items() if name not in self.infinite]):
             raise Unsafe
         for t in env.values():
             if isinstance(t, torch.Tensor) and t.numel():

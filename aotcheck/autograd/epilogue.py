@@ -38,7 +38,6 @@ from aotcheck.autograd.record import (
     Role,
     Root,
     SetGradMode,
-    Step,
     TakeHistory,
     Visibility,
     Write,
