@@ -38,7 +38,7 @@ from aotcheck.program import (
 )
 from strategies.chooser import Chooser
 from strategies.inputs import contiguous, data
-from strategies.plans import Sides, draw_around, draw_before, draw_steps
+from strategies.plans import Sides, draw_around, draw_before, draw_steps, with_trained_cotangents
 from strategies.profile import Profile
 from strategies.state import EXPECTED, fragile, hazardous, perilous, tidy
 
@@ -148,7 +148,14 @@ def draw_plan(choose: Chooser, profile: Profile, program: Program, sides: Sides)
         )
         longer = replace(program, calls=(planned,))
         with suppress(Unsafe):
-            return longer, inspect(longer)
+            features = inspect(longer)
+            if Feature.BACKWARD in features and Feature.MANY_BACKWARDS not in features:
+                # Perhaps gradients do not depend on the inputs; on cotangents they do.
+                with suppress(Unsafe):
+                    trained = replace(planned, steps=with_trained_cotangents(planned.steps))
+                    longer = replace(program, calls=(trained,))
+                    return longer, inspect(longer)
+            return longer, features
     return program, inspect(program)
 
 

@@ -209,7 +209,7 @@ def _programs(draw: st.DrawFn, profile: Profile) -> Program:
         warnings.simplefilter("ignore")
         try:
             inputs = draw_inputs(choose)
-            program = _Drawer(choose, profile, train(choose, inputs) if choose.chance(88) else inputs).program()
+            program = _Drawer(choose, profile, train(choose, inputs) if choose.chance(94) else inputs).program()
         except Unsafe:
             assume(False)
         finally:
