@@ -144,7 +144,7 @@ def hang(t, kind, seen):
     elif kind in ("post", "clear") and leaf:
 
         def post(t):
-            seen.append(t.grad.detach().clone())
+            seen.append(None if t.grad is None else t.grad.detach().clone())
             if kind == "clear":
                 t.grad = None
 
