@@ -9,7 +9,7 @@ from torch import Tensor
 
 from aotcheck import _torch
 from aotcheck.autograd import writes
-from aotcheck.autograd.errors import Retrace, RetraceWithCaptured, TraceMode, UnsupportedError
+from aotcheck.autograd.errors import RetraceWithCaptured, UnsupportedError
 from aotcheck.autograd.metadata import METADATA
 from aotcheck.autograd.replicas import KernelState, Replica, make_replica
 from aotcheck.autograd.storage import StorageTable, View
