@@ -18,7 +18,7 @@ from aotcheck.minimize.passes.inputs import (
     unnest_arguments,
 )
 from aotcheck.minimize.passes.names import lower_names, rename
-from aotcheck.minimize.passes.ops import simplify_literals, simplify_ops, simplify_signatures
+from aotcheck.minimize.passes.ops import simplify_literals, simplify_ops, simplify_signatures, unpack_results
 from aotcheck.minimize.passes.outputs import delete_outputs
 from aotcheck.minimize.passes.plan import delete_calls, delete_steps, same_inputs, simplify_steps
 from aotcheck.minimize.passes.statements import delete_pairs, delete_statements, drop_contexts
@@ -57,6 +57,7 @@ PASSES: tuple[Pass, ...] = (
     lower_names,
     shrink_data,
     simplify_literals,
+    unpack_results,
     simplify_steps,
     rename,
 )

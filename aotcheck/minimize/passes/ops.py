@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from aotcheck.minimize.edit import Body, edited, inputs_of, leaves, with_inputs
+from aotcheck.minimize.edit import Body, edited, inputs_of, leaves, renamed, renamed_call, with_inputs
 from aotcheck.minimize.size import rank_of
 from aotcheck.program import (
     DictExpr,
@@ -22,7 +22,7 @@ from aotcheck.program import (
 )
 from aotcheck.program.ops import Group, find
 
-__all__ = ["simplify_literals", "simplify_ops", "simplify_signatures"]
+__all__ = ["simplify_literals", "simplify_ops", "simplify_signatures", "unpack_results"]
 
 _TWO, _MINUS_ONE = Literal(2), TupleExpr((Literal(-1),))
 
@@ -54,8 +54,6 @@ _READS: tuple[tuple[str, int, tuple[Expr, ...]], ...] = (
 )
 """What any other op is replaced by."""
 
-_MADE = (Group.FACTORY,)
-
 
 def _with_call(body: Body, index: int, changed: OpCall) -> Body:
     return edited(body, lambda i, call: changed if i == index else call)
@@ -79,7 +77,10 @@ def _calls(program: Program) -> Iterator[tuple[int | None, int, OpCall]]:
 
 
 def _operands(call: OpCall) -> list[Expr]:
-    found = [leaf for expr in (*call.args, *(v for _, v in call.kwargs)) for leaf in leaves(expr)]
+    """The tensors that a call reads or writes, what it writes first."""
+    out = [value for key, value in call.kwargs if key == "out"]
+    rest = [value for key, value in call.kwargs if key != "out"]
+    found = [leaf for expr in (*out, *call.args, *rest) for leaf in leaves(expr)]
     return [leaf for leaf in found if isinstance(leaf, Ref)]
 
 
@@ -91,12 +92,55 @@ def simplify_ops(program: Program) -> Iterator[Program]:
     """Each op replaced by a simpler one of the same kind, on its first operands."""
     for at, index, call in _calls(program):
         operands, rank = _operands(call), rank_of(call.path)
-        if not operands or isinstance(call.target, tuple):
+        for target in call.target if isinstance(call.target, tuple) else (call.target,):
+            for path, wanted, constants in _WRITES if _writes(call) else _READS:
+                if rank_of(path) < rank and operands and wanted <= len(operands):
+                    new = OpCall(target, path, (*operands[:wanted], *constants))
+                    yield _everywhere(program, index, new, at)
+
+
+MOST_RESULTS = 6
+"""As many names as the strategies ever unpack a result into."""
+
+
+def unpack_results(program: Program) -> Iterator[Program]:
+    """A result with several tensors unpacked, where it is kept whole and indexed; in as many names as it may have."""
+    calls = list(flat_calls(program.body))
+    for index, call in enumerate(calls):
+        if not isinstance(call.target, str) or not any(op.results is None for op in find(call.path)):
             continue
-        for path, wanted, constants in _WRITES if _writes(call) else _READS:
-            if rank_of(path) < rank and wanted <= len(operands):
-                new = replace(call, path=path, args=(*operands[:wanted], *constants), kwargs=())
-                yield _everywhere(program, index, new, at)
+        indexing = {i: c for i, c in enumerate(calls) if c.path == "getitem" and c.args[0] == Ref(call.target)}
+        positions = {i: _position(c) for i, c in indexing.items()}
+        if not positions or None in positions.values():
+            continue
+        taken = {*program.params, *(name for c in calls for name in c.targets)}
+        fresh = [f"v{n}" for n in range(len(taken) + MOST_RESULTS) if f"v{n}" not in taken]
+        for count in range(1, MOST_RESULTS + 1):
+            yield _unpacked(program, index, positions, tuple(fresh[:count]))
+
+
+def _position(call: OpCall) -> int | None:
+    match call.args[1], call.target:
+        case Literal(int() as position), str():
+            return position
+        case _:
+            return None
+
+
+def _unpacked(program: Program, index: int, positions: dict[int, int | None], targets: tuple[str, ...]) -> Program:
+    names: dict[str, str] = {}
+
+    def change(i: int, call: OpCall) -> OpCall | None:
+        if i == index:
+            return replace(call, target=targets)
+        position = positions.get(i)
+        if position is not None and -len(targets) <= position < len(targets):
+            names.update(dict.fromkeys(call.targets, targets[position]))
+            return None
+        return renamed_call(call, names)
+
+    body = edited(program.body, change)
+    return replace(program, body=body, outputs=renamed(program.outputs, names))
 
 
 def simplify_signatures(program: Program) -> Iterator[Program]:

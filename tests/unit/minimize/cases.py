@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from aotcheck.minimize.edit import read_by
 from aotcheck.minimize.passes import (
     Pass,
     delete_arguments,
@@ -30,6 +31,7 @@ from aotcheck.minimize.passes import (
     simplify_steps,
     simplify_tensors,
     unnest_arguments,
+    unpack_results,
 )
 from aotcheck.oracle.kinds import Role
 from aotcheck.oracle.snapshot import TensorFacts
@@ -88,6 +90,16 @@ def results(made: Program) -> tuple[TensorFacts, ...]:
 def everything(made: Program) -> tuple[TensorFacts, ...]:
     """The tensors of the inputs and results."""
     return (*arguments(made), *results(made))
+
+
+def written(made: Program) -> bool:
+    """An input was written to; building one counts as the first write."""
+    return any(t.version > 1 for t in arguments(made))
+
+
+def reads(made: Program, path: str, *names: str) -> bool:
+    """Whether some call of an op reads one of these names."""
+    return any(read_by(call) & set(names) for call in flat_calls(made.body) if call.path == path)
 
 
 def given(count: int) -> Predicate:
@@ -188,7 +200,9 @@ CASES = [
     Case(
         hoist_statements,
         program("def f(x0):\n    v0 = x0.unsqueeze(0)\n    v0.zero_()\n    return v0"),
-        both(given(1), has("Tensor.zero_"), lambda made: any(t.version and t.shape == (1,) for t in everything(made))),
+        both(
+            given(1), has("Tensor.zero_"), lambda made: written(made) and any(t.shape == (1,) for t in everything(made))
+        ),
         program("def f(x0):\n    x0.zero_()\n    return None", vector("[0]", "(1,)", "(1,)")),
     ),
     Case(
@@ -242,6 +256,21 @@ CASES = [
         program("def f(x0):\n    v0 = torch.logsumexp(x0, 0)\n    return v0"),
         both(runs, lambda made: any(t.storage == t.name for t in results(made))),
         program("def f(x0):\n    v0 = x0.clone()\n    return v0"),
+    ),
+    Case(
+        unpack_results,
+        program(
+            "def f(x0):\n    v0 = torch.chunk(x0, 2)\n    v1 = v0[0]\n    v1.zero_()\n    return None",
+            vector("[0, 0]", "(2,)", "(1,)"),
+        ),
+        both(
+            given(1),
+            has("torch.chunk", "Tensor.zero_"),
+            lambda made: not reads(made, "Tensor.zero_", *made.params) and written(made),
+        ),
+        program(
+            "def f(x0):\n    v0, = torch.chunk(x0, 1)\n    v0.zero_()\n    return None", vector("[0]", "(1,)", "(1,)")
+        ),
     ),
     Case(
         simplify_signatures,
