@@ -333,6 +333,9 @@ def _minimize(path: Path, parsed: ParsedFile, reduction: Reduction, target: Path
     except DoesNotFailError as error:
         click.echo(f"{path}: {reduction.subject.backend}: does not fail ({error}); there is nothing to minimize")
         return int(ExitCode.FINDINGS)
+    except KeyboardInterrupt:
+        click.echo(f"{path}: broken off; nothing is written")
+        return int(ExitCode.INFRASTRUCTURE)
     reduced = reduction.result
     assert reduced is not None
     name = reduction.subject.backend

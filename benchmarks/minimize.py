@@ -1,36 +1,48 @@
 """How small findings become and how long that takes: writes docs/minimize.md.
 
-Run as ``python -m benchmarks.minimize RUN [RUN ...]``, each RUN a folder of ``aotcheck fuzz``. The first finding of
-each coarse key is minimized.
+Run as ``python -m benchmarks.minimize RUN [RUN ...]``, each RUN a folder of ``aotcheck fuzz``. Of each run the first
+finding of each coarse key is minimized, in the order in which they were found.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from statistics import median
 
 import torch
 
 from aotcheck.cli import INSPECTION
-from aotcheck.minimize import DoesNotFailError, Limits, Reduced, Reduction, Subject, inputs_passed
-from aotcheck.program import Program, parse_file
+from aotcheck.minimize import Limits, Reduced, Reduction, Subject, inputs_passed
+from aotcheck.program import ParsedFile, Program, parse_file
 
-OUT = Path(__file__).resolve().parent.parent / "docs" / "minimize.md"
+OUTPUT = Path(__file__).resolve().parent.parent / "docs" / "minimize.md"
 
 HEAD = """\
 # Minimizing
 
-`aotcheck minimize FILE` reduces a failing program, from a run's findings or from the corpus, to the least that still
-shows the same coarse key on the same backend. What follows is what it makes of the first finding of each coarse key of
-{runs}, one worker, {version}:
+`aotcheck minimize FILE` reduces a failing program, a finding of a run or a file of the corpus, to the least that
+still shows the same coarse key on the same backend. It deletes calls, steps, statements, outputs and arguments, takes
+contexts off, makes tensors plain and small, ops simple and numbers 0 or 1, until no pass finds anything simpler that
+still fails. Each candidate runs in a worker process, so that a crash or a hang is an outcome with a key of its own. It
+counts only if eager raises nothing on it that it does not raise on the original, and if its outcome is as well defined.
+The result is the same with any number of workers, and minimizing it again changes nothing.
 
-    {command}
+What that makes of the first finding of each coarse key, the first {most} keys of each run, with one worker, torch
+{version}. Made by
+
+{commands}
 
 | | median | most |
 | --- | --- | --- |
+"""
+
+DETAILS = """
+| backend | coarse key | statements | inputs | candidates | seconds |
+| --- | --- | --- | --- | --- | --- |
 """
 
 
@@ -43,27 +55,32 @@ class Row:
     after: Reduced
 
 
-def rows(folders: list[Path]) -> Iterator[Row]:
-    """Minimize the first finding of each coarse key in each folder."""
-    for folder in folders:
-        seen: set[str] = set()
-        for path in sorted((folder / "findings").glob("*.py")):
-            parsed = parse_file(path)
-            backend, key = str(parsed.header.get("backend")), str(parsed.header.get("key"))
-            if key in seen or path.name.endswith(".min.py"):
-                continue
-            seen.add(key)
-            reduction = Reduction(parsed.program, Subject(backend, "cpu", INSPECTION), Limits())
-            try:
-                for _ in reduction.steps():
-                    pass
-            except DoesNotFailError as error:
-                print(f"{path}: does not fail: {error}")
-                continue
-            assert reduction.result is not None
-            row = Row(backend, parsed.program, reduction.result)
-            print(_line(row), flush=True)
-            yield row
+def _first_of_each_key(folder: Path, most: int) -> Iterator[ParsedFile]:
+    """The findings of a run in the order of its programs, one for each coarse key."""
+    paths = (path for path in (folder / "findings").glob("*.py") if not path.name.endswith(".min.py"))
+    found = sorted(
+        (parse_file(path) for path in paths), key=lambda each: (_number(each, "block"), _number(each, "index"))
+    )
+    firsts: dict[object, ParsedFile] = {}
+    for each in found:
+        firsts.setdefault(each.header.get("key"), each)
+    yield from islice(firsts.values(), most)
+
+
+def _number(parsed: ParsedFile, entry: str) -> int:
+    value = parsed.header.get(entry)
+    return value if isinstance(value, int) else 0
+
+
+def measure(folder: Path, most: int) -> Iterator[Row]:
+    """Minimize the first finding of each coarse key of a run."""
+    for parsed in _first_of_each_key(folder, most):
+        backend = str(parsed.header["backend"])
+        reduction = Reduction(parsed.program, Subject(backend, "cpu", INSPECTION), Limits())
+        for _ in reduction.steps():
+            pass
+        assert reduction.result is not None
+        yield Row(backend, parsed.program, reduction.result)
 
 
 def _line(row: Row) -> str:
@@ -87,17 +104,25 @@ def _summary(found: list[Row]) -> Iterator[str]:
         yield f"| {what} | {median(values):g} | {max(values):g} |"
 
 
-def main(arguments: list[str]) -> None:
-    """Measure and write."""
-    folders = [Path(argument) for argument in arguments]
-    found = list(rows(folders))
-    backends = " and ".join(dict.fromkeys(f"`{row.backend}`" for row in found))
-    shown = " ".join(f"reports/{folder.name}" for folder in folders)
-    command = f"python -m benchmarks.minimize {shown}"
-    head = HEAD.format(runs=f"300 programs on {backends}", version=f"torch {torch.__version__}", command=command)
-    table = ["", "| backend | coarse key | statements | inputs | candidates | seconds |", "| --- " * 6 + "|"]
-    OUT.write_text(head + "\n".join([*_summary(found), *table, *map(_line, found)]) + "\n", encoding="utf-8")
+def main() -> None:
+    """Measure and write the page."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.minimize", description=__doc__.split("\n")[0])
+    parser.add_argument("runs", type=Path, nargs="+", help="folders of aotcheck fuzz")
+    parser.add_argument("--most", type=int, default=20, help="coarse keys of each run")
+    parser.add_argument("--output", type=Path, default=OUTPUT, help="the file to write")
+    options = parser.parse_args()
+    found: list[Row] = []
+    for folder in options.runs:
+        for row in measure(folder, options.most):
+            found.append(row)
+            print(_line(row), flush=True)
+    backends = dict.fromkeys(row.backend for row in found)
+    fuzz = [f"    aotcheck fuzz --backend {name} --examples 300 --out reports/{name}" for name in backends]
+    command = f"    python -m benchmarks.minimize {' '.join(f'reports/{name}' for name in backends)}"
+    head = HEAD.format(most=options.most, version=torch.__version__, commands="\n".join([*fuzz, command]))
+    page = head + "\n".join(_summary(found)) + "\n" + DETAILS + "\n".join(map(_line, found)) + "\n"
+    options.output.write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

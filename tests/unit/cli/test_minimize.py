@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import io
+import os
+import re
+import signal
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from aotcheck.minimize import Limits, Reduction, Subject, size
 from aotcheck.program import emit, parse_file
 from aotcheck.program.samples import ALIASED_VIEWS
+from aotcheck.report.minimizing import MinimizingDisplay
 from tests.unit.cli.test_cli import assert_one_line, run
 
 DOUBLES = "tests.meta.planted:doubles"
@@ -52,6 +59,37 @@ def test_a_file_that_does_not_fail_is_said_not_to(script: Path) -> None:
 def test_the_backend_is_the_first_that_the_file_expects_to_differ(script: Path) -> None:
     script.write_text(emit(ALIASED_VIEWS, {"expect": {"aotcheck": "agree", "eager": "differs"}}))
     assert "eager: does not fail" in run("minimize", script).output
+
+
+def test_a_terminal_is_shown_how_far_it_is() -> None:
+    shown = io.StringIO()
+    console = Console(file=shown, force_terminal=True, width=100)
+    reduction = Reduction(ALIASED_VIEWS, Subject(DOUBLES), Limits())
+    with MinimizingDisplay(reduction, console) as display:
+        for _ in reduction.steps():
+            display.moved()
+    assert "3 statements, 2 inputs now · 0 candidates tried" in shown.getvalue()
+    assert re.search(r"0 statements, 1 input now · \d\d+ candidates tried · \d+ s", shown.getvalue())
+    assert "(identity, output-input vs none)" in shown.getvalue()
+
+
+def test_what_is_interrupted_is_written_as_far_as_it_came(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MinimizingDisplay, "moved", lambda display: os.kill(os.getpid(), signal.SIGINT))
+    result = run("minimize", script, "--jobs", "1")
+    assert result.exit_code == 0, result.output
+    assert "(stopped: it may become smaller yet)" in result.output
+    made = parse_file(script.with_suffix(".min.py")).program
+    assert 0 < size(made).lines < size(ALIASED_VIEWS).lines
+    assert len(made.calls) == 1
+
+
+def test_a_second_interrupt_breaks_it_off(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def impatient(display: MinimizingDisplay) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(MinimizingDisplay, "moved", impatient)
+    result = run("minimize", script, "--jobs", "1")
+    assert (result.exit_code, result.output) == (3, f"{script}: broken off; nothing is written\n")
 
 
 def test_what_the_user_can_put_right_is_one_line(script: Path, tmp_path: Path) -> None:
