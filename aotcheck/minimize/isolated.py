@@ -25,8 +25,6 @@ from aotcheck.workers import POISONED, how_it_ended, prepare_process, processes
 
 __all__ = ["IsolatedJudge", "Limits", "workers"]
 
-ANY_EAGER = Eager(frozenset(), True)
-
 
 @dataclass(frozen=True)
 class Limits:
@@ -92,7 +90,7 @@ class IsolatedJudge:
         return self._stop.is_set() or (self._deadline is not None and time.monotonic() >= self._deadline)
 
     def judgement(self, program: Program) -> Judgement:
-        """What ``program`` shows. Where it kills its worker, how eager behaves is asked apart."""
+        """What ``program`` shows, how eager behaves included where there is a key: if the worker died, asked apart."""
         found = self._outcome(program, self._ahead.pop(program, None))
         if found.key is not None and found.eager is None:
             eager = self._eager(program)
@@ -128,9 +126,9 @@ class IsolatedJudge:
         """Whether ``program`` shows the target's key, is valid beside it, and can be written down."""
         assert self.target is not None and self.target.eager is not None
         found = self.judgement(program)
-        if found.key is None or found.key != self.target.key:
+        if found.key is None or found.key != self.target.key or found.eager is None:
             return False
-        return self.target.eager.allows(found.eager or ANY_EAGER) and _can_be_written(program)
+        return self.target.eager.allows(found.eager) and _can_be_written(program)
 
     def _schedule(self, function: Callable[..., Any], program: Program) -> Any:
         return self._pool.schedule(function, args=(program, self.subject), timeout=self.limits.timeout)

@@ -255,41 +255,38 @@ def _hoisted(program: Program, index: int, call: OpCall, target: str) -> Program
 
 def unnest_arguments(program: Program) -> Iterator[Program]:
     """The elements of an argument that is a container as arguments of their own."""
-    for index, param in enumerate(program.params):
+    for index in range(len(program.params)):
         keys = _keys([inputs.args[index] for _, inputs in inputs_of(program)])
-        if keys is None:
-            continue
-        taken = {*program.params, *(n for c in flat_calls(program.body) for n in c.targets)}
-        fresh: list[str] = []
-        for _ in keys:
-            fresh.append(_fresh("x", taken | set(fresh)))
-        names: dict[str, str] = {}
+        if keys is not None:
+            yield _unnested(program, index, keys)
 
-        def change(
-            _: int,
-            call: OpCall,
-            param: str = param,
-            keys: list[Literal] = keys,
-            fresh: list[str] = fresh,
-            names: dict[str, str] = names,
-        ) -> OpCall | None:
-            key = call.args[1] if call.path == "getitem" and call.args[0] == Ref(param) else None
-            if isinstance(call.target, str) and isinstance(key, Literal) and key in keys:
-                names[call.target] = fresh[keys.index(key)]
-                return None
-            return call
 
-        body = renamed_statements(edited(program.body, change), names)
-        changed = {
-            place: replace(inputs, args=(*inputs.args[:index], *_items(inputs.args[index]), *inputs.args[index + 1 :]))
-            for place, inputs in inputs_of(program)
-        }
-        yield replace(
-            with_inputs(program, changed),
-            params=(*program.params[:index], *fresh, *program.params[index + 1 :]),
-            body=body,
-            outputs=renamed(program.outputs, names),
-        )
+def _unnested(program: Program, index: int, keys: list[Literal]) -> Program:
+    param = program.params[index]
+    taken = {*program.params, *(n for c in flat_calls(program.body) for n in c.targets)}
+    fresh: list[str] = []
+    for _ in keys:
+        fresh.append(_fresh("x", taken | set(fresh)))
+    names: dict[str, str] = {}
+
+    def change(_: int, call: OpCall) -> OpCall | None:
+        key = call.args[1] if call.path == "getitem" and call.args[0] == Ref(param) else None
+        if isinstance(call.target, str) and isinstance(key, Literal) and key in keys:
+            names[call.target] = fresh[keys.index(key)]
+            return None
+        return renamed_call(call, names)
+
+    def spread(inputs: Inputs) -> Inputs:
+        args = inputs.args
+        return replace(inputs, args=(*args[:index], *_items(args[index]), *args[index + 1 :]))
+
+    body = edited(program.body, change)
+    return replace(
+        with_inputs(program, {place: spread(inputs) for place, inputs in inputs_of(program)}),
+        params=(*program.params[:index], *fresh, *program.params[index + 1 :]),
+        body=body,
+        outputs=renamed(program.outputs, names),
+    )
 
 
 def _items(expr: Expr) -> tuple[Expr, ...]:
