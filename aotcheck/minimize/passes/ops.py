@@ -20,7 +20,7 @@ from aotcheck.program import (
     flat_calls,
     references,
 )
-from aotcheck.program.ops import Group, find
+from aotcheck.program.ops import Form, Group, find
 
 __all__ = ["simplify_literals", "simplify_ops", "simplify_signatures", "unpack_results"]
 
@@ -157,7 +157,7 @@ def simplify_signatures(program: Program) -> Iterator[Program]:
             yield _everywhere(program, index, replace(call, kwargs=()), at)
         for i in range(len(call.kwargs)):
             yield _everywhere(program, index, replace(call, kwargs=call.kwargs[:i] + call.kwargs[i + 1 :]), at)
-        for kept in range(1, len(call.args)):
+        for kept in range(1, len(call.args) if find(call.path)[0].form in (Form.FUNCTION, Form.METHOD) else 0):
             if not any(True for arg in call.args[kept:] for _ in references(arg)):
                 yield _everywhere(program, index, replace(call, args=call.args[:kept]), at)
         for i, arg in enumerate(call.args):
