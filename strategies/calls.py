@@ -1,9 +1,10 @@
-"""Draw the call plan: backward, probes, and further calls with another key or with the same."""
+"""Draw further calls with another key or with the same, and keep what has a well-defined outcome."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -24,10 +25,8 @@ from aotcheck.program import (
     ListExpr,
     Literal,
     OpCall,
-    Probe,
     Program,
     Ref,
-    Site,
     Statement,
     Storage,
     Strided,
@@ -35,13 +34,15 @@ from aotcheck.program import (
     build_call,
     evaluate,
     flat_calls,
+    remember,
 )
 from strategies.chooser import Chooser
 from strategies.inputs import contiguous, data
+from strategies.plans import Sides, draw_around, draw_before, draw_steps, with_trained_cotangents
 from strategies.profile import Profile
 from strategies.state import EXPECTED, fragile, hazardous, perilous, tidy
 
-__all__ = ["Unsafe", "draw_backward", "draw_further_calls", "draw_probes", "inspect"]
+__all__ = ["Unsafe", "arity", "draw_further_calls", "draw_plan", "inspect", "train"]
 
 
 class Unsafe(Exception):
@@ -50,6 +51,11 @@ class Unsafe(Exception):
 
 class _Inspection(DryRun):
     """A dry run that gives up on calls whose outcome is not well defined."""
+
+    def __init__(self, program: Program) -> None:
+        super().__init__(program)
+        infinite = Literal(float("inf"))
+        self.infinite = {name for c in flat_calls(program.body) if infinite in c.args for name in c.targets}
 
     def before_statement(self, statement: Statement, env: Any) -> None:
         inner = flat_calls(statement.body) if isinstance(statement, Block) else [statement]
@@ -61,7 +67,7 @@ class _Inspection(DryRun):
         for call in inner:
             if hazardous(call, env) or (self.index and _may_have_grown(call, env)):
                 raise Unsafe
-        if not tidy(list(env.values())):
+        if not tidy([value for name, value in env.items() if name not in self.infinite]):
             raise Unsafe
         for t in env.values():
             if isinstance(t, torch.Tensor) and t.numel():
@@ -72,6 +78,17 @@ class _Inspection(DryRun):
     def on_error(self, error: Exception) -> None:
         if fragile(error):
             raise Unsafe
+
+    def on_gradients(self, gradients: list[torch.Tensor]) -> None:
+        if not all(map(_bounded, gradients)):
+            raise Unsafe
+
+
+def _bounded(gradient: torch.Tensor) -> bool:
+    """Whether sums of such numbers are exact in any order; infinities and NaN are."""
+    plain = gradient.detach().clone().resolve_conj()
+    plain = torch.view_as_real(plain) if plain.is_complex() else plain
+    return plain.numel() == 0 or tidy(plain.nan_to_num(0.0, 0.0, 0.0))
 
 
 def _may_have_grown(call: OpCall, env: Any) -> bool:
@@ -91,28 +108,55 @@ def inspect(program: Program) -> frozenset[Feature]:
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return _Inspection(program).run()
+        features = _Inspection(program).run()
+        remember(program, features)
+        return features
 
 
-def draw_backward(choose: Chooser, differentiable: int) -> Backward | None:
-    """A backward through all or some of the differentiable outputs, or none."""
-    if not differentiable or choose.chance(4):
-        return None
-    chosen = tuple(range(differentiable))
-    if differentiable > 1 and choose.chance(35):
-        chosen = tuple(i for i in chosen if choose.chance(60))
-    return Backward(chosen, choose.below(4))
+_DIFFERENTIABLE = ("float", "complex", "bfloat")
 
 
-def draw_probes(choose: Chooser, outputs: int, inputs: int) -> tuple[Probe, ...]:
-    """Up to two writes, through outputs first."""
-    probes: list[Probe] = []
-    for _ in range(choose.one((0, 1, 1, 2))):
-        site = Site.OUTPUT if outputs and (not inputs or choose.chance(70)) else Site.INPUT
-        count = outputs if site is Site.OUTPUT else inputs
-        if count:
-            probes.append(Probe(site, choose.below(count), choose.between(1, 4)))
-    return tuple(probes)
+def train(choose: Chooser, inputs: Inputs) -> Inputs:
+    """The inputs, of which one requires grad if none did and one can: a leaf, or what is made of one."""
+    can = [i for i, t in enumerate(inputs.tensors) if t.dtype.startswith(_DIFFERENTIABLE)]
+    if not can or any(t.requires_grad for t in inputs.tensors):
+        return inputs
+    index = choose.one(can)
+    leaf = inputs.tensors[index]
+    tensors = tuple(replace(t, requires_grad=t is leaf) for t in inputs.tensors)
+    passed = any(leaf.name in _names(a) for a in inputs.args)
+    if not passed or choose.chance(40):
+        return replace(inputs, tensors=tensors)
+    made = OpCall(f"{leaf.name}m", "torch.mul", (Ref(leaf.name), Literal(1)))
+    args = tuple(_renamed(a, {leaf.name: f"{leaf.name}m"}) for a in inputs.args)
+    return replace(inputs, tensors=tensors, derived=(*inputs.derived, made), args=args)
+
+
+def draw_plan(choose: Chooser, profile: Profile, program: Program, sides: Sides) -> tuple[Program, frozenset[Feature]]:
+    """A program of one call with what its caller does around the call, and its features.
+
+    Raises:
+        Unsafe: even a caller who does nothing has an outcome that is not well defined.
+    """
+    (call,) = program.calls
+    for _ in range(3):
+        planned = replace(
+            call,
+            steps=draw_steps(choose, profile, sides),
+            before=draw_before(choose, sides),
+            around=draw_around(choose),
+        )
+        longer = replace(program, calls=(planned,))
+        with suppress(Unsafe):
+            features = inspect(longer)
+            if Feature.BACKWARD in features and Feature.MANY_BACKWARDS not in features:
+                # Perhaps gradients do not depend on the inputs; on cotangents they do.
+                with suppress(Unsafe):
+                    trained = replace(planned, steps=with_trained_cotangents(planned.steps))
+                    longer = replace(program, calls=(trained,))
+                    return longer, inspect(longer)
+            return longer, features
+    return program, inspect(program)
 
 
 # -- further calls
@@ -127,7 +171,7 @@ def _other_values(choose: Chooser, inputs: Inputs, _: BuiltCall) -> Inputs:
 
 
 def _other_grad(choose: Chooser, inputs: Inputs, _: BuiltCall) -> Inputs:
-    can = [i for i, t in enumerate(inputs.tensors) if t.dtype.startswith(("float", "complex", "bfloat"))]
+    can = [i for i, t in enumerate(inputs.tensors) if t.dtype.startswith(_DIFFERENTIABLE)]
     if not can:
         raise Unsafe
     flipped = {choose.one(can)} if choose.chance(50) else set(can)
@@ -247,7 +291,7 @@ def draw_further_calls(choose: Chooser, program: Program, profile: Profile) -> P
     for _ in range(count):
         for _ in range(3):
             try:
-                longer = _with_call(choose, program)
+                longer = _with_call(choose, profile, program)
                 inspect(longer)
             except (Unsafe, *EXPECTED):
                 continue
@@ -256,16 +300,29 @@ def draw_further_calls(choose: Chooser, program: Program, profile: Profile) -> P
     return program
 
 
-def _with_call(choose: Chooser, program: Program) -> Program:
-    first = program.calls[0]
-    mode = GradMode.NO_GRAD if choose.chance(20) else GradMode.ENABLED
+_MODES = (GradMode.ENABLED,) * 15 + (GradMode.NO_GRAD,) * 4 + (GradMode.INFERENCE,)
+
+
+def _with_call(choose: Chooser, profile: Profile, program: Program) -> Program:
+    first, last = program.calls[0], program.calls[-1]
+    mode = choose.one(_MODES)
     inputs: Inputs | None = None
     assert first.inputs is not None
     if not choose.chance(15):
         inputs = choose.one(_WEIGHTED)(choose, first.inputs, build_call(program, 0))
-    backward = Backward((0, 1, 2, 3)[: choose.between(1, 3)], choose.below(3)) if choose.chance(70) else None
-    probes = draw_probes(choose, 1, len(program.params))
-    return replace(program, calls=(*program.calls, Call(inputs, mode, backward, probes)))
+    count = len(program.params)
+    sides = Sides(1, choose.between(1, 3), count, 2)
+    steps, earlier = draw_steps(choose, profile, sides), last.steps
+    if earlier and choose.chance(profile.interleaved):
+        # What the caller would have done after the last call, or the end of it, is done after this one.
+        kept = choose.below(len(earlier))
+        late = tuple(
+            replace(step, calls_ago=step.calls_ago + 1) for step in earlier[kept:] if isinstance(step, Backward)
+        )
+        program = replace(program, calls=(*program.calls[:-1], replace(last, steps=earlier[:kept])))
+        steps = (*steps, *late) if choose.chance(50) else (*late, *steps)
+    call = Call(inputs, mode, steps, draw_before(choose, sides), draw_around(choose))
+    return replace(program, calls=(*program.calls, call))
 
 
 def arity(outputs: Expr, env: dict[str, Any]) -> tuple[int, int]:

@@ -25,9 +25,10 @@ from aotcheck.program import (
 )
 from aotcheck.program.ops import Group, Op, Work, ops
 from strategies.arguments import Impossible, draw_arguments
-from strategies.calls import Unsafe, arity, draw_backward, draw_further_calls, draw_probes, inspect
+from strategies.calls import Unsafe, arity, draw_further_calls, draw_plan, train
 from strategies.chooser import Chooser
 from strategies.inputs import draw_inputs
+from strategies.plans import Sides
 from strategies.profile import Profile
 from strategies.refusals import draw_refusal
 from strategies.state import EXPECTED, Outcome, State
@@ -160,8 +161,10 @@ class _Drawer:
             return Literal(None)
         chosen: list[Expr] = [Ref(names[0])]
         differentiable = [name for name, t in reversed(self.state.tensors()) if t.requires_grad]
-        if differentiable and self.choose.chance(50):
+        if differentiable and self.choose.chance(80):
             chosen.append(Ref(self.choose.one(differentiable)))
+        if self.choose.chance(7):
+            chosen += self.infinite()
         for _ in range(self.choose.one((1, 0, 2, 1, 3))):
             chosen.append(Ref(self.choose.one(names)))
         if self.choose.chance(10):
@@ -174,14 +177,28 @@ class _Drawer:
             return TupleExpr((chosen[0], self.choose.one(nested)))
         return TupleExpr(tuple(chosen))
 
+    def infinite(self) -> list[Expr]:
+        """A product with infinity: whoever takes an undefined cotangent for zeros gets NaN from it."""
+        state = self.state
+        names = [name for name, t in state.tensors() if t.requires_grad and t.is_floating_point()]
+        if not names or state.refused:
+            return []
+        call = OpCall(state.fresh(), "torch.mul", (Ref(self.choose.one(names)), Literal(float("inf"))))
+        try:
+            state.bind(call)
+        except EXPECTED:  # a view whose history autograd refuses
+            return []
+        return [Ref(name) for name in call.targets]
+
     def program(self) -> Program:
         """Draw everything else."""
         self.body()
         outputs, state = self.outputs(), self.state
-        tensors, differentiable = arity(outputs, state.env)
-        backward = draw_backward(self.choose, differentiable)
-        probes = draw_probes(self.choose, tensors, len(state.params))
-        return Program(state.params, tuple(state.body), outputs, (Call(state.inputs, state.mode, backward, probes),))
+        program = Program(state.params, tuple(state.body), outputs, (Call(state.inputs, state.mode),))
+        tensors, roots = arity(outputs, state.env)
+        trained = sum(t.requires_grad for t in state.named.values())
+        sides = Sides(tensors, roots, len(state.params), trained)
+        return draw_plan(self.choose, self.profile, program, sides)[0]
 
 
 @st.composite
@@ -191,8 +208,8 @@ def _programs(draw: st.DrawFn, profile: Profile) -> Program:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            program = _Drawer(choose, profile, draw_inputs(choose)).program()
-            inspect(program)
+            inputs = draw_inputs(choose)
+            program = _Drawer(choose, profile, train(choose, inputs) if choose.chance(94) else inputs).program()
         except Unsafe:
             assume(False)
         finally:

@@ -15,7 +15,7 @@ import torch
 from aotcheck.backends import require_device, resolve
 from aotcheck.campaign.generate import load_strategy, programs_of_block
 from aotcheck.campaign.journal import Journal, write_durably
-from aotcheck.oracle import CoarseKey, Difference, OracleKind, Outcome, Verdict, check
+from aotcheck.oracle import CoarseKey, Difference, OracleKind, Outcome, Verdict, as_promised, check
 from aotcheck.program import Program, difficulty, emit, parse
 from aotcheck.workers import POISONED
 
@@ -98,7 +98,7 @@ def _record(task: Task, index: int, program: Program, verdict: Verdict, seconds:
     if verdict.outcome is Outcome.DIFFERS:
         first = verdict.hard[0]
         header = {**header_of(task, index), "key": str(first.key), "difference": first.text}
-        shown = up_to(program, first)
+        shown = up_to(as_promised(program, resolve(task.backend).promises)[0], first)
         path = str(write_finding(task.findings, task.seed, task.block, index, first.key, shown, header, task.backend))
     return {
         "outcome": verdict.outcome.value,
@@ -114,13 +114,15 @@ def _record(task: Task, index: int, program: Program, verdict: Verdict, seconds:
 
 
 def up_to(program: Program, difference: Difference) -> Program:
-    """``program`` without the calls after the one that shows ``difference``: nobody has judged those.
+    """``program`` without the calls and steps after the one that shows ``difference``: nobody has judged those.
 
     A backend without guards would differ in them by right.
     """
     if difference.oracle is OracleKind.POISONING:  # seen at the end, whichever call did it
         return program
-    return replace(program, calls=program.calls[: difference.place.call + 1])
+    place = difference.place
+    *earlier, last = program.calls[: place.call + 1]
+    return replace(program, calls=(*earlier, replace(last, steps=last.steps[: place.steps])))
 
 
 def write_finding(
