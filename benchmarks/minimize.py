@@ -31,8 +31,8 @@ still fails. Each candidate runs in a worker process, so that a crash or a hang 
 counts only if eager raises nothing on it that it does not raise on the original, and if its outcome is as well defined.
 The result is the same with any number of workers, and minimizing it again changes nothing.
 
-What that makes of the first finding of each coarse key, the first {most} keys of each run, with one worker, torch
-{version}. Made by
+What that makes of the first finding of each coarse key, the first {most} keys of each run, with one worker on a busy
+machine, torch {version}. Made by
 
 {commands}
 
@@ -112,7 +112,7 @@ def main() -> None:
     """Measure and write the page."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.minimize", description=__doc__.split("\n")[0])
     parser.add_argument("runs", type=Path, nargs="+", help="folders of aotcheck fuzz")
-    parser.add_argument("--most", type=int, default=20, help="coarse keys of each run")
+    parser.add_argument("--most", type=int, default=15, help="coarse keys of each run")
     parser.add_argument("--output", type=Path, default=OUTPUT, help="the file to write")
     options = parser.parse_args()
     found: list[Row] = []

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from enum import Enum
 from math import prod
 
 from aotcheck.minimize.edit import inputs_of, leaves
 from aotcheck.program import (
-    Backward,
     Block,
     Call,
     DictExpr,
@@ -242,12 +242,24 @@ def _data(inputs: Inputs) -> int:
 
 
 def _plan_numbers(calls: tuple[Call, ...]) -> int:
-    found = 0
-    for call in calls:
-        found += sum(p.index + abs(p.seed) for p in call.probes)
-        if isinstance(call.backward, Backward):
-            found += call.backward.cotangent + sum(n + 1 for n in call.backward.outputs)
-    return found
+    """Numbers, choices and entries of the steps, whatever kinds of steps there are."""
+    names = [field.name for field in fields(Call) if field.name != "inputs"]
+    return sum(_weight(getattr(call, name)) for call in calls for name in names)
+
+
+def _weight(value: object) -> int:
+    match value:
+        case Enum():
+            return list(type(value)).index(value)
+        case bool() | int():
+            return abs(value) + (value < 0)
+        case tuple():
+            return sum(1 + _weight(item) for item in value)
+        case _ if is_dataclass(value) and not isinstance(value, type):
+            parts = [(getattr(value, field.name), field.default) for field in fields(value)]
+            return sum(_weight(part) + (default is not MISSING and part != default) for part, default in parts)
+        case _:
+            return 0
 
 
 def _odd_names(program: Program, inputs: list[Inputs]) -> int:

@@ -6,7 +6,21 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from aotcheck.minimize.edit import leaves
-from aotcheck.program import Call, DictExpr, Expr, ListExpr, Literal, Program, Ref, Site, TupleExpr
+from aotcheck.program import (
+    Backward,
+    DictExpr,
+    Expr,
+    Hook,
+    ListExpr,
+    Literal,
+    Of,
+    Probe,
+    Program,
+    Ref,
+    Site,
+    Step,
+    TupleExpr,
+)
 
 __all__ = ["delete_outputs", "returning"]
 
@@ -20,7 +34,7 @@ def delete_outputs(program: Program) -> Iterator[Program]:
 
 
 def _has_plan(program: Program) -> bool:
-    return any(call.backward is not None or call.probes for call in program.calls)
+    return any(call.steps or call.before for call in program.calls)
 
 
 def _fewer(outputs: Expr) -> Iterator[tuple[Expr, list[int]]]:
@@ -99,15 +113,17 @@ def returning(program: Program, outputs: Expr, kept: list[int]) -> Program:
     left = [i for i in kept if i in tensors]
     place = {tensors.index(old): new for new, old in enumerate(left)}
 
-    def adjusted(call: Call) -> Call:
-        probes = tuple(
-            replace(p, index=place[p.index]) if p.site is Site.OUTPUT else p
-            for p in call.probes
-            if p.site is Site.INPUT or p.index in place
-        )
-        backward = call.backward
-        if backward is not None:
-            backward = replace(backward, outputs=tuple(range(min(len(left), len(backward.outputs))))) if left else None
-        return replace(call, probes=probes, backward=backward)
+    def adjusted(steps: tuple[Step, ...]) -> Iterator[Step]:
+        for step in steps:
+            match step:
+                case Backward(of=Of.OUTPUTS):
+                    if left:
+                        yield replace(step, roots=tuple(range(min(len(left), len(step.roots)))))
+                case Probe(site=Site.OUTPUT) | Hook(site=Site.OUTPUT):
+                    if step.index in place:
+                        yield replace(step, index=place[step.index])
+                case _:
+                    yield step
 
-    return replace(program, outputs=outputs, calls=tuple(map(adjusted, program.calls)))
+    calls = (replace(c, steps=tuple(adjusted(c.steps)), before=tuple(adjusted(c.before))) for c in program.calls)
+    return replace(program, outputs=outputs, calls=tuple(calls))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import MISSING, fields, replace
+from dataclasses import MISSING, fields, is_dataclass, replace
+from enum import Enum
+from typing import Any
 
-from aotcheck.program import Backward, Call, Inputs, Probe, Program
+from aotcheck.program import Call, Inputs, Program
 
 __all__ = ["delete_calls", "delete_steps", "same_inputs", "simplify_steps"]
 
@@ -51,15 +53,16 @@ def _defaults(call: Call) -> dict[str, object]:
 
 
 def delete_steps(program: Program) -> Iterator[Program]:
-    """Nothing but the call; then each step on its own."""
+    """Nothing but the call; then all of a kind, and each step on its own."""
     for index, call in enumerate(program.calls):
         defaults = _defaults(call)
         if len(defaults) > 1:
             yield _with_call(program, index, replace(call, **defaults))  # type: ignore[arg-type]  # its own defaults
         for name, default in defaults.items():
             yield _with_call(program, index, replace(call, **{name: default}))  # type: ignore[arg-type]
-        for i in range(len(call.probes)):
-            yield _with_call(program, index, replace(call, probes=call.probes[:i] + call.probes[i + 1 :]))
+            value = getattr(call, name)
+            for i in range(len(value) if isinstance(value, tuple) else 0):
+                yield _with_call(program, index, replace(call, **{name: value[:i] + value[i + 1 :]}))
 
 
 def same_inputs(program: Program) -> Iterator[Program]:
@@ -71,32 +74,34 @@ def same_inputs(program: Program) -> Iterator[Program]:
             yield _with_call(program, index, replace(call, inputs=before))
 
 
-def _simpler_backwards(backward: Backward) -> Iterator[Backward]:
-    outputs = backward.outputs
-    yield replace(backward, outputs=(0,))
-    for i in range(len(outputs)):
-        if len(outputs) > 1:
-            yield replace(backward, outputs=(outputs[i],))
-            yield replace(backward, outputs=outputs[:i] + outputs[i + 1 :])
-    yield replace(backward, outputs=tuple(range(len(outputs))))
-    for seed in range(backward.cotangent):
-        yield replace(backward, cotangent=seed)
-
-
-def _simpler_probes(probe: Probe) -> Iterator[Probe]:
-    for index in range(probe.index):
-        yield replace(probe, index=index)
-    for seed in range(probe.seed):
-        yield replace(probe, seed=seed)
-
-
 def simplify_steps(program: Program) -> Iterator[Program]:
-    """Backwards through fewer outputs, smaller numbers."""
+    """Each entry of a step or a call at its default, or smaller: fewer roots, plainer cotangents, first indices."""
     for index, call in enumerate(program.calls):
-        if call.backward is not None:
-            for backward in _simpler_backwards(call.backward):
-                yield _with_call(program, index, replace(call, backward=backward))
-        for i, probe in enumerate(call.probes):
-            for simpler in _simpler_probes(probe):
-                probes = (*call.probes[:i], simpler, *call.probes[i + 1 :])
-                yield _with_call(program, index, replace(call, probes=probes))
+        for name in _defaults(call):
+            for value in _simpler(getattr(call, name)):
+                yield _with_call(program, index, replace(call, **{name: value}))
+
+
+def _simpler(value: Any) -> Iterator[Any]:
+    """What is simpler than a part of the plan, of the same kind: a number, a choice, several, an entry."""
+    match value:
+        case bool() | None:
+            return
+        case int():
+            yield from range(value)
+        case Enum():
+            yield from list(type(value))[: list(type(value)).index(value)]
+        case tuple():
+            if len(value) > 1:
+                yield from ((item,) for item in value)
+                yield from (value[:i] + value[i + 1 :] for i in range(len(value)))
+            for i, item in enumerate(value):
+                for simpler in _simpler(item):
+                    yield (*value[:i], simpler, *value[i + 1 :])
+        case _ if is_dataclass(value) and not isinstance(value, type):
+            for field in fields(value):
+                old = getattr(value, field.name)
+                if field.default is not MISSING and old != field.default:
+                    yield replace(value, **{field.name: field.default})
+                for simpler in _simpler(old):
+                    yield replace(value, **{field.name: simpler})

@@ -35,7 +35,7 @@ from aotcheck.minimize.passes import (
 )
 from aotcheck.oracle.kinds import Role
 from aotcheck.oracle.snapshot import TensorFacts
-from aotcheck.program import Program, Site, flat_calls
+from aotcheck.program import Backward, Program, flat_calls
 from tests.unit.minimize.scripts import ONCE, PLAIN, Predicate, both, eagerly, has, inputs_hold, paths, program, runs
 
 
@@ -64,8 +64,14 @@ def plan(*calls: str) -> str:
     return "CALLS = [\n" + "".join(f"    {{{call}}},\n" for call in calls) + "]\n"
 
 
-def call(inputs: str, mode: str = "enabled", backward: str = "None", probes: str = "()") -> str:
-    return f'"inputs": {inputs}, "grad_mode": "{mode}", "backward": {backward}, "probes": {probes}'
+PROBE = '"do": "probe", "site": "input", "index": 0, "seed": 3'
+BACKWARD = '"do": "backward", "roots": (0, 1), "cotangents": (("pattern", 2), ("zeros", 0))'
+PLAINEST_BACKWARD = '"do": "backward", "roots": (0,)'
+
+
+def call(inputs: str, mode: str = "enabled", *steps: str) -> str:
+    done = "".join(f"{{{step}}}, " for step in steps)
+    return f'"inputs": {inputs}, "grad_mode": "{mode}", "steps": ({done})'
 
 
 def vector(data: str, size: str, stride: str, offset: int = 0, extra: str = "", dtype: str = "float32") -> str:
@@ -124,12 +130,9 @@ CASES = [
     ),
     Case(
         delete_steps,
-        program(
-            RETURNS_NOTHING,
-            calls=plan(call("make_inputs_0", "no_grad", "((0,), 2)", '(("input", 0, 3), ("output", 0, 1))')),
-        ),
-        both(given(1), lambda made: any(p.site is Site.INPUT for c in made.calls for p in c.probes)),
-        program(RETURNS_NOTHING, calls=plan(call("make_inputs_0", probes='(("input", 0, 0),)'))),
+        program(RETURNS_NOTHING, calls=plan(call("make_inputs_0", "no_grad", PROBE))),
+        given(1),
+        program(RETURNS_NOTHING),
     ),
     Case(
         delete_statements,
@@ -316,10 +319,10 @@ CASES = [
         program(
             "def f(x0):\n    v0 = x0.clone()\n    return (v0, x0)",
             vector("[0]", "()", "()", extra=", requires_grad=True"),
-            plan(call("make_inputs_0", backward="((0, 1), 3)")),
+            plan(call("make_inputs_0", "enabled", BACKWARD)),
         ),
-        both(given(1), lambda made: any(c.backward is not None for c in made.calls)),
-        program(RETURNS_NOTHING, calls=plan(call("make_inputs_0", backward="((0,), 0)"))),
+        both(given(1), lambda made: any(isinstance(s, Backward) for c in made.calls for s in c.steps)),
+        program(RETURNS_NOTHING, calls=plan(call("make_inputs_0", "enabled", PLAINEST_BACKWARD))),
     ),
     Case(
         rename,

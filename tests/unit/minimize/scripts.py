@@ -25,7 +25,7 @@ def make_inputs_0(device):
 
 ONCE = """
 CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "backward": None, "probes": ()},
+    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": ()},
 ]
 """
 """The simplest plan."""
