@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from aotcheck.program import DType, Expr, ListExpr, Literal, OpCall, Ref, SliceExpr, TupleExpr
-from aotcheck.program.ops import Kind, Op, Param, find
+from aotcheck.program.memory import extent_in_bytes
+from aotcheck.program.ops import Form, Group, Kind, Op, Param, find
 from strategies.chooser import Chooser
 from strategies.state import Outcome, State
 
@@ -116,6 +117,9 @@ class Arguments:
 
     def first(self) -> Expr:
         low, high = self.op.ndim
+        if self.op.group is Group.STORAGE and (freed := self.state.freed()) and self.choose.chance(80):
+            name, self.self_ = self.choose.one(freed)
+            return Ref(name)
         name, self.self_ = self.pick(lambda t: low <= t.dim() <= high and self.op.dtypes.accepts(t.dtype))
         return Ref(name)
 
@@ -136,8 +140,13 @@ class Arguments:
         if self.op.path == "setitem":
             indexed = self.self_[_python(self.drawn[1])]
             target = tuple(indexed.shape)
+        part = self.op.form is Form.ASSIGN  # the real or the imaginary one
         return self.ref(
-            lambda t: broadcasts(tuple(t.shape), target) and not (self.op.writes and overlong(t, self.self_))
+            lambda t: (
+                broadcasts(tuple(t.shape), target)
+                and not (self.op.writes and overlong(t, self.self_))
+                and not (part and t.is_complex())
+            )
         )
 
     def same(self) -> Expr:
@@ -171,6 +180,17 @@ class Arguments:
         source = self.source_tensor()
         self.before = 0
         return self.made("Tensor.untyped_storage", source)
+
+    def nbytes(self) -> Expr:
+        t, item = self.self_, self.self_.itemsize
+        held, needed = t.untyped_storage().nbytes(), extent_in_bytes(t)
+        if held < needed:
+            return Literal(self.choose.one((needed, needed, needed + 2 * item)))
+        return Literal(self.choose.one((0, held + 2 * item, 0, 2 * held, needed, max(held - item, 0), held)))
+
+    def data(self) -> Expr:
+        anything = self.choose.chance(12)
+        return self.ref(lambda t: anything or t.dtype == self.self_.dtype)
 
     def vec(self) -> Expr:
         return self.tensor_of((self.shape()[-1],))
@@ -409,6 +429,8 @@ _DRAWERS: dict[Kind, Callable[[Arguments], Expr]] = {
     Kind.RIGHT: Arguments.right,
     Kind.STORAGE: Arguments.storage,
     Kind.SOURCE_TENSOR: Arguments.source_tensor,
+    Kind.NBYTES: Arguments.nbytes,
+    Kind.DATA: Arguments.data,
     Kind.VEC: Arguments.vec,
     Kind.INDEX: Arguments.one_index,
     Kind.INDEX_ONCE: lambda a: a.one_index(once=True),

@@ -12,7 +12,6 @@ import torch
 
 from aotcheck.program import (
     Backward,
-    Block,
     BuiltCall,
     Call,
     DictExpr,
@@ -34,7 +33,6 @@ from aotcheck.program import (
     TupleExpr,
     build_call,
     evaluate,
-    flat_calls,
 )
 from strategies.chooser import Chooser
 from strategies.inputs import contiguous, data
@@ -51,23 +49,15 @@ class Unsafe(Exception):
 class _Inspection(DryRun):
     """A dry run that gives up on calls whose outcome is not well defined."""
 
-    def before_statement(self, statement: Statement, env: Any) -> None:
-        inner = flat_calls(statement.body) if isinstance(statement, Block) else [statement]
-        if any(perilous(call, env) for call in inner):
+    def before_statement(self, call: OpCall, env: Any) -> None:
+        if perilous(call, env, self.saved):
             raise Unsafe
 
-    def on_statement(self, statement: Statement, env: Any) -> None:
-        inner = flat_calls(statement.body) if isinstance(statement, Block) else [statement]
-        for call in inner:
-            if hazardous(call, env) or (self.index and _may_have_grown(call, env)):
-                raise Unsafe
+    def on_statement(self, call: OpCall, env: Any) -> None:
+        if hazardous(call, env) or (self.index and _may_have_grown(call, env)):
+            raise Unsafe
         if not tidy(list(env.values())):
             raise Unsafe
-        for t in env.values():
-            if isinstance(t, torch.Tensor) and t.numel():
-                last = t.storage_offset() + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
-                if (last + 1) * t.itemsize > t.untyped_storage().nbytes():
-                    raise Unsafe
 
     def on_error(self, error: Exception) -> None:
         if fragile(error):

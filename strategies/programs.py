@@ -22,8 +22,10 @@ from aotcheck.program import (
     Program,
     Ref,
     TupleExpr,
+    evaluate,
 )
-from aotcheck.program.ops import Group, Op, Work, ops
+from aotcheck.program.memory import fits
+from aotcheck.program.ops import Group, Op, Work, find, ops
 from strategies.arguments import Impossible, draw_arguments
 from strategies.calls import Unsafe, arity, draw_backward, draw_further_calls, draw_probes, inspect
 from strategies.chooser import Chooser
@@ -44,7 +46,9 @@ _WEIGHTS: dict[Group, int] = {
     Group.DTYPE_VIEW: 4,
     Group.DETACH: 3,
     Group.METADATA: 4,
-    Group.SET: 2,
+    Group.SET: 3,
+    Group.STORAGE: 2,
+    Group.FUNCTION: 3,
     Group.SCATTER: 4,
     Group.FOREACH: 2,
     Group.OUT: 2,
@@ -132,7 +136,8 @@ class _Drawer:
             args, kwargs = draw_arguments(self.choose, self.state, op)
         except (Impossible, *EXPECTED):
             return False
-        if op.results == 0 or ((op.writes or op.group in (Group.METADATA, Group.SET)) and not self.choose.chance(35)):
+        in_place = op.writes or op.group in (Group.METADATA, Group.SET)
+        if op.results == 0 or (in_place and not self.choose.chance(35)):
             target = None
         else:
             target = self.state.fresh()
@@ -141,8 +146,25 @@ class _Drawer:
             return self.state.unpack(call, whole=self.choose.chance(20)) and self.index(call)
         outcome = self.state.attempt(call, op, keep_refused=self.refuse and late)
         if outcome is Outcome.DONE and op.undefined:
-            self.state.attempt(OpCall(None, "Tensor.fill_", (Ref(target) if target else args[0], Literal(1))))
+            self.define(Ref(target) if target else args[0])
         return outcome is Outcome.DONE or self.state.refused
+
+    def define(self, ref: Expr) -> None:
+        """Write to memory that nobody has written, mostly at once."""
+        t = evaluate(ref, self.state.env)
+        if not isinstance(t, torch.Tensor) or not fits(t) or self.choose.chance(10):
+            return
+        leaf = t.requires_grad and self.state.context is None
+        if leaf:
+            self.state.open(Context.NO_GRAD)
+        alike = [name for name, u in self.state.tensors() if u is not t and u.shape == t.shape and u.dtype == t.dtype]
+        if alike and self.choose.chance(40):
+            call = OpCall(None, "Tensor.copy_", (ref, Ref(self.choose.one(alike))))
+        else:
+            call = OpCall(None, "Tensor.fill_", (ref, Literal(1)))
+        self.state.attempt(call, find(call.path)[0])
+        if leaf:
+            self.state.close()
 
     def index(self, call: OpCall) -> bool:
         """Take one element of a result kept whole."""

@@ -1,6 +1,6 @@
 """A fuzzed program as data; interpreter; emit to and parse from Python source."""
 
-from aotcheck.program import table_compute, table_views, table_writes  # noqa: F401  # they register the ops
+from aotcheck.program import table_compute, table_functions, table_views, table_writes  # noqa: F401  # they register the ops
 from aotcheck.program.build import BuiltCall, build_call, cotangent, poke
 from aotcheck.program.features import DryRun, Feature, difficulty, exact, groups
 from aotcheck.program.interpret import evaluate, execute

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from enum import StrEnum, auto
 from functools import lru_cache
 from typing import Any
@@ -12,8 +11,9 @@ import torch
 
 from aotcheck._torch import pytree
 from aotcheck.program.build import BuiltCall, build_call, cotangent
-from aotcheck.program.interpret import evaluate, execute
-from aotcheck.program.model import Block, Call, GradMode, Program, Statement, flat_calls
+from aotcheck.program.interpret import context_of, evaluate
+from aotcheck.program.memory import Saved, execute_definite
+from aotcheck.program.model import Block, Call, GradMode, OpCall, Program, Statement, flat_calls
 from aotcheck.program.ops import Group, Op, Work, find
 
 __all__ = ["Feature", "difficulty", "exact", "groups"]
@@ -113,7 +113,7 @@ def key_of(built: BuiltCall, call: Call) -> tuple[object, ...]:
 class DryRun:
     """A program's calls made one by one in eager, features noted on the way.
 
-    Hooks are called around each top-level statement of each call; they may raise to give up.
+    Hooks are called around each op call, those inside blocks included; they may raise to give up.
     """
 
     def __init__(self, program: Program) -> None:
@@ -122,11 +122,12 @@ class DryRun:
         self.index = 0
         self.previous: BuiltCall | None = None
         self.keys: list[tuple[object, ...]] = []
+        self.saved = Saved()
 
-    def before_statement(self, statement: Statement, env: Mapping[str, Any]) -> None:
+    def before_statement(self, call: OpCall, env: dict[str, Any]) -> None:
         """Hook for subclasses."""
 
-    def on_statement(self, statement: Statement, env: Mapping[str, Any]) -> None:
+    def on_statement(self, call: OpCall, env: dict[str, Any]) -> None:
         """Hook for subclasses."""
 
     def on_error(self, error: Exception) -> None:
@@ -157,10 +158,7 @@ class DryRun:
         outputs: list[torch.Tensor] = []
         try:
             with torch.set_grad_enabled(call.grad_mode is GradMode.ENABLED):
-                for statement in self.program.body:
-                    self.before_statement(statement, env)
-                    execute(statement, env)
-                    self.on_statement(statement, env)
+                self.statements(self.program.body, env)
                 outputs = tensors_in(evaluate(self.program.outputs, env))
         except _expected() as e:
             self.found.add(Feature.EAGER_REFUSES)
@@ -176,6 +174,18 @@ class DryRun:
         if any(t is u for t in outputs for u in inputs):
             self.found.add(Feature.RETURNS_INPUT)
         self.backward(call, built, outputs)
+
+    def statements(self, body: tuple[Statement, ...], env: dict[str, Any]) -> None:
+        """Run a body, blocks opened."""
+        for statement in body:
+            if isinstance(statement, Block):
+                with context_of(statement.context):
+                    self.statements(statement.body, env)
+            else:
+                self.before_statement(statement, env)
+                execute_definite(statement, env)
+                self.saved.note(statement, env)
+                self.on_statement(statement, env)
 
     def backward(self, call: Call, built: BuiltCall, outputs: list[torch.Tensor]) -> None:
         """Make a call's backward."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, MutableMapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -24,7 +25,7 @@ from aotcheck.program.model import (
 )
 from aotcheck.program.ops import Form, find, implementation
 
-__all__ = ["dtype_of", "evaluate", "execute", "run_body"]
+__all__ = ["context_of", "dtype_of", "evaluate", "execute", "run_body"]
 
 
 def dtype_of(name: str) -> torch.dtype:
@@ -56,10 +57,21 @@ def evaluate(expr: Expr, env: MutableMapping[str, Any]) -> Any:
             return {key: evaluate(item, env) for key, item in pairs}
 
 
+def context_of(context: Context) -> AbstractContextManager[Any]:
+    """A new context manager for a block."""
+    match context:
+        case Context.NO_GRAD:
+            return torch.no_grad()
+        case Context.ENABLE_GRAD:
+            return torch.enable_grad()
+        case Context.INFERENCE:
+            return torch.inference_mode()
+
+
 def execute(statement: Statement, env: MutableMapping[str, Any]) -> None:
     """Run one statement, binding its targets in ``env``; raises what eager raises."""
     if isinstance(statement, Block):
-        with torch.no_grad() if statement.context is Context.NO_GRAD else torch.enable_grad():
+        with context_of(statement.context):
             run_body(statement.body, env)
         return
     result = call(statement, env)
@@ -83,6 +95,9 @@ def call(statement: OpCall, env: MutableMapping[str, Any]) -> Any:
             return None
         case Form.ATTRIBUTE:
             return getattr(args[0], statement.path.removeprefix("Tensor."))
+        case Form.ASSIGN:
+            setattr(args[0], statement.path.removeprefix("Tensor.").removesuffix("="), args[1])
+            return None
         case _:
             return implementation(statement.path)(*args, **{k: evaluate(a, env) for k, a in statement.kwargs})
 

@@ -251,6 +251,9 @@ class _Parser:
                 args = tuple(self.scoped(e, scope) for e in (base, index, value))
                 self.known("setitem", Form.SETITEM, node)
                 return OpCall(None, "setitem", args)
+            case ast.Assign(targets=[ast.Attribute(value=ast.Name(id=name), attr=attr)], value=value):
+                self.known(f"Tensor.{attr}=", Form.ASSIGN, node)
+                return OpCall(None, f"Tensor.{attr}=", (self.ref(name, node, scope), self.scoped(value, scope)))
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
                 call = self.op_call(self.name(name, node), value, scope)
             case ast.Assign(targets=[ast.Tuple(elts=elts)], value=value) if elts:
@@ -296,6 +299,8 @@ class _Parser:
         while isinstance(node, ast.Attribute) and len(parts) < 8:
             parts.append(node.attr)
             node = node.value
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not (node.args or node.keywords):
+                node = ast.Attribute(node.func.value, f"{node.func.attr}()")
         if not isinstance(node, ast.Name):
             raise self.odd(node)
         if node.id in scope:

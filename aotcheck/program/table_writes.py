@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from aotcheck.program.ops import DTypes, Group, Work, entry
 
 _I = Group.INPLACE
@@ -29,6 +31,8 @@ entry("Tensor.bitwise_xor_", "self fit", _I, dtypes=DTypes.INTEGRAL, writes=True
 entry("Tensor.eq_", "self fit", _I, writes=True)
 entry("Tensor.gt_", "self fit", _I, dtypes=DTypes.REAL_OR_BOOL, writes=True)
 entry("Tensor.conj_physical_", "self", _I, dtypes=DTypes.COMPLEX, writes=True)
+entry("Tensor.real=", "self fit_tensor", _I, dtypes=DTypes.COMPLEX, results=0, writes=True)
+entry("Tensor.imag=", "self fit_tensor", _I, dtypes=DTypes.COMPLEX, results=0, writes=True)
 entry("Tensor.cumsum_", "self dim", _I, dtypes=DTypes.NUMERIC, ndim=(1, 6), writes=True)
 entry("Tensor.tril_", "self", _I, ndim=(2, 6), writes=True)
 entry("Tensor.triu_", "self diagonal", _I, ndim=(2, 6), writes=True)
@@ -94,6 +98,35 @@ entry("Tensor.set_", "self storage strided_offset strided_size strided_stride", 
 entry("Tensor.set_", "self source_tensor strided_offset strided_size strided_stride", Group.SET, weight=1)
 entry("Tensor.untyped_storage", "self", Group.SET, weight=0)
 entry("Tensor.set_", "self", Group.SET, weight=1)
+entry("Tensor.data=", "self data", Group.SET, results=0, weight=4)
+entry("torch.utils.swap_tensors", "self data", Group.SET, results=0, weight=2)
+
+_B = Group.STORAGE
+
+
+def _resize_storage(t: torch.Tensor, nbytes: int) -> torch.UntypedStorage:
+    storage = t.untyped_storage()
+    storage.resize_(nbytes)
+    return storage
+
+
+entry(
+    "Tensor.untyped_storage().resize_",
+    "self nbytes",
+    _B,
+    function=_resize_storage,
+    dtypes=DTypes.NUMERIC,
+    results=0,
+    undefined=True,
+)
+entry(
+    "torch.ops.inductor.resize_storage_bytes_.default",
+    "self nbytes",
+    _B,
+    dtypes=DTypes.NUMERIC,
+    results=0,
+    undefined=True,
+)
 
 _R = Group.RNG
 entry("Tensor.bernoulli_", "self {0.5}", _R, writes=True, dtypes=DTypes.REAL)
