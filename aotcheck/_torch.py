@@ -138,15 +138,17 @@ def leafness(t: Tensor) -> bool | None:
         return None
 
 
-@contextlib.contextmanager
-def view_replay() -> Iterator[None]:
-    """Views made inside record how they were made, so that autograd replays them rather than uses as_strided."""
-    before = _C._is_view_replay_enabled()
-    _C._set_view_replay_enabled(True)
+def gradient_shape(node: Any) -> tuple[int, ...]:
+    """The shape of the gradient that ``node`` takes, as it was when the node was made."""
+    return tuple(node._input_metadata[0].shape)
+
+
+def grad_fn_of(t: Tensor) -> Any:
+    """The node of autograd that made ``t``; None for leaves, and where torch refuses to say (see ``leafness``)."""
     try:
-        yield
-    finally:
-        _C._set_view_replay_enabled(before)
+        return t.grad_fn
+    except RuntimeError:
+        return None
 
 
 def has_saved_tensor_hooks() -> bool:

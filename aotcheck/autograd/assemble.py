@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -21,10 +22,11 @@ from aotcheck.autograd.graph import FakeValues, Graph, cut, define
 from aotcheck.autograd.partition.components import components, runs_once, saved_tensors
 from aotcheck.autograd.partition.default import backward_values, forward_values, saved_values
 from aotcheck.autograd.partition.joint import Division, divide, joint_graph, joint_module, unknown
-from aotcheck.autograd.record import Result, Visibility, Write, renumbered
+from aotcheck.autograd.record import Visibility, Write
+from aotcheck.autograd.replicas import disarm, rearm
 from aotcheck.autograd.runtime import codegen, support
 from aotcheck.autograd.runtime.support import StrideCorrection
-from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Geometry, Value, getitem
+from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Geometry, Value, geometry_of, getitem
 from aotcheck.autograd.twins import Kind, info_of
 
 aten = torch.ops.aten
@@ -44,7 +46,7 @@ def _tangent_geometry(g: Geometry) -> Geometry:
 
 @dataclasses.dataclass
 class Component:
-    """Outputs that are backpropagated together: their places among the graph outputs, and what is saved for them.
+    """Results that are backpropagated together: their places among the attached tensors, and what is saved for them.
 
     See Note [Components].
     """
@@ -52,8 +54,9 @@ class Component:
     outputs: list[int]
     tangents: list[Value]
     saved: list[Value]
-    # Which roots any of them has a gradient for: a backward must not reach the others' graphs, let alone free them.
-    roots: list[int]
+    # Which roots (and leaves, counted on from them) any of them has a gradient for: a backward must not reach the
+    # others' graphs, let alone free them.
+    targets: list[int]
     guards: list[codegen.Guard] = dataclasses.field(default_factory=list)
 
 
@@ -121,12 +124,12 @@ class Assembly:
     def _keep_mutations(self) -> None:
         """Turn the writes to whole inputs, whose metadata stays, from steps after the graph into final nodes of it."""
         record = self.record
-        moved = {getattr(s, "target", None) for s in record.steps if not isinstance(s, Write)}
-        moved |= {getattr(s, "source", None) for s in record.steps}
+        moved = {getattr(s, "target", None) for s in record.all_steps if not isinstance(s, Write)}
+        moved |= {getattr(s, "source", None) for s in record.all_steps}
         roots = {r.source: k for k, r in enumerate(record.roots)}
         chosen = {
             s.result.index: s
-            for s in record.steps
+            for s in record.before
             if isinstance(s, Write)
             and s.visibility in (Visibility.VERSION, Visibility.HIDDEN)
             and s.target in roots
@@ -144,28 +147,25 @@ class Assembly:
             if step.visibility is Visibility.HIDDEN:
                 hidden.add(roots[step.target])
         left = [k for k in range(len(record.outputs)) if k not in chosen]
-        place = {old: new for new, old in enumerate(left)}
         dropped = set(map(id, chosen.values()))
         self.record = dataclasses.replace(
             record,
             roots=tuple(dataclasses.replace(r, hidden=k in hidden) for k, r in enumerate(record.roots)),
-            outputs=tuple(record.outputs[k] for k in left),
-            steps=tuple(renumbered(s, place) for s in record.steps if id(s) not in dropped),
-            returns=tuple(Result(place[r.index]) if isinstance(r, Result) else r for r in record.returns),
-        )
+            before=tuple(s for s in record.before if id(s) not in dropped),
+        ).renumber({old: new for new, old in enumerate(left)})
 
     def _components(self) -> list[Component]:
-        places = [k for k, o in enumerate(self.record.outputs) if o.differentiable]
+        places = list(range(len(self.record.attached)))
         tangents: list[Value] = []
-        for number, k in enumerate(places):
-            o = self.record.outputs[k]
+        for number, a in enumerate(self.record.attached):
             t = Value(PLACEHOLDER, (), {})
-            t.name, t.geometry, t.device = f"tangents_{number + 1}", _tangent_geometry(o.geometry), o.value.device
+            t.name, t.device = f"tangents_{number + 1}", a.device
+            t.geometry = _tangent_geometry(geometry_of(a.tensor))
             tangents.append(t)
+        self._targets = len(self.record.roots) + len(self.record.leaves)
         groups = [list(range(len(places)))] if places else []
         if len(places) > 1 and self.compilers.partition is None:
-            outputs = [x for k in places if (x := self.record.outputs[k].tensor) is not None]
-            groups = components(outputs, [r.edge.node for r in self.capture.roots if r.edge is not None])
+            groups = components([a.tensor for a in self.record.attached], self._ends())
         made = []
         for group in groups:
             keys = [tuple(places[j] for j in group)]
@@ -176,24 +176,25 @@ class Assembly:
                 keys = [(places[j],) for j in group if len(group) > 1 and self._try_backward((places[j],))]
             gradients = [g for key in keys for g in self.gradients[key]]
             saved = saved_values(self.forward, set(self.inputs), gradients, self.trace.values)
-            number = len(self.record.roots)
-            roots = [k for k in range(number) if any(self.gradients[key][k] is not None for key in keys)]
-            component = Component([places[j] for j in group], [tangents[j] for j in group], saved, roots)
+            reached = [k for k in range(self._targets) if any(self.gradients[key][k] is not None for key in keys)]
+            component = Component([places[j] for j in group], [tangents[j] for j in group], saved, reached)
             component.guards = self._guards(component.outputs)
             made.append(component)
         return made
+
+    def _ends(self) -> list[Any]:
+        """The nodes of autograd at which the function's own graph ends."""
+        return [e.node for r in self.capture.roots for e in r.edges]
 
     def _guards(self, outputs: Sequence[int]) -> list[codegen.Guard]:
         """Arguments, written inside, whose memory eager saves: after a later write the backward raises."""
         touched = [a for a in self.capture.arguments if _torch.version_of(a.replica) != a.version]
         if not touched:
             return []
-        stop = [r.edge.node for r in self.capture.roots if r.edge is not None]
         guards = []
         for place, k in enumerate(outputs):
-            tensor = self.record.outputs[k].tensor
             try:
-                saved = saved_tensors(tensor, stop) if tensor is not None else []
+                saved = saved_tensors(self.record.attached[k].tensor, self._ends())
             except RuntimeError:  # written inside already: the backward raises at once
                 continue
             for a in touched:
@@ -205,9 +206,7 @@ class Assembly:
         """Whether a second backward is refused although nothing is saved: eager's nodes free more than tensors."""
         if component.saved:
             return True
-        stop = [r.edge.node for r in self.capture.roots if r.edge is not None]
-        outputs = [self.record.outputs[k].tensor for k in component.outputs]
-        return any(runs_once(t, stop) for t in outputs if t is not None)
+        return any(runs_once(self.record.attached[k].tensor, self._ends()) for k in component.outputs)
 
     def _moved(self) -> set[Value]:
         """Placeholders whose version the epilogue moves without writing: what is saved of them must not notice."""
@@ -229,7 +228,7 @@ class Assembly:
         found = self.gradients.get(key)
         if found is None:
             found = self.gradients[key] = self.capture.trace_backward(
-                [(self.record.outputs[k], self._by_place[k]) for k in key]
+                [(self.record.attached[k], self._by_place[k]) for k in key]
             )
         return found
 
@@ -252,7 +251,7 @@ class Assembly:
         key = tuple(component.outputs)
         if key not in self.gradients:
             raise UnsupportedError("partition_fn", "no backward takes all tangents: eager's raises")
-        gradients = [*self.gradients[key], *[None] * (len(self.inputs) - len(self.record.roots))]
+        gradients = self._per_input(self.gradients[key])
         primals, tables = len(self.inputs), self.compilers.decompositions
         graph = joint_graph(self.inputs, component.tangents, self.trace.values, self.forward, self.outputs, gradients)
         names = [*self.input_names, *[t.name for t in component.tangents]]
@@ -304,7 +303,7 @@ class Assembly:
                 codegen.make_function(w.globals["forward"], w.globals["backward"])
             )
             saved = tuple(index[v] for v in c.saved)
-            attachments.append(codegen.Attachment(tuple(c.outputs), saved, tuple(c.roots), tuple(c.guards)))
+            attachments.append(codegen.Attachment(tuple(c.outputs), saved, tuple(c.targets), tuple(c.guards)))
         fresh = [self._is_fresh(v) for v in self.outputs] + fresh_saved
         moved = self._moved() if self.saved else set()
         aliases = frozenset(k for k, v in enumerate(self.saved_outputs) if v.memory in moved and v.memory is not None)
@@ -323,8 +322,22 @@ class Assembly:
         op = v.args[0].op if v.op is getitem else v.op
         return isinstance(op, _torch.OpOverload) and info_of(op).kind is Kind.PURE and info_of(op).cacheable
 
+    @contextlib.contextmanager
+    def _rearmed(self) -> Iterator[None]:
+        kernels = self.capture.maker.kernels
+        with self._lock:
+            rearm(kernels)
+            try:
+                yield
+            finally:
+                disarm(kernels)
+
     def _first_run(self, *args: Any) -> Any:
         """The forward's first run: see Note [First run]."""
+        with self._rearmed():
+            return self._run_and_check(args)
+
+    def _run_and_check(self, args: Sequence[Any]) -> Any:
         written = [args[self.inputs.index(v.args[0])] for v in self.kept]
         generators = [a for a in args if isinstance(a, torch.Generator)]
         before = Restorable(bool(self.trace.effects), generators, written)
@@ -373,7 +386,7 @@ class Assembly:
         key = tuple(k for k, d in zip(component.outputs, defined, strict=True) if d)
         found = self._backwards.get(key)
         if found is None:
-            with self._lock:
+            with self._rearmed():
                 found = self._backwards.get(key)
                 if found is None:
                     found = self._backwards[key] = self._make_backward(component, key)
@@ -381,7 +394,7 @@ class Assembly:
 
     def _make_backward(self, component: Component, key: tuple[int, ...]) -> Callable[..., Any]:
         if not key:
-            nothing = (None,) * (1 + max(1, len(component.roots)))
+            nothing = (None,) * (1 + max(1, len(component.targets)))
             return lambda ctx, g: nothing
         live = [t for k, t in zip(component.outputs, component.tangents, strict=True) if k in key]
         if self.division is not None and len(live) == len(component.tangents):
@@ -401,14 +414,17 @@ class Assembly:
             for j, t in zip(places, live, strict=True)
             if t.geometry is not None
         ]
-        w = codegen.write_backward(used, len(component.saved), tangents, component.roots, len(self.inputs))
+        shift = len(self.inputs) - len(self.record.roots)
+        differentiated = [k if k < len(self.record.roots) else k + shift for k in component.targets]
+        count = self._targets + shift
+        w = codegen.write_backward(used, len(component.saved), tangents, differentiated, count)
         run = define(w, "run", "backward")
         w.globals["bw"] = compiled
         return run
 
     def _cut_backward(self, component: Component, key: tuple[int, ...], live: list[Value]) -> tuple[Graph, list[int]]:
         """The backward for the tangents of ``key``, and which of the component's saved values it takes."""
-        gradients = [*self._gradients(key), *[None] * (len(self.inputs) - len(self.record.roots))]
+        gradients = self._per_input(self._gradients(key))
         keep = backward_values(gradients, set(component.saved) | set(live))
         missing = [v for v in self.inputs if v in keep] + [v for v in self.trace.effects if v in keep]
         if missing:
@@ -417,6 +433,11 @@ class Assembly:
         used = [k for k, v in enumerate(component.saved) if v in read]
         inputs = [component.saved[k] for k in used] + live
         return cut("backward", inputs, self.trace.values, keep, gradients), used
+
+    def _per_input(self, gradients: Sequence[Value | None]) -> list[Value | None]:
+        """One per input of the forward, as compilers expect, and after those the leaves'."""
+        roots = len(self.record.roots)
+        return [*gradients[:roots], *[None] * (len(self.inputs) - roots), *gradients[roots:]]
 
     def _saved_name(self, v: Value) -> str:
         if self.division is not None:

@@ -21,8 +21,8 @@ from torch.autograd.graph import GradientEdge
 from aotcheck import _torch
 from aotcheck.autograd.epilogue import EpilogueBuilder
 from aotcheck.autograd.errors import RetraceWithCaptured, TraceMode, UnsupportedError
-from aotcheck.autograd.partition.components import saved_tensors
-from aotcheck.autograd.record import Arg, BaseOf, GraphOutput, Record, Source
+from aotcheck.autograd.partition.components import reached_leaves, saved_tensors
+from aotcheck.autograd.record import Arg, Attached, BaseOf, Record, Source
 from aotcheck.autograd.replicas import Replica, ReplicaMaker, make_replica
 from aotcheck.autograd.storage import StorageState
 from aotcheck.autograd.trace import Geometry, Value, geometry_of
@@ -41,9 +41,8 @@ class TracedRoot:
     state: StorageState
     version: int
     grad_fn: Any
-    edge: Any
     placeholder: Value
-    later_edge: Any = None  # a leaf's second gradient accumulator: set_ makes a new one
+    edges: list[GradientEdge] = dataclasses.field(default_factory=list)  # where its gradients arrive
 
 
 @dataclasses.dataclass
@@ -57,6 +56,7 @@ class TracedArgument:
     state: StorageState
     version: int
     requires_grad: bool
+    grad_fn: Any
 
 
 class Substitution(_torch.FunctionMode):
@@ -94,11 +94,8 @@ class Capture:
         self.generators: list[tuple[int, torch.Generator]] = []  # argument -> its stand-in
         self.flat_replicas: list[Any] = list(arguments)
         self.record: Record
-        self.is_view = [isinstance(a, Tensor) and _torch.base_of(a) is not None for a in arguments]
+        self.is_view = [isinstance(a, Tensor) and _base(a) is not None for a in arguments]
         self._make_roots(arguments)
-        if not mode.with_bases:
-            views = (self.flat_replicas[i] for i, is_view in enumerate(self.is_view) if is_view)
-            self.maker.kernels.view_roots.update(id(r) for r in views)
         self._make_generators(arguments)
         self.entry_nbytes = {id(r.state): r.state.nbytes for r in self.roots}
 
@@ -111,7 +108,7 @@ class Capture:
             for i, a in enumerate(arguments):
                 if not isinstance(a, Tensor):
                     continue
-                base = _torch.base_of(a) if self.mode.with_bases or _torch.leafness(a) is None else None
+                base = _base(a) if self.mode.with_bases or _torch.leafness(a) is None else None
                 if base is not None and id(a) not in self.replicas:
                     self._root(base, BaseOf(i))
                     views.append(i)
@@ -133,7 +130,14 @@ class Capture:
                 state = self.tracer.table.state(r)
                 self.arguments.append(
                     TracedArgument(
-                        i, _torch.leafness(a), r, geometry_of(r), state, _torch.version_of(r), r.requires_grad
+                        i,
+                        _torch.leafness(a),
+                        r,
+                        geometry_of(r),
+                        state,
+                        _torch.version_of(r),
+                        r.requires_grad,
+                        _torch.grad_fn_of(r),
                     )
                 )
         for root in self.roots:
@@ -162,34 +166,20 @@ class Capture:
         self.tracer.table.bind(r, value)
         if state.source is None:
             state.source = source
-        edge = None
-        if real.requires_grad:
-            edge = self.gradient_edge(r)
-        self.roots.append(
-            TracedRoot(
-                source,
-                _torch.leafness(real),
-                real.requires_grad,
-                r,
-                geometry_of(r),
-                state,
-                _torch.version_of(r),
-                r.grad_fn,
-                edge,
-                value,
-            )
+        root = TracedRoot(
+            source,
+            _torch.leafness(real),
+            real.requires_grad,
+            r,
+            geometry_of(r),
+            state,
+            _torch.version_of(r),
+            r.grad_fn,
+            value,
         )
-
-    def gradient_edge(self, r: Tensor) -> GradientEdge:
-        """Where gradients of ``r`` as it is now arrive, whatever the function does to ``r`` later."""
         if r.grad_fn is not None:
-            return GradientEdge(r.grad_fn, r.output_nr)
-        with _torch.meta_kernels(), torch.enable_grad():
-            node = r.view_as(r).grad_fn
-        assert node is not None
-        accumulate, number = node.next_functions[0]
-        assert accumulate is not None
-        return GradientEdge(accumulate, number)
+            root.edges.append(GradientEdge(r.grad_fn, r.output_nr))
+        self.roots.append(root)
 
     def _replay(self, real: Tensor) -> Tensor:
         base = _torch.base_of(real)
@@ -251,47 +241,37 @@ class Capture:
                 if type(o) in (Tensor, torch.nn.Parameter):
                     raise RetraceWithCaptured(o)
                 raise UnsupportedError("subclass output", type(o).__name__)
-        for root in self.roots:
-            if (
-                root.edge is not None
-                and root.replica.requires_grad
-                and _torch.leafness(root.replica)
-                and id(root.replica) in self.tracer.set_calls
-            ):
-                if geometry_of(root.replica) != root.geometry:
-                    raise UnsupportedError("set_ on a differentiable input", "a leaf became another shape")
-                edge = self.gradient_edge(root.replica)
-                root.later_edge = edge if edge.node is not root.edge.node else None
         with self._tracing(), torch.set_grad_enabled(self.entry_grad):
-            try:
-                self.record = EpilogueBuilder(self).build(outputs)
-            except RuntimeError as error:
-                if "A view was created in no_grad mode" not in str(error):
-                    raise
-                raise UnsupportedError("view made under no_grad", "autograd refuses to say where it stands") from error
+            self.record = EpilogueBuilder(self).build(outputs)
+        reached = reached_leaves([a.tensor for a in self.record.attached])
+        for root in self.roots:
+            if root.requires_grad:
+                root.edges += reached.get(id(root.replica), ())
+        self.leaf_edges = [reached[id(x.tensor)] for x in self.record.leaves]
         return extra
 
     # -- the backward
 
-    def trace_backward(self, seeds: Sequence[tuple[GraphOutput, Value]]) -> list[Value | None]:
-        """The gradients of the roots when just these outputs have (these) tangents: None where eager gives None.
+    def trace_backward(self, seeds: Sequence[tuple[Attached, Value]]) -> list[Value | None]:
+        """The gradients of the roots and then of the leaves when just these tensors have (these) tangents.
 
-        Raises what eager's backward raises. The graph of the replicas is kept, so that other sets can be traced later.
+        None where eager gives None. Raises what eager's backward raises. The graph of the replicas is kept, so that
+        other sets can be traced later.
         """
         results, grads_in = [], []
         with _torch.without_modes():
-            for o, tangent in seeds:
-                assert tangent.geometry is not None and o.tensor is not None
+            for attached, tangent in seeds:
+                assert tangent.geometry is not None
                 g = tangent.geometry
                 elem = torch.empty_strided(g.shape, g.stride, dtype=g.dtype, device="meta")
-                t = make_replica(elem, o.value.device or torch.device("cpu"), self.maker.kernels)
+                t = make_replica(elem, attached.device, self.maker.kernels)
                 self.tracer.table.bind(t, tangent)
                 self.tracer.keep.append(t)
-                results.append(o.tensor)
+                results.append(attached.tensor)
                 grads_in.append(t)
-        wanted = [(k, root.edge) for k, root in enumerate(self.roots) if root.edge is not None]
-        wanted += [(k, root.later_edge) for k, root in enumerate(self.roots) if root.later_edge is not None]
-        gradients: list[Value | None] = [None] * len(self.roots)
+        targets = [*[root.edges for root in self.roots], *self.leaf_edges]
+        wanted = [(k, edge) for k, edges in enumerate(targets) for edge in edges]
+        gradients: list[Value | None] = [None] * len(targets)
         effects = len(self.tracer.trace.effects)
         before = [(r.state, r.state.version) for r in self.roots]
         with self._tracing(), torch.set_grad_enabled(False), torch.autograd.set_detect_anomaly(False):
@@ -305,9 +285,8 @@ class Capture:
         if all(g is None for g in gradients):
             # The engine skips nodes that lead to no root; eager runs them, and they raise if what they saved was
             # written.
-            for o, _ in seeds:
-                if o.tensor is not None:
-                    saved_tensors(o.tensor, ())
+            for attached, _ in seeds:
+                saved_tensors(attached.tensor, ())
         if len(self.tracer.trace.effects) != effects:
             raise UnsupportedError(
                 "random op in the backward", "numbers drawn in the backward are not functionalized yet"
@@ -317,15 +296,20 @@ class Capture:
         return gradients
 
 
+def _base(a: Tensor) -> Tensor | None:
+    """The tensor of which ``a`` is a view, unless one of them has left the storage that they shared."""
+    base = _torch.base_of(a)
+    if base is None or _torch.storage_address(base.untyped_storage()) != _torch.storage_address(a.untyped_storage()):
+        return None
+    return base
+
+
 def _differentiate(
     results: Sequence[Tensor], edges: Sequence[Any], grads_in: Sequence[Tensor]
 ) -> tuple[Tensor | None, ...]:
     try:
         return torch.autograd.grad(results, edges, grads_in, retain_graph=True, allow_unused=True)
     except RuntimeError as error:
-        if "CopySlices returned an invalid gradient" in str(error):
-            # Replicas always replay views, and autograd replays a view whose own metadata changed in place wrongly.
-            raise UnsupportedError("write to a view whose metadata changed", "under grad, in place") from error
         if "is out of bounds of its storage" in str(error):
             # A formula strides over a gradient whose layout in eager is another than the one foretold for it.
             raise UnsupportedError("backward depends on the layout of a gradient", str(error)) from error

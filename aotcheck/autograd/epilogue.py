@@ -1,7 +1,10 @@
 """Reads off the replicas what the function did and writes it down as the steps that repeat it on the caller's tensors.
 
-Order of the steps: storage sizes, data, metadata, outputs. Each later kind presupposes the earlier ones on the real
-tensors.
+Note [What precedes attaching]
+The steps come in two parts, with the attaching of results to autograd between them. Before: storage sizes, data (which
+autograd does not see), and the leaves that gradients go to. After: who is cut from their history, geometries and
+storages of the arguments, histories that arguments take over, and at last the tensors that are returned. Within each
+part every kind presupposes the earlier ones on the real tensors.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from torch import Tensor
 
 from aotcheck import _torch
 from aotcheck.autograd.errors import Retrace, UnsupportedError
+from aotcheck.autograd.partition.components import reached_leaves
 from aotcheck.autograd.record import (
     Arg,
     BumpVersion,
@@ -26,19 +30,21 @@ from aotcheck.autograd.record import (
     Record,
     Ref,
     RequireGradOfInteger,
+    Reshape,
     ResizeStorage,
     Restride,
     Result,
+    RetainGrad,
     Role,
     Root,
     SetGradMode,
     Step,
+    TakeHistory,
     Visibility,
     Write,
     WriteFlat,
-    renumbered,
 )
-from aotcheck.autograd.results import Results, differentiable_dtype
+from aotcheck.autograd.results import Results, differentiable_dtype, has_history
 from aotcheck.autograd.storage import StorageState
 from aotcheck.autograd.trace import geometry_of
 
@@ -55,13 +61,14 @@ class EpilogueBuilder:
     def __init__(self, capture: Capture) -> None:
         self.capture = capture
         self.results = Results(capture)
+        self.kernels = capture.maker.kernels
         self.table = capture.tracer.table
         self.roots = capture.roots
         self.arguments = capture.arguments
+        self.before = self.results.before
         self.steps = self.results.steps
         self.rebased = self.results.rebased
-        self.prepare: list[Arg] = []
-        self.last: list[Step] = []  # what views of the arguments must not see
+        self.histories: list[TakeHistory | RequireGradOfInteger | Reshape] = []
 
     def build(self, outputs: Sequence[Any]) -> Record:
         """The record of the capture, whose function returned ``outputs``."""
@@ -69,27 +76,36 @@ class EpilogueBuilder:
             self.results.names[id(a.replica)] = Arg(a.index)
         for r in self.roots:
             self.results.names.setdefault(id(r.replica), r.source)
-        self.results.returned = [o for o in outputs if isinstance(o, Tensor)]
-        self._check_hooks(outputs)
+        returned = [o for o in outputs if isinstance(o, Tensor)]
+        self._check_hooks(returned)
+        if not self.capture.mode.with_bases and self._needs_bases():
+            raise Retrace(dataclasses.replace(self.capture.mode, with_bases=True))
         input_states = self._input_states()
         self._storage_sizes(input_states)
         for state in input_states:
             if state.version > 0:
                 self._data(state)
-            else:
-                self._versions(state)
+            self._versions(state)
         moved = self._metadata()
-        for o in outputs:
-            if isinstance(o, Tensor):
-                self.results.collect(o)
+        for o in returned:
+            self.results.collect(o)
         self.results.anchor_fresh_storages(outputs, moved)
         self.results.find_current(input_states)
+        self.results.find_histories()
+        self.results.make_leaves()
+        cut = [a for a in self.arguments if id(a.replica) in self.kernels.detached and a.requires_grad]
+        self._make_views_with_history(cut)
+        self.results.name_left_behind()
         self._apply_metadata(moved)
-        for o in outputs:
-            if isinstance(o, Tensor) and _torch.leafness(o) is None:
+        later = {Arg(a.index) for a in cut}
+        self.steps += [s for s in self.histories if s.target not in later]
+        self._detach(cut)
+        self.steps += [s for s in self.histories if s.target in later]
+        for o in returned:
+            if _torch.leafness(o) is None:
                 self.results.name(o)  # first: what makes it stale must not touch the others
         returns = [self.results.name(o) if isinstance(o, Tensor) else self._constant(o) for o in outputs]
-        self.steps += self.last
+        self._retain_gradients(returned)
         if self.capture.exit_grad != self.capture.entry_grad:
             self.steps.append(SetGradMode(self.capture.exit_grad))
         return self._record(returns, input_states)
@@ -102,19 +118,6 @@ class EpilogueBuilder:
                 return Arg(i)
         return Constant(o)
 
-    def _with_bases(self) -> Retrace:
-        return Retrace(dataclasses.replace(self.capture.mode, with_bases=True))
-
-    def _becomes_differentiable(self, a: TracedArgument) -> None:
-        """``requires_grad_()`` on an argument: the real one requires grad before results are attached to autograd."""
-        root = next((r for r in self.roots if r.replica is a.replica), None)
-        alone = len(self._arguments_on(a.state)) == 1
-        if root is None or not a.real_is_leaf or self.capture.is_view[a.index] or not alone:
-            raise UnsupportedError("requires_grad_ on an input", "the argument shares its memory with others")
-        root.requires_grad = True
-        root.edge = self.capture.gradient_edge(root.replica)
-        self.prepare.append(Arg(a.index))
-
     def _input_states(self) -> list[StorageState]:
         states: list[StorageState] = []
         for r in self.roots:
@@ -125,31 +128,30 @@ class EpilogueBuilder:
     def _arguments_on(self, state: StorageState) -> list[TracedArgument]:
         return [a for a in self.arguments if a.state is state]
 
-    def _check_hooks(self, outputs: Sequence[Any]) -> None:
-        for t in (
-            [r.replica for r in self.roots]
-            + [a.replica for a in self.arguments]
-            + [o for o in outputs if isinstance(o, Tensor)]
-        ):
-            if _torch.has_hooks(t) or (t.requires_grad and t.retains_grad and not t.is_leaf):
-                raise UnsupportedError("hook", "a hook or retain_grad on an input or output inside the function")
+    def _check_hooks(self, returned: Sequence[Tensor]) -> None:
+        for t in [r.replica for r in self.roots] + [a.replica for a in self.arguments] + list(returned):
+            if _torch.has_hooks(t) and not t.retains_grad:
+                raise UnsupportedError("hook", "a hook on an input or output inside the function")
             if t.is_inference():
                 raise UnsupportedError("inference mode", "an inference tensor leaves the function")
+
+    def _needs_bases(self) -> bool:
+        """Whether views among the arguments have to be traced as views of their bases.
+
+        Autograd relates them to their bases as soon as one of them gets another history, or a version that makes it
+        look for its history again, or requires grad where it did not.
+        """
         for a in self.arguments:
-            quiet = self.capture.is_view[a.index] and a.requires_grad and a.real_is_leaf is not False
-            if quiet and (a.state.version > 0 or _torch.version_of(a.replica) != a.version):
-                raise UnsupportedError(
-                    "view made under no_grad", "of a base that requires grad, as an argument, written"
-                )
-            detached = id(a.replica) in self.capture.maker.kernels.detached
-            if detached and a.requires_grad and a.state.version > 0:
-                raise UnsupportedError("detached argument", "it was written as well")
-            if detached and self.capture.is_view[a.index] and not self.capture.mode.with_bases:
-                raise self._with_bases()
-            if a.replica.requires_grad and not a.requires_grad and _torch.leafness(a.replica):
-                self._becomes_differentiable(a)
-            elif id(a.replica) in self.capture.maker.kernels.required and a.real_is_leaf and a.requires_grad:
-                self.prepare.append(Arg(a.index))
+            is_view, t = self.capture.is_view[a.index], a.replica
+            others = len(self._arguments_on(a.state)) > 1
+            if id(t) in self.rebased and (is_view or others):
+                return True
+            if is_view and a.requires_grad and _torch.version_of(t) != a.version:
+                return True
+            changed = id(t) in self.kernels.detached or (t.requires_grad and not a.requires_grad)
+            if changed and (is_view or others):
+                return True
+        return False
 
     # -- data
 
@@ -157,96 +159,72 @@ class EpilogueBuilder:
         for state in states:
             if state.storage.nbytes() != self.capture.entry_nbytes[id(state)]:
                 self.table.flat(state)
-                self.steps.append(ResizeStorage(state.source, state.storage.nbytes()))
+                self.before.append(ResizeStorage(state.source, state.storage.nbytes()))
 
     def _data(self, state: StorageState) -> None:
         roots = [r for r in self.roots if r.state is state]
         arguments = self._arguments_on(state)
-        rebased = [r for r in roots if id(r.replica) in self.rebased]
-        if not self.capture.mode.with_bases and self._needs_bases(rebased, arguments):
-            raise self._with_bases()
         if state.flat is None and (len(roots) > 1 or roots[0].geometry.may_self_overlap):
             self.table.flat(state)
         if state.flat is not None:
             value = self.table.read_view(state.flat)
             result = self.results.output(value, Role.MUTATED_INPUT, state.flat.geometry, None)
-            self.steps.append(WriteFlat(state.source, state.flat.geometry.dtype, result))
+            self.before.append(WriteFlat(state.source, state.flat.geometry.dtype, result))
             for a in arguments:
                 if _torch.version_of(a.replica) != a.version:
-                    self.steps.append(BumpVersion(Arg(a.index)))
-        for r in roots:
-            if r in rebased:
-                self._write_under_grad(r)
-            elif state.flat is None:
-                value = self.table.read_view(state.views[r.geometry])
-                result = self.results.output(value, Role.MUTATED_INPUT, r.geometry, None)
-                watched: list[TracedRoot | TracedArgument] = [r, *arguments]
-                seen = any(_torch.version_of(x.replica) != x.version for x in watched)
-                self.steps.append(Write(r.source, result, Visibility.VERSION if seen else Visibility.HIDDEN))
+                    self.before.append(BumpVersion(Arg(a.index)))
+            return
+        (root,) = roots
+        value = self.table.read_view(state.views[root.geometry])
+        taken = id(root.replica) in self.rebased and self._stays(root)
+        result = self.results.output(value, Role.MUTATED_INPUT, root.geometry, root.replica if taken else None)
+        watched: list[TracedRoot | TracedArgument] = [root, *arguments]
+        seen = any(_torch.version_of(x.replica) != x.version for x in watched)
+        self.before.append(Write(root.source, result, Visibility.VERSION if seen else Visibility.HIDDEN))
+        if taken:
+            self._take_history(root, result)
+
+    def _stays(self, root: TracedRoot) -> bool:
+        return self.table.state(root.replica) is root.state and geometry_of(root.replica) == root.geometry
 
     def _versions(self, state: StorageState) -> None:
-        """Versions that moved although no data was written: an in-place change of a view's metadata does that."""
-        tracer = self.capture.tracer
+        """Histories that came without data of the same shape, and versions that moved although nothing was written."""
+        taken = {s.target for s in self.histories if isinstance(s, (TakeHistory, RequireGradOfInteger))}
         for r in self.roots:
-            moved = id(r.replica) in tracer.regeometried or id(r.replica) in tracer.set_calls
-            if r.state is state and id(r.replica) in self.rebased and not moved:
-                raise UnsupportedError("history without data", "set_ on a view of an argument")
-        for a in self._arguments_on(state):
-            if _torch.version_of(a.replica) != a.version and geometry_of(a.replica) == a.geometry:
-                self.steps.append(BumpVersion(Arg(a.index)))
+            if r.state is state and id(r.replica) in self.rebased and r.source not in taken:
+                self._take_history(r, None)
+        if state.version == 0:
+            for a in self._arguments_on(state):
+                if _torch.version_of(a.replica) != a.version and geometry_of(a.replica) == a.geometry:
+                    self.before.append(BumpVersion(Arg(a.index)))
 
-    def _needs_bases(self, rebased: Sequence[TracedRoot], arguments: Sequence[TracedArgument]) -> bool:
-        if rebased:
-            return len(arguments) > 1 or any(
-                isinstance(r.source, Arg) and self.capture.is_view[r.source.index] for r in rebased
-            )
-        return False
-
-    def _write_under_grad(self, root: TracedRoot) -> None:
+    def _take_history(self, root: TracedRoot, result: Result | None) -> None:
+        """``root`` takes over the history that its replica has by now, from ``result`` or from a stand-in."""
         t = root.replica
-        if self.table.state(t) is not root.state:
-            raise UnsupportedError("set_ on a differentiable input", "data was written under grad as well")
-        geometry = geometry_of(t)
-        if geometry != root.geometry:
-            if geometry[3:] != root.geometry[3:]:
-                raise UnsupportedError("dtype of an input changed", "under grad")
-            self.steps.append(Restride(root.source, geometry, under_grad=root.requires_grad and not root.real_is_leaf))
-        inexact = differentiable_dtype(t)
-        result = self.results.output(self.table.read(t), Role.MUTATED_INPUT, geometry, t, differentiable=inexact)
-        how = Visibility.HISTORY if geometry.may_self_overlap else Visibility.DIFFERENTIABLE
-        self.steps.append(Write(root.source, result, how))
-        if not inexact:
-            self.steps.append(RequireGradOfInteger(root.source))
+        if not differentiable_dtype(t):
+            self.histories.append(RequireGradOfInteger(root.source))
+            return
+        source: Result | Local
+        if result is not None:
+            self.results.attach(result, t)
+            source = result
+        else:
+            source = self.results.stand_in(t)
+        self.histories.append(TakeHistory(root.source, source))
 
     # -- metadata
 
     def _metadata(self) -> list[tuple[TracedArgument, str]]:
+        """Which arguments lie elsewhere than before: on another ``storage``, or in another ``geometry`` on theirs."""
         changes: list[tuple[TracedArgument, str]] = []
         for a in self.arguments:
             t = a.replica
             geometry, state = geometry_of(t), self.table.state(t)
-            if id(t) in self.capture.tracer.set_calls and self._seen_by_autograd(t):
-                if a.state.version > 0 or state.version > 0:
-                    raise UnsupportedError("set_ on a differentiable input", "data was written as well")
+            if state is not a.state:
                 changes.append((a, "storage"))
-            elif state is not a.state:
-                changes.append((a, "storage"))
-            elif geometry != a.geometry and not (
-                id(t) in self.rebased and a.state.version > 0 and any(r.replica is t for r in self.roots)
-            ):
-                if geometry[3:] != a.geometry[3:]:
-                    raise UnsupportedError(
-                        "dtype of an input changed", "an argument became another dtype or conjugated"
-                    )
-                if id(t) in self.rebased and not self.capture.mode.with_bases and self.capture.is_view[a.index]:
-                    raise self._with_bases()
-                if a.requires_grad and a.real_is_leaf is not False and not self.capture.is_view[a.index]:
-                    raise UnsupportedError(
-                        "change of metadata of a leaf", "its gradient has the shape that it has later"
-                    )
-                changes.append((a, "geometry"))
-            if a.requires_grad and not t.requires_grad:
-                changes.append((a, "detach"))
+            elif geometry != a.geometry:
+                same_kind = geometry[3:] == a.geometry[3:]
+                changes.append((a, "geometry" if same_kind else "storage"))
         return changes
 
     def _apply_metadata(self, changes: Sequence[tuple[TracedArgument, str]]) -> None:
@@ -262,43 +240,79 @@ class EpilogueBuilder:
                     ref, anchored_at = self.results.anchors[id(state)]
                     self.steps.append(Hold(holder, ref))
                     holders[a.index] = (holder, anchored_at)
+        shapes = self._accumulated_shapes()
         for a, kind in changes:
             t, geometry = a.replica, geometry_of(a.replica)
+            # A leaf's gradient has the shape that the leaf had when it was first used.
+            used = shapes.get(id(t), set())
+            if len(used) > 1:
+                raise UnsupportedError("change of metadata of a leaf", "it was used both before and after")
+            early = used == {geometry.shape} and geometry.shape != a.geometry.shape
+            if early and kind == "storage" and not self.table.state(t).is_input:
+                raise UnsupportedError("change of metadata of a leaf", "it moved to memory made inside, and was used")
+            stage = self.before if early else self.steps
             if kind == "geometry":
-                under_grad = self._restrided_under_grad(a)
-                if t.requires_grad and self.capture.is_view[a.index]:
-                    base = _torch.base_of(t)
-                    if base is None or geometry_of(base)[3:] != geometry[3:]:
-                        raise UnsupportedError(
-                            "change of metadata of a view", "of another dtype than its base, under grad"
-                        )
-                self.steps.append(Restride(Arg(a.index), geometry, under_grad=under_grad))
-            elif kind == "storage":
+                last = self.results.lasting(t)
+                if last:
+                    if last[0].geometry != a.geometry:
+                        stage.append(Restride(Arg(a.index), last[0].geometry))
+                    self.histories += [Reshape(Arg(a.index), change.repeat) for change in last]
+                else:
+                    stage.append(Restride(Arg(a.index), geometry))
+            else:
                 holder, offset = holders[a.index]
-                through_data = not (id(t) in self.capture.tracer.set_calls and geometry.dtype == a.geometry.dtype)
+                through_data = id(t) not in self.capture.tracer.set_calls or geometry[3:] != a.geometry[3:]
                 if offset is not None:
                     geometry = geometry._replace(offset=geometry.offset - offset)
-                under_grad = not through_data and self._seen_by_autograd(t)
-                self.steps.append(PointAt(Arg(a.index), holder, geometry, offset is not None, through_data, under_grad))
-            else:
-                if a.state.version > 0 or any(base is t for _, base in self.results.tensors.values()):
-                    raise UnsupportedError("detached argument", "it was written as well, or a view of it is returned")
-                self.last.append(Detach(Arg(a.index), leaf=t.is_leaf and bool(a.real_is_leaf)))
+                stage.append(PointAt(Arg(a.index), holder, geometry, offset is not None, through_data))
 
-    def _seen_by_autograd(self, t: Tensor) -> bool:
-        """Whether ``t``, or the root it is a view of, has another history than before."""
-        return id(t) in self.rebased or id(_torch.base_of(t)) in self.rebased
+    def _accumulated_shapes(self) -> dict[int, set[tuple[int, ...]]]:
+        """By id of a leaf, the shapes in which its gradients arrive."""
+        reached = reached_leaves([a.tensor for a in self.results.attached])
+        return {
+            leaf: {_torch.gradient_shape(accumulator.node) for accumulator in accumulators}
+            for leaf, accumulators in reached.items()
+        }
 
-    def _restrided_under_grad(self, a: TracedArgument) -> bool:
-        """Whether the change of geometry itself has to leave a history; a write to the root under grad has left it."""
-        return self._seen_by_autograd(a.replica) and a.state.version == 0
+    def _make_views_with_history(self, cut: Sequence[TracedArgument]) -> None:
+        """Make the views of arguments that are then ``cut`` from their history, and that have it still."""
+        for a in cut:
+            when = self.kernels.detached[id(a.replica)]
+            for t, base in list(self.results.tensors.values()):
+                made = self.capture.tracer.views.get(id(t))
+                if base is a.replica and made is not None and made.time < when and has_history(t):
+                    self.results.name(t)
+
+    def _detach(self, cut: Sequence[TracedArgument]) -> None:
+        """Cut arguments from their history."""
+        for a in cut:
+            for view in self.arguments:
+                if _torch.base_of(view.replica) is a.replica and not a.replica.requires_grad:
+                    self._keep_history(view)
+        for a in cut:
+            leaf = bool(a.real_is_leaf)
+            if not leaf or not a.replica.requires_grad:
+                self.steps.append(Detach(Arg(a.index), leaf))
+
+    def _keep_history(self, view: TracedArgument) -> None:
+        """A view that got another history before its base was cut from its own still has that."""
+        t = view.replica
+        if has_history(t) and differentiable_dtype(t) and t.grad_fn is not view.grad_fn:
+            self.steps.append(TakeHistory(Arg(view.index), self.results.stand_in(t)))
 
     # -- the end
 
+    def _retain_gradients(self, returned: Sequence[Tensor]) -> None:
+        """What is no leaf and was told to keep its gradient."""
+        known: dict[int, Tensor] = {id(t): t for t in returned}
+        known.update({id(a.replica): a.replica for a in self.arguments})
+        for t in known.values():
+            if t.requires_grad and _torch.leafness(t) is False and t.retains_grad:
+                self.steps.append(RetainGrad(self.results.name(t)))
+
     def _record(self, returns: list[Ref | Constant], states: Sequence[StorageState]) -> Record:
         order = sorted(range(len(self.results.outputs)), key=lambda k: self.results.outputs[k].role.value)
-        place = {old: new for new, old in enumerate(order)}
-        steps = tuple(renumbered(s, place) for s in (*self.results.holds, *self.steps))
+        steps = (*self.before, *self.steps)
         written = {s.source for s in steps if isinstance(s, WriteFlat)} | {
             s.target for s in steps if isinstance(s, Write)
         }
@@ -307,15 +321,17 @@ class EpilogueBuilder:
         flats = tuple(FlatInput(v, source, dtype) for v, source, dtype in self.table.flat_inputs)
         placeholders = {r.placeholder for r in self.roots if id(r.state) in touched}
         placeholders |= {f.value for f in flats}
-        return Record(
+        record = Record(
             roots=tuple(Root(r.source, r.requires_grad) for r in self.roots),
+            leaves=tuple(self.results.leaves),
             flats=flats,
-            outputs=tuple(self.results.outputs[k] for k in order),
-            steps=steps,
-            returns=tuple(Result(place[r.index]) if isinstance(r, Result) else r for r in returns),
+            outputs=tuple(self.results.outputs),
+            attached=tuple(self.results.attached),
+            before=tuple(self.before),
+            steps=tuple(self.steps),
+            returns=tuple(returns),
             written_placeholders=frozenset(placeholders),
             entry_grad=self.capture.entry_grad,
-            prepare=tuple(self.prepare),
-            differentiable=any(o.differentiable for o in self.results.outputs),
             generators=tuple(i for i, _ in self.capture.generators),
         )
+        return record.renumber({old: new for new, old in enumerate(order)})

@@ -65,7 +65,8 @@ def learn_strides(graph: Graph, keys: dict[Value, Any], args: Sequence[Any]) -> 
             container, geometries, device = told
             tensors = [known[v]] if container is None else list(known[v])[: len(geometries)]
             corrected = tuple(
-                g if _agrees(t, g) else g._replace(stride=t.stride()) for t, g in zip(tensors, geometries, strict=True)
+                g if _agrees(t, g) else g._replace(stride=t.stride(), conj=t.is_conj(), neg=t.is_neg())
+                for t, g in zip(tensors, geometries, strict=True)
             )
             if corrected != geometries:
                 METADATA.correct(key, (container, corrected, device))
@@ -86,7 +87,7 @@ def laid_out_as(t: Any, output: GraphOutput) -> bool:
 
 def much_the_same(t: Tensor, g: Geometry) -> bool:
     """Whether only strides of size-1 dimensions differ; those of empty tensors show in the offsets of their views."""
-    if t.storage_offset() != g.offset:
+    if t.storage_offset() != g.offset or t.is_conj() != g.conj or t.is_neg() != g.neg:
         return False
     if 0 in g.shape:
         return bool(t.stride() == g.stride)
@@ -94,7 +95,10 @@ def much_the_same(t: Tensor, g: Geometry) -> bool:
 
 
 def _agrees(t: Any, g: Geometry) -> bool:
-    return t is None or tuple(t.shape) != g.shape or bool(t.stride() == g.stride)
+    """Whether a result lies as foretold; kernels may also answer with a lazy conjugate."""
+    if t is None or tuple(t.shape) != g.shape:
+        return True
+    return bool(t.stride() == g.stride and t.is_conj() == g.conj and t.is_neg() == g.neg)
 
 
 class Restorable:

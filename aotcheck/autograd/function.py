@@ -22,7 +22,8 @@ from aotcheck.autograd.config import OnUnsupported, config
 from aotcheck.autograd.containers import ContainerResult, Held, ResultShape, Structure, Watched, structure_of
 from aotcheck.autograd.counters import count_compiled, count_refused, count_user_error
 from aotcheck.autograd.errors import InternalError, Retrace, RetraceWithCaptured, TraceMode, UnsupportedError
-from aotcheck.autograd.record import Visibility, Write
+from aotcheck.autograd.record import TakeHistory
+from aotcheck.autograd.replicas import disarm
 from aotcheck.autograd.runtime.support import GraphFailed
 from aotcheck.autograd.specialize import PLAIN_LEAVES, call_key, check_supported, fast_guard
 
@@ -166,7 +167,7 @@ class CompiledFunction:
         """Let the next call try this specialization's fast guard first."""
         if found.guard is None and type(spec) is int and found.assembly is not None:
             record = found.assembly.record
-            writes = any(isinstance(s, Write) and s.visibility is Visibility.DIFFERENTIABLE for s in record.steps)
+            writes = any(isinstance(s, TakeHistory) for s in record.steps)
             modes = self.state.modes if self.state is not None else None
             if not found.assembly.capture.mode.with_bases:
                 found.guard = fast_guard(whole, writes, bool(record.flats), modes)
@@ -181,7 +182,10 @@ class CompiledFunction:
             capture, outcome = self._capture(whole, len(flat), spec, reassigned)
             assign = self.state.assign if self.state is not None else None
             shape = ResultShape(None if outcome.containers else outcome.spec, outcome.slots, assign)
-            assembly = Assembly(capture, self.compilers, shape.expression)
+            try:
+                assembly = Assembly(capture, self.compilers, shape.expression)
+            finally:
+                disarm(capture.maker.kernels)
         except UnsupportedError as error:
             made = Specialization(None, refusal=error)
             self._store(key, made)
@@ -208,7 +212,11 @@ class CompiledFunction:
             except Retrace as needed:
                 if needed.mode == mode:
                     raise InternalError(f"a trace asked for its own mode {mode}") from None
+                disarm(capture.maker.kernels)
                 mode = needed.mode
+            except Exception:
+                disarm(capture.maker.kernels)
+                raise
 
     def _run_original(
         self, replicas: Sequence[Any], explicit: int, spec: Any, reassigned: list[tuple[int, Any]]

@@ -1,11 +1,13 @@
-"""Whether eager accepts a write to overlapping memory.
+"""What eager does with a write where meta kernels do not know: whether it accepts overlapping memory, how it resizes.
 
-Meta kernels check nothing of the sort and each op's rule is its own, so for the rare call where operands overlap the op
+Each op's rule is its own, so for the rare call where operands overlap or what is written has to be resized the op
 itself is asked: it runs on small real tensors of the same geometry.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import warnings
 from typing import Any
 
 import torch
@@ -52,7 +54,8 @@ def check(func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]
     for target in targets:
         g = geometry_of(target)
         if not g.is_contiguous and g.may_self_overlap:
-            return _probe(func, args, kwargs)
+            _probe(func, args, kwargs)
+            return
         address = _torch.storage_address(target.untyped_storage())
         sharing = [
             t
@@ -64,15 +67,25 @@ def check(func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]
                 raise UnsupportedError(
                     "overlapping operands", f"{func} writes what it reads; eager's result depends on its kernel"
                 )
-            return _probe(func, args, kwargs)
-    return None
+            _probe(func, args, kwargs)
+            return
 
 
-_answers: dict[Any, str | None] = {}
+@dataclasses.dataclass(frozen=True)
+class _Answer:
+    """What eager did: the message of its error if it refused, else where each tensor it was given lies afterwards, and
+    how many bytes its storage has.
+    """
+
+    refusal: str | None
+    places: tuple[tuple[Geometry, int], ...] = ()
 
 
-def _probe(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Ask eager, once per op and geometries."""
+_answers: dict[Any, _Answer] = {}
+
+
+def _probe(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Answer:
+    """Ask eager, once per op and geometries; raises what eager raises."""
     addresses: dict[int, int] = {}
     objects: dict[int, int] = {}
 
@@ -90,19 +103,19 @@ def _probe(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if len(_answers) > 10_000:
             _answers.clear()
         _answers[key] = _ask(func, args, kwargs)
-    message = _answers[key]
-    if message is not None:
-        raise RuntimeError(message)
+    answer = _answers[key]
+    if answer.refusal is not None:
+        raise RuntimeError(answer.refusal)
+    return answer
 
 
-def _ask(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+def _ask(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Answer:
     storages: dict[int, Tensor] = {}
     made: dict[int, Tensor] = {}  # kernels tell the same tensor from another one on the same memory
-    total = sum(t.untyped_storage().nbytes() for t in _tensors(args, kwargs))
+    given = _tensors(args, kwargs)
+    total = sum(t.untyped_storage().nbytes() for t in given)
     if total > _PROBE_LIMIT:
-        raise UnsupportedError(
-            "overlapping write", f"{func} writes overlapping memory of {total} bytes, too much to try out"
-        )
+        raise UnsupportedError("overlapping write", f"{func} writes memory of {total} bytes, too much to try out")
 
     def real(a: Any) -> Any:
         if isinstance(a, Tensor):
@@ -124,10 +137,20 @@ def _ask(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None
             return [real(x) for x in a]
         return a
 
-    devices = [t.device for t in _tensors(args, kwargs) if t.device.type == "cuda"]
-    with _torch.without_modes(), torch.no_grad(), torch.random.fork_rng(devices=devices):
+    devices = [t.device for t in given if t.device.type == "cuda"]
+    with _torch.without_modes(), torch.no_grad(), torch.random.fork_rng(devices=devices), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         try:
             func(*[real(a) for a in args], **{k: real(a) for k, a in kwargs.items()})
         except RuntimeError as error:
-            return str(error)
-    return None
+            return _Answer(str(error))
+        return _Answer(None, tuple((geometry_of(made[id(t)]), made[id(t)].untyped_storage().nbytes()) for t in given))
+
+
+def resized(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[int, tuple[Geometry, int]]:
+    """Where each tensor lies after eager ran ``func``, by id, and how many bytes its storage then has.
+
+    Raises eager's RuntimeError where it refuses.
+    """
+    answer = _probe(func, args, kwargs)
+    return {id(t): place for t, place in zip(_tensors(args, kwargs), answer.places, strict=True)}

@@ -92,8 +92,30 @@ class GraphOutput:
     value: Value
     role: Role
     geometry: Geometry
-    differentiable: bool
     tensor: Tensor | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Attached:
+    """A tensor that gets the history of the replica ``tensor``: an output of the graph, or one that a step made.
+
+    Note [Attached tensors]
+    What autograd attaches a history to need not be what the graph computes. A window on memory that another tensor
+    holds, a view that a custom Function returned, and a stand-in without memory whose history an argument takes over
+    are made before the Functions are applied, and go through them beside the graph's own outputs.
+    """
+
+    ref: Ref
+    tensor: Tensor
+    device: torch.device
+
+
+@dataclasses.dataclass(frozen=True)
+class Leaf:
+    """A leaf that the function made, or made of an argument, and that results have gradients with respect to."""
+
+    ref: Ref
+    tensor: Tensor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,9 +146,7 @@ class WriteFlat:
 class Visibility(enum.Enum):
     """What autograd learns of a write."""
 
-    DIFFERENTIABLE = "differentiable"  # the tensor's history is rebased on the graph's
     VERSION = "version"  # the version counter moves
-    HISTORY = "history"  # the history alone: the data was written through the storage
     HIDDEN = "hidden"  # nothing, as with .data
 
 
@@ -147,28 +167,58 @@ class BumpVersion:
 
 
 @dataclasses.dataclass(frozen=True)
-class Restride:
-    """Change the geometry of ``target`` in place; under grad if autograd saw it."""
+class StandIn:
+    """A tensor like ``geometry`` without memory of its own: only its history is wanted."""
+
+    local: Local
+    geometry: Geometry
+    device: torch.device
+
+
+@dataclasses.dataclass(frozen=True)
+class TakeHistory:
+    """``target`` gets the history of ``source``; its data is left alone."""
 
     target: Source
+    source: Result | Local
+
+
+@dataclasses.dataclass(frozen=True)
+class GiveHistory:
+    """``target``, new and without a history, gets that of ``source``."""
+
+    target: Local
+    source: Local
+
+
+@dataclasses.dataclass(frozen=True)
+class Restride:
+    """Change the geometry of ``target`` in place, which autograd does not see."""
+
+    target: Ref
     geometry: Geometry
-    under_grad: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Reshape:
+    """Change the geometry of the view ``target`` in place by the op that did, so that its history shows it."""
+
+    target: Ref
+    change: Callable[[Tensor], None]
 
 
 @dataclasses.dataclass(frozen=True)
 class PointAt:
-    """``target`` moves to the storage of ``holder``, by set_ or (``through_data``) by ``.data =``.
+    """``target`` moves to the storage of ``holder``, by set_ or (``through_data``) by ``.data =``; no history is left.
 
-    The offset counts from the storage's beginning, or from ``holder``'s own offset if ``relative``. Under grad, set_
-    leaves a history that raises in the backward, as eager's does.
+    The offset counts from the storage's beginning, or from ``holder``'s own offset if ``relative``.
     """
 
-    target: Arg
+    target: Source
     holder: Local
     geometry: Geometry
     relative: bool
     through_data: bool
-    under_grad: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,7 +235,6 @@ class ReplayMode(enum.Enum):
     AMBIENT = "ambient"
     GRAD = "grad"
     NO_GRAD = "no_grad"
-    NO_GRAD_THEN_GRAD = "no_grad, then a view of that under grad"  # has a history, but one that ends short of the base
 
 
 @dataclasses.dataclass(frozen=True)
@@ -196,7 +245,6 @@ class ReplayView:
     base: Ref
     view_func: Callable[[Tensor], Tensor]
     mode: ReplayMode
-    creation_meta: Any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -218,8 +266,23 @@ class RequireGradOfInteger:
 
 
 @dataclasses.dataclass(frozen=True)
+class SetCreationMeta:
+    """Make eager treat writes to the view ``target`` as it treats those to the view that it stands for."""
+
+    target: Ref
+    creation_meta: Any
+
+
+@dataclasses.dataclass(frozen=True)
 class RequireGrad:
     """Make a leaf that requires grad, as a tensor made inside and returned is."""
+
+    target: Ref
+
+
+@dataclasses.dataclass(frozen=True)
+class RetainGrad:
+    """Let ``target``, no leaf, keep its gradient."""
 
     target: Ref
 
@@ -237,13 +300,19 @@ Step = (
     | WriteFlat
     | Write
     | BumpVersion
+    | StandIn
+    | TakeHistory
+    | GiveHistory
     | Restride
+    | Reshape
     | PointAt
     | Detach
     | ReplayView
     | WindowOn
+    | SetCreationMeta
     | RequireGrad
     | RequireGradOfInteger
+    | RetainGrad
     | SetGradMode
 )
 
@@ -252,24 +321,54 @@ Step = (
 class Record:
     """Everything the runtime and the partitioner need of one traced call.
 
-    ``prepare`` are arguments that the function makes require grad; they do before results are attached to autograd.
-    ``generators`` are the arguments that are random generators, inputs of the graph after all tensors.
+    ``before`` are the steps that come before results are attached to autograd, ``steps`` those after. ``attached`` are
+    the tensors that get a history, ``leaves`` those that gradients go to besides the roots. ``generators`` are the
+    arguments that are random generators, inputs of the graph after all tensors.
     """
 
     roots: tuple[Root, ...]
+    leaves: tuple[Leaf, ...]
     flats: tuple[FlatInput, ...]
     outputs: tuple[GraphOutput, ...]
+    attached: tuple[Attached, ...]
+    before: tuple[Step, ...]
     steps: tuple[Step, ...]
     returns: tuple[Ref | Constant, ...]
     written_placeholders: frozenset[Value]
-    prepare: tuple[Arg, ...]
     entry_grad: bool
-    differentiable: bool
     generators: tuple[int, ...] = ()
 
+    @property
+    def differentiable(self) -> bool:
+        """Whether any result has a history."""
+        return bool(self.attached)
 
-def renumbered(step: Step, place: Mapping[int, int]) -> Step:
-    """``step`` with the results that it names found at their new places."""
+    @property
+    def all_steps(self) -> tuple[Step, ...]:
+        """Those before and those after."""
+        return (*self.before, *self.steps)
+
+    def renumber(self, place: Mapping[int, int]) -> Record:
+        """The record with its graph outputs moved: ``place`` maps the old index of each that stays to the new one."""
+        outputs = {place[k]: o for k, o in enumerate(self.outputs) if k in place}
+        attached = [dataclasses.replace(a, ref=_renumbered_ref(a.ref, place)) for a in self.attached]
+        attached.sort(key=lambda a: a.ref.index if isinstance(a.ref, Result) else len(place))
+        return dataclasses.replace(
+            self,
+            outputs=tuple(outputs[k] for k in range(len(outputs))),
+            attached=tuple(attached),
+            leaves=tuple(dataclasses.replace(x, ref=_renumbered_ref(x.ref, place)) for x in self.leaves),
+            before=tuple(_renumbered(s, place) for s in self.before),
+            steps=tuple(_renumbered(s, place) for s in self.steps),
+            returns=tuple(r if isinstance(r, Constant) else _renumbered_ref(r, place) for r in self.returns),
+        )
+
+
+def _renumbered_ref(ref: Ref, place: Mapping[int, int]) -> Ref:
+    return Result(place[ref.index]) if isinstance(ref, Result) else ref
+
+
+def _renumbered(step: Step, place: Mapping[int, int]) -> Step:
     changes: dict[str, Any] = {
         f.name: Result(place[v.index])
         for f in dataclasses.fields(step)

@@ -32,14 +32,19 @@ class KernelState:
     One per trace, shared by its replicas.
     """
 
-    __slots__ = ("alive", "detached", "inside", "required", "view_roots")
+    __slots__ = ("_clock", "alive", "detached", "inside", "required")
 
     def __init__(self) -> None:
         self.inside = False
         self.alive: list[weakref.ref[Tensor]] = []  # every replica of the trace
-        self.detached: set[int] = set()  # ids of replicas on which detach_ was called
-        self.required: set[int] = set()  # and requires_grad_
-        self.view_roots: set[int] = set()  # ids of replicas that stand for views without being views
+        self.detached: dict[int, int] = {}  # id of a replica -> when detach_ was last called on it
+        self.required: dict[int, int] = {}  # and requires_grad_
+        self._clock = 0
+
+    def now(self) -> int:
+        """A moment later than every moment before."""
+        self._clock += 1
+        return self._clock
 
 
 class Replica(Tensor):
@@ -71,18 +76,19 @@ class Replica(Tensor):
 
     def detach_(self) -> Tensor:
         """Noted besides, since no dispatch shows it."""
-        self.kernels.detached.add(id(self))
-        return super().detach_()
+        result = super().detach_()
+        self.kernels.detached[id(self)] = self.kernels.now()
+        return result
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
         """Noted besides, since no dispatch shows it."""
+        before = Tensor.requires_grad.__get__(self)  # type: ignore[attr-defined]  # a C descriptor
+        result = super().requires_grad_(requires_grad)
         if requires_grad:
-            self.kernels.required.add(id(self))
-        else:
-            if id(self) in self.kernels.view_roots:
-                raise UnsupportedError("requires_grad_(False) on an input", "the argument is a view of another")
-            self.kernels.detached.add(id(self))
-        return super().requires_grad_(requires_grad)
+            self.kernels.required[id(self)] = self.kernels.now()
+        elif before:
+            self.kernels.detached[id(self)] = self.kernels.now()
+        return result
 
     def tolist(self) -> Any:
         """Refused: there is no data."""
@@ -114,6 +120,10 @@ class Disarmed(Replica):
             "escaped replica",
             f"{getattr(func, '__name__', func)} met a tensor of a trace that is over; was it kept in a global?",
         )
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]  # untyped in torch
+        """Says what it is, and asks nothing of torch."""
+        return "Replica of a trace that is over"
 
 
 class _Undispatched(Tensor):

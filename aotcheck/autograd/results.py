@@ -1,12 +1,14 @@
 """How the tensors that a call returns come to be: which of them the graph gives, and how the others are made again.
 
-A returned tensor is an argument, an output of the graph, a view replayed on its base, or a window on a storage that
+A returned tensor is an argument, an output of the graph, a view made again on its base, or a window on a storage that
 another tensor holds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,28 +16,55 @@ from torch import Tensor
 
 from aotcheck import _torch
 from aotcheck.autograd.errors import UnsupportedError
+from aotcheck.autograd.partition.components import reached_leaves
 from aotcheck.autograd.record import (
     Arg,
+    Attached,
     BumpVersion,
+    GiveHistory,
     GraphOutput,
     Hold,
+    Leaf,
     Local,
     Ref,
     ReplayMode,
     ReplayView,
     RequireGrad,
     RequireGradOfInteger,
+    Reshape,
+    Restride,
     Result,
     Role,
+    SetCreationMeta,
     Source,
+    StandIn,
     Step,
     WindowOn,
 )
+from aotcheck.autograd.replicas import Replica
 from aotcheck.autograd.storage import StorageState
-from aotcheck.autograd.trace import Value, geometry_of
+from aotcheck.autograd.trace import Geometry, Value, geometry_of
+from aotcheck.autograd.windows import Derivation, Reshaping, lasting
 
 if TYPE_CHECKING:
     from aotcheck.autograd.capture import Capture, TracedArgument, TracedRoot
+
+_DEFAULT, _UNDER_NO_GRAD = _torch.CreationMeta.DEFAULT, _torch.CreationMeta.NO_GRAD_MODE
+
+
+def differentiable_dtype(t: Tensor) -> bool:
+    """Whether an output of a Function may require grad if it has the dtype of ``t``."""
+    return t.dtype.is_floating_point or t.dtype.is_complex
+
+
+def has_history(t: Tensor) -> bool:
+    """Whether ``t`` requires grad and is no leaf; also where autograd refuses to say more."""
+    return t.requires_grad and _torch.leafness(t) is not True
+
+
+def is_new_leaf(t: Tensor) -> bool:
+    """Whether ``t``, made inside, is a leaf that requires grad."""
+    return t.requires_grad and _torch.leafness(t) is True
 
 
 class Results:
@@ -43,34 +72,58 @@ class Results:
 
     def __init__(self, capture: Capture) -> None:
         self.capture = capture
+        self.tracer = capture.tracer
+        self.kernels = capture.maker.kernels
         self.table = capture.tracer.table
         self.roots = capture.roots
         self.arguments = capture.arguments
         self.outputs: list[GraphOutput] = []
-        self.returned: list[Tensor] = []
-        self.holds: list[Step] = []
-        self.steps: list[Step] = []  # of the whole epilogue, in order
+        self.attached: list[Attached] = []
+        self.leaves: list[Leaf] = []
+        self.before: list[Step] = []  # before results are attached to autograd
+        self.steps: list[Step] = []  # after
+        self._stage = self.steps
         self.names: dict[int, Ref] = {}  # id of a replica -> where the real tensor is found
         self.locals = 0
-        self.tensors: dict[int, tuple[Tensor, Tensor | None]] = {}  # output tensors and their bases, not yet named
+        self.tensors: dict[int, tuple[Tensor, Tensor | None]] = {}  # tensors to be named, and their bases
         self.anchors: dict[int, tuple[Ref, int]] = {}  # id of a fresh storage's state -> a tensor on it, its offset
         # id of an input storage's state -> a tensor that has it when outputs are made
         self.current: dict[int, Ref] = {}
+        self._histories: dict[int, Local] = {}  # id of a replica -> the stand-in that has its history
         self.rebased = {
             id(r.replica) for r in self.roots if r.replica.requires_grad and r.replica.grad_fn is not r.grad_fn
         }
+
+    @contextlib.contextmanager
+    def _before_attaching(self) -> Iterator[None]:
+        self._stage = self.before
+        try:
+            yield
+        finally:
+            self._stage = self.steps
 
     def local(self) -> Local:
         """A new name, for a tensor that a step will make."""
         self.locals += 1
         return Local(self.locals - 1)
 
-    def output(
-        self, value: Value, role: Role, geometry: Any, tensor: Tensor | None, differentiable: bool = False
-    ) -> Result:
+    def output(self, value: Value, role: Role, geometry: Any, tensor: Tensor | None) -> Result:
         """Let the graph return ``value``; ``tensor`` is the replica that it stands for, if one."""
-        self.outputs.append(GraphOutput(value, role, geometry, differentiable, tensor))
+        self.outputs.append(GraphOutput(value, role, geometry, tensor))
         return Result(len(self.outputs) - 1)
+
+    def attach(self, ref: Ref, t: Tensor) -> None:
+        """Let the tensor ``ref`` get the history that the replica ``t`` has."""
+        assert isinstance(t, Replica)
+        self.attached.append(Attached(ref, t, t.real_device))
+
+    def stand_in(self, t: Tensor) -> Local:
+        """A tensor without memory that gets the history of ``t``, for another to take over."""
+        assert isinstance(t, Replica)
+        local = self.local()
+        self.before.append(StandIn(local, geometry_of(t), t.real_device))
+        self.attach(local, t)
+        return local
 
     # -- what is returned
 
@@ -79,15 +132,24 @@ class Results:
         while t is not None and id(t) not in self.names and id(t) not in self.tensors:
             base = _torch.base_of(t)
             if base is not None and self.table.state(base) is not self.table.state(t):
-                base = None
-            unsafe = self.capture.tracer.unsafe_views.get(id(t))
+                base = base if self._left(base, t) else None
+            unsafe = self.tracer.unsafe_views.get(id(t))
             if base is None and unsafe is not None and unsafe.intact:
                 # The op may have run on a copy (of a conjugated tensor, say), of which autograd knows nothing.
-                source = unsafe.source
-                if not t.requires_grad or (source.requires_grad and self._reaches_base(t, source)):
-                    base = source
+                base = unsafe.source if not t.requires_grad or _leads_to(t, unsafe.source) else None
             self.tensors[id(t)] = (t, base)
             t = base
+
+    def _left(self, base: Tensor, t: Tensor) -> bool:
+        """Whether ``base`` is an argument that went to another storage and left its view ``t`` behind."""
+        state = self.table.state(t)
+        return any(r.replica is base and r.state is state for r in self.roots)
+
+    def name_left_behind(self) -> None:
+        """Make the views that are left behind while their bases are where they were."""
+        for t, base in list(self.tensors.values()):
+            if base is not None and self.table.state(base) is not self.table.state(t):
+                self.name(t)
 
     # -- storages made inside
 
@@ -123,75 +185,77 @@ class Results:
             return True
         if t.is_conj() or t.is_neg() or geometry_of(t).may_self_overlap:  # of a view, never of a computed result
             return False
-        return not t.requires_grad or _torch.creation_meta(t) == _torch.CreationMeta.DEFAULT
+        return not t.requires_grad or _torch.creation_meta(t) == _DEFAULT
 
     def _anchor(self, state: StorageState, tensors: Sequence[Tensor], returned: dict[int, Tensor]) -> None:
+        """Let the graph return a tensor on ``state`` from which the others are made: one of them, or the whole."""
         tops = [t for t in tensors if self.tensors[id(t)][1] is None]
-        differentiable = [t for t in tops if t.requires_grad and not self._is_new_leaf(t)]
-        if len(differentiable) > 1:
-            raise UnsupportedError(
-                "differentiable aliases without a base",
-                "two returned tensors share memory and neither is a view of the other",
-            )
-        chosen: Tensor | None = None
-        if differentiable:
-            chosen = differentiable[0]
-        else:
-            matching = [t for t in tops if state.roots[0].geometry == geometry_of(t)]
-            chosen = matching[0] if matching else (tops[0] if len(tops) == 1 else None)
-        if chosen is not None:
-            geometry = geometry_of(chosen)
-            role = Role.USER_OUTPUT if id(chosen) in returned else Role.INTERMEDIATE_BASE
-            inexact = differentiable_dtype(chosen)
-            leaf = not differentiable and chosen.requires_grad
-            has_history = chosen.requires_grad and not leaf
-            ref = self.output(self.table.read(chosen), role, geometry, chosen, has_history and inexact)
-            if leaf:
-                self.steps.append(RequireGrad(ref))
-            elif has_history and not inexact:
+        matching = [t for t in tops if state.roots and state.roots[0].geometry == geometry_of(t)]
+        candidates = [t for t in tops if has_history(t)] or matching or (tops if len(tops) == 1 else [])
+        alone = len(tensors) == 1 and id(state) not in self._pointed_at()
+        chosen = next((c for c in candidates if alone or all(self._reaches(t, c) for t in tensors)), None)
+        if chosen is None:
+            root = self.table.flat(state)
+            ref = self.output(self.table.read_view(root), Role.INTERMEDIATE_BASE, root.geometry, None)
+            self.anchors[id(state)] = (ref, 0)
+            return
+        geometry = geometry_of(chosen)
+        role = Role.USER_OUTPUT if id(chosen) in returned else Role.INTERMEDIATE_BASE
+        ref = self.output(self.table.read(chosen), role, geometry, chosen)
+        if has_history(chosen):
+            if differentiable_dtype(chosen):
+                self.attach(ref, chosen)
+            else:
                 self.steps.append(RequireGradOfInteger(ref))
-            self.names[id(chosen)] = ref
-            self.anchors[id(state)] = (ref, geometry.offset)
-            if len(tensors) == 1 and id(state) not in self._pointed_at():
-                return
-            if all(self._reaches(t, chosen) for t in tensors):
-                return
-            if differentiable:
-                raise UnsupportedError(
-                    "alias beyond its base", "a returned alias reaches memory that its differentiable base does not"
-                )
-            self.outputs.pop()
-            del self.names[id(chosen)]
-        root = self.table.flat(state)
-        ref = self.output(self.table.read_view(root), Role.INTERMEDIATE_BASE, root.geometry, None)
-        self.anchors[id(state)] = (ref, 0)
-
-    def _is_new_leaf(self, t: Tensor) -> bool:
-        """Whether ``t``, made inside, is a leaf that requires grad; refused where another result depends on it so."""
-        if not _torch.leafness(t):
-            return False
-        others = [o for o in self.returned if o is not t and _torch.base_of(o) is not t]
-        others += [r.replica for r in self.roots if id(r.replica) in self.rebased]
-        seen: set[Any] = set()
-        todo = [o.grad_fn for o in others if o.requires_grad and _torch.leafness(o) is False]
-        while todo:
-            node = todo.pop()
-            if node is not None and node not in seen:
-                seen.add(node)
-                if getattr(node, "variable", None) is t:
-                    raise UnsupportedError("leaf made inside", "another result has a gradient with respect to it")
-                todo.extend(n for n, _ in node.next_functions)
-        return True
+        elif is_new_leaf(chosen):
+            self.before.append(RequireGrad(ref))
+        self.names[id(chosen)] = ref
+        self.anchors[id(state)] = (ref, geometry.offset)
 
     def _pointed_at(self) -> set[int]:
         return {id(self.table.state(a.replica)) for a in self.arguments if self.table.state(a.replica) is not a.state}
 
     def _reaches(self, t: Tensor, anchor: Tensor) -> bool:
         """Whether the memory of ``t`` lies within what a fresh tensor like ``anchor`` allocates."""
-        if t is anchor or _torch.base_of(t) is anchor:
+        if t is anchor:
             return True
         g, a = geometry_of(t), geometry_of(anchor)
         return g.offset >= a.offset and g.elements_reached * g.dtype.itemsize <= a.elements_reached * a.dtype.itemsize
+
+    # -- what has to be there before results are attached
+
+    def make_leaves(self) -> None:
+        """Make the leaves that gradients go to, and the views that were there before their base required grad.
+
+        In the order of the program: see Note [What precedes attaching].
+        """
+        reached = reached_leaves([a.tensor for a in self.attached])
+        roots = {id(r.replica) for r in self.roots if r.requires_grad}
+        wanted: list[tuple[int, Tensor]] = []
+        for t, base in list(self.tensors.values()):
+            if id(t) in self.names or _torch.leafness(t) is not True or not t.requires_grad:
+                continue
+            made = self.tracer.views.get(id(t))
+            when = self.kernels.required.get(id(base), -1)
+            if id(t) in reached or (base is not None and made is not None and made.time < when):
+                if base is not None and id(base) in self.rebased:
+                    raise UnsupportedError("leaf made inside", "a view of an argument that has another history by now")
+                wanted.append((made.time if made is not None else 0, t))
+        arguments = {id(a.replica) for a in self.arguments}
+        for t_id, when in self.kernels.required.items():
+            a = next((a for a in self.arguments if id(a.replica) == t_id), None)
+            if a is not None and a.replica.requires_grad and _torch.leafness(a.replica) is True:
+                wanted.append((when, a.replica))
+        with self._before_attaching():
+            for _, t in sorted(wanted, key=lambda w: w[0]):
+                if id(t) in arguments:
+                    self.before.append(RequireGrad(self.names[id(t)]))
+                else:
+                    self.name(t)
+        for (accumulator, *_), t_id in zip(reached.values(), reached, strict=True):
+            if t_id in self.names and t_id not in roots:
+                leaf: Tensor = accumulator.node.variable  # type: ignore[attr-defined]  # only accumulators have it
+                self.leaves.append(Leaf(self.names[t_id], leaf))
 
     # -- names
 
@@ -207,7 +271,7 @@ class Results:
                     break
             else:
                 local = self.local()
-                self.holds.append(Hold(local, state.source))
+                self.before.insert(0, Hold(local, state.source))
                 self.current[id(state)] = local
 
     def name(self, t: Tensor) -> Ref:
@@ -216,33 +280,35 @@ class Results:
         if named is not None:
             return named
         _, base = self.tensors[id(t)]
-        local = self.local()
-        if base is not None:
-            steps = self._replay(local, t, base)  # adds those of what it is made from
-            self.steps += steps
+        local = self.names[id(t)] = self.local()
+        if base is None:
+            self._stage += self._window(local, t)
         else:
-            state = self.table.state(t)
-            leaf = t.requires_grad and self._is_new_leaf(t)
-            if t.requires_grad and not leaf:
-                raise UnsupportedError(
-                    "differentiable alias without a base",
-                    "a returned tensor shares memory with an input and is no view of it",
-                )
-            if state.is_input:
-                self.steps.append(
-                    WindowOn(local, self.current[id(state)], geometry_of(t), None, self._own_version(t, state))
-                )
-            else:
-                ref, offset = self.anchors[id(state)]
-                self.steps.append(WindowOn(local, ref, geometry_of(t), offset, self._own_version(t, state)))
-            if leaf:
-                self.steps.append(RequireGrad(local))
-        self.names[id(t)] = local
+            steps = self._view(local, t, base)  # adds those of what it is made from
+            self._stage += steps
+        if is_new_leaf(t) and (base is None or id(t) in self.kernels.required or not base.requires_grad):
+            self._stage.append(RequireGrad(local))
         return local
 
-    def _own_version(self, t: Tensor, state: StorageState) -> bool:
+    def _window(self, local: Local, t: Tensor) -> list[Step]:
+        """A tensor on the storage of another, to which autograd does not relate it."""
+        state, geometry = self.table.state(t), geometry_of(t)
+        if state.is_input:
+            ref, anchor = self.current[id(state)], None
+        else:
+            ref, anchor = self.anchors[id(state)]
+        steps: list[Step] = [WindowOn(local, ref, geometry, anchor, self._own_version(t, ref))]
+        if has_history(t):
+            steps += self._history(local, t)
+        return steps
+
+    def _history(self, local: Local, t: Tensor) -> list[Step]:
+        if not differentiable_dtype(t):
+            return [RequireGradOfInteger(local)]
+        return [GiveHistory(local, self._histories[id(t)])]
+
+    def _own_version(self, t: Tensor, ref: Ref) -> bool:
         """Whether ``t`` counts its versions apart from the tensor that the epilogue makes it from."""
-        ref = self.current.get(id(state)) or self.anchors[id(state)][0]
         known: list[TracedArgument | TracedRoot] = [*self.arguments, *self.roots]
         holder = next((k.replica for k in known if self.names.get(id(k.replica)) == ref), None)
         if isinstance(ref, Result):
@@ -251,65 +317,117 @@ class Results:
 
     # -- views
 
-    def _replay(self, local: Local, t: Tensor, base: Tensor) -> list[Step]:
+    def find_histories(self) -> None:
+        """Find the tensors, neither arguments nor graph outputs, whose history no op made again would give them."""
+        for t, base in list(self.tensors.values()):
+            if id(t) in self.names or not has_history(t) or not differentiable_dtype(t):
+                continue
+            if _torch.leafness(t) is None:  # autograd refuses to say which history it is
+                continue
+            cut = base is not None and not base.requires_grad  # by detach_, which left its views their histories
+            if base is None or cut or (self._current(t) is not None and not self._replayable(t, base)):
+                self._histories[id(t)] = self.stand_in(t)
+
+    def lasting(self, t: Tensor) -> Sequence[Reshaping]:
+        """The changes in place of the view ``t`` that make up its history; none where they do not."""
+        if _torch.base_of(t) is None or not t.requires_grad:
+            return ()
+        return lasting(self.tracer.reshapings.get(id(t), ()), _torch.version_of(t))
+
+    def _current(self, t: Tensor) -> Derivation | None:
+        """How the view ``t`` was made if neither the memory nor the geometry changed since, so that making it so again
+        gives it the history it has.
+        """
+        made = self.tracer.views.get(id(t))
+        if made is None or not made.current or not made.source_stays or id(t) in self.tracer.regeometried:
+            return None
+        return made
+
+    def _replayable(self, t: Tensor, base: Tensor) -> bool:
+        """Whether the history of the view ``t`` is what the op that made it gives on what it was made from."""
+        made = self._current(t)
+        if made is None or _torch.base_of(t) is None:
+            return True
+        if not made.grad or _torch.creation_meta(t) == _torch.CreationMeta.IN_CUSTOM_FUNCTION:
+            return False
+        return _leads_to(t, made.source) and (made.source is base or self._derives(made.source, base))
+
+    def _derives(self, source: Tensor, base: Tensor) -> bool:
+        """Whether what a view was made of can itself be made again, with its history."""
+        if id(source) in self.names or not has_history(source):
+            return True
+        return _torch.base_of(source) is base and (self._current(source) is None or self._replayable(source, base))
+
+    def _view(self, local: Local, t: Tensor, base: Tensor) -> list[Step]:
         """The steps that make the view ``t`` of ``base`` again.
 
         A view whose memory was not written since has the history that its op gave it: the op runs again, on what it
         ran on. Any other has, as eager says it, the history of a window on its base as that is now.
         """
-        self.capture.tracer.keep.append(t)
+        self.tracer.keep.append(t)
         if _torch.base_of(t) is None:
-            unsafe = self.capture.tracer.unsafe_views[id(t)]
+            unsafe = self.tracer.unsafe_views[id(t)]
             mode = ReplayMode.GRAD if t.requires_grad else ReplayMode.NO_GRAD
-            return [ReplayView(local, self.name(base), unsafe.replay, mode, None)]
-        how = _torch.creation_meta(t)
-        default, under_no_grad = _torch.CreationMeta.DEFAULT, _torch.CreationMeta.NO_GRAD_MODE
-        if how == _torch.CreationMeta.IN_CUSTOM_FUNCTION and t.requires_grad:
-            raise UnsupportedError("view made by a custom Function", "returned from the function")
-        made = self.capture.tracer.views.get(id(t))
-        if made is not None and made.current and made.source_stays and id(t) not in self.capture.tracer.regeometried:
-            source = base if made.source is base else made.source
-            ref = self._intermediate(source, base)
+            return [ReplayView(local, self.name(base), unsafe.replay, mode)]
+        how, made = _torch.creation_meta(t), self._current(t)
+        steps: list[Step]
+        if id(t) in self._histories:
+            ref = self._made_of(made.source, base) if made is not None else self.name(base)
+            replay = made.replay if made is not None else self._window_of_base(t, base, geometry_of(t))
+            steps = [ReplayView(local, ref, replay, ReplayMode.NO_GRAD), *self._history(local, t)]
+            return [*steps, SetCreationMeta(local, how)]
+        if made is not None:
+            ref = self._made_of(made.source, base)
             mode = ReplayMode.GRAD if made.grad else ReplayMode.NO_GRAD
-            if made.grad == self.capture.entry_grad or not (base.requires_grad or source.requires_grad):
+            if made.grad == self.capture.entry_grad or not (base.requires_grad or made.source.requires_grad):
                 mode = ReplayMode.AMBIENT
-            steps: list[Step] = [ReplayView(local, ref, made.replay, mode, None)]
+            steps = [ReplayView(local, ref, made.replay, mode)]
         else:
             ref = self.name(base)
-            mode = ReplayMode.NO_GRAD if how == under_no_grad else ReplayMode.GRAD
+            mode = ReplayMode.NO_GRAD if how == _UNDER_NO_GRAD else ReplayMode.GRAD
             if not base.requires_grad and not t.requires_grad:
                 mode = ReplayMode.AMBIENT
-            view_func = _torch.view_func_of(t)
-            steps = [ReplayView(local, ref, view_func, mode, None if how in (default, under_no_grad) else how)]
-            if _torch.leafness(t) is None:  # eager refuses to say what the history is
-                steps.append(BumpVersion(local))
-        if id(t) in self.capture.maker.kernels.required and _torch.leafness(t):
-            steps.append(RequireGrad(local))
+            last = self.lasting(t)
+            lies = last[0].geometry if last else geometry_of(t)
+            steps = [ReplayView(local, ref, self._window_of_base(t, base, lies), mode)]
+            if self._replays_elsewhere(t, base, lies):
+                steps.append(Restride(local, lies))
+            if how not in (_DEFAULT, _UNDER_NO_GRAD):
+                steps.append(SetCreationMeta(local, how))
+            steps += [Reshape(local, change.repeat) for change in last]
+        if _torch.leafness(t) is None:  # eager refuses to say what the history is
+            steps.append(BumpVersion(local))
         return steps
 
-    def _intermediate(self, source: Tensor, base: Tensor) -> Ref:
+    def _window_of_base(self, t: Tensor, base: Tensor, lies: Geometry) -> Callable[[Tensor], Tensor]:
+        """How autograd makes the view ``t`` of its base when it looks for its history anew."""
+        if geometry_of(base)[3:] != lies[3:]:
+            return _torch.view_func_of(t)
+        return functools.partial(_window, shape=lies.shape, stride=lies.stride, offset=lies.offset)
+
+    def _replays_elsewhere(self, t: Tensor, base: Tensor, lies: Geometry) -> bool:
+        if geometry_of(base)[3:] == lies[3:] or self.table.state(base) is not self.table.state(t):
+            return False
+        with torch.no_grad():
+            return geometry_of(_torch.view_func_of(t)(base)) != lies
+
+    def _made_of(self, source: Tensor, base: Tensor) -> Ref:
         """The name of what a view was made of: its base, a tensor that is returned too, or a view made for this."""
         if id(source) not in self.names and id(source) not in self.tensors:
             self.tensors[id(source)] = (source, base)
         return self.name(source)
 
-    def _reaches_base(self, t: Tensor, base: Tensor) -> bool:
-        """Whether gradients of ``t`` arrive at ``base``: not if a view made under no_grad lies between."""
-        if not base.requires_grad:
-            return True
-        seen: set[Any] = set()
-        todo = [t.grad_fn]
-        while todo:
-            node = todo.pop()
-            if node is None or node in seen:
-                continue
-            if node is base.grad_fn or getattr(node, "variable", None) is base:
-                return True
-            seen.add(node)
-            todo.extend(n for n, _ in node.next_functions)
+
+def _window(base: Tensor, shape: Any, stride: Any, offset: int) -> Tensor:
+    return base.as_strided(shape, stride, offset)
+
+
+def _leads_to(t: Tensor, source: Tensor) -> bool:
+    """Whether gradients of ``t`` go from the node that made it straight to ``source``."""
+    node = _torch.grad_fn_of(t)
+    if node is None or not source.requires_grad:
         return False
-
-
-def differentiable_dtype(t: Tensor) -> bool:
-    """Whether an output of a Function may require grad if it has the dtype of ``t``."""
-    return t.dtype.is_floating_point or t.dtype.is_complex
+    there = _torch.grad_fn_of(source)
+    return any(
+        (n is there if there is not None else getattr(n, "variable", None) is source) for n, _ in node.next_functions
+    )

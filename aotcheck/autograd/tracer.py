@@ -9,13 +9,13 @@ from torch import Tensor
 
 from aotcheck import _torch
 from aotcheck.autograd import writes
-from aotcheck.autograd.errors import Retrace, RetraceWithCaptured, TraceMode, UnsupportedError
+from aotcheck.autograd.errors import RetraceWithCaptured, UnsupportedError
 from aotcheck.autograd.metadata import METADATA
 from aotcheck.autograd.replicas import KernelState, Replica, make_replica
 from aotcheck.autograd.storage import StorageTable, View
 from aotcheck.autograd.trace import PLACEHOLDER, Geometry, Trace, Value, geometry_of, getitem, user_frame
 from aotcheck.autograd.twins import Kind, OpInfo, info_of
-from aotcheck.autograd.windows import Derivation, check_bounds, shares_storage
+from aotcheck.autograd.windows import Derivation, Reshaping, check_bounds, shares_storage
 
 aten = torch.ops.aten
 
@@ -32,7 +32,7 @@ class Tracer(_torch.TorchDispatchMode):
         self.regeometried: set[int] = set()  # ids of tensors whose own geometry was changed in place
         self.set_calls: set[int] = set()  # ids of tensors on which set_ was called
         self.keys: dict[Value, Any] = {}
-        self.reshaped: set[int] = set()  # ids of the states of storages on which those lay
+        self.reshapings: dict[int, list[Reshaping]] = {}  # and how, by id
         self.bases: set[int] = set()  # ids of tensors of which views were made
         self.views: dict[int, Derivation] = {}  # by id of the replica: how autograd's views were made
         self.unsafe_views: dict[int, Derivation] = {}  # and windows that are no views to autograd
@@ -176,6 +176,8 @@ class Tracer(_torch.TorchDispatchMode):
     def fresh(self, geometry: Geometry, device: torch.device, value: Value) -> Replica:
         """A replica on a storage of its own that holds ``value``."""
         elem = torch.empty_strided(geometry.shape, geometry.stride, dtype=geometry.dtype, device=_torch.META)
+        elem = _torch.conj_view(elem) if geometry.conj else elem
+        elem = _torch.neg_view(elem) if geometry.neg else elem
         r = make_replica(elem, device, self.kernels)
         self.table.bind(r, value)
         return r
@@ -332,11 +334,11 @@ class Tracer(_torch.TorchDispatchMode):
     ) -> None:
         """Remember how a window on memory was made; the epilogue makes it again."""
         source = args[0]
-        many = not isinstance(bound, Tensor)
+        many, now = not isinstance(bound, Tensor), self.kernels.now()
         version, geometry, grad = _torch.version_of(source), geometry_of(source), torch.is_grad_enabled()
         for k, r in enumerate(bound if many else (bound,)):
             notes[id(r)] = Derivation(
-                r, source, version, geometry, func, tuple(args[1:]), dict(kwargs), k if many else None, grad
+                r, source, version, geometry, func, tuple(args[1:]), dict(kwargs), k if many else None, grad, now
             )
 
     def _reshaping(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -348,7 +350,11 @@ class Tracer(_torch.TorchDispatchMode):
             self.run(func, args, kwargs)
             return t
         parent = self.table.view(t)
-        self.reshaped.add(id(parent.state))
+        self.reshapings.setdefault(id(t), []).append(
+            Reshaping(
+                func, tuple(args[1:]), dict(kwargs), _torch.version_of(t), geometry_of(t), torch.is_grad_enabled()
+            )
+        )
         self.run(func, args, kwargs)
         if name == "as_strided_":
             check_bounds(t)
@@ -372,16 +378,11 @@ class Tracer(_torch.TorchDispatchMode):
             raise UnsupportedError("unknown storage", str(func))
         if _torch.op_name(func) == "set_":
             self.set_calls.add(id(t))
-            view = _torch.base_of(t) is not None or id(t) in self.kernels.view_roots
-            related = view or id(t) in self.bases or len(old.roots) > 1
-            if t.requires_grad and related:
-                raise UnsupportedError("set_ on a differentiable input", "it has a base or views, which learn of it")
         sizes = {id(s): s.storage.nbytes() for s in self.table.states.values()}
         self.run(func, args, kwargs)
         state = self.table.state(t)
         if _torch.op_name(func) == "set_" and state.storage.nbytes() > sizes.get(id(state), state.storage.nbytes()):
             raise UnsupportedError("set_ beyond its storage", "meta storages grow where real ones may refuse")
-        self.reshaped.update((id(old), id(state)))
         if not state.roots:
             count = state.storage.nbytes() // t.dtype.itemsize
             geometry = Geometry(0, (count,), (1,), t.dtype, False, False)

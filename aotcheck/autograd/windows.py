@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from aotcheck import _torch
@@ -15,7 +17,8 @@ from aotcheck.autograd.trace import Geometry, geometry_of
 class Derivation:
     """How a tensor that shares memory with ``source`` was made: ``op`` gave it, as result ``index`` if of several.
 
-    ``source_version`` is the version of ``source`` then, ``source_geometry`` where it lay, ``grad`` the grad mode.
+    ``source_version`` is the version of ``source`` then, ``source_geometry`` where it lay, ``grad`` the grad mode,
+    ``time`` the moment.
     """
 
     tensor: Tensor
@@ -27,6 +30,7 @@ class Derivation:
     kwargs: dict[str, Any]
     index: int | None
     grad: bool
+    time: int
 
     @property
     def intact(self) -> bool:
@@ -48,6 +52,34 @@ class Derivation:
         out = self.op(source, *self.args, **self.kwargs)
         result: Tensor = out if self.index is None else out[self.index]
         return result
+
+
+@dataclasses.dataclass(frozen=True)
+class Reshaping:
+    """A change of a tensor's geometry in place, under grad if ``grad``: what it was called with and what was before."""
+
+    op: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    version: int
+    geometry: Geometry
+    grad: bool
+
+    def repeat(self, t: Tensor) -> None:
+        """The same change of another tensor."""
+        with torch.enable_grad():
+            self.op(t, *self.args, **self.kwargs)
+
+
+def lasting(changes: Sequence[Reshaping], version: int) -> Sequence[Reshaping]:
+    """The last of ``changes``, those that still make up the history of a view whose version is now ``version``.
+
+    Autograd forgets a view's own history at each write to the memory and looks for one anew.
+    """
+    start = len(changes)
+    while start and changes[start - 1].grad and changes[start - 1].version + 1 == version:
+        start, version = start - 1, version - 1
+    return changes[start:]
 
 
 def check_bounds(t: Tensor) -> None:

@@ -136,10 +136,11 @@ def to_out(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwarg
             tracer.table.view(t)
             tracer.regeometried.add(id(t))
             tracer.keep.append(t)
-    before = [geometry_of(t) for t in targets]
-    out = tracer.run(func, args, kwargs)
-    if any(isinstance(t, Tensor) and geometry_of(t) != g for t, g in zip(targets, before, strict=True)):
-        raise UnsupportedError("out= that resizes", str(func))
+    wanted = [reference] if isinstance(reference, Tensor) else reference
+    if all(t.shape == r.shape for t, r in zip(targets, wanted, strict=True)):
+        out = tracer.run(func, args, kwargs)
+    else:
+        out = _resize(func, args, kwargs, targets)
     value = tracer.call(info.twin, value_args, value_rest)
     single = isinstance(reference, Tensor)
     for k, (t, r) in enumerate(zip(targets, [reference] if single else reference, strict=True)):
@@ -150,6 +151,19 @@ def to_out(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwarg
         item = _conform(tracer, item, geometry_of(r), geometry_of(t), t.real_device)
         tracer.table.write(tracer.table.view(t), item)
     return out
+
+
+def _resize(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], targets: list[Replica]) -> Any:
+    """Give ``targets`` the geometry that eager gives them; what the op returns."""
+    for t in targets:
+        geometry, nbytes = overlap.resized(func, args, kwargs)[id(t)]
+        storage = t.untyped_storage()
+        if storage.nbytes() != nbytes:
+            storage.resize_(nbytes)
+        with _torch.meta_kernels():
+            _torch.set_geometry(t, storage, geometry.offset, geometry.shape, geometry.stride)
+        torch.autograd.graph.increment_version(t)
+    return targets[0] if len(targets) == 1 else tuple(targets)
 
 
 def batch_norm(tracer: Tracer, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

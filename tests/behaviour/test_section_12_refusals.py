@@ -103,20 +103,8 @@ def _inside_inference_mode(x):
         return x * 2
 
 
-def _retains_grad(x):
-    y = x * 2
-    y.retain_grad()
-    return y
-
-
-def _resizes_its_out(x):
-    return torch.mul(torch.ones(2, 3, device=x.device), 2, out=x.new_zeros(3))
-
-
 NOT_YET = {
     "inference mode inside": _inside_inference_mode,
-    "retain_grad inside": _retains_grad,
-    "out= that resizes": _resizes_its_out,
 }
 
 

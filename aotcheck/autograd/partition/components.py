@@ -13,9 +13,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from torch import Tensor
+from torch.autograd.graph import GradientEdge
 
 from aotcheck import _torch
-from aotcheck.autograd.errors import UnsupportedError
 
 _fields: dict[type, tuple[str, ...]] = {}
 
@@ -58,23 +58,34 @@ def runs_once(output: Tensor, stop: Iterable[Any]) -> bool:
     return any(_holds_saved(node) for node in _nodes_behind(output, stop))
 
 
-def _start(output: Tensor) -> Any:
-    try:
-        return output.grad_fn
-    except RuntimeError as error:
-        raise UnsupportedError("view made under no_grad", "autograd refuses to say where it stands") from error
-
-
 def _nodes_behind(output: Tensor, stop: Iterable[Any]) -> list[Any]:
     seen = set(stop)
     found: list[Any] = []
-    todo = [_start(output)]
+    todo = [_torch.grad_fn_of(output)]
     while todo:
         node = todo.pop()
         if node is not None and node not in seen:
             seen.add(node)
             found.append(node)
             todo.extend(n for n, _ in node.next_functions)
+    return found
+
+
+def reached_leaves(outputs: Sequence[Tensor]) -> dict[int, list[GradientEdge]]:
+    """By id of the leaf, the accumulators through which gradients of ``outputs`` arrive at it.
+
+    One leaf has several if its storage was exchanged in between.
+    """
+    found: dict[int, list[GradientEdge]] = {}
+    seen: set[Any] = set()
+    for output in outputs:
+        if _torch.leafness(output) is True:
+            continue
+        for node in _nodes_behind(output, seen):
+            seen.add(node)
+            variable = getattr(node, "variable", None)
+            if isinstance(variable, Tensor):
+                found.setdefault(id(variable), []).append(GradientEdge(node, 0))
     return found
 
 
@@ -91,7 +102,7 @@ def components(outputs: Sequence[Tensor], stop: Iterable[Any]) -> list[list[int]
 
     for k, output in enumerate(outputs):
         seen: set[Any] = set()
-        todo = [_start(output)]
+        todo = [_torch.grad_fn_of(output)]
         while todo:
             node = todo.pop()
             if node is None or node in seen or node in ends:

@@ -16,6 +16,7 @@ from aotcheck.autograd.record import (
     BumpVersion,
     Constant,
     Detach,
+    GiveHistory,
     Hold,
     Local,
     PointAt,
@@ -25,11 +26,16 @@ from aotcheck.autograd.record import (
     ReplayView,
     RequireGrad,
     RequireGradOfInteger,
+    Reshape,
     ResizeStorage,
     Restride,
     Result,
+    RetainGrad,
+    SetCreationMeta,
     SetGradMode,
+    StandIn,
     Step,
+    TakeHistory,
     Visibility,
     WindowOn,
     Write,
@@ -52,9 +58,7 @@ def _ref(ref: Ref) -> str:
 
 
 _WRITERS = {
-    Visibility.DIFFERENTIABLE: support.differentiable_write,
     Visibility.VERSION: support.version_write,
-    Visibility.HISTORY: support.history_write,
     Visibility.HIDDEN: support.hidden_write,
 }
 
@@ -62,7 +66,6 @@ _WRITERS = {
 _REPLAYS = {
     ReplayMode.GRAD: support.replay_with_grad,
     ReplayMode.NO_GRAD: support.replay_without_grad,
-    ReplayMode.NO_GRAD_THEN_GRAD: support.replay_without_then_with_grad,
 }
 
 
@@ -79,21 +82,30 @@ def step_line(step: Step, w: SourceWriter) -> str:
             return f"{w.refer(_WRITERS[visibility])}({_ref(target)}, {_ref(result)})"
         case BumpVersion(target):
             return f"{w.refer(torch.autograd.graph.increment_version)}({_ref(target)})"
-        case Restride(target, g, under_grad):
-            return f"{w.refer(support.restride)}({_ref(target)}, {g.shape}, {g.stride}, {g.offset}, {under_grad})"
-        case PointAt(target, holder, g, relative, through_data, under_grad):
-            flags = f"{relative}, {through_data}, {under_grad}"
-            return f"{w.refer(support.point_at)}({_ref(target)}, {_ref(holder)}, {w.refer(g)}, {flags})"
+        case StandIn(local, g, device):
+            return f"{_ref(local)} = {w.refer(support.stand_in)}({g.shape}, {w.refer(g.dtype)}, {w.refer(device)})"
+        case TakeHistory(target, source):
+            return f"{w.refer(support.take_history)}({_ref(target)}, {_ref(source)})"
+        case GiveHistory(target, source):
+            return f"{_ref(target)} = {w.refer(support.give_history)}({_ref(target)}, {_ref(source)})"
+        case Restride(target, g):
+            return f"{w.refer(support.restride)}({_ref(target)}, {g.shape}, {g.stride}, {g.offset})"
+        case Reshape(target, change):
+            return f"{w.refer(change, 'change')}({_ref(target)})"
+        case PointAt(target, holder, g, relative, through_data):
+            return (
+                f"{w.refer(support.point_at)}({_ref(target)}, {_ref(holder)}, {w.refer(g)}, {relative}, {through_data})"
+            )
         case Detach(target, leaf):
             return f"{_ref(target)}.requires_grad_(False)" if leaf else f"{_ref(target)}.detach_()"
-        case ReplayView(local, base, view_func, mode, creation_meta):
-            call = f"{w.refer(view_func, 'view')}({_ref(base)})"
-            if mode is not ReplayMode.AMBIENT:
-                call = f"{w.refer(_REPLAYS[mode])}({w.refer(view_func, 'view')}, {_ref(base)})"
-            line = f"{_ref(local)} = {call}"
-            if creation_meta is not None:
-                line += f"; {w.refer(_torch.set_creation_meta)}({_ref(local)}, {w.refer(creation_meta)})"
-            return line
+        case ReplayView(local, base, view_func, mode):
+            if mode is ReplayMode.AMBIENT:
+                return f"{_ref(local)} = {w.refer(view_func, 'view')}({_ref(base)})"
+            return f"{_ref(local)} = {w.refer(_REPLAYS[mode])}({w.refer(view_func, 'view')}, {_ref(base)})"
+        case SetCreationMeta(target, creation_meta):
+            return f"{w.refer(_torch.set_creation_meta)}({_ref(target)}, {w.refer(creation_meta)})"
+        case RetainGrad(target):
+            return f"{_ref(target)}.retain_grad()"
         case WindowOn(local, holder, g, anchor, own_version):
             call = f"{w.refer(support.window_on)}({_ref(holder)}, {w.refer(g)}, {anchor}, {own_version})"
             return f"{_ref(local)} = {call}"
@@ -128,12 +140,13 @@ class Guard:
 class Attachment:
     """A Function that attaches results to autograd.
 
-    It says which graph outputs those are, which saved values it keeps, and to which roots gradients go.
+    It says which of the attached tensors those are, which saved values it keeps, and to which roots and leaves
+    gradients go.
     """
 
     outputs: tuple[int, ...]
     saved: tuple[int, ...]
-    roots: tuple[int, ...]
+    targets: tuple[int, ...]
     guards: tuple[Guard, ...] = ()
 
 
@@ -162,6 +175,7 @@ def write_call(
     lines = ["def call(a):"]
     lines += [f"    {b}" for b in _bases(record)]
     roots = [_ref(r.source) for r in record.roots]
+    targets = [*roots, *[_ref(x.ref) for x in record.leaves]]
     inputs = [f"{r}.data" if root.hidden else r for r, root in zip(roots, record.roots, strict=True)]
     for k, flat in enumerate(record.flats):
         lines.append(f"    f{k} = {w.refer(support.flat_view)}({_ref(flat.source)}, {w.refer(flat.dtype)})")
@@ -182,16 +196,16 @@ def write_call(
     lines += [f"    r{k} = layout(r{k}, {w.refer(g)})" for k, g in wrong.items()]
     lines += [f"    {name} = {name}.detach()" for k, name in enumerate(names) if not fresh[k] and k not in wrong]
     lines += [f"    s{k} = s{k}.data" for k in sorted(moved)]
-    lines += [f"    {_ref(a)}.requires_grad_()" for a in record.prepare]
+    lines += [f"    {step_line(s, w)}" for s in record.before]
     attached = []
     for number, part in enumerate(attachments):
-        results = "".join(f"r{k}, " for k in part.outputs)
+        results = "".join(f"{_ref(record.attached[k].ref)}, " for k in part.outputs)
         held = results + "".join(f"s{k}, " for k in part.saved)
         if part.guards:
             attached.append(f"w{number} = []")
             held += f"w{number}, "
         # Results that lead nowhere require grad all the same: they hang on a leaf of nobody's.
-        ends = ", ".join(roots[k] for k in part.roots) or w.refer(support.DEAD_END)
+        ends = ", ".join(targets[k] for k in part.targets) or w.refer(support.DEAD_END)
         attached.append(f"{results}= apply{number}(({held}), {ends})")
     if attached and not record.entry_grad:
         lines += [
@@ -245,11 +259,11 @@ def write_backward(
     saved: int,
     tangents: Sequence[tuple[int, tuple[int, ...], bool]],
     differentiated: Sequence[int],
-    roots: int,
+    gradients: int,
 ) -> SourceWriter:
     """``run(s, g)``: pick what this backward uses of the saved tensors and incoming gradients.
 
-    It gives a gradient per differentiated root.
+    It gives a gradient per differentiated target, of the ``gradients`` that the graph returns.
     """
     w = SourceWriter()
     w.globals["with_strides"] = support.with_strides
@@ -266,7 +280,7 @@ def write_backward(
         lines.append(f"    if t{k}.stride() != {stride}{lazy}: t{k} = with_strides(t{k}, {stride})")
         names.append(f"t{k}")
     picked = "".join(f"d[{k}], " for k in differentiated) or "None, "
-    if len(differentiated) == roots:
+    if list(differentiated) == list(range(gradients)):
         lines.append(f"    return (None, *bw({', '.join(names)}))")
     else:
         lines += [f"    d = bw({', '.join(names)})", f"    return (None, {picked})"]

@@ -39,17 +39,17 @@ def version_write(t: Tensor, value: Tensor) -> None:
         t.copy_(value)
 
 
-def differentiable_write(t: Tensor, value: Tensor) -> None:
-    """Overwrite ``t`` and give it the history of ``value``."""
-    with torch.enable_grad():
-        t.copy_(value)
+def stand_in(shape: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """A tensor of this shape that takes no memory to speak of and whose data nobody looks at."""
+    with torch.no_grad():
+        return torch.empty((), dtype=dtype, device=device).expand(shape).detach()
 
 
 class _TakeHistory(torch.autograd.Function):
-    """Gives its first argument the history of its second, of the same shape; the data is left alone."""
+    """Gives its first argument, in place, the history of its second, of the same shape; the data is left alone."""
 
     @staticmethod
-    def forward(ctx: Any, t: Tensor, value: Tensor) -> Tensor:
+    def forward(ctx: Any, t: Tensor, source: Tensor) -> Tensor:
         ctx.mark_dirty(t)
         return t
 
@@ -58,10 +58,29 @@ class _TakeHistory(torch.autograd.Function):
         return None, grads[0]
 
 
-def history_write(t: Tensor, value: Tensor) -> None:
-    """Give ``t``, whose elements overlap and which a flat write has already overwritten, the history of ``value``."""
+def take_history(t: Tensor, source: Tensor) -> None:
+    """Give ``t`` the history of ``source``."""
     with torch.enable_grad():
-        _TakeHistory.apply(t, value)
+        _TakeHistory.apply(t, source)
+
+
+class _GiveHistory(torch.autograd.Function):
+    """Gives a new tensor, in a tuple so that autograd does not take it for an input, the history of its second."""
+
+    @staticmethod
+    def forward(ctx: Any, held: tuple[Tensor], source: Tensor) -> Tensor:
+        return held[0]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return None, grads[0]
+
+
+def give_history(t: Tensor, source: Tensor) -> Tensor:
+    """``t``, which has no history, with that of ``source``."""
+    with torch.enable_grad():
+        result: Tensor = _GiveHistory.apply((t,), source)
+    return result
 
 
 def require_grad_of_integer(t: Tensor) -> None:
@@ -72,23 +91,17 @@ def require_grad_of_integer(t: Tensor) -> None:
     hidden_write(t, value)
 
 
-def restride(t: Tensor, shape: Any, stride: Any, offset: int, under_grad: bool) -> None:
-    """Change the geometry of ``t`` in place; ``under_grad`` if its history is to show it."""
-    with torch.set_grad_enabled(under_grad):
+def restride(t: Tensor, shape: Any, stride: Any, offset: int) -> None:
+    """Change the geometry of ``t`` in place; its history does not show it."""
+    with torch.no_grad():
         t.as_strided_(shape, stride, offset)
 
 
-def point_at(t: Tensor, holder: Tensor, g: Geometry, relative: bool, through_data: bool, under_grad: bool) -> None:
-    """``t`` moves to the storage of ``holder``."""
+def point_at(t: Tensor, holder: Tensor, g: Geometry, relative: bool, through_data: bool) -> None:
+    """``t`` moves to the storage of ``holder``; its history does not show it."""
     offset = g.offset + (int(holder.storage_offset()) if relative else 0)
     if through_data:
-        moved = torch.empty(0, dtype=g.dtype, device=t.device)
-        t.data = _torch.set_geometry(moved, holder.untyped_storage(), offset, g.shape, g.stride)
-    elif under_grad:
-        with torch.enable_grad():
-            source = torch.empty(0, dtype=g.dtype, device=t.device)
-            _torch.set_geometry(source, holder.untyped_storage(), offset, g.shape, g.stride)
-            t.set_(source.requires_grad_())  # type: ignore[call-overload]  # torch lists only storages as sources
+        t.data = window_on(holder, g._replace(offset=offset), None, own_version=True)
     else:
         _torch.set_geometry(t, holder.untyped_storage(), offset, g.shape, g.stride)
 
@@ -134,13 +147,6 @@ def replay_with_grad(view_func: Any, base: Tensor) -> Tensor:
     return result
 
 
-def replay_without_then_with_grad(view_func: Any, base: Tensor) -> Tensor:
-    """A view made under no_grad, seen through a view made under grad: its history ends at the former."""
-    result = replay_without_grad(view_func, base)
-    with torch.enable_grad():
-        return result.view_as(result)
-
-
 def watch(t: Tensor, place: int) -> tuple[weakref.ref[Tensor], int, int]:
     """What ``check_watched`` needs to see whether ``t`` was written before the backward from output ``place``."""
     return weakref.ref(t), _torch.version_of(t), place
@@ -167,7 +173,9 @@ def with_layout(t: Tensor, g: Geometry) -> Tensor:
     room = torch.empty(g.elements_reached, dtype=g.dtype, device=t.device)
     laid_out = torch.empty(0, dtype=g.dtype, device=t.device)
     with torch.no_grad():
-        return _torch.set_geometry(laid_out, room.untyped_storage(), g.offset, g.shape, g.stride).copy_(t)
+        _torch.set_geometry(laid_out, room.untyped_storage(), g.offset, g.shape, g.stride)
+        laid_out = _torch.conj_view(laid_out) if g.conj else laid_out
+        return (_torch.neg_view(laid_out) if g.neg else laid_out).copy_(t).detach()
 
 
 DEAD_END = torch.zeros((), requires_grad=True)
