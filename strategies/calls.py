@@ -1,9 +1,10 @@
-"""Draw the call plan: backward, probes, and further calls with another key or with the same."""
+"""Draw further calls with another key or with the same, and keep what has a well-defined outcome."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -23,10 +24,8 @@ from aotcheck.program import (
     ListExpr,
     Literal,
     OpCall,
-    Probe,
     Program,
     Ref,
-    Site,
     Statement,
     Storage,
     Strided,
@@ -36,10 +35,11 @@ from aotcheck.program import (
 )
 from strategies.chooser import Chooser
 from strategies.inputs import contiguous, data
+from strategies.plans import Sides, draw_around, draw_before, draw_steps
 from strategies.profile import Profile
 from strategies.state import EXPECTED, fragile, hazardous, perilous, tidy
 
-__all__ = ["Unsafe", "draw_backward", "draw_further_calls", "draw_probes", "inspect"]
+__all__ = ["Unsafe", "arity", "draw_further_calls", "draw_plan", "inspect"]
 
 
 class Unsafe(Exception):
@@ -63,6 +63,17 @@ class _Inspection(DryRun):
         if fragile(error):
             raise Unsafe
 
+    def on_gradients(self, gradients: list[torch.Tensor]) -> None:
+        if not all(map(_bounded, gradients)):
+            raise Unsafe
+
+
+def _bounded(gradient: torch.Tensor) -> bool:
+    """Whether sums of such numbers are exact in any order; infinities and NaN are."""
+    plain = gradient.detach().resolve_conj()
+    plain = torch.view_as_real(plain) if plain.is_complex() else plain
+    return plain.numel() == 0 or tidy(plain.nan_to_num(0.0, 0.0, 0.0))
+
 
 def _may_have_grown(call: OpCall, env: Any) -> bool:
     """Whether ``set_`` may have grown a storage that was too small, which leaves memory undefined."""
@@ -84,25 +95,24 @@ def inspect(program: Program) -> frozenset[Feature]:
         return _Inspection(program).run()
 
 
-def draw_backward(choose: Chooser, differentiable: int) -> Backward | None:
-    """A backward through all or some of the differentiable outputs, or none."""
-    if not differentiable or choose.chance(4):
-        return None
-    chosen = tuple(range(differentiable))
-    if differentiable > 1 and choose.chance(35):
-        chosen = tuple(i for i in chosen if choose.chance(60))
-    return Backward(chosen, choose.below(4))
+def draw_plan(choose: Chooser, profile: Profile, program: Program, sides: Sides) -> tuple[Program, frozenset[Feature]]:
+    """A program of one call with what its caller does around the call, and its features.
 
-
-def draw_probes(choose: Chooser, outputs: int, inputs: int) -> tuple[Probe, ...]:
-    """Up to two writes, through outputs first."""
-    probes: list[Probe] = []
-    for _ in range(choose.one((0, 1, 1, 2))):
-        site = Site.OUTPUT if outputs and (not inputs or choose.chance(70)) else Site.INPUT
-        count = outputs if site is Site.OUTPUT else inputs
-        if count:
-            probes.append(Probe(site, choose.below(count), choose.between(1, 4)))
-    return tuple(probes)
+    Raises:
+        Unsafe: even a caller who does nothing has an outcome that is not well defined.
+    """
+    (call,) = program.calls
+    for _ in range(3):
+        planned = replace(
+            call,
+            steps=draw_steps(choose, profile, sides),
+            before=draw_before(choose, sides),
+            around=draw_around(choose),
+        )
+        longer = replace(program, calls=(planned,))
+        with suppress(Unsafe):
+            return longer, inspect(longer)
+    return program, inspect(program)
 
 
 # -- further calls
@@ -237,7 +247,7 @@ def draw_further_calls(choose: Chooser, program: Program, profile: Profile) -> P
     for _ in range(count):
         for _ in range(3):
             try:
-                longer = _with_call(choose, program)
+                longer = _with_call(choose, profile, program)
                 inspect(longer)
             except (Unsafe, *EXPECTED):
                 continue
@@ -246,16 +256,29 @@ def draw_further_calls(choose: Chooser, program: Program, profile: Profile) -> P
     return program
 
 
-def _with_call(choose: Chooser, program: Program) -> Program:
-    first = program.calls[0]
-    mode = GradMode.NO_GRAD if choose.chance(20) else GradMode.ENABLED
+_MODES = (GradMode.ENABLED,) * 15 + (GradMode.NO_GRAD,) * 4 + (GradMode.INFERENCE,)
+
+
+def _with_call(choose: Chooser, profile: Profile, program: Program) -> Program:
+    first, last = program.calls[0], program.calls[-1]
+    mode = choose.one(_MODES)
     inputs: Inputs | None = None
     assert first.inputs is not None
     if not choose.chance(15):
         inputs = choose.one(_WEIGHTED)(choose, first.inputs, build_call(program, 0))
-    backward = Backward((0, 1, 2, 3)[: choose.between(1, 3)], choose.below(3)) if choose.chance(70) else None
-    probes = draw_probes(choose, 1, len(program.params))
-    return replace(program, calls=(*program.calls, Call(inputs, mode, backward, probes)))
+    count = len(program.params)
+    sides = Sides(1, choose.between(1, 3), count, 2)
+    steps, earlier = draw_steps(choose, profile, sides), last.steps
+    if earlier and choose.chance(profile.interleaved):
+        # What the caller would have done after the last call, or the end of it, is done after this one.
+        kept = choose.below(len(earlier))
+        late = tuple(
+            replace(step, calls_ago=step.calls_ago + 1) for step in earlier[kept:] if isinstance(step, Backward)
+        )
+        program = replace(program, calls=(*program.calls[:-1], replace(last, steps=earlier[:kept])))
+        steps = (*steps, *late) if choose.chance(50) else (*late, *steps)
+    call = Call(inputs, mode, steps, draw_before(choose, sides), draw_around(choose))
+    return replace(program, calls=(*program.calls, call))
 
 
 def arity(outputs: Expr, env: dict[str, Any]) -> tuple[int, int]:

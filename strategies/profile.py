@@ -18,6 +18,8 @@ class Profile:
         random: how many may draw random numbers.
         second_call: how many make a second call.
         third_call: of those, how many make a third.
+        calls: of differentiable calls, how many have a plan of several backwards or of higher derivatives.
+        interleaved: of further calls, how many come before backwards of the call before.
     """
 
     statements: int = 9
@@ -26,3 +28,5 @@ class Profile:
     random: int = 30
     second_call: int = 34
     third_call: int = 15
+    calls: int = 80
+    interleaved: int = 30

@@ -27,9 +27,10 @@ from aotcheck.program import (
 from aotcheck.program.memory import fits
 from aotcheck.program.ops import Group, Op, Work, find, ops
 from strategies.arguments import Impossible, draw_arguments
-from strategies.calls import Unsafe, arity, draw_backward, draw_further_calls, draw_probes, inspect
+from strategies.calls import Unsafe, arity, draw_further_calls, draw_plan
 from strategies.chooser import Chooser
 from strategies.inputs import draw_inputs
+from strategies.plans import Sides
 from strategies.profile import Profile
 from strategies.refusals import draw_refusal
 from strategies.state import EXPECTED, Outcome, State
@@ -200,10 +201,11 @@ class _Drawer:
         """Draw everything else."""
         self.body()
         outputs, state = self.outputs(), self.state
-        tensors, differentiable = arity(outputs, state.env)
-        backward = draw_backward(self.choose, differentiable)
-        probes = draw_probes(self.choose, tensors, len(state.params))
-        return Program(state.params, tuple(state.body), outputs, (Call(state.inputs, state.mode, backward, probes),))
+        program = Program(state.params, tuple(state.body), outputs, (Call(state.inputs, state.mode),))
+        tensors, roots = arity(outputs, state.env)
+        trained = sum(t.requires_grad for t in state.named.values())
+        sides = Sides(tensors, roots, len(state.params), trained)
+        return draw_plan(self.choose, self.profile, program, sides)[0]
 
 
 @st.composite
@@ -214,7 +216,6 @@ def _programs(draw: st.DrawFn, profile: Profile) -> Program:
         warnings.simplefilter("ignore")
         try:
             program = _Drawer(choose, profile, draw_inputs(choose)).program()
-            inspect(program)
         except Unsafe:
             assume(False)
         finally:

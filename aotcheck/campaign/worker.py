@@ -136,13 +136,15 @@ def _record(task: Task, index: int, program: Program, verdict: Verdict, seconds:
 
 
 def up_to(program: Program, difference: Difference) -> Program:
-    """``program`` without the calls after the one that shows ``difference``: nobody has judged those.
+    """``program`` without the calls and steps after the one that shows ``difference``: nobody has judged those.
 
     A backend without guards would differ in them by right.
     """
     if difference.oracle is OracleKind.POISONING:  # seen at the end, whichever call did it
         return program
-    return replace(program, calls=program.calls[: difference.place.call + 1])
+    place = difference.place
+    *earlier, last = program.calls[: place.call + 1]
+    return replace(program, calls=(*earlier, replace(last, steps=last.steps[: place.steps])))
 
 
 def write_finding(

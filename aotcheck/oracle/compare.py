@@ -40,7 +40,8 @@ class Pair:
     def place(self, role: Role, name: str = "", relation: str = "") -> Place:
         """A place in this step."""
         failed = self.eager.raised is not None and self.compiled.raised is not None and role is not Role.CALL
-        return Place(role, name, self.eager.call, self.eager.phase, relation, failed)
+        eager = self.eager
+        return Place(role, name, eager.call, eager.phase, relation, failed, eager.nth, eager.steps)
 
 
 Oracle = Callable[[Pair], Iterator[Difference]]
@@ -175,9 +176,10 @@ ALIASING = Sharing(OracleKind.ALIASING, lambda t: t.storage, "shares storage wit
 
 
 def gradient_presence(pair: Pair) -> Iterator[Difference]:
-    """A gradient is there iff eager has one (None is not zero), with its type, dtype and shape."""
+    """A gradient is there iff eager has one (None is not zero), with its type, dtype and shape; it has a history iff
+    eager's has."""
     for eager, compiled in _gradient_pairs(pair):
-        place = pair.place(Role.GRADIENT, f"{eager.name}.grad")
+        place = pair.place(eager.role, eager.name)
         if (eager.value is None) != (compiled.value is None):
             one, other = ("None" if g.value is None else f"{g.dtype} of shape {g.shape}" for g in (eager, compiled))
             yield Difference(OracleKind.GRADIENT_NONE, HARD, place, one, other)
@@ -192,12 +194,22 @@ _GRADIENT_FACTS: Sequence[tuple[OracleKind, Callable[[GradientFacts], object]]] 
     (OracleKind.TYPE, lambda g: g.type),
     (OracleKind.DTYPE, lambda g: g.dtype),
     (OracleKind.SHAPE, lambda g: g.shape),
+    (OracleKind.REQUIRES_GRAD, lambda g: g.requires_grad),
     (OracleKind.GRADIENT_STRIDE, lambda g: g.stride),
 )
 
 
+def hooks(pair: Pair) -> Iterator[Difference]:
+    """Each hook is called as often as eager calls it."""
+    compiled = dict(pair.compiled.firings)
+    for name, count in pair.eager.firings:
+        if compiled.get(name, count) != count:
+            place = pair.place(Role.HOOK, name)
+            yield Difference(OracleKind.HOOK, HARD, place, f"called {count} times", f"{compiled[name]} times")
+
+
 def _gradient_pairs(pair: Pair) -> Iterator[tuple[GradientFacts, GradientFacts]]:
-    if pair.eager.phase is Phase.BACKWARD and pair.eager.raised:
+    if pair.eager.phase.differentiates and pair.eager.raised:
         return  # how far a backward came before it raised is an order that nobody promises
     compiled = {gradient.name: gradient for gradient in pair.compiled.snapshot.gradients}
     for eager in pair.eager.snapshot.gradients:
@@ -212,10 +224,10 @@ def _values_by_place(observation: Observation) -> dict[tuple[Role, str], torch.T
     for facts in observation.snapshot.tensors:
         if facts.role is Role.OUTPUT:
             found[facts.role, facts.name] = facts.value
-    if observation.phase is Phase.BACKWARD and observation.raised:
+    if observation.phase.differentiates and observation.raised:
         return found
     for gradient in observation.snapshot.gradients:
-        found[Role.GRADIENT, f"{gradient.name}.grad"] = gradient.value
+        found[gradient.role, gradient.name] = gradient.value
     return found
 
 
@@ -259,6 +271,7 @@ ORACLES: tuple[Oracle, ...] = (
     IDENTITY,
     ALIASING,
     gradient_presence,
+    hooks,
     values,
     generators,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -15,14 +16,18 @@ from aotcheck.oracle.state import generator_states, global_state, seed_generator
 from aotcheck.program import (
     Backward,
     BuiltCall,
-    GradMode,
-    Probe,
+    Call,
+    Graph,
     Program,
-    Site,
+    Scene,
+    Step,
+    around,
     build_call,
-    cotangent,
+    forget,
     function_of,
-    poke,
+    perform,
+    phase_of,
+    scene_of,
 )
 
 Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -30,17 +35,20 @@ Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 @dataclass(frozen=True)
 class Observation:
-    """Everything seen after one step of a call.
+    """Everything seen after one step of a plan.
 
     Args:
         call: which call of the plan.
-        phase: which step.
+        phase: what kind of step.
         raised: the exception that ended the step, if one did.
         structure: the pytree of the result, leaves by type.
         constants: the leaves of the result that are not tensors, as ``(name, repr)``.
-        snapshot: all tensors.
+        snapshot: all tensors of the call that the step is about.
         generators: states of the generators.
         changes: what of the process's state differs from before the step.
+        firings: how often each hook was called since the last step, by name.
+        nth: the how manieth step of its kind in the call, from 1.
+        steps: how many of the call's steps after the function itself had been made.
     """
 
     call: int
@@ -51,135 +59,137 @@ class Observation:
     snapshot: Snapshot
     generators: tuple[torch.Tensor, ...]
     changes: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Leaves:
-    """A result taken apart: its structure, its tensors and its other leaves by name."""
-
-    structure: str
-    tensors: tuple[tuple[str, torch.Tensor], ...]
-    constants: tuple[tuple[str, str], ...]
-
-
-def leaves_of(result: object) -> Leaves:
-    """Take ``result`` apart. Containers are told apart by their exact type, dicts by the order of their keys."""
-    tensors: list[tuple[str, torch.Tensor]] = []
-    constants: list[tuple[str, str]] = []
-
-    def walk(value: object, name: str) -> str:
-        if isinstance(value, torch.Tensor):
-            tensors.append((name, value))
-            return "Tensor"
-        if isinstance(value, (tuple, list)):
-            inside = ", ".join(walk(item, f"{name}[{i}]") for i, item in enumerate(value))
-            return f"{type(value).__qualname__}({inside})"
-        if isinstance(value, dict):
-            inside = ", ".join(f"{key!r}: {walk(item, f'{name}[{key!r}]')}" for key, item in value.items())
-            return f"{type(value).__qualname__}({inside})"
-        constants.append((name, repr(value)))
-        return type(value).__qualname__
-
-    return Leaves(walk(result, "output"), tuple(tensors), tuple(constants))
-
-
-_NOTHING = Leaves("", (), ())
+    firings: tuple[tuple[str, int], ...] = ()
+    nth: int = 1
+    steps: int = 0
 
 
 class _Step:
-    """What is compared with what it was before the step, and the step's exception."""
+    """One step's exception, and what it changed of the process's state."""
 
     def __init__(self) -> None:
-        self.before = global_state()
         self.error: Raised | None = None
+        self.changes: tuple[str, ...] = ()
 
     def run(self, action: Callable[[], Any]) -> Any:
-        """Run ``action``; an exception is remembered instead of raised."""
+        """Run ``action``; an exception is remembered instead of raised, and grad mode put back if it was changed."""
+        before = global_state()
         try:
             return action()
         except Exception as error:  # whatever a program or a compiler raises is an observation
             self.error = raised(error)
             return None
+        finally:
+            after = global_state()
+            self.changes = before.changes(after)
+            if after.grad_mode != before.grad_mode:
+                torch.set_grad_enabled(before.grad_mode)
 
 
 def observe(program: Program, compile_function: Compile, device: torch.device) -> Iterator[Observation]:
-    """Run ``program`` on a compiled path, one observation per step: each call, its backward, its probes.
+    """Run ``program`` on a compiled path, one observation per step: each call and all that is done around it.
 
-    The caller may stop early: nothing runs that has not been asked for. After a call that raises, its backward and
-    probes are left out, and the next call is made.
+    The caller may stop early: nothing runs that has not been asked for. After a call that raises, its steps are left
+    out but for backwards of earlier calls, and the next call is made.
     """
-    function: Callable[..., Any] | None = None
-    built: BuiltCall | None = None
-    for index, call in enumerate(program.calls):
-        built = build_call(program, index, device, built)
-        inputs = tuple(built.named.items())
-        arguments = built.args
-        outcome = _NOTHING
+    yield from _Run(program, compile_function, device).observations()
 
-        def look(step: _Step, phase: Phase) -> Observation:
-            after = global_state()
-            if after.grad_mode != step.before.grad_mode:
-                torch.set_grad_enabled(step.before.grad_mode)
-            return Observation(
-                index,  # noqa: B023  # called within the iteration
-                phase,
-                step.error,
-                outcome.structure,  # noqa: B023
-                outcome.constants,  # noqa: B023
-                snapshot(inputs, outcome.tensors),  # noqa: B023
-                generator_states(device),
-                step.before.changes(after),
-            )
 
-        seed_generators(device)
-        with torch.set_grad_enabled(call.grad_mode is GradMode.ENABLED):
-            step = _Step()
-            if function is None:
-                function = step.run(lambda: compile_function(function_of(program)))
-            if function is not None:
-                compiled = function
-                result = step.run(lambda: compiled(*arguments))  # noqa: B023
-                if step.error is None:
-                    outcome = leaves_of(result)
-            yield look(step, Phase.FORWARD)
-        if step.error is not None:
-            if function is None:
+class _Run:
+    """A program being observed."""
+
+    def __init__(self, program: Program, compile_function: Compile, device: torch.device) -> None:
+        self.program, self.compile_function, self.device = program, compile_function, device
+        self.function: Callable[..., Any] | None = None
+        self.scenes: list[Scene] = []
+        self.hooks: list[list[torch.Tensor | None]] = []
+        self.broken = False
+        self.made: Counter[Phase] = Counter()
+        self.steps = 0
+
+    def observations(self) -> Iterator[Observation]:
+        """Every call."""
+        built: BuiltCall | None = None
+        for index, call in enumerate(self.program.calls):
+            built = build_call(self.program, index, self.device, built)
+            self.scenes.append(scene_of(built))
+            self.made.clear()
+            self.steps = 0
+            seed_generators(self.device)
+            yield from self.call(call)
+            if self.function is None:
                 return
-            continue
-        if call.backward is not None:
-            step, backward = _Step(), call.backward
-            step.run(lambda: _backward(backward, outcome.tensors))  # noqa: B023
-            yield look(step, Phase.BACKWARD)
-            if step.error is not None:
-                _forget_gradients(inputs)
-        for probe in call.probes:
+
+    def call(self, call: Call) -> Iterator[Observation]:
+        """One call and what is done around it."""
+        scene = self.scenes[-1]
+        for before in call.before:
+            yield self.step(before, scene)
+        with around(call, self.device):
             step = _Step()
-            sides = {Site.OUTPUT: outcome.tensors, Site.INPUT: leaves_of(arguments).tensors}
-            step.run(lambda: _probe(probe, sides[probe.site]))  # noqa: B023
-            yield look(step, Phase.PROBE)
+            result = step.run(lambda: self.forward(scene))
+        if step.error is None:
+            scene.returned(result)
+        yield self.look(step, Phase.FORWARD, scene)
+        if self.function is None:
+            return
+        for made in call.steps:
+            self.steps += 1
+            ago = made.calls_ago if isinstance(made, Backward) else 0
+            left_out = self.broken and isinstance(made, Backward)
+            if not left_out and ago < len(self.scenes) and (ago or step.error is None):
+                yield self.step(made, self.scenes[-1 - ago])
+
+    def forward(self, scene: Scene) -> object:
+        """The function itself, compiled when it is first called."""
+        if self.function is None:
+            self.function = self.compile_function(function_of(self.program))
+        return self.function(*scene.args)
+
+    def step(self, made: Step, scene: Scene) -> Observation:
+        """One step of the plan, on what a call gave."""
+        step, phase = _Step(), _PHASES[phase_of(made)]
+        step.run(lambda: perform(made, scene, self.hooks, self.device))
+        seen = self.look(step, phase, scene)
+        if step.error is not None and isinstance(made, Backward):
+            # How far it came before it raised is an order that nobody promises; so is what it has freed by then.
+            forget(self.scenes)
+            self.broken = self.broken or made.graph in (Graph.FREED, Graph.CREATED_FREED)
+        return seen
+
+    def look(self, step: _Step, phase: Phase, scene: Scene) -> Observation:
+        """What there is to see after a step."""
+        self.made[phase] += 1
+        failed = phase.differentiates and step.error is not None
+        seen = Observation(
+            len(self.scenes) - 1,
+            phase,
+            step.error,
+            scene.structure,
+            tuple(scene.constants.items()),
+            snapshot(scene.inputs.items(), scene.outputs.items(), () if failed else self.further(scene)),
+            generator_states(self.device),
+            step.changes,
+            () if failed else tuple((f"hook[{k}]", len(seen)) for k, seen in enumerate(self.hooks)),
+            self.made[phase],
+            self.steps,
+        )
+        for gradients in self.hooks:
+            gradients.clear()
+        return seen
+
+    def further(self, scene: Scene) -> Iterator[tuple[Role, str, torch.Tensor | None]]:
+        """Gradients that are nobody's ``.grad``, and those of cotangents."""
+        for k, gradient in enumerate(scene.results):
+            yield Role.RESULT, f"result[{k}]", gradient
+        for k, tensor in enumerate(scene.cotangents):
+            yield Role.GRADIENT, f"cotangent[{k}].grad", tensor.grad
+        for k, gradients in enumerate(self.hooks):
+            for n, gradient in enumerate(gradients):
+                yield Role.HOOK, f"hook[{k}][{n}]", gradient
 
 
-NamedTensors = tuple[tuple[str, torch.Tensor], ...]
-
-
-def _backward(backward: Backward, outputs: NamedTensors) -> None:
-    """Through the chosen ones of the distinct outputs that require grad, into the ``.grad`` of the leaves."""
-    roots = list({id(t): t for _, t in outputs if t.requires_grad}.values())
-    chosen = [roots[i] for i in backward.outputs if i < len(roots)]
-    if chosen:
-        torch.autograd.backward(chosen, [cotangent(t, backward.cotangent) for t in chosen])
-
-
-def _forget_gradients(inputs: NamedTensors) -> None:
-    """What a backward that raised had accumulated by then is an order that nobody promises: later steps start anew."""
-    for _, t in inputs:
-        if t.requires_grad and t.grad is not None:
-            t.grad = None
-
-
-def _probe(probe: Probe, side: NamedTensors) -> None:
-    if probe.index < len(side):
-        poke(side[probe.index][1], probe.seed)
+_PHASES = {phase.value: phase for phase in Phase}
 
 
 def role_of(name: str) -> Role:

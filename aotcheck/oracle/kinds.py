@@ -26,6 +26,7 @@ class OracleKind(Enum):
     DEVICE = "device"
     SHAPE = "shape"
     GRADIENT_NONE = "gradient-none"
+    HOOK = "hook"
     IDENTITY = "identity"
     ALIASING = "aliasing"
     STORAGE_OFFSET = "storage-offset"
@@ -53,11 +54,20 @@ class OracleKind(Enum):
 
 
 class Phase(Enum):
-    """When in a call something was observed."""
+    """The kind of step after which something was observed."""
 
     FORWARD = "forward"
     BACKWARD = "backward"
+    GRAD = "grad"
+    DOUBLE_BACKWARD = "double backward"
+    DOUBLE_GRAD = "double grad"
     PROBE = "probe"
+    HOOK = "hook"
+
+    @property
+    def differentiates(self) -> bool:
+        """Whether it is a backward of some kind."""
+        return self not in (Phase.FORWARD, Phase.PROBE, Phase.HOOK)
 
 
 class Role(Enum):
@@ -67,6 +77,8 @@ class Role(Enum):
     INPUT = "input"
     OUTPUT = "output"
     GRADIENT = "gradient"
+    RESULT = "result"
+    HOOK = "hook"
     PROCESS = "process"
 
 
@@ -78,7 +90,9 @@ class Place:
         role: what was looked at.
         name: the concrete thing, ``x`` or ``output[1]``; empty for the call and the process.
         call: which call of the plan, from 0.
-        phase: when in that call.
+        phase: the kind of step in that call.
+        nth: the how manieth step of that kind in that call, from 1.
+        steps: how many steps of the call had been made by then.
         relation: for oracles that compare pairs, the classes of both ends in both runs.
         failed: the step raised, in both runs: what is compared is what the failure left behind.
     """
@@ -89,6 +103,8 @@ class Place:
     phase: Phase = Phase.FORWARD
     relation: str = ""
     failed: bool = False
+    nth: int = 1
+    steps: int = 0
 
     @property
     def klass(self) -> str:
@@ -100,7 +116,8 @@ class Place:
         return f"{thing}{when}{', both raise' if self.failed else ''}{', later call' if self.call else ''}"
 
     def __str__(self) -> str:
-        return f"{self.name or self.role.value} after {self.phase.value} of call {self.call + 1}"
+        step = f"{self.phase.value}{f' {self.nth}' if self.nth > 1 else ''}"
+        return f"{self.name or self.role.value} after {step} of call {self.call + 1}"
 
 
 @dataclass(frozen=True)

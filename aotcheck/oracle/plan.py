@@ -15,8 +15,9 @@ from aotcheck.program import Call, Program, build_call
 def calls_with_the_first_key(program: Program, device: torch.device, eager: Sequence[Observation]) -> int:
     """The number of calls up to the first whose key differs from the first call's.
 
-    The key is what a specialization may rely on: arguments that are no tensors, grad mode, and each tensor's metadata,
-    sharing and offset. For a call on the same arguments as the one before, it is read from what eager left of them.
+    The key is what a specialization may rely on: arguments that are no tensors, grad mode and contexts, and each
+    tensor's metadata, sharing and offset. For a call on the same arguments as the one before, it is read from what
+    eager left of them.
     """
     first = None
     for index, call in enumerate(program.calls):
@@ -26,7 +27,7 @@ def calls_with_the_first_key(program: Program, device: torch.device, eager: Sequ
             facts = last.snapshot.tensors
         else:
             facts = snapshot(build_call(program, index, device, None).named.items(), ()).tensors
-        key = (_constants(program.calls, index), call.grad_mode, tuple(map(_key, _inputs(facts))))
+        key = (_constants(program.calls, index), call.grad_mode, call.around, tuple(map(_key, _inputs(facts))))
         if first is None:
             first = key
         elif key != first:

@@ -6,7 +6,7 @@ program: two runs then have the same sharing iff the names are equal, and a diff
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -50,13 +50,18 @@ class TensorFacts:
 
 @dataclass(frozen=True, slots=True)
 class GradientFacts:
-    """The accumulated gradient of one leaf; ``value`` is None where there is no gradient, which is not zero."""
+    """A gradient: accumulated (``a0.grad``), returned (``result[0]``) or seen by a hook (``hook[0][1]``).
+
+    ``value`` is None where there is no gradient, which is not zero.
+    """
 
     name: str
+    role: Role
     type: str
     dtype: torch.dtype | None
     shape: tuple[int, ...]
     stride: tuple[int, ...]
+    requires_grad: bool
     value: torch.Tensor | None
 
 
@@ -105,9 +110,10 @@ def _contents(tensor: torch.Tensor) -> torch.Tensor:
 
 def snapshot(
     inputs: Iterable[tuple[str, torch.Tensor]],
-    outputs: Sequence[tuple[str, torch.Tensor]],
+    outputs: Iterable[tuple[str, torch.Tensor]],
+    further: Iterable[tuple[Role, str, torch.Tensor | None]] = (),
 ) -> Snapshot:
-    """Copy what can be seen of ``inputs`` and ``outputs`` and of the gradients of the leaves among them."""
+    """Copy what can be seen of ``inputs`` and ``outputs``, of their gradients, and of ``further`` gradients."""
     with torch.no_grad():
         first_storage: dict[int, str] = {}
         first_object: dict[int, str] = {}
@@ -126,8 +132,8 @@ def snapshot(
                         storages.append((name, _contents(tensor)))
                 if id(tensor) not in first_object:
                     first_object[id(tensor)] = name
-                    if tensor.requires_grad and is_leaf is True:
-                        gradients.append(_gradient(name, tensor.grad))
+                    if tensor.requires_grad and is_leaf != "refused":
+                        gradients.append(_gradient(Role.GRADIENT, f"{name}.grad", tensor.grad))
                 facts.append(
                     TensorFacts(
                         name=name,
@@ -153,11 +159,12 @@ def snapshot(
                         value=_dense(tensor) if role is Role.OUTPUT and readable else None,
                     )
                 )
+        gradients.extend(_gradient(*each) for each in further)
     return Snapshot(tuple(facts), tuple(storages), tuple(gradients))
 
 
-def _gradient(name: str, gradient: torch.Tensor | None) -> GradientFacts:
+def _gradient(role: Role, name: str, gradient: torch.Tensor | None) -> GradientFacts:
     if gradient is None:
-        return GradientFacts(name, "None", None, (), (), None)
-    shape, stride = tuple(gradient.shape), gradient.stride()
-    return GradientFacts(name, type(gradient).__qualname__, gradient.dtype, shape, stride, _dense(gradient))
+        return GradientFacts(name, role, "None", None, (), (), False, None)
+    kind, shape, stride = type(gradient).__qualname__, tuple(gradient.shape), gradient.stride()
+    return GradientFacts(name, role, kind, gradient.dtype, shape, stride, gradient.requires_grad, _dense(gradient))

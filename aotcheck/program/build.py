@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
 
 from aotcheck.program import harness
 from aotcheck.program.interpret import dtype_of, evaluate, run_body
-from aotcheck.program.model import Program
+from aotcheck.program.model import Call, Program, Step
+from aotcheck.program.plans import fields_of
 
-__all__ = ["BuiltCall", "build_call", "cotangent", "poke"]
+__all__ = ["BuiltCall", "Scene", "around", "build_call", "forget", "perform", "phase_of", "scene_of"]
 
 
 @dataclass(frozen=True)
@@ -56,12 +59,40 @@ def build_call(
     return BuiltCall(tuple(evaluate(a, env) for a in inputs.args), named, leaves)
 
 
-def cotangent(tensor: torch.Tensor, seed: int) -> torch.Tensor:
-    """The cotangent for an output: all ones for seed 0, else a pattern of small integers."""
-    made: torch.Tensor = harness.cotangent(tensor, seed)
-    return made
+Scene = harness.Scene
+"""A call's tensors, as its steps find them."""
 
 
-def poke(tensor: torch.Tensor, seed: int) -> None:
-    """A probe's write: small integers, in place, without grad."""
-    harness.poke(tensor, seed)
+def scene_of(built: BuiltCall) -> Scene:
+    """What the steps of a call find: its arguments now, what it returns once that is known."""
+    return harness.Scene(built.args, built.named)
+
+
+_fields = lru_cache(maxsize=4096)(fields_of)
+
+
+def perform(step: Step, scene: Scene, hooks: list[list[torch.Tensor | None]], device: torch.device) -> None:
+    """Do one step of a plan, as scripts do it; raises what eager raises.
+
+    Args:
+        step: what to do.
+        scene: the call it is done to.
+        hooks: what each hook of the program has been called with so far; a hook step appends a list.
+        device: where autocast is switched on.
+    """
+    harness.perform(_fields(step), scene, hooks, device)
+
+
+def around(call: Call, device: torch.device) -> AbstractContextManager[object]:
+    """The contexts around a call, entered."""
+    return harness.around((call.grad_mode.value, *(one.value for one in call.around)), device)  # type: ignore[no-any-return]
+
+
+def phase_of(step: Step) -> str:
+    """What scripts and findings call a step."""
+    return str(harness.phase(_fields(step)))
+
+
+def forget(scenes: Sequence[Scene]) -> None:
+    """Drop all gradients of calls: after a backward that raised, nobody promises which of them are there."""
+    harness.forget(scenes)

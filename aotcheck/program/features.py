@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import suppress
 from enum import StrEnum, auto
 from functools import lru_cache
 from typing import Any
@@ -10,10 +11,27 @@ from typing import Any
 import torch
 
 from aotcheck._torch import pytree
-from aotcheck.program.build import BuiltCall, build_call, cotangent
+from aotcheck.program.build import BuiltCall, Scene, around, build_call, forget, perform, scene_of
 from aotcheck.program.interpret import context_of, evaluate
 from aotcheck.program.memory import Saved, execute_definite
-from aotcheck.program.model import Block, Call, GradMode, OpCall, Program, Statement, flat_calls
+from aotcheck.program.model import (
+    Around,
+    Backward,
+    Block,
+    Call,
+    Fill,
+    GradMode,
+    Graph,
+    Hook,
+    Of,
+    OpCall,
+    Program,
+    Site,
+    Statement,
+    Step,
+    Way,
+    flat_calls,
+)
 from aotcheck.program.ops import Group, Op, Work, find
 
 __all__ = ["Feature", "difficulty", "exact", "groups"]
@@ -32,6 +50,18 @@ class Feature(StrEnum):
     EAGER_REFUSES = auto()
     BACKWARD = auto()
     BACKWARD_REFUSED = auto()
+    SEVERAL_BACKWARDS = auto()
+    DOUBLE_BACKWARD = auto()
+    THIRD_DERIVATIVE = auto()
+    MANY_BACKWARDS = auto()  # several, or a double one
+    RETURNED_GRADIENT = auto()
+    CHOSEN_INPUTS = auto()
+    ODD_COTANGENT = auto()
+    WRITE_BEFORE_BACKWARD = auto()
+    HOOK = auto()
+    INTERLEAVED_CALLS = auto()
+    CONTEXT_AROUND_CALL = auto()
+    CONTEXT_AROUND_BACKWARD = auto()
     SET_OR_RESIZE = auto()
     USES_RNG = auto()
     INEXACT = auto()
@@ -52,8 +82,14 @@ def groups(program: Program) -> frozenset[Group]:
 
 
 def exact(program: Program) -> bool:
-    """Whether every op is exact on small integers, so that outcomes are compared bitwise."""
-    return all(op.work is Work.EXACT for op in _overloads(program))
+    """Whether every op is exact on small integers and nothing casts, so that outcomes are compared bitwise."""
+    return all(op.work is Work.EXACT for op in _overloads(program)) and not any(map(_casts, program.calls))
+
+
+def _casts(call: Call) -> bool:
+    """Whether autocast is on around a call or a backward."""
+    backwards = (step for step in call.steps if isinstance(step, Backward))
+    return any(Around.AUTOCAST in around for around in (call.around, *(step.around for step in backwards)))
 
 
 def _static(program: Program) -> set[Feature]:
@@ -107,7 +143,7 @@ def key_of(built: BuiltCall, call: Call) -> tuple[object, ...]:
         (*_geometry(t), _is_leaf(t), t.is_conj(), first[id(t)], storage[t.untyped_storage().data_ptr()])
         for t in tensors
     )
-    return call.grad_mode, rows
+    return call.grad_mode, call.around, rows
 
 
 class DryRun:
@@ -123,6 +159,11 @@ class DryRun:
         self.previous: BuiltCall | None = None
         self.keys: list[tuple[object, ...]] = []
         self.saved = Saved()
+        self.scenes: list[Scene] = []
+        self.hooks: list[list[torch.Tensor | None]] = []
+        self.writes: set[int] = set()
+        self.backwards = self.doubles = 0
+        self.broken = False
 
     def before_statement(self, call: OpCall, env: dict[str, Any]) -> None:
         """Hook for subclasses."""
@@ -133,6 +174,9 @@ class DryRun:
     def on_error(self, error: Exception) -> None:
         """Hook for subclasses: the body or a backward raised."""
 
+    def on_gradients(self, gradients: list[torch.Tensor]) -> None:
+        """Hook for subclasses: what a backward gave."""
+
     def run(self) -> frozenset[Feature]:
         """Make every call."""
         for index, call in enumerate(self.program.calls):
@@ -140,27 +184,45 @@ class DryRun:
         return frozenset(self.found)
 
     def call(self, index: int, call: Call) -> None:
-        """Make one call."""
+        """Make one call and its steps."""
         self.index = index
         built = self.previous = build_call(self.program, index, previous=self.previous)
+        scene = scene_of(built)
+        self.scenes.append(scene)
+        torch.manual_seed(0)
+        for step in call.before:
+            self.step(step, scene)
+        raised = self.forward(call, built, scene)
+        for step in call.steps:
+            ago = step.calls_ago if isinstance(step, Backward) else 0
+            if ago < len(self.scenes) and (ago or not raised):
+                self.step(step, self.scenes[-1 - ago], ago)
+
+    def forward(self, call: Call, built: BuiltCall, scene: Scene) -> bool:
+        """Make the call itself; whether it raised."""
         key = key_of(built, call)
-        if index:
+        if self.index:
             self.found.add(Feature.SECOND_CALL)
             if key not in self.keys:
                 self.found.add(Feature.SECOND_CALL_OTHER_KEY)
+        if call.around or call.grad_mode is GradMode.INFERENCE:
+            self.found.add(Feature.CONTEXT_AROUND_CALL)
         self.keys.append(key)
         inputs = tensors_in(built.args)
         if any(_shares(t, inputs[:i]) for i, t in enumerate(inputs)):
             self.found.add(Feature.INPUTS_SHARE_STORAGE)
         before = {name: (_geometry(t), _bytes(t)) for name, t in built.named.items()}
         env: dict[str, Any] = dict(zip(self.program.params, built.args, strict=True))
-        torch.manual_seed(0)
         outputs: list[torch.Tensor] = []
+        raised = False
         try:
-            with torch.set_grad_enabled(call.grad_mode is GradMode.ENABLED):
+            with around(call, _CPU):
                 self.statements(self.program.body, env)
-                outputs = tensors_in(evaluate(self.program.outputs, env))
+                result = evaluate(self.program.outputs, env)
+            scene.returned(result)
+            outputs = tensors_in(result)
         except _expected() as e:
+            raised = True
             self.found.add(Feature.EAGER_REFUSES)
             self.on_error(e)
         for name, t in built.named.items():
@@ -173,7 +235,7 @@ class DryRun:
             self.found.add(Feature.RETURNS_ALIAS)
         if any(t is u for t in outputs for u in inputs):
             self.found.add(Feature.RETURNS_INPUT)
-        self.backward(call, built, outputs)
+        return raised
 
     def statements(self, body: tuple[Statement, ...], env: dict[str, Any]) -> None:
         """Run a body, blocks opened."""
@@ -187,19 +249,65 @@ class DryRun:
                 self.saved.note(statement, env)
                 self.on_statement(statement, env)
 
-    def backward(self, call: Call, built: BuiltCall, outputs: list[torch.Tensor]) -> None:
-        """Make a call's backward."""
-        roots = list({id(t): t for t in outputs if t.requires_grad}.values())
-        chosen = [roots[i] for i in call.backward.outputs if i < len(roots)] if call.backward else []
-        if call.backward is None or not chosen or not built.leaves:
+    def step(self, step: Step, scene: Scene, ago: int = 0) -> None:
+        """Make one step."""
+        if isinstance(step, Backward):
+            if not self.broken and step.roots and differentiable(scene):
+                self.backward(step, scene, ago)
             return
-        self.found.add(Feature.BACKWARD)
-        seeds = [cotangent(t, call.backward.cotangent) for t in chosen]
+        if isinstance(step, Hook):
+            self.found.add(Feature.HOOK)
+        elif step.site is not Site.GRADIENT:
+            self.writes.add(id(scene))
+        with suppress(*_expected()):
+            perform(step, scene, self.hooks, _CPU)
+
+    def backward(self, step: Backward, scene: Scene, ago: int) -> None:
+        """Make a backward; a feature if it has something to do."""
+        with suppress(*_expected()):  # a view whose history autograd refuses
+            if scene.roots(step.of.value):
+                self.note(step, scene, ago)
         try:
-            torch.autograd.grad(chosen, list(built.leaves.values()), seeds, allow_unused=True)
+            perform(step, scene, self.hooks, _CPU)
         except _expected() as e:
             self.found.add(Feature.BACKWARD_REFUSED)
             self.on_error(e)
+            forget(self.scenes)
+            self.broken = self.broken or step.graph in (Graph.FREED, Graph.CREATED_FREED)
+        self.on_gradients([g for g in (*scene.results, *scene.side("gradient")) if g is not None])
+
+    def note(self, step: Backward, scene: Scene, ago: int) -> None:
+        """The features of a backward that is about to be made."""
+        self.backwards += 1
+        found, double = self.found, step.of is not Of.OUTPUTS
+        found.add(Feature.BACKWARD)
+        if self.backwards > 1:
+            found |= {Feature.SEVERAL_BACKWARDS, Feature.MANY_BACKWARDS}
+        if double:
+            found |= {Feature.DOUBLE_BACKWARD, Feature.MANY_BACKWARDS}
+            self.doubles += 1
+            if self.doubles > 1 and Feature.RETURNED_GRADIENT in found:
+                found.add(Feature.THIRD_DERIVATIVE)
+        if step.way is not Way.ACCUMULATE:
+            found.add(Feature.RETURNED_GRADIENT)
+        if step.inputs is not None:
+            found.add(Feature.CHOSEN_INPUTS)
+        if any(c.fill not in (Fill.PATTERN, Fill.ZEROS) for c in step.cotangents):
+            found.add(Feature.ODD_COTANGENT)
+        if id(scene) in self.writes:
+            found.add(Feature.WRITE_BEFORE_BACKWARD)
+        if ago:
+            found.add(Feature.INTERLEAVED_CALLS)
+        if step.around:
+            found.add(Feature.CONTEXT_AROUND_BACKWARD)
+
+
+_CPU = torch.device("cpu")
+
+
+def differentiable(scene: Scene) -> bool:
+    """Whether some input of a call requires grad."""
+    return any(t.requires_grad for t in scene.inputs.values())
 
 
 def _expected() -> tuple[type[Exception], ...]:

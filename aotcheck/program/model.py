@@ -15,18 +15,25 @@ from dataclasses import dataclass
 from enum import Enum
 
 __all__ = [
+    "Around",
     "Backward",
     "Block",
     "Call",
     "Context",
+    "Cotangent",
     "DType",
     "DeviceOf",
     "DictExpr",
     "Expr",
+    "Fill",
     "GradMode",
+    "Graph",
+    "Hook",
+    "HookKind",
     "Inputs",
     "ListExpr",
     "Literal",
+    "Of",
     "OpCall",
     "Probe",
     "Program",
@@ -34,9 +41,12 @@ __all__ = [
     "Site",
     "SliceExpr",
     "Statement",
+    "Step",
     "Storage",
     "Strided",
     "TupleExpr",
+    "Way",
+    "Write",
     "flat_calls",
     "references",
 ]
@@ -217,45 +227,163 @@ class GradMode(Enum):
 
     ENABLED = "enabled"
     NO_GRAD = "no_grad"
+    INFERENCE = "inference"
+
+
+class Around(Enum):
+    """A further context of the caller's around a call or a backward.
+
+    ``SAVED_TENSORS`` are saved-tensor hooks that keep a copy: which tensors are saved, and how many, is nobody's
+    promise, and a copy makes it unobservable.
+    """
+
+    AUTOCAST = "autocast"
+    ANOMALY = "anomaly"
+    SAVED_TENSORS = "saved tensors"
+    NO_GRAD = "no_grad"
 
 
 class Site(Enum):
-    """Which side of a call a probe writes through."""
+    """Which tensors a probe or a hook is for: a call's results, its arguments, or the gradients there are."""
 
     OUTPUT = "output"
     INPUT = "input"
+    GRADIENT = "gradient"
+
+
+class Fill(Enum):
+    """What a cotangent is like; the value is how :func:`aotcheck.program.cotangent` knows it."""
+
+    PATTERN = "pattern"
+    ZEROS = "zeros"
+    EXPANDED = "expanded"
+    STRIDED = "strided"
+    INFINITE = "infinite"
+    TRAINED = "trained"
+    IMPLICIT = "implicit"
+
+
+@dataclass(frozen=True)
+class Cotangent:
+    """A cotangent in the making; ``seed`` 0 makes a pattern all ones."""
+
+    fill: Fill = Fill.PATTERN
+    seed: int = 0
+
+
+class Of(Enum):
+    """What is backpropagated: a call's outputs, what its last ``torch.autograd.grad`` returned, the ``.grad`` of its
+    inputs, or one scalar, the sum of the outputs and of the squares of what ``grad`` returned (a gradient penalty)."""
+
+    OUTPUTS = "outputs"
+    RESULTS = "results"
+    GRADIENTS = "gradients"
+    PENALTY = "penalty"
+
+
+class Way(Enum):
+    """``torch.autograd.backward``, or ``torch.autograd.grad`` with and without ``allow_unused``."""
+
+    ACCUMULATE = "backward"
+    RETURN = "grad"
+    RETURN_USED = "grad of used"
+
+
+class Graph(Enum):
+    """What becomes of the graph: freed, ``retain_graph=True``, ``create_graph=True``, or created and freed."""
+
+    FREED = "freed"
+    RETAINED = "retained"
+    CREATED = "created"
+    CREATED_FREED = "created, freed"
 
 
 @dataclass(frozen=True)
 class Backward:
-    """A backward through a subset of the differentiable outputs.
+    """A backward through a subset of the differentiable tensors that ``of`` names.
 
-    ``outputs`` are indices into the list of output tensors that require grad, flattened, in order, without repeated
-    objects;
-    indices past its end are ignored. ``cotangent`` seeds :func:`aotcheck.program.cotangent` (0: all ones).
+    Args:
+        roots: indices into the list of those tensors that require grad, flattened, in order, without repeated objects;
+            indices past its end are ignored, and nothing is done if none is left.
+        cotangents: one per root, the last one for all further roots.
+        of: which tensors.
+        way: whether gradients accumulate or are returned.
+        inputs: indices into the list of the call's named inputs that require grad now; None for all there are.
+        graph: what becomes of the graph.
+        around: contexts around it.
+        calls_ago: which call's tensors: 0 for the call whose step it is, 1 for the one before.
     """
 
-    outputs: tuple[int, ...]
-    cotangent: int = 0
+    roots: tuple[int, ...]
+    cotangents: tuple[Cotangent, ...] = (Cotangent(),)
+    of: Of = Of.OUTPUTS
+    way: Way = Way.ACCUMULATE
+    inputs: tuple[int, ...] | None = None
+    graph: Graph = Graph.FREED
+    around: tuple[Around, ...] = ()
+    calls_ago: int = 0
+
+
+class Write(Enum):
+    """How a probe writes: small integers under no_grad, or a product that autograd records."""
+
+    NO_GRAD = "no_grad"
+    GRAD = "grad"
 
 
 @dataclass(frozen=True)
 class Probe:
-    """Write small integers, in place, through a side's ``index``-th flattened tensor; past the end: ignored."""
+    """Write, in place, through a side's ``index``-th flattened tensor; past the end: ignored."""
 
     site: Site
     index: int
     seed: int = 1
+    how: Write = Write.NO_GRAD
+
+
+class HookKind(Enum):
+    """What is hung on a tensor; each but ``RETAIN`` remembers the gradients that it is called with.
+
+    Tensor hooks that only watch or that double the gradient, post-accumulate hooks that only watch or that drop the
+    gradient, and ``retain_grad``.
+    """
+
+    WATCH = "watch"
+    DOUBLE = "double"
+    POST = "post"
+    CLEAR = "clear"
+    RETAIN = "retain"
+
+
+@dataclass(frozen=True)
+class Hook:
+    """Hang a hook on a side's ``index``-th flattened tensor, if it may have one."""
+
+    kind: HookKind
+    site: Site
+    index: int
+
+
+Step = Backward | Probe | Hook
 
 
 @dataclass(frozen=True)
 class Call:
-    """One call. ``inputs`` None: the very same argument objects again, as the previous call left them."""
+    """One call and what the caller does around it.
+
+    Args:
+        inputs: None for the very same argument objects again, as the previous call left them.
+        grad_mode: the grad mode around the call.
+        steps: what is done after the call, in order. If the call raises, only backwards of earlier calls are.
+        before: what is done to the arguments before it: probes and hooks.
+        around: further contexts around it.
+    """
 
     inputs: Inputs | None
     grad_mode: GradMode = GradMode.ENABLED
-    backward: Backward | None = None
-    probes: tuple[Probe, ...] = ()
+    steps: tuple[Step, ...] = ()
+    before: tuple[Step, ...] = ()
+    around: tuple[Around, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -31,18 +31,18 @@ from aotcheck.program.model import (
     ListExpr,
     Literal,
     OpCall,
-    Probe,
     Program,
     Ref,
-    Site,
     SliceExpr,
     Statement,
+    Step,
     Storage,
     Strided,
     TupleExpr,
     references,
 )
 from aotcheck.program.ops import Form, UnknownOpError, find, implementation
+from aotcheck.program.plans import arounds_of, enum_of, step_of
 from aotcheck.program.source import FORMAT, HARNESS_MARK, is_name
 
 __all__ = ["ParsedFile", "ProgramSyntaxError", "parse", "parse_file"]
@@ -465,8 +465,10 @@ class _Parser:
         if not isinstance(node, ast.Dict):
             raise self.error(node, "a call that is not a dict", "compare with the output of aotcheck.program.emit")
         fields = {self.string(k, node): v for k, v in zip(node.keys, node.values, strict=True)}
-        if set(fields) != {"inputs", "grad_mode", "backward", "probes"}:
-            raise self.error(node, "a call with odd keys", 'give "inputs", "grad_mode", "backward" and "probes"')
+        if {"backward", "probes"} <= set(fields):  # as scripts were written before there were plans
+            fields["steps"] = self.older_steps(fields.pop("backward"), fields.pop("probes"))
+        if not {"inputs", "grad_mode", "steps"} <= set(fields) <= {"inputs", "grad_mode", "steps", "before", "around"}:
+            raise self.error(node, "a call with odd keys", 'give "inputs", "grad_mode" and "steps"')
         match fields["inputs"]:
             case ast.Constant(value=None):
                 inputs = None
@@ -474,28 +476,58 @@ class _Parser:
                 inputs = self.inputs(functions[name])
             case other:
                 raise self.error(other, "odd inputs", f"give make_inputs_{index} or None")
+        none: ast.expr = ast.Tuple(elts=[])
+        before, steps = self.steps(fields.get("before", none)), self.steps(fields["steps"])
+        if any(isinstance(step, Backward) for step in before):
+            raise self.error(node, "a backward before the call", "put it among the steps of the call before")
         try:
-            mode = GradMode(self.constant(fields["grad_mode"]))
-        except ValueError:
-            raise self.error(node, "odd grad_mode", f"use one of {', '.join(m.value for m in GradMode)}") from None
-        return Call(inputs, mode, self.backward(fields["backward"]), self.probes(fields["probes"]))
+            mode = enum_of(GradMode, self.data(fields["grad_mode"]))
+            around = arounds_of(self.data(fields.get("around", none)))
+        except ValueError as e:
+            raise self.error(node, *str(e).split("; ", 1)) from None
+        return Call(inputs, mode, steps, before, around)
 
-    def backward(self, node: ast.expr) -> Backward | None:
-        match node:
+    def older_steps(self, backward: ast.expr, probes: ast.expr) -> ast.expr:
+        found: list[ast.expr] = []
+
+        def step(at: ast.expr, **given: ast.expr) -> None:
+            keys: list[ast.expr | None] = [ast.Constant(value=key) for key in given]
+            found.append(ast.copy_location(ast.Dict(keys=keys, values=list(given.values())), at))
+
+        match backward:
             case ast.Constant(value=None):
-                return None
+                pass
             case ast.Tuple(elts=[outputs, seed]):
-                return Backward(self.integers(outputs), self.integer(seed))
-        raise self.error(node, "odd backward", "write ((output indices), seed) or None")
+                seeds = ast.Tuple(elts=[ast.Tuple(elts=[ast.Constant(value="pattern"), seed])])
+                step(backward, do=ast.Constant(value="backward"), roots=outputs, cotangents=seeds)
+            case _:
+                raise self.error(backward, "odd backward", 'write "steps"')
+        for probe in probes.elts if isinstance(probes, ast.Tuple) else ():
+            match probe:
+                case ast.Tuple(elts=[site, index, seed]):
+                    step(probe, do=ast.Constant(value="probe"), site=site, index=index, seed=seed)
+                case _:
+                    raise self.error(probe, "odd probe", 'write "steps"')
+        return ast.Tuple(elts=found)
 
-    def probes(self, node: ast.expr) -> tuple[Probe, ...]:
+    def steps(self, node: ast.expr) -> tuple[Step, ...]:
         if not isinstance(node, ast.Tuple):
             raise self.odd(node)
-        probes: list[Probe] = []
+        steps: list[Step] = []
         for item in node.elts:
-            match item:
-                case ast.Tuple(elts=[ast.Constant(value="output" | "input" as site), index, seed]):
-                    probes.append(Probe(Site(site), self.integer(index), self.integer(seed)))
-                case _:
-                    raise self.error(item, "odd probe", 'write ("output" or "input", index, seed)')
-        return tuple(probes)
+            if not isinstance(item, ast.Dict):
+                raise self.error(item, "a step that is not a dict", 'write {"do": "backward", "roots": (0,)}')
+            given = {self.string(k, item): self.data(v) for k, v in zip(item.keys, item.values, strict=True)}
+            try:
+                steps.append(step_of(given))
+            except ValueError as e:
+                raise self.error(item, *str(e).split("; ", 1)) from None
+        return tuple(steps)
+
+    def data(self, node: ast.expr) -> Any:
+        if isinstance(node, ast.Tuple):
+            self.elements += len(node.elts)
+            if self.elements > MAX_ELEMENTS:
+                raise self.error(node, "too much data", f"keep below {MAX_ELEMENTS} numbers")
+            return tuple(self.data(e) for e in node.elts)
+        return self.constant(node)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from aotcheck.program.model import (
     Backward,
     Call,
+    Cotangent,
+    Fill,
     GradMode,
     Inputs,
     Literal,
@@ -42,7 +44,7 @@ ALIASED_VIEWS = Program(
                 (),
                 (Ref("a0"), Ref("a1")),
             ),
-            probes=(_OUTPUT, _INPUT),
+            steps=(_OUTPUT, _INPUT),
         ),
         Call(None, GradMode.NO_GRAD),
         Call(
@@ -73,7 +75,7 @@ REFUSED_COPY = Program(
                 (OpCall("a1", "Tensor.clone", (Ref("a0"),)), OpCall("a2", "getitem", (Ref("a1"), Literal(0)))),
                 (Ref("a0"), Ref("a2")),
             ),
-            backward=Backward((0,), 0),
+            steps=(Backward((0,)),),
         ),
     ),
 )
@@ -95,8 +97,7 @@ TRANSPOSED_IN_PLACE = Program(
                 (OpCall("a1", "torch.mul", (Ref("a0"), Literal(3))),),
                 (Ref("a1"), Ref("a1")),
             ),
-            backward=Backward((0, 1), 2),
-            probes=(_OUTPUT,),
+            steps=(Backward((0, 1), (Cotangent(Fill.PATTERN, 2),)), _OUTPUT),
         ),
     ),
 )

@@ -36,10 +36,12 @@ from aotcheck.program.model import (
     Ref,
     SliceExpr,
     Statement,
+    Step,
     TupleExpr,
     flat_calls,
 )
 from aotcheck.program.ops import Form, find
+from aotcheck.program.plans import fields_of
 from aotcheck.program.table_functions import FUNCTIONS
 
 __all__ = ["FORMAT", "HARNESS_MARK", "body_source", "emit", "function_of", "show_expr", "show_statement"]
@@ -167,11 +169,28 @@ def _inputs_source(inputs: Inputs, index: int) -> str:
 
 
 def _call_source(call: Call, index: int) -> str:
-    probes = "".join(f'("{p.site.value}", {p.index}, {p.seed}), ' for p in call.probes).rstrip()
-    backward = f"({call.backward.outputs}, {call.backward.cotangent})" if call.backward else None
     inputs = None if call.inputs is None else f"make_inputs_{index}"
-    first = f'    {{"inputs": {inputs}, "grad_mode": "{call.grad_mode.value}", '
-    return f'{first}"backward": {backward}, "probes": ({probes})}},'
+    entries = [f'"inputs": {inputs}', f'"grad_mode": {quote(call.grad_mode.value)}']
+    if call.around:
+        entries.append(f'"around": {_data(tuple(one.value for one in call.around))}')
+    if call.before:
+        entries.append(f'"before": {_steps_source(call.before)}')
+    entries.append(f'"steps": {_steps_source(call.steps)}')
+    return f"    {{{', '.join(entries)}}},"
+
+
+def _steps_source(steps: tuple[Step, ...]) -> str:
+    lines = "".join(f"        {_data(fields_of(step))},\n" for step in steps)
+    return f"(\n{lines}    )" if steps else "()"
+
+
+def _data(value: object) -> str:
+    """Nested tuples and dicts of constants as Python."""
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_data, value))}{',' * (len(value) == 1)})"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{quote(key)}: {_data(inner)}" for key, inner in value.items()) + "}"
+    return show_literal(value)
 
 
 def _toml(header: Mapping[str, object]) -> Iterator[str]:

@@ -15,6 +15,7 @@ from aotcheck.program import (
     Program,
     Ref,
     Site,
+    Step,
     Storage,
     Strided,
     TupleExpr,
@@ -36,7 +37,7 @@ def program(
     dtype: str = "float32",
     requires_grad: bool = False,
     backward: bool = False,
-    probes: tuple[Probe, ...] = (),
+    steps: tuple[Step, ...] = (),
     calls: int = 1,
 ) -> Program:
     """A program of one argument, ``x0``; a backward through all that it returns."""
@@ -48,7 +49,7 @@ def program(
     inputs = Inputs(
         (Storage("s0", dtype, data),), (Strided("a0", "s0", dtype, size, stride, 0, requires_grad),), (), (Ref("a0"),)
     )
-    call = Call(inputs, backward=Backward((0, 1)) if backward else None, probes=probes)
+    call = Call(inputs, steps=(*((Backward((0, 1)),) if backward else ()), *steps))
     return Program(("x0",), body, outputs, (call,) * calls)
 
 

@@ -233,7 +233,7 @@ def test_the_identity_is_silent_on_what_faults_are_planted_in(plant: Plant) -> N
 
 
 def test_a_write_that_eager_refuses_and_the_compiled_path_accepts_is_soft() -> None:
-    probed = program(op("v0", "torch.mul", X, 2), probes=(OUTPUT,))
+    probed = program(op("v0", "torch.mul", X, 2), steps=(OUTPUT,))
     accepted = list(observe(probed, planted.identity, torch.device("cpu")))[-1]
     refused = dataclasses.replace(accepted, raised=Raised("RuntimeError", "more than one element"))
     (difference,) = compare(Pair(refused, accepted))
@@ -244,9 +244,9 @@ def test_a_write_that_eager_refuses_and_the_compiled_path_accepts_is_soft() -> N
 
 def test_a_probe_shows_an_alias_that_storages_do_not() -> None:
     """A write through the input is seen by an output that copied its value only later."""
-    aliased = program(op("v0", "torch.mul", X, 2), probes=(INPUT,))
+    aliased = program(op("v0", "torch.mul", X, 2), steps=(INPUT,))
     first = list(observe(aliased, planted.identity, torch.device("cpu")))
-    other = program(op("v0", "torch.mul", X, 2), probes=(dataclasses.replace(INPUT, seed=4),))
+    other = program(op("v0", "torch.mul", X, 2), steps=(dataclasses.replace(INPUT, seed=4),))
     second = list(observe(other, planted.identity, torch.device("cpu")))
     keys = {str(d.key) for d in compare(Pair(first[-1], second[-1]))}
     assert keys == {"(values, input after probe)"}

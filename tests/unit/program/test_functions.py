@@ -85,7 +85,7 @@ def _program(name: str) -> Program:
     arguments = (Ref("x0"), Ref("x0")) if name in ("SavesTensors", "MarksDirtyAndMore") else (Ref("x0"),)
     outputs = TupleExpr((Ref("v0"), Ref("x0")))
     return Program(
-        ("x0",), (OpCall("v0", f"{name}.apply", arguments),), outputs, (Call(inputs, backward=Backward((0,))),)
+        ("x0",), (OpCall("v0", f"{name}.apply", arguments),), outputs, (Call(inputs, steps=(Backward((0,)),)),)
     )
 
 
