@@ -1,4 +1,4 @@
-"""``aotcheck fuzz`` and ``aotcheck replay``.
+"""``aotcheck fuzz``, ``aotcheck replay`` and ``aotcheck refresh``.
 
 Exit codes: 0 clean, 1 findings, 2 usage, 3 infrastructure. What the user can put right is one line on stderr.
 """
@@ -258,6 +258,28 @@ def _replay_file(path: Path, backend: str | None, device: torch.device) -> ExitC
     for difference in verdict.hard:
         click.echo(f"    {difference.text}")
     return ExitCode.FINDINGS if verdict.outcome is Outcome.DIFFERS else ExitCode.CLEAN
+
+
+@main.command()
+@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--check", is_flag=True, help="Only say which files are not as they would be written now.")
+def refresh(paths: tuple[Path, ...], check: bool) -> None:
+    """Write program files (or folders of them) anew, with the harness of this version. Nothing is executed."""
+    from aotcheck.campaign import ExitCode, corpus
+    from aotcheck.program import ProgramSyntaxError, UnknownOpError
+
+    stale = 0
+    for path in _files(paths):
+        try:
+            old = corpus.canonical(path) != path.read_text(encoding="utf-8") if check else corpus.refresh(path)
+        except (ProgramSyntaxError, UnknownOpError) as error:
+            raise Usage(_one_line(error, path)) from error
+        except OSError as error:
+            raise Usage(f"{path}: {error.strerror}") from error
+        if old:
+            stale += 1
+            click.echo(f"{path}: {'out of date' if check else 'refreshed'}")
+    sys.exit(int(ExitCode.FINDINGS if check and stale else ExitCode.CLEAN))
 
 
 def _files(paths: tuple[Path, ...]) -> list[Path]:

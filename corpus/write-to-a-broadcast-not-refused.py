@@ -26,13 +26,15 @@ def f(x2):
 
 
 CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "backward": None, "probes": ()},
+    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": ()},
 ]
 
 
 # -- harness 1: canonical text, ignored when the file is read back
+import contextlib
 import importlib
 import sys
+import warnings
 
 import torch
 
@@ -53,19 +55,158 @@ def strided(s, dtype, size, stride, offset, requires_grad=False):
     return torch.empty(0, dtype=dtype, device=s.device).set_(s, offset, size, stride).requires_grad_(requires_grad)
 
 
-def cotangent(t, seed):
-    """Ones for seed 0, else a pattern of small integers, shaped as `t`."""
-    if seed == 0:
-        return torch.ones_like(t, memory_format=torch.contiguous_format)
-    pattern = (torch.arange(t.numel(), device=t.device) * 3 + seed) % 5 - 2
-    return pattern.reshape(t.shape).to(t.dtype)
+def cotangent(t, seed=0, fill="pattern"):
+    """A cotangent for `t`: ones for seed 0, else a pattern of small integers; None to leave it to autograd."""
+    if fill == "implicit":
+        return None
+    if fill == "expanded":
+        return torch.full((), seed + 1, dtype=t.dtype, device=t.device).expand(t.shape)
+    made = torch.ones_like(t, memory_format=torch.contiguous_format)
+    if seed:
+        made = ((torch.arange(t.numel(), device=t.device) * 3 + seed) % 5 - 2).reshape(t.shape).to(t.dtype)
+    if fill == "zeros":
+        made = made.zero_()
+    elif fill == "strided":
+        made = torch.stack([made, made], -1)[..., 0]
+    elif fill == "infinite" and made.is_floating_point() and made.numel():
+        made.view(-1)[0] = float("inf")
+    return made.requires_grad_() if fill == "trained" else made
 
 
-def poke(t, seed):
+def poke(t, seed, how="no_grad"):
     """Write through `t` in place, as a caller might between a call and its next look."""
+    if how == "grad":
+        t.mul_(seed)
+        return
     with torch.no_grad():
         overlapping = any(n > 1 and step == 0 for n, step in zip(t.shape, t.stride(), strict=True))
         t.fill_(seed) if overlapping else t.copy_(cotangent(t, seed) + seed)
+
+
+def around(names, device="cpu"):
+    """The contexts called `names`, entered."""
+    stack = contextlib.ExitStack()
+    for name in names:
+        if name == "autocast":
+            context = torch.autocast(torch.device(device).type, torch.bfloat16)
+        elif name == "anomaly":  # a compiled graph has other intermediate gradients, so they are not searched for NaN
+            context = torch.autograd.set_detect_anomaly(True, check_nan=False)
+        elif name == "saved tensors":
+            context = torch.autograd.graph.saved_tensors_hooks(lambda t: t.detach().clone(), lambda t: t)
+        elif name == "inference":
+            context = torch.inference_mode()
+        else:
+            context = torch.set_grad_enabled(name == "enabled")
+        stack.enter_context(context)
+    return stack
+
+
+class Scene:
+    """A call's tensors, as its steps find them."""
+
+    def __init__(self, args, inputs):
+        self.args, self.inputs, self.outputs, self.structure, self.constants = args, inputs, {}, "", {}
+        self.results, self.cotangents = [], []
+
+    def returned(self, result):
+        """Take the result of the call."""
+        self.structure, self.outputs, self.constants = leaves(result)
+
+    def side(self, site):
+        """The tensors that a probe or a hook may be for."""
+        if site == "gradient":
+            return [t.grad for t in differentiable(self.inputs.values()) if t.grad is not None]
+        return list((self.outputs if site == "output" else leaves(self.args)[1]).values())
+
+    def roots(self, of):
+        """The tensors that a backward may begin at."""
+        outputs, results = differentiable(self.outputs.values()), differentiable(self.results)
+        if of == "penalty":
+            parts = [t.sum() for t in outputs] + [(t * t).sum() for t in results]
+            return [sum(parts[1:], parts[0])] if results else []
+        if of == "gradients":
+            return differentiable(self.side("gradient"))
+        return outputs if of == "outputs" else results
+
+
+def differentiable(tensors):
+    """Those that require grad, each object once."""
+    return list({id(t): t for t in tensors if t is not None and t.requires_grad}.values())
+
+
+def hang(t, kind, seen):
+    """Hang a hook on `t` that appends what it sees to `seen`, if `t` may have it."""
+    leaf = t.grad_fn is None  # asked first: torch 2.13 crashes in register_hook of a view whose base was written
+    if not t.requires_grad:
+        return
+    if kind == "retain":
+        t.retain_grad()
+    elif kind in ("post", "clear") and leaf:
+
+        def post(t):
+            seen.append(t.grad.detach().clone())
+            if kind == "clear":
+                t.grad = None
+
+        t.register_post_accumulate_grad_hook(post)
+    elif kind in ("watch", "double"):
+
+        def hook(g):
+            seen.append(None if g is None else g.detach().clone())
+            return g * 2 if kind == "double" and g is not None else None
+
+        t.register_hook(hook)
+
+
+def differentiate(scene, step, device):
+    """Do a backward of a plan: through the chosen ones of the tensors there are, nothing if none is left."""
+    roots = scene.roots(step.get("of", "outputs"))
+    roots = [roots[k] for k in step["roots"] if k < len(roots)]
+    wanted = differentiable(scene.inputs.values())
+    if "inputs" in step:
+        wanted = [wanted[k] for k in step["inputs"] if k < len(wanted)]
+    way, graph = step.get("way", "backward"), step.get("graph", "freed")
+    if not roots or not (wanted or (way == "backward" and "inputs" not in step)):
+        return
+    fills = step.get("cotangents", (("pattern", 0),))
+    seeds = [cotangent(t, seed, fill) for t, (fill, seed) in zip(roots, fills + fills[-1:] * len(roots), strict=False)]
+    options = {} if graph == "freed" else {"retain_graph": "freed" not in graph, "create_graph": "created" in graph}
+    scene.cotangents = differentiable(seeds)
+    with around(step.get("around", ()), device):
+        if way == "backward":
+            torch.autograd.backward(roots, seeds, inputs=wanted if "inputs" in step else None, **options)
+        else:
+            scene.results = []
+            scene.results = list(torch.autograd.grad(roots, wanted, seeds, allow_unused=way == "grad", **options))
+
+
+def perform(step, scene, hooks, device):
+    """Do one step of a plan on what a call gave; `hooks` has what each hook of the program has seen."""
+    if step["do"] == "backward":
+        differentiate(scene, step, device)
+        return
+    for t in scene.side(step["site"])[step["index"] :][:1]:
+        if step["do"] == "hook":
+            hooks.append([])
+            hang(t, step["kind"], hooks[-1])
+        else:
+            poke(t, step["seed"], step.get("how", "no_grad"))
+
+
+def forget(scenes):
+    """Drop all gradients: how far a backward came before it raised is an order that nobody promises."""
+    for scene in scenes:
+        for t in differentiable([*scene.inputs.values(), *scene.outputs.values()]):
+            t.grad = None
+        scene.results, scene.cotangents = [], []
+
+
+def phase(step):
+    """What a step is called."""
+    if step["do"] != "backward":
+        return step["do"]
+    first = step.get("of", "outputs") == "outputs"
+    return f"{'' if first else 'double '}{'grad' if step.get('way', '').startswith('grad') else 'backward'}"
 
 
 def leaves(value, name="output"):
@@ -148,42 +289,59 @@ def value(t):
     return plain.neg() if t.is_neg() else plain
 
 
+def gradient(seen, name, g):
+    """What is seen of a gradient."""
+    seen["gradient-none", name] = g is None
+    if g is not None:
+        seen.update({(kind, name): facts(g)[kind] for kind in ("type", "dtype", "shape", "requires-grad")})
+        seen["values", name] = g.clone().resolve_conj().resolve_neg()  # zeros may have no memory
+
+
 @torch.no_grad()
-def look(inputs, outputs):
-    """Everything observable of the tensors now: (kind, thing) to what is seen."""
+def look(scene, hooks, failed):
+    """Everything observable of the tensors now: (kind, thing) to what is seen. Gradients not if a backward failed."""
     seen, storages, objects = {}, {}, {}
-    for name, t in {**inputs, **outputs}.items():
+    for name, t in {**scene.inputs, **scene.outputs}.items():
         s = t.untyped_storage()  # torch has one object per storage
         new = id(s) not in storages, id(t) not in objects
         seen["aliasing", name] = f"shares the storage of {storages.setdefault(id(s), (name, s))[0]}"
         seen["identity", name] = f"is the object {objects.setdefault(id(t), name)}"
         known = facts(t)
         seen.update({(kind, name): fact for kind, fact in known.items()})
-        if name in outputs:
+        if name in scene.outputs:
             seen["values", name] = value(t)
         else:
             seen["storage-size", name] = s.nbytes()
             if new[0]:
                 seen["values", name] = window(t, (s.nbytes() // t.itemsize,), (1,), 0)
-        if new[1] and t.requires_grad and known["leafness"] is True:
-            g = t.grad
-            seen["gradient-none", f"{name}.grad"] = g is None
-            if g is not None:
-                seen.update({(kind, f"{name}.grad"): facts(g)[kind] for kind in ("type", "dtype", "shape")})
-                seen["values", f"{name}.grad"] = value(g)
+        if new[1] and t.requires_grad and known["leafness"] != "refused" and not failed:
+            gradient(seen, f"{name}.grad", t.grad)
+    if not failed:
+        for k, g in enumerate(scene.results):
+            gradient(seen, f"result[{k}]", g)
+        for k, t in enumerate(scene.cotangents):
+            gradient(seen, f"cotangent[{k}].grad", t.grad)
+        for k, gradients in enumerate(hooks):
+            seen["hook", f"hook[{k}]"] = len(gradients)
+            for n, g in enumerate(gradients):
+                gradient(seen, f"hook[{k}][{n}]", g)
+    for gradients in hooks:
+        gradients.clear()
     return seen
 
 
 def steps(f, make, calls, device):
-    """Make the calls on `make(f)`; after each step (a call, its backward, each probe) where it was and what is seen."""
-    g = None
+    """Make the calls on `make(f)`; after each step (a call, what the caller does around it) where it was and what is
+    seen."""
+    g, scenes, hooks, broken = None, [], [], False
     for i, call in enumerate(calls):
         if call["inputs"] is not None:
             args, inputs = call["inputs"](device)
-        structure, outputs, constants = "", {}, {}
+        scene, made = Scene(args, inputs), {}
+        scenes.append(scene)
         torch.manual_seed(0)
 
-        def step(phase, action):
+        def step(phase, action, scene=scene, i=i, made=made):
             before, result, error = modes(), None, None
             try:
                 result = action()
@@ -191,57 +349,52 @@ def steps(f, make, calls, device):
                 error = unwrapped(e)
             changed = {k: after for k, after in modes().items() if before[k] != after}
             torch.set_grad_enabled(before["grad mode"])
-            return result, f"{phase} of call {i + 1}", error, changed  # noqa: B023
+            made[phase] = made.get(phase, 0) + 1
+            where = f"{phase}{f' {made[phase]}' if made[phase] > 1 else ''} of call {i + 1}"
+            return result, where, error, changed
 
-        def seen(error, changed):
+        def seen(scene, error, changed, failed=False):
             raised = error and f"raises {type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
             return {
                 ("exception", "call"): raised and (type(error), raised),
                 ("global-state", "process"): changed,
-                ("structure", "output"): structure,  # noqa: B023
-                **{("constant", name): c for name, c in constants.items()},  # noqa: B023
-                **look(inputs, outputs),  # noqa: B023
+                ("structure", "output"): scene.structure,
+                **{("constant", name): c for name, c in scene.constants.items()},
+                **look(scene, hooks, failed),
                 ("rng", "process"): torch.get_rng_state(),
             }
+
+        for done in call.get("before", ()):
+            _, where, error, changed = step(phase(done), lambda done=done: perform(done, scene, hooks, device))  # noqa: B023
+            yield where, seen(scene, error, changed)
 
         def forward():
             nonlocal g
             g = make(f) if g is None else g
             return g(*args)  # noqa: B023
 
-        with torch.set_grad_enabled(call["grad_mode"] == "enabled"):
-            result, where, error, changed = step("forward", forward)
-            if error is None:
-                structure, outputs, constants = leaves(result)
-            yield where, seen(error, changed)
-        if error is not None:
-            if g is None:
-                return
-            continue
-        if call["backward"] is not None:
-            chosen, seed = call["backward"]
-            roots = list({id(t): t for t in outputs.values() if t.requires_grad}.values())
-            roots = [roots[k] for k in chosen if k < len(roots)]
-
-            def backward(roots=roots, seed=seed):
-                if roots:
-                    torch.autograd.backward(roots, [cotangent(t, seed) for t in roots])
-
-            _, where, error, changed = step("backward", backward)
-            now = seen(error, changed)
-            if error is not None:  # how far it came before it raised is an order that nobody promises
-                now = {key: fact for key, fact in now.items() if not key[1].endswith(".grad")}
-            yield where, now
-            for t in inputs.values() if error else ():
-                t.grad = None
-        for site, index, seed in call["probes"]:
-            side = list((outputs if site == "output" else leaves(args)[1]).values())[index : index + 1]
-            _, where, error, changed = step("probe", lambda side=side, seed=seed: [poke(t, seed) for t in side])
-            yield where, seen(error, changed)
+        with around((call["grad_mode"], *call.get("around", ())), device):
+            result, where, raised, changed = step("forward", forward)
+        if raised is None:
+            scene.returned(result)
+        yield where, seen(scene, raised, changed)
+        if g is None:
+            return
+        for done in call["steps"]:
+            ago = done.get("calls_ago", 0)
+            if ago >= len(scenes) or (raised is not None and not ago) or (broken and done["do"] == "backward"):
+                continue
+            on = scenes[-1 - ago]
+            _, where, error, changed = step(phase(done), lambda done=done, on=on: perform(done, on, hooks, device))
+            failed = error is not None and done["do"] == "backward"
+            yield where, seen(on, error, changed, failed)
+            if failed:  # what it has freed by then is such an order too
+                forget(scenes)
+                broken = "freed" in done.get("graph", "freed")
 
 
 KINDS = [
-    "exception", "global-state", "structure", "constant", "type", "dtype", "device", "shape", "gradient-none",
+    "exception", "global-state", "structure", "constant", "type", "dtype", "device", "shape", "gradient-none", "hook",
     "identity", "aliasing", "storage-offset", "storage-size", "stride", "requires-grad", "leafness", "grad-fn", "conj",
     "neg", "inference", "values", "rng",
 ]  # fmt: skip
@@ -312,6 +465,7 @@ def main(f, calls, backend, exact=True):
     shows a difference, and returns how much that is."""
     options = dict(zip(sys.argv[1::2], sys.argv[2::2], strict=False))
     backend, device = options.get("--backend", backend), options.get("--device", "cpu")
+    warnings.simplefilter("ignore")
     where, found = first_differences(
         f, calls, lambda f: compiled(f, backend), exact, device, lists=backend == "aot_function"
     )

@@ -32,14 +32,17 @@ from aotcheck.program import (
     TupleExpr,
     build_call,
     evaluate,
+    flat_calls,
+    remember,
 )
+from aotcheck.program.ops import Group, find
 from strategies.chooser import Chooser
 from strategies.inputs import contiguous, data
 from strategies.plans import Sides, draw_around, draw_before, draw_steps
 from strategies.profile import Profile
 from strategies.state import EXPECTED, fragile, hazardous, perilous, tidy
 
-__all__ = ["Unsafe", "arity", "draw_further_calls", "draw_plan", "inspect"]
+__all__ = ["Unsafe", "arity", "draw_further_calls", "draw_plan", "inspect", "train"]
 
 
 class Unsafe(Exception):
@@ -70,7 +73,7 @@ class _Inspection(DryRun):
 
 def _bounded(gradient: torch.Tensor) -> bool:
     """Whether sums of such numbers are exact in any order; infinities and NaN are."""
-    plain = gradient.detach().resolve_conj()
+    plain = gradient.detach().clone().resolve_conj()
     plain = torch.view_as_real(plain) if plain.is_complex() else plain
     return plain.numel() == 0 or tidy(plain.nan_to_num(0.0, 0.0, 0.0))
 
@@ -92,7 +95,29 @@ def inspect(program: Program) -> frozenset[Feature]:
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return _Inspection(program).run()
+        features = _Inspection(program).run()
+        remember(program, features)
+        return features
+
+
+_DIFFERENTIABLE = ("float", "complex", "bfloat")
+
+
+def train(choose: Chooser, inputs: Inputs) -> Inputs:
+    """The inputs, of which one requires grad if none did and one can: a leaf, or what is made of one."""
+    can = [i for i, t in enumerate(inputs.tensors) if t.dtype.startswith(_DIFFERENTIABLE)]
+    if not can or any(t.requires_grad for t in inputs.tensors):
+        return inputs
+    index = choose.one(can)
+    leaf = inputs.tensors[index]
+    tensors = tuple(replace(t, requires_grad=t is leaf) for t in inputs.tensors)
+    passed = any(leaf.name in _names(a) for a in inputs.args)
+    freed = any(find(call.path)[0].group is Group.STORAGE for call in flat_calls(inputs.derived))
+    if not passed or freed or choose.chance(40):
+        return replace(inputs, tensors=tensors)
+    made = OpCall(f"{leaf.name}m", "torch.mul", (Ref(leaf.name), Literal(1)))
+    args = tuple(_renamed(a, {leaf.name: f"{leaf.name}m"}) for a in inputs.args)
+    return replace(inputs, tensors=tensors, derived=(*inputs.derived, made), args=args)
 
 
 def draw_plan(choose: Chooser, profile: Profile, program: Program, sides: Sides) -> tuple[Program, frozenset[Feature]]:
@@ -127,7 +152,7 @@ def _other_values(choose: Chooser, inputs: Inputs, _: BuiltCall) -> Inputs:
 
 
 def _other_grad(choose: Chooser, inputs: Inputs, _: BuiltCall) -> Inputs:
-    can = [i for i, t in enumerate(inputs.tensors) if t.dtype.startswith(("float", "complex", "bfloat"))]
+    can = [i for i, t in enumerate(inputs.tensors) if t.dtype.startswith(_DIFFERENTIABLE)]
     if not can:
         raise Unsafe
     flipped = {choose.one(can)} if choose.chance(50) else set(can)

@@ -67,7 +67,7 @@ class _Plan:
 
     def cotangents(self, double: bool = False) -> tuple[Cotangent, ...]:
         """One kind for all roots, now and then one each."""
-        fills = (*_ODD, Fill.TRAINED, Fill.TRAINED, Fill.TRAINED, Fill.TRAINED) if double else _ODD
+        fills = (*_ODD, *(Fill.TRAINED,) * (2 * len(_ODD))) if double else _ODD
         count = self.sides.roots if self.choose.chance(25) else 1
         return tuple(Cotangent(self.choose.one(fills), self.choose.below(4)) for _ in range(max(count, 1)))
 
@@ -90,7 +90,7 @@ class _Plan:
 
     def grad(self, graph: Graph = Graph.FREED) -> Backward:
         """A ``torch.autograd.grad`` of the outputs."""
-        way = Way.RETURN_USED if self.choose.chance(20) else Way.RETURN
+        way = Way.RETURN_USED if self.choose.chance(12) else Way.RETURN
         double = graph is Graph.CREATED
         return replace(self.backward(graph), way=way, inputs=self.inputs(), cotangents=self.cotangents(double))
 
@@ -142,7 +142,8 @@ class _Plan:
     def accumulated(self) -> list[Step]:
         """Second derivatives through ``.grad``."""
         graph = self.choose.one((Graph.CREATED, Graph.CREATED, Graph.CREATED_FREED))
-        return [self.backward(graph), self.again(Of.GRADIENTS)]
+        first = replace(self.backward(graph), cotangents=self.cotangents(double=True))
+        return [first, self.again(Of.GRADIENTS)]
 
     def third(self) -> list[Step]:
         """Third derivatives."""
@@ -168,12 +169,12 @@ class _Plan:
 
 
 _RECIPES: tuple[tuple[Callable[[_Plan], list[Step]], int], ...] = (
-    (_Plan.twice, 5),
-    (_Plan.apart, 4),
+    (_Plan.twice, 6),
+    (_Plan.apart, 5),
     (_Plan.returned, 4),
-    (_Plan.double, 4),
-    (_Plan.accumulated, 1),
-    (_Plan.third, 1),
+    (_Plan.double, 7),
+    (_Plan.accumulated, 2),
+    (_Plan.third, 2),
 )
 _WEIGHTED = tuple(recipe for recipe, weight in _RECIPES for _ in range(weight))
 
@@ -190,8 +191,8 @@ def draw_steps(choose: Chooser, profile: Profile, sides: Sides) -> tuple[Step, .
             steps.insert(0, plan.hook(Site.OUTPUT if choose.chance(70) else Site.INPUT))
         if choose.chance(4):
             steps.insert(1 + choose.below(len(steps)), Probe(Site.GRADIENT, choose.below(2), choose.between(1, 4)))
-    for _ in range(choose.one((0, 1, 1, 2)) if len(steps) < 2 else choose.one((0, 1))):
-        at = len(steps) if choose.chance(60) else choose.below(len(steps) + 1)
+    for _ in range(choose.one((0, 1, 1, 2)) if len(steps) < 2 else choose.one((0, 1, 1))):
+        at = len(steps) if choose.chance(40) else choose.below(len(steps) + 1)
         steps.insert(at, plan.probe())
     return tuple(steps)
 

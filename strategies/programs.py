@@ -27,8 +27,9 @@ from aotcheck.program import (
 from aotcheck.program.memory import fits
 from aotcheck.program.ops import Group, Op, Work, find, ops
 from strategies.arguments import Impossible, draw_arguments
-from strategies.calls import Unsafe, arity, draw_further_calls, draw_plan
+from strategies.calls import Unsafe, arity, draw_further_calls, draw_plan, train
 from strategies.chooser import Chooser
+from strategies.idioms import draw_idiom
 from strategies.inputs import draw_inputs
 from strategies.plans import Sides
 from strategies.profile import Profile
@@ -50,6 +51,7 @@ _WEIGHTS: dict[Group, int] = {
     Group.SET: 3,
     Group.STORAGE: 2,
     Group.FUNCTION: 3,
+    Group.CONTAINER: 6,
     Group.SCATTER: 4,
     Group.FOREACH: 2,
     Group.OUT: 2,
@@ -65,6 +67,7 @@ _WEIGHTS: dict[Group, int] = {
     Group.RNG: 4,
 }
 _GROUPS = tuple(_WEIGHTS)
+_CONTEXTS = (Context.NO_GRAD, Context.ENABLE_GRAD, Context.NO_GRAD, Context.INFERENCE)
 
 
 @lru_cache(maxsize=256)
@@ -91,21 +94,25 @@ class _Drawer:
         self.refuse = choose.chance(profile.refused)
         self.inexact = choose.chance(profile.inexact)
         self.random = choose.chance(profile.random)
-        mode = GradMode.NO_GRAD if choose.chance(5) else GradMode.ENABLED
+        mode = choose.one((GradMode.NO_GRAD, GradMode.INFERENCE)) if choose.chance(7) else GradMode.ENABLED
         self.state = State(inputs, mode)
 
     def body(self) -> None:
         """Draw the statements."""
         self.unnest()
         groups = _draw_groups(self.choose, self.inexact, self.random)
+        if not any(isinstance(value, list | dict) for value in self.state.env.values()):
+            groups = tuple(g for g in groups if g is not Group.CONTAINER) or (Group.INPLACE,)
         wanted = self.choose.between(1, self.profile.statements)
         tries, kept, left_in_block = 0, 0, 0
         while kept < wanted and tries < 2 * wanted + 4 and not self.state.refused:
             if self.state.context is None and self.choose.chance(5):
-                self.state.open(self.choose.one((Context.NO_GRAD, Context.ENABLE_GRAD)))
+                self.state.open(self.choose.one(_CONTEXTS))
                 left_in_block = self.choose.between(1, 3)
             tries += 1
-            if self.statement(self.choose.one(groups), kept >= wanted // 2):
+            if self.choose.chance(self.profile.idioms):
+                kept += draw_idiom(self.choose, self.state)
+            elif self.statement(self.choose.one(groups), kept >= wanted // 2):
                 kept += 1
             if self.state.context is not None:
                 left_in_block -= 1
@@ -183,10 +190,15 @@ class _Drawer:
             return Literal(None)
         chosen: list[Expr] = [Ref(names[0])]
         differentiable = [name for name, t in reversed(self.state.tensors()) if t.requires_grad]
-        if differentiable and self.choose.chance(50):
+        if differentiable and self.choose.chance(80):
             chosen.append(Ref(self.choose.one(differentiable)))
         for _ in range(self.choose.one((1, 0, 2, 1, 3))):
             chosen.append(Ref(self.choose.one(names)))
+        containers = [name for name, value in self.state.env.items() if isinstance(value, list | dict | tuple)]
+        if containers and self.choose.chance(30):
+            chosen.append(Ref(self.choose.one(containers)))
+        if (freed := self.state.freed()) and self.choose.chance(30):
+            chosen.append(Ref(self.choose.one(freed)[0]))
         if self.choose.chance(10):
             chosen.append(Literal(self.choose.one((None, 1, "text", 2.5))))
         if len(chosen) == 1 and not self.choose.chance(20):
@@ -215,7 +227,8 @@ def _programs(draw: st.DrawFn, profile: Profile) -> Program:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            program = _Drawer(choose, profile, draw_inputs(choose)).program()
+            inputs = draw_inputs(choose)
+            program = _Drawer(choose, profile, train(choose, inputs) if choose.chance(88) else inputs).program()
         except Unsafe:
             assume(False)
         finally:

@@ -10,6 +10,7 @@ Note [Order of writes]
 from __future__ import annotations
 
 import itertools
+from contextlib import AbstractContextManager, nullcontext
 from enum import Enum, auto
 from typing import Any
 
@@ -42,7 +43,9 @@ _HALF_BOUND = 2**8
 _NOT_POINTWISE = ("Tensor.cum", "Tensor.addmm_", "Tensor.addmv_", "Tensor.addr_", "Tensor.addbmm_", "Tensor.baddbmm_")
 """In-place ops whose elements depend on other elements of their operands."""
 
-_IMPURE = frozenset({Group.METADATA, Group.SET, Group.STORAGE, Group.DETACH, Group.RNG, Group.FUNCTION})
+_IMPURE = frozenset(
+    {Group.METADATA, Group.SET, Group.STORAGE, Group.DETACH, Group.RNG, Group.FUNCTION, Group.CONTAINER}
+)
 EXPECTED = (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError)
 
 
@@ -97,6 +100,8 @@ def hazardous(call: OpCall, env: dict[str, Any]) -> bool:
     written_by_keyword = [e for k, e in call.kwargs if k == "out"]
     if not (any(o.writes for o in find(call.path)) or written_by_keyword) or op.ordered:
         return False
+    if call.path == "setitem" and not isinstance(evaluate(call.args[0], env), torch.Tensor):
+        return False  # a list or a dict
     if op.group is Group.OUT or written_by_keyword:
         if not written_by_keyword:
             return False
@@ -118,6 +123,8 @@ def hazardous(call: OpCall, env: dict[str, Any]) -> bool:
             written, elementwise = [base], False
     if any(overlaps_itself(t) for t in written):
         return True
+    if op.group is Group.FOREACH and not operands:
+        return False  # the same is done to each element once per tensor that has it, whichever comes first
     for i, t in enumerate(written):
         if any(_overlap(t, u) for u in written[:i]):
             return True
@@ -187,7 +194,7 @@ class State:
         self.env = dict(zip(self.params, built.args, strict=True))
         self.saved = Saved()
         torch.manual_seed(0)
-        with torch.set_grad_enabled(self.mode is GradMode.ENABLED):
+        with self._around():
             for statement in self.body:
                 self._replay(statement)
             if self.block:
@@ -239,12 +246,20 @@ class State:
 
     # -- trying statements
 
+    def _around(self) -> AbstractContextManager[object]:
+        match self.mode:
+            case GradMode.ENABLED:
+                return torch.enable_grad()
+            case GradMode.NO_GRAD:
+                return torch.no_grad()
+            case GradMode.INFERENCE:
+                return torch.inference_mode()
+
     def _keep(self, call: OpCall) -> None:
         (self.body if self.block is None else self.block).append(call)
 
     def _run(self, call: OpCall) -> None:
-        mode = self.mode is GradMode.ENABLED
-        with torch.set_grad_enabled(mode) if self.context is None else context_of(self.context):
+        with self._around(), nullcontext() if self.context is None else context_of(self.context):
             execute_definite(call, self.env)
             self.saved.note(call, self.env)
 

@@ -167,4 +167,6 @@ def _gradient(role: Role, name: str, gradient: torch.Tensor | None) -> GradientF
     if gradient is None:
         return GradientFacts(name, role, "None", None, (), (), False, None)
     kind, shape, stride = type(gradient).__qualname__, tuple(gradient.shape), gradient.stride()
-    return GradientFacts(name, role, kind, gradient.dtype, shape, stride, gradient.requires_grad, _dense(gradient))
+    dense = gradient.clone(memory_format=torch.contiguous_format)  # zeros may have no memory to read
+    value = dense.resolve_conj().resolve_neg()
+    return GradientFacts(name, role, kind, gradient.dtype, shape, stride, gradient.requires_grad, value)

@@ -2,7 +2,7 @@
 
 from aotcheck.program import table_compute, table_functions, table_views, table_writes  # noqa: F401  # they register the ops
 from aotcheck.program.build import BuiltCall, Scene, around, build_call, forget, perform, phase_of, scene_of
-from aotcheck.program.features import DryRun, Feature, difficulty, exact, groups
+from aotcheck.program.features import DryRun, Feature, difficulty, exact, groups, remember
 from aotcheck.program.interpret import evaluate, execute
 from aotcheck.program.model import (
     Around,
@@ -104,6 +104,7 @@ __all__ = [
     "phase_of",
     "references",
     "register_op",
+    "remember",
     "scene_of",
     "show_expr",
     "show_statement",

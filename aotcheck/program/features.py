@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import warnings
+from collections import OrderedDict
 from contextlib import suppress
 from enum import StrEnum, auto
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -34,7 +34,7 @@ from aotcheck.program.model import (
 )
 from aotcheck.program.ops import Group, Op, Work, find
 
-__all__ = ["Feature", "difficulty", "exact", "groups"]
+__all__ = ["DryRun", "Feature", "difficulty", "exact", "groups", "remember"]
 
 
 class Feature(StrEnum):
@@ -315,12 +315,23 @@ def _expected() -> tuple[type[Exception], ...]:
     return (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError)
 
 
-@lru_cache(maxsize=2048)
+_known: OrderedDict[Program, frozenset[Feature]] = OrderedDict()
+
+
+def remember(program: Program, features: frozenset[Feature]) -> None:
+    """Save :func:`difficulty` the dry run of a program that has just been dry run."""
+    _known[program] = features
+    while len(_known) > 2048:
+        _known.popitem(last=False)
+
+
 def difficulty(program: Program) -> frozenset[Feature]:
-    """The program's features, by an eager dry run on CPU (a few milliseconds; cached).
+    """The program's features, by an eager dry run on CPU (a few milliseconds; remembered).
 
     Raises what eager raises while the inputs are built; what the body raises is a feature.
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return DryRun(program).run()
+    if program not in _known:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            remember(program, DryRun(program).run())
+    return _known[program]

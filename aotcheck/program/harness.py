@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import sys
+import warnings
 
 import torch
 
@@ -91,11 +92,24 @@ class Scene:
 
     def __init__(self, args, inputs):
         self.args, self.inputs, self.outputs, self.structure, self.constants = args, inputs, {}, "", {}
-        self.results, self.cotangents = [], []
+        self.results, self.cotangents, self.result = [], [], ()
 
     def returned(self, result):
         """Take the result of the call."""
         self.structure, self.outputs, self.constants = leaves(result)
+        self.result = (result,)
+
+    def held(self):
+        """The tensors in containers among the arguments, by name, that are none of the inputs."""
+        inputs = {id(t) for t in self.inputs.values()}
+        return {name: t for name, t in leaves(self.args, "argument")[1].items() if id(t) not in inputs}
+
+    def words(self):
+        """The structure of the result, and of the arguments if they hold lists or dicts, which may be written."""
+        met = {}
+        given = words(self.args, "argument", met, {id(t): name for name, t in self.inputs.items()})
+        shown = words(self.result[0], "output", met, {}) if self.result else ""
+        return f"{shown}; given {given}" if any(word in given for word in ("list(", "dict(")) else shown
 
     def side(self, site):
         """The tensors that a probe or a hook may be for."""
@@ -107,7 +121,7 @@ class Scene:
         """The tensors that a backward may begin at."""
         outputs, results = differentiable(self.outputs.values()), differentiable(self.results)
         if of == "penalty":
-            parts = [t.sum() for t in outputs] + [(t * t).sum() for t in results]
+            parts = [t.sum() for t in outputs if readable(t)] + [(t * t).sum() for t in results]
             return [sum(parts[1:], parts[0])] if results else []
         if of == "gradients":
             return differentiable(self.side("gradient"))
@@ -121,9 +135,12 @@ def differentiable(tensors):
 
 def hang(t, kind, seen):
     """Hang a hook on `t` that appends what it sees to `seen`, if `t` may have it."""
-    if kind == "retain" and t.requires_grad:
+    leaf = t.grad_fn is None  # asked first: torch 2.13 crashes in register_hook of a view whose base was written
+    if not t.requires_grad:
+        return
+    if kind == "retain":
         t.retain_grad()
-    elif kind in ("post", "clear") and t.requires_grad and t.is_leaf:
+    elif kind in ("post", "clear") and leaf:
 
         def post(t):
             seen.append(t.grad.detach().clone())
@@ -131,7 +148,7 @@ def hang(t, kind, seen):
                 t.grad = None
 
         t.register_post_accumulate_grad_hook(post)
-    elif kind in ("watch", "double") and t.requires_grad:
+    elif kind in ("watch", "double"):
 
         def hook(g):
             seen.append(None if g is None else g.detach().clone())
@@ -207,6 +224,26 @@ def leaves(value, name="output"):
     return f"{type(value).__qualname__}({', '.join(words)})", tensors, constants
 
 
+def words(value, place, met, names):
+    """The structure of a value: tensors by their name if they have one, a list or dict met before with its place."""
+    if isinstance(value, torch.Tensor):
+        return names.get(id(value), "Tensor")
+    if isinstance(value, dict):
+        inner = [f"{k!r}: {words(v, f'{place}[{k!r}]', met, names)}" for k, v in value.items()]
+    elif isinstance(value, (tuple, list)):
+        inner = [words(v, f"{place}[{i}]", met, names) for i, v in enumerate(value)]
+    else:
+        return type(value).__qualname__
+    first = place if isinstance(value, tuple) else met.setdefault(id(value), place)
+    return f"{type(value).__qualname__}{'' if first == place else f'@{first}'}({', '.join(inner)})"
+
+
+def contents(shown):
+    """A structure in words without which containers hold what: the result's alone, lists for tuples."""
+    parts = shown.split("; given ")[0].replace("tuple", "list").split("@")
+    return parts[0] + "".join(part[part.index("(") :] for part in parts[1:])
+
+
 def named(scope):
     """The input-side tensors among a function's locals, by name."""
     return {name: t for name, t in scope.items() if isinstance(t, torch.Tensor)}
@@ -275,14 +312,14 @@ def gradient(seen, name, g):
     seen["gradient-none", name] = g is None
     if g is not None:
         seen.update({(kind, name): facts(g)[kind] for kind in ("type", "dtype", "shape", "requires-grad")})
-        seen["values", name] = value(g)
+        seen["values", name] = g.clone().resolve_conj().resolve_neg()  # zeros may have no memory
 
 
 @torch.no_grad()
 def look(scene, hooks, failed):
     """Everything observable of the tensors now: (kind, thing) to what is seen. Gradients not if a backward failed."""
     seen, storages, objects = {}, {}, {}
-    for name, t in {**scene.inputs, **scene.outputs}.items():
+    for name, t in {**scene.inputs, **scene.held(), **scene.outputs}.items():
         s = t.untyped_storage()  # torch has one object per storage
         new = id(s) not in storages, id(t) not in objects
         seen["aliasing", name] = f"shares the storage of {storages.setdefault(id(s), (name, s))[0]}"
@@ -339,7 +376,7 @@ def steps(f, make, calls, device):
             return {
                 ("exception", "call"): raised and (type(error), raised),
                 ("global-state", "process"): changed,
-                ("structure", "output"): scene.structure,
+                ("structure", "output"): scene.words(),
                 **{("constant", name): c for name, c in scene.constants.items()},
                 **look(scene, hooks, failed),
                 ("rng", "process"): torch.get_rng_state(),
@@ -463,8 +500,8 @@ def differences(where, eager, other, exact, lists=False):
             continue  # all else follows from that
         if kind == "exception" and one_raised and y is None and where.startswith("probe"):
             continue  # a write that eager refuses and the other accepts
-        if kind == "structure" and lists:  # aot_function returns lists for tuples
-            x, y = (s.replace("tuple(", "list(") for s in (x, y))
+        if kind == "structure" and lists:  # aot_function returns lists for tuples, and new ones
+            x, y = contents(x), contents(y)
         if not same(kind, x, y, exact):
             found.append((kind, thing, x, y))
     return found
@@ -504,6 +541,7 @@ def main(f, calls, backend, exact=True):
     shows a difference, and returns how much that is."""
     options = dict(zip(sys.argv[1::2], sys.argv[2::2], strict=False))
     backend, device = options.get("--backend", backend), options.get("--device", "cpu")
+    warnings.simplefilter("ignore")
     where, found = first_differences(
         f, calls, lambda f: compiled(f, backend), exact, device, lists=backend == "aot_function"
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Callable, Iterable, MutableMapping
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -26,6 +26,10 @@ from aotcheck.program.model import (
 from aotcheck.program.ops import Form, find, implementation
 
 __all__ = ["context_of", "dtype_of", "evaluate", "execute", "run_body"]
+
+
+Before = Callable[[OpCall, MutableMapping[str, Any]], None]
+"""Called before each op call, with the environment."""
 
 
 def dtype_of(name: str) -> torch.dtype:
@@ -68,12 +72,14 @@ def context_of(context: Context) -> AbstractContextManager[Any]:
             return torch.inference_mode()
 
 
-def execute(statement: Statement, env: MutableMapping[str, Any]) -> None:
-    """Run one statement, binding its targets in ``env``; raises what eager raises."""
+def execute(statement: Statement, env: MutableMapping[str, Any], before: Before | None = None) -> None:
+    """Run one statement, binding its targets in ``env``; raises what eager, or ``before`` each op call, raises."""
     if isinstance(statement, Block):
         with context_of(statement.context):
-            run_body(statement.body, env)
+            run_body(statement.body, env, before)
         return
+    if before is not None:
+        before(statement, env)
     result = call(statement, env)
     if isinstance(statement.target, str):
         env[statement.target] = result
@@ -102,7 +108,7 @@ def call(statement: OpCall, env: MutableMapping[str, Any]) -> Any:
             return implementation(statement.path)(*args, **{k: evaluate(a, env) for k, a in statement.kwargs})
 
 
-def run_body(body: Iterable[Statement], env: MutableMapping[str, Any]) -> None:
+def run_body(body: Iterable[Statement], env: MutableMapping[str, Any], before: Before | None = None) -> None:
     """Run statements in order."""
     for statement in body:
-        execute(statement, env)
+        execute(statement, env, before)

@@ -32,6 +32,7 @@ __all__ = [
     "entry",
     "find",
     "implementation",
+    "method_path",
     "ops",
     "register_op",
 ]
@@ -146,6 +147,10 @@ class Kind(StrEnum):
     RIGHT = auto()  # a matrix as wide as the first, as tall as LEFT is wide
     STORAGE = auto()  # the storage of a tensor of the first's dtype
     NBYTES = auto()  # a size for the first's storage, in bytes
+    CONTAINER = auto()  # a list or a dict, by the owner in the path
+    KEY = auto()  # an index or a key of the container
+    ANYTHING = auto()  # any tensor
+    ITEMS = auto()  # a dict of tensors
     DATA = auto()  # a tensor, mostly of the first's dtype
     SOURCE_TENSOR = auto()  # a tensor of the first's dtype
     VEC = auto()  # a vector as long as the first's last dimension
@@ -252,6 +257,8 @@ class Op:
         return f"{self.path}({', '.join(shown)})"
 
 
+_OWNERS = ("Tensor.", "list.", "dict.")
+
 _TABLE: dict[str, list[Op]] = {}
 _IMPLEMENTATIONS: dict[str, Callable[..., Any]] = {}
 
@@ -277,7 +284,7 @@ def _form(path: str) -> Form:
         return Form.SETITEM
     if path.endswith("="):
         return Form.ASSIGN
-    return Form.METHOD if path.startswith("Tensor.") else Form.FUNCTION
+    return Form.METHOD if path.startswith(_OWNERS) else Form.FUNCTION
 
 
 def entry(
@@ -315,6 +322,11 @@ def register_op(op: Op, function: Callable[..., Any] | None = None) -> None:
         _IMPLEMENTATIONS[op.path] = function
 
 
+def method_path(method: str) -> str:
+    """The path of a method written ``name.method``: a tensor's, unless only lists or dicts have a registered one."""
+    return next((owner + method for owner in _OWNERS if owner + method in _TABLE), f"Tensor.{method}")
+
+
 def ops() -> Iterable[Op]:
     """Every registered op, in the order of registration."""
     for overloads in _TABLE.values():
@@ -344,7 +356,7 @@ def implementation(path: str) -> Callable[..., Any]:
     if path in _IMPLEMENTATIONS:
         return _IMPLEMENTATIONS[path]
     find(path)
-    value: Any = torch.Tensor if path.startswith("Tensor.") else torch
+    value: Any = {"Tensor": torch.Tensor, "list": list, "dict": dict}.get(path.split(".")[0], torch)
     for part in path.split(".")[1:]:
         value = getattr(value, part, None)
         if value is None:

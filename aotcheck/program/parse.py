@@ -41,7 +41,7 @@ from aotcheck.program.model import (
     TupleExpr,
     references,
 )
-from aotcheck.program.ops import Form, UnknownOpError, find, implementation
+from aotcheck.program.ops import Form, UnknownOpError, find, implementation, method_path
 from aotcheck.program.plans import arounds_of, enum_of, step_of
 from aotcheck.program.source import FORMAT, HARNESS_MARK, is_name
 
@@ -304,7 +304,8 @@ class _Parser:
         if not isinstance(node, ast.Name):
             raise self.odd(node)
         if node.id in scope:
-            return ".".join(["Tensor", *reversed(parts)]), (Ref(node.id),)
+            method = ".".join(reversed(parts))
+            return method_path(method), (Ref(node.id),)
         return ".".join([node.id, *reversed(parts)]), ()
 
     def known(self, path: str, form: Form, at: ast.AST) -> None:

@@ -51,6 +51,7 @@ HARNESS_MARK = "# -- harness 1: canonical text, ignored when the file is read ba
 FUNCTIONS_MARK = "# -- functions 1: canonical text, ignored when the file is read back"
 
 
+@lru_cache(maxsize=1024)
 def quote(text: str) -> str:
     """A string as Python and TOML both write it, in ASCII."""
     return '"' + "".join(c if " " <= c < "\x7f" and c not in '"\\' else _escape(c) for c in text) + '"'
@@ -120,7 +121,7 @@ def show_call(call: OpCall) -> str:
         return f"{args[0]}[{show_index(call.args[1])}]"
     if form is Form.SETITEM:
         return f"{args[0]}[{show_index(call.args[1])}] = {args[2]}"
-    method = call.path.removeprefix("Tensor.")
+    method = call.path.partition(".")[2]
     if form is Form.ATTRIBUTE:
         return f"{args[0]}.{method}"
     if form is Form.ASSIGN:

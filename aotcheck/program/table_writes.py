@@ -73,6 +73,9 @@ entry("torch._foreach_mul_", "list {2|-1}", _E, dtypes=DTypes.NUMERIC, results=0
 entry("torch._foreach_copy_", "list list_same", _E, results=0, writes=True)
 entry("torch._foreach_zero_", "list", _E, results=0, writes=True)
 entry("torch._foreach_neg_", "list", _E, dtypes=DTypes.NUMERIC, results=0, writes=True)
+for _path in ("torch._foreach_abs_", "torch._foreach_sign_"):
+    entry(_path, "list", _E, dtypes=DTypes.REAL, results=0, writes=True, weight=1)
+entry("torch._foreach_clamp_min_", "list {0|1}", _E, dtypes=DTypes.REAL, results=0, writes=True, weight=1)
 entry("torch._foreach_mul", "list {2|-1}", _E, dtypes=DTypes.NUMERIC, results=None)
 
 _O = Group.OUT
@@ -127,6 +130,15 @@ entry(
     results=0,
     undefined=True,
 )
+
+_C = Group.CONTAINER
+entry("setitem", "container key anything", _C, results=0, weight=4)
+entry("list.append", "container anything", _C, results=0)
+entry("list.insert", "container {0} anything", _C, results=0)
+entry("list.pop", "container {-1|0}", _C)
+entry("list.reverse", "container", _C, results=0, weight=1)
+entry("dict.update", "container items", _C, results=0)
+entry("dict.setdefault", "container {'k0'|'n'} anything", _C, weight=1)
 
 _R = Group.RNG
 entry("Tensor.bernoulli_", "self {0.5}", _R, writes=True, dtypes=DTypes.REAL)

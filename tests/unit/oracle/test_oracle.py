@@ -5,14 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from aotcheck.oracle.execute import leaves_of
 from aotcheck.oracle.raised import normalized, raised
 from aotcheck.oracle.snapshot import snapshot
 from aotcheck.oracle.state import canary, global_state
 from aotcheck.oracle.undefined import Pattern, undefined_memory
 from aotcheck.oracle.values import Agreement, compare_values
 from aotcheck.oracle.widen import widened
-from aotcheck.program import Literal, Ref, TupleExpr
+from aotcheck.program import Literal, Ref, TupleExpr, harness
 from tests.meta.small import X, op, program
 
 nan = float("nan")
@@ -75,9 +74,10 @@ def test_dynamos_wrappers_are_taken_off() -> None:
 
 def test_leaves_have_the_names_by_which_a_user_finds_them() -> None:
     t = torch.ones(1)
-    leaves = leaves_of((t, [t, None], {"a": t, "b": 3}))
-    assert [name for name, _ in leaves.tensors] == ["output[0]", "output[1][0]", "output[2]['a']"]
-    assert leaves.constants == (("output[1][1]", "None"), ("output[2]['b']", "3"))
+    structure, tensors, constants = harness.leaves((t, [t, None], {"a": t, "b": 3}))
+    assert structure == "tuple(Tensor, list(Tensor, NoneType), dict('a': Tensor, 'b': int))"
+    assert list(tensors) == ["output[0]", "output[1][0]", "output[2]['a']"]
+    assert constants == {"output[1][1]": "None", "output[2]['b']": "3"}
 
 
 def test_a_snapshot_names_storages_by_the_first_that_shows_them() -> None:

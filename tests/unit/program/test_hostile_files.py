@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from aotcheck.program import ProgramSyntaxError, emit, parse, parse_file
+from aotcheck.program import Backward, Cotangent, Fill, Probe, ProgramSyntaxError, Site, emit, parse, parse_file
 from aotcheck.program.samples import ALIASED_VIEWS
 
 GOOD = emit(ALIASED_VIEWS)
@@ -64,7 +64,18 @@ HOSTILE = {
     "wrong number of parameters": _with("def f(x0, x1)", "def f(x0, x1, x2)"),
     "unknown context": _with("    x0.add_(1)", "    with open('x'):\n        x0.add_(1)"),
     "extra function": _with("def f(", "def g(device):\n    return 1\n\n\ndef f("),
-    "unknown call key": _with('"backward": None', '"forward": None'),
+    "unknown call key": _with('"steps": ()', '"forward": None'),
+    "steps that are no tuple": _with('"steps": ()', '"steps": 3'),
+    "step that is no dict": _with('"steps": ()', '"steps": (3,)'),
+    "step of no kind": _with('"steps": ()', '"steps": ({"do": "exec"},)'),
+    "step with an odd key": _with('"steps": ()', '"steps": ({"do": "backward", "roots": (), "code": 1},)'),
+    "step that lacks something": _with('"steps": ()', '"steps": ({"do": "probe", "index": 1},)'),
+    "step with a negative index": _with('"steps": ()', '"steps": ({"do": "backward", "roots": (-1,)},)'),
+    "step with an unknown word": _with('"steps": ()', '"steps": ({"do": "backward", "roots": (), "way": "x"},)'),
+    "step with no cotangent": _with('"steps": ()', '"steps": ({"do": "backward", "roots": (), "cotangents": ()},)'),
+    "step that calls": _with('"steps": ()', '"steps": ({"do": exec("1")},)'),
+    "unknown context around a call": _with('"steps": ()', '"steps": (), "around": ("x",)'),
+    "backward before a call": _with('"steps": ()', '"steps": (), "before": ({"do": "backward", "roots": ()},)'),
     "negative stride": _with("(4,), (1,), 0", "(4,), (-1,), 0"),
     "dtype that is none": _with("torch.float32", "torch.nn"),
     "no return": _with("    return (v0, v1, x0, None)\n", ""),
@@ -98,3 +109,9 @@ def test_loading_runs_nothing(tmp_path: Path) -> None:
     source += f"\nopen({str(trap)!r}, 'w')\n"  # in the harness part, which is not looked at
     assert parse(source).program == ALIASED_VIEWS
     assert not trap.exists()
+
+
+def test_a_script_from_before_there_were_steps_is_read() -> None:
+    older = _with('"steps": ()', '"backward": ((0, 1), 2), "probes": (("input", 1, 3),)')
+    backward = Backward((0, 1), (Cotangent(Fill.PATTERN, 2),))
+    assert parse(older).program.calls[1].steps == (backward, Probe(Site.INPUT, 1, 3))

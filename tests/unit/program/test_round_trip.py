@@ -8,18 +8,25 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from aotcheck.program import (
+    Around,
     Backward,
     Block,
     Call,
     Context,
+    Cotangent,
     DeviceOf,
     DictExpr,
     DType,
     Expr,
+    Fill,
     GradMode,
+    Graph,
+    Hook,
+    HookKind,
     Inputs,
     ListExpr,
     Literal,
+    Of,
     OpCall,
     Probe,
     Program,
@@ -28,6 +35,8 @@ from aotcheck.program import (
     SliceExpr,
     Storage,
     TupleExpr,
+    Way,
+    Write,
     emit,
     parse,
 )
@@ -56,6 +65,23 @@ _exprs: st.SearchStrategy[Expr] = st.recursive(
 )
 
 
+_indices = st.lists(st.integers(0, 9), max_size=3).map(tuple)
+_backwards = st.builds(
+    Backward,
+    _indices,
+    st.lists(st.builds(Cotangent, st.sampled_from(Fill), st.integers(0, 9)), min_size=1, max_size=2).map(tuple),
+    st.sampled_from(Of),
+    st.sampled_from(Way),
+    st.none() | _indices,
+    st.sampled_from(Graph),
+    st.lists(st.sampled_from(Around), max_size=2).map(tuple),
+    st.integers(0, 2),
+)
+_probes = st.builds(Probe, st.sampled_from(Site), st.integers(0, 9), st.integers(0, 9), st.sampled_from(Write))
+_befores = _probes | st.builds(Hook, st.sampled_from(HookKind), st.sampled_from(Site), st.integers(0, 9))
+_steps = _befores | _backwards
+
+
 @st.composite
 def _any_program(draw: st.DrawFn) -> Program:
     """Programs no eager would run, of every shape the data model has."""
@@ -71,15 +97,10 @@ def _any_program(draw: st.DrawFn) -> Program:
     body = (indexed, Block(draw(st.sampled_from(Context)), (stored, Block(Context.NO_GRAD, (called,)))), shown)
     storage = Storage("s0", "complex64", tuple(draw(st.lists(st.integers(-9, 9), max_size=4))))
     inputs = Inputs((storage,), (), (), (draw(_exprs.filter(lambda e: "x0" not in repr(e))),))
-    probes = tuple(
-        draw(st.lists(st.builds(Probe, st.sampled_from(Site), st.integers(0, 9), st.integers(0, 9)), max_size=2))
-    )
-    backward = draw(
-        st.none() | st.builds(Backward, st.lists(st.integers(0, 9), max_size=3).map(tuple), st.integers(0, 9))
-    )
-    return Program(
-        ("x0",), body, draw(_exprs), (Call(inputs, draw(st.sampled_from(GradMode)), backward, probes), Call(None))
-    )
+    steps, before = (tuple(draw(st.lists(kind, max_size=3))) for kind in (_steps, _befores))
+    around = tuple(draw(st.lists(st.sampled_from(Around), max_size=2)))
+    call = Call(inputs, draw(st.sampled_from(GradMode)), steps, before, around)
+    return Program(("x0",), body, draw(_exprs), (call, Call(None)))
 
 
 @given(_any_program())
