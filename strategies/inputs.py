@@ -338,8 +338,8 @@ class Drawing:
         if len(args) > 1 and self.choose.chance(20):
             k = self.choose.below(len(args))  # views before their bases
             args = [*args[k:], *args[:k]]
-        if len(args) > 1 and self.choose.chance(18):
-            k = self.choose.between(0, len(args) - 1)
+        if self.choose.chance(20 if len(args) > 1 else 6):
+            k = self.choose.between(min(1, len(args) - 1), len(args) - 1)
             inner = tuple(args[k:])
             nested: tuple[Expr, ...] = (
                 ListExpr(inner),

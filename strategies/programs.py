@@ -51,7 +51,7 @@ _WEIGHTS: dict[Group, int] = {
     Group.SET: 3,
     Group.STORAGE: 2,
     Group.FUNCTION: 3,
-    Group.CONTAINER: 6,
+    Group.CONTAINER: 16,
     Group.SCATTER: 4,
     Group.FOREACH: 2,
     Group.OUT: 2,

@@ -46,7 +46,7 @@ _NOT_POINTWISE = ("Tensor.cum", "Tensor.addmm_", "Tensor.addmv_", "Tensor.addr_"
 _IMPURE = frozenset(
     {Group.METADATA, Group.SET, Group.STORAGE, Group.DETACH, Group.RNG, Group.FUNCTION, Group.CONTAINER}
 )
-EXPECTED = (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError)
+EXPECTED = (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError, AssertionError)
 
 
 class Outcome(Enum):
@@ -313,4 +313,4 @@ def fragile(error: Exception) -> bool:
     """Errors that would kill a CUDA context (an index tensor out of bounds), or that are torch's own."""
     text = str(error)
     index = "index" in text and ("out of bounds" in text or "out of range" in text)
-    return index or "INTERNAL ASSERT" in text
+    return index or "INTERNAL ASSERT" in text or isinstance(error, AssertionError)

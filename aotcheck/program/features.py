@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from aotcheck._torch import pytree
+from aotcheck.program import noticed
 from aotcheck.program.build import BuiltCall, Scene, around, build_call, forget, perform, scene_of
 from aotcheck.program.interpret import context_of, evaluate
 from aotcheck.program.memory import Saved, execute_definite
@@ -67,6 +68,29 @@ class Feature(StrEnum):
     INEXACT = auto()
     MAY_BE_UNDEFINED = auto()
     GRAD_MODE_BLOCK = auto()
+    DATA_ASSIGNED = auto()  # from here on seen by aotcheck.program.noticed
+    SWAPPED = auto()
+    STORAGE_RESIZED = auto()
+    CUSTOM_FUNCTION = auto()
+    CONTAINER_WRITTEN = auto()
+    OUT_ARGUMENT = auto()
+    OUT_RESIZED = auto()
+    INFERENCE_BLOCK = auto()
+    INFERENCE_CALL = auto()
+    INFERENCE_INPUT = auto()
+    FREED_INPUT = auto()
+    INPUTS_READ_BITS_OTHERWISE = auto()
+    EXPANDED_INPUT = auto()
+    PARAMETERS_OF_ONE_BUFFER = auto()
+    FOREACH_TWICE = auto()
+    FOREACH_ALIAS = auto()
+    EXPANDED_WRITE = auto()
+    DUPLICATE_INDICES = auto()
+    BEYOND_THE_VIEW = auto()
+    RETURNS_ONE_OBJECT_TWICE = auto()
+    RETURNS_CONTAINER_OF_CALLER = auto()
+    RETURNS_INFERENCE_TENSOR = auto()
+    RETURNS_FREED = auto()
 
 
 def _overloads(program: Program) -> list[Op]:
@@ -105,6 +129,7 @@ def _static(program: Program) -> set[Feature]:
         found.add(Feature.INEXACT)
     if any(isinstance(s, Block) for s in program.body):
         found.add(Feature.GRAD_MODE_BLOCK)
+    found.update(map(Feature, noticed.in_source(program)))
     return found
 
 
@@ -211,6 +236,7 @@ class DryRun:
         inputs = tensors_in(built.args)
         if any(_shares(t, inputs[:i]) for i, t in enumerate(inputs)):
             self.found.add(Feature.INPUTS_SHARE_STORAGE)
+        self.found.update(map(Feature, noticed.around(built.named)))
         before = {name: (_geometry(t), _bytes(t)) for name, t in built.named.items()}
         env: dict[str, Any] = dict(zip(self.program.params, built.args, strict=True))
         outputs: list[torch.Tensor] = []
@@ -221,6 +247,7 @@ class DryRun:
                 result = evaluate(self.program.outputs, env)
             scene.returned(result)
             outputs = tensors_in(result)
+            self.found.update(map(Feature, noticed.when_returned(result, built.args)))
         except _expected() as e:
             raised = True
             self.found.add(Feature.EAGER_REFUSES)
@@ -245,8 +272,11 @@ class DryRun:
                     self.statements(statement.body, env)
             else:
                 self.before_statement(statement, env)
+                sizes = noticed.out_sizes(statement, env)
+                self.found.update(map(Feature, noticed.before(statement, env)))
                 execute_definite(statement, env)
                 self.saved.note(statement, env)
+                self.found.update(map(Feature, noticed.after(statement, env, sizes)))
                 self.on_statement(statement, env)
 
     def step(self, step: Step, scene: Scene, ago: int = 0) -> None:
@@ -312,7 +342,7 @@ def differentiable(scene: Scene) -> bool:
 
 def _expected() -> tuple[type[Exception], ...]:
     """What eager raises for a program it refuses; anything else is our own mistake."""
-    return (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError)
+    return (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError, AssertionError)
 
 
 _known: OrderedDict[Program, frozenset[Feature]] = OrderedDict()
