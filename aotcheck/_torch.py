@@ -143,6 +143,11 @@ def gradient_shape(node: Any) -> tuple[int, ...]:
     return tuple(node._input_metadata[0].shape)
 
 
+def variable_of(accumulator: Any) -> Tensor:
+    """The leaf into which the node ``accumulator`` puts its gradients."""
+    return cast(Tensor, accumulator.variable)
+
+
 def grad_fn_of(t: Tensor) -> Any:
     """The node of autograd that made ``t``; None for leaves, and where torch refuses to say (see ``leafness``)."""
     try:

@@ -123,8 +123,8 @@ class Scene:
         """The tensors that a backward may begin at."""
         outputs, results = differentiable(self.outputs.values()), differentiable(self.results)
         if of == "penalty":
-            parts = [t.sum() for t in outputs] + [(t * t).sum() for t in results]
-            return [sum(parts[1:], parts[0])] if results else []
+            parts = [(t * t).sum() for t in self.results if t is not None]
+            return differentiable([sum([t.sum() for t in outputs], sum(parts))] if parts else [])
         if of == "gradients":
             return differentiable(self.side("gradient"))
         return outputs if of == "outputs" else results
@@ -145,7 +145,7 @@ def hang(t, kind, seen):
     elif kind in ("post", "clear") and leaf:
 
         def post(t):
-            seen.append(t.grad.detach().clone())
+            seen.append(None if t.grad is None else t.grad.detach().clone())
             if kind == "clear":
                 t.grad = None
 
@@ -172,7 +172,7 @@ def differentiate(scene, step, device):
     fills = step.get("cotangents", (("pattern", 0),))
     seeds = [cotangent(t, seed, fill) for t, (fill, seed) in zip(roots, fills + fills[-1:] * len(roots), strict=False)]
     options = {} if graph == "freed" else {"retain_graph": "freed" not in graph, "create_graph": "created" in graph}
-    scene.cotangents = differentiable(seeds)
+    scene.cotangents += differentiable(seeds)
     with around(step.get("around", ()), device):
         if way == "backward":
             torch.autograd.backward(roots, seeds, inputs=wanted if "inputs" in step else None, **options)

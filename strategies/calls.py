@@ -38,7 +38,7 @@ from aotcheck.program import (
 from aotcheck.program.ops import Group, find
 from strategies.chooser import Chooser
 from strategies.inputs import contiguous, data
-from strategies.plans import Sides, draw_around, draw_before, draw_steps
+from strategies.plans import Sides, draw_around, draw_before, draw_steps, with_trained_cotangents
 from strategies.profile import Profile
 from strategies.state import EXPECTED, fragile, hazardous, perilous, tidy
 
@@ -52,6 +52,11 @@ class Unsafe(Exception):
 class _Inspection(DryRun):
     """A dry run that gives up on calls whose outcome is not well defined."""
 
+    def __init__(self, program: Program) -> None:
+        super().__init__(program)
+        infinite = Literal(float("inf"))
+        self.infinite = {name for c in flat_calls(program.body) if infinite in c.args for name in c.targets}
+
     def before_statement(self, call: OpCall, env: Any) -> None:
         if perilous(call, env, self.saved):
             raise Unsafe
@@ -59,7 +64,7 @@ class _Inspection(DryRun):
     def on_statement(self, call: OpCall, env: Any) -> None:
         if hazardous(call, env) or (self.index and _may_have_grown(call, env)):
             raise Unsafe
-        if not tidy(list(env.values())):
+        if not tidy([value for name, value in env.items() if name not in self.infinite]):
             raise Unsafe
 
     def on_error(self, error: Exception) -> None:
@@ -136,7 +141,14 @@ def draw_plan(choose: Chooser, profile: Profile, program: Program, sides: Sides)
         )
         longer = replace(program, calls=(planned,))
         with suppress(Unsafe):
-            return longer, inspect(longer)
+            features = inspect(longer)
+            if Feature.BACKWARD in features and Feature.MANY_BACKWARDS not in features:
+                # Perhaps gradients do not depend on the inputs; on cotangents they do.
+                with suppress(Unsafe):
+                    trained = replace(planned, steps=with_trained_cotangents(planned.steps))
+                    longer = replace(program, calls=(trained,))
+                    return longer, inspect(longer)
+            return longer, features
     return program, inspect(program)
 
 

@@ -27,7 +27,7 @@ from aotcheck.program import (
 from strategies.chooser import Chooser
 from strategies.profile import Profile
 
-__all__ = ["Sides", "draw_around", "draw_before", "draw_steps"]
+__all__ = ["Sides", "draw_around", "draw_before", "draw_steps", "with_trained_cotangents"]
 
 
 @dataclass(frozen=True)
@@ -209,3 +209,14 @@ def draw_around(choose: Chooser) -> tuple[Around, ...]:
     if not choose.chance(4):
         return ()
     return (choose.one((Around.AUTOCAST, Around.ANOMALY, Around.SAVED_TENSORS)),)
+
+
+def with_trained_cotangents(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    """The steps with cotangents that require grad wherever a graph of the outputs' gradients is made."""
+    created = (Graph.CREATED, Graph.CREATED_FREED)
+    return tuple(
+        replace(step, cotangents=tuple(replace(c, fill=Fill.TRAINED) for c in step.cotangents))
+        if isinstance(step, Backward) and step.graph in created and step.of is Of.OUTPUTS
+        else step
+        for step in steps
+    )

@@ -192,6 +192,8 @@ class _Drawer:
         differentiable = [name for name, t in reversed(self.state.tensors()) if t.requires_grad]
         if differentiable and self.choose.chance(80):
             chosen.append(Ref(self.choose.one(differentiable)))
+        if self.choose.chance(7):
+            chosen += self.infinite()
         for _ in range(self.choose.one((1, 0, 2, 1, 3))):
             chosen.append(Ref(self.choose.one(names)))
         containers = [name for name, value in self.state.env.items() if isinstance(value, list | dict | tuple)]
@@ -208,6 +210,19 @@ class _Drawer:
             nested: tuple[Expr, ...] = (ListExpr(rest), DictExpr((("k", chosen[1]),)), TupleExpr(rest))
             return TupleExpr((chosen[0], self.choose.one(nested)))
         return TupleExpr(tuple(chosen))
+
+    def infinite(self) -> list[Expr]:
+        """A product with infinity: whoever takes an undefined cotangent for zeros gets NaN from it."""
+        state = self.state
+        names = [name for name, t in state.tensors() if t.requires_grad and t.is_floating_point()]
+        if not names or state.refused:
+            return []
+        call = OpCall(state.fresh(), "torch.mul", (Ref(self.choose.one(names)), Literal(float("inf"))))
+        try:
+            state.bind(call)
+        except EXPECTED:  # a view whose history autograd refuses
+            return []
+        return [Ref(name) for name in call.targets]
 
     def program(self) -> Program:
         """Draw everything else."""
@@ -228,7 +243,7 @@ def _programs(draw: st.DrawFn, profile: Profile) -> Program:
         warnings.simplefilter("ignore")
         try:
             inputs = draw_inputs(choose)
-            program = _Drawer(choose, profile, train(choose, inputs) if choose.chance(88) else inputs).program()
+            program = _Drawer(choose, profile, train(choose, inputs) if choose.chance(94) else inputs).program()
         except Unsafe:
             assume(False)
         finally:

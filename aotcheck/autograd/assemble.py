@@ -296,7 +296,7 @@ class Assembly:
         # What is saved for one of several outputs is unpacked by itself, which works for what is no output.
         fresh_saved = [self._is_fresh(v) and not (several and v in self.outputs) for v in self.saved_outputs]
         for number, c in enumerate(self.components):
-            w = codegen.write_function(len(c.outputs), len(c.saved), bool(c.guards), self._runs_once(c))
+            w = codegen.write_function(len(c.outputs), len(c.saved), len(c.targets), bool(c.guards), self._runs_once(c))
             define(w, "forward", "function")
             w.globals["backward_for"] = functools.partial(self.backward_for, c)
             functions[f"apply{number}"] = _torch.bound_apply(

@@ -38,7 +38,6 @@ from aotcheck.autograd.record import (
     Role,
     Root,
     SetGradMode,
-    Step,
     TakeHistory,
     Visibility,
     Write,
@@ -101,9 +100,9 @@ class EpilogueBuilder:
         self.steps += [s for s in self.histories if s.target not in later]
         self._detach(cut)
         self.steps += [s for s in self.histories if s.target in later]
-        for o in returned:
-            if _torch.leafness(o) is None:
-                self.results.name(o)  # first: what makes it stale must not touch the others
+        # First those whose making counts as a write, which must not make the others look for their histories.
+        for o in sorted(returned, key=self._order):
+            self.results.name(o)
         returns = [self.results.name(o) if isinstance(o, Tensor) else self._constant(o) for o in outputs]
         self._retain_gradients(returned)
         if self.capture.exit_grad != self.capture.entry_grad:
@@ -111,6 +110,11 @@ class EpilogueBuilder:
         return self._record(returns, input_states)
 
     # -- helpers
+
+    def _order(self, t: Tensor) -> int:
+        if _torch.leafness(t) is None:
+            return 0
+        return 1 if id(t) in self.capture.tracer.reshapings else 2
 
     def _constant(self, o: Any) -> Ref | Constant:
         for i, generator in self.capture.generators:
@@ -291,7 +295,8 @@ class EpilogueBuilder:
                     self._keep_history(view)
         for a in cut:
             leaf = bool(a.real_is_leaf)
-            if not leaf or not a.replica.requires_grad:
+            requires_again = a.replica.requires_grad and _torch.leafness(a.replica) is True
+            if not (leaf and requires_again):
                 self.steps.append(Detach(Arg(a.index), leaf))
 
     def _keep_history(self, view: TracedArgument) -> None:

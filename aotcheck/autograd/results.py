@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import heapq
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -89,6 +90,8 @@ class Results:
         self.anchors: dict[int, tuple[Ref, int]] = {}  # id of a fresh storage's state -> a tensor on it, its offset
         # id of an input storage's state -> a tensor that has it when outputs are made
         self.current: dict[int, Ref] = {}
+        # What happens before results are attached, by time; the second number keeps the order of what is simultaneous.
+        self._events: list[tuple[int, int, Callable[[], Any]]] = []
         self._histories: dict[int, Local] = {}  # id of a replica -> the stand-in that has its history
         self.rebased = {
             id(r.replica) for r in self.roots if r.replica.requires_grad and r.replica.grad_fn is not r.grad_fn
@@ -192,7 +195,10 @@ class Results:
         tops = [t for t in tensors if self.tensors[id(t)][1] is None]
         matching = [t for t in tops if state.roots and state.roots[0].geometry == geometry_of(t)]
         candidates = [t for t in tops if has_history(t)] or matching or (tops if len(tops) == 1 else [])
-        alone = len(tensors) == 1 and id(state) not in self._pointed_at()
+        pointed = id(state) in self._pointed_at()
+        if pointed:  # the caller sees how large the storage is
+            candidates = [c for c in candidates if geometry_of(c).elements_reached * c.itemsize == state.nbytes]
+        alone = len(tensors) == 1 and not pointed
         chosen = next((c for c in candidates if alone or all(self._reaches(t, c) for t in tensors)), None)
         if chosen is None:
             root = self.table.flat(state)
@@ -231,31 +237,42 @@ class Results:
         """
         reached = reached_leaves([a.tensor for a in self.attached])
         roots = {id(r.replica) for r in self.roots if r.requires_grad}
-        wanted: list[tuple[int, Tensor]] = []
         for t, base in list(self.tensors.values()):
-            if id(t) in self.names or _torch.leafness(t) is not True or not t.requires_grad:
+            if id(t) in self.names:
                 continue
             made = self.tracer.views.get(id(t))
-            when = self.kernels.required.get(id(base), -1)
-            if id(t) in reached or (base is not None and made is not None and made.time < when):
+            if (is_new_leaf(t) and id(t) in reached) or (base is not None and self._precedes_requirement(t, base)):
                 if base is not None and id(base) in self.rebased:
                     raise UnsupportedError("leaf made inside", "a view of an argument that has another history by now")
-                wanted.append((made.time if made is not None else 0, t))
-        arguments = {id(a.replica) for a in self.arguments}
-        for t_id, when in self.kernels.required.items():
-            a = next((a for a in self.arguments if id(a.replica) == t_id), None)
-            if a is not None and a.replica.requires_grad and _torch.leafness(a.replica) is True:
-                wanted.append((when, a.replica))
+                self._schedule(made.time if made is not None else 0, functools.partial(self.name, t))
+        for a in self.arguments:
+            if id(a.replica) in self.kernels.required and is_new_leaf(a.replica):
+                self._schedule_requirement(a.replica)
         with self._before_attaching():
-            for _, t in sorted(wanted, key=lambda w: w[0]):
-                if id(t) in arguments:
-                    self.before.append(RequireGrad(self.names[id(t)]))
-                else:
-                    self.name(t)
+            while self._events:
+                heapq.heappop(self._events)[2]()
         for (accumulator, *_), t_id in zip(reached.values(), reached, strict=True):
             if t_id in self.names and t_id not in roots:
-                leaf: Tensor = accumulator.node.variable  # type: ignore[attr-defined]  # only accumulators have it
-                self.leaves.append(Leaf(self.names[t_id], leaf))
+                self.leaves.append(Leaf(self.names[t_id], _torch.variable_of(accumulator.node)))
+
+    def _schedule(self, time: int, action: Callable[[], Any]) -> None:
+        heapq.heappush(self._events, (time, len(self._events) + self.locals, action))
+
+    def _schedule_requirement(self, t: Tensor) -> None:
+        """``t`` starts to require grad when the program says so: views made of it before do not."""
+        step = RequireGrad(self.names[id(t)])
+        self._schedule(self.kernels.required[id(t)], functools.partial(self.before.append, step))
+
+    def _precedes_requirement(self, t: Tensor, base: Tensor) -> bool:
+        """Whether something that the view ``t`` was made of was told to require grad only later."""
+        while t is not base:
+            made = self.tracer.views.get(id(t))
+            if made is None:
+                return False
+            if made.time < self.kernels.required.get(id(made.source), -1) and is_new_leaf(made.source):
+                return True
+            t = made.source
+        return False
 
     # -- names
 
@@ -286,8 +303,12 @@ class Results:
         else:
             steps = self._view(local, t, base)  # adds those of what it is made from
             self._stage += steps
-        if is_new_leaf(t) and (base is None or id(t) in self.kernels.required or not base.requires_grad):
-            self._stage.append(RequireGrad(local))
+        required = base is None or id(t) in self.kernels.required or not base.requires_grad
+        if is_new_leaf(t) and required:
+            if self._stage is self.before and id(t) in self.kernels.required:
+                self._schedule_requirement(t)
+            else:
+                self._stage.append(RequireGrad(local))
         return local
 
     def _window(self, local: Local, t: Tensor) -> list[Step]:
@@ -406,8 +427,10 @@ class Results:
         return functools.partial(_window, shape=lies.shape, stride=lies.stride, offset=lies.offset)
 
     def _replays_elsewhere(self, t: Tensor, base: Tensor, lies: Geometry) -> bool:
-        if geometry_of(base)[3:] == lies[3:] or self.table.state(base) is not self.table.state(t):
+        if geometry_of(base)[3:] == lies[3:]:
             return False
+        if self.table.state(base) is not self.table.state(t):
+            return True
         with torch.no_grad():
             return geometry_of(_torch.view_func_of(t)(base)) != lies
 

@@ -15,7 +15,14 @@ from aotcheck.autograd.replicas import KernelState, Replica, make_replica
 from aotcheck.autograd.storage import StorageTable, View
 from aotcheck.autograd.trace import PLACEHOLDER, Geometry, Trace, Value, geometry_of, getitem, user_frame
 from aotcheck.autograd.twins import Kind, OpInfo, info_of
-from aotcheck.autograd.windows import Derivation, Reshaping, check_bounds, shares_storage
+from aotcheck.autograd.windows import (
+    COPIES_STORAGE,
+    Derivation,
+    Reshaping,
+    check_bounds,
+    copies_more_than_itself,
+    shares_storage,
+)
 
 aten = torch.ops.aten
 
@@ -255,6 +262,8 @@ class Tracer(_torch.TorchDispatchMode):
         if info.takes_device and kwargs.get("device") is None and not _has_tensor(args):
             value_kwargs["device"] = self.device_of(args, kwargs)
         value = self.call(func, value_args, value_kwargs)
+        if func in COPIES_STORAGE and copies_more_than_itself(args[0]):
+            return self._in_copied_storage(args[0], value)
         if key is not None:
             self.keys[value] = key
         if known is None:
@@ -278,6 +287,18 @@ class Tracer(_torch.TorchDispatchMode):
         if out is None:
             self.trace.effects.append(value)
         return out
+
+    def _in_copied_storage(self, source: Replica, value: Value) -> Replica:
+        """A fresh tensor that holds ``value`` and lies in a copy of its storage as ``source`` does in its own."""
+        flat = self.table.flat(self.table.state(source))
+        copy = self.trace.call(aten.clone.default, (self.table.read_view(flat),))
+        whole = self.fresh(flat.geometry, source.real_device, copy)
+        g = geometry_of(source)
+        elem = torch.empty(0, dtype=g.dtype, device=_torch.META)
+        _torch.set_geometry(elem, whole.untyped_storage(), g.offset, g.shape, g.stride)
+        r = make_replica(elem, source.real_device, self.kernels)
+        self.table.write(self.table.view(r), value)
+        return r
 
     def _bind_fresh(self, out: Tensor, value: Value, device: torch.device) -> Tensor:
         if type(out) is not Replica:

@@ -103,3 +103,21 @@ def shares_storage(out: Any, source: Tensor) -> bool:
     return first is not None and _torch.storage_address(first.untyped_storage()) == _torch.storage_address(
         source.untyped_storage()
     )
+
+
+# These give a copy of the whole storage of their first argument, and in it a window like that argument, overwritten.
+COPIES_STORAGE = frozenset(
+    {
+        torch.ops.aten.slice_scatter.default,
+        torch.ops.aten.select_scatter.default,
+        torch.ops.aten.diagonal_scatter.default,
+        torch.ops.aten.as_strided_scatter.default,
+    }
+)
+
+
+def copies_more_than_itself(source: Tensor) -> bool:
+    """Whether such an op shows more of the storage of ``source`` than ``source`` does."""
+    g = geometry_of(source)
+    expanded = any(n > 1 and s == 0 for n, s in zip(g.shape, g.stride, strict=True))
+    return not expanded and g.numel * g.dtype.itemsize != source.untyped_storage().nbytes()

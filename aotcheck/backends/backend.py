@@ -22,6 +22,13 @@ class Promise(Enum):
     CONTAINERS = "container types"
     """A list comes back as a list and a tuple as a tuple. Where it is not promised, the difference is soft."""
 
+    DOUBLE_BACKWARD = "double backward"
+    """Gradients have gradients.
+
+    Where it is not promised, ``create_graph=True`` is made ``retain_graph=True`` and backwards of gradients are left
+    out.
+    """
+
 
 EVERY_PROMISE = frozenset(Promise)
 

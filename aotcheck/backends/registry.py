@@ -27,14 +27,18 @@ def _eager() -> Backend:
     return Backend("eager", _identity)
 
 
-def _dynamo(name: str, torch_name: str) -> Backend:
+_TORCHS = EVERY_PROMISE - {Promise.DOUBLE_BACKWARD}
+"""What torch's AOT autograd promises: it raises on a backward of a gradient."""
+
+
+def _dynamo(name: str, torch_name: str, promises: frozenset[Promise] = EVERY_PROMISE) -> Backend:
     """As a user calls it, graph breaks included, but with static shapes: a script must show the same as a campaign."""
 
     def compile_with_dynamo(fn: Function) -> Function:
         compiled: Function = torch.compile(fn, backend=torch_name, dynamic=False)
         return compiled
 
-    return Backend(name, compile_with_dynamo, reset=torch.compiler.reset)
+    return Backend(name, compile_with_dynamo, promises, torch.compiler.reset)
 
 
 def _dynamo_eager() -> Backend:
@@ -44,13 +48,13 @@ def _dynamo_eager() -> Backend:
 
 def _aot_eager() -> Backend:
     """torch's AOT autograd behind Dynamo, graphs interpreted."""
-    return _dynamo("aot_eager", "aot_eager")
+    return _dynamo("aot_eager", "aot_eager", _TORCHS)
 
 
 def _inductor() -> Backend:
     """torch's whole compiler."""
     if torch.cuda.is_available() or any(shutil.which(compiler) for compiler in ("g++", "clang++", "c++")):
-        return _dynamo("inductor", "inductor")
+        return _dynamo("inductor", "inductor", _TORCHS)
     raise BackendUnavailableError("backend 'inductor' needs a C++ compiler and none is on PATH; install g++ or clang++")
 
 
@@ -66,7 +70,7 @@ def _aot_function() -> Backend:
         compiled: Function = aot_function(fn, fw_compiler=nop, bw_compiler=nop)
         return compiled
 
-    return Backend("aot_function", compile_with_torch, promises=EVERY_PROMISE - {Promise.GUARDS, Promise.CONTAINERS})
+    return Backend("aot_function", compile_with_torch, promises=_TORCHS - {Promise.GUARDS, Promise.CONTAINERS})
 
 
 def _ours() -> Backend:

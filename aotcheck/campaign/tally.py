@@ -30,6 +30,7 @@ FLOORS: dict[str, float] = {
     "RETURNS_ALIAS": 0.30,
     "SECOND_CALL_OTHER_KEY": 0.15,
     "EAGER_REFUSES": 0.10,
+    "MANY_BACKWARDS": 0.50,
 }
 """The difficulty floor: the least share of programs with each feature."""
 

@@ -19,7 +19,7 @@ import torch
 from aotcheck.backends import require_device, resolve
 from aotcheck.campaign.generate import load_strategy, programs_of_block
 from aotcheck.campaign.journal import Journal, write_durably
-from aotcheck.oracle import CoarseKey, Difference, OracleKind, Outcome, Verdict, check
+from aotcheck.oracle import CoarseKey, Difference, OracleKind, Outcome, Verdict, as_promised, check
 from aotcheck.program import Program, difficulty, emit, parse
 
 POISONED = 86
@@ -120,7 +120,7 @@ def _record(task: Task, index: int, program: Program, verdict: Verdict, seconds:
     if verdict.outcome is Outcome.DIFFERS:
         first = verdict.hard[0]
         header = {**header_of(task, index), "key": str(first.key), "difference": first.text}
-        shown = up_to(program, first)
+        shown = up_to(as_promised(program, resolve(task.backend).promises)[0], first)
         path = str(write_finding(task.findings, task.seed, task.block, index, first.key, shown, header, task.backend))
     return {
         "outcome": verdict.outcome.value,

@@ -2,6 +2,7 @@
 
 from aotcheck.oracle.compare import ORACLES, Pair, compare
 from aotcheck.oracle.kinds import CoarseKey, Difference, OracleKind, Phase, Place, Role, Severity
+from aotcheck.oracle.plan import as_promised
 from aotcheck.oracle.verdict import Outcome, Verdict, check
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "Role",
     "Severity",
     "Verdict",
+    "as_promised",
     "check",
     "compare",
 ]

@@ -109,6 +109,13 @@ class _Run:
 
     def observations(self) -> Iterator[Observation]:
         """Every call."""
+        try:
+            yield from self.calls()
+        finally:
+            forget(self.scenes)  # a gradient with a history and the leaf whose it is hold each other
+
+    def calls(self) -> Iterator[Observation]:
+        """Every call, what it leaves behind aside."""
         built: BuiltCall | None = None
         for index, call in enumerate(self.program.calls):
             built = build_call(self.program, index, self.device, built)

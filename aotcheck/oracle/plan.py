@@ -1,15 +1,39 @@
-"""How many calls of a program a backend without guards can be asked to make."""
+"""What of a program's calls a backend can be asked to make, by what it promises."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import torch
 
+from aotcheck.backends import Promise
 from aotcheck.oracle.execute import Observation
 from aotcheck.oracle.kinds import Role
 from aotcheck.oracle.snapshot import TensorFacts, snapshot
-from aotcheck.program import Call, Program, build_call, scene_of
+from aotcheck.program import Backward, Call, Graph, Of, Program, Step, build_call, scene_of
+
+
+def as_promised(program: Program, promises: frozenset[Promise]) -> tuple[Program, int]:
+    """``program`` without double backward, where that is not promised, and how many steps this changed."""
+    if Promise.DOUBLE_BACKWARD in promises:
+        return program, 0
+    changed = 0
+    calls = []
+    for call in program.calls:
+        steps = tuple(step for step in map(_once, call.steps) if step is not None)
+        changed += sum(_once(step) != step for step in call.steps)
+        calls.append(replace(call, steps=steps))
+    return (replace(program, calls=tuple(calls)), changed) if changed else (program, 0)
+
+
+def _once(step: Step) -> Step | None:
+    if not isinstance(step, Backward):
+        return step
+    if step.of is not Of.OUTPUTS:
+        return None
+    graph = Graph.RETAINED if step.graph is Graph.CREATED else step.graph
+    return replace(step, graph=Graph.FREED if graph is Graph.CREATED_FREED else graph)
 
 
 def calls_with_the_first_key(program: Program, device: torch.device, eager: Sequence[Observation]) -> int:

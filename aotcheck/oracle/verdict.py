@@ -15,7 +15,7 @@ from aotcheck.backends import Backend, Promise
 from aotcheck.oracle.compare import Pair, compare
 from aotcheck.oracle.execute import Observation, observe
 from aotcheck.oracle.kinds import Difference, OracleKind, Phase, Place, Role, Severity
-from aotcheck.oracle.plan import calls_with_the_first_key
+from aotcheck.oracle.plan import as_promised, calls_with_the_first_key
 from aotcheck.oracle.state import canary, global_state
 from aotcheck.oracle.undefined import Pattern, undefined_memory
 from aotcheck.oracle.widen import widened
@@ -41,7 +41,8 @@ class Verdict:
         hard: hard differences of the first step that has any, causes before consequences.
         soft: soft differences of all steps up to it, one per kind.
         refusals: the reasons of refusals.
-        left_out: how many calls were not made, by the promise that the backend does not give.
+        left_out: how many calls or steps were not made, or made otherwise, by the promise that the backend does not
+            give.
         poisoned: the process is not fit for another program.
     """
 
@@ -108,7 +109,9 @@ class _Check:
     """The state of one check; :func:`check` is the interface."""
 
     def __init__(self, program: Program, backend: Backend, device: torch.device) -> None:
-        self.program, self.backend, self.device = program, backend, device
+        self.program, changed = as_promised(program, backend.promises)
+        self.backend, self.device = backend, device
+        self.left_out: dict[Promise, int] = {Promise.DOUBLE_BACKWARD: changed} if changed else {}
         self.exact = exact(program)
         self.calls = len(program.calls)
         self.soft: dict[OracleKind, Difference] = {}
@@ -116,11 +119,12 @@ class _Check:
     def verdict(self) -> Verdict:
         before_state = global_state()
         eager = _eagerly(self.program, self.device, self.calls)
-        left_out: tuple[tuple[Promise, int], ...] = ()
         if Promise.GUARDS not in self.backend.promises and self.calls > 1:
             made = calls_with_the_first_key(self.program, self.device, eager)
-            left_out = ((Promise.GUARDS, self.calls - made),) if made < self.calls else ()
+            if made < self.calls:
+                self.left_out[Promise.GUARDS] = self.calls - made
             self.calls = made
+        left_out = tuple(self.left_out.items())
         fills = self._fills() if _may_leave_memory_undefined(self.program) else None
         before = self.backend.refusals()
         hard, refused = self._first_difference(eager, fills)

@@ -204,8 +204,11 @@ class DryRun:
 
     def run(self) -> frozenset[Feature]:
         """Make every call."""
-        for index, call in enumerate(self.program.calls):
-            self.call(index, call)
+        try:
+            for index, call in enumerate(self.program.calls):
+                self.call(index, call)
+        finally:
+            forget(self.scenes)  # a gradient with a history and the leaf whose it is hold each other
         return frozenset(self.found)
 
     def call(self, index: int, call: Call) -> None:

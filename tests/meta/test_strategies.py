@@ -59,7 +59,18 @@ FLOOR = {
     Feature.SECOND_CALL: 20,
     Feature.SECOND_CALL_OTHER_KEY: 15,
     Feature.EAGER_REFUSES: 10,
-    Feature.BACKWARD: 40,
+    Feature.BACKWARD: 60,
+    Feature.MANY_BACKWARDS: 50,
+    Feature.DOUBLE_BACKWARD: 12,
+    Feature.THIRD_DERIVATIVE: 1,
+    Feature.RETURNED_GRADIENT: 20,
+    Feature.CHOSEN_INPUTS: 10,
+    Feature.ODD_COTANGENT: 25,
+    Feature.WRITE_BEFORE_BACKWARD: 8,
+    Feature.HOOK: 10,
+    Feature.INTERLEAVED_CALLS: 3,
+    Feature.CONTEXT_AROUND_CALL: 3,
+    Feature.CONTEXT_AROUND_BACKWARD: 3,
 }
 
 

@@ -227,7 +227,7 @@ def write_call(
     return w
 
 
-def write_function(outputs: int, saved: int, guarded: bool, once: bool) -> SourceWriter:
+def write_function(outputs: int, saved: int, targets: int, guarded: bool, once: bool) -> SourceWriter:
     """``forward`` and ``backward`` of a Function that attaches computed results to autograd.
 
     Its first argument is a tuple of the results, of what is to be saved, and (if ``guarded``) of a list that will hold
@@ -243,8 +243,11 @@ def write_function(outputs: int, saved: int, guarded: bool, once: bool) -> Sourc
         lines.append("    ctx.watched = h[-1]")
     lines += ["    ctx.set_materialize_grads(False)", f"    return h[:{outputs}]"]
     defined = "".join(f"g[{k}] is not None, " for k in range(outputs))
+    # The engine comes by with nothing defined where another tensor's gradients end: no reason to look at what is saved.
+    undefined = " and ".join(f"g[{k}] is None" for k in range(outputs))
     lines += [
         "def backward(ctx, *g):",
+        f"    if {undefined}: return (None,) * {1 + max(1, targets)}",
         "    if grad_enabled(): refuse()",
         *(["    ctx.saved_tensors"] if once and not saved else []),
         *([f"    {w.refer(support.check_watched)}(ctx.watched, ({defined}))"] if guarded else []),

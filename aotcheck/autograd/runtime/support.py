@@ -50,6 +50,7 @@ class _TakeHistory(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, t: Tensor, source: Tensor) -> Tensor:
+        ctx.set_materialize_grads(False)
         ctx.mark_dirty(t)
         return t
 
@@ -69,6 +70,7 @@ class _GiveHistory(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, held: tuple[Tensor], source: Tensor) -> Tensor:
+        ctx.set_materialize_grads(False)
         return held[0]
 
     @staticmethod
