@@ -252,36 +252,38 @@ class Capture:
 
     # -- the backward
 
-    def trace_backward(self, seeds: Sequence[tuple[Attached, Value]]) -> list[Value | None]:
-        """The gradients of the roots and then of the leaves when just these tensors have (these) tangents.
+    def trace_backward(
+        self, seeds: Sequence[tuple[Attached, Value]], targets: Sequence[Sequence[GradientEdge]], create_graph: bool
+    ) -> tuple[list[Tensor | None], list[Tensor]]:
+        """The gradients that arrive at ``targets`` when just these tensors have (these) tangents, and the tangents.
 
         None where eager gives None. Raises what eager's backward raises. The graph of the replicas is kept, so that
-        other sets can be traced later.
+        other sets can be traced later. With ``create_graph`` the gradients have a graph of their own.
         """
-        results, grads_in = [], []
+        results: list[Tensor] = []
+        grads_in: list[Tensor] = []
         with _torch.without_modes():
             for attached, tangent in seeds:
                 assert tangent.geometry is not None
                 g = tangent.geometry
                 elem = torch.empty_strided(g.shape, g.stride, dtype=g.dtype, device="meta")
                 t = make_replica(elem, attached.device, self.maker.kernels)
+                if create_graph:
+                    Tensor.requires_grad_(t)
                 self.tracer.table.bind(t, tangent)
                 self.tracer.keep.append(t)
                 results.append(attached.tensor)
                 grads_in.append(t)
-        targets = [*[root.edges for root in self.roots], *self.leaf_edges]
         wanted = [(k, edge) for k, edges in enumerate(targets) for edge in edges]
-        gradients: list[Value | None] = [None] * len(targets)
+        gradients: list[Tensor | None] = [None] * len(targets)
         effects = len(self.tracer.trace.effects)
         before = [(r.state, r.state.version) for r in self.roots]
-        with self._tracing(), torch.set_grad_enabled(False), torch.autograd.set_detect_anomaly(False):
-            found = () if not wanted else _differentiate(results, [edge for _, edge in wanted], grads_in)
-            sums: dict[int, Tensor] = {}
+        with self._tracing(), torch.set_grad_enabled(create_graph), torch.autograd.set_detect_anomaly(False):
+            found = () if not wanted else _differentiate(results, [edge for _, edge in wanted], grads_in, create_graph)
             for (k, _), gradient in zip(wanted, found, strict=True):
                 if gradient is not None:
-                    sums[k] = gradient if k not in sums else sums[k] + gradient
-            for k, total in sums.items():
-                gradients[k] = self.tracer.table.read(total)
+                    known = gradients[k]
+                    gradients[k] = gradient if known is None else known + gradient
         if all(g is None for g in gradients):
             # The engine skips nodes that lead to no root; eager runs them, and they raise if what they saved was
             # written.
@@ -293,7 +295,19 @@ class Capture:
             )
         if any(state.version != version for state, version in before):
             raise UnsupportedError("mutation in the backward", "the backward writes an input")
-        return gradients
+        return gradients, grads_in
+
+    def value_of(self, t: Tensor) -> Value:
+        """The value of a replica now, found while no tracing goes on."""
+        with self._tracing():
+            return self.tracer.table.read(t)
+
+    def as_result(self, t: Tensor | None) -> Tensor | None:
+        """A gradient; one that is a leaf is replaced by a view, as it is somebody else's tensor and not a result."""
+        if t is None or not t.requires_grad or not t.is_leaf:
+            return t
+        with self._tracing(), torch.enable_grad():
+            return t.view_as(t)
 
 
 def _base(a: Tensor) -> Tensor | None:
@@ -305,10 +319,12 @@ def _base(a: Tensor) -> Tensor | None:
 
 
 def _differentiate(
-    results: Sequence[Tensor], edges: Sequence[Any], grads_in: Sequence[Tensor]
+    results: Sequence[Tensor], edges: Sequence[GradientEdge], grads_in: Sequence[Tensor], create_graph: bool
 ) -> tuple[Tensor | None, ...]:
     try:
-        return torch.autograd.grad(results, edges, grads_in, retain_graph=True, allow_unused=True)
+        return torch.autograd.grad(
+            results, edges, grads_in, retain_graph=True, allow_unused=True, create_graph=create_graph
+        )
     except RuntimeError as error:
         if "is out of bounds of its storage" in str(error):
             # A formula strides over a gradient whose layout in eager is another than the one foretold for it.

@@ -327,7 +327,7 @@ class EpilogueBuilder:
         placeholders = {r.placeholder for r in self.roots if id(r.state) in touched}
         placeholders |= {f.value for f in flats}
         record = Record(
-            roots=tuple(Root(r.source, r.requires_grad) for r in self.roots),
+            roots=tuple(Root(r.source, r.requires_grad, r.real_is_leaf is not False) for r in self.roots),
             leaves=tuple(self.results.leaves),
             flats=flats,
             outputs=tuple(self.results.outputs),

@@ -60,11 +60,13 @@ Ref = Arg | BaseOf | Result | Local
 class Root:
     """A tensor that is differentiated and whose value is an input of the graph.
 
-    ``hidden``: the graph itself writes it, and neither autograd nor its version counter is to notice.
+    ``is_leaf`` only says something of one that requires grad. ``hidden``: the graph itself writes it, and neither
+    autograd nor its version counter is to notice.
     """
 
     source: Source
     requires_grad: bool
+    is_leaf: bool
     hidden: bool = False
 
 

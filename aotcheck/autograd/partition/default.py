@@ -46,3 +46,14 @@ def backward_values(gradients: Sequence[Value | None], available: set[Value]) ->
             seen.add(v)
             todo.extend(v.inputs())
     return seen
+
+
+def read_by(gradients: Sequence[Value | None], available: set[Value], order: Sequence[Value]) -> list[Value]:
+    """What of ``available`` is read to compute ``gradients``, each once, in the order first read."""
+    needed = backward_values(gradients, available)
+    read: dict[Value, None] = {}
+    for v in order:
+        if v in needed:
+            read.update({a: None for a in v.inputs() if a in available and a.op is not CONSTANT})
+    read.update({g: None for g in gradients if g is not None and g in available and g.op is not CONSTANT})
+    return list(read)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -150,6 +150,16 @@ class Attachment:
     guards: tuple[Guard, ...] = ()
 
 
+@dataclasses.dataclass(frozen=True)
+class Application:
+    """A Function that attaches results of a backward: which results, what it saves (as source), and its targets."""
+
+    apply: Callable[..., Any]
+    results: tuple[int, ...]
+    saved: tuple[str, ...]
+    targets: tuple[int, ...]
+
+
 def write_call(
     record: Record,
     attachments: Sequence[Attachment],
@@ -176,6 +186,11 @@ def write_call(
     lines += [f"    {b}" for b in _bases(record)]
     roots = [_ref(r.source) for r in record.roots]
     targets = [*roots, *[_ref(x.ref) for x in record.leaves]]
+    # See Note [Handles].
+    handles = [
+        r if root.is_leaf else f"{w.refer(support.bridge)}({r})" for r, root in zip(roots, record.roots, strict=True)
+    ]
+    handles += targets[len(roots) :]
     inputs = [f"{r}.data" if root.hidden else r for r, root in zip(roots, record.roots, strict=True)]
     for k, flat in enumerate(record.flats):
         lines.append(f"    f{k} = {w.refer(support.flat_view)}({_ref(flat.source)}, {w.refer(flat.dtype)})")
@@ -204,6 +219,7 @@ def write_call(
         if part.guards:
             attached.append(f"w{number} = []")
             held += f"w{number}, "
+        held += f"({''.join(handles[k] + ', ' for k in part.targets)}), "
         # Results that lead nowhere require grad all the same: they hang on a leaf of nobody's.
         ends = ", ".join(targets[k] for k in part.targets) or w.refer(support.DEAD_END)
         attached.append(f"{results}= apply{number}(({held}), {ends})")
@@ -230,17 +246,18 @@ def write_call(
 def write_function(outputs: int, saved: int, targets: int, guarded: bool, once: bool) -> SourceWriter:
     """``forward`` and ``backward`` of a Function that attaches computed results to autograd.
 
-    Its first argument is a tuple of the results, of what is to be saved, and (if ``guarded``) of a list that will hold
-    the versions that the backward checks; the others are the tensors to differentiate by. ``once``: a second backward
-    raises; torch does that when saved tensors are asked for again, even if there are none.
+    Its first argument is a tuple of the results, of what is to be saved, (if ``guarded``) of a list that will hold the
+    versions that the backward checks, and of the targets' handles; the others are the targets, the tensors to
+    differentiate by. ``once``: a second backward raises; torch does that when saved tensors are asked for again, even
+    if there are none.
     """
     w = SourceWriter()
-    w.globals.update(grad_enabled=torch.is_grad_enabled, refuse=support.refuse_double_backward)
-    lines = ["def forward(ctx, h, *roots):"]
+    w.globals.update(grad_enabled=torch.is_grad_enabled)
+    lines = ["def forward(ctx, h, *targets):", "    ctx.handles = h[-1]"]
     if saved:
         lines.append(f"    ctx.save_for_backward(*h[{outputs}:{outputs + saved}])")
     if guarded:
-        lines.append("    ctx.watched = h[-1]")
+        lines.append("    ctx.watched = h[-2]")
     lines += ["    ctx.set_materialize_grads(False)", f"    return h[:{outputs}]"]
     defined = "".join(f"g[{k}] is not None, " for k in range(outputs))
     # The engine comes by with nothing defined where another tensor's gradients end: no reason to look at what is saved.
@@ -248,13 +265,31 @@ def write_function(outputs: int, saved: int, targets: int, guarded: bool, once: 
     lines += [
         "def backward(ctx, *g):",
         f"    if {undefined}: return (None,) * {1 + max(1, targets)}",
-        "    if grad_enabled(): refuse()",
         *(["    ctx.saved_tensors"] if once and not saved else []),
         *([f"    {w.refer(support.check_watched)}(ctx.watched, ({defined}))"] if guarded else []),
-        f"    return backward_for(({defined}))(ctx, g)",
+        f"    return backward_for(({defined}), grad_enabled())(ctx, g)",
     ]
     w.lines = lines
     return w
+
+
+def _unpack(w: SourceWriter, which: Sequence[int], saved: int) -> list[str]:
+    if saved and len(which) == saved and list(which) == list(range(saved)):
+        return ["    s = ctx.saved_tensors"]
+    if saved:
+        w.globals["unpack_some"] = _torch.unpack_some
+        return [f"    s = unpack_some(ctx, {tuple(which)})"]
+    return []
+
+
+def _take_tangents(w: SourceWriter, tangents: Sequence[tuple[int, tuple[int, ...], bool]]) -> list[str]:
+    w.globals["with_strides"] = support.with_strides
+    lines = []
+    for k, stride, is_complex in tangents:
+        lines.append(f"    t{k} = g[{k}]")
+        lazy = f" or t{k}.is_neg()" + (f" or t{k}.is_conj()" if is_complex else "")
+        lines.append(f"    if t{k}.stride() != {stride}{lazy}: t{k} = with_strides(t{k}, {stride})")
+    return lines
 
 
 def write_backward(
@@ -264,29 +299,59 @@ def write_backward(
     differentiated: Sequence[int],
     gradients: int,
 ) -> SourceWriter:
-    """``run(s, g)``: pick what this backward uses of the saved tensors and incoming gradients.
+    """``run(ctx, g)``: pick what this backward uses of the saved tensors and incoming gradients.
 
     It gives a gradient per differentiated target, of the ``gradients`` that the graph returns.
     """
     w = SourceWriter()
-    w.globals["with_strides"] = support.with_strides
-    lines = ["def run(ctx, g):"]
-    names = [f"s[{k}]" for k in range(len(used))]
-    if saved and len(used) == saved:
-        lines.append("    s = ctx.saved_tensors")
-    elif saved:
-        w.globals["unpack_some"] = _torch.unpack_some
-        lines.append(f"    s = unpack_some(ctx, {tuple(used)})")
-    for k, stride, is_complex in tangents:
-        lines.append(f"    t{k} = g[{k}]")
-        lazy = f" or t{k}.is_neg()" + (f" or t{k}.is_conj()" if is_complex else "")
-        lines.append(f"    if t{k}.stride() != {stride}{lazy}: t{k} = with_strides(t{k}, {stride})")
-        names.append(f"t{k}")
+    lines = ["def run(ctx, g):", *_unpack(w, used, saved), *_take_tangents(w, tangents)]
+    names = [f"s[{k}]" for k in range(len(used))] + [f"t{k}" for k, _, _ in tangents]
     picked = "".join(f"d[{k}], " for k in differentiated) or "None, "
     if list(differentiated) == list(range(gradients)):
         lines.append(f"    return (None, *bw({', '.join(names)}))")
     else:
         lines += [f"    d = bw({', '.join(names)})", f"    return (None, {picked})"]
+    w.lines = lines
+    return w
+
+
+def write_differentiable_backward(
+    unpacked: Sequence[int],
+    read: int,
+    saved: int,
+    tangents: Sequence[tuple[int, tuple[int, ...], bool]],
+    reached: Sequence[int],
+    applications: Sequence[Application],
+    targets: int,
+    same: Mapping[int, int],
+) -> SourceWriter:
+    """``run(ctx, g)`` as ``write_backward`` writes it, but what it gives is attached to autograd.
+
+    Of the saved tensors ``unpacked`` the graph reads the first ``read``. ``applications`` attach; their targets are
+    those of this backward, ``targets`` in number, and then the tangents. ``same`` says which gradients are which
+    tangent itself.
+    """
+    w = SourceWriter()
+    lines = ["def run(ctx, g):", *_unpack(w, unpacked, saved)]
+    body = _take_tangents(w, tangents)
+    names = [f"s[{k}]" for k in range(read)] + [f"t{k}" for k, _, _ in tangents]
+    body.append(f"    d = bw({', '.join(names)})")
+    w.globals.update(grad_mode=_torch.set_grad_enabled_raw)
+    lines += ["    grad_mode(False)", "    try:", *["    " + x for x in body], "    finally: grad_mode(True)"]
+    lines += ["    h, d = ctx.handles, list(d)"]
+    place = {k: n for n, k in enumerate(reached)}
+
+    def handle(k: int) -> str:
+        return f"h[{place[k]}]" if k < targets else f"g[{tangents[k - targets][0]}]"
+
+    for a in applications:
+        handles = [handle(k) for k in a.targets]
+        held = "".join(f"d[{k}], " for k in a.results) + "".join(f"{x}, " for x in a.saved)
+        held += f"({''.join(x + ', ' for x in handles)}), "
+        ends = ", ".join(handles) or w.refer(support.DEAD_END)
+        lines.append(f"    {''.join(f'd[{k}], ' for k in a.results)}= {w.refer(a.apply)}(({held}), {ends})")
+    picked = "".join(f"g[{same[k]}], " if k in same else f"d[{k}], " for k in reached) or "None, "
+    lines.append(f"    return (None, {picked})")
     w.lines = lines
     return w
 

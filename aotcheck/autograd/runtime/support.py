@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch
-from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.trace import Geometry
 
 
@@ -183,9 +182,23 @@ def with_layout(t: Tensor, g: Geometry) -> Tensor:
 DEAD_END = torch.zeros((), requires_grad=True)
 
 
-def refuse_double_backward() -> None:
-    """Called by a backward that runs under create_graph."""
-    raise UnsupportedError("double backward", "call the original function where create_graph is needed")
+class _Bridge(torch.autograd.Function):
+    """A tensor without memory in the place of another in autograd's graph."""
+
+    @staticmethod
+    def forward(ctx: Any, t: Tensor) -> Tensor:
+        ctx.set_materialize_grads(False)
+        return stand_in(t.shape, t.dtype, t.device)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return grads[0]
+
+
+def bridge(t: Tensor) -> Tensor:
+    """What gradients with respect to ``t`` can be asked of when its memory need not be held: see Note [Handles]."""
+    result: Tensor = _Bridge.apply(t)
+    return result
 
 
 class GraphFailed(Exception):
