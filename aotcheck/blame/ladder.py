@@ -15,25 +15,28 @@ import dataclasses
 import enum
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from aotcheck import _torch
+from aotcheck.autograd.api import aot_function
+from aotcheck.autograd.counters import counters
 from aotcheck.autograd.record import Arg, BaseOf
 from aotcheck.autograd.stages import Stage
 from aotcheck.backends import resolve
 from aotcheck.blame.describe import describe
 from aotcheck.blame.specimen import Key, Specimen, dense
 from aotcheck.blame.timeline import Wrong, wrong_step
-from aotcheck.oracle import Difference, OracleKind, Outcome, Phase, Place, Severity, check, compare
+from aotcheck.oracle import Difference, Outcome, Phase, Place, Severity, check, compare
 from aotcheck.oracle.execute import Observation, Run
 from aotcheck.oracle.kinds import Role
 from aotcheck.oracle.raised import raised
-from aotcheck.oracle.reference import Reference, identity, may_leave_memory_undefined
+from aotcheck.oracle.reference import Reference, identity
 from aotcheck.oracle.snapshot import Snapshot, TensorFacts
+from aotcheck.oracle.undefined import Pattern, undefined_memory
 from aotcheck.oracle.values import Agreement, compare_values
 from aotcheck.program import Backward, Program, Scene, function_of
 
@@ -87,6 +90,18 @@ class Blame:
     wrong: Wrong | None = None
     twice: bool = False
 
+    def judged(self, found: Mapping[Rung, str]) -> Blame:
+        """The same with its rungs; the first of those in ``found`` differs."""
+        rungs: list[Judged] = []
+        first = next((rung for rung in Rung if rung in found), None)
+        for rung in Rung:
+            if rung is first:
+                rungs.append(Judged(rung, Standing.DIFFERS, found[rung]))
+            else:
+                reached = first is None or not any(j.standing is Standing.DIFFERS for j in rungs)
+                rungs.append(Judged(rung, Standing.AGREES if reached else Standing.NOT_REACHED))
+        return dataclasses.replace(self, rungs=tuple(rungs))
+
     @property
     def rung(self) -> Rung | None:
         """The rung to blame, or None if the program does not differ."""
@@ -123,48 +138,47 @@ def _blame(program: Program, device: torch.device) -> Blame:
         if second.outcome is Outcome.DIFFERS:
             program, verdict, twice = again, second, True
     if verdict.outcome is Outcome.UNSTABLE:
-        return _result({Rung.EAGER: "does not agree with itself"})
+        return Blame((), seen=verdict.outcome.value).judged({Rung.EAGER: "does not agree with itself"})
     if verdict.outcome is not Outcome.DIFFERS:
         why = f" ({', '.join(verdict.refusals)})" if verdict.refusals else ""
         return Blame((), seen=f"{verdict.outcome.value}{why}")
     return dataclasses.replace(_climb(program, verdict.hard[0], device), twice=twice)
 
 
-def _result(found: dict[Rung, str], **rest: object) -> Blame:
-    """The rungs, of which the first in ``found`` differs."""
-    judged = []
-    differs = False
-    for rung in Rung:
-        standing = Standing.NOT_REACHED if differs else Standing.AGREES
-        text = ""
-        if not differs and rung in found:
-            differs, standing, text = True, Standing.DIFFERS, found[rung]
-        judged.append(Judged(rung, standing, text))
-    return dataclasses.replace(Blame(tuple(judged)), **rest)  # type: ignore[arg-type]  # fields by name
-
-
 def _climb(program: Program, seen: Difference, device: torch.device) -> Blame:
     call = _call_of(program, seen.place)
     reference = Reference(program, device, len(program.calls))
-    if may_leave_memory_undefined(program):
-        reference.fill()
+    reference.fill()
     run = Anew(program, device)
     runtime = first_difference(run, reference, seen.place)
-    rest: dict[str, object] = {"seen": seen.text, "call": call}
-    if call >= len(run.specimens):
-        return _result({Rung.RUNTIME: runtime.text if runtime else ""}, **rest)
+    start = Blame((), seen=seen.text, call=call)
+    if call >= len(run.specimens):  # it could not even be made
+        return start.judged({Rung.RUNTIME: runtime.text if runtime is not None else seen.text})
     specimen = run.specimens[call]
-    rest["record"] = describe(specimen.assembly.record) if specimen.assembly is not None else ()
+    if specimen.assembly is not None:
+        start = dataclasses.replace(start, record=describe(specimen.assembly.record))
+    question = Question(specimen, reference, call, _differentiated(program, seen.place))
     for rung, judge in JUDGES:
-        found = judge(specimen, reference, call)
+        found = judge(question)
         if found:
-            return _result({rung: found}, **rest)
-    if runtime is not None:
-        wrong = None
-        if specimen.assembly is not None:
-            wrong = wrong_step(Anew(program, device, call), runtime, specimen)
-        return _result({Rung.RUNTIME: runtime.text}, **rest, wrong=wrong)
-    return _result({Rung.SECOND_CALL: _second_call(run, call, seen)}, **rest)
+            return start.judged({rung: found})
+    if runtime is None:
+        return start.judged({Rung.SECOND_CALL: _second_call(run, seen)})
+    wrong = None
+    if specimen.assembly is not None:
+
+        def again(prepare: Callable[[Specimen], None]) -> None:
+            past(Anew(program, device, prepare, call), call)
+
+        wrong = wrong_step(again, runtime, specimen)
+    return dataclasses.replace(start.judged({Rung.RUNTIME: runtime.text}), wrong=wrong)
+
+
+def _differentiated(program: Program, place: Place) -> bool:
+    """Whether a backward came before a difference, or shows it."""
+    calls = program.calls[: place.call + 1]
+    made = [s for call in calls[:-1] for s in call.steps] + list(calls[-1].steps[: place.steps])
+    return place.phase.differentiates or any(isinstance(s, Backward) for s in made)
 
 
 def _call_of(program: Program, place: Place) -> int:
@@ -181,19 +195,29 @@ def _call_of(program: Program, place: Place) -> int:
 
 
 class Anew(Run):
-    """A program whose calls are each compiled for themselves; ``specimens`` are what was compiled."""
+    """A program whose calls are each compiled for themselves; ``specimens`` are what was compiled.
 
-    def __init__(self, program: Program, device: torch.device, probed: int | None = None) -> None:
+    ``prepare`` is called with that of the call ``prepared`` before the call is made.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        device: torch.device,
+        prepare: Callable[[Specimen], None] | None = None,
+        prepared: int = 0,
+    ) -> None:
         super().__init__(program, identity, device)
         self.specimens: list[Specimen] = []
-        self.probed = probed
-        self.moments: list[tuple[str, dict[str, object]]] = []
+        self.prepare, self.prepared = prepare, prepared
 
     def forward(self, scene: Scene) -> object:
         """The function itself, compiled for this call."""
         specimen = Specimen(function_of(self.program), scene, self.device)
         self.specimens.append(specimen)
         self.function = specimen.compiled
+        if self.prepare is not None and specimen.assembly is not None and len(self.scenes) - 1 == self.prepared:
+            self.prepare(specimen)
         return self.function(*scene.args)
 
 
@@ -204,18 +228,20 @@ class EagerCall(Run):
         super().__init__(program, identity, device)
         self.at = call
         self.edges: dict[str, GradientEdge] = {}
-        steps = self.calls()
-        while True:
-            seen = next(steps)
-            if seen.call == call and seen.phase is Phase.FORWARD:
-                break
-        steps.close()
+        past(self, call)
 
     def forward(self, scene: Scene) -> object:
         """The function itself."""
         if len(self.scenes) - 1 == self.at:
             self.edges = {name: e for name, t in scene.inputs.items() if (e := _edge(t)) is not None}
         return super().forward(scene)
+
+
+def past(run: Run, call: int) -> None:
+    """Go on with a run until a call has been made."""
+    for seen in run.calls():
+        if seen.call == call and seen.phase is Phase.FORWARD:
+            break
 
 
 def _edge(t: Tensor) -> GradientEdge | None:
@@ -239,13 +265,33 @@ def first_difference(run: Run, reference: Reference, last: Place | None = None) 
     return None
 
 
+@dataclasses.dataclass(frozen=True)
+class Question:
+    """What a rung is asked about: a call as it was taken apart, what eager does, and whether gradients are involved."""
+
+    specimen: Specimen
+    reference: Reference
+    call: int
+    differentiated: bool = True
+
+    @property
+    def eager(self) -> Observation:
+        """What eager shows when the call is over."""
+        return self.reference.eager[self.index]
+
+    @property
+    def index(self) -> int:
+        """Which of eager's observations that is."""
+        steps = enumerate(self.reference.eager)
+        return next(k for k, o in steps if o.call == self.call and o.phase is Phase.FORWARD)
+
+
 # -- the trace
 
 
-def judge_trace(specimen: Specimen, reference: Reference, call: int) -> str:
+def judge_trace(question: Question) -> str:
     """What the trace says of the call's tensors when it is over, against what eager shows."""
-    index = next(k for k, o in enumerate(reference.eager) if o.call == call and o.phase is Phase.FORWARD)
-    eager = reference.eager[index]
+    specimen, eager = question.specimen, question.eager
     if specimen.refusal:
         return ""
     if specimen.assembly is None or specimen.replicas is None:
@@ -265,11 +311,11 @@ def judge_trace(specimen: Specimen, reference: Reference, call: int) -> str:
         snapshot=snapshot,
         generators=done.generators,
     )
-    pair = reference.pair(index, traced)
+    pair = question.reference.pair(question.index, traced)
     pair = dataclasses.replace(
         pair,
         eager=_restricted(pair.eager, names),
-        fills=tuple(_restricted(o, names) for o in pair.fills) if pair.fills else None,
+        fills=(_restricted(pair.fills[0], names), _restricted(pair.fills[1], names)) if pair.fills else None,
     )
     hard = [d for d in compare(pair) if d.severity is Severity.HARD]
     return _said(hard[0], "the trace") if hard else ""
@@ -300,7 +346,7 @@ def _restricted(seen: Observation, names: Sequence[str]) -> Observation:
 @dataclasses.dataclass(frozen=True)
 class Tried:
     """A backward that was tried: the tensors of a stage that have tangents, the tangents, eager's gradients by input
-    (None where there is none), or that eager raises."""
+    (None where there is none), or what eager raised."""
 
     stage: Stage
     key: Key
@@ -309,9 +355,11 @@ class Tried:
     error: str
 
 
-def judge_joint(specimen: Specimen, reference: Reference, call: int) -> str:
+def judge_joint(question: Question) -> str:
     """The gradients that the trace holds, against eager's."""
-    for tried in backwards_of(specimen, reference, call):
+    specimen, exact = question.specimen, question.reference.exact
+    caller = Caller(question)
+    for tried in caller.backwards():
         try:
             values = specimen.gradients(tried.stage, tried.key)
         except Exception as error:  # eager's own, or the sign of a wrong trace
@@ -324,55 +372,78 @@ def judge_joint(specimen: Specimen, reference: Reference, call: int) -> str:
         done = specimen.interpret(live)
         if done.raised is not None:
             return f"the backward of {_roots(tried)} {done.raised}"
-        for k, root in enumerate(specimen.capture.roots):
-            if root.source in tried.eager:
-                value = values[k]
-                found = None if value is None else done.dense(value)
-                text = differing(tried.eager[root.source], found, reference.exact)
-                if text:
-                    return f"gradient of {_input(specimen, root.source)} from {_roots(tried)}: {text}"
+        roots = [root.source for root in specimen.capture.roots]
+        arrived = caller.arrived({s: done.dense(v) for s, v in zip(roots, values, strict=False)})
+        for source, expected in tried.eager.items():
+            text = differing(expected, arrived[source], exact)
+            if text:
+                return f"gradient of {_input(specimen, source)} from {_roots(tried)}: {text}"
     return ""
 
 
-def backwards_of(specimen: Specimen, reference: Reference, call: int) -> Iterator[Tried]:
-    """Eager's gradients for tangents of small integers, of each stage: from all of its tensors and from each alone."""
-    if specimen.assembly is None or not specimen.opened.stages:
-        return
-    run = EagerCall(reference.program, reference.device, call)
-    scene = run.scenes[-1]
-    eager = _counterparts(specimen, scene)
-    edges: dict[Arg | BaseOf, list[GradientEdge]] = {}
-    for root in specimen.capture.roots:
-        name = next((n for n, t in specimen.scene.inputs.items() if t is specimen.real_at_entry(root.source)), None)
-        if name in run.edges and root.requires_grad:
-            edges[root.source] = [run.edges[name]]
-            later = _edge(scene.inputs[name]) if _torch.leafness(scene.inputs[name]) is True else None
-            if later is not None and later.node is not run.edges[name].node:
-                edges[root.source].append(later)
-    for stage in specimen.opened.stages:
-        known = [j for j, a in enumerate(stage.attached) if id(a.tensor) in eager]
-        for key in dict.fromkeys([tuple(known), *[(j,) for j in known]]):
-            if key:
-                yield _tried(stage, key, [eager[id(stage.attached[j].tensor)] for j in key], edges)
+class Caller:
+    """The caller's side of a call: eager's run of it, stopped when the call is over.
 
+    Note [Gradients that go on]
+    An input may be computed from another. Autograd is asked for the gradients of all of them at once, and what arrives
+    at one goes on, in the caller's graph, to the other; the trace knows of no such path. So the trace's gradients are
+    sent through the caller's graph too, before they are compared.
+    """
 
-def _tried(stage: Stage, key: Key, outputs: list[Tensor], edges: dict[Arg | BaseOf, list[GradientEdge]]) -> Tried:
-    tangents = tuple(_tangent(t, j + 1) for j, t in zip(key, outputs, strict=True))
-    wanted = [(source, e) for source, several in edges.items() for e in several]
-    found: dict[Arg | BaseOf, Tensor | None] = dict.fromkeys(edges)
-    try:
-        gradients: Sequence[Tensor | None] = ()
-        if wanted:
+    def __init__(self, question: Question) -> None:
+        specimen, reference = question.specimen, question.reference
+        judged = question.differentiated and specimen.assembly is not None and question.eager.raised is None
+        self.stages = specimen.opened.stages if judged else []
+        if not self.stages:
+            return
+        with undefined_memory(Pattern.PLAIN):
+            run = EagerCall(reference.program, reference.device, question.call)
+        scene = run.scenes[-1]
+        self.eager = _counterparts(specimen, scene)
+        self.edges: dict[Arg | BaseOf, list[GradientEdge]] = {}
+        for root in specimen.capture.roots:
+            name = _input(specimen, root.source)
+            if name in run.edges and root.requires_grad:
+                self.edges[root.source] = [run.edges[name]]
+                later = _edge(scene.inputs[name]) if _torch.leafness(scene.inputs[name]) is True else None
+                if later is not None and later.node is not run.edges[name].node:
+                    self.edges[root.source].append(later)
+
+    def backwards(self) -> Iterator[Tried]:
+        """Eager's gradients for tangents of small integers: of each stage, from all its tensors and from each alone."""
+        for stage in self.stages:
+            known = [j for j, a in enumerate(stage.attached) if id(a.tensor) in self.eager]
+            for key in dict.fromkeys([tuple(known), *[(j,) for j in known]]):
+                if key:
+                    yield self._tried(stage, key)
+
+    def _tried(self, stage: Stage, key: Key) -> Tried:
+        outputs = [self.eager[id(stage.attached[j].tensor)] for j in key]
+        tangents = tuple(_tangent(t, j + 1) for j, t in zip(key, outputs, strict=True))
+        try:
+            return Tried(stage, key, tangents, self._gradients(outputs, tangents), "")
+        except Exception as error:  # eager refuses this backward
+            return Tried(stage, key, tangents, None, str(raised(error)))
+
+    def arrived(self, gradients: Mapping[Arg | BaseOf, Tensor | None]) -> dict[Arg | BaseOf, Tensor | None]:
+        """What arrives at each input in the end if the call gives these gradients: see Note [Gradients that go on]."""
+        given = [(self.edges[s][0], g) for s, g in gradients.items() if g is not None and s in self.edges]
+        return self._gradients([e for e, _ in given], [g for _, g in given])
+
+    def _gradients(
+        self, outputs: Sequence[Tensor] | Sequence[GradientEdge], tangents: Sequence[Tensor]
+    ) -> dict[Arg | BaseOf, Tensor | None]:
+        found: dict[Arg | BaseOf, Tensor | None] = dict.fromkeys(self.edges)
+        wanted = [(source, e) for source, several in self.edges.items() for e in several]
+        if wanted and outputs:
             gradients = torch.autograd.grad(
                 outputs, [e for _, e in wanted], tangents, retain_graph=True, allow_unused=True
             )
-        for (source, _), g in zip(wanted, gradients, strict=True):
-            if g is not None:
-                before = found[source]
-                found[source] = dense(g) if before is None else before + dense(g)
-    except Exception as error:  # eager refuses this backward
-        return Tried(stage, key, tangents, None, str(raised(error)))
-    return Tried(stage, key, tangents, found, "")
+            for (source, _), g in zip(wanted, gradients, strict=True):
+                if g is not None:
+                    before = found[source]
+                    found[source] = dense(g) if before is None else before + dense(g)
+        return found
 
 
 def _tangent(t: Tensor, seed: int) -> Tensor:
@@ -426,9 +497,10 @@ def _shown(t: Tensor | None) -> str:
 # -- the partition
 
 
-def judge_partition(specimen: Specimen, reference: Reference, call: int) -> str:
+def judge_partition(question: Question) -> str:
     """The forward graph and the backward graphs, against the trace that they were cut from."""
-    if specimen.assembly is None:
+    specimen, exact = question.specimen, question.reference.exact
+    if specimen.assembly is None or question.eager.raised is not None:
         return ""
     assembly = specimen.opened
     done = specimen.interpret()
@@ -438,14 +510,14 @@ def judge_partition(specimen: Specimen, reference: Reference, call: int) -> str:
         return "" if done.raised is not None else f"the forward graph {raised(error)}, the trace raises nothing"
     for k, output in enumerate(assembly.record.outputs):
         expected = done.dense(output.value)
-        text = differing(expected, dense(results[k]), exact=reference.exact)
+        text = differing(expected, dense(results[k]), exact)
         if expected is not None and text:
             return f"r{k} of the forward graph: {text.replace('eager', 'the trace')}"
-    for tried in backwards_of(specimen, reference, call):
+    for tried in Caller(question).backwards():
         if tried.eager is None:
             continue
         results, storages = specimen.forward()
-        _overwrite(specimen, storages, reference, call)
+        _overwrite(question, storages)
         values = specimen.gradients(tried.stage, tried.key)
         live = {tried.stage.tangents[j]: t for j, t in zip(tried.key, tried.tangents, strict=True)}
         done = specimen.interpret(live)
@@ -455,25 +527,25 @@ def judge_partition(specimen: Specimen, reference: Reference, call: int) -> str:
             return f"the backward graph of {_roots(tried)} {raised(error)}, the trace raises nothing"
         for value, gradient in zip(values, gradients, strict=True):
             found = None if gradient is None else dense(gradient)
-            text = differing(done.dense(value), found, reference.exact)
+            text = differing(done.dense(value), found, exact)
             if text:
                 return f"a gradient from {_roots(tried)}: {text.replace('eager', 'the trace')}"
     return ""
 
 
-def _overwrite(
-    specimen: Specimen, storages: dict[int, torch.UntypedStorage], reference: Reference, call: int
-) -> None:
+def _overwrite(question: Question, storages: dict[int, torch.UntypedStorage]) -> None:
     """Leave in the memory that the forward graph read what the call leaves in it."""
-    seen = next(o for o in reference.eager if o.call == call and o.phase is Phase.FORWARD)
+    specimen, seen = question.specimen, question.eager
     same = {t.name: t.storage for t in seen.snapshot.tensors}
     for name, contents in seen.snapshot.storages:
+        if name not in specimen.keys:  # of a container that the call wrote
+            continue
         held = storages[specimen.keys[name]]
         if same.get(name) == name and held.nbytes() >= contents.nbytes and contents.numel():
             torch.empty(0, dtype=contents.dtype).set_(held, 0, contents.shape, contents.stride()).copy_(contents)
 
 
-JUDGES: tuple[tuple[Rung, Callable[[Specimen, Reference, int], str]], ...] = (
+JUDGES: tuple[tuple[Rung, Callable[[Question], str]], ...] = (
     (Rung.TRACE, judge_trace),
     (Rung.JOINT, judge_joint),
     (Rung.PARTITION, judge_partition),
@@ -484,6 +556,40 @@ JUDGES: tuple[tuple[Rung, Callable[[Specimen, Reference, int], str]], ...] = (
 # -- the second call
 
 
-def _second_call(run: Anew, call: int, seen: Difference) -> str:
-    """Which earlier call's code was used again, and in what that call was another."""
-    return _said(seen, "with code used again")
+class Reusing(Run):
+    """A program run as a caller runs it; ``reused`` are the calls for which no code was made."""
+
+    def __init__(self, program: Program, device: torch.device) -> None:
+        super().__init__(program, aot_function, device)
+        self.reused: set[int] = set()
+
+    def forward(self, scene: Scene) -> object:
+        """The function itself, compiled when it is first called."""
+        before = counters().compiled
+        try:
+            return super().forward(scene)
+        finally:
+            if counters().compiled == before:
+                self.reused.add(len(self.scenes) - 1)
+
+
+def _second_call(run: Anew, seen: Difference) -> str:
+    """Whether the code of an earlier call was used again, and in what that call was another."""
+    call = seen.place.call
+    reusing = Reusing(run.program, run.device)
+    past(reusing, call)
+    shown = f"{seen.oracle.value} of {seen.place}: eager {seen.eager}, compiled {seen.compiled}"
+    if call not in reusing.reused:
+        return f"call {call + 1} is right alone and wrong after the calls before it: {shown}"
+    others = []
+    for k, other in enumerate(run.specimens[:call]):
+        if k not in reusing.reused:
+            now, then = run.specimens[call].entry, other.entry
+            names = [n for n in now if n in then and now[n] != then[n]]
+            if not names:
+                return f"call {call + 1} runs the code of call {k + 1}, made for the same arguments: {shown}"
+            others.append((len(names), k, f"{names[0]} is {now[names[0]]}, was {then[names[0]]}"))
+    if not others:
+        return f"call {call + 1} is right alone and wrong after the calls before it: {shown}"
+    _, k, how = min(others)
+    return f"call {call + 1} runs code made for another call, as like as any call {k + 1}, though {how}: {shown}"

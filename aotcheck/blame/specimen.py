@@ -10,8 +10,9 @@ the record is made from, but nothing of the record.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -20,17 +21,18 @@ from aotcheck import _torch
 from aotcheck.autograd.api import aot_function
 from aotcheck.autograd.assemble import Assembly
 from aotcheck.autograd.errors import UnsupportedError
-from aotcheck.autograd.graph import interpreter
+from aotcheck.autograd.graph import SourceWriter, define, interpreter
 from aotcheck.autograd.record import Arg, BaseOf, Constant, Ref
 from aotcheck.autograd.replicas import Replica
-from aotcheck.autograd.runtime import support
+from aotcheck.autograd.runtime import codegen
 from aotcheck.autograd.stages import Stage
 from aotcheck.autograd.storage import StorageState
-from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Geometry, Value, geometry_of, getitem
+from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Geometry, Value, flat_geometry, geometry_of, getitem
 from aotcheck.oracle.kinds import Role
 from aotcheck.oracle.raised import Raised, raised
 from aotcheck.oracle.snapshot import Snapshot, TensorFacts
 from aotcheck.oracle.state import generator_states
+from aotcheck.oracle.undefined import Pattern, undefined_memory
 from aotcheck.program import Scene
 
 Key = tuple[int, ...]
@@ -56,16 +58,17 @@ class Specimen:
         self.rng = generator_states(device)
         self.storages: dict[int, torch.UntypedStorage] = {}  # copies, by the key of the original
         self.keys: dict[str, int] = {}  # which of them each named input had
+        self.entry = {"grad mode": torch.is_grad_enabled(), **_entry(scene)}  # what a specialization is for
         self._windows: dict[Value, tuple[int, Geometry]] = {}
         self._holders: dict[Arg | BaseOf, int] = {}
         self._sources: dict[Arg | BaseOf, Tensor] = {}
         self._generators: dict[Value, torch.Generator] = {}
         for name, t in scene.inputs.items():
             self.keys[name] = self._keep(t)
-        if self.assembly is not None:
-            self._note_inputs()
+        self._note_inputs()
 
     def _compile(self) -> None:
+        """Make the code for the call, as the call itself would."""
         flat, spec = self.compiled._flatten(self.scene.args, {})
         self.flat: Sequence[Any] = flat
         try:
@@ -78,9 +81,7 @@ class Specimen:
             self.flat, self.assembly = whole, found.assembly
             args, self._result = self._watched.last
             known = {
-                name: r
-                for name, t in self.scene.inputs.items()
-                if (r := self.capture.replicas.get(id(t))) is not None
+                name: r for name, t in self.scene.inputs.items() if (r := self.capture.replicas.get(id(t))) is not None
             }
             self.replicas = Scene(args, known)
             self.replicas.returned(self._result)
@@ -116,6 +117,8 @@ class Specimen:
         return key
 
     def _note_inputs(self) -> None:
+        if self.assembly is None:
+            return
         for root in self.capture.roots:
             t = self.real(root.source)
             self._windows[root.placeholder] = self._keep(t), geometry_of(t)
@@ -129,14 +132,9 @@ class Specimen:
         storages = {key: storage.clone() for key, storage in self.storages.items()}
         found: dict[Value, Any] = {}
         for value, (key, g) in self._windows.items():
-            plain = torch.empty(0, dtype=g.dtype, device=self.device)
-            window = _torch.set_geometry(plain, storages[key], g.offset, g.shape, g.stride)
-            window = _torch.conj_view(window) if g.conj else window
-            found[value] = _torch.neg_view(window) if g.neg else window
+            found[value] = window(storages[key], g)
         for value, source, dtype in self.capture.tracer.table.flat_inputs:
-            whole = torch.empty(0, dtype=torch.uint8, device=self.device)
-            storage = storages[self._holders[source]]
-            found[value] = support.flat_view(_torch.set_geometry(whole, storage, 0, (0,), (1,)), dtype)
+            found[value] = _flat(storages[self._holders[source]], dtype)
         for value, generator in self._generators.items():
             found[value] = torch.Generator(generator.device)
             found[value].set_state(generator.get_state())
@@ -152,8 +150,14 @@ class Specimen:
     def interpret(self, tangents: Mapping[Value, Tensor] | None = None) -> Interpretation:
         """Run the trace op by op on what the call was given, and on ``tangents``."""
         given, storages = self.inputs()
-        with rolled_back(self.device, self.rng), torch.no_grad():
-            return Interpretation(self.capture.tracer.trace.values, {**given, **(tangents or {})}, storages, self.device)
+        with rolled_back(self.device, self.rng), torch.no_grad(), undefined_memory(Pattern.PLAIN):
+            return Interpretation(
+                self.capture.tracer.trace.values,
+                self.opened.traced_forward,
+                {**given, **(tangents or {})},
+                storages,
+                self.device,
+            )
 
     # -- what the trace says of tensors
 
@@ -163,7 +167,9 @@ class Specimen:
         assert scene is not None
         inputs = {name: scene.inputs[name] for name in names}
         with self.opened.backwards.rearmed():
-            held = {id(t): self.capture.value_of(t) for t in (*inputs.values(), *scene.outputs.values()) if _readable(t)}
+            held = {
+                id(t): self.capture.value_of(t) for t in (*inputs.values(), *scene.outputs.values()) if _readable(t)
+            }
             whole = {name: self._whole(t) for name, t in inputs.items()}
             done = self.interpret()
             facts: list[TensorFacts] = []
@@ -186,9 +192,11 @@ class Specimen:
         state = self.capture.tracer.table.state(t)
         if state.version == 0 and state.is_input:
             return []
+        table = self.capture.tracer.table
+        resized = state.storage.nbytes() != state.nbytes
         with self.capture._tracing():
-            views = [state.flat] if state.flat is not None else state.roots
-            return [(v.geometry, self.capture.tracer.table.read_view(v)) for v in views]
+            views = [table.flat(state)] if resized or state.flat is not None else state.roots
+            return [(v.geometry, table.read_view(v)) for v in views]
 
     def _contents(self, t: Tensor, written: Sequence[tuple[Geometry, Value]], done: Interpretation) -> Tensor:
         state: StorageState = self.capture.tracer.table.state(t)
@@ -196,15 +204,13 @@ class Specimen:
         storage = torch.empty(nbytes, dtype=torch.uint8, device=self.device).zero_().untyped_storage()
         if state.source is not None:
             before = done.storages[self._holders[state.source]]
-            _bytes(storage, min(nbytes, before.nbytes())).copy_(_bytes(before, min(nbytes, before.nbytes())))
+            kept = min(nbytes, before.nbytes())
+            _flat(storage, torch.uint8)[:kept].copy_(_flat(before, torch.uint8)[:kept])
         for g, value in written:
             found = done.values.get(value)
             if found is not None and g.numel:
-                plain = torch.empty(0, dtype=g.dtype, device=self.device)
-                window = _torch.set_geometry(plain, storage, g.offset, g.shape, g.stride)
-                window = _torch.conj_view(window) if g.conj else window
-                (_torch.neg_view(window) if g.neg else window).copy_(found)
-        return support.flat_view(_torch.set_geometry(torch.empty(0, dtype=t.dtype), storage, 0, (0,), (1,)), t.dtype)
+                window(storage, g).copy_(found)
+        return _flat(storage, t.dtype)
 
     # -- gradients
 
@@ -223,7 +229,7 @@ class Specimen:
         """What the compiled forward returns, saved values included, and the storages that it read."""
         given, storages = self.inputs()
         assembly = self.opened
-        with rolled_back(self.device, self.rng), torch.no_grad():
+        with rolled_back(self.device, self.rng), torch.no_grad(), undefined_memory(Pattern.PLAIN):
             return list(assembly._compiled(*[given[v] for v in assembly.inputs])), storages
 
     def backward(self, stage: Stage, key: Key, results: Sequence[Any], tangents: Sequence[Tensor]) -> list[Any]:
@@ -234,7 +240,7 @@ class Specimen:
         saved = dict(zip(assembly.saved, results[len(assembly.outputs) :], strict=True))
         with backwards.rearmed():
             graph, used = backwards._cut(stage, live, backwards._gradients(stage, key))
-        with torch.no_grad():
+        with torch.no_grad(), undefined_memory(Pattern.PLAIN):
             return interpreter(graph)(*[saved[stage.saved[k]] for k in used], *tangents)
 
     # -- the record
@@ -259,13 +265,83 @@ class Specimen:
                 return BaseOf(root.source.index)
         return None
 
+    def has_another_history(self, name: str) -> bool:
+        """Whether the trace gives the input ``name`` another history than it came with."""
+        replicas = self.replicas
+        assert replicas is not None
+        for a in self.capture.arguments:
+            if a.replica is replicas.inputs.get(name):
+                return _torch.grad_fn_of(a.replica) is not a.grad_fn
+        return False
+
+    def watch(self, look: Callable[[Moment, Mapping[str, Any]], None]) -> None:
+        """From now on, calls show ``look`` their local variables at each :class:`Moment`."""
+        assembly = self.opened
+        record, code = assembly.record, assembly.code
+        texts = [codegen.step_line(step, code) for step in record.all_steps]
+        writer = SourceWriter()
+        writer.globals = code.globals
+        after = len(record.before)
+        done, graph_shown, attached_shown = 0, False, False
+
+        def show(moment: Moment) -> None:
+            writer.lines.append(f"    {writer.refer(look, 'look')}({writer.refer(moment, 'moment')}, locals())")
+
+        for k, line in enumerate(code.lines):
+            text = line.strip()
+            begins = text in ("try:", "grad_mode(True)", "w0 = []") or "= apply0(" in text
+            is_step = done < len(texts) and text == texts[done] and line == f"    {text}"
+            last = k == len(code.lines) - 1
+            if not graph_shown and "fw(" not in text and (is_step or last or (begins and self._past_graph(code, k))):
+                show(Moment.GRAPH)
+                graph_shown = True
+            if not attached_shown and done >= after and (is_step or last):
+                show(Moment.ATTACHED)
+                attached_shown = True
+            writer.lines.append(line)
+            if k == 0:
+                show(Moment.ENTRY)
+            if is_step:
+                show(Moment.step(done))
+                done += 1
+        assembly.call = define(writer, "call", "watched call")
+
+    def _past_graph(self, code: SourceWriter, place: int) -> bool:
+        """Whether the graph has run before this line."""
+        return any("raise" in line and "except Exception" in line for line in code.lines[:place])
+
+
+@dataclasses.dataclass(frozen=True)
+class Moment:
+    """A place in the generated code of a call: after the step ``number`` of its record, or one that has a name."""
+
+    name: str
+    number: int | None = None
+
+    ENTRY: ClassVar[Moment]
+    GRAPH: ClassVar[Moment]
+    ATTACHED: ClassVar[Moment]
+
+    @classmethod
+    def step(cls, number: int) -> Moment:
+        """After a step of the record, counted from 0."""
+        return cls("step", number)
+
+
+Moment.ENTRY, Moment.GRAPH, Moment.ATTACHED = Moment("entry"), Moment("graph"), Moment("attached")
+
 
 class Interpretation:
-    """All values of a trace that follow from ``given``, or those before the op that ``raised``."""
+    """All values of a trace that follow from ``given``, or those before the op that ``raised``.
+
+    Only the first ``program`` values are the program's own: what was recorded since, to read what a tensor holds or to
+    differentiate, is left out where it raises, as memory that cannot be read does.
+    """
 
     def __init__(
         self,
         order: Sequence[Value],
+        program: int,
         given: Mapping[Value, Any],
         storages: dict[int, torch.UntypedStorage],
         device: torch.device,
@@ -273,14 +349,15 @@ class Interpretation:
         self.values: dict[Value, Any] = dict(given)
         self.storages = storages
         self.raised: Raised | None = None
-        for v in order:
+        for k, v in enumerate(order):
             if v.op is PLACEHOLDER or v in self.values or any(a not in self.values for a in v.inputs()):
                 continue
             try:
                 self.values[v] = self._run(v)
             except Exception as error:  # eager's own, or the sign of a wrong trace
-                self.raised = raised(error)
-                break
+                if k < program:
+                    self.raised = raised(error)
+                    break
         self.generators = generator_states(device)
 
     def _run(self, v: Value) -> Any:
@@ -299,6 +376,24 @@ class Interpretation:
         """A dense copy of a value; None if it was not computed."""
         t = self.values.get(v) if v is not None else None
         return dense(t) if isinstance(t, Tensor) else None
+
+
+def _entry(scene: Scene) -> dict[str, object]:
+    """What of a call's tensors decides which code is right for it, by name."""
+    found: dict[str, object] = {}
+    storages: dict[int, str] = {}
+    for name, t in scene.inputs.items():
+        g = geometry_of(t)
+        found[f"the shape of {name}"] = g.shape
+        found[f"the stride of {name}"] = g.stride
+        found[f"the offset of {name}"] = g.offset
+        found[f"the dtype of {name}"] = g.dtype
+        found[f"conj and neg of {name}"] = g.conj, g.neg
+        found[f"requires_grad of {name}"] = t.requires_grad
+        found[f"leafness of {name}"] = _torch.leafness(t)
+        found[f"the storage of {name}"] = storages.setdefault(_torch.storage_key(t), name)
+        found[f"the storage size of {name}"] = t.untyped_storage().nbytes()
+    return found
 
 
 class _Watched:
@@ -344,8 +439,19 @@ def _set_generators(device: torch.device, states: tuple[Tensor, ...]) -> None:
         torch.cuda.set_rng_state(states[1], device)
 
 
-def _bytes(storage: torch.UntypedStorage, count: int) -> Tensor:
-    return _torch.set_geometry(torch.empty(0, dtype=torch.uint8, device=storage.device), storage, 0, (count,), (1,))
+def window(storage: torch.UntypedStorage, g: Geometry) -> Tensor:
+    """The window ``g`` of a storage, which does not grow where it is too small."""
+    nbytes = storage.nbytes()
+    plain = torch.empty(0, dtype=g.dtype, device=storage.device)
+    made = _torch.set_geometry(plain, storage, g.offset, g.shape, g.stride)
+    if storage.nbytes() != nbytes:
+        storage.resize_(nbytes)
+    made = _torch.conj_view(made) if g.conj else made
+    return _torch.neg_view(made) if g.neg else made
+
+
+def _flat(storage: torch.UntypedStorage, dtype: torch.dtype) -> Tensor:
+    return window(storage, flat_geometry(storage.nbytes(), dtype))
 
 
 def _readable(t: Tensor) -> bool:

@@ -31,7 +31,10 @@ class Reference:
         self.exact = exact(program)
         self.eager = eagerly(program, device, calls)
         self.fills: Fills | None = None
-        self._wide: Sequence[Observation] | None = None
+        # The same program in float64, where the program is inexact and means the same there. Made at once: it draws
+        # random numbers, which must not happen in the middle of another run.
+        wide = None if self.exact else widened(program)
+        self._wide = eagerly(wide, device, calls) if wide is not None else []
 
     def fill(self) -> bool:
         """Find out which memory is undefined. False if there is none."""
@@ -47,7 +50,7 @@ class Reference:
 
     def pair(self, index: int, compiled: Observation, promises: frozenset[Promise] = EVERY_PROMISE) -> Pair:
         """What another run showed after the step ``index``, beside all that it is judged by."""
-        fills, wide = self.fills, self._in_float64()
+        fills, wide = self.fills, self._wide
         return Pair(
             self.eager[index],
             compiled,
@@ -66,13 +69,6 @@ class Reference:
         """Whether eager does the same once more."""
         again = eagerly(self.program, self.device, self.calls)
         return _same(self.eager[: len(again)], again, undefined=self.fills is not None)
-
-    def _in_float64(self) -> Sequence[Observation]:
-        """The same program in float64, where the program is inexact and means the same there."""
-        if self._wide is None:
-            wide = None if self.exact else widened(self.program)
-            self._wide = eagerly(wide, self.device, self.calls) if wide is not None else ()
-        return self._wide
 
 
 def eagerly(program: Program, device: torch.device, calls: int) -> list[Observation]:
