@@ -21,7 +21,7 @@ from aotcheck import _torch
 from aotcheck.autograd.api import aot_function
 from aotcheck.autograd.assemble import Assembly
 from aotcheck.autograd.errors import UnsupportedError
-from aotcheck.autograd.graph import SourceWriter, define, interpreter
+from aotcheck.autograd.graph import SourceWriter, define
 from aotcheck.autograd.record import Arg, BaseOf, Constant, Ref
 from aotcheck.autograd.replicas import Replica
 from aotcheck.autograd.runtime import codegen
@@ -240,8 +240,9 @@ class Specimen:
         saved = dict(zip(assembly.saved, results[len(assembly.outputs) :], strict=True))
         with backwards.rearmed():
             graph, used = backwards._cut(stage, live, backwards._gradients(stage, key))
+            run = backwards._compile(stage, graph, used, len(live))
         with torch.no_grad(), undefined_memory(Pattern.PLAIN):
-            return interpreter(graph)(*[saved[stage.saved[k]] for k in used], *tangents)
+            return list(run(*[saved[stage.saved[k]] for k in used], *tangents))
 
     # -- the record
 
