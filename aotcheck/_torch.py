@@ -78,6 +78,11 @@ class FunctionMode(torch.overrides.TorchFunctionMode):
     """Public base of our function mode, named here beside the dispatch mode."""
 
 
+def as_before_dispatch() -> contextlib.AbstractContextManager[Any]:
+    """Ops called by a dispatch mode's handler inside are dispatched from the top again, autograd's view tracking too."""
+    return cast("contextlib.AbstractContextManager[Any]", _C._RestorePythonTLSSnapshot())
+
+
 disabled_torch_function = torch._C._disabled_torch_function_impl
 disabled_torch_dispatch: Any = torch._C._disabled_torch_dispatch_impl
 
@@ -156,9 +161,18 @@ def grad_fn_of(t: Tensor) -> Any:
         return None
 
 
-def has_saved_tensor_hooks() -> bool:
-    """Whether default saved-tensor hooks are active on this thread."""
-    return _C._autograd._top_saved_tensors_default_hooks(True) is not None
+@contextlib.contextmanager
+def without_saved_tensor_hooks() -> Iterator[None]:
+    """The default saved-tensor hooks of this thread are not in force inside."""
+    taken = []
+    while (hooks := _C._autograd._top_saved_tensors_default_hooks(True)) is not None:
+        taken.append(hooks)
+        _C._autograd._pop_saved_tensors_default_hooks()
+    try:
+        yield
+    finally:
+        for pack, unpack in reversed(taken):
+            _C._autograd._push_saved_tensors_default_hooks(pack, unpack)
 
 
 def unpack_some(ctx: Any, which: Sequence[int]) -> tuple[Tensor, ...]:
@@ -328,6 +342,11 @@ def generator_address(generator: torch.Generator) -> int:
 def schema_of(op: Any) -> Any:
     """The op's signature: names and types of its arguments, and which of them it writes or returns views of."""
     return op._schema
+
+
+def is_composite(op: Any) -> bool:
+    """Whether the op has no kernel of its own but is written in terms of others."""
+    return isinstance(op, OpOverload) and bool(op._can_decompose())
 
 
 def overload_name(op: Any) -> str:

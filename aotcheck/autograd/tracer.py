@@ -71,6 +71,10 @@ class Tracer(_torch.TorchDispatchMode):
             self._check(a)
         for a in kwargs.values():
             self._check(a)
+        if torch.is_inference_mode_enabled() and _torch.is_composite(func):
+            # Elsewhere autograd takes such ops apart before they come here.
+            with _torch.as_before_dispatch(), self:
+                return func.decompose(*args, **kwargs)
         info = info_of(func)
         if info.takes_device and kwargs.get("device") == _torch.META:
             # Some formulas of autograd ask the implementation, not the tensor, and learn that replicas have no data.
@@ -94,6 +98,8 @@ class Tracer(_torch.TorchDispatchMode):
             case Kind.VALUE_DEPENDENT:
                 raise UnsupportedError("data-dependent", f"{func} needs values at trace time")
             case Kind.NO_TWIN:
+                if func is aten.fill_diagonal_.default and not any(args[2:]) and not kwargs:
+                    return self._fill_diagonal(*args)
                 raise UnsupportedError("op without a functional form", str(func))
 
     def _check(self, a: Any) -> None:
@@ -309,6 +315,14 @@ class Tracer(_torch.TorchDispatchMode):
             )
         self.table.bind(out, value)
         return out
+
+    def _fill_diagonal(self, t: Replica, value: Any) -> Replica:
+        """A write to the diagonal, which is a window as well."""
+        g = geometry_of(t)
+        if 0 not in g.shape:
+            diagonal = self._view(aten.as_strided.default, (t, [min(g.shape)], [sum(g.stride)], g.offset), {})
+            writes.in_place(self, aten.fill_.Scalar, info_of(aten.fill_.Scalar), (diagonal, value), {})
+        return t
 
     # -- views
 
