@@ -133,6 +133,18 @@ class Tracer(_torch.TorchDispatchMode):
         value.constant, value.device = stand_in, stand_in.device
         self.generators[_torch.generator_address(stand_in)] = value
 
+    def swap(self, a: Tensor, b: Tensor) -> None:
+        """Two objects exchanged the tensors that they are: what is known by object is now known of the other one."""
+        for known in (self.views, self.unsafe_views, self.reshapings):
+            exchange(known, id(a), id(b))
+        for notes in (self.views, self.unsafe_views):
+            for key, made in notes.items():
+                notes[key] = made.after_swap(a, b)
+        for ids in (self.regeometried, self.set_calls, self.bases):
+            has_a, has_b = id(a) in ids, id(b) in ids
+            ids.difference_update((id(a), id(b)))
+            ids.update(({id(b)} if has_a else set()) | ({id(a)} if has_b else set()))
+
     # -- running kernels
 
     def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -442,6 +454,12 @@ class Tracer(_torch.TorchDispatchMode):
         if state.storage.nbytes() != state.nbytes:
             self.table.flat(state)
         return t
+
+
+def exchange(known: dict[int, Any], a: int, b: int) -> None:
+    """Exchange two keys of a dictionary."""
+    values = {key: known.pop(other) for key, other in ((a, b), (b, a)) if other in known}
+    known.update(values)
 
 
 def _has_tensor(args: tuple[Any, ...]) -> bool:
