@@ -444,8 +444,11 @@ def storage_key(tensor: torch.Tensor) -> int:
 
 
 def version_of(tensor: torch.Tensor) -> int:
-    """The version counter of ``tensor``; -1 where it has none (inference tensors)."""
-    return -1 if tensor.is_inference() else int(tensor._version)
+    """The version counter of ``tensor``; -1 where it has none (inference tensors, what got their data)."""
+    try:
+        return int(tensor._version)
+    except RuntimeError:
+        return -1
 
 
 def is_view(tensor: torch.Tensor) -> bool:

@@ -63,6 +63,11 @@ class Observation:
     nth: int = 1
     steps: int = 0
 
+    @property
+    def step(self) -> tuple[int, Phase, int, int]:
+        """Which step this is, whichever others were made."""
+        return self.call, self.phase, self.nth, self.steps
+
 
 class _Step:
     """One step's exception, and what it changed of the process's state."""

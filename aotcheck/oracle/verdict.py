@@ -163,7 +163,8 @@ class _Check:
         self, eager: Sequence[Observation], fills: Fills | None
     ) -> tuple[tuple[Difference, ...], str]:
         """The hard differences of the first step that has any, or the reason of a refusal that comes before."""
-        references = self._references()
+        references = {o.step: o for o in self._references() or ()}
+        one, two = ({o.step: o for o in run} for run in fills or ((), ()))  # under a mode a step may not raise
         steps = _upto(observe(self.program, self.backend.compile, self.device), self.calls)
         for index, compiled in enumerate(steps):
             if compiled.raised is not None and compiled.raised.refusal:
@@ -171,8 +172,8 @@ class _Check:
             pair = Pair(
                 eager[index],
                 compiled,
-                (fills[0][index], fills[1][index]) if fills and index < min(map(len, fills)) else None,
-                references[index] if references and index < len(references) else None,
+                (one[compiled.step], two[compiled.step]) if compiled.step in one.keys() & two.keys() else None,
+                references.get(compiled.step),
                 self.exact,
                 self.backend.promises,
             )
