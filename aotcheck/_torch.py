@@ -444,7 +444,7 @@ def storage_key(tensor: torch.Tensor) -> int:
 
 
 def version_of(tensor: torch.Tensor) -> int:
-    """The version counter of ``tensor``; -1 where it has none (inference tensors, what got their data)."""
+    """The version counter of ``tensor``; -1 where it has none: inference tensors, and what is put on their memory."""
     try:
         return int(tensor._version)
     except RuntimeError:
