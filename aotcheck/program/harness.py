@@ -376,13 +376,19 @@ def steps(f, make, calls, device):
             return result, where, error, changed
 
         def seen(scene, error, changed, failed=False):
+            try:
+                looked = look(scene, hooks, failed)
+            except Exception:
+                if error is None:
+                    raise
+                looked = {}  # what raised has left the process so that nothing can be looked at
             raised = error and f"raises {type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
             return {
                 ("exception", "call"): raised and (type(error), raised),
                 ("global-state", "process"): changed,
                 ("structure", "output"): scene.words(),
                 **{("constant", name): c for name, c in scene.constants.items()},
-                **look(scene, hooks, failed),
+                **looked,
                 ("rng", "process"): torch.get_rng_state(),
             }
 

@@ -353,6 +353,21 @@ def test_what_a_storage_grows_by_is_not_compared(path: str) -> None:
     assert check(grown, Backend("wrong", wrong), cpu).outcome is Outcome.DIFFERS
 
 
+def test_a_call_that_raises_and_leaves_nothing_to_look_at_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    def spoils(fn: Any) -> Any:
+        def compiled(*args: Any) -> Any:
+            monkeypatch.setattr("aotcheck.oracle.execute.snapshot", planted.fails)
+            monkeypatch.setattr("aotcheck.oracle.verdict.canary", lambda: "unfit")
+            raise ValueError("planted")
+
+        return compiled
+
+    verdict = check(DOUBLE, Backend("spoils", spoils), torch.device("cpu"))
+    assert verdict.poisoned
+    keys = [str(d.key) for d in verdict.hard]
+    assert keys == ["(exception, forward, ValueError: planted)", "(poisoning, process)"]
+
+
 def test_inexact_programs_may_differ_by_rounding_but_no_further() -> None:
     inexact = program(op("v0", "torch.exp", X))
     rounding = planted.on_tensors(lambda t: t * (1 + 2**-22))
