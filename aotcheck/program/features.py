@@ -364,7 +364,7 @@ def differentiable(scene: Scene) -> bool:
 
 def _expected() -> tuple[type[Exception], ...]:
     """What eager raises for a program it refuses; anything else is our own mistake."""
-    return (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError, AssertionError)
+    return (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError, AssertionError, AttributeError)
 
 
 _known: OrderedDict[Program, frozenset[Feature]] = OrderedDict()
