@@ -30,6 +30,7 @@ from aotcheck.program import (
     Storage,
     Strided,
     TupleExpr,
+    Way,
     build_call,
     evaluate,
     flat_calls,
@@ -92,17 +93,49 @@ def _may_have_grown(call: OpCall, env: Any) -> bool:
     return bool((last + 1) * t.itemsize >= t.untyped_storage().nbytes())
 
 
+def steered(choose: Chooser, profile: Profile, program: Program) -> tuple[Program, frozenset[Feature]]:
+    """The program, in most cases with no gradient asked for with respect to an input as the call has left it.
+
+    Compiled graphs begin at inputs as they were passed, so that such gradients are a known difference of each of them.
+
+    Raises:
+        Unsafe: some call's outcome is not well defined.
+    """
+    run, features = _inspected(program)
+    calls = list(program.calls)
+    for (index, at), unwritten in run.unwritten.items():
+        call = calls[index]
+        step = call.steps[at]
+        if not isinstance(step, Backward) or (step.way is Way.ACCUMULATE and step.inputs is None):
+            continue
+        count = len(run.scenes[index - step.calls_ago].wanted())
+        asked = range(count) if step.inputs is None else step.inputs
+        kept = tuple(k for k in asked if k in unwritten)
+        if len(kept) < len(asked) and not choose.chance(profile.written_inputs):
+            steps = (*call.steps[:at], replace(step, inputs=kept), *call.steps[at + 1 :])
+            calls[index] = replace(call, steps=steps)
+    if tuple(calls) == program.calls:
+        return program, features
+    program = replace(program, calls=tuple(calls))
+    return program, inspect(program)
+
+
 def inspect(program: Program) -> frozenset[Feature]:
     """The features of a program by an eager dry run.
 
     Raises:
         Unsafe: some call's outcome is not well defined.
     """
+    return _inspected(program)[1]
+
+
+def _inspected(program: Program) -> tuple[_Inspection, frozenset[Feature]]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        features = _Inspection(program).run()
+        run = _Inspection(program)
+        features = run.run()
         remember(program, features)
-        return features
+        return run, features
 
 
 _DIFFERENTIABLE = ("float", "complex", "bfloat")
@@ -141,10 +174,11 @@ def draw_plan(choose: Chooser, profile: Profile, program: Program, sides: Sides)
         )
         longer = replace(program, calls=(planned,))
         with suppress(Unsafe):
-            features = inspect(longer)
+            longer, features = steered(choose, profile, longer)
             if Feature.BACKWARD in features and Feature.MANY_BACKWARDS not in features:
                 # Perhaps gradients do not depend on the inputs; on cotangents they do.
                 with suppress(Unsafe):
+                    planned = longer.calls[0]
                     trained = replace(planned, steps=with_trained_cotangents(planned.steps))
                     longer = replace(program, calls=(trained,))
                     return longer, inspect(longer)
@@ -284,8 +318,7 @@ def draw_further_calls(choose: Chooser, program: Program, profile: Profile) -> P
     for _ in range(count):
         for _ in range(3):
             try:
-                longer = _with_call(choose, profile, program)
-                inspect(longer)
+                longer, _ = steered(choose, profile, _with_call(choose, profile, program))
             except (Unsafe, *EXPECTED):
                 continue
             program = longer

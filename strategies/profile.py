@@ -20,6 +20,7 @@ class Profile:
         second_call: how many make a second call.
         third_call: of those, how many make a third.
         calls: of differentiable calls, how many have a plan of several backwards or of higher derivatives.
+        written_inputs: of backwards with respect to inputs that the call has written, how many stay so.
         interleaved: of further calls, how many come before backwards of the call before.
     """
 
@@ -32,3 +33,4 @@ class Profile:
     third_call: int = 15
     calls: int = 94
     interleaved: int = 30
+    written_inputs: int = 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from aotcheck.autograd.record import (
     Arg,
+    Attach,
     BaseOf,
     BumpVersion,
     Constant,
@@ -11,6 +12,7 @@ from aotcheck.autograd.record import (
     GiveHistory,
     Hold,
     Local,
+    MakeInference,
     PointAt,
     Record,
     Ref,
@@ -27,6 +29,7 @@ from aotcheck.autograd.record import (
     SetGradMode,
     StandIn,
     Step,
+    Swap,
     TakeHistory,
     Visibility,
     WindowOn,
@@ -39,17 +42,13 @@ from aotcheck.autograd.trace import Geometry
 def describe(record: Record) -> tuple[str, ...]:
     """One line for what goes into the graph, one for what comes out, one per step, and one for what is returned.
 
-    Steps are numbered from 1, those before results are attached to autograd and those after in one sequence.
+    Steps are numbered from 1, those before results are attached to autograd and the others in one sequence.
     """
     inputs = [name(root.source) for root in record.roots]
     inputs += [f"the storage of {name(flat.source)}" for flat in record.flats]
     results = [f"r{k} {geometry(o.geometry)}, {o.role.name.lower()}" for k, o in enumerate(record.outputs)]
     lines = [f"graph: {_list(inputs)} -> {_list(results)}"]
-    numbered = [f"{number}. {describe_step(step)}" for number, step in enumerate(record.all_steps, 1)]
-    lines += numbered[: len(record.before)]
-    if record.attached:
-        lines.append(f"attach to autograd: {_list([name(a.ref) for a in record.attached])}")
-    lines += numbered[len(record.before) :]
+    lines += [f"{number}. {describe_step(step, record)}" for number, step in enumerate(record.all_steps, 1)]
     returned = [repr(r.value) if isinstance(r, Constant) else name(r) for r in record.returns]
     return (*lines, f"return {_list(returned)}")
 
@@ -82,11 +81,12 @@ _MODES = {
     ReplayMode.AMBIENT: "",
     ReplayMode.GRAD: ", under enable_grad",
     ReplayMode.NO_GRAD: ", under no_grad",
+    ReplayMode.INFERENCE: ", under inference_mode",
 }
 
 
-def describe_step(step: Step) -> str:
-    """One step in words."""
+def describe_step(step: Step, record: Record) -> str:
+    """One step of ``record`` in words."""
     match step:
         case Hold(local, source):
             return f"{name(local)}: hold the storage of {name(source)}"
@@ -101,6 +101,12 @@ def describe_step(step: Step) -> str:
             return f"count a write to {name(target)}"
         case StandIn(local, g, _):
             return f"{name(local)}: a stand-in {geometry(g)} that takes a history"
+        case Attach(group):
+            return f"attach to autograd {_list([name(record.attached[k].ref) for k in record.groups[group].attached])}"
+        case MakeInference(target, wanted):
+            return f"{name(target)} becomes {'an' if wanted else 'no'} inference tensor"
+        case Swap(target, other):
+            return f"{name(target)} and {name(other)} are swapped"
         case TakeHistory(target, source):
             return f"{name(target)} takes the history of {name(source)}"
         case GiveHistory(target, source):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -44,14 +44,15 @@ def judge_joint(question: Question) -> str:
             if tried.eager is not None:
                 return f"tracing the backward of {roots_of(tried)} {raised(error)}, eager's raises nothing"
             continue
+        if tried.eager is None and tried.stage.cut_nodes:  # what raises may lie behind them
+            continue
         if tried.eager is None:
             return f"eager's backward of {roots_of(tried)} {tried.error}, tracing it raises nothing"
         live = {tried.stage.tangents[j]: t for j, t in zip(tried.key, tried.tangents, strict=True)}
         done = specimen.interpret(live)
         if done.raised is not None:
             return f"the backward of {roots_of(tried)} {done.raised}"
-        roots = [root.source for root in specimen.capture.roots]
-        arrived = caller.arrived({s: done.dense(v) for s, v in zip(roots, values, strict=False)})
+        arrived = caller.arrived([done.dense(v) for v in values])
         for source, expected in tried.eager.items():
             text = differing(expected, arrived[source], exact)
             if text:
@@ -64,12 +65,14 @@ class Caller:
 
     Note [Gradients that go on]
     An input may be computed from another. Autograd is asked for the gradients of all of them at once, and what arrives
-    at one goes on, in the caller's graph, to the other; the trace knows of no such path. So the trace's gradients are
-    sent through the caller's graph too, before they are compared.
+    at one goes on, in the caller's graph, to the other; the trace knows of no such path. Nor does a stage know what
+    lies behind the cuts that it hangs on. So the trace's gradients are sent through eager's graph, from where they
+    arrive, before they are compared.
     """
 
     def __init__(self, question: Question) -> None:
         specimen, reference = question.specimen, question.reference
+        self.specimen = specimen
         judged = question.differentiated and specimen.assembly is not None and question.eager.raised is None
         self.stages = specimen.opened.stages if judged else []
         if not self.stages:
@@ -87,13 +90,21 @@ class Caller:
                 if later is not None and later.node is not run.edges[name].node:
                     self.edges[root.source].append(later)
 
+        self.cuts = [self.eager.get(id(c.tensor)) for c in specimen.capture.cuts]
+
     def backwards(self) -> Iterator[Tried]:
         """Eager's gradients for tangents of small integers: of each stage, from all its tensors and from each alone."""
         for stage in self.stages:
+            if any(t is None and k in stage.reached for k, t in self._cut_targets(stage)):
+                continue  # what it hangs on cannot be found in eager's run
             known = [j for j, a in enumerate(stage.attached) if id(a.tensor) in self.eager]
             for key in dict.fromkeys([tuple(known), *[(j,) for j in known]]):
                 if key:
                     yield self._tried(stage, key)
+
+    def _cut_targets(self, stage: Stage) -> list[tuple[int, Tensor | None]]:
+        first = len(stage.targets) - len(self.cuts)
+        return [(first + k, t) for k, t in enumerate(self.cuts)]
 
     def _tried(self, stage: Stage, key: Key) -> Tried:
         outputs = [self.eager[id(stage.attached[j].tensor)] for j in key]
@@ -103,9 +114,15 @@ class Caller:
         except Exception as error:  # eager refuses this backward
             return Tried(stage, key, tangents, None, str(raised(error)))
 
-    def arrived(self, gradients: Mapping[Arg | BaseOf, Tensor | None]) -> dict[Arg | BaseOf, Tensor | None]:
-        """What arrives at each input in the end if the call gives these gradients: see Note [Gradients that go on]."""
-        given = [(self.edges[s][0], g) for s, g in gradients.items() if g is not None and s in self.edges]
+    def arrived(self, gradients: Sequence[Tensor | None]) -> dict[Arg | BaseOf, Tensor | None]:
+        """What arrives at each input in the end if the call gives its targets these gradients: see Note [Gradients
+        that go on].
+        """
+        roots = [self.edges.get(root.source, [None])[0] for root in self.specimen.capture.roots]
+        cuts = [edge(t) if t is not None else None for t in self.cuts]
+        between = [None] * (len(gradients) - len(roots) - len(cuts))
+        ends = [*roots, *between, *cuts]
+        given = [(e, g) for e, g in zip(ends, gradients, strict=True) if e is not None and g is not None]
         return self._gradients([e for e, _ in given], [g for _, g in given])
 
     def share(self, one: Attached, other: Attached) -> bool:

@@ -27,7 +27,7 @@ from aotcheck.blame.runs import Anew, Question, Reusing, first_difference, past
 from aotcheck.blame.specimen import Specimen
 from aotcheck.blame.timeline import Wrong, wrong_step
 from aotcheck.blame.traced import judge_trace
-from aotcheck.oracle import Difference, OracleKind, Outcome, Place, check
+from aotcheck.oracle import Difference, OracleKind, Outcome, Phase, Place, check
 from aotcheck.oracle.reference import Reference
 from aotcheck.program import Backward, Program
 
@@ -84,7 +84,7 @@ class Blame:
     twice: bool = False
 
     def judged(self, found: Mapping[Rung, str], seen_in: Phase = Phase.FORWARD) -> Blame:
-        """The same with its rungs; the first of those in ``found`` differs, by what was seen in the phase ``seen_in``."""
+        """The same with its rungs, of which the first in ``found`` differs. ``seen_in`` is the phase that showed it."""
         rungs: list[Judged] = []
         first = next((rung for rung in Rung if rung in found), None)
         for rung in Rung:
@@ -214,4 +214,5 @@ def _second_call(run: Anew, seen: Difference) -> str:
     if not others:
         return f"call {call + 1} is right alone and wrong after the calls before it: {shown}"
     _, k, how = min(others)
-    return f"call {call + 1} runs code made for another call, as like as any call {k + 1}, though {how}: {shown}"
+    whose = f"call {k + 1}" if len(others) == 1 else f"an earlier call, by its arguments call {k + 1}"
+    return f"call {call + 1} runs the code of {whose}, though {how}: {shown}"

@@ -53,6 +53,8 @@ def judge_partition(question: Question) -> str:
 def _components(question: Question) -> str:
     """Whether what can be backpropagated apart in eager, and only that, is attached apart."""
     stages = question.specimen.opened.stages
+    if question.specimen.capture.cuts:  # what hangs on another shares with it all the same
+        return ""
     known = [(k, a) for k, stage in enumerate(stages) for a in stage.attached]
     if len(known) > _MOST_ATTACHED or not all(id(a.tensor) in Caller(question).eager for _, a in known):
         return ""

@@ -14,8 +14,8 @@ from aotcheck.autograd.api import aot_function
 from aotcheck.autograd.counters import counters
 from aotcheck.blame.specimen import Specimen
 from aotcheck.oracle import Difference, Phase, Place, Severity, compare
-from aotcheck.oracle.execute import Observation, Run
-from aotcheck.oracle.reference import Reference, identity
+from aotcheck.oracle.execute import Observation, Run, identity
+from aotcheck.oracle.reference import Reference
 from aotcheck.program import Program, Scene, function_of
 
 
@@ -85,8 +85,7 @@ def first_difference(run: Run, reference: Reference, last: Place | None = None) 
         hard = [d for d in compare(reference.pair(index, compiled)) if d.severity is Severity.HARD]
         if hard:
             return hard[0]
-        reached = (compiled.call, compiled.steps, compiled.phase, compiled.nth)
-        if last is not None and reached == (last.call, last.steps, last.phase, last.nth):
+        if last is not None and compiled.step == (last.call, last.phase, last.nth, last.steps):
             return None
     return None
 

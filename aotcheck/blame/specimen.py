@@ -22,7 +22,7 @@ from aotcheck.autograd.api import aot_function
 from aotcheck.autograd.assemble import Assembly
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.graph import SourceWriter, define
-from aotcheck.autograd.record import Arg, BaseOf, Constant, Ref
+from aotcheck.autograd.record import Arg, Attach, BaseOf, Constant, Ref, Step
 from aotcheck.autograd.replicas import Replica
 from aotcheck.autograd.runtime import codegen
 from aotcheck.autograd.stages import Stage
@@ -278,38 +278,27 @@ class Specimen:
     def watch(self, look: Callable[[Moment, Mapping[str, Any]], None]) -> None:
         """From now on, calls show ``look`` their local variables at each :class:`Moment`."""
         assembly = self.opened
-        record, code = assembly.record, assembly.code
-        texts = [codegen.step_line(step, code) for step in record.all_steps]
+        code, steps = assembly.code, assembly.record.all_steps
         writer = SourceWriter()
         writer.globals = code.globals
-        after = len(record.before)
-        done, graph_shown, attached_shown = 0, False, False
+        done, graph_shown = 0, False
 
         def show(moment: Moment) -> None:
             writer.lines.append(f"    {writer.refer(look, 'look')}({writer.refer(moment, 'moment')}, locals())")
 
         for k, line in enumerate(code.lines):
-            text = line.strip()
-            begins = text in ("try:", "grad_mode(True)", "w0 = []") or "= apply0(" in text
-            is_step = done < len(texts) and text == texts[done] and line == f"    {text}"
+            begins, ends = _written(steps[done], code, k) if done < len(steps) else (False, False)
             last = k == len(code.lines) - 1
-            if not graph_shown and "fw(" not in text and (is_step or last or (begins and self._past_graph(code, k))):
+            if not graph_shown and (begins or last):
                 show(Moment.GRAPH)
                 graph_shown = True
-            if not attached_shown and done >= after and (is_step or last):
-                show(Moment.ATTACHED)
-                attached_shown = True
             writer.lines.append(line)
             if k == 0:
                 show(Moment.ENTRY)
-            if is_step:
+            if ends:
                 show(Moment.step(done))
                 done += 1
         assembly.call = define(writer, "call", "watched call")
-
-    def _past_graph(self, code: SourceWriter, place: int) -> bool:
-        """Whether the graph has run before this line."""
-        return any("raise" in line and "except Exception" in line for line in code.lines[:place])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -321,7 +310,6 @@ class Moment:
 
     ENTRY: ClassVar[Moment]
     GRAPH: ClassVar[Moment]
-    ATTACHED: ClassVar[Moment]
 
     @classmethod
     def step(cls, number: int) -> Moment:
@@ -329,7 +317,24 @@ class Moment:
         return cls("step", number)
 
 
-Moment.ENTRY, Moment.GRAPH, Moment.ATTACHED = Moment("entry"), Moment("graph"), Moment("attached")
+Moment.ENTRY, Moment.GRAPH = Moment("entry"), Moment("graph")
+
+
+def _written(step: Step, code: SourceWriter, place: int) -> tuple[bool, bool]:
+    """Whether the lines of code that carry out ``step`` begin at this place, and whether they end there."""
+    line = code.lines[place]
+    if not isinstance(step, Attach):
+        found = line == f"    {codegen.step_line(step, code)}"
+        return found, found
+    call = f"= apply{step.group}(("
+    if line.startswith("    grad_mode(True)"):  # a call under no_grad attaches in a block of its own
+        return any(call in other for other in code.lines[place : place + 4]), False
+    if line == "    finally: grad_mode(False)":
+        return False, any(call in other for other in code.lines[place - 2 : place])
+    if line == f"    w{step.group} = []":
+        return True, False
+    found = line.startswith("    ") and not line.startswith("     ") and call in line
+    return found, found
 
 
 class Interpretation:

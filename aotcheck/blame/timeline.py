@@ -19,6 +19,7 @@ from aotcheck import _torch
 from aotcheck.autograd.record import Arg, BaseOf, Constant, Local, Record, Ref, Result
 from aotcheck.autograd.trace import flat_geometry
 from aotcheck.blame.describe import describe_step
+from aotcheck.blame.describe import name as name_of
 from aotcheck.blame.specimen import Moment, Specimen, dense, window
 from aotcheck.oracle import Difference, OracleKind
 from aotcheck.oracle.kinds import Role
@@ -155,20 +156,15 @@ def _nothing(t: Tensor) -> object:
 
 def lines(record: Record) -> list[Moment | None]:
     """For each line that describes a record, the moment after which it has been carried out."""
-    before = len(record.before)
-    found: list[Moment | None] = [Moment.GRAPH]
-    found += [Moment.step(k) for k in range(before)]
-    found += [Moment.ATTACHED] if record.attached else []
-    found += [Moment.step(k) for k in range(before, len(record.all_steps))]
-    return [*found, None]
+    return [Moment.GRAPH, *[Moment.step(k) for k in range(len(record.all_steps))], None]
 
 
 def _at(record: Record, moment: Moment) -> tuple[str, int]:
     """A moment in words, and its line."""
     line = lines(record).index(moment) if moment in lines(record) else 0
     if moment.number is not None:
-        return f"step {moment.number + 1} ({describe_step(record.all_steps[moment.number])})", line
-    return ("attaching the results" if moment == Moment.ATTACHED else "the graph"), line
+        return f"step {moment.number + 1} ({describe_step(record.all_steps[moment.number], record)})", line
+    return "the graph", line
 
 
 def _told(record: Record, timeline: Timeline, difference: Difference) -> Wrong:
@@ -179,6 +175,12 @@ def _told(record: Record, timeline: Timeline, difference: Difference) -> Wrong:
             f"no step changes the {kind} of {name}: it has {difference.compiled}, eager has {difference.eager}"
         )
     where, line = _at(record, changes[-1][0])
+    if changes[-1][0] == Moment.GRAPH:
+        if difference.oracle is OracleKind.VALUES:  # what the graph gives is right: see Note [Ladder]
+            return Wrong(f"returns {name_of(timeline.ref)} as {name}: {difference.text}", len(lines(record)) - 1)
+        return Wrong(
+            f"no step changes the {kind} of {name}: it has {difference.compiled}, eager has {difference.eager}"
+        )
     return Wrong(f"{where} leaves {name} with {kind} {difference.compiled}, eager has {difference.eager}", line)
 
 

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import torch
 
 from aotcheck.backends import Promise
 from aotcheck.backends.backend import EVERY_PROMISE
 from aotcheck.oracle.compare import Pair, compare
-from aotcheck.oracle.execute import Observation, observe
-from aotcheck.oracle.kinds import OracleKind, Severity
+from aotcheck.oracle.execute import Observation, identity, observe
+from aotcheck.oracle.kinds import OracleKind, Phase, Severity
 from aotcheck.oracle.undefined import Pattern, undefined_memory
 from aotcheck.oracle.widen import widened
 from aotcheck.program import Program, exact, flat_calls
 
 Fills = tuple[Sequence[Observation], Sequence[Observation]]
+ByStep = dict[tuple[int, Phase, int, int], Observation]
 
 
 class Reference:
@@ -31,10 +31,11 @@ class Reference:
         self.exact = exact(program)
         self.eager = eagerly(program, device, calls)
         self.fills: Fills | None = None
+        self._by_fill: tuple[ByStep, ByStep] = ({}, {})  # under a mode a step may not raise
         # The same program in float64, where the program is inexact and means the same there. Made at once: it draws
         # random numbers, which must not happen in the middle of another run.
         wide = None if self.exact else widened(program)
-        self._wide = eagerly(wide, device, calls) if wide is not None else []
+        self._wide = _by_step(eagerly(wide, device, calls)) if wide is not None else {}
 
     def fill(self) -> bool:
         """Find out which memory is undefined. False if there is none."""
@@ -46,16 +47,18 @@ class Reference:
             if not filled:
                 return False
         self.fills = found[0], found[1]
+        self._by_fill = _by_step(found[0]), _by_step(found[1])
         return True
 
     def pair(self, index: int, compiled: Observation, promises: frozenset[Promise] = EVERY_PROMISE) -> Pair:
         """What another run showed after the step ``index``, beside all that it is judged by."""
-        fills, wide = self.fills, self._wide
+        one, two = self._by_fill
+        step = compiled.step
         return Pair(
             self.eager[index],
             compiled,
-            (fills[0][index], fills[1][index]) if fills and index < min(map(len, fills)) else None,
-            wide[index] if index < len(wide) else None,
+            (one[step], two[step]) if step in one.keys() & two.keys() else None,
+            self._wide.get(step),
             self.exact,
             promises,
         )
@@ -71,14 +74,13 @@ class Reference:
         return _same(self.eager[: len(again)], again, undefined=self.fills is not None)
 
 
+def _by_step(steps: Sequence[Observation]) -> ByStep:
+    return {o.step: o for o in steps}
+
+
 def eagerly(program: Program, device: torch.device, calls: int) -> list[Observation]:
     """What eager shows in the first ``calls`` calls."""
     return list(upto(observe(program, identity, device), calls))
-
-
-def identity(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Eager as a compiled path."""
-    return fn
 
 
 def upto(steps: Iterator[Observation], calls: int) -> Iterator[Observation]:

@@ -92,20 +92,21 @@ class _Check:
             reference.fill()
         before = self.backend.refusals()
         hard, refused = self._first_difference(reference)
-        if hard and reference.fills is None and reference.fill():
+        poison = self._poison(before_state)
+        if hard and not poison and reference.fills is None and reference.fill():
             self.soft.clear()
             self.backend.reset()
             hard, refused = self._first_difference(reference)
+            poison = self._poison(before_state)
         reasons = _grown(before, self.backend.refusals())
         if refused and refused not in reasons:
             reasons = (*reasons, refused)
+        if poison is not None:  # nothing that runs here now can be trusted, eager again neither
+            return Verdict(Outcome.DIFFERS, (*hard, poison), tuple(self.soft.values()), reasons, left_out, True)
         if not reference.stable or (hard and not reference.repeats()):
             return Verdict(Outcome.UNSTABLE, left_out=left_out)
-        poison = self._poison(before_state)
-        if poison is not None:
-            hard = (*hard, poison)
         outcome = Outcome.DIFFERS if hard else Outcome.REFUSED if reasons else Outcome.AGREES
-        return Verdict(outcome, hard, tuple(self.soft.values()), reasons, left_out, poison is not None)
+        return Verdict(outcome, hard, tuple(self.soft.values()), reasons, left_out)
 
     def _first_difference(self, reference: Reference) -> tuple[tuple[Difference, ...], str]:
         """The hard differences of the first step that has any, or the reason of a refusal that comes before."""

@@ -149,6 +149,13 @@ def _is_leaf(t: torch.Tensor) -> bool | None:
         return None
 
 
+def _history(t: torch.Tensor) -> object:
+    try:
+        return t.grad_fn
+    except RuntimeError:
+        return None
+
+
 def _bytes(t: torch.Tensor) -> tuple[int, bytes]:
     s = t.untyped_storage()
     return s.data_ptr(), bytes(s) if s.nbytes() else b""
@@ -175,6 +182,10 @@ class DryRun:
     """A program's calls made one by one in eager, features noted on the way.
 
     Hooks are called around each op call, those inside blocks included; they may raise to give up.
+
+    Attributes:
+        unwritten: for each backward, by call and step, which of the inputs it may be with respect to have the history
+            with which they were passed.
     """
 
     def __init__(self, program: Program) -> None:
@@ -185,6 +196,9 @@ class DryRun:
         self.keys: list[tuple[object, ...]] = []
         self.saved = Saved()
         self.scenes: list[Scene] = []
+        self.histories: dict[int, object] = {}
+        self.unwritten: dict[tuple[int, int], tuple[int, ...]] = {}
+        self.at = 0
         self.hooks: list[list[torch.Tensor | None]] = []
         self.writes: set[int] = set()
         self.backwards = self.doubles = 0
@@ -217,11 +231,12 @@ class DryRun:
         built = self.previous = build_call(self.program, index, previous=self.previous)
         scene = scene_of(built)
         self.scenes.append(scene)
+        self.histories.update((id(t), _history(t)) for t in scene.inputs.values())
         torch.manual_seed(0)
         for step in call.before:
             self.step(step, scene)
         raised = self.forward(call, built, scene)
-        for step in call.steps:
+        for self.at, step in enumerate(call.steps):
             ago = step.calls_ago if isinstance(step, Backward) else 0
             if ago < len(self.scenes) and (ago or not raised):
                 self.step(step, self.scenes[-1 - ago], ago)
@@ -297,6 +312,10 @@ class DryRun:
 
     def backward(self, step: Backward, scene: Scene, ago: int) -> None:
         """Make a backward; a feature if it has something to do."""
+        asked = [t for t in scene.wanted() if t.requires_grad]
+        self.unwritten[self.index, self.at] = tuple(
+            k for k, t in enumerate(asked) if _history(t) is self.histories.get(id(t))
+        )
         with suppress(*_expected()):  # a view whose history autograd refuses
             if scene.roots(step.of.value):
                 self.note(step, scene, ago)
@@ -345,7 +364,7 @@ def differentiable(scene: Scene) -> bool:
 
 def _expected() -> tuple[type[Exception], ...]:
     """What eager raises for a program it refuses; anything else is our own mistake."""
-    return (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError, AssertionError)
+    return (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError, AssertionError, AttributeError)
 
 
 _known: OrderedDict[Program, frozenset[Feature]] = OrderedDict()

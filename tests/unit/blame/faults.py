@@ -14,6 +14,7 @@ from aotcheck.autograd import compile_graph, function, replicas, stages, storage
 from aotcheck.autograd.assemble import Assembly
 from aotcheck.autograd.capture import Capture
 from aotcheck.autograd.epilogue import EpilogueBuilder
+from aotcheck.autograd.partition import regions
 from aotcheck.autograd.record import (
     Detach,
     PointAt,
@@ -309,12 +310,12 @@ def backward_graphs_negated(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def everything_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """Results that share saved tensors are backpropagated separately."""
-    monkeypatch.setattr(stages, "components", lambda outputs, stop: [[k] for k in range(len(outputs))])
+    monkeypatch.setattr(regions, "components", lambda outputs, stop: [[k] for k in range(len(outputs))])
 
 
 def everything_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """Results that share nothing are backpropagated together."""
-    monkeypatch.setattr(stages, "components", lambda outputs, stop: [list(range(len(outputs)))])
+    monkeypatch.setattr(regions, "components", lambda outputs, stop: [list(range(len(outputs)))])
 
 
 # -- the record and the runtime
@@ -393,15 +394,19 @@ def no_fast_guard(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(function, "fast_guard", lambda *args: None)
 
 
-def a_key_without(*parts: int) -> Plant:
-    """Keys in which some facts of tensors are missing: by their place in what is known of a tensor."""
+KNOWN = ("type", "geometry", "device", "requires_grad", "leafness", "inference", "storage", "nbytes", "base")
+"""What a key knows of a tensor."""
+
+
+def a_key_without(*facts: str) -> Plant:
+    """Keys of nothing but tensors, in which some facts are missing."""
 
     def plant(monkeypatch: pytest.MonkeyPatch) -> None:
         key = function.call_key
 
         def planted(flat: Any) -> Any:
-            tensors = [p for p in key(flat)[: len(flat)] if isinstance(p, tuple)]
-            return tuple(tuple(x for k, x in enumerate(p) if k not in parts) for p in tensors)
+            tensors = [dict(zip(KNOWN, p, strict=True)) for p in key(flat)[: len(flat)]]
+            return tuple(tuple(v for k, v in p.items() if k not in facts) for p in tensors)
 
         no_fast_guard(monkeypatch)
         monkeypatch.setattr(function, "call_key", planted)
@@ -488,16 +493,34 @@ FAULTS = (
     ),
     Fault("a view is of a copy", Rung.RUNTIME, altered(ReplayView, _of_a_copy), RETURNS_VIEWS, "step 1 (t0: a view of"),
     Fault("a size is left out", Rung.RUNTIME, dropped(ResizeStorage), RESIZES, "step 1 (write r0 over"),
-    Fault("a leaf is left as it is", Rung.RUNTIME, dropped(RequireGrad), MAKES_A_LEAF, "requires-grad"),
+    Fault(
+        "a leaf is left as it is",
+        Rung.RUNTIME,
+        dropped(RequireGrad),
+        MAKES_A_LEAF,
+        "no step changes the requires-grad of output",
+    ),
     Fault("an argument stays where it is", Rung.RUNTIME, dropped(PointAt), MOVES, "no step changes the"),
-    Fault("results are returned in reverse", Rung.RUNTIME, returns_reversed, TWO_RESULTS, "output[0]"),
+    Fault("results are returned in reverse", Rung.RUNTIME, returns_reversed, TWO_RESULTS, "returns r1 as output[0]"),
     Fault("a write writes nothing", Rung.RUNTIME, writes_that_write_nothing, ADDS, "no step changes the values of a0"),
     Fault("gradients reach other inputs", Rung.RUNTIME, gradients_to_other_inputs, PRODUCT),
-    Fault("the key lacks geometries", Rung.SECOND_CALL, a_key_without(1, 6), RESHAPED),
-    Fault("the key lacks requires_grad", Rung.SECOND_CALL, a_key_without(3, 4), TRAINED_LATER),
+    Fault(
+        "the key lacks geometries",
+        Rung.SECOND_CALL,
+        a_key_without("geometry", "nbytes"),
+        RESHAPED,
+        "though the shape of a0 is (3,), was (4,)",
+    ),
+    Fault("the key lacks requires_grad", Rung.SECOND_CALL, a_key_without("requires_grad", "leafness"), TRAINED_LATER),
     Fault("the key lacks grad mode", Rung.SECOND_CALL, keys_without_grad_mode, WITHOUT_GRAD),
-    Fault("the key lacks aliasing", Rung.SECOND_CALL, a_key_without(5, 7), ALIASED_LATER),
+    Fault("the key lacks aliasing", Rung.SECOND_CALL, a_key_without("storage", "base"), ALIASED_LATER),
     Fault("the guard accepts every call", Rung.SECOND_CALL, guards_that_accept_everything, RESHAPED),
-    Fault("results are kept", Rung.SECOND_CALL, results_kept, OTHER_VALUES),
+    Fault(
+        "results are kept",
+        Rung.SECOND_CALL,
+        results_kept,
+        OTHER_VALUES,
+        "the code of call 1, made for the same arguments",
+    ),
     Fault("later runs double", Rung.SECOND_CALL, results_of_later_runs_doubled, ADDS),
 )
