@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from aotcheck.autograd.record import Result
 from aotcheck.blame.describe import name
 from aotcheck.blame.joint import Caller, differing, roots_of
 from aotcheck.blame.runs import Question
@@ -56,6 +57,8 @@ def _components(question: Question) -> str:
     if question.specimen.capture.cuts:  # what hangs on another shares with it all the same
         return ""
     known = [(k, a) for k, stage in enumerate(stages) for a in stage.attached]
+    if not all(isinstance(a.ref, Result) for _, a in known):  # a stand-in only carries a history
+        return ""
     if len(known) > _MOST_ATTACHED or not all(id(a.tensor) in Caller(question).eager for _, a in known):
         return ""
     group = {id(a): {id(a)} for _, a in known}

@@ -6,10 +6,12 @@ import dataclasses
 from collections.abc import Sequence
 
 from aotcheck.blame.runs import Question
-from aotcheck.oracle import Difference, Severity, compare
+from aotcheck.oracle import Difference, OracleKind, Severity, compare
 from aotcheck.oracle.execute import Observation
 from aotcheck.oracle.kinds import Role
 from aotcheck.oracle.snapshot import Snapshot, TensorFacts
+
+_OF_AUTOGRAD = (OracleKind.REQUIRES_GRAD, OracleKind.LEAFNESS, OracleKind.GRAD_FN)
 
 
 def judge_trace(question: Question) -> str:
@@ -41,6 +43,8 @@ def judge_trace(question: Question) -> str:
         fills=(_restricted(pair.fills[0], names), _restricted(pair.fills[1], names)) if pair.fills else None,
     )
     hard = [d for d in compare(pair) if d.severity is Severity.HARD]
+    if specimen.capture.entry_inference:  # replicas are asked afterwards, when autograd looks for their histories
+        hard = [d for d in hard if d.oracle not in _OF_AUTOGRAD]
     return _said(hard[0], "the trace") if hard else ""
 
 
