@@ -122,7 +122,7 @@ class Capture:
             for i, a in enumerate(arguments):
                 if not isinstance(a, Tensor):
                     continue
-                base = _base(a) if self.mode.with_bases or _torch.leafness(a) is None else None
+                base = _base(a) if self.mode.with_bases or _is_quiet(a) else None
                 if base is not None and id(a) not in self.replicas:
                     self._root(base, BaseOf(i))
                     views.append(i)
@@ -345,6 +345,12 @@ def _stopping_at(nodes: Sequence[Any]) -> Iterator[None]:
     finally:
         for hook in hooks:
             hook.remove()
+
+
+def _is_quiet(a: Tensor) -> bool:
+    """Whether ``a`` is a view that autograd was not told of: it requires grad as its base does, but leads nowhere."""
+    base = _torch.base_of(a)
+    return _torch.leafness(a) is None or bool(base is not None and base.requires_grad and _torch.leafness(a))
 
 
 def _base(a: Tensor) -> Tensor | None:
