@@ -30,6 +30,7 @@ from aotcheck.autograd.record import (
     Leaf,
     Local,
     MakeInference,
+    PointAt,
     Ref,
     ReplayMode,
     ReplayView,
@@ -484,6 +485,10 @@ class Results:
             if made.grad == self.capture.entry_grad or not (base.requires_grad or made.source.requires_grad):
                 mode = ReplayMode.AMBIENT
             steps = [ReplayView(local, ref, made.replay, mode)]
+            if geometry_of(t) != made.geometry:  # by .data =, which leaves its history as it was
+                from_base = geometry_of(t).offset - geometry_of(base).offset
+                lies = geometry_of(t)._replace(offset=from_base)
+                steps.append(PointAt(local, self.name(base), lies, relative=True, through_data=True))
         else:
             ref = self.name(base)
             mode = ReplayMode.NO_GRAD if how == _UNDER_NO_GRAD else ReplayMode.GRAD

@@ -113,6 +113,7 @@ def call_key(flat: Sequence[Any]) -> tuple[Any, ...]:
                 bases.setdefault(id(base), i),
                 objects.get(id(base), -1),
                 geometry_of(base),
+                _torch.storage_address(base.untyped_storage()) == _torch.storage_address(storage),
                 base.requires_grad,
                 _torch.leafness(base),
                 str(_torch.creation_meta(a)),

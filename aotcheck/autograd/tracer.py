@@ -393,6 +393,7 @@ class Tracer(_torch.TorchDispatchMode):
         for k, r in enumerate(bound if many else (bound,)):
             notes[id(r)] = Derivation(
                 r,
+                geometry_of(r),
                 source,
                 version,
                 geometry,

@@ -17,11 +17,12 @@ from aotcheck.autograd.trace import Geometry, geometry_of
 class Derivation:
     """How a tensor that shares memory with ``source`` was made: ``op`` gave it, as result ``index`` if of several.
 
-    ``source_version`` is the version of ``source`` then, ``source_geometry`` where it lay, ``grad`` the grad mode,
-    ``inference`` whether inference mode was on, ``time`` the moment.
+    ``geometry`` is where it lay, ``source_geometry`` where ``source`` lay, ``source_version`` the version of that,
+    ``grad`` the grad mode, ``inference`` whether inference mode was on, ``time`` the moment.
     """
 
     tensor: Tensor
+    geometry: Geometry
     source: Tensor
     source_version: int
     source_geometry: Geometry
