@@ -13,7 +13,6 @@ import torch
 
 from aotcheck.program import (
     Backward,
-    Block,
     BuiltCall,
     Call,
     DictExpr,
@@ -37,6 +36,7 @@ from aotcheck.program import (
     flat_calls,
     remember,
 )
+from aotcheck.program.ops import Group, find
 from strategies.chooser import Chooser
 from strategies.inputs import contiguous, data
 from strategies.plans import Sides, draw_around, draw_before, draw_steps, with_trained_cotangents
@@ -58,23 +58,15 @@ class _Inspection(DryRun):
         infinite = Literal(float("inf"))
         self.infinite = {name for c in flat_calls(program.body) if infinite in c.args for name in c.targets}
 
-    def before_statement(self, statement: Statement, env: Any) -> None:
-        inner = flat_calls(statement.body) if isinstance(statement, Block) else [statement]
-        if any(perilous(call, env) for call in inner):
+    def before_statement(self, call: OpCall, env: Any) -> None:
+        if perilous(call, env, self.saved):
             raise Unsafe
 
-    def on_statement(self, statement: Statement, env: Any) -> None:
-        inner = flat_calls(statement.body) if isinstance(statement, Block) else [statement]
-        for call in inner:
-            if hazardous(call, env) or (self.index and _may_have_grown(call, env)):
-                raise Unsafe
+    def on_statement(self, call: OpCall, env: Any) -> None:
+        if hazardous(call, env) or (self.index and _may_have_grown(call, env)):
+            raise Unsafe
         if not tidy([value for name, value in env.items() if name not in self.infinite]):
             raise Unsafe
-        for t in env.values():
-            if isinstance(t, torch.Tensor) and t.numel():
-                last = t.storage_offset() + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
-                if (last + 1) * t.itemsize > t.untyped_storage().nbytes():
-                    raise Unsafe
 
     def on_error(self, error: Exception) -> None:
         if fragile(error):
@@ -158,7 +150,8 @@ def train(choose: Chooser, inputs: Inputs) -> Inputs:
     leaf = inputs.tensors[index]
     tensors = tuple(replace(t, requires_grad=t is leaf) for t in inputs.tensors)
     passed = any(leaf.name in _names(a) for a in inputs.args)
-    if not passed or choose.chance(40):
+    freed = any(find(call.path)[0].group is Group.STORAGE for call in flat_calls(inputs.derived))
+    if not passed or freed or choose.chance(40):
         return replace(inputs, tensors=tensors)
     made = OpCall(f"{leaf.name}m", "torch.mul", (Ref(leaf.name), Literal(1)))
     args = tuple(_renamed(a, {leaf.name: f"{leaf.name}m"}) for a in inputs.args)

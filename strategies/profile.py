@@ -13,6 +13,7 @@ class Profile:
 
     Attributes:
         statements: most statements in a body, before the ones that index tensors need.
+        idioms: how many of the statements are the first of several that belong together.
         refused: how many are to hold a statement that eager refuses.
         inexact: how many may use ops that round.
         random: how many may draw random numbers.
@@ -24,6 +25,7 @@ class Profile:
     """
 
     statements: int = 9
+    idioms: int = 12
     refused: int = 12
     inexact: int = 30
     random: int = 30

@@ -241,10 +241,15 @@ class Results:
             if id(t) in self.names:
                 continue
             made = self.tracer.views.get(id(t))
-            if (is_new_leaf(t) and id(t) in reached) or (base is not None and self._precedes_requirement(t, base)):
-                if base is not None and id(base) in self.rebased:
-                    raise UnsupportedError("leaf made inside", "a view of an argument that has another history by now")
-                self._schedule(made.time if made is not None else 0, functools.partial(self.name, t))
+            early = self._preceding_requirement(t, base) if base is not None else []
+            if is_new_leaf(t) and id(t) in reached:
+                early.append((made.time if made is not None else 0, t))
+            if early and base is not None and id(base) in self.rebased:
+                raise UnsupportedError("leaf made inside", "a view of an argument that has another history by now")
+            for time, view in early:
+                if view is not t:
+                    self.tensors.setdefault(id(view), (view, base))
+                self._schedule(time, functools.partial(self.name, view))
         for a in self.arguments:
             if id(a.replica) in self.kernels.required and is_new_leaf(a.replica):
                 self._schedule_requirement(a.replica)
@@ -263,16 +268,17 @@ class Results:
         step = RequireGrad(self.names[id(t)])
         self._schedule(self.kernels.required[id(t)], functools.partial(self.before.append, step))
 
-    def _precedes_requirement(self, t: Tensor, base: Tensor) -> bool:
-        """Whether something that the view ``t`` was made of was told to require grad only later."""
+    def _preceding_requirement(self, t: Tensor, base: Tensor) -> list[tuple[int, Tensor]]:
+        """The views, from ``t`` to its base, of what was told to require grad only later; and when each was made."""
+        found = []
         while t is not base:
             made = self.tracer.views.get(id(t))
-            if made is None:
-                return False
+            if made is None or not made.current:
+                break
             if made.time < self.kernels.required.get(id(made.source), -1) and is_new_leaf(made.source):
-                return True
+                found.append((made.time, t))
             t = made.source
-        return False
+        return found
 
     # -- names
 

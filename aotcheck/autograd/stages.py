@@ -31,7 +31,7 @@ from aotcheck.autograd.capture import Capture
 from aotcheck.autograd.compile_graph import Compilers, compile_graph, compile_module
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.graph import FakeValues, Graph, cut, define
-from aotcheck.autograd.partition.components import components, reached_leaves, runs_once, saved_tensors
+from aotcheck.autograd.partition.components import components, nodes_behind, reached_leaves, runs_once, saved_tensors
 from aotcheck.autograd.partition.default import backward_values, read_by, saved_values
 from aotcheck.autograd.partition.joint import Division
 from aotcheck.autograd.record import Attached, Result
@@ -78,7 +78,7 @@ class Stage:
     """Tensors that are backpropagated together: see Note [Stages] and Note [Components].
 
     ``places`` are those of its tensors among everything attached with them. ``targets`` are all there are,
-    ``reached`` which of them any of the tensors has a gradient for: a backward must not reach the others' graphs, let
+    ``reached`` those that autograd's graph leads to from the tensors: a backward must not reach the others' graphs, let
     alone free them.
     """
 
@@ -188,8 +188,8 @@ class Backwards:
                 # alone.
                 for j in everything:
                     self._try(stage, (j,))
-            found = stage.gradients.values()
-            stage.reached = tuple(k for k in range(len(targets)) if any(g[k] is not None for g in found))
+            behind = nodes_behind([a.tensor for a in stage.attached])
+            stage.reached = tuple(k for k, t in enumerate(targets) if any(e.node in behind for e in t.edges))
             stages.append(stage)
         return stages
 

@@ -41,7 +41,7 @@ class Observation:
         call: which call of the plan.
         phase: what kind of step.
         raised: the exception that ended the step, if one did.
-        structure: the pytree of the result, leaves by type.
+        structure: the pytrees of the result and of arguments that may be written, see ``Scene.words``.
         constants: the leaves of the result that are not tensors, as ``(name, repr)``.
         snapshot: all tensors of the call that the step is about.
         generators: states of the generators.
@@ -168,13 +168,14 @@ class _Run:
         """What there is to see after a step."""
         self.made[phase] += 1
         failed = phase.differentiates and step.error is not None
+        given = {**scene.inputs, **scene.held()}
         seen = Observation(
             len(self.scenes) - 1,
             phase,
             step.error,
-            scene.structure,
+            scene.words(),
             tuple(scene.constants.items()),
-            snapshot(scene.inputs.items(), scene.outputs.items(), () if failed else self.further(scene)),
+            snapshot(given.items(), scene.outputs.items(), () if failed else self.further(scene)),
             generator_states(self.device),
             step.changes,
             () if failed else tuple((f"hook[{k}]", len(seen)) for k, seen in enumerate(self.hooks)),

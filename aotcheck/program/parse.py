@@ -38,7 +38,7 @@ from aotcheck.program.model import (
     TupleExpr,
     references,
 )
-from aotcheck.program.ops import Form, UnknownOpError, find, implementation
+from aotcheck.program.ops import Form, UnknownOpError, find, implementation, method_path
 from aotcheck.program.plans import call_of
 from aotcheck.program.source import FORMAT, HARNESS_MARK, is_name
 
@@ -248,6 +248,9 @@ class _Parser:
                 args = tuple(self.scoped(e, scope) for e in (base, index, value))
                 self.known("setitem", Form.SETITEM, node)
                 return OpCall(None, "setitem", args)
+            case ast.Assign(targets=[ast.Attribute(value=ast.Name(id=name), attr=attr)], value=value):
+                self.known(f"Tensor.{attr}=", Form.ASSIGN, node)
+                return OpCall(None, f"Tensor.{attr}=", (self.ref(name, node, scope), self.scoped(value, scope)))
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
                 call = self.op_call(self.name(name, node), value, scope)
             case ast.Assign(targets=[ast.Tuple(elts=elts)], value=value) if elts:
@@ -293,10 +296,13 @@ class _Parser:
         while isinstance(node, ast.Attribute) and len(parts) < 8:
             parts.append(node.attr)
             node = node.value
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not (node.args or node.keywords):
+                node = ast.Attribute(node.func.value, f"{node.func.attr}()")
         if not isinstance(node, ast.Name):
             raise self.odd(node)
         if node.id in scope:
-            return ".".join(["Tensor", *reversed(parts)]), (Ref(node.id),)
+            method = ".".join(reversed(parts))
+            return method_path(method), (Ref(node.id),)
         return ".".join([node.id, *reversed(parts)]), ()
 
     def known(self, path: str, form: Form, at: ast.AST) -> None:

@@ -71,6 +71,14 @@ def _nodes_behind(output: Tensor, stop: Iterable[Any]) -> list[Any]:
     return found
 
 
+def nodes_behind(outputs: Sequence[Tensor]) -> set[Any]:
+    """All nodes of autograd's graph that a backward from ``outputs`` comes by."""
+    found: set[Any] = set()
+    for output in outputs:
+        found.update(_nodes_behind(output, found))
+    return found
+
+
 def reached_leaves(outputs: Sequence[Tensor]) -> dict[int, list[GradientEdge]]:
     """By id of the leaf, the accumulators through which gradients of ``outputs`` arrive at it.
 
