@@ -182,21 +182,27 @@ def autograd_sequence_number() -> int:
     return int(torch.autograd._get_sequence_nr())  # type: ignore[attr-defined]
 
 
+def count_write(t: Tensor) -> None:
+    """Move the version counter of ``t``, if it has one."""
+    if version_of(t) >= 0:
+        torch.autograd.graph.increment_version(t)
+
+
 def version_groups(tensors: Sequence[Tensor]) -> list[int]:
     """For each tensor the index of the first that counts versions with it, as views, bases and detached aliases do.
 
     Found by moving each counter for an instant; every counter is as before when this returns.
     """
     groups = list(range(len(tensors)))
-    before = [t._version for t in tensors]
+    before = [version_of(t) for t in tensors]
     for i, t in enumerate(tensors):
-        if groups[i] != i:
+        if groups[i] != i or before[i] < 0:
             continue
         moved = before[i] + 1_000_003
         _set_version((t,), (moved,))
         try:
             for j in range(i + 1, len(tensors)):
-                if groups[j] == j and tensors[j]._version == moved:
+                if groups[j] == j and version_of(tensors[j]) == moved:
                     groups[j] = i
         finally:
             _set_version((t,), (before[i],))
@@ -444,8 +450,11 @@ def storage_key(tensor: torch.Tensor) -> int:
 
 
 def version_of(tensor: torch.Tensor) -> int:
-    """The version counter of ``tensor``; -1 where it has none (inference tensors)."""
-    return -1 if tensor.is_inference() else int(tensor._version)
+    """The version counter of ``tensor``; -1 where it has none: inference tensors, and what is put on their memory."""
+    try:
+        return int(tensor._version)
+    except RuntimeError:
+        return -1
 
 
 def is_view(tensor: torch.Tensor) -> bool:

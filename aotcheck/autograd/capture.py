@@ -86,6 +86,7 @@ class Capture:
     def __init__(self, arguments: Sequence[Any], mode: TraceMode) -> None:
         self.mode = mode
         self.entry_grad = torch.is_grad_enabled()
+        self.entry_inference = torch.is_inference_mode_enabled()
         self.maker = ReplicaMaker()
         self.tracer = Tracer(self.maker.kernels)
         self.roots: list[TracedRoot] = []
@@ -197,7 +198,7 @@ class Capture:
         if isinstance(r, Replica):
             r.is_parameter = isinstance(real, torch.nn.Parameter)
         if _torch.leafness(real) is None:
-            torch.autograd.graph.increment_version(self.replicas[id(base)])
+            _torch.count_write(self.replicas[id(base)])
         return r
 
     @contextlib.contextmanager

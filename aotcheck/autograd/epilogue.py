@@ -136,8 +136,6 @@ class EpilogueBuilder:
         for t in [r.replica for r in self.roots] + [a.replica for a in self.arguments] + list(returned):
             if _torch.has_hooks(t) and not t.retains_grad:
                 raise UnsupportedError("hook", "a hook on an input or output inside the function")
-            if t.is_inference():
-                raise UnsupportedError("inference mode", "an inference tensor leaves the function")
 
     def _needs_bases(self) -> bool:
         """Whether views among the arguments have to be traced as views of their bases.

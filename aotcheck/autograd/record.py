@@ -237,6 +237,7 @@ class ReplayMode(enum.Enum):
     AMBIENT = "ambient"
     GRAD = "grad"
     NO_GRAD = "no_grad"
+    INFERENCE = "inference"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -283,6 +284,14 @@ class RequireGrad:
 
 
 @dataclasses.dataclass(frozen=True)
+class MakeInference:
+    """``target``, a result of the graph, becomes an inference tensor, or (not ``wanted``) one that is none."""
+
+    target: Result
+    wanted: bool
+
+
+@dataclasses.dataclass(frozen=True)
 class RetainGrad:
     """Let ``target``, no leaf, keep its gradient."""
 
@@ -314,6 +323,7 @@ Step = (
     | SetCreationMeta
     | RequireGrad
     | RequireGradOfInteger
+    | MakeInference
     | RetainGrad
     | SetGradMode
 )

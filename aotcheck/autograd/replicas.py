@@ -233,7 +233,8 @@ class ReplicaMaker:
 
     def root(self, real: Tensor, versions: Any = None) -> Replica:
         """A replica with ``real``'s leafness and requires_grad, but no view relation."""
-        r = self.plain(real, versions)
+        with torch.inference_mode(real.is_inference()):
+            r = self.plain(real, versions)
         if real.requires_grad:
             if _torch.leafness(real) is not False:
                 Tensor.requires_grad_(r)

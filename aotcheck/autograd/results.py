@@ -27,6 +27,7 @@ from aotcheck.autograd.record import (
     Hold,
     Leaf,
     Local,
+    MakeInference,
     Ref,
     ReplayMode,
     ReplayView,
@@ -204,10 +205,12 @@ class Results:
             root = self.table.flat(state)
             ref = self.output(self.table.read_view(root), Role.INTERMEDIATE_BASE, root.geometry, None)
             self.anchors[id(state)] = (ref, 0)
+            self._inference(ref, any(t.is_inference() for t in tensors))
             return
         geometry = geometry_of(chosen)
         role = Role.USER_OUTPUT if id(chosen) in returned else Role.INTERMEDIATE_BASE
         ref = self.output(self.table.read(chosen), role, geometry, chosen)
+        self._inference(ref, chosen.is_inference())
         if has_history(chosen):
             if differentiable_dtype(chosen):
                 self.attach(ref, chosen)
@@ -217,6 +220,10 @@ class Results:
             self.before.append(RequireGrad(ref))
         self.names[id(chosen)] = ref
         self.anchors[id(state)] = (ref, geometry.offset)
+
+    def _inference(self, ref: Result, wanted: bool) -> None:
+        if wanted != self.capture.entry_inference:
+            self.before.append(MakeInference(ref, wanted))
 
     def _pointed_at(self) -> set[int]:
         return {id(self.table.state(a.replica)) for a in self.arguments if self.table.state(a.replica) is not a.state}
@@ -406,6 +413,10 @@ class Results:
         if made is not None:
             ref = self._made_of(made.source, base)
             mode = ReplayMode.GRAD if made.grad else ReplayMode.NO_GRAD
+            if made.inference != self.capture.entry_inference:
+                if not made.inference:
+                    raise UnsupportedError("inference mode", "a view made outside inference mode, inside of it")
+                return [ReplayView(local, ref, made.replay, ReplayMode.INFERENCE)]
             if made.grad == self.capture.entry_grad or not (base.requires_grad or made.source.requires_grad):
                 mode = ReplayMode.AMBIENT
             steps = [ReplayView(local, ref, made.replay, mode)]

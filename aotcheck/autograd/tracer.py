@@ -357,9 +357,20 @@ class Tracer(_torch.TorchDispatchMode):
         source = args[0]
         many, now = not isinstance(bound, Tensor), self.kernels.now()
         version, geometry, grad = _torch.version_of(source), geometry_of(source), torch.is_grad_enabled()
+        inference = torch.is_inference_mode_enabled()
         for k, r in enumerate(bound if many else (bound,)):
             notes[id(r)] = Derivation(
-                r, source, version, geometry, func, tuple(args[1:]), dict(kwargs), k if many else None, grad, now
+                r,
+                source,
+                version,
+                geometry,
+                func,
+                tuple(args[1:]),
+                dict(kwargs),
+                k if many else None,
+                grad,
+                inference,
+                now,
             )
 
     def _reshaping(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

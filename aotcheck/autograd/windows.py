@@ -18,7 +18,7 @@ class Derivation:
     """How a tensor that shares memory with ``source`` was made: ``op`` gave it, as result ``index`` if of several.
 
     ``source_version`` is the version of ``source`` then, ``source_geometry`` where it lay, ``grad`` the grad mode,
-    ``time`` the moment.
+    ``inference`` whether inference mode was on, ``time`` the moment.
     """
 
     tensor: Tensor
@@ -30,6 +30,7 @@ class Derivation:
     kwargs: dict[str, Any]
     index: int | None
     grad: bool
+    inference: bool
     time: int
 
     @property

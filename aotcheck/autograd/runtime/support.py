@@ -148,6 +148,22 @@ def replay_with_grad(view_func: Any, base: Tensor) -> Tensor:
     return result
 
 
+def replay_under_inference_mode(view_func: Any, base: Tensor) -> Tensor:
+    """A view of ``base`` as one made under inference mode."""
+    with torch.inference_mode():
+        result: Tensor = view_func(base)
+    return result
+
+
+def as_inference(t: Tensor, wanted: bool) -> Tensor:
+    """``t``, which nobody else has, as an inference tensor on the same memory; or as one that is none."""
+    with torch.inference_mode(wanted):
+        plain = torch.empty(0, dtype=t.dtype, device=t.device)
+        _torch.set_geometry(plain, t.untyped_storage(), int(t.storage_offset()), t.shape, t.stride())
+        plain = _torch.conj_view(plain) if t.is_conj() else plain
+        return _torch.neg_view(plain) if t.is_neg() else plain
+
+
 def watch(t: Tensor, place: int) -> tuple[weakref.ref[Tensor], int, int]:
     """What ``check_watched`` needs to see whether ``t`` was written before the backward from output ``place``."""
     return weakref.ref(t), _torch.version_of(t), place
