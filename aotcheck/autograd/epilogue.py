@@ -38,6 +38,7 @@ from aotcheck.autograd.record import (
     Role,
     Root,
     SetGradMode,
+    Swap,
     TakeHistory,
     Visibility,
     Write,
@@ -86,9 +87,9 @@ class EpilogueBuilder:
                 self._data(state)
             self._versions(state)
         moved = self._metadata()
-        for o in returned:
+        for o in [*returned, *self.capture.passed.values()]:
             self.results.collect(o)
-        self.results.anchor_fresh_storages(outputs, moved)
+        self.results.anchor_fresh_storages([*outputs, *self.capture.passed.values()], moved)
         self.results.find_current(input_states)
         self.results.find_histories()
         self.results.make_leaves()
@@ -105,6 +106,7 @@ class EpilogueBuilder:
             self.results.name(o)
         returns = [self.results.name(o) if isinstance(o, Tensor) else self._constant(o) for o in outputs]
         self._retain_gradients(returned)
+        returns = self._swap(outputs, returns)
         if self.capture.exit_grad != self.capture.entry_grad:
             self.steps.append(SetGradMode(self.capture.exit_grad))
         return self._record(returns, input_states)
@@ -304,6 +306,18 @@ class EpilogueBuilder:
             self.steps.append(TakeHistory(Arg(view.index), self.results.stand_in(t)))
 
     # -- the end
+
+    def _swap(self, outputs: Sequence[Any], returns: list[Ref | Constant]) -> list[Ref | Constant]:
+        """Let the caller's objects become the tensors that the function made of them; what is then returned."""
+        moves: dict[Ref, Ref] = {}
+        for index, t in self.capture.passed.items():
+            other, own = self.results.name(t), Arg(index)
+            if other != own and other not in moves:
+                self.steps.append(Swap(own, other))
+                moves[own], moves[other] = other, own
+                if len(moves) > 2:
+                    raise UnsupportedError("swap_tensors", "of more than two tensors")
+        return [r if isinstance(r, Constant) else moves.get(r, r) for r in returns]
 
     def _retain_gradients(self, returned: Sequence[Tensor]) -> None:
         """What is no leaf and was told to keep its gradient."""

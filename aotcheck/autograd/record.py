@@ -299,6 +299,14 @@ class RetainGrad:
 
 
 @dataclasses.dataclass(frozen=True)
+class Swap:
+    """The objects exchange the tensors that they are."""
+
+    target: Arg
+    other: Ref
+
+
+@dataclasses.dataclass(frozen=True)
 class SetGradMode:
     """Leave grad mode as the function leaves it."""
 
@@ -325,6 +333,7 @@ Step = (
     | RequireGradOfInteger
     | MakeInference
     | RetainGrad
+    | Swap
     | SetGradMode
 )
 

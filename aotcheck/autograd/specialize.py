@@ -40,8 +40,6 @@ PLAIN_LEAVES = frozenset(
 
 def check_supported(flat: Sequence[Any]) -> None:
     """Raise UnsupportedError for arguments that cannot be traced."""
-    if _torch.has_saved_tensor_hooks():
-        raise UnsupportedError("saved-tensor hooks", "default saved-tensor hooks are active")
     for i, a in enumerate(flat):
         if isinstance(a, Tensor):
             if type(a) is not Tensor and type(a) is not torch.nn.Parameter:

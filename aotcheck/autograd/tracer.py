@@ -71,6 +71,10 @@ class Tracer(_torch.TorchDispatchMode):
             self._check(a)
         for a in kwargs.values():
             self._check(a)
+        if torch.is_inference_mode_enabled() and _torch.is_composite(func):
+            # Elsewhere autograd takes such ops apart before they come here.
+            with _torch.as_before_dispatch(), self:
+                return func.decompose(*args, **kwargs)
         info = info_of(func)
         if info.takes_device and kwargs.get("device") == _torch.META:
             # Some formulas of autograd ask the implementation, not the tensor, and learn that replicas have no data.
@@ -94,6 +98,8 @@ class Tracer(_torch.TorchDispatchMode):
             case Kind.VALUE_DEPENDENT:
                 raise UnsupportedError("data-dependent", f"{func} needs values at trace time")
             case Kind.NO_TWIN:
+                if func is aten.fill_diagonal_.default and not any(args[2:]) and not kwargs:
+                    return self._fill_diagonal(*args)
                 raise UnsupportedError("op without a functional form", str(func))
 
     def _check(self, a: Any) -> None:
@@ -126,6 +132,18 @@ class Tracer(_torch.TorchDispatchMode):
         value = Value(PLACEHOLDER, (), {})
         value.constant, value.device = stand_in, stand_in.device
         self.generators[_torch.generator_address(stand_in)] = value
+
+    def swap(self, a: Tensor, b: Tensor) -> None:
+        """Two objects exchanged the tensors that they are: what is known by object is now known of the other one."""
+        for known in (self.views, self.unsafe_views, self.reshapings):
+            exchange(known, id(a), id(b))
+        for notes in (self.views, self.unsafe_views):
+            for key, made in notes.items():
+                notes[key] = made.after_swap(a, b)
+        for ids in (self.regeometried, self.set_calls, self.bases):
+            has_a, has_b = id(a) in ids, id(b) in ids
+            ids.difference_update((id(a), id(b)))
+            ids.update(({id(b)} if has_a else set()) | ({id(a)} if has_b else set()))
 
     # -- running kernels
 
@@ -310,6 +328,14 @@ class Tracer(_torch.TorchDispatchMode):
         self.table.bind(out, value)
         return out
 
+    def _fill_diagonal(self, t: Replica, value: Any) -> Replica:
+        """A write to the diagonal, which is a window as well."""
+        g = geometry_of(t)
+        if 0 not in g.shape:
+            diagonal = self._view(aten.as_strided.default, (t, [min(g.shape)], [sum(g.stride)], g.offset), {})
+            writes.in_place(self, aten.fill_.Scalar, info_of(aten.fill_.Scalar), (diagonal, value), {})
+        return t
+
     # -- views
 
     def _view(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -428,6 +454,12 @@ class Tracer(_torch.TorchDispatchMode):
         if state.storage.nbytes() != state.nbytes:
             self.table.flat(state)
         return t
+
+
+def exchange(known: dict[int, Any], a: int, b: int) -> None:
+    """Exchange two keys of a dictionary."""
+    values = {key: known.pop(other) for key, other in ((a, b), (b, a)) if other in known}
+    known.update(values)
 
 
 def _has_tensor(args: tuple[Any, ...]) -> bool:

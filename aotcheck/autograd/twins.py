@@ -169,7 +169,8 @@ def foreach_element_op(op: Any) -> Any:
     overload = _FOREACH_OVERLOADS.get(_torch.overload_name(op))
     if not name.startswith("_foreach_") or overload is None:
         return None
-    return getattr(getattr(aten, name[len("_foreach_") :], None), overload, None)
+    packet = getattr(aten, name[len("_foreach_") :], None)
+    return getattr(packet, overload, None) or getattr(packet, "default", None)
 
 
 def writes_are_order_free(op: Any) -> bool:

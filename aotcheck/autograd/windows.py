@@ -48,6 +48,12 @@ class Derivation:
         """Whether the memory was not written since, as far as versions tell: autograd keeps the history it has."""
         return _torch.version_of(self.source) == self.source_version
 
+    def after_swap(self, a: Tensor, b: Tensor) -> Derivation:
+        """The same derivation once the objects ``a`` and ``b`` have exchanged the tensors that they are."""
+        other = {id(a): b, id(b): a}
+        tensor, source = other.get(id(self.tensor), self.tensor), other.get(id(self.source), self.source)
+        return dataclasses.replace(self, tensor=tensor, source=source)
+
     def replay(self, source: Tensor) -> Tensor:
         """The op again on ``source``."""
         out = self.op(source, *self.args, **self.kwargs)

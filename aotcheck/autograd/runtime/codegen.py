@@ -36,6 +36,7 @@ from aotcheck.autograd.record import (
     SetGradMode,
     StandIn,
     Step,
+    Swap,
     TakeHistory,
     Visibility,
     WindowOn,
@@ -117,6 +118,8 @@ def step_line(step: Step, w: SourceWriter) -> str:
             return f"{_ref(target)}.requires_grad_()"
         case RequireGradOfInteger(target):
             return f"{w.refer(support.require_grad_of_integer)}({_ref(target)})"
+        case Swap(target, other):
+            return f"{w.refer(_torch.swap)}({_ref(target)}, {_ref(other)})"
         case SetGradMode(enabled):
             return f"{w.refer(_torch.set_grad_enabled_raw)}({enabled})"
 
