@@ -17,7 +17,7 @@ from strategies.arguments import Impossible
 from strategies.chooser import Chooser
 from strategies.state import EXPECTED, Outcome, State, overlaps_itself
 
-__all__ = ["IDIOMS", "draw_idiom"]
+__all__ = ["IDIOMS", "Idiom", "draw_idiom"]
 
 Named = tuple[str, torch.Tensor]
 _SMALL = 36
@@ -27,7 +27,7 @@ def _size(sizes: Sequence[int]) -> Expr:
     return TupleExpr(tuple(Literal(int(n)) for n in sizes))
 
 
-class _Idiom:
+class Idiom:
     """What idioms have in common: picking tensors, trying statements."""
 
     def __init__(self, choose: Chooser, state: State) -> None:
@@ -110,7 +110,7 @@ class _Idiom:
         return self.make(path, ref, *more)
 
 
-def _cancel(i: _Idiom) -> None:
+def _cancel(i: Idiom) -> None:
     """A mutation and its inverse, which the caller must not be able to tell from nothing."""
     name, t = i.pick(lambda t: t.numel() <= _SMALL)
     ref, choose = Ref(name), i.choose
@@ -147,7 +147,7 @@ def _cancel(i: _Idiom) -> None:
         i.do(inverse, ref, *back)
 
 
-def _left_behind(i: _Idiom) -> None:
+def _left_behind(i: Idiom) -> None:
     """Views, and aliases, of a tensor that is then given other memory; written and read afterwards."""
     name, t = i.pick(lambda t: t.numel() > 0)
     ref = Ref(name)
@@ -167,7 +167,7 @@ def _left_behind(i: _Idiom) -> None:
     i.perhaps(60, "torch.neg", old)
 
 
-def _grown_view(i: _Idiom) -> None:
+def _grown_view(i: Idiom) -> None:
     """A view that grows in place, over memory of its base or past it."""
     name, t = i.pick(lambda t: t.dim() > 0 and t.shape[0] > 1 and not overlaps_itself(t))
     parts: tuple[Expr, ...] = (SliceExpr(0, 1), SliceExpr(1, None), Literal(0))
@@ -183,7 +183,7 @@ def _grown_view(i: _Idiom) -> None:
     i.perhaps(50, "torch.neg", Ref(name))
 
 
-def _out(i: _Idiom) -> None:
+def _out(i: Idiom) -> None:
     """``out=`` of the right size, of another, a view, or empty: eager resizes it."""
     choose = i.choose
     name, t = i.pick(lambda t: 0 < t.numel() <= _SMALL and (t.is_floating_point() or t.is_complex()))
@@ -221,7 +221,7 @@ def _out(i: _Idiom) -> None:
     i.perhaps(40, "torch.neg", out)
 
 
-def _beyond(i: _Idiom) -> None:
+def _beyond(i: Idiom) -> None:
     """``as_strided`` of a view, which is relative to the storage, read or written where the view does not reach."""
     name, _ = i.pick(lambda t: t.numel() > 0)
     view = i.view(Ref(name)) if i.choose.chance(70) else Ref(name)
@@ -249,7 +249,7 @@ _FOREACH: tuple[tuple[str, tuple[Expr, ...]], ...] = (
 """Each does the same to any element twice, whichever comes first."""
 
 
-def _foreach(i: _Idiom) -> None:
+def _foreach(i: Idiom) -> None:
     """``_foreach_*_`` on the same tensor twice, or on overlapping ones."""
     choose = i.choose
     name, t = i.pick(lambda t: t.dtype != torch.bool and not t.is_complex() and not overlaps_itself(t))
@@ -265,11 +265,11 @@ def _foreach(i: _Idiom) -> None:
         other = i.view(other)
     pair = [Ref(name), other] if choose.chance(50) else [other, Ref(name)]
     path, args = choose.one(_FOREACH)
-    call = OpCall(None, path, (ListExpr(tuple(pair)), *args))
-    i.state.attempt(call, find(path)[0])
+    i.do(path, ListExpr(tuple(pair)), *args)
+    i.perhaps(80, "torch.neg", choose.one(pair))
 
 
-def _expanded(i: _Idiom) -> None:
+def _expanded(i: Idiom) -> None:
     """A write through an expanded tensor: what stores one value everywhere, or one that reaches each element once."""
     wide = [(u, s) for u, s in i.state.tensors() if 0 in s.stride() and s.numel() > 1]
     if wide and i.choose.chance(70):
@@ -288,7 +288,7 @@ def _expanded(i: _Idiom) -> None:
     i.perhaps(50, "torch.neg", ref)
 
 
-def _bits(i: _Idiom) -> None:
+def _bits(i: Idiom) -> None:
     """Aliases that read the same bits otherwise, one of them written."""
     choose = i.choose
     complexes = [(u, s) for u, s in i.state.tensors() if s.is_complex() and s.numel() <= _SMALL]
@@ -311,7 +311,7 @@ def _bits(i: _Idiom) -> None:
     i.perhaps(70, "Tensor.clone", read)
 
 
-def _cycle(i: _Idiom) -> None:
+def _cycle(i: Idiom) -> None:
     """Memory that is there only while it is used: grown, filled, used, freed."""
     choose, state = i.choose, i.state
     resize = choose.one(("Tensor.untyped_storage().resize_", "torch.ops.inductor.resize_storage_bytes_.default"))
@@ -342,7 +342,7 @@ def _cycle(i: _Idiom) -> None:
         i.do(resize, ref, Literal(0))
 
 
-def _no_grad_view(i: _Idiom) -> None:
+def _no_grad_view(i: Idiom) -> None:
     """A view made under no_grad or in inference mode, written or returned outside."""
     name, _ = i.pick(lambda t: t.numel() > 0)
     if i.state.context is not None:
@@ -360,7 +360,7 @@ def _no_grad_view(i: _Idiom) -> None:
     i.perhaps(50, "torch.neg", i.choose.one((made[0], Ref(name))))
 
 
-IDIOMS: tuple[tuple[Callable[[_Idiom], None], int], ...] = (
+IDIOMS: tuple[tuple[Callable[[Idiom], None], int], ...] = (
     (_cancel, 3),
     (_left_behind, 3),
     (_grown_view, 2),
@@ -380,7 +380,7 @@ _WEIGHTED = tuple(idiom for idiom, weight in IDIOMS for _ in range(weight))
 def draw_idiom(choose: Chooser, state: State) -> bool:
     """Draw one idiom; whether all that it needs was there."""
     try:
-        choose.one(_WEIGHTED)(_Idiom(choose, state))
+        choose.one(_WEIGHTED)(Idiom(choose, state))
     except (Impossible, *EXPECTED):
         return False
     return True

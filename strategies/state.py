@@ -160,7 +160,10 @@ def tidy(value: Any) -> bool:
             continue
         if t.is_floating_point() or t.is_complex():
             bound = _HALF_BOUND if t.itemsize == 2 else _BOUND
-            plain = torch.view_as_real(t.detach().resolve_conj()) if t.is_complex() else t.detach()
+            try:
+                plain = torch.view_as_real(t.detach().resolve_conj()) if t.is_complex() else t.detach()
+            except RuntimeError:  # got its data from inference mode; not even detach is possible
+                return False
             if plain.numel() and not bool((plain.abs() <= bound).all()):
                 return False
         if t.numel() > 128:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-import json
-import os
-import subprocess
-import sys
+import multiprocessing
+import warnings
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import pytest
@@ -17,7 +17,7 @@ from aotcheck.backends import Backend, resolve
 from aotcheck.campaign.generate import load_strategy, programs_of_block
 from aotcheck.oracle import OracleKind, Outcome, as_promised, check
 from aotcheck.oracle.state import canary
-from aotcheck.program import Program, emit, exact, harness
+from aotcheck.program import Program, emit, exact, harness, parse
 from tests.meta import planted
 from tests.meta.test_oracles_fire import PLANTS, Plant, clean_process
 
@@ -64,46 +64,52 @@ def _programs() -> tuple[Program, ...]:
     return tuple(p for block in (100, 101, 102) for p in programs_of_block(strategy, 5, block))
 
 
-_JUDGE = "import sys; from tests.meta.test_scripts_agree import judge; judge(sys.argv[1], int(sys.argv[2]))"
+class Elsewhere:
+    """Runs functions in a process of their own, and in another one once torch has left that unfit for the next."""
+
+    def __init__(self) -> None:
+        self.pool = self.new()
+
+    def new(self) -> ProcessPoolExecutor:
+        return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+
+    def run(self, function: Callable[..., tuple[Any, bool]], *args: object) -> Any:
+        result, unfit = self.pool.submit(function, *args).result()
+        if unfit:
+            self.pool.shutdown()
+            self.pool = self.new()
+        return result
 
 
-def judge(name: str, start: int) -> None:
-    """Print what oracles and script show first of each of the programs from ``start`` on, a JSON list each.
+def by_oracles(name: str, source: str) -> tuple[list[tuple[str, str]] | None, bool]:
+    """What the oracles show, None if nothing, and whether this process is unfit now."""
+    warnings.simplefilter("ignore")
+    verdict = check(parse(source).program, resolve(name), CPU)
+    keys = [(d.oracle.value, str(d.place)) for d in verdict.hard if d.oracle not in NOT_IN_SCRIPTS]
+    return keys if verdict.outcome is Outcome.DIFFERS else None, verdict.poisoned
 
-    torch's own failures may leave a process unfit for another program, or kill it: this ends where that is so, and
-    whoever has called it goes on in another process.
-    """
+
+def by_script(name: str, source: str) -> tuple[list[tuple[str, str]], bool]:
+    warnings.simplefilter("ignore")
     backend = resolve(name)
-    for index, program in enumerate(_programs()[start:], start):
-        print(json.dumps([index, None, None]), flush=True)
-        verdict = check(program, backend, CPU)
-        if verdict.poisoned:
-            return
-        if verdict.outcome is Outcome.DIFFERS:
-            oracles = [(d.oracle.value, str(d.place)) for d in verdict.hard if d.oracle not in NOT_IN_SCRIPTS]
-            judged, _ = as_promised(program, backend.promises)
-            script = shown_by_script(judged, backend, name)
-            print(json.dumps([index, oracles[:1], script[:1]]), flush=True)
-            if canary():
-                return
+    judged, _ = as_promised(parse(source).program, backend.promises)
+    return shown_by_script(judged, backend, name), bool(canary())
 
 
 @pytest.mark.parametrize("name", ["aot_function", "aot_eager"])
 def test_random_findings_are_shown_by_scripts_as_by_the_oracles(name: str) -> None:
-    findings, start = 0, 0
-    while start < len(_programs()):
-        environment = {**os.environ, "PYTHONPATH": os.getcwd(), "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, "-W", "ignore", "-c", _JUDGE, name, str(start)]
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
-        lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
-        assert lines, done.stderr
-        for index, oracles, script in lines:
-            findings += oracles is not None
-            assert script == oracles, emit(_programs()[index])
-        start = lines[-1][0] + 1
+    findings, elsewhere = 0, Elsewhere()
+    for source in map(emit, _programs()):
+        oracles = elsewhere.run(by_oracles, name, source)
+        if oracles is None:
+            continue
+        findings += 1
+        assert elsewhere.run(by_script, name, source)[:1] == oracles[:1], source
+    elsewhere.pool.shutdown()
     assert findings >= 5, "a sample without findings shows nothing"
 
 
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
 def test_the_identity_is_silent_in_scripts() -> None:
     backend = Backend("identity", planted.identity)
     for program in _programs():

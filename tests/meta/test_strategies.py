@@ -74,6 +74,40 @@ FLOOR = {
 }
 
 
+RARER = {
+    Feature.DATA_ASSIGNED: 3,
+    Feature.SWAPPED: 1.5,
+    Feature.STORAGE_RESIZED: 6,
+    Feature.CUSTOM_FUNCTION: 6,
+    Feature.CONTAINER_WRITTEN: 2,
+    Feature.OUT_RESIZED: 3,
+    Feature.INFERENCE_BLOCK: 3,
+    Feature.INFERENCE_CALL: 2,
+    Feature.INFERENCE_INPUT: 1,
+    Feature.FREED_INPUT: 2,
+    Feature.INPUTS_READ_BITS_OTHERWISE: 6,
+    Feature.EXPANDED_INPUT: 3,
+    Feature.PARAMETERS_OF_ONE_BUFFER: 5,
+    Feature.FOREACH_TWICE: 1.5,
+    Feature.FOREACH_ALIAS: 1,
+    Feature.EXPANDED_WRITE: 1,
+    Feature.DUPLICATE_INDICES: 1.5,
+    Feature.BEYOND_THE_VIEW: 2,
+    Feature.RETURNS_ONE_OBJECT_TWICE: 10,
+    Feature.RETURNS_CONTAINER_OF_CALLER: 1.5,
+    Feature.RETURNS_INFERENCE_TENSOR: 2,
+    Feature.RETURNS_FREED: 0.8,
+}
+"""Least percentages of what happens to storages, aliases and containers: about half of what there is."""
+
+
+def test_the_stream_has_its_fill_of_each_rarer_thing() -> None:
+    stream = _stream(1200, 0)
+    found = Counter(feature for p in stream for feature in difficulty(p))
+    shares = {feature: 100 * found[feature] / len(stream) for feature in RARER}
+    assert not {feature: share for feature, share in shares.items() if share < RARER[feature]}
+
+
 def test_the_stream_is_hard_enough_and_reaches_every_op() -> None:
     stream = _stream(1200, 0)
     found = Counter(feature for p in stream for feature in difficulty(p))
