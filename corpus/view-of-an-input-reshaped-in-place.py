@@ -407,13 +407,19 @@ def steps(f, make, calls, device):
             return result, where, error, changed
 
         def seen(scene, error, changed, failed=False):
+            try:
+                looked = look(scene, hooks, failed)
+            except Exception:
+                if error is None:
+                    raise
+                looked = {}  # what raised has left the process so that nothing can be looked at
             raised = error and f"raises {type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
             return {
                 ("exception", "call"): raised and (type(error), raised),
                 ("global-state", "process"): changed,
                 ("structure", "output"): scene.words(),
                 **{("constant", name): c for name, c in scene.constants.items()},
-                **look(scene, hooks, failed),
+                **looked,
                 ("rng", "process"): torch.get_rng_state(),
             }
 
@@ -480,14 +486,14 @@ def filled(byte):
 
 
 def undefined(f, calls, device):
-    """Eager twice more, with uninitialized memory filled in two ways; nothing where `f` makes none."""
+    """Eager twice more, with uninitialized memory filled in two ways, by step; nothing where `f` makes none."""
     if not {"empty", "empty_like", "resize_", "resize_storage_bytes_"} & {*f.__code__.co_names}:
-        return
+        return {}
     runs = []
     for byte in (0x3E, 0xFF):
         with filled(byte):
-            runs.append(list(steps(f, lambda f: f, calls, device)))
-    yield from ((one, two) for (_, one), (_, two) in zip(*runs, strict=False))
+            runs.append(dict(steps(f, lambda f: f, calls, device)))
+    return {where: (runs[0][where], runs[1][where]) for where in runs[0] if where in runs[1]}
 
 
 def masked(eager, other, fills):
@@ -561,10 +567,10 @@ def compiled(f, name):
 def first_differences(f, calls, make, exact=True, device="cpu", lists=False):
     """The differences of the first step that has any, and which step that is."""
     expected = list(steps(f, lambda f: f, calls, device))
-    fills = list(undefined(f, calls, device))
-    for i, ((where, eager), (_, other)) in enumerate(zip(expected, steps(f, make, calls, device), strict=False)):
-        if i < len(fills):
-            other = masked(eager, other, fills[i])
+    fills = undefined(f, calls, device)
+    for (where, eager), (_, other) in zip(expected, steps(f, make, calls, device), strict=False):
+        if where in fills:
+            other = masked(eager, other, fills[where])
         found = differences(where, eager, other, exact, lists)
         if found:
             return where, found

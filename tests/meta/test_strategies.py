@@ -177,6 +177,8 @@ def _runs(program: Program, index: int, copied: bool) -> list[bytes] | None:
             call = replace(call, args=(call.args[0], *rest))
         _execute(call, env)
     written = env[call.args[0].name]
+    if not torch.is_tensor(written):  # an entry of a container
+        return None
     return [bytes(t.untyped_storage()) for t in (written, *built.named.values()) if t.untyped_storage().nbytes()]
 
 
