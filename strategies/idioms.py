@@ -269,9 +269,14 @@ def _foreach(i: Idiom) -> None:
     i.perhaps(80, "torch.neg", choose.one(pair))
 
 
+def _repeated(t: torch.Tensor) -> int | None:
+    """The first dimension along which all elements lie in one place."""
+    return next((d for d, (n, s) in enumerate(zip(t.shape, t.stride(), strict=True)) if s == 0 and n > 1), None)
+
+
 def _expanded(i: Idiom) -> None:
     """A write through an expanded tensor: what stores one value everywhere, or one that reaches each element once."""
-    wide = [(u, s) for u, s in i.state.tensors() if 0 in s.stride() and s.numel() > 1]
+    wide = [(u, s) for u, s in i.state.tensors() if s.numel() and _repeated(s) is not None]
     if wide and i.choose.chance(70):
         name, t = i.choose.one(wide)
         ref = Ref(name)
@@ -282,8 +287,7 @@ def _expanded(i: Idiom) -> None:
     if i.choose.chance(50):
         i.do(i.choose.one(("Tensor.fill_", "Tensor.fill_")), ref, Literal(2))
     else:
-        repeated = next(d for d, (n, s) in enumerate(zip(t.shape, t.stride(), strict=True)) if s == 0 and n > 1)
-        one = i.make("Tensor.select", ref, Literal(repeated), Literal(i.choose.below(2)))
+        one = i.make("Tensor.select", ref, Literal(_repeated(t)), Literal(i.choose.below(2)))
         i.write(one)
     i.perhaps(50, "torch.neg", ref)
 

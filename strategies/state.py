@@ -46,7 +46,9 @@ _NOT_POINTWISE = ("Tensor.cum", "Tensor.addmm_", "Tensor.addmv_", "Tensor.addr_"
 _IMPURE = frozenset(
     {Group.METADATA, Group.SET, Group.STORAGE, Group.DETACH, Group.RNG, Group.FUNCTION, Group.CONTAINER}
 )
-EXPECTED = (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError, AssertionError, AttributeError)
+EXPECTED = (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError)
+_RAISED = (*EXPECTED, AssertionError, AttributeError)
+"""What eager raises; the last two are torch's own mistakes."""
 
 
 class Outcome(Enum):
@@ -134,10 +136,11 @@ def hazardous(call: OpCall, env: dict[str, Any]) -> bool:
 
 
 def perilous(call: OpCall, env: dict[str, Any], saved: Saved) -> bool:
-    """Whether running a call might crash torch, now or in a backward.
+    """Whether running a call might crash torch, now or in a backward, or leaves memory undefined unseen.
 
-    Such are reads of freed memory (Note [Freed memory] of :mod:`aotcheck.program.memory`), and ``out=`` that must grow
-    while an operand (``torch.mm`` segfaults).
+    Such are reads of freed memory (Note [Freed memory] of :mod:`aotcheck.program.memory`), ``out=`` that must grow
+    while an operand (``torch.mm`` segfaults), and ``out=`` that begins behind its storage, which leaves a gap as it
+    grows.
     """
     if not reads_nothing_missing(call, env) or saved.lost(call, env):
         return True
@@ -149,7 +152,8 @@ def perilous(call: OpCall, env: dict[str, Any], saved: Saved) -> bool:
             elementwise = elementwise and all(t.shape == out.shape for t in operands)
             place = out.untyped_storage().data_ptr()
             aliased = any(t is out or (place and t.untyped_storage().data_ptr() == place) for t in operands)
-            return aliased and not elementwise
+            behind = out.storage_offset() * out.itemsize > out.untyped_storage().nbytes()
+            return behind or (aliased and not elementwise)
     return False
 
 
@@ -278,7 +282,7 @@ class State:
         pure = op is not None and not op.writes and op.group not in _IMPURE
         try:
             self._run(call)
-        except EXPECTED as error:
+        except _RAISED as error:
             if keep_refused and not fragile(error):
                 self._keep(call)
                 self.refused = True
@@ -316,4 +320,4 @@ def fragile(error: Exception) -> bool:
     """Errors that would kill a CUDA context (an index tensor out of bounds), or that are torch's own."""
     text = str(error)
     index = "index" in text and ("out of bounds" in text or "out of range" in text)
-    return index or "INTERNAL ASSERT" in text or isinstance(error, AssertionError)
+    return index or "INTERNAL ASSERT" in text or isinstance(error, AssertionError | AttributeError)

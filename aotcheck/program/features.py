@@ -364,7 +364,6 @@ def differentiable(scene: Scene) -> bool:
 
 def _expected() -> tuple[type[Exception], ...]:
     """What eager raises for a program it refuses; anything else is our own mistake."""
-    # AttributeError: torch.utils.swap_tensors of a leaf under no_grad.
     return (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError, AssertionError, AttributeError)
 
 

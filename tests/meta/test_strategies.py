@@ -169,6 +169,8 @@ def _runs(program: Program, index: int, copied: bool) -> list[bytes] | None:
             _execute(statement, env)
         call = program.body[index]
         assert isinstance(call, OpCall)
+        if not torch.is_tensor(env[call.args[0].name]):
+            return None  # a list or a dict
         if copied:
             named = {f"copy{i}": a.name for i, a in enumerate(call.args[1:]) if isinstance(a, Ref)}
             env.update({copy: env[name].clone() for copy, name in named.items() if torch.is_tensor(env[name])})
@@ -177,8 +179,6 @@ def _runs(program: Program, index: int, copied: bool) -> list[bytes] | None:
             call = replace(call, args=(call.args[0], *rest))
         _execute(call, env)
     written = env[call.args[0].name]
-    if not torch.is_tensor(written):  # an entry of a container
-        return None
     return [bytes(t.untyped_storage()) for t in (written, *built.named.values()) if t.untyped_storage().nbytes()]
 
 
