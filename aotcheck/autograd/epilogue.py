@@ -68,6 +68,7 @@ class EpilogueBuilder:
         self.before = self.results.before
         self.steps = self.results.steps
         self.rebased = self.results.rebased
+        self.resized: list[StorageState] = []
         self.histories: list[TakeHistory | RequireGradOfInteger | Reshape] = []
 
     def build(self, outputs: Sequence[Any]) -> Record:
@@ -106,6 +107,7 @@ class EpilogueBuilder:
             self.results.name(o)
         returns = [self.results.name(o) if isinstance(o, Tensor) else self._constant(o) for o in outputs]
         self._retain_gradients(returned)
+        self._shrink()
         returns = self._swap(outputs, returns)
         if self.capture.exit_grad != self.capture.entry_grad:
             self.steps.append(SetGradMode(self.capture.exit_grad))
@@ -160,10 +162,20 @@ class EpilogueBuilder:
     # -- data
 
     def _storage_sizes(self, states: Sequence[StorageState]) -> None:
+        """Storages grow before anything else and shrink at the end, when all windows on them have been made."""
         for state in states:
-            if state.storage.nbytes() != self.capture.entry_nbytes[id(state)]:
+            nbytes, before = state.storage.nbytes(), self.capture.entry_nbytes[id(state)]
+            if nbytes != before:
                 self.table.flat(state)
-                self.before.append(ResizeStorage(state.source, state.storage.nbytes()))
+                self.resized.append(state)
+            if nbytes > before:
+                self.before.append(ResizeStorage(state.source, nbytes))
+
+    def _shrink(self) -> None:
+        for state in self.resized:
+            if state.storage.nbytes() < self.capture.entry_nbytes[id(state)]:
+                self.steps.append(ResizeStorage(self.results.current[id(state)], state.storage.nbytes()))
+        self.steps += self.results.shrink
 
     def _data(self, state: StorageState) -> None:
         roots = [r for r in self.roots if r.state is state]
@@ -334,7 +346,7 @@ class EpilogueBuilder:
             s.target for s in steps if isinstance(s, Write)
         }
         touched = {id(r.state) for r in self.roots if r.source in written}
-        touched |= {id(s) for s in states if any(isinstance(x, ResizeStorage) and x.source == s.source for x in steps)}
+        touched |= {id(s) for s in self.resized}
         flats = tuple(FlatInput(v, source, dtype) for v, source, dtype in self.table.flat_inputs)
         placeholders = {r.placeholder for r in self.roots if id(r.state) in touched}
         placeholders |= {f.value for f in flats}

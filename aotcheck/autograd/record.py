@@ -132,7 +132,7 @@ class Hold:
 class ResizeStorage:
     """Give the storage of ``source`` another size."""
 
-    source: Source
+    source: Ref
     nbytes: int
 
 

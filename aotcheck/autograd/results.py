@@ -34,6 +34,7 @@ from aotcheck.autograd.record import (
     RequireGrad,
     RequireGradOfInteger,
     Reshape,
+    ResizeStorage,
     Restride,
     Result,
     Role,
@@ -84,6 +85,7 @@ class Results:
         self.leaves: list[Leaf] = []
         self.before: list[Step] = []  # before results are attached to autograd
         self.steps: list[Step] = []  # after
+        self.shrink: list[Step] = []  # at the very end
         self._stage = self.steps
         self.names: dict[int, Ref] = {}  # id of a replica -> where the real tensor is found
         self.locals = 0
@@ -196,9 +198,10 @@ class Results:
         tops = [t for t in tensors if self.tensors[id(t)][1] is None]
         matching = [t for t in tops if state.roots and state.roots[0].geometry == geometry_of(t)]
         candidates = [t for t in tops if has_history(t)] or matching or (tops if len(tops) == 1 else [])
+        candidates = [c for c in candidates if _bytes_reached(c) <= state.storage.nbytes()]
         pointed = id(state) in self._pointed_at()
         if pointed:  # the caller sees how large the storage is
-            candidates = [c for c in candidates if geometry_of(c).elements_reached * c.itemsize == state.nbytes]
+            candidates = [c for c in candidates if _bytes_reached(c) == state.nbytes]
         alone = len(tensors) == 1 and not pointed
         chosen = next((c for c in candidates if alone or all(self._reaches(t, c) for t in tensors)), None)
         if chosen is None:
@@ -206,6 +209,10 @@ class Results:
             ref = self.output(self.table.read_view(root), Role.INTERMEDIATE_BASE, root.geometry, None)
             self.anchors[id(state)] = (ref, 0)
             self._inference(ref, any(t.is_inference() for t in tensors))
+            room = max([_bytes_reached(t) for t in tensors], default=0)
+            if room > state.nbytes:
+                self.before.append(ResizeStorage(ref, room))
+                self.shrink.append(ResizeStorage(ref, state.nbytes))
             return
         geometry = geometry_of(chosen)
         role = Role.USER_OUTPUT if id(chosen) in returned else Role.INTERMEDIATE_BASE
@@ -456,6 +463,11 @@ class Results:
         if id(source) not in self.names and id(source) not in self.tensors:
             self.tensors[id(source)] = (source, base)
         return self.name(source)
+
+
+def _bytes_reached(t: Tensor) -> int:
+    """How much of its storage ``t`` may touch, from the beginning."""
+    return geometry_of(t).elements_reached * t.itemsize if t.numel() else 0
 
 
 def _window(base: Tensor, shape: Any, stride: Any, offset: int) -> Tensor:

@@ -93,6 +93,10 @@ class Tracer(_torch.TorchDispatchMode):
                 return self._reshaping(func, args, kwargs)
             case Kind.STORAGE:
                 return self._storage(func, args, kwargs)
+            case Kind.STORAGE_SIZE:
+                self.table.view(args[0])  # what it holds now is settled before
+                args[0].untyped_storage().resize_(args[1])
+                return None
             case Kind.BATCH_NORM:
                 return writes.batch_norm(self, func, args, kwargs)
             case Kind.VALUE_DEPENDENT:
@@ -369,7 +373,7 @@ class Tracer(_torch.TorchDispatchMode):
             if geometry not in state.views:
                 if parent is None:
                     parent = self.table.view(source)
-                if func is aten.as_strided.default:
+                if func is aten.as_strided.default or not parent.fits:
                     self.table.view(r)
                 else:
                     view = state.views[geometry] = View(state, geometry)

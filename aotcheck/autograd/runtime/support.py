@@ -23,7 +23,7 @@ def flat_view(t: Tensor, dtype: torch.dtype) -> Tensor:
 def flat_write(t: Tensor, dtype: torch.dtype, value: Tensor) -> None:
     """Overwrite the whole storage of ``t``; no version counter moves."""
     if value.numel():
-        flat_view(t, dtype).copy_(value)
+        flat_view(t, dtype)[: value.numel()].copy_(value)
 
 
 def hidden_write(t: Tensor, value: Tensor) -> None:
