@@ -1,4 +1,4 @@
-"""``aotcheck fuzz``, ``aotcheck replay`` and ``aotcheck refresh``.
+"""``aotcheck fuzz``, ``replay``, ``refresh`` and ``minimize``.
 
 Exit codes: 0 clean, 1 findings, 2 usage, 3 infrastructure. What the user can put right is one line on stderr.
 """
@@ -6,11 +6,12 @@ Exit codes: 0 clean, 1 findings, 2 usage, 3 infrastructure. What the user can pu
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -21,10 +22,16 @@ import click
 if TYPE_CHECKING:
     import torch
 
+    from aotcheck.backends import Backend
     from aotcheck.campaign import ExitCode, Settings
+    from aotcheck.minimize import Reduction
+    from aotcheck.program import ParsedFile
 
 STRATEGY = "strategies:programs"
 """What is fuzzed with; only this layer and the pytest plugin know it."""
+
+INSPECTION = "strategies.calls:inspect"
+"""What says whether a program has a well-defined outcome: what is drawn passes it, and so must what is minimized."""
 
 
 class Usage(click.ClickException):
@@ -116,8 +123,6 @@ def fuzz(
     strategy: str,
 ) -> None:
     """Run random programs through a backend and compare everything observable with eager."""
-    import os
-
     from aotcheck.campaign import Settings
 
     if examples is None and duration is None:
@@ -227,25 +232,11 @@ def _replay(paths: tuple[Path, ...], backend: str | None, device_name: str) -> i
 
 def _replay_file(path: Path, backend: str | None, device: torch.device) -> ExitCode:
     """Judge one file and say so, by what its header expects of the backend if it says anything."""
-    from aotcheck.backends import BackendError, resolve
     from aotcheck.campaign import ExitCode
     from aotcheck.oracle import Outcome, check
-    from aotcheck.program import ProgramSyntaxError, UnknownOpError, build_call, parse_file
 
-    try:
-        parsed = parse_file(path)
-        name = backend or str(parsed.header.get("backend") or "aotcheck")
-        compiled = resolve(name)
-    except (ProgramSyntaxError, UnknownOpError, BackendError) as error:
-        raise Usage(_one_line(error, path)) from error
-    except OSError as error:
-        raise Usage(f"{path}: cannot be read: {error.strerror}") from error
-    for index, call in enumerate(parsed.program.calls):
-        if call.inputs is not None:
-            try:
-                build_call(parsed.program, index, device)
-            except Exception as error:  # whatever torch says of inputs that it cannot build
-                raise Usage(_one_line(ValueError(f"{path}: the inputs of call {index + 1}: {error}"), path)) from error
+    parsed, compiled = _parsed(path, device, lambda header: backend or str(header.get("backend") or "aotcheck"))
+    name = compiled.name
     verdict = check(parsed.program, compiled, device)
     expected = parsed.header.get("expect")
     known = expected.get(name) if isinstance(expected, dict) else None
@@ -280,6 +271,113 @@ def refresh(paths: tuple[Path, ...], check: bool) -> None:
             stale += 1
             click.echo(f"{path}: {'out of date' if check else 'refreshed'}")
     sys.exit(int(ExitCode.FINDINGS if check and stale else ExitCode.CLEAN))
+
+
+def _parsed(
+    path: Path, device: torch.device, backend_of: Callable[[Mapping[str, object]], str]
+) -> tuple[ParsedFile, Backend]:
+    """A program file, known to have inputs that can be built, and the backend that its header stands for."""
+    from aotcheck.backends import BackendError, resolve
+    from aotcheck.program import ProgramSyntaxError, UnknownOpError, build_call, parse_file
+
+    try:
+        parsed = parse_file(path)
+        compiled = resolve(backend_of(parsed.header))
+    except (ProgramSyntaxError, UnknownOpError, BackendError) as error:
+        raise Usage(_one_line(error, path)) from error
+    except OSError as error:
+        raise Usage(f"{path}: cannot be read: {error.strerror}") from error
+    for index, call in enumerate(parsed.program.calls):
+        if call.inputs is not None:
+            try:
+                build_call(parsed.program, index, device)
+            except Exception as error:  # whatever torch says of inputs that it cannot build
+                raise Usage(_one_line(ValueError(f"{path}: the inputs of call {index + 1}: {error}"), path)) from error
+    return parsed, compiled
+
+
+@main.command()
+@click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
+@click.option("--backend", help="What it fails on. Default: what the file names, or aotcheck.")
+@click.option("--device", default="cpu", show_default=True)
+@click.option("--out", type=click.Path(path_type=Path), help="Where the result goes. Default: FILE with .min.py.")
+@click.option("--time", "duration", type=Seconds(), default="10m", show_default=True, help="How long at most.")
+@click.option("--jobs", type=click.IntRange(min=1), help="Worker processes. Default: one per core.")
+@click.option("--timeout", type=Seconds(), default="30", show_default=True, help="For one candidate.")
+@click.option("--memory", type=click.FloatRange(min=0.5), default=6.0, show_default=True, help="GiB for one worker.")
+def minimize(
+    path: Path,
+    backend: str | None,
+    device: str,
+    out: Path | None,
+    duration: float,
+    jobs: int | None,
+    timeout: float,
+    memory: float,
+) -> None:
+    """Reduce a failing program to the least that still fails under the same coarse key.
+
+    The result is a program file too. Exits 0 when it still fails, 1 when FILE does not fail to begin with.
+    """
+    from aotcheck.backends import BackendError, require_device, resolve
+    from aotcheck.minimize import Limits, Reduction, Subject
+
+    try:
+        found = require_device(device)
+        if backend is not None:
+            resolve(backend)
+    except BackendError as error:
+        raise Usage(str(error)) from error
+    parsed, compiled = _parsed(path, found, lambda header: backend or _expected_to_differ(header))
+    target = out or path.with_suffix(".min.py")
+    _require_writable(target)
+    limits = Limits(jobs or len(os.sched_getaffinity(0)), timeout, int(memory * 2**30), duration)
+    stop = threading.Event()
+    reduction = Reduction(parsed.program, Subject(compiled.name, device, INSPECTION), limits, stop)
+    sys.exit(_minimize(path, parsed, reduction, target, stop))
+
+
+def _minimize(path: Path, parsed: ParsedFile, reduction: Reduction, target: Path, stop: threading.Event) -> int:
+    from rich.console import Console
+
+    from aotcheck.campaign import ExitCode
+    from aotcheck.campaign.journal import write_durably
+    from aotcheck.campaign.worker import script_backend
+    from aotcheck.minimize import DoesNotFailError
+    from aotcheck.program import emit
+    from aotcheck.report.minimizing import MinimizingDisplay, print_reduced
+
+    console = Console()
+    try:
+        with _stopping_on_interrupt(stop), MinimizingDisplay(reduction, console) as display:
+            for _ in reduction.steps():
+                display.moved()
+    except DoesNotFailError as error:
+        click.echo(f"{path}: {reduction.subject.backend}: does not fail ({error}); there is nothing to minimize")
+        return int(ExitCode.FINDINGS)
+    except KeyboardInterrupt:
+        click.echo(f"{path}: broken off; nothing is written")
+        return int(ExitCode.INFRASTRUCTURE)
+    reduced = reduction.result
+    assert reduced is not None
+    name = reduction.subject.backend
+    kept = {key: parsed.header[key] for key in ("found", "block", "index", "torch") if key in parsed.header}
+    header = {"format": 1, **kept, "backend": name, "key": str(reduced.shows.key), "difference": reduced.shows.text}
+    write_durably(target, emit(reduced.program, header, script_backend(name)))
+    print_reduced(reduction, reduced, target, console)
+    return int(ExitCode.CLEAN)
+
+
+def _require_writable(path: Path) -> None:
+    if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+        raise Usage(f"cannot write to '{path}'; choose another --out")
+
+
+def _expected_to_differ(header: Mapping[str, object]) -> str:
+    """The backend that a header names, or the first that it expects to differ; ours if it says nothing."""
+    expected = header.get("expect")
+    known = [name for name, said in expected.items() if said == "differs"] if isinstance(expected, dict) else []
+    return str(header.get("backend") or next(iter(known), "aotcheck"))
 
 
 def _files(paths: tuple[Path, ...]) -> list[Path]:

@@ -112,6 +112,10 @@ class Scene:
         """Take the result of the call."""
         self.structure, self.outputs, self.constants = leaves(result)
 
+    def wanted(self):
+        """The tensors that a backward may be with respect to."""
+        return differentiable(self.inputs.values())
+
     def side(self, site):
         """The tensors that a probe or a hook may be for."""
         if site == "gradient":
@@ -162,7 +166,7 @@ def differentiate(scene, step, device):
     """Do a backward of a plan: through the chosen ones of the tensors there are, nothing if none is left."""
     roots = scene.roots(step.get("of", "outputs"))
     roots = [roots[k] for k in step["roots"] if k < len(roots)]
-    wanted = differentiable(scene.inputs.values())
+    wanted = scene.wanted()
     if "inputs" in step:
         wanted = [wanted[k] for k in step["inputs"] if k < len(wanted)]
     way, graph = step.get("way", "backward"), step.get("graph", "freed")

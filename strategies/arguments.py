@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 
-from aotcheck.program import DType, Expr, ListExpr, Literal, OpCall, Ref, SliceExpr, TupleExpr
-from aotcheck.program.ops import Kind, Op, Param, find
+from aotcheck.program import DictExpr, DType, Expr, ListExpr, Literal, OpCall, Ref, SliceExpr, TupleExpr
+from aotcheck.program.memory import extent_in_bytes
+from aotcheck.program.ops import Form, Group, Kind, Op, Param, find
 from strategies.chooser import Chooser
 from strategies.state import Outcome, State
 
@@ -116,6 +117,9 @@ class Arguments:
 
     def first(self) -> Expr:
         low, high = self.op.ndim
+        if self.op.group is Group.STORAGE and (freed := self.state.freed()) and self.choose.chance(80):
+            name, self.self_ = self.choose.one(freed)
+            return Ref(name)
         name, self.self_ = self.pick(lambda t: low <= t.dim() <= high and self.op.dtypes.accepts(t.dtype))
         return Ref(name)
 
@@ -136,8 +140,13 @@ class Arguments:
         if self.op.path == "setitem":
             indexed = self.self_[_python(self.drawn[1])]
             target = tuple(indexed.shape)
+        part = self.op.form is Form.ASSIGN  # the real or the imaginary one
         return self.ref(
-            lambda t: broadcasts(tuple(t.shape), target) and not (self.op.writes and overlong(t, self.self_))
+            lambda t: (
+                broadcasts(tuple(t.shape), target)
+                and not (self.op.writes and overlong(t, self.self_))
+                and not (part and t.is_complex())
+            )
         )
 
     def same(self) -> Expr:
@@ -171,6 +180,41 @@ class Arguments:
         source = self.source_tensor()
         self.before = 0
         return self.made("Tensor.untyped_storage", source)
+
+    def nbytes(self) -> Expr:
+        t, item = self.self_, self.self_.itemsize
+        held, needed = t.untyped_storage().nbytes(), extent_in_bytes(t)
+        if held < needed:
+            return Literal(self.choose.one((needed, needed, needed + 2 * item)))
+        return Literal(self.choose.one((0, held + 2 * item, 0, 2 * held, needed, max(held - item, 0), held)))
+
+    def container(self) -> Expr:
+        kinds = {"list": (list,), "dict": (dict,)}.get(self.op.path.partition(".")[0], (list, dict))
+        found = [name for name, value in self.state.env.items() if isinstance(value, kinds)]
+        if not found:
+            raise Impossible
+        name = self.choose.one(found)
+        self.held = self.state.env[name]
+        if self.op.path == "list.pop" and not self.held:
+            raise Impossible
+        return Ref(name)
+
+    def key(self) -> Expr:
+        if isinstance(self.held, dict):
+            return Literal(self.choose.one((*self.held, "n")))
+        if not self.held:
+            raise Impossible
+        return Literal(self.choose.below(len(self.held)))
+
+    def anything(self) -> Expr:
+        return self.ref(lambda t: True)
+
+    def items(self) -> Expr:
+        return DictExpr(tuple((key, self.anything()) for key in self.choose.one((("k0",), ("n",), ("k0", "n")))))
+
+    def data(self) -> Expr:
+        anything = self.choose.chance(12)
+        return self.ref(lambda t: anything or t.dtype == self.self_.dtype)
 
     def vec(self) -> Expr:
         return self.tensor_of((self.shape()[-1],))
@@ -236,7 +280,8 @@ class Arguments:
         if not found:
             raise Impossible
         chosen = [self.choose.one(found) for _ in range(self.choose.between(1, 3))]
-        unique = list({id(t): (name, t) for name, t in chosen}.values())
+        one_operand = all(p.kind is not Kind.LIST_SAME for p in self.op.params)
+        unique = chosen if one_operand else list({id(t): (name, t) for name, t in chosen}.values())
         self.listed = [t for _, t in unique]
         self.self_ = self.listed[0]
         return ListExpr(tuple(Ref(name) for name, _ in unique))
@@ -409,6 +454,12 @@ _DRAWERS: dict[Kind, Callable[[Arguments], Expr]] = {
     Kind.RIGHT: Arguments.right,
     Kind.STORAGE: Arguments.storage,
     Kind.SOURCE_TENSOR: Arguments.source_tensor,
+    Kind.NBYTES: Arguments.nbytes,
+    Kind.CONTAINER: Arguments.container,
+    Kind.KEY: Arguments.key,
+    Kind.ANYTHING: Arguments.anything,
+    Kind.ITEMS: Arguments.items,
+    Kind.DATA: Arguments.data,
     Kind.VEC: Arguments.vec,
     Kind.INDEX: Arguments.one_index,
     Kind.INDEX_ONCE: lambda a: a.one_index(once=True),

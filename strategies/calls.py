@@ -13,7 +13,6 @@ import torch
 
 from aotcheck.program import (
     Backward,
-    Block,
     BuiltCall,
     Call,
     DictExpr,
@@ -31,11 +30,13 @@ from aotcheck.program import (
     Storage,
     Strided,
     TupleExpr,
+    Way,
     build_call,
     evaluate,
     flat_calls,
     remember,
 )
+from aotcheck.program.ops import Group, find
 from strategies.chooser import Chooser
 from strategies.inputs import contiguous, data
 from strategies.plans import Sides, draw_around, draw_before, draw_steps, with_trained_cotangents
@@ -57,23 +58,15 @@ class _Inspection(DryRun):
         infinite = Literal(float("inf"))
         self.infinite = {name for c in flat_calls(program.body) if infinite in c.args for name in c.targets}
 
-    def before_statement(self, statement: Statement, env: Any) -> None:
-        inner = flat_calls(statement.body) if isinstance(statement, Block) else [statement]
-        if any(perilous(call, env) for call in inner):
+    def before_statement(self, call: OpCall, env: Any) -> None:
+        if perilous(call, env, self.saved):
             raise Unsafe
 
-    def on_statement(self, statement: Statement, env: Any) -> None:
-        inner = flat_calls(statement.body) if isinstance(statement, Block) else [statement]
-        for call in inner:
-            if hazardous(call, env) or (self.index and _may_have_grown(call, env)):
-                raise Unsafe
+    def on_statement(self, call: OpCall, env: Any) -> None:
+        if hazardous(call, env) or (self.index and _may_have_grown(call, env)):
+            raise Unsafe
         if not tidy([value for name, value in env.items() if name not in self.infinite]):
             raise Unsafe
-        for t in env.values():
-            if isinstance(t, torch.Tensor) and t.numel():
-                last = t.storage_offset() + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
-                if (last + 1) * t.itemsize > t.untyped_storage().nbytes():
-                    raise Unsafe
 
     def on_error(self, error: Exception) -> None:
         if fragile(error):
@@ -100,17 +93,49 @@ def _may_have_grown(call: OpCall, env: Any) -> bool:
     return bool((last + 1) * t.itemsize >= t.untyped_storage().nbytes())
 
 
+def steered(choose: Chooser, profile: Profile, program: Program) -> tuple[Program, frozenset[Feature]]:
+    """The program, in most cases with no gradient asked for with respect to an input as the call has left it.
+
+    Compiled graphs begin at inputs as they were passed, so that such gradients are a known difference of each of them.
+
+    Raises:
+        Unsafe: some call's outcome is not well defined.
+    """
+    run, features = _inspected(program)
+    calls = list(program.calls)
+    for (index, at), unwritten in run.unwritten.items():
+        call = calls[index]
+        step = call.steps[at]
+        if not isinstance(step, Backward) or (step.way is Way.ACCUMULATE and step.inputs is None):
+            continue
+        count = len(run.scenes[index - step.calls_ago].wanted())
+        asked = range(count) if step.inputs is None else step.inputs
+        kept = tuple(k for k in asked if k in unwritten)
+        if len(kept) < len(asked) and not choose.chance(profile.written_inputs):
+            steps = (*call.steps[:at], replace(step, inputs=kept), *call.steps[at + 1 :])
+            calls[index] = replace(call, steps=steps)
+    if tuple(calls) == program.calls:
+        return program, features
+    program = replace(program, calls=tuple(calls))
+    return program, inspect(program)
+
+
 def inspect(program: Program) -> frozenset[Feature]:
     """The features of a program by an eager dry run.
 
     Raises:
         Unsafe: some call's outcome is not well defined.
     """
+    return _inspected(program)[1]
+
+
+def _inspected(program: Program) -> tuple[_Inspection, frozenset[Feature]]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        features = _Inspection(program).run()
+        run = _Inspection(program)
+        features = run.run()
         remember(program, features)
-        return features
+        return run, features
 
 
 _DIFFERENTIABLE = ("float", "complex", "bfloat")
@@ -125,7 +150,8 @@ def train(choose: Chooser, inputs: Inputs) -> Inputs:
     leaf = inputs.tensors[index]
     tensors = tuple(replace(t, requires_grad=t is leaf) for t in inputs.tensors)
     passed = any(leaf.name in _names(a) for a in inputs.args)
-    if not passed or choose.chance(40):
+    freed = any(find(call.path)[0].group is Group.STORAGE for call in flat_calls(inputs.derived))
+    if not passed or freed or choose.chance(40):
         return replace(inputs, tensors=tensors)
     made = OpCall(f"{leaf.name}m", "torch.mul", (Ref(leaf.name), Literal(1)))
     args = tuple(_renamed(a, {leaf.name: f"{leaf.name}m"}) for a in inputs.args)
@@ -148,10 +174,11 @@ def draw_plan(choose: Chooser, profile: Profile, program: Program, sides: Sides)
         )
         longer = replace(program, calls=(planned,))
         with suppress(Unsafe):
-            features = inspect(longer)
+            longer, features = steered(choose, profile, longer)
             if Feature.BACKWARD in features and Feature.MANY_BACKWARDS not in features:
                 # Perhaps gradients do not depend on the inputs; on cotangents they do.
                 with suppress(Unsafe):
+                    planned = longer.calls[0]
                     trained = replace(planned, steps=with_trained_cotangents(planned.steps))
                     longer = replace(program, calls=(trained,))
                     return longer, inspect(longer)
@@ -291,8 +318,7 @@ def draw_further_calls(choose: Chooser, program: Program, profile: Profile) -> P
     for _ in range(count):
         for _ in range(3):
             try:
-                longer = _with_call(choose, profile, program)
-                inspect(longer)
+                longer, _ = steered(choose, profile, _with_call(choose, profile, program))
             except (Unsafe, *EXPECTED):
                 continue
             program = longer

@@ -36,7 +36,12 @@ _DTYPES = (
 )
 _SIZES = (2, 2, 2, 2, 3, 3, 3, 1, 1, 4, 0)
 _DIFFERENTIABLE = frozenset({"float16", "bfloat16", "float32", "float64", "complex64", "complex128"})
-_ELEMENT_TYPES = {"float32": ("int32", "uint8"), "float64": ("int64", "complex64"), "int64": ("float64", "int32")}
+_ELEMENT_TYPES = {
+    "float32": ("int32", "uint8"),
+    "float64": ("int64", "complex64"),
+    "complex64": ("float32", "float32", "int64"),
+    "int64": ("float64", "int32"),
+}
 
 Size = tuple[int, ...]
 
@@ -157,7 +162,7 @@ class Drawing:
         path, args = self.choose.one(options)
         if 0 in size and path == "getitem":
             path, args = "Tensor.unsqueeze", (Literal(0),)
-        return self.derive(path, Ref(name), *args, under=Context.NO_GRAD if self.choose.chance(8) else None)
+        return self.derive(path, Ref(name), *args, under=Context.NO_GRAD if self.choose.chance(10) else None)
 
     # -- patterns
 
@@ -200,6 +205,7 @@ class Drawing:
             ((4,), (2,), 1),
             ((2, 2), (2, 1), 0),
             ((2, 2), (1, 2), 0),
+            ((2, 2), (1, 1), 0),
             ((2, 3), (3, 1), 6),
             ((12,), (1,), 0),
             ((), (), 3),
@@ -235,10 +241,11 @@ class Drawing:
         dtype = self.choose.one(tuple(_ELEMENT_TYPES))
         other = self.choose.one(_ELEMENT_TYPES[dtype])
         self.seed = 0  # nothing negative, which would be NaN when read as a float
-        if self.choose.chance(50):
+        if self.choose.chance(60):
             storage = self.storage(dtype, 6)
-            self.passed.append(self.strided(storage, dtype, (2, 3), (3, 1), 0, False))
-            self.passed.append(self.strided(storage, other, (3,), (1,), 0, False))
+            grads = [d in _DIFFERENTIABLE and self.choose.chance(30) for d in (dtype, other)]
+            self.passed.append(self.strided(storage, dtype, (2, 3), (3, 1), 0, grads[0]))
+            self.passed.append(self.strided(storage, other, (3,), (1,), 0, grads[1]))
         else:
             base = self.leaf(dtype, (2, 4), False)
             self.passed += [base, self.derive("Tensor.view", Ref(base), DType(other))]
@@ -261,13 +268,78 @@ class Drawing:
         view = self.derive("Tensor.expand", Ref(base), wide)
         self.passed += [base, view] if self.choose.chance(50) else [view]
 
+    def leaf_and_view(self) -> None:
+        """A leaf and a view of it, made with or without grad, in either order."""
+        size = self.size(1)
+        leaf = self.leaf("float32", size, True)
+        under = self.choose.one((None, Context.NO_GRAD, None))
+        view = self.derive("getitem", Ref(leaf), SliceExpr(0, max(size[0] - 1, 1)), under=under)
+        self.passed += self.choose.one(([leaf, view], [view, leaf]))
+
+    def flat(self) -> None:
+        """Parameters of one flat buffer, as optimizers and FSDP lay them out; the buffer passed or not."""
+        flat: str | None = None
+        if self.choose.chance(50):
+            storage = self.storage("float32", 10)
+            if self.choose.chance(60):
+                flat = self.strided(storage, "float32", (10,), (1,), 0, self.choose.chance(25))
+            parameters = [
+                self.strided(storage, "float32", size, contiguous(size), offset, self.choose.chance(80))
+                for size, offset in (((2, 2), 0), ((4,), 4), ((2,), 8))
+            ]
+        else:
+            flat = self.leaf("float32", (10,), False)
+            parameters = []
+            for start, stop in ((0, 4), (4, 8), (8, 10)):
+                part = self.derive("getitem", Ref(flat), SliceExpr(start, stop))
+                if self.choose.chance(70):
+                    part = self.derive("Tensor.detach", Ref(part))
+                    self.derived.append(OpCall(None, "Tensor.requires_grad_", (Ref(part),)))
+                parameters.append(part)
+        kept = parameters[: self.choose.between(1, 3)]
+        self.passed += (
+            kept if flat is None or self.choose.chance(40) else self.choose.one(([flat, *kept], [*kept, flat]))
+        )
+
+    def freed(self) -> None:
+        """A tensor whose memory the caller has freed, often with a view of it, and one to fill it from."""
+        size = self.size()
+        name = self.leaf("float32", size, self.choose.chance(30))
+        made = [name]
+        if self.choose.chance(40):
+            made.append(self.derive(self.choose.one(("Tensor.detach", "torch.ops.aten.alias.default")), Ref(name)))
+        path = "Tensor.untyped_storage().resize_"
+        self.derived.append(OpCall(None, path, (Ref(name), Literal(0))))
+        self.passed += made
+        if self.choose.chance(70):
+            self.passed.append(self.leaf("float32", size, False))
+
+    def inference(self) -> None:
+        """A tensor made in inference mode, or a view made there of one that was not."""
+        base = self.leaf("float32", self.size(), False)
+        path, args = self.choose.one((("Tensor.clone", ()), ("Tensor.unsqueeze", (Literal(0),)), ("Tensor.detach", ())))
+        made = self.derive(path, Ref(base), *args, under=Context.INFERENCE)
+        self.passed += [base, made] if self.choose.chance(50) else [made]
+        if self.choose.chance(30):
+            self.passed.append(self.derive("Tensor.unsqueeze", Ref(made), Literal(0)))
+
+    def from_function(self) -> None:
+        """What a custom Function gave: a view, its own input, or its input written."""
+        base = self.derive("torch.mul", Ref(self.leaf("float32", self.size(), True)), Literal(2))
+        path = self.choose.one(("ReturnsView.apply", "MarksDirty.apply", "ReturnsInput.apply"))
+        made = self.derive(path, Ref(base))
+        self.passed += [base, made] if self.choose.chance(60) else [made]
+
     # -- arguments
 
     def arguments(self) -> tuple[Expr, ...]:
         """The positional arguments, now and then a constant or a nested pytree among them."""
         args: list[Expr] = [Ref(name) for name in self.passed[:5]]
-        if len(args) > 1 and self.choose.chance(12):
-            k = self.choose.between(1, len(args) - 1)
+        if len(args) > 1 and self.choose.chance(20):
+            k = self.choose.below(len(args))  # views before their bases
+            args = [*args[k:], *args[:k]]
+        if self.choose.chance(20 if len(args) > 1 else 6):
+            k = self.choose.between(min(1, len(args) - 1), len(args) - 1)
             inner = tuple(args[k:])
             nested: tuple[Expr, ...] = (
                 ListExpr(inner),
@@ -290,8 +362,13 @@ _PATTERNS: tuple[tuple[Callable[[Drawing], None], int], ...] = (
     (Drawing.twice, 1),
     (Drawing.detached, 2),
     (Drawing.dtypes, 1),
-    (Drawing.complex_pair, 1),
+    (Drawing.complex_pair, 2),
     (Drawing.expanded, 1),
+    (Drawing.leaf_and_view, 1),
+    (Drawing.flat, 1),
+    (Drawing.freed, 1),
+    (Drawing.inference, 1),
+    (Drawing.from_function, 1),
 )
 _WEIGHTED = tuple(pattern for pattern, weight in _PATTERNS for _ in range(weight))
 

@@ -13,16 +13,19 @@ class Profile:
 
     Attributes:
         statements: most statements in a body, before the ones that index tensors need.
+        idioms: how many of the statements are the first of several that belong together.
         refused: how many are to hold a statement that eager refuses.
         inexact: how many may use ops that round.
         random: how many may draw random numbers.
         second_call: how many make a second call.
         third_call: of those, how many make a third.
         calls: of differentiable calls, how many have a plan of several backwards or of higher derivatives.
+        written_inputs: of backwards with respect to inputs that the call has written, how many stay so.
         interleaved: of further calls, how many come before backwards of the call before.
     """
 
     statements: int = 9
+    idioms: int = 12
     refused: int = 12
     inexact: int = 30
     random: int = 30
@@ -30,3 +33,4 @@ class Profile:
     third_call: int = 15
     calls: int = 94
     interleaved: int = 30
+    written_inputs: int = 3

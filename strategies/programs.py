@@ -22,11 +22,14 @@ from aotcheck.program import (
     Program,
     Ref,
     TupleExpr,
+    evaluate,
 )
-from aotcheck.program.ops import Group, Op, Work, ops
+from aotcheck.program.memory import fits
+from aotcheck.program.ops import Group, Op, Work, find, ops
 from strategies.arguments import Impossible, draw_arguments
 from strategies.calls import Unsafe, arity, draw_further_calls, draw_plan, train
 from strategies.chooser import Chooser
+from strategies.idioms import draw_idiom
 from strategies.inputs import draw_inputs
 from strategies.plans import Sides
 from strategies.profile import Profile
@@ -45,7 +48,10 @@ _WEIGHTS: dict[Group, int] = {
     Group.DTYPE_VIEW: 4,
     Group.DETACH: 3,
     Group.METADATA: 4,
-    Group.SET: 2,
+    Group.SET: 3,
+    Group.STORAGE: 2,
+    Group.FUNCTION: 3,
+    Group.CONTAINER: 16,
     Group.SCATTER: 4,
     Group.FOREACH: 2,
     Group.OUT: 2,
@@ -61,6 +67,7 @@ _WEIGHTS: dict[Group, int] = {
     Group.RNG: 4,
 }
 _GROUPS = tuple(_WEIGHTS)
+_CONTEXTS = (Context.NO_GRAD, Context.ENABLE_GRAD, Context.NO_GRAD, Context.INFERENCE)
 
 
 @lru_cache(maxsize=256)
@@ -87,21 +94,25 @@ class _Drawer:
         self.refuse = choose.chance(profile.refused)
         self.inexact = choose.chance(profile.inexact)
         self.random = choose.chance(profile.random)
-        mode = GradMode.NO_GRAD if choose.chance(5) else GradMode.ENABLED
+        mode = choose.one((GradMode.NO_GRAD, GradMode.INFERENCE)) if choose.chance(7) else GradMode.ENABLED
         self.state = State(inputs, mode)
 
     def body(self) -> None:
         """Draw the statements."""
         self.unnest()
         groups = _draw_groups(self.choose, self.inexact, self.random)
+        if not any(isinstance(value, list | dict) for value in self.state.env.values()):
+            groups = tuple(g for g in groups if g is not Group.CONTAINER) or (Group.INPLACE,)
         wanted = self.choose.between(1, self.profile.statements)
         tries, kept, left_in_block = 0, 0, 0
         while kept < wanted and tries < 2 * wanted + 4 and not self.state.refused:
             if self.state.context is None and self.choose.chance(5):
-                self.state.open(self.choose.one((Context.NO_GRAD, Context.ENABLE_GRAD)))
+                self.state.open(self.choose.one(_CONTEXTS))
                 left_in_block = self.choose.between(1, 3)
             tries += 1
-            if self.statement(self.choose.one(groups), kept >= wanted // 2):
+            if self.choose.chance(self.profile.idioms):
+                kept += draw_idiom(self.choose, self.state)
+            elif self.statement(self.choose.one(groups), kept >= wanted // 2):
                 kept += 1
             if self.state.context is not None:
                 left_in_block -= 1
@@ -133,7 +144,8 @@ class _Drawer:
             args, kwargs = draw_arguments(self.choose, self.state, op)
         except (Impossible, *EXPECTED):
             return False
-        if op.results == 0 or ((op.writes or op.group in (Group.METADATA, Group.SET)) and not self.choose.chance(35)):
+        in_place = op.writes or op.group in (Group.METADATA, Group.SET)
+        if op.results == 0 or (in_place and not self.choose.chance(35)):
             target = None
         else:
             target = self.state.fresh()
@@ -142,8 +154,25 @@ class _Drawer:
             return self.state.unpack(call, whole=self.choose.chance(20)) and self.index(call)
         outcome = self.state.attempt(call, op, keep_refused=self.refuse and late)
         if outcome is Outcome.DONE and op.undefined:
-            self.state.attempt(OpCall(None, "Tensor.fill_", (Ref(target) if target else args[0], Literal(1))))
+            self.define(Ref(target) if target else args[0])
         return outcome is Outcome.DONE or self.state.refused
+
+    def define(self, ref: Expr) -> None:
+        """Write to memory that nobody has written, mostly at once."""
+        t = evaluate(ref, self.state.env)
+        if not isinstance(t, torch.Tensor) or not fits(t) or self.choose.chance(10):
+            return
+        leaf = t.requires_grad and self.state.context is None
+        if leaf:
+            self.state.open(Context.NO_GRAD)
+        alike = [name for name, u in self.state.tensors() if u is not t and u.shape == t.shape and u.dtype == t.dtype]
+        if alike and self.choose.chance(40):
+            call = OpCall(None, "Tensor.copy_", (ref, Ref(self.choose.one(alike))))
+        else:
+            call = OpCall(None, "Tensor.fill_", (ref, Literal(1)))
+        self.state.attempt(call, find(call.path)[0])
+        if leaf:
+            self.state.close()
 
     def index(self, call: OpCall) -> bool:
         """Take one element of a result kept whole."""
@@ -167,6 +196,11 @@ class _Drawer:
             chosen += self.infinite()
         for _ in range(self.choose.one((1, 0, 2, 1, 3))):
             chosen.append(Ref(self.choose.one(names)))
+        containers = [name for name, value in self.state.env.items() if isinstance(value, list | dict | tuple)]
+        if containers and self.choose.chance(30):
+            chosen.append(Ref(self.choose.one(containers)))
+        if (freed := self.state.freed()) and self.choose.chance(30):
+            chosen.append(Ref(self.choose.one(freed)[0]))
         if self.choose.chance(10):
             chosen.append(Literal(self.choose.one((None, 1, "text", 2.5))))
         if len(chosen) == 1 and not self.choose.chance(20):

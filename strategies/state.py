@@ -10,7 +10,7 @@ Note [Order of writes]
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from enum import Enum, auto
 from typing import Any
 
@@ -30,10 +30,10 @@ from aotcheck.program import (
     Ref,
     Statement,
     build_call,
-    execute,
-    references,
 )
-from aotcheck.program.interpret import evaluate
+from aotcheck.program.interpret import context_of, evaluate
+from aotcheck.program.memory import Saved, execute_definite, fits, reads_nothing_missing
+from aotcheck.program.memory import tensors_of as _tensors
 from aotcheck.program.ops import Group, Op, find
 
 __all__ = ["EXPECTED", "Outcome", "State", "fragile", "hazardous", "overlaps_itself", "perilous", "tidy"]
@@ -43,8 +43,12 @@ _HALF_BOUND = 2**8
 _NOT_POINTWISE = ("Tensor.cum", "Tensor.addmm_", "Tensor.addmv_", "Tensor.addr_", "Tensor.addbmm_", "Tensor.baddbmm_")
 """In-place ops whose elements depend on other elements of their operands."""
 
-_IMPURE = frozenset({Group.METADATA, Group.SET, Group.DETACH, Group.RNG})
+_IMPURE = frozenset(
+    {Group.METADATA, Group.SET, Group.STORAGE, Group.DETACH, Group.RNG, Group.FUNCTION, Group.CONTAINER}
+)
 EXPECTED = (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError)
+_RAISED = (*EXPECTED, AssertionError, AttributeError)
+"""What eager raises; the last two are torch's own mistakes."""
 
 
 class Outcome(Enum):
@@ -92,20 +96,14 @@ def _overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
     return any(o + i in mine for o in _offsets(b) for i in range(b.itemsize))
 
 
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, tuple | list):
-        for item in value:
-            yield from _tensors(item)
-
-
 def hazardous(call: OpCall, env: dict[str, Any]) -> bool:
     """Whether a write that eager let through depends on the order of element writes, see Note [Order of writes]."""
     op = find(call.path)[0]
     written_by_keyword = [e for k, e in call.kwargs if k == "out"]
     if not (any(o.writes for o in find(call.path)) or written_by_keyword) or op.ordered:
         return False
+    if call.path == "setitem" and not isinstance(evaluate(call.args[0], env), torch.Tensor):
+        return False  # a list or a dict
     if op.group is Group.OUT or written_by_keyword:
         if not written_by_keyword:
             return False
@@ -127,6 +125,8 @@ def hazardous(call: OpCall, env: dict[str, Any]) -> bool:
             written, elementwise = [base], False
     if any(overlaps_itself(t) for t in written):
         return True
+    if op.group is Group.FOREACH and not operands:
+        return False  # the same is done to each element once per tensor that has it, whichever comes first
     for i, t in enumerate(written):
         if any(_overlap(t, u) for u in written[:i]):
             return True
@@ -135,30 +135,39 @@ def hazardous(call: OpCall, env: dict[str, Any]) -> bool:
     return False
 
 
-def perilous(call: OpCall, env: dict[str, Any]) -> bool:
-    """Whether running a call might crash torch: ``out=`` that must grow while an operand (``torch.mm`` segfaults).
+def perilous(call: OpCall, env: dict[str, Any], saved: Saved) -> bool:
+    """Whether running a call might crash torch, now or in a backward, or leaves memory undefined unseen.
 
-    Operands that ``env`` does not know yet are left out.
+    Such are reads of freed memory (Note [Freed memory] of :mod:`aotcheck.program.memory`), ``out=`` that must grow
+    while an operand (``torch.mm`` segfaults), and ``out=`` that begins behind its storage, which leaves a gap as it
+    grows.
     """
+    if not reads_nothing_missing(call, env) or saved.lost(call, env):
+        return True
     for keyword, expr in call.kwargs:
-        if keyword == "out" and isinstance(expr, Ref) and expr.name in env:
+        if keyword == "out" and isinstance(expr, Ref):
             out = env[expr.name]
-            known = [a for a in call.args if all(name in env for name in references(a))]
-            operands = [t for a in known for t in _tensors(evaluate(a, env))]
+            operands = [t for a in call.args for t in _tensors(evaluate(a, env))]
             elementwise = call.path in ("torch.add", "torch.mul", "torch.neg")
             elementwise = elementwise and all(t.shape == out.shape for t in operands)
             place = out.untyped_storage().data_ptr()
             aliased = any(t is out or (place and t.untyped_storage().data_ptr() == place) for t in operands)
-            return aliased and not elementwise
+            behind = out.storage_offset() * out.itemsize > out.untyped_storage().nbytes()
+            return behind or (aliased and not elementwise)
     return False
 
 
 def tidy(value: Any) -> bool:
     """Whether every float in ``value`` is small enough for arithmetic on it to stay exact (and no NaN)."""
     for t in _tensors(value):
+        if not fits(t):
+            continue
         if t.is_floating_point() or t.is_complex():
             bound = _HALF_BOUND if t.itemsize == 2 else _BOUND
-            plain = torch.view_as_real(t.detach().resolve_conj()) if t.is_complex() else t.detach()
+            try:
+                plain = torch.view_as_real(t.detach().resolve_conj()) if t.is_complex() else t.detach()
+            except RuntimeError:  # got its data from inference mode; not even detach is possible
+                return False
             if plain.numel() and not bool((plain.abs() <= bound).all()):
                 return False
         if t.numel() > 128:
@@ -190,12 +199,22 @@ class State:
         self.named = built.named
         self.leaves = built.leaves
         self.env = dict(zip(self.params, built.args, strict=True))
+        self.saved = Saved()
         torch.manual_seed(0)
-        with torch.set_grad_enabled(self.mode is GradMode.ENABLED):
+        with self._around():
             for statement in self.body:
-                execute(statement, self.env)
+                self._replay(statement)
             if self.block:
-                execute(Block(self.context or Context.NO_GRAD, tuple(self.block)), self.env)
+                self._replay(Block(self.context or Context.NO_GRAD, tuple(self.block)))
+
+    def _replay(self, statement: Statement) -> None:
+        if isinstance(statement, Block):
+            with context_of(statement.context):
+                for inner in statement.body:
+                    self._replay(inner)
+        else:
+            execute_definite(statement, self.env)
+            self.saved.note(statement, self.env)
 
     # -- blocks
 
@@ -209,11 +228,6 @@ class State:
             self.body.append(Block(self.context, tuple(self.block)))
         self.block = self.context = None
 
-    @property
-    def grad_enabled(self) -> bool:
-        """The grad mode statements run under now."""
-        return self.mode is GradMode.ENABLED if self.context is None else self.context is Context.ENABLE_GRAD
-
     # -- names
 
     def fresh(self) -> str:
@@ -222,21 +236,39 @@ class State:
         return f"v{self.made - 1}"
 
     def tensors(self) -> list[tuple[str, torch.Tensor]]:
+        """Every tensor with a name that may be read, oldest first."""
+        return [(name, t) for name, t in self.every_tensor() if fits(t)]
+
+    def freed(self) -> list[tuple[str, torch.Tensor]]:
+        """Every tensor with a name that reaches past its storage."""
+        return [(name, t) for name, t in self.every_tensor() if not fits(t)]
+
+    def every_tensor(self) -> list[tuple[str, torch.Tensor]]:
         """Every tensor with a name, oldest first."""
         return [(name, t) for name, t in self.env.items() if isinstance(t, torch.Tensor)]
 
     def device(self) -> Expr:
         """The device of the first tensor, as written in the program."""
-        return DeviceOf(self.tensors()[0][0])
+        return DeviceOf(self.every_tensor()[0][0])
 
     # -- trying statements
+
+    def _around(self) -> AbstractContextManager[object]:
+        match self.mode:
+            case GradMode.ENABLED:
+                return torch.enable_grad()
+            case GradMode.NO_GRAD:
+                return torch.no_grad()
+            case GradMode.INFERENCE:
+                return torch.inference_mode()
 
     def _keep(self, call: OpCall) -> None:
         (self.body if self.block is None else self.block).append(call)
 
     def _run(self, call: OpCall) -> None:
-        with torch.set_grad_enabled(self.grad_enabled):
-            execute(call, self.env)
+        with self._around(), nullcontext() if self.context is None else context_of(self.context):
+            execute_definite(call, self.env)
+            self.saved.note(call, self.env)
 
     def bind(self, call: OpCall) -> None:
         """Keep a statement that cannot fail and makes nothing new."""
@@ -245,12 +277,12 @@ class State:
 
     def attempt(self, call: OpCall, op: Op | None = None, keep_refused: bool = False) -> Outcome:
         """Run a statement; keep it if it ran and is wanted, or if eager refused it and that is asked for."""
-        if perilous(call, self.env):
+        if perilous(call, self.env, self.saved):
             return Outcome.UNWANTED
         pure = op is not None and not op.writes and op.group not in _IMPURE
         try:
             self._run(call)
-        except EXPECTED as error:
+        except _RAISED as error:
             if keep_refused and not fragile(error):
                 self._keep(call)
                 self.refused = True
@@ -262,7 +294,7 @@ class State:
         touched = [self.env[name] for name in call.targets] + [
             self.env[a.name] for a in call.args[:1] if isinstance(a, Ref)
         ]
-        if (not pure and (hazardous(call, self.env) or self._out_of_storage())) or not tidy(touched):
+        if (not pure and hazardous(call, self.env)) or not tidy(touched):
             for name in call.targets:
                 self.env.pop(name, None)
             if not pure:
@@ -270,15 +302,6 @@ class State:
             return Outcome.UNWANTED
         self._keep(call)
         return Outcome.DONE
-
-    def _out_of_storage(self) -> bool:
-        """Whether some tensor reaches past its storage, so that reading it is undefined behaviour."""
-        for t in itertools.chain(self.named.values(), (t for _, t in self.tensors())):
-            if t.numel():
-                last = t.storage_offset() + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
-                if (last + 1) * t.itemsize > t.untyped_storage().nbytes():
-                    return True
-        return False
 
     def unpack(self, call: OpCall, whole: bool) -> bool:
         """Keep a call with several results, under one name or one name each; False if it has none or eager refuses."""
@@ -297,4 +320,4 @@ def fragile(error: Exception) -> bool:
     """Errors that would kill a CUDA context (an index tensor out of bounds), or that are torch's own."""
     text = str(error)
     index = "index" in text and ("out of bounds" in text or "out of range" in text)
-    return index or "INTERNAL ASSERT" in text
+    return index or "INTERNAL ASSERT" in text or isinstance(error, AssertionError | AttributeError)

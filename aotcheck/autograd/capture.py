@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -26,7 +26,7 @@ from aotcheck.autograd.record import Arg, Attached, BaseOf, Record, Source
 from aotcheck.autograd.replicas import Replica, ReplicaMaker, make_replica
 from aotcheck.autograd.storage import StorageState
 from aotcheck.autograd.trace import Geometry, Value, geometry_of
-from aotcheck.autograd.tracer import Tracer
+from aotcheck.autograd.tracer import Tracer, exchange
 
 
 @dataclasses.dataclass
@@ -83,9 +83,11 @@ class Capture:
     Kept for backwards cut later.
     """
 
-    def __init__(self, arguments: Sequence[Any], mode: TraceMode) -> None:
+    def __init__(self, arguments: Sequence[Any], mode: TraceMode, together: bool = False) -> None:
         self.mode = mode
+        self.together = together  # whether all results are attached to autograd by one Function
         self.entry_grad = torch.is_grad_enabled()
+        self.entry_inference = torch.is_inference_mode_enabled()
         self.maker = ReplicaMaker()
         self.tracer = Tracer(self.maker.kernels)
         self.roots: list[TracedRoot] = []
@@ -98,6 +100,18 @@ class Capture:
         self._make_roots(arguments)
         self._make_generators(arguments)
         self.entry_nbytes = {id(r.state): r.state.nbytes for r in self.roots}
+        self.passed = {a.index: a.replica for a in self.arguments}  # the objects, whichever tensors they are by the end
+        self.maker.kernels.on_swap = self._swapped
+
+    def _swapped(self, a: Tensor, b: Tensor) -> None:
+        """See ``Tracer.swap``."""
+        self.tracer.swap(a, b)
+        kernels = self.maker.kernels
+        exchange(kernels.detached, id(a), id(b))
+        exchange(kernels.required, id(a), id(b))
+        known: list[TracedRoot | TracedArgument] = [*self.roots, *self.arguments]
+        for k in known:
+            k.replica = b if k.replica is a else a if k.replica is b else k.replica
 
     # -- before
 
@@ -197,7 +211,7 @@ class Capture:
         if isinstance(r, Replica):
             r.is_parameter = isinstance(real, torch.nn.Parameter)
         if _torch.leafness(real) is None:
-            torch.autograd.graph.increment_version(self.replicas[id(base)])
+            _torch.count_write(self.replicas[id(base)])
         return r
 
     @contextlib.contextmanager
@@ -242,7 +256,9 @@ class Capture:
                     raise RetraceWithCaptured(o)
                 raise UnsupportedError("subclass output", type(o).__name__)
         with self._tracing(), torch.set_grad_enabled(self.entry_grad):
-            self.record = EpilogueBuilder(self).build(outputs)
+            builder = EpilogueBuilder(self)
+            self.record = builder.build(outputs)
+            self.cuts = builder.results.cuts
         reached = reached_leaves([a.tensor for a in self.record.attached])
         for root in self.roots:
             if root.requires_grad:
@@ -253,12 +269,17 @@ class Capture:
     # -- the backward
 
     def trace_backward(
-        self, seeds: Sequence[tuple[Attached, Value]], targets: Sequence[Sequence[GradientEdge]], create_graph: bool
+        self,
+        seeds: Sequence[tuple[Attached, Value]],
+        targets: Sequence[Sequence[GradientEdge]],
+        create_graph: bool,
+        ends: Sequence[Any] = (),
     ) -> tuple[list[Tensor | None], list[Tensor]]:
         """The gradients that arrive at ``targets`` when just these tensors have (these) tangents, and the tangents.
 
-        None where eager gives None. Raises what eager's backward raises. The graph of the replicas is kept, so that
-        other sets can be traced later. With ``create_graph`` the gradients have a graph of their own.
+        None where eager gives None. Nothing gets past the nodes ``ends``. Raises what eager's backward raises. The
+        graph of the replicas is kept, so that other sets can be traced later. With ``create_graph`` the gradients have
+        a graph of their own.
         """
         results: list[Tensor] = []
         grads_in: list[Tensor] = []
@@ -278,7 +299,12 @@ class Capture:
         gradients: list[Tensor | None] = [None] * len(targets)
         effects = len(self.tracer.trace.effects)
         before = [(r.state, r.state.version) for r in self.roots]
-        with self._tracing(), torch.set_grad_enabled(create_graph), torch.autograd.set_detect_anomaly(False):
+        with (
+            self._tracing(),
+            torch.set_grad_enabled(create_graph),
+            torch.autograd.set_detect_anomaly(False),
+            _stopping_at(ends),
+        ):
             found = () if not wanted else _differentiate(results, [edge for _, edge in wanted], grads_in, create_graph)
             for (k, _), gradient in zip(wanted, found, strict=True):
                 if gradient is not None:
@@ -308,6 +334,17 @@ class Capture:
             return t
         with self._tracing(), torch.enable_grad():
             return t.view_as(t)
+
+
+@contextlib.contextmanager
+def _stopping_at(nodes: Sequence[Any]) -> Iterator[None]:
+    """Backwards deliver gradients to ``nodes`` but nothing beyond."""
+    hooks = [n.register_prehook(lambda grads: (None,) * len(grads)) for n in nodes]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 def _base(a: Tensor) -> Tensor | None:

@@ -38,6 +38,7 @@ from aotcheck.autograd.record import (
     Role,
     Root,
     SetGradMode,
+    Swap,
     TakeHistory,
     Visibility,
     Write,
@@ -67,6 +68,7 @@ class EpilogueBuilder:
         self.before = self.results.before
         self.steps = self.results.steps
         self.rebased = self.results.rebased
+        self.resized: list[StorageState] = []
         self.histories: list[TakeHistory | RequireGradOfInteger | Reshape] = []
 
     def build(self, outputs: Sequence[Any]) -> Record:
@@ -86,30 +88,48 @@ class EpilogueBuilder:
                 self._data(state)
             self._versions(state)
         moved = self._metadata()
-        for o in returned:
+        for o in [*returned, *self.capture.passed.values()]:
             self.results.collect(o)
-        self.results.anchor_fresh_storages(outputs, moved)
+        self.results.anchor_fresh_storages([*outputs, *self.capture.passed.values()], moved)
         self.results.find_current(input_states)
         self.results.find_histories()
         self.results.make_leaves()
         cut = [a for a in self.arguments if id(a.replica) in self.kernels.detached and a.requires_grad]
+        kept = self._kept_histories(cut)
+        passed = [a.replica for a in self.arguments]
+        survivors = [t for t in [*passed, *[r.replica for r in self.roots], *returned] if has_history(t)]
+        self.results.group(survivors, self.capture.together)
+        self.results.attach_independent()
         self._make_views_with_history(cut)
         self.results.name_left_behind()
         self._apply_metadata(moved)
         later = {Arg(a.index) for a in cut}
-        self.steps += [s for s in self.histories if s.target not in later]
+        self._take_histories([s for s in self.histories if s.target not in later])
+        self._take_histories(kept)
         self._detach(cut)
-        self.steps += [s for s in self.histories if s.target in later]
+        self._take_histories([s for s in self.histories if s.target in later])
         # First those whose making counts as a write, which must not make the others look for their histories.
         for o in sorted(returned, key=self._order):
             self.results.name(o)
         returns = [self.results.name(o) if isinstance(o, Tensor) else self._constant(o) for o in outputs]
+        self.results.attach_all()
         self._retain_gradients(returned)
+        self._shrink()
+        returns = self._swap(outputs, returns)
         if self.capture.exit_grad != self.capture.entry_grad:
             self.steps.append(SetGradMode(self.capture.exit_grad))
         return self._record(returns, input_states)
 
     # -- helpers
+
+    def _take_histories(self, steps: Sequence[TakeHistory | RequireGradOfInteger | Reshape]) -> None:
+        """Carry out ``steps``, each when what it needs is attached, which may need others of them."""
+        tensors: dict[Ref, Tensor] = {r.source: r.replica for r in self.roots}
+        tensors.update({Arg(a.index): a.replica for a in self.arguments})
+        for s in steps:
+            self.results.pending.setdefault(id(tensors[s.target]), []).append(s)
+        for s in steps:
+            self.results.name(tensors[s.target])
 
     def _order(self, t: Tensor) -> int:
         if _torch.leafness(t) is None:
@@ -136,8 +156,6 @@ class EpilogueBuilder:
         for t in [r.replica for r in self.roots] + [a.replica for a in self.arguments] + list(returned):
             if _torch.has_hooks(t) and not t.retains_grad:
                 raise UnsupportedError("hook", "a hook on an input or output inside the function")
-            if t.is_inference():
-                raise UnsupportedError("inference mode", "an inference tensor leaves the function")
 
     def _needs_bases(self) -> bool:
         """Whether views among the arguments have to be traced as views of their bases.
@@ -160,10 +178,20 @@ class EpilogueBuilder:
     # -- data
 
     def _storage_sizes(self, states: Sequence[StorageState]) -> None:
+        """Storages grow before anything else and shrink at the end, when all windows on them have been made."""
         for state in states:
-            if state.storage.nbytes() != self.capture.entry_nbytes[id(state)]:
+            nbytes, before = state.storage.nbytes(), self.capture.entry_nbytes[id(state)]
+            if nbytes != before:
                 self.table.flat(state)
-                self.before.append(ResizeStorage(state.source, state.storage.nbytes()))
+                self.resized.append(state)
+            if nbytes > before:
+                self.before.append(ResizeStorage(state.source, nbytes))
+
+    def _shrink(self) -> None:
+        for state in self.resized:
+            if state.storage.nbytes() < self.capture.entry_nbytes[id(state)]:
+                self.steps.append(ResizeStorage(self.results.current[id(state)], state.storage.nbytes()))
+        self.steps += self.results.shrink
 
     def _data(self, state: StorageState) -> None:
         roots = [r for r in self.roots if r.state is state]
@@ -287,25 +315,38 @@ class EpilogueBuilder:
                 if base is a.replica and made is not None and made.time < when and has_history(t):
                     self.results.name(t)
 
+    def _kept_histories(self, cut: Sequence[TracedArgument]) -> list[TakeHistory]:
+        """Views that got another history before their base was cut from its own still have that."""
+        bases = {id(a.replica) for a in cut if not a.replica.requires_grad}
+        kept = []
+        for view in self.arguments:
+            t = view.replica
+            differs = has_history(t) and _torch.grad_fn_of(t) is not view.grad_fn
+            if id(_torch.base_of(t)) in bases and differs and differentiable_dtype(t):
+                kept.append(TakeHistory(Arg(view.index), self.results.stand_in(t)))
+        return kept
+
     def _detach(self, cut: Sequence[TracedArgument]) -> None:
         """Cut arguments from their history."""
-        for a in cut:
-            for view in self.arguments:
-                if _torch.base_of(view.replica) is a.replica and not a.replica.requires_grad:
-                    self._keep_history(view)
         for a in cut:
             leaf = bool(a.real_is_leaf)
             requires_again = a.replica.requires_grad and _torch.leafness(a.replica) is True
             if not (leaf and requires_again):
                 self.steps.append(Detach(Arg(a.index), leaf))
 
-    def _keep_history(self, view: TracedArgument) -> None:
-        """A view that got another history before its base was cut from its own still has that."""
-        t = view.replica
-        if has_history(t) and differentiable_dtype(t) and t.grad_fn is not view.grad_fn:
-            self.steps.append(TakeHistory(Arg(view.index), self.results.stand_in(t)))
-
     # -- the end
+
+    def _swap(self, outputs: Sequence[Any], returns: list[Ref | Constant]) -> list[Ref | Constant]:
+        """Let the caller's objects become the tensors that the function made of them; what is then returned."""
+        moves: dict[Ref, Ref] = {}
+        for index, t in self.capture.passed.items():
+            other, own = self.results.name(t), Arg(index)
+            if other != own and other not in moves:
+                self.steps.append(Swap(own, other))
+                moves[own], moves[other] = other, own
+                if len(moves) > 2:
+                    raise UnsupportedError("swap_tensors", "of more than two tensors")
+        return [r if isinstance(r, Constant) else moves.get(r, r) for r in returns]
 
     def _retain_gradients(self, returned: Sequence[Tensor]) -> None:
         """What is no leaf and was told to keep its gradient."""
@@ -322,7 +363,7 @@ class EpilogueBuilder:
             s.target for s in steps if isinstance(s, Write)
         }
         touched = {id(r.state) for r in self.roots if r.source in written}
-        touched |= {id(s) for s in states if any(isinstance(x, ResizeStorage) and x.source == s.source for x in steps)}
+        touched |= {id(s) for s in self.resized}
         flats = tuple(FlatInput(v, source, dtype) for v, source, dtype in self.table.flat_inputs)
         placeholders = {r.placeholder for r in self.roots if id(r.state) in touched}
         placeholders |= {f.value for f in flats}
@@ -332,6 +373,8 @@ class EpilogueBuilder:
             flats=flats,
             outputs=tuple(self.results.outputs),
             attached=tuple(self.results.attached),
+            groups=tuple(self.results.groups),
+            cuts=self.results.cut_targets(),
             before=tuple(self.before),
             steps=tuple(self.steps),
             returns=tuple(returns),

@@ -139,7 +139,8 @@ class CompiledFunction:
                 found = self._cache.get(key)
                 if found is None:
                     try:
-                        found = self._specialize(key, flat, whole, spec)
+                        with _torch.without_saved_tensor_hooks():
+                            found = self._specialize(key, flat, whole, spec)
                     except RetraceWithCaptured as needed:
                         self._capture_more(needed.args[0])
                         continue
@@ -170,7 +171,9 @@ class CompiledFunction:
             writes = any(isinstance(s, TakeHistory) for s in record.steps)
             modes = self.state.modes if self.state is not None else None
             if not found.assembly.capture.mode.with_bases:
-                found.guard = fast_guard(whole, writes, bool(record.flats), modes)
+                capture = found.assembly.capture
+                sizes = bool(record.flats) or capture.tracer.sizes_matter
+                found.guard = fast_guard(whole, writes, sizes, modes)
         if found.guard is not None and found.assembly is not None:
             self._last = (len(flat), found.guard, found.assembly)
 
@@ -201,7 +204,7 @@ class CompiledFunction:
         mode = TraceMode()
         while True:
             reassigned.clear()
-            capture = Capture(whole, mode)
+            capture = Capture(whole, mode, together=self.compilers.partition is not None)
             captured = [] if self.state is not None else [(whole[i], i) for i in range(explicit, len(whole))]
 
             def program(replicas: Sequence[Any]) -> tuple[list[Any], Outcome]:

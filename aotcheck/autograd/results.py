@@ -18,8 +18,10 @@ from torch import Tensor
 from aotcheck import _torch
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.partition.components import reached_leaves
+from aotcheck.autograd.partition.regions import Cut, Group, divide, find_cuts
 from aotcheck.autograd.record import (
     Arg,
+    Attach,
     Attached,
     BumpVersion,
     GiveHistory,
@@ -27,12 +29,14 @@ from aotcheck.autograd.record import (
     Hold,
     Leaf,
     Local,
+    MakeInference,
     Ref,
     ReplayMode,
     ReplayView,
     RequireGrad,
     RequireGradOfInteger,
     Reshape,
+    ResizeStorage,
     Restride,
     Result,
     Role,
@@ -83,6 +87,7 @@ class Results:
         self.leaves: list[Leaf] = []
         self.before: list[Step] = []  # before results are attached to autograd
         self.steps: list[Step] = []  # after
+        self.shrink: list[Step] = []  # at the very end
         self._stage = self.steps
         self.names: dict[int, Ref] = {}  # id of a replica -> where the real tensor is found
         self.locals = 0
@@ -92,6 +97,11 @@ class Results:
         self.current: dict[int, Ref] = {}
         # What happens before results are attached, by time; the second number keeps the order of what is simultaneous.
         self._events: list[tuple[int, int, Callable[[], Any]]] = []
+        self.groups: list[Group] = []
+        self.cuts: list[Cut] = []
+        self.pending: dict[int, list[Step]] = {}  # id of an argument's replica -> how it takes its history
+        self._owner: dict[int, int] = {}  # id of an attached replica -> its group
+        self._done: set[int] = set()  # groups that are attached
         self._histories: dict[int, Local] = {}  # id of a replica -> the stand-in that has its history
         self.rebased = {
             id(r.replica) for r in self.roots if r.replica.requires_grad and r.replica.grad_fn is not r.grad_fn
@@ -195,19 +205,27 @@ class Results:
         tops = [t for t in tensors if self.tensors[id(t)][1] is None]
         matching = [t for t in tops if state.roots and state.roots[0].geometry == geometry_of(t)]
         candidates = [t for t in tops if has_history(t)] or matching or (tops if len(tops) == 1 else [])
+        candidates = [c for c in candidates if _bytes_reached(c) <= state.storage.nbytes()]
         pointed = id(state) in self._pointed_at()
         if pointed:  # the caller sees how large the storage is
-            candidates = [c for c in candidates if geometry_of(c).elements_reached * c.itemsize == state.nbytes]
+            candidates = [c for c in candidates if _bytes_reached(c) == state.nbytes]
         alone = len(tensors) == 1 and not pointed
         chosen = next((c for c in candidates if alone or all(self._reaches(t, c) for t in tensors)), None)
         if chosen is None:
             root = self.table.flat(state)
             ref = self.output(self.table.read_view(root), Role.INTERMEDIATE_BASE, root.geometry, None)
             self.anchors[id(state)] = (ref, 0)
+            there = [*tensors, *[a.replica for a in self.arguments if self.table.state(a.replica) is state]]
+            self._inference(ref, any(t.is_inference() for t in there))
+            room = max([_bytes_reached(t) for t in tensors], default=0)
+            if room > state.nbytes:
+                self.before.append(ResizeStorage(ref, room))
+                self.shrink.append(ResizeStorage(ref, state.nbytes))
             return
         geometry = geometry_of(chosen)
         role = Role.USER_OUTPUT if id(chosen) in returned else Role.INTERMEDIATE_BASE
         ref = self.output(self.table.read(chosen), role, geometry, chosen)
+        self._inference(ref, chosen.is_inference())
         if has_history(chosen):
             if differentiable_dtype(chosen):
                 self.attach(ref, chosen)
@@ -218,6 +236,10 @@ class Results:
         self.names[id(chosen)] = ref
         self.anchors[id(state)] = (ref, geometry.offset)
 
+    def _inference(self, ref: Result, wanted: bool) -> None:
+        if wanted != self.capture.entry_inference:
+            self.before.append(MakeInference(ref, wanted))
+
     def _pointed_at(self) -> set[int]:
         return {id(self.table.state(a.replica)) for a in self.arguments if self.table.state(a.replica) is not a.state}
 
@@ -227,6 +249,51 @@ class Results:
             return True
         g, a = geometry_of(t), geometry_of(anchor)
         return g.offset >= a.offset and g.elements_reached * g.dtype.itemsize <= a.elements_reached * a.dtype.itemsize
+
+    # -- attaching
+
+    def group(self, survivors: Sequence[Tensor], together: bool) -> None:
+        """Divide what is attached into groups: see Note [Cuts]."""
+        tensors = [a.tensor for a in self.attached]
+        ends = {e.node for r in self.roots for e in r.edges}
+        if together or not tensors:
+            self.groups = [Group(tuple(range(len(tensors))))] if tensors else []
+        else:
+            self.groups, self.cuts = divide(tensors, find_cuts(tensors, survivors, ends), ends)
+        for number, group in enumerate(self.groups):
+            self._owner.update({id(tensors[k]): number for k in group.attached})
+
+    def attach_independent(self) -> None:
+        """Attach the groups that hang on no other."""
+        for number, group in enumerate(self.groups):
+            if not group.cuts:
+                self._attach_group(number)
+
+    def attach_all(self) -> None:
+        """Attach what is left."""
+        for number in range(len(self.groups)):
+            self._attach_group(number)
+
+    def _attach_group(self, number: int) -> None:
+        if number not in self._done:
+            self._done.add(number)
+            for k in self.groups[number].cuts:
+                self.name(self.cuts[k].tensor)
+            self.steps.append(Attach(number))
+
+    def _settle(self, t: Tensor) -> None:
+        """``t``, which has a name, gets its history now if it has not got it yet."""
+        if id(t) in self._owner:
+            self._attach_group(self._owner[id(t)])
+        base = _torch.base_of(t)
+        if base is not None and id(base) in self.pending:
+            self._settle(base)
+        for step in self.pending.pop(id(t), ()):
+            self.steps.append(step)
+
+    def cut_targets(self) -> tuple[Leaf, ...]:
+        """The cuts under the names that they have."""
+        return tuple(Leaf(self.names[id(c.tensor)], c.tensor) for c in self.cuts)
 
     # -- what has to be there before results are attached
 
@@ -241,10 +308,15 @@ class Results:
             if id(t) in self.names:
                 continue
             made = self.tracer.views.get(id(t))
-            if (is_new_leaf(t) and id(t) in reached) or (base is not None and self._precedes_requirement(t, base)):
-                if base is not None and id(base) in self.rebased:
-                    raise UnsupportedError("leaf made inside", "a view of an argument that has another history by now")
-                self._schedule(made.time if made is not None else 0, functools.partial(self.name, t))
+            early = self._preceding_requirement(t, base) if base is not None else []
+            if is_new_leaf(t) and id(t) in reached:
+                early.append((made.time if made is not None else 0, t))
+            if early and base is not None and id(base) in self.rebased:
+                raise UnsupportedError("leaf made inside", "a view of an argument that has another history by now")
+            for time, view in early:
+                if view is not t:
+                    self.tensors.setdefault(id(view), (view, base))
+                self._schedule(time, functools.partial(self.name, view))
         for a in self.arguments:
             if id(a.replica) in self.kernels.required and is_new_leaf(a.replica):
                 self._schedule_requirement(a.replica)
@@ -252,7 +324,7 @@ class Results:
             while self._events:
                 heapq.heappop(self._events)[2]()
         for (accumulator, *_), t_id in zip(reached.values(), reached, strict=True):
-            if t_id in self.names and t_id not in roots:
+            if t_id in self.names and t_id not in roots and _torch.variable_of(accumulator.node).requires_grad:
                 self.leaves.append(Leaf(self.names[t_id], _torch.variable_of(accumulator.node)))
 
     def _schedule(self, time: int, action: Callable[[], Any]) -> None:
@@ -263,16 +335,17 @@ class Results:
         step = RequireGrad(self.names[id(t)])
         self._schedule(self.kernels.required[id(t)], functools.partial(self.before.append, step))
 
-    def _precedes_requirement(self, t: Tensor, base: Tensor) -> bool:
-        """Whether something that the view ``t`` was made of was told to require grad only later."""
+    def _preceding_requirement(self, t: Tensor, base: Tensor) -> list[tuple[int, Tensor]]:
+        """The views, from ``t`` to its base, of what was told to require grad only later; and when each was made."""
+        found = []
         while t is not base:
             made = self.tracer.views.get(id(t))
-            if made is None:
-                return False
+            if made is None or not made.current:
+                break
             if made.time < self.kernels.required.get(id(made.source), -1) and is_new_leaf(made.source):
-                return True
+                found.append((made.time, t))
             t = made.source
-        return False
+        return found
 
     # -- names
 
@@ -295,6 +368,8 @@ class Results:
         """Where the epilogue has the real tensor for ``t``; the first time this adds the steps that make it."""
         named = self.names.get(id(t))
         if named is not None:
+            if self._stage is self.steps:
+                self._settle(t)
             return named
         _, base = self.tensors[id(t)]
         local = self.names[id(t)] = self.local()
@@ -326,6 +401,8 @@ class Results:
     def _history(self, local: Local, t: Tensor) -> list[Step]:
         if not differentiable_dtype(t):
             return [RequireGradOfInteger(local)]
+        if id(t) in self._owner:
+            self._attach_group(self._owner[id(t)])
         return [GiveHistory(local, self._histories[id(t)])]
 
     def _own_version(self, t: Tensor, ref: Ref) -> bool:
@@ -400,6 +477,10 @@ class Results:
         if made is not None:
             ref = self._made_of(made.source, base)
             mode = ReplayMode.GRAD if made.grad else ReplayMode.NO_GRAD
+            if made.inference != self.capture.entry_inference:
+                if not made.inference:
+                    raise UnsupportedError("inference mode", "a view made outside inference mode, inside of it")
+                return [ReplayView(local, ref, made.replay, ReplayMode.INFERENCE)]
             if made.grad == self.capture.entry_grad or not (base.requires_grad or made.source.requires_grad):
                 mode = ReplayMode.AMBIENT
             steps = [ReplayView(local, ref, made.replay, mode)]
@@ -439,6 +520,11 @@ class Results:
         if id(source) not in self.names and id(source) not in self.tensors:
             self.tensors[id(source)] = (source, base)
         return self.name(source)
+
+
+def _bytes_reached(t: Tensor) -> int:
+    """How much of its storage ``t`` may touch, from the beginning."""
+    return geometry_of(t).elements_reached * t.itemsize if t.numel() else 0
 
 
 def _window(base: Tensor, shape: Any, stride: Any, offset: int) -> Tensor:

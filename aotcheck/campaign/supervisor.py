@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import platform
 import shutil
-import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -37,9 +35,10 @@ from aotcheck.campaign.events import (
 from aotcheck.campaign.flight import Flight
 from aotcheck.campaign.scripts import Scripts
 from aotcheck.campaign.settings import BLOCK_SIZE, Settings
-from aotcheck.campaign.worker import POISONED, Task, header_of, prepare_process, recheck, run_task, write_finding
+from aotcheck.campaign.worker import Task, header_of, recheck, run_task, write_finding
 from aotcheck.oracle import CoarseKey, OracleKind, Outcome
 from aotcheck.program import difficulty, parse
+from aotcheck.workers import POISONED, how_it_ended, prepare_process, processes
 
 POLL_SECONDS = 0.05
 GRACE_SECONDS = 10.0
@@ -113,7 +112,7 @@ class Campaign:
             max_tasks=max_tasks,
             initializer=prepare_process,
             initargs=(settings.memory, settings.device, settings.journals),
-            context=_processes(),
+            context=processes("hypothesis", "aotcheck.campaign.worker"),
         )
 
     def _ending(self, deadline: float | None) -> Ending:
@@ -261,13 +260,6 @@ class Campaign:
             time.sleep(POLL_SECONDS)
 
 
-def _processes() -> multiprocessing.context.BaseContext:
-    """Processes forked from a server that has imported torch and done nothing with it: clean, and quick to start."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch", "hypothesis", "aotcheck.campaign.worker"])
-    return context
-
-
 _POISONED = "poisoned"
 
 
@@ -281,19 +273,10 @@ def _how_it_ended(flight: Flight) -> tuple[str | None, str | None]:
     except ProcessExpired as death:
         if death.exitcode == POISONED:
             return _POISONED, None
-        return _exit_status(death.exitcode), None
+        return how_it_ended(death.exitcode), None
     except Exception as error:  # raised by our own code in the worker
         return None, f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
     return None, None
-
-
-def _exit_status(status: int | None) -> str:
-    if status is not None and status < 0:
-        try:
-            return f"killed by {signal.Signals(-status).name}"
-        except ValueError:
-            return f"killed by signal {-status}"
-    return f"exited with status {status}"
 
 
 def _reproduced(key: CoarseKey, future: Any) -> Reproduced:

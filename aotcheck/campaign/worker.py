@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import resource
-import signal
 import time
 import traceback
-import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -21,9 +17,7 @@ from aotcheck.campaign.generate import load_strategy, programs_of_block
 from aotcheck.campaign.journal import Journal, write_durably
 from aotcheck.oracle import CoarseKey, Difference, OracleKind, Outcome, Verdict, as_promised, check
 from aotcheck.program import Program, difficulty, emit, parse
-
-POISONED = 86
-"""The exit status of a worker that is no longer fit to run programs."""
+from aotcheck.workers import POISONED
 
 
 @dataclass(frozen=True)
@@ -47,22 +41,6 @@ class Task:
     programs: int
     journal: Path
     findings: Path
-
-
-def prepare_process(memory: int, device: str, log: Path) -> None:
-    """Make a fresh worker one that is quiet, single-threaded, bounded in memory, and deaf to Ctrl-C."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    descriptor = os.open(log / f"worker-{os.getpid()}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    os.dup2(descriptor, 1)
-    os.dup2(descriptor, 2)
-    os.close(descriptor)
-    torch.set_num_threads(1)
-    warnings.simplefilter("ignore")
-    logging.disable(logging.CRITICAL)
-    if device == "cpu":  # CUDA reserves address space by the terabyte
-        mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        _, hard = resource.getrlimit(resource.RLIMIT_AS)
-        resource.setrlimit(resource.RLIMIT_AS, (mapped + 2 * memory, hard))
 
 
 def run_task(task: Task) -> None:

@@ -13,6 +13,7 @@ from aotcheck.oracle.execute import Observation, role_of
 from aotcheck.oracle.kinds import Difference, OracleKind, Phase, Place, Role, Severity
 from aotcheck.oracle.snapshot import GradientFacts, TensorFacts
 from aotcheck.oracle.values import Agreement, compare_values, same_bits
+from aotcheck.program import harness
 
 HARD, SOFT = Severity.HARD, Severity.SOFT
 
@@ -77,11 +78,12 @@ def global_states(pair: Pair) -> Iterator[Difference]:
 
 
 def structures(pair: Pair) -> Iterator[Difference]:
-    """The result has the same pytree, and the leaves that are no tensors are the same."""
+    """The result has the same pytree, containers are those of the arguments where eager's are, arguments that are
+    containers hold the same, and the leaves that are no tensors are the same."""
     place = pair.place(Role.OUTPUT)
     eager, compiled = pair.eager.structure, pair.compiled.structure
     if eager != compiled:
-        only_containers = eager.replace("tuple(", "list(") == compiled.replace("tuple(", "list(")
+        only_containers = harness.contents(eager) == harness.contents(compiled)
         severity = SOFT if only_containers and Promise.CONTAINERS not in pair.promises else HARD
         yield Difference(OracleKind.STRUCTURE, severity, place, eager, compiled)
     if len(pair.eager.constants) != len(pair.compiled.constants):

@@ -33,6 +33,11 @@ from aotcheck.program import (
 Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
+def identity(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """The path that is the specification."""
+    return fn
+
+
 @dataclass(frozen=True)
 class Observation:
     """Everything seen after one step of a plan.
@@ -41,7 +46,7 @@ class Observation:
         call: which call of the plan.
         phase: what kind of step.
         raised: the exception that ended the step, if one did.
-        structure: the pytree of the result, leaves by type.
+        structure: the pytrees of the result and of arguments that may be written, see ``Scene.words``.
         constants: the leaves of the result that are not tensors, as ``(name, repr)``.
         snapshot: all tensors of the call that the step is about.
         generators: states of the generators.
@@ -62,6 +67,11 @@ class Observation:
     firings: tuple[tuple[str, int], ...] = ()
     nth: int = 1
     steps: int = 0
+
+    @property
+    def step(self) -> tuple[int, Phase, int, int]:
+        """Which step this is, whichever others were made."""
+        return self.call, self.phase, self.nth, self.steps
 
 
 class _Step:
@@ -168,13 +178,20 @@ class _Run:
         """What there is to see after a step."""
         self.made[phase] += 1
         failed = phase.differentiates and step.error is not None
+        given = {**scene.inputs, **scene.held()}
+        try:
+            shown = snapshot(given.items(), scene.outputs.items(), () if failed else self.further(scene))
+        except Exception:
+            if step.error is None or self.compile_function is identity:
+                raise
+            shown = Snapshot((), (), ())  # a call that raised has left the process so that nothing can be looked at
         seen = Observation(
             len(self.scenes) - 1,
             phase,
             step.error,
-            scene.structure,
+            scene.words(),
             tuple(scene.constants.items()),
-            snapshot(scene.inputs.items(), scene.outputs.items(), () if failed else self.further(scene)),
+            shown,
             generator_states(self.device),
             step.changes,
             () if failed else tuple((f"hook[{k}]", len(seen)) for k, seen in enumerate(self.hooks)),

@@ -11,7 +11,7 @@ from aotcheck.backends import Promise
 from aotcheck.oracle.execute import Observation
 from aotcheck.oracle.kinds import Role
 from aotcheck.oracle.snapshot import TensorFacts, snapshot
-from aotcheck.program import Backward, Call, Graph, Of, Program, Step, build_call
+from aotcheck.program import Backward, Call, Graph, Of, Program, Step, build_call, scene_of
 
 
 def as_promised(program: Program, promises: frozenset[Promise]) -> tuple[Program, int]:
@@ -46,12 +46,16 @@ def calls_with_the_first_key(program: Program, device: torch.device, eager: Sequ
     first = None
     for index, call in enumerate(program.calls):
         facts: Iterable[TensorFacts]
+        given = ""
         if call.inputs is None:
             last = [o for o in eager if o.call == index - 1][-1]
             facts = last.snapshot.tensors
+            given = last.structure.partition("; given ")[2]
         else:
-            facts = snapshot(build_call(program, index, device, None).named.items(), ()).tensors
-        key = (_constants(program.calls, index), call.grad_mode, call.around, tuple(map(_key, _inputs(facts))))
+            scene = scene_of(build_call(program, index, device, None))
+            facts = snapshot(scene.inputs.items(), ()).tensors
+            given = scene.words().partition("; given ")[2]
+        key = (given, _constants(program.calls, index), call.grad_mode, call.around, tuple(map(_key, _inputs(facts))))
         if first is None:
             first = key
         elif key != first:

@@ -3,7 +3,8 @@
 Note [Undefined memory]: ``torch.empty`` and a growing ``resize_`` hand out whatever was there. A program may read it,
 and then neither eager's nor the compiled result means anything, but only for the elements that depend on it. Eager is
 run twice more, with every such byte filled in two different ways; an element is defined iff both runs agree on it. The
-patterns differ in value, sign, truth and arithmetic (one is NaN), so ``empty() * 0`` or ``empty() > 0`` differ too.
+patterns are bytes, so that they differ in whatever dtype the memory is read; in value, sign and arithmetic (one is NaN
+in every floating dtype), so ``empty() * 0`` or ``empty() > 0`` differ too. A bool holds 0 or 1.
 ``torch.use_deterministic_algorithms`` can fill as well, but with one pattern only, and it changes what ops do.
 """
 
@@ -37,19 +38,14 @@ _GROWING = frozenset(
 
 
 class Pattern(Enum):
-    """What undefined memory is filled with: a float, an integer and a bool."""
+    """What every byte of undefined memory is filled with."""
 
-    PLAIN = (1.0, 1, True)
-    ODD = (float("nan"), -78, False)
+    PLAIN = 0x3F
+    ODD = 0xFF
 
-    def scalar(self, dtype: torch.dtype) -> float | int | bool:
-        """The pattern's value in ``dtype``."""
-        as_float, as_int, as_bool = self.value
-        if dtype.is_floating_point or dtype.is_complex:
-            return as_float
-        if dtype is torch.bool:
-            return as_bool
-        return as_int % 256 if dtype is torch.uint8 else as_int
+    def scalar(self, dtype: torch.dtype) -> int:
+        """What is stored where memory is filled as ``dtype``: bool or uint8."""
+        return int(self is Pattern.PLAIN) if dtype is torch.bool else self.value
 
 
 _Mode: Any = dispatch_mode_class()
@@ -87,14 +83,14 @@ class FillUndefined(_Mode):
     def fill(self, tensor: torch.Tensor, first_byte: int) -> None:
         """Fill the storage of ``tensor`` from ``first_byte`` on, without bumping its version."""
         storage = tensor.untyped_storage()
-        item = tensor.element_size()
-        start, end = -(-first_byte // item), storage.nbytes() // item
-        if start < end:
+        dtype = torch.bool if tensor.dtype is torch.bool else torch.uint8
+        length = storage.nbytes() - first_byte
+        if length > 0:
             self.filled += 1
             with torch.no_grad():
-                tail = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
-                tail.set_(storage, start, (end - start,), (1,))
-                tail.fill_(self.pattern.scalar(tensor.dtype))
+                tail = torch.empty(0, dtype=dtype, device=tensor.device)
+                tail.set_(storage, first_byte, (length,), (1,))
+                tail.fill_(self.pattern.scalar(dtype))
 
 
 @contextmanager
@@ -109,8 +105,6 @@ def undefined_memory(pattern: Pattern) -> Iterator[FillUndefined]:
         if storage.nbytes() > before:
             flat = torch.empty(0, dtype=torch.uint8, device=storage.device)
             flat.set_(storage, 0, (storage.nbytes(),), (1,))
-            if before % 4 == 0 and storage.nbytes() % 4 == 0:
-                flat = flat.view(torch.float32)
             mode.fill(flat, before)
         return result
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
 import torch
 
 from aotcheck.backends import Backend, Promise
 from aotcheck.oracle.compare import Pair, compare
-from aotcheck.oracle.execute import Observation, observe
+from aotcheck.oracle.execute import Observation, identity, observe
 from aotcheck.oracle.kinds import Difference, OracleKind, Phase, Place, Role, Severity
 from aotcheck.oracle.plan import as_promised, calls_with_the_first_key
 from aotcheck.oracle.state import canary, global_state
@@ -72,11 +71,7 @@ def check(program: Program, backend: Backend, device: torch.device) -> Verdict:
 
 
 def _eagerly(program: Program, device: torch.device, calls: int) -> list[Observation]:
-    return list(_upto(observe(program, _identity, device), calls))
-
-
-def _identity(fn: Callable[..., Any]) -> Callable[..., Any]:
-    return fn
+    return list(_upto(observe(program, identity, device), calls))
 
 
 def _upto(steps: Iterator[Observation], calls: int) -> Iterator[Observation]:
@@ -128,20 +123,21 @@ class _Check:
         fills = self._fills() if _may_leave_memory_undefined(self.program) else None
         before = self.backend.refusals()
         hard, refused = self._first_difference(eager, fills)
-        if hard and fills is None and (fills := self._fills()) is not None:
+        poison = self._poison(before_state)
+        if hard and not poison and fills is None and (fills := self._fills()) is not None:
             self.soft.clear()
             self.backend.reset()
             hard, refused = self._first_difference(eager, fills)
+            poison = self._poison(before_state)
         reasons = _grown(before, self.backend.refusals())
         if refused and refused not in reasons:
             reasons = (*reasons, refused)
+        if poison is not None:  # nothing that runs here now can be trusted, eager again neither
+            return Verdict(Outcome.DIFFERS, (*hard, poison), tuple(self.soft.values()), reasons, left_out, True)
         if (fills is not None and not _stable(*fills, undefined=True)) or (hard and not self._repeats(eager, fills)):
             return Verdict(Outcome.UNSTABLE, left_out=left_out)
-        poison = self._poison(before_state)
-        if poison is not None:
-            hard = (*hard, poison)
         outcome = Outcome.DIFFERS if hard else Outcome.REFUSED if reasons else Outcome.AGREES
-        return Verdict(outcome, hard, tuple(self.soft.values()), reasons, left_out, poison is not None)
+        return Verdict(outcome, hard, tuple(self.soft.values()), reasons, left_out)
 
     def _fills(self) -> Fills | None:
         """Eager with undefined memory filled in two ways; None if there is none."""
@@ -163,7 +159,8 @@ class _Check:
         self, eager: Sequence[Observation], fills: Fills | None
     ) -> tuple[tuple[Difference, ...], str]:
         """The hard differences of the first step that has any, or the reason of a refusal that comes before."""
-        references = self._references()
+        references = {o.step: o for o in self._references() or ()}
+        one, two = ({o.step: o for o in run} for run in fills or ((), ()))  # under a mode a step may not raise
         steps = _upto(observe(self.program, self.backend.compile, self.device), self.calls)
         for index, compiled in enumerate(steps):
             if compiled.raised is not None and compiled.raised.refusal:
@@ -171,8 +168,8 @@ class _Check:
             pair = Pair(
                 eager[index],
                 compiled,
-                (fills[0][index], fills[1][index]) if fills and index < min(map(len, fills)) else None,
-                references[index] if references and index < len(references) else None,
+                (one[compiled.step], two[compiled.step]) if compiled.step in one.keys() & two.keys() else None,
+                references.get(compiled.step),
                 self.exact,
                 self.backend.promises,
             )

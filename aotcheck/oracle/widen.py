@@ -49,7 +49,7 @@ def widened(program: Program) -> Program | None:
 def _changes_meaning(call: OpCall) -> bool:
     name = call.path.rpartition(".")[2]
     reinterprets = name == "view" and any(isinstance(arg, DType) for arg in call.args)
-    return reinterprets or any(part in name for part in _MEANING_CHANGES)
+    return reinterprets or any(part in call.path for part in _MEANING_CHANGES)
 
 
 def _inputs(inputs: Inputs) -> Inputs:

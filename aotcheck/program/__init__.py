@@ -1,6 +1,6 @@
 """A fuzzed program as data; interpreter; emit to and parse from Python source."""
 
-from aotcheck.program import table_compute, table_views, table_writes  # noqa: F401  # they register the ops
+from aotcheck.program import table_compute, table_functions, table_views, table_writes  # noqa: F401  # they register the ops
 from aotcheck.program.build import BuiltCall, Scene, around, build_call, forget, perform, phase_of, scene_of
 from aotcheck.program.features import DryRun, Feature, difficulty, exact, groups, remember
 from aotcheck.program.interpret import evaluate, execute

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -12,7 +12,8 @@ import torch
 
 from aotcheck.program import harness
 from aotcheck.program.interpret import dtype_of, evaluate, run_body
-from aotcheck.program.model import Call, Program, Step
+from aotcheck.program.memory import reads_nothing_missing
+from aotcheck.program.model import Call, OpCall, Program, Step
 from aotcheck.program.plans import fields_of
 
 __all__ = ["BuiltCall", "Scene", "around", "build_call", "forget", "perform", "phase_of", "scene_of"]
@@ -39,7 +40,8 @@ def build_call(
     """The arguments of call ``index``; for a call without inputs of its own, ``previous``'s, as they are now.
 
     Raises:
-        ValueError: a call without inputs needs ``previous``; a tensor reaches past its storage.
+        ValueError: a call without inputs needs ``previous``; a tensor reaches past its storage, or is read once its
+            memory is freed.
     """
     inputs = program.calls[index].inputs
     if inputs is None:
@@ -53,10 +55,15 @@ def build_call(
         env[t.name] = harness.strided(
             env[t.storage], dtype_of(t.dtype), t.size, t.stride, t.offset, requires_grad=t.requires_grad
         )
-    run_body(inputs.derived, env)
+    run_body(inputs.derived, env, _whole)
     named = {name: value for name, value in env.items() if isinstance(value, torch.Tensor)}
     leaves = {name: t for name, t in named.items() if t.requires_grad and t.is_leaf}
     return BuiltCall(tuple(evaluate(a, env) for a in inputs.args), named, leaves)
+
+
+def _whole(call: OpCall, env: MutableMapping[str, Any]) -> None:
+    if not reads_nothing_missing(call, env):
+        raise ValueError(f"{call.path} would read freed memory")
 
 
 Scene = harness.Scene

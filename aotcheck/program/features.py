@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections import OrderedDict
-from collections.abc import Mapping
 from contextlib import suppress
 from enum import StrEnum, auto
 from typing import Any
@@ -12,8 +11,10 @@ from typing import Any
 import torch
 
 from aotcheck._torch import pytree
+from aotcheck.program import noticed
 from aotcheck.program.build import BuiltCall, Scene, around, build_call, forget, perform, scene_of
-from aotcheck.program.interpret import evaluate, execute
+from aotcheck.program.interpret import context_of, evaluate
+from aotcheck.program.memory import Saved, execute_definite
 from aotcheck.program.model import (
     Around,
     Backward,
@@ -24,6 +25,7 @@ from aotcheck.program.model import (
     Graph,
     Hook,
     Of,
+    OpCall,
     Program,
     Site,
     Statement,
@@ -66,6 +68,29 @@ class Feature(StrEnum):
     INEXACT = auto()
     MAY_BE_UNDEFINED = auto()
     GRAD_MODE_BLOCK = auto()
+    DATA_ASSIGNED = auto()  # from here on seen by aotcheck.program.noticed
+    SWAPPED = auto()
+    STORAGE_RESIZED = auto()
+    CUSTOM_FUNCTION = auto()
+    CONTAINER_WRITTEN = auto()
+    OUT_ARGUMENT = auto()
+    OUT_RESIZED = auto()
+    INFERENCE_BLOCK = auto()
+    INFERENCE_CALL = auto()
+    INFERENCE_INPUT = auto()
+    FREED_INPUT = auto()
+    INPUTS_READ_BITS_OTHERWISE = auto()
+    EXPANDED_INPUT = auto()
+    PARAMETERS_OF_ONE_BUFFER = auto()
+    FOREACH_TWICE = auto()
+    FOREACH_ALIAS = auto()
+    EXPANDED_WRITE = auto()
+    DUPLICATE_INDICES = auto()
+    BEYOND_THE_VIEW = auto()
+    RETURNS_ONE_OBJECT_TWICE = auto()
+    RETURNS_CONTAINER_OF_CALLER = auto()
+    RETURNS_INFERENCE_TENSOR = auto()
+    RETURNS_FREED = auto()
 
 
 def _overloads(program: Program) -> list[Op]:
@@ -104,6 +129,7 @@ def _static(program: Program) -> set[Feature]:
         found.add(Feature.INEXACT)
     if any(isinstance(s, Block) for s in program.body):
         found.add(Feature.GRAD_MODE_BLOCK)
+    found.update(map(Feature, noticed.in_source(program)))
     return found
 
 
@@ -120,6 +146,13 @@ def _is_leaf(t: torch.Tensor) -> bool | None:
     try:
         return t.is_leaf
     except RuntimeError:  # a view made in no_grad mode whose base was written with grad enabled refuses to say
+        return None
+
+
+def _history(t: torch.Tensor) -> object:
+    try:
+        return t.grad_fn
+    except RuntimeError:
         return None
 
 
@@ -148,7 +181,11 @@ def key_of(built: BuiltCall, call: Call) -> tuple[object, ...]:
 class DryRun:
     """A program's calls made one by one in eager, features noted on the way.
 
-    Hooks are called around each top-level statement of each call; they may raise to give up.
+    Hooks are called around each op call, those inside blocks included; they may raise to give up.
+
+    Attributes:
+        unwritten: for each backward, by call and step, which of the inputs it may be with respect to have the history
+            with which they were passed.
     """
 
     def __init__(self, program: Program) -> None:
@@ -157,16 +194,20 @@ class DryRun:
         self.index = 0
         self.previous: BuiltCall | None = None
         self.keys: list[tuple[object, ...]] = []
+        self.saved = Saved()
         self.scenes: list[Scene] = []
+        self.histories: dict[int, object] = {}
+        self.unwritten: dict[tuple[int, int], tuple[int, ...]] = {}
+        self.at = 0
         self.hooks: list[list[torch.Tensor | None]] = []
         self.writes: set[int] = set()
         self.backwards = self.doubles = 0
         self.broken = False
 
-    def before_statement(self, statement: Statement, env: Mapping[str, Any]) -> None:
+    def before_statement(self, call: OpCall, env: dict[str, Any]) -> None:
         """Hook for subclasses."""
 
-    def on_statement(self, statement: Statement, env: Mapping[str, Any]) -> None:
+    def on_statement(self, call: OpCall, env: dict[str, Any]) -> None:
         """Hook for subclasses."""
 
     def on_error(self, error: Exception) -> None:
@@ -190,11 +231,12 @@ class DryRun:
         built = self.previous = build_call(self.program, index, previous=self.previous)
         scene = scene_of(built)
         self.scenes.append(scene)
+        self.histories.update((id(t), _history(t)) for t in scene.inputs.values())
         torch.manual_seed(0)
         for step in call.before:
             self.step(step, scene)
         raised = self.forward(call, built, scene)
-        for step in call.steps:
+        for self.at, step in enumerate(call.steps):
             ago = step.calls_ago if isinstance(step, Backward) else 0
             if ago < len(self.scenes) and (ago or not raised):
                 self.step(step, self.scenes[-1 - ago], ago)
@@ -212,19 +254,18 @@ class DryRun:
         inputs = tensors_in(built.args)
         if any(_shares(t, inputs[:i]) for i, t in enumerate(inputs)):
             self.found.add(Feature.INPUTS_SHARE_STORAGE)
+        self.found.update(map(Feature, noticed.around(built.named)))
         before = {name: (_geometry(t), _bytes(t)) for name, t in built.named.items()}
         env: dict[str, Any] = dict(zip(self.program.params, built.args, strict=True))
         outputs: list[torch.Tensor] = []
         raised = False
         try:
             with around(call, _CPU):
-                for statement in self.program.body:
-                    self.before_statement(statement, env)
-                    execute(statement, env)
-                    self.on_statement(statement, env)
+                self.statements(self.program.body, env)
                 result = evaluate(self.program.outputs, env)
             scene.returned(result)
             outputs = tensors_in(result)
+            self.found.update(map(Feature, noticed.when_returned(result, built.args)))
         except _expected() as e:
             raised = True
             self.found.add(Feature.EAGER_REFUSES)
@@ -241,6 +282,21 @@ class DryRun:
             self.found.add(Feature.RETURNS_INPUT)
         return raised
 
+    def statements(self, body: tuple[Statement, ...], env: dict[str, Any]) -> None:
+        """Run a body, blocks opened."""
+        for statement in body:
+            if isinstance(statement, Block):
+                with context_of(statement.context):
+                    self.statements(statement.body, env)
+            else:
+                self.before_statement(statement, env)
+                sizes = noticed.out_sizes(statement, env)
+                self.found.update(map(Feature, noticed.before(statement, env)))
+                execute_definite(statement, env)
+                self.saved.note(statement, env)
+                self.found.update(map(Feature, noticed.after(statement, env, sizes)))
+                self.on_statement(statement, env)
+
     def step(self, step: Step, scene: Scene, ago: int = 0) -> None:
         """Make one step."""
         if isinstance(step, Backward):
@@ -256,6 +312,10 @@ class DryRun:
 
     def backward(self, step: Backward, scene: Scene, ago: int) -> None:
         """Make a backward; a feature if it has something to do."""
+        asked = [t for t in scene.wanted() if t.requires_grad]
+        self.unwritten[self.index, self.at] = tuple(
+            k for k, t in enumerate(asked) if _history(t) is self.histories.get(id(t))
+        )
         with suppress(*_expected()):  # a view whose history autograd refuses
             if scene.roots(step.of.value):
                 self.note(step, scene, ago)
@@ -304,7 +364,7 @@ def differentiable(scene: Scene) -> bool:
 
 def _expected() -> tuple[type[Exception], ...]:
     """What eager raises for a program it refuses; anything else is our own mistake."""
-    return (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError)
+    return (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError, AssertionError, AttributeError)
 
 
 _known: OrderedDict[Program, frozenset[Feature]] = OrderedDict()

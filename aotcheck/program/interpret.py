@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Callable, Iterable, MutableMapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -24,7 +25,11 @@ from aotcheck.program.model import (
 )
 from aotcheck.program.ops import Form, find, implementation
 
-__all__ = ["dtype_of", "evaluate", "execute", "run_body"]
+__all__ = ["context_of", "dtype_of", "evaluate", "execute", "run_body"]
+
+
+Before = Callable[[OpCall, MutableMapping[str, Any]], None]
+"""Called before each op call, with the environment."""
 
 
 def dtype_of(name: str) -> torch.dtype:
@@ -56,12 +61,25 @@ def evaluate(expr: Expr, env: MutableMapping[str, Any]) -> Any:
             return {key: evaluate(item, env) for key, item in pairs}
 
 
-def execute(statement: Statement, env: MutableMapping[str, Any]) -> None:
-    """Run one statement, binding its targets in ``env``; raises what eager raises."""
+def context_of(context: Context) -> AbstractContextManager[Any]:
+    """A new context manager for a block."""
+    match context:
+        case Context.NO_GRAD:
+            return torch.no_grad()
+        case Context.ENABLE_GRAD:
+            return torch.enable_grad()
+        case Context.INFERENCE:
+            return torch.inference_mode()
+
+
+def execute(statement: Statement, env: MutableMapping[str, Any], before: Before | None = None) -> None:
+    """Run one statement, binding its targets in ``env``; raises what eager, or ``before`` each op call, raises."""
     if isinstance(statement, Block):
-        with torch.no_grad() if statement.context is Context.NO_GRAD else torch.enable_grad():
-            run_body(statement.body, env)
+        with context_of(statement.context):
+            run_body(statement.body, env, before)
         return
+    if before is not None:
+        before(statement, env)
     result = call(statement, env)
     if isinstance(statement.target, str):
         env[statement.target] = result
@@ -83,11 +101,14 @@ def call(statement: OpCall, env: MutableMapping[str, Any]) -> Any:
             return None
         case Form.ATTRIBUTE:
             return getattr(args[0], statement.path.removeprefix("Tensor."))
+        case Form.ASSIGN:
+            setattr(args[0], statement.path.removeprefix("Tensor.").removesuffix("="), args[1])
+            return None
         case _:
             return implementation(statement.path)(*args, **{k: evaluate(a, env) for k, a in statement.kwargs})
 
 
-def run_body(body: Iterable[Statement], env: MutableMapping[str, Any]) -> None:
+def run_body(body: Iterable[Statement], env: MutableMapping[str, Any], before: Before | None = None) -> None:
     """Run statements in order."""
     for statement in body:
-        execute(statement, env)
+        execute(statement, env, before)

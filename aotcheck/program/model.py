@@ -136,8 +136,9 @@ class OpCall:
     """``target = path(*args, **kwargs)``.
 
     ``path`` is how the op is written: ``torch.sin``, ``Tensor.add_`` (a method, ``args[0].add_(...)``), ``Tensor.T``
-    (an attribute, when its table entry says so), ``getitem`` and ``setitem``. ``target`` is a name, a tuple of names
-    (unpacked) or None (the result is dropped).
+    (an attribute, when its table entry says so), ``getitem``, ``setitem``, ``Tensor.data=`` (an assignment,
+    ``args[0].data = args[1]``) and ``SavesTensors.apply`` (a custom Function, see :mod:`aotcheck.program.functions`).
+    ``target`` is a name, a tuple of names (unpacked) or None (the result is dropped).
     """
 
     target: str | tuple[str, ...] | None
@@ -158,6 +159,7 @@ class Context(Enum):
 
     NO_GRAD = "torch.no_grad()"
     ENABLE_GRAD = "torch.enable_grad()"
+    INFERENCE = "torch.inference_mode()"
 
 
 @dataclass(frozen=True)

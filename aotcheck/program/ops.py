@@ -32,6 +32,7 @@ __all__ = [
     "entry",
     "find",
     "implementation",
+    "method_path",
     "ops",
     "register_op",
 ]
@@ -49,6 +50,7 @@ class Form(Enum):
     ATTRIBUTE = auto()
     GETITEM = auto()
     SETITEM = auto()
+    ASSIGN = auto()  # an attribute
 
 
 class Group(StrEnum):
@@ -66,6 +68,9 @@ class Group(StrEnum):
     OUT = auto()
     METADATA = auto()
     SET = auto()
+    STORAGE = auto()
+    FUNCTION = auto()
+    CONTAINER = auto()
     DETACH = auto()
     POINTWISE = auto()
     COMPARE = auto()
@@ -141,6 +146,12 @@ class Kind(StrEnum):
     LEFT = auto()  # a matrix as tall as the first
     RIGHT = auto()  # a matrix as wide as the first, as tall as LEFT is wide
     STORAGE = auto()  # the storage of a tensor of the first's dtype
+    NBYTES = auto()  # a size for the first's storage, in bytes
+    CONTAINER = auto()  # a list or a dict, by the owner in the path
+    KEY = auto()  # an index or a key of the container
+    ANYTHING = auto()  # any tensor
+    ITEMS = auto()  # a dict of tensors
+    DATA = auto()  # a tensor, mostly of the first's dtype
     SOURCE_TENSOR = auto()  # a tensor of the first's dtype
     VEC = auto()  # a vector as long as the first's last dimension
     INDEX = auto()  # int64 [m], in range of dimension `dim`
@@ -211,10 +222,11 @@ class Op:
     """One entry of the op table.
 
     Attributes:
-        path: how it is written: ``torch.sin``, ``Tensor.add_``, ``torch.nn.functional.softmax``, ``getitem``.
+        path: how it is written: ``torch.sin``, ``Tensor.add_``, ``torch.nn.functional.softmax``, ``getitem``,
+            ``Tensor.data=``, ``Tensor.untyped_storage().resize_``, ``SavesTensors.apply``.
         params: its parameters, in order, keywords last.
         group: for swarm testing.
-        form: function, method, attribute, index.
+        form: function, method, attribute, index, assignment.
         work: exact on small integers or not.
         dtypes: what the first tensor may be.
         ndim: least and greatest number of dimensions of the first tensor.
@@ -245,6 +257,8 @@ class Op:
         return f"{self.path}({', '.join(shown)})"
 
 
+_OWNERS = ("Tensor.", "list.", "dict.")
+
 _TABLE: dict[str, list[Op]] = {}
 _IMPLEMENTATIONS: dict[str, Callable[..., Any]] = {}
 
@@ -268,15 +282,25 @@ def _form(path: str) -> Form:
         return Form.GETITEM
     if path == "setitem":
         return Form.SETITEM
-    return Form.METHOD if path.startswith("Tensor.") else Form.FUNCTION
+    if path.endswith("="):
+        return Form.ASSIGN
+    return Form.METHOD if path.startswith(_OWNERS) else Form.FUNCTION
 
 
-def entry(path: str, signature: str, group: Group, *, attribute: bool = False, **fields: Any) -> Op:
+def entry(
+    path: str,
+    signature: str,
+    group: Group,
+    *,
+    attribute: bool = False,
+    function: Callable[..., Any] | None = None,
+    **fields: Any,
+) -> Op:
     """Make one table entry and register it. See Note [Parameters] for the signature; ``fields`` are those of
-    :class:`Op`."""
+    :class:`Op`, ``function`` is what runs where the path does not lead to it."""
     form = Form.ATTRIBUTE if attribute else _form(path)
     op = Op(path, tuple(map(_param, signature.split())), group, form, **fields)
-    register_op(op)
+    register_op(op, function)
     return op
 
 
@@ -296,6 +320,11 @@ def register_op(op: Op, function: Callable[..., Any] | None = None) -> None:
     overloads.append(op)
     if function is not None:
         _IMPLEMENTATIONS[op.path] = function
+
+
+def method_path(method: str) -> str:
+    """The path of a method written ``name.method``: a tensor's, unless only lists or dicts have a registered one."""
+    return next((owner + method for owner in _OWNERS if owner + method in _TABLE), f"Tensor.{method}")
 
 
 def ops() -> Iterable[Op]:
@@ -319,7 +348,7 @@ def find(path: str) -> tuple[Op, ...]:
 
 
 def implementation(path: str) -> Callable[..., Any]:
-    """The callable behind a function or method path (attributes and indexing have none).
+    """The callable behind a function or method path (attributes, indexing and assignments have none).
 
     Raises:
         UnknownOpError: it is not registered, or this torch lacks it.
@@ -327,7 +356,7 @@ def implementation(path: str) -> Callable[..., Any]:
     if path in _IMPLEMENTATIONS:
         return _IMPLEMENTATIONS[path]
     find(path)
-    value: Any = torch.Tensor if path.startswith("Tensor.") else torch
+    value: Any = {"Tensor": torch.Tensor, "list": list, "dict": dict}.get(path.split(".")[0], torch)
     for part in path.split(".")[1:]:
         value = getattr(value, part, None)
         if value is None:

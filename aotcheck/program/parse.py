@@ -18,7 +18,6 @@ from typing import Any
 import torch
 
 from aotcheck.program.model import (
-    Backward,
     Block,
     Call,
     Context,
@@ -26,7 +25,6 @@ from aotcheck.program.model import (
     DictExpr,
     DType,
     Expr,
-    GradMode,
     Inputs,
     ListExpr,
     Literal,
@@ -35,14 +33,13 @@ from aotcheck.program.model import (
     Ref,
     SliceExpr,
     Statement,
-    Step,
     Storage,
     Strided,
     TupleExpr,
     references,
 )
-from aotcheck.program.ops import Form, UnknownOpError, find, implementation
-from aotcheck.program.plans import arounds_of, enum_of, step_of
+from aotcheck.program.ops import Form, UnknownOpError, find, implementation, method_path
+from aotcheck.program.plans import call_of
 from aotcheck.program.source import FORMAT, HARNESS_MARK, is_name
 
 __all__ = ["ParsedFile", "ProgramSyntaxError", "parse", "parse_file"]
@@ -251,6 +248,9 @@ class _Parser:
                 args = tuple(self.scoped(e, scope) for e in (base, index, value))
                 self.known("setitem", Form.SETITEM, node)
                 return OpCall(None, "setitem", args)
+            case ast.Assign(targets=[ast.Attribute(value=ast.Name(id=name), attr=attr)], value=value):
+                self.known(f"Tensor.{attr}=", Form.ASSIGN, node)
+                return OpCall(None, f"Tensor.{attr}=", (self.ref(name, node, scope), self.scoped(value, scope)))
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
                 call = self.op_call(self.name(name, node), value, scope)
             case ast.Assign(targets=[ast.Tuple(elts=elts)], value=value) if elts:
@@ -296,10 +296,13 @@ class _Parser:
         while isinstance(node, ast.Attribute) and len(parts) < 8:
             parts.append(node.attr)
             node = node.value
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and not (node.args or node.keywords):
+                node = ast.Attribute(node.func.value, f"{node.func.attr}()")
         if not isinstance(node, ast.Name):
             raise self.odd(node)
         if node.id in scope:
-            return ".".join(["Tensor", *reversed(parts)]), (Ref(node.id),)
+            method = ".".join(reversed(parts))
+            return method_path(method), (Ref(node.id),)
         return ".".join([node.id, *reversed(parts)]), ()
 
     def known(self, path: str, form: Form, at: ast.AST) -> None:
@@ -460,9 +463,7 @@ class _Parser:
         if not isinstance(node, ast.Dict):
             raise self.error(node, "a call that is not a dict", "compare with the output of aotcheck.program.emit")
         fields = {self.string(k, node): v for k, v in zip(node.keys, node.values, strict=True)}
-        if {"backward", "probes"} <= set(fields):  # as scripts were written before there were plans
-            fields["steps"] = self.older_steps(fields.pop("backward"), fields.pop("probes"))
-        if not {"inputs", "grad_mode", "steps"} <= set(fields) <= {"inputs", "grad_mode", "steps", "before", "around"}:
+        if "inputs" not in fields:
             raise self.error(node, "a call with odd keys", 'give "inputs", "grad_mode" and "steps"')
         match fields["inputs"]:
             case ast.Constant(value=None):
@@ -471,55 +472,15 @@ class _Parser:
                 inputs = self.inputs(functions[name])
             case other:
                 raise self.error(other, "odd inputs", f"give make_inputs_{index} or None")
-        none: ast.expr = ast.Tuple(elts=[])
-        before, steps = self.steps(fields.get("before", none)), self.steps(fields["steps"])
-        if any(isinstance(step, Backward) for step in before):
-            raise self.error(node, "a backward before the call", "put it among the steps of the call before")
+        plan = {key: self.data(value) for key, value in fields.items() if key != "inputs"}
         try:
-            mode = enum_of(GradMode, self.data(fields["grad_mode"]))
-            around = arounds_of(self.data(fields.get("around", none)))
+            return call_of(inputs, plan)
         except ValueError as e:
             raise self.error(node, *str(e).split("; ", 1)) from None
-        return Call(inputs, mode, steps, before, around)
-
-    def older_steps(self, backward: ast.expr, probes: ast.expr) -> ast.expr:
-        found: list[ast.expr] = []
-
-        def step(at: ast.expr, **given: ast.expr) -> None:
-            keys: list[ast.expr | None] = [ast.Constant(value=key) for key in given]
-            found.append(ast.copy_location(ast.Dict(keys=keys, values=list(given.values())), at))
-
-        match backward:
-            case ast.Constant(value=None):
-                pass
-            case ast.Tuple(elts=[outputs, seed]):
-                seeds = ast.Tuple(elts=[ast.Tuple(elts=[ast.Constant(value="pattern"), seed])])
-                step(backward, do=ast.Constant(value="backward"), roots=outputs, cotangents=seeds)
-            case _:
-                raise self.error(backward, "odd backward", 'write "steps"')
-        for probe in probes.elts if isinstance(probes, ast.Tuple) else ():
-            match probe:
-                case ast.Tuple(elts=[site, index, seed]):
-                    step(probe, do=ast.Constant(value="probe"), site=site, index=index, seed=seed)
-                case _:
-                    raise self.error(probe, "odd probe", 'write "steps"')
-        return ast.Tuple(elts=found)
-
-    def steps(self, node: ast.expr) -> tuple[Step, ...]:
-        if not isinstance(node, ast.Tuple):
-            raise self.odd(node)
-        steps: list[Step] = []
-        for item in node.elts:
-            if not isinstance(item, ast.Dict):
-                raise self.error(item, "a step that is not a dict", 'write {"do": "backward", "roots": (0,)}')
-            given = {self.string(k, item): self.data(v) for k, v in zip(item.keys, item.values, strict=True)}
-            try:
-                steps.append(step_of(given))
-            except ValueError as e:
-                raise self.error(item, *str(e).split("; ", 1)) from None
-        return tuple(steps)
 
     def data(self, node: ast.expr) -> Any:
+        if isinstance(node, ast.Dict):
+            return {self.string(k, node): self.data(v) for k, v in zip(node.keys, node.values, strict=True)}
         if isinstance(node, ast.Tuple):
             self.elements += len(node.elts)
             if self.elements > MAX_ELEMENTS:

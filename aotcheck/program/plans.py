@@ -10,11 +10,14 @@ from typing import Any, TypeVar
 from aotcheck.program.model import (
     Around,
     Backward,
+    Call,
     Cotangent,
     Fill,
+    GradMode,
     Graph,
     Hook,
     HookKind,
+    Inputs,
     Of,
     Probe,
     Site,
@@ -23,8 +26,9 @@ from aotcheck.program.model import (
     Write,
 )
 
-__all__ = ["arounds_of", "enum_of", "fields_of", "step_of"]
+__all__ = ["call_of", "fields_of", "step_of"]
 
+_OLDER = {"grad_mode", "backward", "probes"}
 E = TypeVar("E", bound=Enum)
 
 _KINDS: Mapping[str, type[Step]] = {"backward": Backward, "probe": Probe, "hook": Hook}
@@ -57,6 +61,41 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Enum):
         return value.value
     return tuple(map(_plain, value)) if isinstance(value, tuple) else value
+
+
+def call_of(inputs: Inputs | None, given: Mapping[str, Any]) -> Call:
+    """The call that a script describes by grad mode, steps and perhaps contexts and steps before it.
+
+    Scripts from before there were steps have a backward and probes.
+
+    Raises:
+        ValueError: it describes none; the message says what is wrong, then what to do.
+    """
+    keys = set(given)
+    if keys != _OLDER and not {"grad_mode", "steps"} <= keys <= {"grad_mode", "steps", "before", "around"}:
+        raise ValueError('a call with odd keys; give "inputs", "grad_mode" and "steps"')
+    mode = enum_of(GradMode, given["grad_mode"])
+    if keys == _OLDER:
+        return Call(inputs, mode, _older_steps(given["backward"], given["probes"]))
+    before = _steps_of(given.get("before", ()))
+    if any(isinstance(step, Backward) for step in before):
+        raise ValueError("a backward before the call; put it among the steps of the call before")
+    return Call(inputs, mode, _steps_of(given["steps"]), before, arounds_of(given.get("around", ())))
+
+
+def _steps_of(given: Any) -> tuple[Step, ...]:
+    if not isinstance(given, tuple) or not all(isinstance(step, Mapping) for step in given):
+        raise ValueError('steps that are no dicts; write ({"do": "backward", "roots": (0,)},)')
+    return tuple(map(step_of, given))
+
+
+def _older_steps(backward: Any, probes: Any) -> tuple[Step, ...]:
+    try:
+        given = [] if backward is None else [{"roots": backward[0], "cotangents": (("pattern", backward[1]),)}]
+        steps = [step_of({"do": "backward", **each}) for each in given]
+        return (*steps, *(step_of({"do": "probe", "site": a, "index": b, "seed": c}) for a, b, c in probes))
+    except (TypeError, IndexError):
+        raise ValueError('an odd backward or probe; write "steps"') from None
 
 
 def step_of(given: Mapping[str, Any]) -> Step:

@@ -42,11 +42,13 @@ from aotcheck.program.model import (
 )
 from aotcheck.program.ops import Form, find
 from aotcheck.program.plans import fields_of
+from aotcheck.program.table_functions import FUNCTIONS
 
 __all__ = ["FORMAT", "HARNESS_MARK", "body_source", "emit", "function_of", "show_expr", "show_statement"]
 
 FORMAT = 1
 HARNESS_MARK = "# -- harness 1: canonical text, ignored when the file is read back"
+FUNCTIONS_MARK = "# -- functions 1: canonical text, ignored when the file is read back"
 
 
 @lru_cache(maxsize=1024)
@@ -119,9 +121,11 @@ def show_call(call: OpCall) -> str:
         return f"{args[0]}[{show_index(call.args[1])}]"
     if form is Form.SETITEM:
         return f"{args[0]}[{show_index(call.args[1])}] = {args[2]}"
-    method = call.path.removeprefix("Tensor.")
+    method = call.path.partition(".")[2]
     if form is Form.ATTRIBUTE:
         return f"{args[0]}.{method}"
+    if form is Form.ASSIGN:
+        return f"{args[0]}.{method.removesuffix('=')} = {args[1]}"
     keywords = [f"{name}={show_expr(value)}" for name, value in call.kwargs]
     if form is Form.METHOD:
         return f"{args[0]}.{method}({', '.join(args[1:] + keywords)})"
@@ -221,12 +225,21 @@ def _harness() -> str:
     return text[text.index(HARNESS_MARK) :]
 
 
-def _modules(program: Program) -> list[str]:
+@lru_cache(maxsize=1)
+def _functions() -> str:
+    text = Path(__file__).with_name("functions.py").read_text(encoding="utf-8")
+    return text[text.index(FUNCTIONS_MARK) :]
+
+
+def _roots(program: Program) -> set[str]:
     paths = {c.path for c in flat_calls(program.body)}
     for call in program.calls:
         paths |= {c.path for c in flat_calls(call.inputs.derived)} if call.inputs else set()
-    roots = {p.rsplit(".", 1)[0] for p in paths if find(p)[0].form is Form.FUNCTION}
-    return sorted(r for r in roots if r != "torch" and not r.startswith("torch."))
+    return {p.rsplit(".", 1)[0] for p in paths if find(p)[0].form is Form.FUNCTION}
+
+
+def _modules(program: Program) -> list[str]:
+    return sorted(r for r in _roots(program) - set(FUNCTIONS) if r != "torch" and not r.startswith("torch."))
 
 
 def emit(program: Program, header: Mapping[str, object] | None = None, backend: str | None = None) -> str:
@@ -246,14 +259,15 @@ def emit(program: Program, header: Mapping[str, object] | None = None, backend: 
     parts.append("\n".join(["CALLS = [", *(_call_source(c, i) for i, c in enumerate(program.calls)), "]", "", ""]))
     compare = f'main(f, CALLS, "{backend or "aot_function"}", {exact(program)})'
     ending = f'if __name__ == "__main__":\n    sys.exit(1 if {compare} else 0)'
-    return "\n".join([*parts, _harness(), "", ending, ""])
+    called = ["", "", _functions()] if _roots(program) & set(FUNCTIONS) else []
+    return "\n".join([*parts, _harness(), *called, "", ending, ""])
 
 
 @lru_cache(maxsize=512)
 def _compiled(source: str, modules: tuple[str, ...]) -> FunctionType:
     filename = f"<aotcheck program {sha256(source.encode()).hexdigest()[:12]}>"
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
-    scope: dict[str, Any] = {"torch": torch, "__name__": "aotcheck_program"}
+    scope: dict[str, Any] = {"torch": torch, "__name__": "aotcheck_program", **FUNCTIONS}
     for module in modules:
         scope[module.split(".")[0]] = import_module(module.split(".")[0])
         import_module(module)
@@ -275,5 +289,5 @@ def function_of(program: Program) -> Callable[..., Any]:
 
 def is_name(text: str) -> bool:
     """Whether a program may use ``text`` as a name."""
-    reserved = {"torch", "device", "storage", "strided", "named", "f"}
+    reserved = {"torch", "device", "storage", "strided", "named", "f", *FUNCTIONS}
     return text.isascii() and text.isidentifier() and not keyword.iskeyword(text) and text not in reserved

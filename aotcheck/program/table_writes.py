@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from aotcheck.program.ops import DTypes, Group, Work, entry
 
 _I = Group.INPLACE
@@ -29,6 +31,8 @@ entry("Tensor.bitwise_xor_", "self fit", _I, dtypes=DTypes.INTEGRAL, writes=True
 entry("Tensor.eq_", "self fit", _I, writes=True)
 entry("Tensor.gt_", "self fit", _I, dtypes=DTypes.REAL_OR_BOOL, writes=True)
 entry("Tensor.conj_physical_", "self", _I, dtypes=DTypes.COMPLEX, writes=True)
+entry("Tensor.real=", "self fit_tensor", _I, dtypes=DTypes.COMPLEX, results=0, writes=True)
+entry("Tensor.imag=", "self fit_tensor", _I, dtypes=DTypes.COMPLEX, results=0, writes=True)
 entry("Tensor.cumsum_", "self dim", _I, dtypes=DTypes.NUMERIC, ndim=(1, 6), writes=True)
 entry("Tensor.tril_", "self", _I, ndim=(2, 6), writes=True)
 entry("Tensor.triu_", "self diagonal", _I, ndim=(2, 6), writes=True)
@@ -69,6 +73,9 @@ entry("torch._foreach_mul_", "list {2|-1}", _E, dtypes=DTypes.NUMERIC, results=0
 entry("torch._foreach_copy_", "list list_same", _E, results=0, writes=True)
 entry("torch._foreach_zero_", "list", _E, results=0, writes=True)
 entry("torch._foreach_neg_", "list", _E, dtypes=DTypes.NUMERIC, results=0, writes=True)
+for _path in ("torch._foreach_abs_", "torch._foreach_sign_"):
+    entry(_path, "list", _E, dtypes=DTypes.REAL, results=0, writes=True, weight=1)
+entry("torch._foreach_clamp_min_", "list {0|1}", _E, dtypes=DTypes.REAL, results=0, writes=True, weight=1)
 entry("torch._foreach_mul", "list {2|-1}", _E, dtypes=DTypes.NUMERIC, results=None)
 
 _O = Group.OUT
@@ -94,6 +101,44 @@ entry("Tensor.set_", "self storage strided_offset strided_size strided_stride", 
 entry("Tensor.set_", "self source_tensor strided_offset strided_size strided_stride", Group.SET, weight=1)
 entry("Tensor.untyped_storage", "self", Group.SET, weight=0)
 entry("Tensor.set_", "self", Group.SET, weight=1)
+entry("Tensor.data=", "self data", Group.SET, results=0, weight=4)
+entry("torch.utils.swap_tensors", "self data", Group.SET, results=0, weight=2)
+
+_B = Group.STORAGE
+
+
+def _resize_storage(t: torch.Tensor, nbytes: int) -> torch.UntypedStorage:
+    storage = t.untyped_storage()
+    storage.resize_(nbytes)
+    return storage
+
+
+entry(
+    "Tensor.untyped_storage().resize_",
+    "self nbytes",
+    _B,
+    function=_resize_storage,
+    dtypes=DTypes.NUMERIC,
+    results=0,
+    undefined=True,
+)
+entry(
+    "torch.ops.inductor.resize_storage_bytes_.default",
+    "self nbytes",
+    _B,
+    dtypes=DTypes.NUMERIC,
+    results=0,
+    undefined=True,
+)
+
+_C = Group.CONTAINER
+entry("setitem", "container key anything", _C, results=0, weight=4)
+entry("list.append", "container anything", _C, results=0)
+entry("list.insert", "container {0} anything", _C, results=0)
+entry("list.pop", "container {-1|0}", _C)
+entry("list.reverse", "container", _C, results=0, weight=1)
+entry("dict.update", "container items", _C, results=0)
+entry("dict.setdefault", "container {'k0'|'n'} anything", _C, weight=1)
 
 _R = Group.RNG
 entry("Tensor.bernoulli_", "self {0.5}", _R, writes=True, dtypes=DTypes.REAL)

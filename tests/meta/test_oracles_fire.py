@@ -14,7 +14,7 @@ from aotcheck.backends import Backend, Promise
 from aotcheck.oracle import OracleKind, Outcome, Pair, Severity, check, compare
 from aotcheck.oracle.execute import observe
 from aotcheck.oracle.raised import Raised
-from aotcheck.program import Literal, Program, Ref, TupleExpr
+from aotcheck.program import Call, Inputs, ListExpr, Literal, Program, Ref, Storage, Strided, TupleExpr
 from tests.meta import planted
 from tests.meta.small import (
     DOUBLE,
@@ -87,6 +87,21 @@ def returns_a_leaf(fn: Any) -> Any:
     return lambda x: fn(x.detach()).requires_grad_()
 
 
+LISTED = Call(
+    Inputs(
+        (Storage("s0", "float32", (1, 2)),),
+        (Strided("a0", "s0", "float32", (2,), (1,)),),
+        (),
+        (ListExpr((Ref("a0"),)), Ref("a0")),
+    )
+)
+NEGATED = op("v0", "torch.neg", Ref("x1"))
+STORED = Program(("x0", "x1"), (NEGATED, op(None, "setitem", X, 0, Ref("v0"))), Literal(None), (LISTED,))
+LIST_RETURNED = Program(("x0", "x1"), (NEGATED,), X, (LISTED,))
+ONE_STEP = TupleExpr((Literal(1),))
+EMPTIED = program(op("v0", "torch.neg", X), op(None, "Tensor.untyped_storage().resize_", X, 0))
+
+
 PLANTS = (
     Plant(
         "raises where eager does not",
@@ -112,6 +127,9 @@ PLANTS = (
     Plant("leaks a dispatch mode", planted.leaks_mode, DOUBLE, K.GLOBAL_STATE, "process", error="mode_depths"),
     Plant("poisons the process", planted.poisons, DOUBLE, K.POISONING, "process"),
     Plant("returns a list for a tuple", result(lambda r: list(r)), TWICE, K.STRUCTURE, "output"),
+    Plant("loses a write to a list", planted.on_new_containers, STORED, K.STRUCTURE, "output"),
+    Plant("returns a copy of a list", planted.on_new_containers, LIST_RETURNED, K.STRUCTURE, "output"),
+    Plant("does not free", lambda fn: lambda x: x.neg(), EMPTIED, K.STORAGE_SIZE, "input"),
     Plant("drops a None", result(lambda r: r[:1]), WITH_NONE, K.STRUCTURE, "output"),
     Plant("changes a constant", result(lambda r: (r[0], None, 4)), WITH_NONE, K.CONSTANT, "output"),
     Plant("returns another type", tensors(lambda t: t.as_subclass(planted.Subclass)), DOUBLE, K.TYPE, "output"),
@@ -321,6 +339,33 @@ def test_undefined_memory_is_not_compared_and_what_is_defined_is() -> None:
     assert check(grown, Backend("garbage", garbage), torch.device("cpu")).outcome is Outcome.AGREES
     wrong = planted.on_tensors(lambda t: t.index_fill(0, torch.tensor([3]), 123.0))
     assert check(grown, Backend("wrong", wrong), torch.device("cpu")).outcome is Outcome.DIFFERS
+
+
+@pytest.mark.parametrize(
+    "path", ["Tensor.untyped_storage().resize_", "torch.ops.inductor.resize_storage_bytes_.default"]
+)
+def test_what_a_storage_grows_by_is_not_compared(path: str) -> None:
+    grown = program(op(None, path, X, 32), op("v0", "Tensor.as_strided", X, TupleExpr((Literal(8),)), ONE_STEP))
+    cpu, changed = torch.device("cpu"), planted.on_tensors
+    garbage = changed(lambda t: t.as_strided((2,), (1,), 5).fill_(77.0).as_strided((8,), (1,), 0))
+    assert check(grown, Backend("garbage", garbage), cpu).outcome is Outcome.AGREES
+    wrong = changed(lambda t: t.as_strided((2,), (1,), 3).fill_(77.0).as_strided((8,), (1,), 0))
+    assert check(grown, Backend("wrong", wrong), cpu).outcome is Outcome.DIFFERS
+
+
+def test_a_call_that_raises_and_leaves_nothing_to_look_at_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    def spoils(fn: Any) -> Any:
+        def compiled(*args: Any) -> Any:
+            monkeypatch.setattr("aotcheck.oracle.execute.snapshot", planted.fails)
+            monkeypatch.setattr("aotcheck.oracle.verdict.canary", lambda: "unfit")
+            raise ValueError("planted")
+
+        return compiled
+
+    verdict = check(DOUBLE, Backend("spoils", spoils), torch.device("cpu"))
+    assert verdict.poisoned
+    keys = [str(d.key) for d in verdict.hard]
+    assert keys == ["(exception, forward, ValueError: planted)", "(poisoning, process)"]
 
 
 def test_inexact_programs_may_differ_by_rounding_but_no_further() -> None:

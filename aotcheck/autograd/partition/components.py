@@ -59,15 +59,29 @@ def runs_once(output: Tensor, stop: Iterable[Any]) -> bool:
 
 
 def _nodes_behind(output: Tensor, stop: Iterable[Any]) -> list[Any]:
-    seen = set(stop)
+    start = _torch.grad_fn_of(output)
+    seen = set(stop) - {start}
     found: list[Any] = []
-    todo = [_torch.grad_fn_of(output)]
+    todo = [start]
     while todo:
         node = todo.pop()
         if node is not None and node not in seen:
             seen.add(node)
             found.append(node)
             todo.extend(n for n, _ in node.next_functions)
+    return found
+
+
+def nodes_behind(starts: Iterable[Any], ends: set[Any]) -> set[Any]:
+    """All nodes of autograd's graph that a backward from the nodes ``starts`` comes by, up to ``ends``."""
+    found: set[Any] = set()
+    todo = list(starts)
+    while todo:
+        node = todo.pop()
+        if node is not None and node not in found:
+            found.add(node)
+            if node not in ends:
+                todo.extend(n for n, _ in node.next_functions)
     return found
 
 
@@ -81,7 +95,7 @@ def reached_leaves(outputs: Sequence[Tensor]) -> dict[int, list[GradientEdge]]:
     for output in outputs:
         if _torch.leafness(output) is True:
             continue
-        for node in _nodes_behind(output, seen):
+        for node in nodes_behind([_torch.grad_fn_of(output)], seen) - seen:
             seen.add(node)
             variable = getattr(node, "variable", None)
             if isinstance(variable, Tensor):
@@ -102,10 +116,11 @@ def components(outputs: Sequence[Tensor], stop: Iterable[Any]) -> list[list[int]
 
     for k, output in enumerate(outputs):
         seen: set[Any] = set()
-        todo = [_torch.grad_fn_of(output)]
+        start = _torch.grad_fn_of(output)
+        todo = [start]
         while todo:
             node = todo.pop()
-            if node is None or node in seen or node in ends:
+            if node is None or node in seen or (node in ends and node is not start):
                 continue
             seen.add(node)
             first = owner.setdefault(node, k)

@@ -94,7 +94,15 @@ def _any_program(draw: st.DrawFn) -> Program:
         (("alpha", draw(_exprs)),),
     )
     shown = OpCall("v3", "Tensor.T", (Ref("x0"),))
-    body = (indexed, Block(draw(st.sampled_from(Context)), (stored, Block(Context.NO_GRAD, (called,)))), shown)
+    assigned = OpCall(None, "Tensor.data=", (Ref("x0"), draw(_exprs)))
+    resized = OpCall(None, "Tensor.untyped_storage().resize_", (Ref("x0"), draw(_exprs)))
+    further = draw(st.sampled_from([(), (assigned, resized), (OpCall("v4", "list.pop", (Ref("x0"), draw(_exprs))),)]))
+    body = (
+        indexed,
+        Block(draw(st.sampled_from(Context)), (stored, Block(Context.NO_GRAD, (called,)))),
+        shown,
+        *further,
+    )
     storage = Storage("s0", "complex64", tuple(draw(st.lists(st.integers(-9, 9), max_size=4))))
     inputs = Inputs((storage,), (), (), (draw(_exprs.filter(lambda e: "x0" not in repr(e))),))
     steps, before = (tuple(draw(st.lists(kind, max_size=3))) for kind in (_steps, _befores))

@@ -7,7 +7,7 @@ import torch
 from hypothesis import HealthCheck, Phase, find, settings
 
 from aotcheck.program import Feature, ListExpr, Literal, OpCall, Program, Ref, difficulty
-from aotcheck.program.ops import Group, Kind, Op, Param, implementation, ops
+from aotcheck.program.ops import Form, Group, Kind, Op, Param, implementation, ops
 from strategies import programs
 from strategies.state import hazardous, overlaps_itself, tidy
 
@@ -98,6 +98,7 @@ POINTWISE_WRITES = [
     if op.group in (Group.INPLACE, Group.FILL)
     and any(p.kind in (Kind.FIT, Kind.FIT_TENSOR, Kind.SAME, Kind.MASK) for p in op.params)
     and op.path != "setitem"
+    and op.form is not Form.ASSIGN  # to the real part of a tensor: no operand of its dtype lies there
 ]
 
 

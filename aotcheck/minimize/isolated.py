@@ -1,0 +1,168 @@
+"""Candidates judged in processes that may die: a crash or a hang is an outcome with a key of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from pebble import ProcessExpired, ProcessPool
+
+from aotcheck.minimize.judging import Eager, Judgement, Subject, eager_behaviour, judge
+from aotcheck.oracle import CoarseKey, OracleKind
+from aotcheck.program import Program, ProgramSyntaxError, emit, parse
+from aotcheck.workers import POISONED, how_it_ended, prepare_process, processes
+
+__all__ = ["IsolatedJudge", "Limits", "workers"]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What minimizing may take.
+
+    Args:
+        jobs: worker processes.
+        timeout: seconds that one candidate may take; one that takes longer has the key of a hang.
+        memory: bytes, for one worker.
+        seconds: for all candidates together; None for no limit.
+    """
+
+    jobs: int = 1
+    timeout: float = 30.0
+    memory: int = 6 * 2**30
+    seconds: float | None = None
+
+
+@contextmanager
+def workers(subject: Subject, limits: Limits, max_tasks: int = 0) -> Iterator[ProcessPool]:
+    """A pool of worker processes; with ``max_tasks`` 1 each program has a process of its own."""
+    log = Path(tempfile.mkdtemp(prefix="aotcheck-minimize-"))
+    environment = dict(os.environ)
+    os.environ.update({"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"})
+    pool = ProcessPool(
+        max_workers=limits.jobs,
+        max_tasks=max_tasks,
+        initializer=prepare_process,
+        initargs=(limits.memory, subject.device, log),
+        context=processes("aotcheck.minimize.judging"),
+    )
+    try:
+        yield pool
+    finally:
+        pool.stop()
+        pool.join()
+        os.environ.clear()
+        os.environ.update(environment)
+        shutil.rmtree(log, ignore_errors=True)
+
+
+class IsolatedJudge:
+    """Says whether programs show a key, each run in a worker of ``pool``.
+
+    Args:
+        pool: from :func:`workers`.
+        subject: what programs are run on.
+        limits: what they may take.
+        stop: set it to end the search.
+    """
+
+    def __init__(self, pool: ProcessPool, subject: Subject, limits: Limits, stop: threading.Event) -> None:
+        self.subject, self.limits = subject, limits
+        self.tried = 0
+        self.target: Judgement | None = None
+        self._pool, self._stop = pool, stop
+        self._deadline = None if limits.seconds is None else time.monotonic() + limits.seconds
+        self._ahead: dict[Program, Any] = {}
+
+    @property
+    def over(self) -> bool:
+        """Whether time is up or somebody has asked to stop."""
+        return self._stop.is_set() or (self._deadline is not None and time.monotonic() >= self._deadline)
+
+    def judgement(self, program: Program) -> Judgement:
+        """What ``program`` shows, how eager behaves included where there is a key: if the worker died, asked apart."""
+        found = self._outcome(program, self._ahead.pop(program, None))
+        if found.key is not None and found.eager is None:
+            eager = self._eager(program)
+            return (
+                Judgement(None, "eager does not survive it")
+                if eager is None
+                else Judgement(found.key, found.text, eager)
+            )
+        return found
+
+    def first(self, candidates: Iterable[Program]) -> Program | None:
+        """The first candidate that shows the target's key, by :meth:`shows`.
+
+        As many as there are workers run at a time, yet the answer is the one that comes first in order, so that the
+        number of workers changes nothing but the time.
+        """
+        rest = iter(candidates)
+        window: deque[Program] = deque()
+        while not self.over:
+            for candidate in islice(rest, self.limits.jobs - len(window)):
+                if candidate not in self._ahead:
+                    self._ahead[candidate] = self._schedule(judge, candidate)
+                window.append(candidate)
+            if not window:
+                return None
+            candidate = window.popleft()
+            self.tried += 1
+            if self.shows(candidate):
+                return candidate
+        return None
+
+    def shows(self, program: Program) -> bool:
+        """Whether ``program`` shows the target's key, is valid beside it, and can be written down."""
+        assert self.target is not None and self.target.eager is not None
+        found = self.judgement(program)
+        if found.key is None or found.key != self.target.key or found.eager is None:
+            return False
+        return self.target.eager.allows(found.eager) and _can_be_written(program)
+
+    def _schedule(self, function: Callable[..., Any], program: Program) -> Any:
+        return self._pool.schedule(function, args=(program, self.subject), timeout=self.limits.timeout)
+
+    def _outcome(self, program: Program, future: Any) -> Judgement:
+        while True:
+            try:
+                found: Judgement = (future or self._schedule(judge, program)).result()
+                return found
+            except FutureTimeout:
+                return _death(OracleKind.TIMEOUT, f"no end after {self.limits.timeout:g} s")
+            except ProcessExpired as death:
+                if death.exitcode != POISONED:
+                    return _death(OracleKind.CRASH, how_it_ended(death.exitcode))
+                future = None  # it died of the program before
+            except Exception as error:  # inputs that cannot be built, an oracle that cannot cope
+                return Judgement(None, f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"[:200])
+
+    def _eager(self, program: Program) -> Eager | None:
+        try:
+            found: Eager = self._schedule(eager_behaviour, program).result()
+            return found
+        except (FutureTimeout, ProcessExpired):
+            return None
+
+
+def _death(kind: OracleKind, how: str) -> Judgement:
+    key = CoarseKey(kind.value, "process", how if kind is OracleKind.CRASH else "")
+    return Judgement(key, f"{kind.value} of the worker: {how}")
+
+
+def _can_be_written(program: Program) -> bool:
+    """Whether the script of ``program`` is read back as ``program``."""
+    try:
+        return parse(emit(program)).program == program
+    except ProgramSyntaxError:
+        return False

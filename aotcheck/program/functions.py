@@ -1,0 +1,152 @@
+"""Custom autograd Functions that programs may call, one of each kind.
+
+The text below the marker is copied into scripts that call one, so it imports torch alone.
+"""
+
+from __future__ import annotations
+
+# -- functions 1: canonical text, ignored when the file is read back
+import torch
+
+
+class SavesTensors(torch.autograd.Function):
+    """A product, whose backward needs both operands and asks which gradients are wanted."""
+
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.save_for_backward(x, y)
+        return x * y
+
+    @staticmethod
+    def backward(ctx, g):
+        x, y = ctx.saved_tensors
+        return (g * y if ctx.needs_input_grad[0] else None), (g * x if ctx.needs_input_grad[1] else None)
+
+
+class SavesOutput(torch.autograd.Function):
+    """Saves what it returns; the gradient is made up."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y = x * 2
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        (y,) = ctx.saved_tensors
+        return g * y
+
+
+class ReturnsView(torch.autograd.Function):
+    """Its output is a view of its input, which autograd then guards against writes."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.unsqueeze(0)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g.squeeze(0)
+
+
+class ReturnsInput(torch.autograd.Function):
+    """Its output is its input, of which autograd then makes a view."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 3
+
+
+class MarksDirty(torch.autograd.Function):
+    """Doubles its input in place, and says so."""
+
+    @staticmethod
+    def forward(ctx, x):
+        x.mul_(2)
+        ctx.mark_dirty(x)
+        return x
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 2
+
+
+class MarksDirtyAndMore(torch.autograd.Function):
+    """Negates its first input in place and returns it beside a product with what it was."""
+
+    @staticmethod
+    def forward(ctx, x, y):
+        product = x * y
+        ctx.save_for_backward(y)
+        x.neg_()
+        ctx.mark_dirty(x)
+        return x, product
+
+    @staticmethod
+    def backward(ctx, g, h):
+        (y,) = ctx.saved_tensors
+        return h * y - g, None
+
+
+class WritesUnmarked(torch.autograd.Function):
+    """Counts its input up in place without a word to autograd."""
+
+    @staticmethod
+    def forward(ctx, x):
+        x.add_(1)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 2
+
+
+class NonDifferentiable(torch.autograd.Function):
+    """Two outputs, one with a gradient and one without; the other way to write a Function."""
+
+    @staticmethod
+    def forward(x):
+        return x * 2, x + 1
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.mark_non_differentiable(output[1])
+
+    @staticmethod
+    def backward(ctx, g, h):
+        return g * 2 + h
+
+
+class OnceDifferentiable(torch.autograd.Function):
+    """Its backward has no backward."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * x * 2
+
+
+class Unmaterialized(torch.autograd.Function):
+    """Sees None, not zeros, for the output that no gradient reaches."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.set_materialize_grads(False)
+        return x * 2, x * 3
+
+    @staticmethod
+    def backward(ctx, g, h):
+        if g is None:
+            return None if h is None else h * 5
+        return g * 2 if h is None else g + h

@@ -1,0 +1,147 @@
+"""Memory that is not there, not written, or not to be taken away.
+
+Note [Freed memory]
+    A storage may be resized below what a tensor on it addresses (FSDP frees parameters so). Eager lets such a tensor be
+    read, which is no behaviour at all: it crashes or yields whatever lies there. So a program names a tensor that does
+    not fit its storage only to give it memory again, or to point it elsewhere; and no storage is shrunk that autograd
+    may have saved, since a backward would read it.
+
+Note [Definite memory]
+    Whether a program is kept depends on its values, so while it is drawn what eager leaves uninitialized holds ones,
+    the same on every machine. What means something in the end is the oracle's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from aotcheck.program.interpret import evaluate, execute
+from aotcheck.program.model import OpCall
+from aotcheck.program.ops import Group, find
+
+__all__ = ["Saved", "execute_definite", "extent_in_bytes", "fits", "operands", "reads_nothing_missing", "tensors_of"]
+
+_SAVES_NOTHING = frozenset(
+    {
+        Group.VIEW,
+        Group.STRIDED_VIEW,
+        Group.DTYPE_VIEW,
+        Group.MULTI_VIEW,
+        Group.METADATA,
+        Group.SET,
+        Group.STORAGE,
+        Group.DETACH,
+        Group.CONTAINER,
+    }
+)
+_READS_NO_DATA = frozenset({"Tensor.data=", "Tensor.set_", "Tensor.untyped_storage", "torch.utils.swap_tensors"})
+
+
+def extent_in_bytes(t: torch.Tensor) -> int:
+    """How large a storage must be to hold all that ``t`` addresses."""
+    if not t.numel():
+        return 0
+    last = t.storage_offset() + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
+    return int(last + 1) * t.itemsize
+
+
+def fits(t: torch.Tensor) -> bool:
+    """Whether all that ``t`` addresses lies within its storage."""
+    return extent_in_bytes(t) <= t.untyped_storage().nbytes()
+
+
+def tensors_of(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors in nested tuples, lists and dicts."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from tensors_of(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from tensors_of(item)
+
+
+def operands(call: OpCall, env: MutableMapping[str, Any]) -> list[torch.Tensor]:
+    """The tensors a call is given."""
+    given = (*call.args, *(expr for _, expr in call.kwargs))
+    return [t for expr in given for t in tensors_of(evaluate(expr, env))]
+
+
+@lru_cache(maxsize=4096)
+def _group(path: str) -> Group:
+    return find(path)[0].group
+
+
+def reads_nothing_missing(call: OpCall, env: MutableMapping[str, Any]) -> bool:
+    """Whether a call leaves tensors that do not fit their storage alone, see Note [Freed memory]."""
+    if _group(call.path) is Group.STORAGE or call.path in _READS_NO_DATA:
+        return True
+    return all(map(fits, operands(call, env)))
+
+
+class Saved:
+    """The storages that autograd may have saved."""
+
+    def __init__(self) -> None:
+        self._storages: dict[int, torch.UntypedStorage] = {}  # alive, so that ids stay unique
+
+    def note(self, call: OpCall, env: MutableMapping[str, Any]) -> None:
+        """Remember what a call that has just run under the current grad mode may have saved."""
+        group = _group(call.path)
+        if group in _SAVES_NOTHING:
+            if group is Group.SET and self._storages:  # what was saved may be a tensor that is elsewhere now
+                self._add(operands(call, env))
+            return
+        if torch.is_grad_enabled():
+            touched = operands(call, env)
+            touched += [t for name in call.targets for t in tensors_of(env[name])]
+            if any(t.requires_grad for t in touched):
+                self._add(touched)
+
+    def _add(self, tensors: list[torch.Tensor]) -> None:
+        for t in tensors:
+            storage = t.untyped_storage()
+            self._storages[id(storage)] = storage
+
+    def lost(self, call: OpCall, env: MutableMapping[str, Any]) -> bool:
+        """Whether a call that is about to run may take memory away from autograd."""
+        if _group(call.path) is not Group.STORAGE or len(call.args) < 2:
+            return False
+        t, size = evaluate(call.args[0], env), evaluate(call.args[1], env)
+        storage = t.untyped_storage()
+        return size < storage.nbytes() and id(storage) in self._storages
+
+
+@lru_cache(maxsize=4096)
+def _leaves_undefined(path: str) -> bool:
+    return any(op.undefined for op in find(path))
+
+
+def execute_definite(call: OpCall, env: MutableMapping[str, Any]) -> None:
+    """:func:`execute`, with ones in the memory that eager leaves uninitialized; see Note [Definite memory]."""
+    if not _leaves_undefined(call.path):
+        execute(call, env)
+        return
+    first = evaluate(call.args[0], env) if call.args else None
+    before, size = None, 0
+    if isinstance(first, torch.Tensor):
+        before, size = first.untyped_storage(), first.untyped_storage().nbytes()
+    execute(call, env)
+    if isinstance(first, torch.Tensor) and first.untyped_storage() is before:
+        _fill(first, size)
+    for name in call.targets:
+        if isinstance(env[name], torch.Tensor) and env[name] is not first and "empty" in call.path:
+            _fill(env[name], 0)
+
+
+def _fill(t: torch.Tensor, first_byte: int) -> None:
+    storage, item = t.untyped_storage(), t.itemsize
+    start, end = -(-first_byte // item), storage.nbytes() // item
+    if start < end:
+        with torch.inference_mode(t.is_inference()), torch.no_grad():
+            torch.empty(0, dtype=t.dtype, device=t.device).set_(storage, start, (end - start,), (1,)).fill_(1)

@@ -1,0 +1,132 @@
+"""How small findings become and how long that takes: writes docs/minimize.md.
+
+Run as ``python -m benchmarks.minimize RUN [RUN ...]``, each RUN a folder of ``aotcheck fuzz``. Of each run the first
+finding of each coarse key is minimized, in the order in which they were found.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from statistics import median
+
+import torch
+
+from aotcheck.cli import INSPECTION
+from aotcheck.minimize import DoesNotFailError, Limits, Reduced, Reduction, Subject, inputs_passed
+from aotcheck.program import ParsedFile, Program, parse_file
+
+OUTPUT = Path(__file__).resolve().parent.parent / "docs" / "minimize.md"
+
+HEAD = """\
+# Minimizing
+
+`aotcheck minimize FILE` reduces a failing program, a finding of a run or a file of the corpus, to the least that
+still shows the same coarse key on the same backend. It deletes calls, steps, statements, outputs and arguments, takes
+contexts off, makes tensors plain and small, ops simple and numbers 0 or 1, until no pass finds anything simpler that
+still fails. Each candidate runs in a worker process, so that a crash or a hang is an outcome with a key of its own. It
+counts only if eager raises nothing on it that it does not raise on the original, and if its outcome is as well defined.
+The result is the same with any number of workers, and minimizing it again changes nothing.
+
+What that makes of the first finding of each coarse key, the first {most} keys of each run, with one worker on a busy
+machine, torch {version}. Made by
+
+{commands}
+
+| | median | most |
+| --- | --- | --- |
+"""
+
+DETAILS = """
+| backend | coarse key | statements | inputs | candidates | seconds |
+| --- | --- | --- | --- | --- | --- |
+"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One finding, before and after."""
+
+    backend: str
+    before: Program
+    after: Reduced
+
+
+def _first_of_each_key(folder: Path, most: int) -> Iterator[ParsedFile]:
+    """The findings of a run in the order of its programs, one for each coarse key."""
+    paths = (path for path in (folder / "findings").glob("*.py") if not path.name.endswith(".min.py"))
+    found = sorted(
+        (parse_file(path) for path in paths), key=lambda each: (_number(each, "block"), _number(each, "index"))
+    )
+    firsts: dict[object, ParsedFile] = {}
+    for each in found:
+        firsts.setdefault(each.header.get("key"), each)
+    yield from islice(firsts.values(), most)
+
+
+def _number(parsed: ParsedFile, entry: str) -> int:
+    value = parsed.header.get(entry)
+    return value if isinstance(value, int) else 0
+
+
+def measure(folder: Path, most: int) -> Iterator[Row]:
+    """Minimize the first finding of each coarse key of a run."""
+    for parsed in _first_of_each_key(folder, most):
+        backend = str(parsed.header["backend"])
+        reduction = Reduction(parsed.program, Subject(backend, "cpu", INSPECTION), Limits())
+        try:
+            for _ in reduction.steps():
+                pass
+        except DoesNotFailError as error:  # flaky
+            print(f"{parsed.header.get('key')}: {error}")
+            continue
+        assert reduction.result is not None
+        yield Row(backend, parsed.program, reduction.result)
+
+
+def _line(row: Row) -> str:
+    before, after = row.before, row.after.program
+    return (
+        f"| {row.backend} | {row.after.shows.key} | {before.statements} -> {after.statements} "
+        f"| {inputs_passed(before)} -> {inputs_passed(after)} | {row.after.tried} | {row.after.seconds:.1f} |"
+    ).replace("`", "'")
+
+
+def _summary(found: list[Row]) -> Iterator[str]:
+    figures: dict[str, list[float]] = {
+        "statements before": [row.before.statements for row in found],
+        "statements after": [row.after.program.statements for row in found],
+        "inputs before": [inputs_passed(row.before) for row in found],
+        "inputs after": [inputs_passed(row.after.program) for row in found],
+        "candidates": [row.after.tried for row in found],
+        "seconds": [round(row.after.seconds, 1) for row in found],
+    }
+    for what, values in figures.items():
+        yield f"| {what} | {median(values):g} | {max(values):g} |"
+
+
+def main() -> None:
+    """Measure and write the page."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.minimize", description=__doc__.split("\n")[0])
+    parser.add_argument("runs", type=Path, nargs="+", help="folders of aotcheck fuzz")
+    parser.add_argument("--most", type=int, default=15, help="coarse keys of each run")
+    parser.add_argument("--output", type=Path, default=OUTPUT, help="the file to write")
+    options = parser.parse_args()
+    found: list[Row] = []
+    for folder in options.runs:
+        for row in measure(folder, options.most):
+            found.append(row)
+            print(_line(row), flush=True)
+    backends = dict.fromkeys(row.backend for row in found)
+    fuzz = [f"    aotcheck fuzz --backend {name} --examples 300 --out reports/{name}" for name in backends]
+    command = f"    python -m benchmarks.minimize {' '.join(f'reports/{name}' for name in backends)}"
+    head = HEAD.format(most=options.most, version=torch.__version__, commands="\n".join([*fuzz, command]))
+    page = head + "\n".join(_summary(found)) + "\n" + DETAILS + "\n".join(map(_line, found)) + "\n"
+    options.output.write_text(page, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

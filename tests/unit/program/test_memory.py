@@ -1,0 +1,82 @@
+"""Memory that is freed, grown, saved or not written while a program is drawn."""
+
+import pytest
+import torch
+
+from aotcheck.program import Literal, OpCall, Ref
+from aotcheck.program.memory import Saved, execute_definite, extent_in_bytes, fits, reads_nothing_missing
+
+RESIZES = ("Tensor.untyped_storage().resize_", "torch.ops.inductor.resize_storage_bytes_.default")
+
+
+def _resize(path: str, nbytes: int) -> OpCall:
+    return OpCall(None, path, (Ref("x"), Literal(nbytes)))
+
+
+@pytest.mark.parametrize("path", RESIZES)
+def test_a_tensor_does_not_fit_a_storage_that_was_freed(path: str) -> None:
+    env = {"x": torch.ones(4)}
+    view = env["x"][:2]
+    execute_definite(_resize(path, 8), env)
+    assert not fits(env["x"]) and fits(view)
+    assert extent_in_bytes(env["x"]) == 16
+    execute_definite(_resize(path, 0), env)
+    assert not fits(view) and fits(env["x"][4:])
+
+
+@pytest.mark.parametrize("path", RESIZES)
+def test_what_grows_holds_ones_while_a_program_is_drawn(path: str) -> None:
+    env = {"x": torch.zeros(2, dtype=torch.int32)}
+    execute_definite(_resize(path, 16), env)
+    assert env["x"].as_strided((4,), (1,)).tolist() == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("path", ["Tensor.resize_", "torch.empty_like"])
+def test_what_else_is_not_written_holds_ones(path: str) -> None:
+    env = {"x": torch.zeros(1)}
+    size = (Literal(3),) if path == "Tensor.resize_" else ()
+    execute_definite(OpCall("v", path, (Ref("x"), *size)), env)
+    assert env["v"].tolist() == ([0, 1, 1] if size else [1])
+
+
+@pytest.mark.parametrize(
+    ("call", "harmless"),
+    [
+        (OpCall("v", "torch.neg", (Ref("x"),)), False),
+        (OpCall(None, "Tensor.copy_", (Ref("y"), Ref("x"))), False),
+        (OpCall(None, "Tensor.fill_", (Ref("x"), Literal(1))), False),
+        (OpCall("v", "torch.neg", (Ref("y"),)), True),
+        (_resize(RESIZES[0], 16), True),
+        (OpCall(None, "Tensor.data=", (Ref("x"), Ref("y"))), True),
+    ],
+    ids=lambda part: getattr(part, "path", part),
+)
+def test_a_freed_tensor_may_only_be_given_memory(call: OpCall, harmless: bool) -> None:
+    env = {"x": torch.ones(4), "y": torch.ones(4)}
+    env["x"].untyped_storage().resize_(0)
+    assert reads_nothing_missing(call, env) == harmless
+
+
+@pytest.mark.parametrize("requires_grad", [True, False])
+@pytest.mark.parametrize("enabled", [True, False])
+def test_what_a_backward_may_read_is_not_freed(requires_grad: bool, enabled: bool) -> None:
+    env = {"x": torch.ones(2), "w": torch.ones(2, requires_grad=requires_grad)}
+    saved, product = Saved(), OpCall("v", "torch.mul", (Ref("w"), Ref("x")))
+    with torch.set_grad_enabled(enabled):
+        execute_definite(product, env)
+        saved.note(product, env)
+    assert saved.lost(_resize(RESIZES[0], 0), env) == (requires_grad and enabled)
+    assert not saved.lost(_resize(RESIZES[0], 64), env)
+
+
+def test_what_takes_the_place_of_something_saved_is_not_freed_either() -> None:
+    env = {"x": torch.ones(2, requires_grad=True), "y": torch.ones(2)}
+    saved = Saved()
+    for call in (
+        OpCall("v", "torch.square", (Ref("x"),)),
+        OpCall(None, "Tensor.data=", (Ref("x"), Ref("y"))),
+    ):
+        execute_definite(call, env)
+        saved.note(call, env)
+    free = OpCall(None, RESIZES[0], (Ref("y"), Literal(0)))
+    assert saved.lost(free, env)
