@@ -167,6 +167,7 @@ def test_detach_in_place_of_a_tensor_used_before():
         root = leaf(3)
         return given(root * 2, leaf(3, seed=1), also=[root])
 
+    check(f, make)
     check(f, make, backward=[0])
     check(f, make, backward=[1])
 
@@ -259,5 +260,6 @@ def test_detach_in_place_of_an_intermediate():
         y.detach_()
         return y, z, y * x
 
+    check(f, lambda: given(leaf(3)))
     check(f, lambda: given(leaf(3)), backward=[0])
     check(f, lambda: given(leaf(3)), backward=[1])

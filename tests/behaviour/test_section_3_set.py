@@ -259,6 +259,34 @@ def test_data_of_another_dtype():
     check(f, lambda: given(plain(3), plain(3, dtype=torch.float64)))
 
 
+def test_swap_tensors_of_two_inputs():
+    def f(x, y):
+        torch.utils.swap_tensors(x, y)
+        return x * 2, y * 3
+
+    check(f, lambda: given(plain(3), plain(4, seed=1)))
+    check(f, lambda: given(leaf(3), leaf(4, seed=1)))
+
+
+def test_swap_tensors_of_an_input_and_an_intermediate():
+    def f(x, y):
+        z = y * 2
+        torch.utils.swap_tensors(x, z)
+        return x * 2, z * 3
+
+    check(f, lambda: given(plain(3), plain(4, seed=1)))
+
+
+def test_swap_tensors_back():
+    def f(x, y):
+        torch.utils.swap_tensors(x, y)
+        z = x * 2
+        torch.utils.swap_tensors(x, y)
+        return z, x * 3
+
+    check(f, lambda: given(plain(3), plain(4, seed=1)))
+
+
 # -- the size of a storage -------------------------------------------------------------------------
 
 
@@ -268,13 +296,8 @@ RESIZES = {
 }
 
 
-@pytest.fixture
-def resize():
-    return RESIZES["untyped_storage"]
-
-
 @pytest.fixture(params=RESIZES.values(), ids=RESIZES)
-def grow(request: pytest.FixtureRequest):
+def resize(request: pytest.FixtureRequest):
     return request.param
 
 
@@ -293,9 +316,9 @@ def test_a_storage_freed(resize):
     check(f, lambda: given(plain(3), plain(3, seed=1)))
 
 
-def test_a_storage_grown_and_filled(grow):
+def test_a_storage_grown_and_filled(resize):
     def f(x, y):
-        grow(x, 12)
+        resize(x, 12)
         x.copy_(y)
         return x * 2
 
@@ -356,9 +379,9 @@ def test_a_storage_freed_after_what_backward_needs_was_saved(resize):
     check_session(session)
 
 
-def test_a_storage_grown_in_place_keeps_its_values(grow):
+def test_a_storage_grown_in_place_keeps_its_values(resize):
     def f(x, y):
-        grow(x, 24)
+        resize(x, 24)
         z = x.as_strided((6,), (1,))
         z[3:].copy_(y)
         return z * 2

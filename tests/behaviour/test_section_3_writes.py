@@ -403,6 +403,16 @@ def test_an_input_saved_and_written_through_data_inside():
     check(f, lambda: given(plain(3), leaf(3, seed=1)))
 
 
+def test_a_view_of_what_is_saved_written_inside():
+    def f(buffer, x):
+        y = x * buffer
+        buffer[0].add_(1)
+        return y, x * 2
+
+    check(f, lambda: given(plain(3), leaf(3, seed=1)))
+    check(f, lambda: given(plain(3), leaf(3, seed=1)), backward=[1])
+
+
 @pytest.mark.parametrize(
     "change",
     [

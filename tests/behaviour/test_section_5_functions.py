@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
@@ -151,12 +152,13 @@ def test_checkpointing_inside():
     check(f, lambda: given(leaf(3), leaf(3, seed=1)))
 
 
-def test_reentrant_checkpointing_around_the_compiled_function():
+@pytest.mark.parametrize("reentrant", [False, True], ids=["non-reentrant", "reentrant"])
+def test_checkpointing_around_the_compiled_function(reentrant: bool):
     def session(compile):
         f = compile(lambda x, w: (x * w).relu() * x)
         for _ in range(2):
             x, w = leaf(3), leaf(3, seed=1)
-            y = checkpoint(f, x, w, use_reentrant=True)
+            y = checkpoint(f, x, w, use_reentrant=reentrant)
             yield y
             backward([y])
             yield x, w

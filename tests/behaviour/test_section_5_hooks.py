@@ -25,6 +25,28 @@ from tests.behaviour.harness import (
 # -- hooks -------------------------------------------------------------------------------------------
 
 
+def test_saved_tensor_hooks_around_the_call():
+    def session(compile):
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: t * 2, lambda t: t / 2):
+            x = leaf(3)
+            y = compile(lambda x: x * x)(x)
+        backward([y])
+        yield x
+
+    check_session(session)
+
+
+def test_saved_tensors_kept_elsewhere():
+    def session(compile):
+        with torch.autograd.graph.save_on_cpu():
+            x = leaf(3)
+            y = compile(lambda x: x.exp() * x)(x)
+        backward([y])
+        yield x
+
+    check_session(session, rtol=1e-6)
+
+
 def test_saved_tensor_hooks_inside():
     def f(x):
         with torch.autograd.graph.saved_tensors_hooks(lambda t: t.double(), lambda t: t.float()):
@@ -97,8 +119,8 @@ def test_a_hook_registered_inside(pick, grad: str):
 
 @pytest.mark.parametrize(
     "pick",
-    [lambda x, y, z: x, lambda x, y, z: z],
-    ids=["input", "output"],
+    [lambda x, y, z: x, lambda x, y, z: y, lambda x, y, z: z],
+    ids=["input", "intermediate", "output"],
 )
 def test_retain_grad_inside(pick):
     def f(x):
