@@ -521,15 +521,3 @@ def test_an_output_marked_non_differentiable():
             return g * 2
 
     check(Half.apply, lambda: given(leaf(3)))
-
-
-# -- inference ---------------------------------------------------------------------------------------
-
-
-def test_an_inference_mode_inside_that_writes_an_input():
-    def f(x):
-        with torch.inference_mode():
-            x.add_(1)
-        return x * 2
-
-    check(f, lambda: given(plain(3)))
