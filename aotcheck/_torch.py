@@ -241,6 +241,8 @@ def version_groups(tensors: Sequence[Tensor]) -> list[int]:
 
 # -- storages and ops
 
+storage_of = Tensor.untyped_storage
+
 
 def set_geometry(
     t: Tensor, storage: torch.UntypedStorage, offset: int, shape: Sequence[int], stride: Sequence[int]

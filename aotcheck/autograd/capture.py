@@ -356,7 +356,7 @@ def _is_quiet(a: Tensor) -> bool:
 def _base(a: Tensor) -> Tensor | None:
     """The tensor of which ``a`` is a view, unless one of them has left the storage that they shared."""
     base = _torch.base_of(a)
-    if base is None or _torch.storage_address(base.untyped_storage()) != _torch.storage_address(a.untyped_storage()):
+    if base is None or _torch.storage_address(_torch.storage_of(base)) != _torch.storage_address(_torch.storage_of(a)):
         return None
     return base
 
@@ -381,7 +381,7 @@ def _shared_versions(arguments: Sequence[Any]) -> dict[int, Any]:
     for a in arguments:
         if isinstance(a, Tensor):
             base = _torch.base_of(a)
-            group = by_storage.setdefault(_torch.storage_address(a.untyped_storage()), {})
+            group = by_storage.setdefault(_torch.storage_address(_torch.storage_of(a)), {})
             for t in (a, base) if base is not None else (a,):
                 group[id(t)] = t
     shared: dict[int, Any] = {}

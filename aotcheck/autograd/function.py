@@ -172,7 +172,7 @@ class CompiledFunction:
             modes = self.state.modes if self.state is not None else None
             if not found.assembly.capture.mode.with_bases:
                 capture = found.assembly.capture
-                sizes = bool(record.flats) or capture.tracer.sizes_matter
+                sizes = bool(record.flats) or capture.maker.kernels.sizes_matter
                 found.guard = fast_guard(whole, writes, sizes, modes)
         if found.guard is not None and found.assembly is not None:
             self._last = (len(flat), found.guard, found.assembly)

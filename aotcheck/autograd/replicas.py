@@ -32,7 +32,7 @@ class KernelState:
     One per trace, shared by its replicas.
     """
 
-    __slots__ = ("_clock", "alive", "detached", "inside", "on_swap", "required", "swapped")
+    __slots__ = ("_clock", "alive", "detached", "inside", "on_swap", "required", "sizes_matter", "swapped")
 
     def __init__(self) -> None:
         self.inside = False
@@ -41,6 +41,7 @@ class KernelState:
         self.on_swap: Callable[[Tensor, Tensor], None] = lambda a, b: None
         self.detached: dict[int, int] = {}  # id of a replica -> when detach_ was last called on it
         self.required: dict[int, int] = {}  # and requires_grad_
+        self.sizes_matter = False  # whether what the program does may depend on the sizes of storages
         self._clock = 0
 
     def now(self) -> int:
@@ -103,6 +104,11 @@ class Replica(Tensor):
         elif before:
             self.kernels.detached[id(self)] = self.kernels.now()
         return result
+
+    def untyped_storage(self) -> torch.UntypedStorage:
+        """Noted besides: what the program does may depend on how large the storage is, or change that."""
+        self.kernels.sizes_matter = True
+        return super().untyped_storage()
 
     def tolist(self) -> Any:
         """Refused: there is no data."""
@@ -209,7 +215,7 @@ class ReplicaMaker:
 
         Replicas made with equal ``versions`` (not None) on one storage share a version counter, as their originals do.
         """
-        source = real.untyped_storage()
+        source = _torch.storage_of(real)
         storage = self.storage(source)
         if versions is None:
             elem = _window(

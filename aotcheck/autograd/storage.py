@@ -161,7 +161,7 @@ class StorageTable:
 
     def state(self, t: Tensor) -> StorageState:
         """The state of the storage on which ``t`` lies now."""
-        storage = t.untyped_storage()
+        storage = _torch.storage_of(t)
         state = self.states.get(_torch.storage_address(storage))
         if state is None:
             state = self.states[_torch.storage_address(storage)] = StorageState(storage, t.device)

@@ -93,7 +93,7 @@ def lasting(changes: Sequence[Reshaping], version: int) -> Sequence[Reshaping]:
 def check_bounds(t: Tensor) -> None:
     """Real tensors may not reach beyond their storage; meta ones may."""
     g = geometry_of(t)
-    if 0 not in g.shape and g.elements_reached * g.dtype.itemsize > t.untyped_storage().nbytes():
+    if 0 not in g.shape and g.elements_reached * g.dtype.itemsize > _torch.storage_of(t).nbytes():
         raise RuntimeError(
             f"as_strided of {g.shape} with strides {g.stride} at offset {g.offset} is out of bounds of its storage"
         )
@@ -108,8 +108,8 @@ def shares_storage(out: Any, source: Tensor) -> bool:
         if isinstance(out, (list, tuple))
         else None
     )
-    return first is not None and _torch.storage_address(first.untyped_storage()) == _torch.storage_address(
-        source.untyped_storage()
+    return first is not None and _torch.storage_address(_torch.storage_of(first)) == _torch.storage_address(
+        _torch.storage_of(source)
     )
 
 
@@ -128,4 +128,4 @@ def copies_more_than_itself(source: Tensor) -> bool:
     """Whether such an op shows more of the storage of ``source`` than ``source`` does."""
     g = geometry_of(source)
     expanded = any(n > 1 and s == 0 for n, s in zip(g.shape, g.stride, strict=True))
-    return not expanded and g.numel * g.dtype.itemsize != source.untyped_storage().nbytes()
+    return not expanded and g.numel * g.dtype.itemsize != _torch.storage_of(source).nbytes()

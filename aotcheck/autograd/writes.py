@@ -157,7 +157,7 @@ def _resize(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], targets: l
     """Give ``targets`` the geometry that eager gives them; what the op returns."""
     for t in targets:
         geometry, nbytes = overlap.resized(func, args, kwargs)[id(t)]
-        storage = t.untyped_storage()
+        storage = _torch.storage_of(t)
         if storage.nbytes() != nbytes:
             storage.resize_(nbytes)
         with _torch.meta_kernels():
