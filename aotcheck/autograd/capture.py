@@ -83,8 +83,9 @@ class Capture:
     Kept for backwards cut later.
     """
 
-    def __init__(self, arguments: Sequence[Any], mode: TraceMode, together: bool = False) -> None:
+    def __init__(self, arguments: Sequence[Any], mode: TraceMode, together: bool = False, hooks: bool = False) -> None:
         self.mode = mode
+        self.hooks = hooks  # whether default saved-tensor hooks are in force around the call
         self.together = together  # whether all results are attached to autograd by one Function
         self.entry_grad = torch.is_grad_enabled()
         self.entry_inference = torch.is_inference_mode_enabled()
@@ -219,6 +220,15 @@ class Capture:
         with torch.autograd.set_multithreading_enabled(False), self.tracer:
             yield
 
+    def _saving(self) -> contextlib.AbstractContextManager[Any]:
+        """What the call's saved-tensor hooks do to the trace: what is saved is what it is when it is saved.
+
+        The hooks themselves see what the compiled Functions save.
+        """
+        if not self.hooks:
+            return contextlib.nullcontext()
+        return torch.autograd.graph.saved_tensors_hooks(_snapshot, lambda t: t)
+
     # -- the pass
 
     def run(
@@ -238,7 +248,7 @@ class Capture:
         seed_before = torch.get_rng_state()
         own_before = [g.get_state() for _, g in self.generators]
         try:
-            with self._tracing(), substitution:
+            with self._tracing(), substitution, self._saving():
                 outputs, extra = function(self.flat_replicas)
             self.exit_grad = torch.is_grad_enabled()
         finally:
@@ -334,6 +344,11 @@ class Capture:
             return t
         with self._tracing(), torch.enable_grad():
             return t.view_as(t)
+
+
+def _snapshot(t: Tensor) -> Tensor:
+    with torch.no_grad():
+        return t.detach().clone(memory_format=torch.preserve_format)
 
 
 @contextlib.contextmanager

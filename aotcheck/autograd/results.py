@@ -542,6 +542,9 @@ def _leads_to(t: Tensor, source: Tensor) -> bool:
     if node is None or not source.requires_grad:
         return False
     there = _torch.grad_fn_of(source)
-    return any(
-        (n is there if there is not None else getattr(n, "variable", None) is source) for n, _ in node.next_functions
-    )
+    nexts = [n for n, _ in node.next_functions]
+    if there is not None:
+        return any(n is there for n in nexts)
+    if _torch.base_of(source) is not None and all(n is None for n in nexts):
+        return True  # a view that autograd was not told of has no node
+    return any(getattr(n, "variable", None) is source for n in nexts)

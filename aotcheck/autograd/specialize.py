@@ -81,6 +81,7 @@ def context_key() -> tuple[Any, ...]:
     return (
         torch.is_grad_enabled(),
         torch.is_inference_mode_enabled(),
+        _torch.has_saved_tensor_hooks(),
         autocast,
         torch.get_default_dtype(),
         torch.get_default_device(),
@@ -105,7 +106,7 @@ def call_key(flat: Sequence[Any]) -> tuple[Any, ...]:
         if isinstance(a, torch.Generator):
             parts.append(_scalar_key(a))
             continue
-        storage = _torch.storage_of(a)
+        storage = a.untyped_storage()
         base = _torch.base_of(a)
         base_part: Any = None
         if base is not None:
@@ -113,7 +114,7 @@ def call_key(flat: Sequence[Any]) -> tuple[Any, ...]:
                 bases.setdefault(id(base), i),
                 objects.get(id(base), -1),
                 geometry_of(base),
-                _torch.storage_address(_torch.storage_of(base)) == _torch.storage_address(storage),
+                _torch.storage_address(base.untyped_storage()) == _torch.storage_address(storage),
                 base.requires_grad,
                 _torch.leafness(base),
                 str(_torch.creation_meta(a)),
@@ -137,7 +138,7 @@ def call_key(flat: Sequence[Any]) -> tuple[Any, ...]:
     shared: dict[int, list[Tensor]] = {}
     for i, a in enumerate(flat):
         if isinstance(a, Tensor) and objects[id(a)] == i:
-            shared.setdefault(_torch.storage_address(_torch.storage_of(a)), []).append(a)
+            shared.setdefault(_torch.storage_address(a.untyped_storage()), []).append(a)
     versions = tuple(tuple(_torch.version_groups(group)) for group in shared.values() if len(group) > 1)
     # A base that is itself an argument further on is told apart from one that is not passed.
     late = tuple(objects.get(b, -1) for b in bases)
@@ -153,7 +154,7 @@ def fast_guard(
     """
     if not flat or any(type(a) not in (Tensor, torch.nn.Parameter) for a in flat):
         return None
-    if len({_torch.storage_address(_torch.storage_of(a)) for a in flat}) != len(flat) or any(
+    if len({_torch.storage_address(a.untyped_storage()) for a in flat}) != len(flat) or any(
         torch.is_autocast_enabled(d) for d in ("cpu", "cuda")
     ):
         return None
@@ -187,9 +188,9 @@ def fast_guard(
         if writes:
             conditions.append(f"base_of({name}) is None")
         if sizes:
-            conditions.append(f"{name}.untyped_storage().nbytes() == {_torch.storage_of(a).nbytes()}")
+            conditions.append(f"{name}.untyped_storage().nbytes() == {a.untyped_storage().nbytes()}")
     if n == 2:
-        conditions.append("address(_torch.storage_of(a0)) != address(_torch.storage_of(a1))")
+        conditions.append("address(a0.untyped_storage()) != address(a1.untyped_storage())")
     elif n > 2:
         conditions.append(f"len({{{', '.join(f'address({x}.untyped_storage())' for x in names)}}}) == {n}")
     if module_modes is not None:
