@@ -28,6 +28,9 @@ try:
     _PreserveDispatchKeyGuard = _C._PreserveDispatchKeyGuard
     _set_meta_in_tls = _C._set_meta_in_tls_dispatch_include
     _function_apply = _C._FunctionBase.__dict__["apply"]
+    _restore_dispatch = vars(_C)["_RestorePythonTLSSnapshot"]
+    _top_hooks: Callable[[bool], Any] = _C._autograd._top_saved_tensors_default_hooks
+    swap_impls: Callable[[Tensor, Tensor], None] = vars(_C)["_swap_tensor_impl"]
     set_grad_enabled_raw: Callable[[bool], None] = _C._set_grad_enabled
     storage_address: Callable[[torch.UntypedStorage], int] = torch.UntypedStorage._cdata.__get__
     conj_view = torch.ops.aten._conj.default
@@ -76,6 +79,11 @@ def no_torch_dispatch() -> contextlib.AbstractContextManager[Any]:
 
 class FunctionMode(torch.overrides.TorchFunctionMode):
     """Public base of our function mode, named here beside the dispatch mode."""
+
+
+def as_before_dispatch() -> contextlib.AbstractContextManager[Any]:
+    """Ops that a dispatch mode's handler calls inside are dispatched from the top again, view tracking included."""
+    return cast("contextlib.AbstractContextManager[Any]", _restore_dispatch())
 
 
 disabled_torch_function = torch._C._disabled_torch_function_impl
@@ -130,6 +138,14 @@ def set_creation_meta(t: Tensor, meta: Any) -> None:
     _set_creation_meta(t, meta)
 
 
+def swap(a: Tensor, b: Tensor) -> None:
+    """Each of two Python objects becomes the tensor that the other was."""
+    attributes = a.__dict__
+    a.__dict__, b.__dict__ = b.__dict__, attributes
+    a.__class__, b.__class__ = b.__class__, a.__class__
+    swap_impls(a, b)
+
+
 def leafness(t: Tensor) -> bool | None:
     """``t.is_leaf``; None where torch refuses to say, of a view made under no_grad whose base was written since."""
     try:
@@ -156,9 +172,18 @@ def grad_fn_of(t: Tensor) -> Any:
         return None
 
 
-def has_saved_tensor_hooks() -> bool:
-    """Whether default saved-tensor hooks are active on this thread."""
-    return _C._autograd._top_saved_tensors_default_hooks(True) is not None
+@contextlib.contextmanager
+def without_saved_tensor_hooks() -> Iterator[None]:
+    """The default saved-tensor hooks of this thread are not in force inside."""
+    taken = []
+    while (hooks := _top_hooks(True)) is not None:
+        taken.append(hooks)
+        _C._autograd._pop_saved_tensors_default_hooks()
+    try:
+        yield
+    finally:
+        for pack, unpack in reversed(taken):
+            _C._autograd._push_saved_tensors_default_hooks(pack, unpack)
 
 
 def unpack_some(ctx: Any, which: Sequence[int]) -> tuple[Tensor, ...]:
@@ -182,21 +207,27 @@ def autograd_sequence_number() -> int:
     return int(torch.autograd._get_sequence_nr())  # type: ignore[attr-defined]
 
 
+def count_write(t: Tensor) -> None:
+    """Move the version counter of ``t``, if it has one."""
+    if version_of(t) >= 0:
+        torch.autograd.graph.increment_version(t)
+
+
 def version_groups(tensors: Sequence[Tensor]) -> list[int]:
     """For each tensor the index of the first that counts versions with it, as views, bases and detached aliases do.
 
     Found by moving each counter for an instant; every counter is as before when this returns.
     """
     groups = list(range(len(tensors)))
-    before = [t._version for t in tensors]
+    before = [version_of(t) for t in tensors]
     for i, t in enumerate(tensors):
-        if groups[i] != i:
+        if groups[i] != i or before[i] < 0:
             continue
         moved = before[i] + 1_000_003
         _set_version((t,), (moved,))
         try:
             for j in range(i + 1, len(tensors)):
-                if groups[j] == j and tensors[j]._version == moved:
+                if groups[j] == j and version_of(tensors[j]) == moved:
                     groups[j] = i
         finally:
             _set_version((t,), (before[i],))
@@ -322,6 +353,15 @@ def generator_address(generator: torch.Generator) -> int:
 def schema_of(op: Any) -> Any:
     """The op's signature: names and types of its arguments, and which of them it writes or returns views of."""
     return op._schema
+
+
+def is_composite(op: Any) -> bool:
+    """Whether the op has no kernel of its own but is written in terms of others, to autograd's view tracking too."""
+    return (
+        isinstance(op, OpOverload)
+        and bool(op._can_decompose())
+        and not _C._dispatch_has_kernel_for_dispatch_key(op.name(), "ADInplaceOrView")
+    )
 
 
 def overload_name(op: Any) -> str:

@@ -26,7 +26,7 @@ from aotcheck.autograd.record import Arg, Attached, BaseOf, Record, Source
 from aotcheck.autograd.replicas import Replica, ReplicaMaker, make_replica
 from aotcheck.autograd.storage import StorageState
 from aotcheck.autograd.trace import Geometry, Value, geometry_of
-from aotcheck.autograd.tracer import Tracer
+from aotcheck.autograd.tracer import Tracer, exchange
 
 
 @dataclasses.dataclass
@@ -86,6 +86,7 @@ class Capture:
     def __init__(self, arguments: Sequence[Any], mode: TraceMode) -> None:
         self.mode = mode
         self.entry_grad = torch.is_grad_enabled()
+        self.entry_inference = torch.is_inference_mode_enabled()
         self.maker = ReplicaMaker()
         self.tracer = Tracer(self.maker.kernels)
         self.roots: list[TracedRoot] = []
@@ -98,6 +99,18 @@ class Capture:
         self._make_roots(arguments)
         self._make_generators(arguments)
         self.entry_nbytes = {id(r.state): r.state.nbytes for r in self.roots}
+        self.passed = {a.index: a.replica for a in self.arguments}  # the objects, whichever tensors they are by the end
+        self.maker.kernels.on_swap = self._swapped
+
+    def _swapped(self, a: Tensor, b: Tensor) -> None:
+        """See ``Tracer.swap``."""
+        self.tracer.swap(a, b)
+        kernels = self.maker.kernels
+        exchange(kernels.detached, id(a), id(b))
+        exchange(kernels.required, id(a), id(b))
+        known: list[TracedRoot | TracedArgument] = [*self.roots, *self.arguments]
+        for k in known:
+            k.replica = b if k.replica is a else a if k.replica is b else k.replica
 
     # -- before
 
@@ -197,7 +210,7 @@ class Capture:
         if isinstance(r, Replica):
             r.is_parameter = isinstance(real, torch.nn.Parameter)
         if _torch.leafness(real) is None:
-            torch.autograd.graph.increment_version(self.replicas[id(base)])
+            _torch.count_write(self.replicas[id(base)])
         return r
 
     @contextlib.contextmanager

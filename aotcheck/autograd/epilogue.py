@@ -38,6 +38,7 @@ from aotcheck.autograd.record import (
     Role,
     Root,
     SetGradMode,
+    Swap,
     TakeHistory,
     Visibility,
     Write,
@@ -67,6 +68,7 @@ class EpilogueBuilder:
         self.before = self.results.before
         self.steps = self.results.steps
         self.rebased = self.results.rebased
+        self.resized: list[StorageState] = []
         self.histories: list[TakeHistory | RequireGradOfInteger | Reshape] = []
 
     def build(self, outputs: Sequence[Any]) -> Record:
@@ -86,9 +88,9 @@ class EpilogueBuilder:
                 self._data(state)
             self._versions(state)
         moved = self._metadata()
-        for o in returned:
+        for o in [*returned, *self.capture.passed.values()]:
             self.results.collect(o)
-        self.results.anchor_fresh_storages(outputs, moved)
+        self.results.anchor_fresh_storages([*outputs, *self.capture.passed.values()], moved)
         self.results.find_current(input_states)
         self.results.find_histories()
         self.results.make_leaves()
@@ -105,6 +107,8 @@ class EpilogueBuilder:
             self.results.name(o)
         returns = [self.results.name(o) if isinstance(o, Tensor) else self._constant(o) for o in outputs]
         self._retain_gradients(returned)
+        self._shrink()
+        returns = self._swap(outputs, returns)
         if self.capture.exit_grad != self.capture.entry_grad:
             self.steps.append(SetGradMode(self.capture.exit_grad))
         return self._record(returns, input_states)
@@ -136,8 +140,6 @@ class EpilogueBuilder:
         for t in [r.replica for r in self.roots] + [a.replica for a in self.arguments] + list(returned):
             if _torch.has_hooks(t) and not t.retains_grad:
                 raise UnsupportedError("hook", "a hook on an input or output inside the function")
-            if t.is_inference():
-                raise UnsupportedError("inference mode", "an inference tensor leaves the function")
 
     def _needs_bases(self) -> bool:
         """Whether views among the arguments have to be traced as views of their bases.
@@ -160,10 +162,20 @@ class EpilogueBuilder:
     # -- data
 
     def _storage_sizes(self, states: Sequence[StorageState]) -> None:
+        """Storages grow before anything else and shrink at the end, when all windows on them have been made."""
         for state in states:
-            if state.storage.nbytes() != self.capture.entry_nbytes[id(state)]:
+            nbytes, before = state.storage.nbytes(), self.capture.entry_nbytes[id(state)]
+            if nbytes != before:
                 self.table.flat(state)
-                self.before.append(ResizeStorage(state.source, state.storage.nbytes()))
+                self.resized.append(state)
+            if nbytes > before:
+                self.before.append(ResizeStorage(state.source, nbytes))
+
+    def _shrink(self) -> None:
+        for state in self.resized:
+            if state.storage.nbytes() < self.capture.entry_nbytes[id(state)]:
+                self.steps.append(ResizeStorage(self.results.current[id(state)], state.storage.nbytes()))
+        self.steps += self.results.shrink
 
     def _data(self, state: StorageState) -> None:
         roots = [r for r in self.roots if r.state is state]
@@ -307,6 +319,18 @@ class EpilogueBuilder:
 
     # -- the end
 
+    def _swap(self, outputs: Sequence[Any], returns: list[Ref | Constant]) -> list[Ref | Constant]:
+        """Let the caller's objects become the tensors that the function made of them; what is then returned."""
+        moves: dict[Ref, Ref] = {}
+        for index, t in self.capture.passed.items():
+            other, own = self.results.name(t), Arg(index)
+            if other != own and other not in moves:
+                self.steps.append(Swap(own, other))
+                moves[own], moves[other] = other, own
+                if len(moves) > 2:
+                    raise UnsupportedError("swap_tensors", "of more than two tensors")
+        return [r if isinstance(r, Constant) else moves.get(r, r) for r in returns]
+
     def _retain_gradients(self, returned: Sequence[Tensor]) -> None:
         """What is no leaf and was told to keep its gradient."""
         known: dict[int, Tensor] = {id(t): t for t in returned}
@@ -322,7 +346,7 @@ class EpilogueBuilder:
             s.target for s in steps if isinstance(s, Write)
         }
         touched = {id(r.state) for r in self.roots if r.source in written}
-        touched |= {id(s) for s in states if any(isinstance(x, ResizeStorage) and x.source == s.source for x in steps)}
+        touched |= {id(s) for s in self.resized}
         flats = tuple(FlatInput(v, source, dtype) for v, source, dtype in self.table.flat_inputs)
         placeholders = {r.placeholder for r in self.roots if id(r.state) in touched}
         placeholders |= {f.value for f in flats}

@@ -139,7 +139,8 @@ class CompiledFunction:
                 found = self._cache.get(key)
                 if found is None:
                     try:
-                        found = self._specialize(key, flat, whole, spec)
+                        with _torch.without_saved_tensor_hooks():
+                            found = self._specialize(key, flat, whole, spec)
                     except RetraceWithCaptured as needed:
                         self._capture_more(needed.args[0])
                         continue

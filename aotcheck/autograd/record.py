@@ -132,7 +132,7 @@ class Hold:
 class ResizeStorage:
     """Give the storage of ``source`` another size."""
 
-    source: Source
+    source: Ref
     nbytes: int
 
 
@@ -237,6 +237,7 @@ class ReplayMode(enum.Enum):
     AMBIENT = "ambient"
     GRAD = "grad"
     NO_GRAD = "no_grad"
+    INFERENCE = "inference"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -283,10 +284,26 @@ class RequireGrad:
 
 
 @dataclasses.dataclass(frozen=True)
+class MakeInference:
+    """``target``, a result of the graph, becomes an inference tensor, or (not ``wanted``) one that is none."""
+
+    target: Result
+    wanted: bool
+
+
+@dataclasses.dataclass(frozen=True)
 class RetainGrad:
     """Let ``target``, no leaf, keep its gradient."""
 
     target: Ref
+
+
+@dataclasses.dataclass(frozen=True)
+class Swap:
+    """The objects exchange the tensors that they are."""
+
+    target: Arg
+    other: Ref
 
 
 @dataclasses.dataclass(frozen=True)
@@ -314,7 +331,9 @@ Step = (
     | SetCreationMeta
     | RequireGrad
     | RequireGradOfInteger
+    | MakeInference
     | RetainGrad
+    | Swap
     | SetGradMode
 )
 

@@ -16,7 +16,7 @@ outlives its trace would be taken for a tensor by any kernel; so replicas are di
 
 from __future__ import annotations
 
-import weakref
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -32,11 +32,13 @@ class KernelState:
     One per trace, shared by its replicas.
     """
 
-    __slots__ = ("_clock", "alive", "detached", "inside", "required")
+    __slots__ = ("_clock", "alive", "detached", "inside", "on_swap", "required", "swapped")
 
     def __init__(self) -> None:
         self.inside = False
-        self.alive: list[weakref.ref[Tensor]] = []  # every replica of the trace
+        self.alive: list[Tensor] = []  # every replica of the trace; weak references would keep them from being swapped
+        self.swapped: list[Tensor] = []  # replicas that were swapped, in pairs
+        self.on_swap: Callable[[Tensor, Tensor], None] = lambda a, b: None
         self.detached: dict[int, int] = {}  # id of a replica -> when detach_ was last called on it
         self.required: dict[int, int] = {}  # and requires_grad_
         self._clock = 0
@@ -55,6 +57,15 @@ class Replica(Tensor):
     is_parameter = False
 
     __torch_function__ = _torch.disabled_torch_function  # type: ignore[assignment]  # as torch itself does
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """``swap_tensors`` is known by its exchange of the attributes of two tensors."""
+        kernels = self.kernels
+        super().__setattr__(name, value)
+        if name == "__dict__":
+            kernels.swapped.append(self)
+            if len(kernels.swapped) % 2 == 0:
+                kernels.on_swap(*kernels.swapped[-2:])
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]  # torch types it as an attribute
@@ -140,9 +151,8 @@ def make_replica(elem: Tensor, device: torch.device, kernels: KernelState) -> Re
     """
     r: Any = _torch.make_subclass(_Undispatched, elem, device)
     r.__class__ = Replica
-    r.real_device = device
-    r.kernels = kernels
-    kernels.alive.append(weakref.ref(r))
+    r.__dict__.update(real_device=device, kernels=kernels)
+    kernels.alive.append(r)
     made: Replica = r
     return made
 
@@ -158,13 +168,8 @@ def rearm(kernels: KernelState) -> None:
 
 
 def _become(kernels: KernelState, cls: type[Tensor]) -> None:
-    alive = []
-    for reference in kernels.alive:
-        r = reference()
-        if r is not None:
-            r.__class__ = cls
-            alive.append(reference)
-    kernels.alive = alive
+    for r in kernels.alive:
+        r.__class__ = cls
 
 
 class _Rebound(torch.autograd.Function):
@@ -233,7 +238,8 @@ class ReplicaMaker:
 
     def root(self, real: Tensor, versions: Any = None) -> Replica:
         """A replica with ``real``'s leafness and requires_grad, but no view relation."""
-        r = self.plain(real, versions)
+        with torch.inference_mode(real.is_inference()):
+            r = self.plain(real, versions)
         if real.requires_grad:
             if _torch.leafness(real) is not False:
                 Tensor.requires_grad_(r)

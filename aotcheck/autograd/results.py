@@ -27,12 +27,14 @@ from aotcheck.autograd.record import (
     Hold,
     Leaf,
     Local,
+    MakeInference,
     Ref,
     ReplayMode,
     ReplayView,
     RequireGrad,
     RequireGradOfInteger,
     Reshape,
+    ResizeStorage,
     Restride,
     Result,
     Role,
@@ -83,6 +85,7 @@ class Results:
         self.leaves: list[Leaf] = []
         self.before: list[Step] = []  # before results are attached to autograd
         self.steps: list[Step] = []  # after
+        self.shrink: list[Step] = []  # at the very end
         self._stage = self.steps
         self.names: dict[int, Ref] = {}  # id of a replica -> where the real tensor is found
         self.locals = 0
@@ -195,19 +198,26 @@ class Results:
         tops = [t for t in tensors if self.tensors[id(t)][1] is None]
         matching = [t for t in tops if state.roots and state.roots[0].geometry == geometry_of(t)]
         candidates = [t for t in tops if has_history(t)] or matching or (tops if len(tops) == 1 else [])
+        candidates = [c for c in candidates if _bytes_reached(c) <= state.storage.nbytes()]
         pointed = id(state) in self._pointed_at()
         if pointed:  # the caller sees how large the storage is
-            candidates = [c for c in candidates if geometry_of(c).elements_reached * c.itemsize == state.nbytes]
+            candidates = [c for c in candidates if _bytes_reached(c) == state.nbytes]
         alone = len(tensors) == 1 and not pointed
         chosen = next((c for c in candidates if alone or all(self._reaches(t, c) for t in tensors)), None)
         if chosen is None:
             root = self.table.flat(state)
             ref = self.output(self.table.read_view(root), Role.INTERMEDIATE_BASE, root.geometry, None)
             self.anchors[id(state)] = (ref, 0)
+            self._inference(ref, any(t.is_inference() for t in tensors))
+            room = max([_bytes_reached(t) for t in tensors], default=0)
+            if room > state.nbytes:
+                self.before.append(ResizeStorage(ref, room))
+                self.shrink.append(ResizeStorage(ref, state.nbytes))
             return
         geometry = geometry_of(chosen)
         role = Role.USER_OUTPUT if id(chosen) in returned else Role.INTERMEDIATE_BASE
         ref = self.output(self.table.read(chosen), role, geometry, chosen)
+        self._inference(ref, chosen.is_inference())
         if has_history(chosen):
             if differentiable_dtype(chosen):
                 self.attach(ref, chosen)
@@ -217,6 +227,10 @@ class Results:
             self.before.append(RequireGrad(ref))
         self.names[id(chosen)] = ref
         self.anchors[id(state)] = (ref, geometry.offset)
+
+    def _inference(self, ref: Result, wanted: bool) -> None:
+        if wanted != self.capture.entry_inference:
+            self.before.append(MakeInference(ref, wanted))
 
     def _pointed_at(self) -> set[int]:
         return {id(self.table.state(a.replica)) for a in self.arguments if self.table.state(a.replica) is not a.state}
@@ -406,6 +420,10 @@ class Results:
         if made is not None:
             ref = self._made_of(made.source, base)
             mode = ReplayMode.GRAD if made.grad else ReplayMode.NO_GRAD
+            if made.inference != self.capture.entry_inference:
+                if not made.inference:
+                    raise UnsupportedError("inference mode", "a view made outside inference mode, inside of it")
+                return [ReplayView(local, ref, made.replay, ReplayMode.INFERENCE)]
             if made.grad == self.capture.entry_grad or not (base.requires_grad or made.source.requires_grad):
                 mode = ReplayMode.AMBIENT
             steps = [ReplayView(local, ref, made.replay, mode)]
@@ -445,6 +463,11 @@ class Results:
         if id(source) not in self.names and id(source) not in self.tensors:
             self.tensors[id(source)] = (source, base)
         return self.name(source)
+
+
+def _bytes_reached(t: Tensor) -> int:
+    """How much of its storage ``t`` may touch, from the beginning."""
+    return geometry_of(t).elements_reached * t.itemsize if t.numel() else 0
 
 
 def _window(base: Tensor, shape: Any, stride: Any, offset: int) -> Tensor:

@@ -40,10 +40,6 @@ PLAIN_LEAVES = frozenset(
 
 def check_supported(flat: Sequence[Any]) -> None:
     """Raise UnsupportedError for arguments that cannot be traced."""
-    if torch.is_inference_mode_enabled():
-        raise UnsupportedError("inference mode", "the call runs under inference_mode")
-    if _torch.has_saved_tensor_hooks():
-        raise UnsupportedError("saved-tensor hooks", "default saved-tensor hooks are active")
     for i, a in enumerate(flat):
         if isinstance(a, Tensor):
             if type(a) is not Tensor and type(a) is not torch.nn.Parameter:
@@ -52,8 +48,6 @@ def check_supported(flat: Sequence[Any]) -> None:
                 raise UnsupportedError("layout", f"argument {i} is {a.layout}")
             if a.requires_grad and not (a.is_floating_point() or a.is_complex()):
                 raise UnsupportedError("integer tensor that requires grad", f"argument {i} is {a.dtype}")
-            if a.is_inference():
-                raise UnsupportedError("inference mode", f"argument {i} is an inference tensor")
             if a.device.type not in ("cpu", "cuda"):
                 raise UnsupportedError("device", f"argument {i} is on {a.device}")
             if _torch.has_hooks(a) and not a.is_leaf and a.requires_grad:
@@ -86,6 +80,7 @@ def context_key() -> tuple[Any, ...]:
     autocast = tuple((d, torch.get_autocast_dtype(d)) for d in ("cpu", "cuda") if torch.is_autocast_enabled(d))
     return (
         torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
         autocast,
         torch.get_default_dtype(),
         torch.get_default_device(),
@@ -129,6 +124,7 @@ def call_key(flat: Sequence[Any]) -> tuple[Any, ...]:
                 a.device,
                 a.requires_grad,
                 _torch.leafness(a),
+                a.is_inference(),
                 storages.setdefault(_torch.storage_address(storage), i),
                 storage.nbytes(),
                 base_part,
@@ -179,7 +175,7 @@ def fast_guard(
     conditions = [
         f"tensors({', '.join(names)})",
         f"grad() is {torch.is_grad_enabled()}",
-        "not inference()",
+        f"inference() is {torch.is_inference_mode_enabled()}",
         "dtype() is dt",
         "ambient() == quiet",
     ]

@@ -143,7 +143,8 @@ class Backwards:
         with self._lock:
             rearm(kernels)
             try:
-                yield
+                with _torch.without_saved_tensor_hooks():
+                    yield
             finally:
                 disarm(kernels)
 

@@ -97,6 +97,12 @@ class View:
         self.parent, self.op, self.args, self.kwargs, self.index = parent, op, args, kwargs or {}, index
 
     @property
+    def fits(self) -> bool:
+        """Whether the storage still holds all of the view."""
+        g = self.geometry
+        return 0 in g.shape or g.elements_reached * g.dtype.itemsize <= self.state.storage.nbytes()
+
+    @property
     def invertible(self) -> bool:
         """Whether a write to this view can be carried to its parent by an op of its own."""
         if self.op is WINDOW or self.op in _INVERTIBLE:
@@ -282,6 +288,10 @@ class StorageTable:
                 flat.value, aten.clone.default, self._op(flat.value, aten.slice.Tensor, flat.value, 0, 0, new)
             )
         flat.geometry = flat.value.geometry = flat_geometry(nbytes, dtype)
+        if new < old:
+            for view in state.views.values():  # what a view was cut from may reach beyond the storage by now
+                if view is not flat:
+                    view.derive_from(flat, WINDOW)
         state.nbytes = nbytes
         state.version += 1
         flat.version = state.flushed = state.version

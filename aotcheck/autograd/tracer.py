@@ -71,6 +71,10 @@ class Tracer(_torch.TorchDispatchMode):
             self._check(a)
         for a in kwargs.values():
             self._check(a)
+        if torch.is_inference_mode_enabled() and _torch.is_composite(func):
+            # Elsewhere autograd takes such ops apart before they come here.
+            with _torch.as_before_dispatch(), self:
+                return func.decompose(*args, **kwargs)
         info = info_of(func)
         if info.takes_device and kwargs.get("device") == _torch.META:
             # Some formulas of autograd ask the implementation, not the tensor, and learn that replicas have no data.
@@ -89,11 +93,17 @@ class Tracer(_torch.TorchDispatchMode):
                 return self._reshaping(func, args, kwargs)
             case Kind.STORAGE:
                 return self._storage(func, args, kwargs)
+            case Kind.STORAGE_SIZE:
+                self.table.view(args[0])  # what it holds now is settled before
+                args[0].untyped_storage().resize_(args[1])
+                return None
             case Kind.BATCH_NORM:
                 return writes.batch_norm(self, func, args, kwargs)
             case Kind.VALUE_DEPENDENT:
                 raise UnsupportedError("data-dependent", f"{func} needs values at trace time")
             case Kind.NO_TWIN:
+                if func is aten.fill_diagonal_.default and not any(args[2:]) and not kwargs:
+                    return self._fill_diagonal(*args)
                 raise UnsupportedError("op without a functional form", str(func))
 
     def _check(self, a: Any) -> None:
@@ -126,6 +136,18 @@ class Tracer(_torch.TorchDispatchMode):
         value = Value(PLACEHOLDER, (), {})
         value.constant, value.device = stand_in, stand_in.device
         self.generators[_torch.generator_address(stand_in)] = value
+
+    def swap(self, a: Tensor, b: Tensor) -> None:
+        """Two objects exchanged the tensors that they are: what is known by object is now known of the other one."""
+        for known in (self.views, self.unsafe_views, self.reshapings):
+            exchange(known, id(a), id(b))
+        for notes in (self.views, self.unsafe_views):
+            for key, made in notes.items():
+                notes[key] = made.after_swap(a, b)
+        for ids in (self.regeometried, self.set_calls, self.bases):
+            has_a, has_b = id(a) in ids, id(b) in ids
+            ids.difference_update((id(a), id(b)))
+            ids.update(({id(b)} if has_a else set()) | ({id(a)} if has_b else set()))
 
     # -- running kernels
 
@@ -310,6 +332,14 @@ class Tracer(_torch.TorchDispatchMode):
         self.table.bind(out, value)
         return out
 
+    def _fill_diagonal(self, t: Replica, value: Any) -> Replica:
+        """A write to the diagonal, which is a window as well."""
+        g = geometry_of(t)
+        if 0 not in g.shape:
+            diagonal = self._view(aten.as_strided.default, (t, [min(g.shape)], [sum(g.stride)], g.offset), {})
+            writes.in_place(self, aten.fill_.Scalar, info_of(aten.fill_.Scalar), (diagonal, value), {})
+        return t
+
     # -- views
 
     def _view(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -343,7 +373,7 @@ class Tracer(_torch.TorchDispatchMode):
             if geometry not in state.views:
                 if parent is None:
                     parent = self.table.view(source)
-                if func is aten.as_strided.default:
+                if func is aten.as_strided.default or not parent.fits:
                     self.table.view(r)
                 else:
                     view = state.views[geometry] = View(state, geometry)
@@ -357,9 +387,20 @@ class Tracer(_torch.TorchDispatchMode):
         source = args[0]
         many, now = not isinstance(bound, Tensor), self.kernels.now()
         version, geometry, grad = _torch.version_of(source), geometry_of(source), torch.is_grad_enabled()
+        inference = torch.is_inference_mode_enabled()
         for k, r in enumerate(bound if many else (bound,)):
             notes[id(r)] = Derivation(
-                r, source, version, geometry, func, tuple(args[1:]), dict(kwargs), k if many else None, grad, now
+                r,
+                source,
+                version,
+                geometry,
+                func,
+                tuple(args[1:]),
+                dict(kwargs),
+                k if many else None,
+                grad,
+                inference,
+                now,
             )
 
     def _reshaping(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -417,6 +458,12 @@ class Tracer(_torch.TorchDispatchMode):
         if state.storage.nbytes() != state.nbytes:
             self.table.flat(state)
         return t
+
+
+def exchange(known: dict[int, Any], a: int, b: int) -> None:
+    """Exchange two keys of a dictionary."""
+    values = {key: known.pop(other) for key, other in ((a, b), (b, a)) if other in known}
+    known.update(values)
 
 
 def _has_tensor(args: tuple[Any, ...]) -> bool:

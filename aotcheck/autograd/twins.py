@@ -22,6 +22,7 @@ class Kind(enum.Enum):
     OUT = "out"  # writes keyword arguments; has a twin without them
     RESHAPING = "reshaping"  # changes the geometry of its argument, not its data
     STORAGE = "storage"  # changes which storage its argument refers to, or that storage's size
+    STORAGE_SIZE = "storage size"  # gives its argument's storage another size, whatever its schema says
     BATCH_NORM = "batch norm"  # writes running statistics; what its schema says is not to be trusted
     VALUE_DEPENDENT = "value dependent"  # what it returns depends on data: shapes or Python values
     NO_TWIN = "no twin"  # writes, and torch has no functional form of it
@@ -108,6 +109,8 @@ def _work_out(op: Any) -> OpInfo:
         "takes_device": any(a.name == "device" for a in schema.arguments),
         "effectful": not schema.returns and not written,
     }
+    if op.namespace == "inductor" and name == "resize_storage_bytes_":
+        return OpInfo(Kind.STORAGE_SIZE, **facts)
     if name in _BATCH_NORMS and op.namespace == "aten":
         return OpInfo(Kind.BATCH_NORM, **facts)
     if (
@@ -169,7 +172,8 @@ def foreach_element_op(op: Any) -> Any:
     overload = _FOREACH_OVERLOADS.get(_torch.overload_name(op))
     if not name.startswith("_foreach_") or overload is None:
         return None
-    return getattr(getattr(aten, name[len("_foreach_") :], None), overload, None)
+    packet = getattr(aten, name[len("_foreach_") :], None)
+    return getattr(packet, overload, None) or getattr(packet, "default", None)
 
 
 def writes_are_order_free(op: Any) -> bool:

@@ -18,7 +18,7 @@ class Derivation:
     """How a tensor that shares memory with ``source`` was made: ``op`` gave it, as result ``index`` if of several.
 
     ``source_version`` is the version of ``source`` then, ``source_geometry`` where it lay, ``grad`` the grad mode,
-    ``time`` the moment.
+    ``inference`` whether inference mode was on, ``time`` the moment.
     """
 
     tensor: Tensor
@@ -30,6 +30,7 @@ class Derivation:
     kwargs: dict[str, Any]
     index: int | None
     grad: bool
+    inference: bool
     time: int
 
     @property
@@ -46,6 +47,12 @@ class Derivation:
     def current(self) -> bool:
         """Whether the memory was not written since, as far as versions tell: autograd keeps the history it has."""
         return _torch.version_of(self.source) == self.source_version
+
+    def after_swap(self, a: Tensor, b: Tensor) -> Derivation:
+        """The same derivation once the objects ``a`` and ``b`` have exchanged the tensors that they are."""
+        other = {id(a): b, id(b): a}
+        tensor, source = other.get(id(self.tensor), self.tensor), other.get(id(self.source), self.source)
+        return dataclasses.replace(self, tensor=tensor, source=source)
 
     def replay(self, source: Tensor) -> Tensor:
         """The op again on ``source``."""

@@ -108,7 +108,7 @@ def _foreach(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwa
         for k, x in enumerate(targets):
             rest = [a[k] if type(a) in (list, tuple) and len(a) == len(targets) else a for a in args[1:]]
             in_place(tracer, element_op, element_info, (x, *rest), {})
-            torch.autograd.graph.increment_version(x)
+            _torch.count_write(x)
         return None
     overlap.check(func, info, args, kwargs)
     value_args = tuple([tracer.value_of(a) for a in args])
@@ -119,7 +119,7 @@ def _foreach(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwa
     for k, (x, o) in enumerate(zip(targets, out, strict=True)):
         item = _conform(tracer, tracer.trace.call(getitem, (value, k)), geometry_of(o), geometry_of(x), x.real_device)
         tracer.table.write(tracer.table.view(x), item)
-        torch.autograd.graph.increment_version(x)  # eager counts in its per-tensor kernels, which do not run here
+        _torch.count_write(x)  # eager counts in its per-tensor kernels, which do not run here
     return None
 
 
@@ -162,7 +162,7 @@ def _resize(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], targets: l
             storage.resize_(nbytes)
         with _torch.meta_kernels():
             _torch.set_geometry(t, storage, geometry.offset, geometry.shape, geometry.stride)
-        torch.autograd.graph.increment_version(t)
+        _torch.count_write(t)
     return targets[0] if len(targets) == 1 else tuple(targets)
 
 

@@ -19,6 +19,7 @@ from aotcheck.autograd.record import (
     GiveHistory,
     Hold,
     Local,
+    MakeInference,
     PointAt,
     Record,
     Ref,
@@ -35,6 +36,7 @@ from aotcheck.autograd.record import (
     SetGradMode,
     StandIn,
     Step,
+    Swap,
     TakeHistory,
     Visibility,
     WindowOn,
@@ -66,6 +68,7 @@ _WRITERS = {
 _REPLAYS = {
     ReplayMode.GRAD: support.replay_with_grad,
     ReplayMode.NO_GRAD: support.replay_without_grad,
+    ReplayMode.INFERENCE: support.replay_under_inference_mode,
 }
 
 
@@ -81,7 +84,7 @@ def step_line(step: Step, w: SourceWriter) -> str:
         case Write(target, result, visibility):
             return f"{w.refer(_WRITERS[visibility])}({_ref(target)}, {_ref(result)})"
         case BumpVersion(target):
-            return f"{w.refer(torch.autograd.graph.increment_version)}({_ref(target)})"
+            return f"{w.refer(_torch.count_write)}({_ref(target)})"
         case StandIn(local, g, device):
             return f"{_ref(local)} = {w.refer(support.stand_in)}({g.shape}, {w.refer(g.dtype)}, {w.refer(device)})"
         case TakeHistory(target, source):
@@ -104,6 +107,8 @@ def step_line(step: Step, w: SourceWriter) -> str:
             return f"{_ref(local)} = {w.refer(_REPLAYS[mode])}({w.refer(view_func, 'view')}, {_ref(base)})"
         case SetCreationMeta(target, creation_meta):
             return f"{w.refer(_torch.set_creation_meta)}({_ref(target)}, {w.refer(creation_meta)})"
+        case MakeInference(target, wanted):
+            return f"{_ref(target)} = {w.refer(support.as_inference)}({_ref(target)}, {wanted})"
         case RetainGrad(target):
             return f"{_ref(target)}.retain_grad()"
         case WindowOn(local, holder, g, anchor, own_version):
@@ -113,6 +118,8 @@ def step_line(step: Step, w: SourceWriter) -> str:
             return f"{_ref(target)}.requires_grad_()"
         case RequireGradOfInteger(target):
             return f"{w.refer(support.require_grad_of_integer)}({_ref(target)})"
+        case Swap(target, other):
+            return f"{w.refer(_torch.swap)}({_ref(target)}, {_ref(other)})"
         case SetGradMode(enabled):
             return f"{w.refer(_torch.set_grad_enabled_raw)}({enabled})"
 

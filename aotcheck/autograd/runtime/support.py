@@ -23,7 +23,7 @@ def flat_view(t: Tensor, dtype: torch.dtype) -> Tensor:
 def flat_write(t: Tensor, dtype: torch.dtype, value: Tensor) -> None:
     """Overwrite the whole storage of ``t``; no version counter moves."""
     if value.numel():
-        flat_view(t, dtype).copy_(value)
+        flat_view(t, dtype)[: value.numel()].copy_(value)
 
 
 def hidden_write(t: Tensor, value: Tensor) -> None:
@@ -146,6 +146,22 @@ def replay_with_grad(view_func: Any, base: Tensor) -> Tensor:
     with torch.enable_grad():
         result: Tensor = view_func(base)
     return result
+
+
+def replay_under_inference_mode(view_func: Any, base: Tensor) -> Tensor:
+    """A view of ``base`` as one made under inference mode."""
+    with torch.inference_mode():
+        result: Tensor = view_func(base)
+    return result
+
+
+def as_inference(t: Tensor, wanted: bool) -> Tensor:
+    """``t``, which nobody else has, as an inference tensor on the same memory; or as one that is none."""
+    with torch.inference_mode(wanted):
+        plain = torch.empty(0, dtype=t.dtype, device=t.device)
+        _torch.set_geometry(plain, t.untyped_storage(), int(t.storage_offset()), t.shape, t.stride())
+        plain = _torch.conj_view(plain) if t.is_conj() else plain
+        return _torch.neg_view(plain) if t.is_neg() else plain
 
 
 def watch(t: Tensor, place: int) -> tuple[weakref.ref[Tensor], int, int]:
