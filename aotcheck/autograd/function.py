@@ -171,7 +171,9 @@ class CompiledFunction:
             writes = any(isinstance(s, TakeHistory) for s in record.steps)
             modes = self.state.modes if self.state is not None else None
             if not found.assembly.capture.mode.with_bases:
-                found.guard = fast_guard(whole, writes, bool(record.flats), modes)
+                capture = found.assembly.capture
+                sizes = bool(record.flats) or capture.tracer.sizes_matter
+                found.guard = fast_guard(whole, writes, sizes, modes)
         if found.guard is not None and found.assembly is not None:
             self._last = (len(flat), found.guard, found.assembly)
 

@@ -59,7 +59,10 @@ class Replica(Tensor):
     __torch_function__ = _torch.disabled_torch_function  # type: ignore[assignment]  # as torch itself does
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """``swap_tensors`` is known by its exchange of the attributes of two tensors."""
+        """``swap_tensors`` is known by its exchange of the attributes of two tensors; ``requires_grad = `` is noted."""
+        if name == "requires_grad":
+            self.requires_grad_(value)
+            return
         kernels = self.kernels
         super().__setattr__(name, value)
         if name == "__dict__":

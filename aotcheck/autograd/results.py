@@ -208,7 +208,8 @@ class Results:
             root = self.table.flat(state)
             ref = self.output(self.table.read_view(root), Role.INTERMEDIATE_BASE, root.geometry, None)
             self.anchors[id(state)] = (ref, 0)
-            self._inference(ref, any(t.is_inference() for t in tensors))
+            there = [*tensors, *[a.replica for a in self.arguments if self.table.state(a.replica) is state]]
+            self._inference(ref, any(t.is_inference() for t in there))
             room = max([_bytes_reached(t) for t in tensors], default=0)
             if room > state.nbytes:
                 self.before.append(ResizeStorage(ref, room))
@@ -271,7 +272,7 @@ class Results:
             while self._events:
                 heapq.heappop(self._events)[2]()
         for (accumulator, *_), t_id in zip(reached.values(), reached, strict=True):
-            if t_id in self.names and t_id not in roots:
+            if t_id in self.names and t_id not in roots and _torch.variable_of(accumulator.node).requires_grad:
                 self.leaves.append(Leaf(self.names[t_id], _torch.variable_of(accumulator.node)))
 
     def _schedule(self, time: int, action: Callable[[], Any]) -> None:

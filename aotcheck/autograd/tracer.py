@@ -39,6 +39,7 @@ class Tracer(_torch.TorchDispatchMode):
         self.regeometried: set[int] = set()  # ids of tensors whose own geometry was changed in place
         self.set_calls: set[int] = set()  # ids of tensors on which set_ was called
         self.keys: dict[Value, Any] = {}
+        self.sizes_matter = False  # whether what the function does may depend on the sizes of storages
         self.reshapings: dict[int, list[Reshaping]] = {}  # and how, by id
         self.bases: set[int] = set()  # ids of tensors of which views were made
         self.views: dict[int, Derivation] = {}  # by id of the replica: how autograd's views were made
@@ -94,6 +95,7 @@ class Tracer(_torch.TorchDispatchMode):
             case Kind.STORAGE:
                 return self._storage(func, args, kwargs)
             case Kind.STORAGE_SIZE:
+                self.sizes_matter = True
                 self.table.view(args[0])  # what it holds now is settled before
                 args[0].untyped_storage().resize_(args[1])
                 return None
@@ -350,7 +352,7 @@ class Tracer(_torch.TorchDispatchMode):
         first = out if isinstance(out, Tensor) else next((o for o in out if isinstance(o, Tensor)), None)
         if first is None:
             return out
-        if func is aten.as_strided.default:
+        if func is aten.as_strided.default and self.table.view(source).fits:
             check_bounds(first)
         if _torch.storage_address(first.untyped_storage()) != _torch.storage_address(source.untyped_storage()):
             raise UnsupportedError("conditional view", f"{func} copied where its schema says that it may alias")
@@ -433,6 +435,7 @@ class Tracer(_torch.TorchDispatchMode):
 
     def _storage(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         t: Replica = args[0]
+        self.sizes_matter = True
         self.keep.append(t)
         self.regeometried.add(id(t))
         old = self.table.state(t)

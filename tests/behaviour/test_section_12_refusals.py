@@ -93,39 +93,3 @@ def test_a_function_stays_usable_after_a_refusal():
     with pytest.raises(aotcheck.UnsupportedError):
         compiled(plain(3), None)
     assert torch.equal(compiled(plain(3), plain(3, seed=1)), plain(3) * plain(3, seed=1))
-
-
-# -- what is refused for now: each has to stop being refused, not to be wrong, before it leaves this list --------------
-
-
-def _inside_inference_mode(x):
-    with torch.inference_mode():
-        return x * 2
-
-
-NOT_YET = {
-    "inference mode inside": _inside_inference_mode,
-}
-
-
-@pytest.mark.parametrize("function", NOT_YET.values(), ids=NOT_YET)
-def test_what_is_not_there_yet_is_refused_with_inputs_untouched(function):
-    x = plain(3).requires_grad_()
-    version = x._version
-    with pytest.raises(aotcheck.UnsupportedError) as error:
-        aotcheck.aot_function(function)(x)
-    assert error.value.reason
-    assert torch.equal(x.detach(), plain(3))
-    assert x._version == version
-
-
-def test_a_call_under_inference_mode_is_refused():
-    with torch.inference_mode(), pytest.raises(aotcheck.UnsupportedError, match="inference mode"):
-        aotcheck.aot_function(lambda x: x * 2)(plain(3))
-
-
-def test_an_inference_tensor_is_refused():
-    with torch.inference_mode():
-        x = plain(3)
-    with pytest.raises(aotcheck.UnsupportedError, match="inference mode"):
-        aotcheck.aot_function(lambda x: x * 2)(x)

@@ -197,3 +197,40 @@ def test_an_error_of_the_program_leaves_inputs_as_eager_leaves_them():
         return x @ y @ x
 
     check(f, lambda: given(plain(2, 3), plain(2, 3, seed=1)))
+
+
+# -- inference mode ------------------------------------------------------------------------------------
+
+
+def _mixed(x, y):
+    x.mul_(2)
+    with torch.inference_mode():
+        z = y * 3
+        w = y[1:]
+    return z, w, z[:1], x
+
+
+@pytest.mark.parametrize("outside", [False, True], ids=["inside alone", "outside too"])
+def test_inference_mode(outside):
+    def session(compile):
+        x, y = plain(3), plain(3, seed=1)
+        f = compile(_mixed)
+        for _ in range(2):
+            with torch.inference_mode(outside):
+                out = f(x, y)
+            yield [t.is_inference() for t in out], out, x
+
+    check_session(session)
+
+
+def test_inference_tensors_as_arguments():
+    def session(compile):
+        with torch.inference_mode():
+            x = plain(3)
+        f = compile(lambda x, y: (x * y, x[1:]))
+        out = f(x, plain(3, seed=1))
+        yield [t.is_inference() for t in out], out
+        with torch.inference_mode():
+            yield compile(lambda x: x.add_(1))(x)
+
+    check_session(session)
