@@ -159,6 +159,11 @@ def gradient_shape(node: Any) -> tuple[int, ...]:
     return tuple(node._input_metadata[0].shape)
 
 
+def outputs_of(node: Any) -> int:
+    """How many results the node of autograd has gradients of."""
+    return len(node._input_metadata)
+
+
 def variable_of(accumulator: Any) -> Tensor:
     """The leaf into which the node ``accumulator`` puts its gradients."""
     return cast(Tensor, accumulator.variable)

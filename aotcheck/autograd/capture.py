@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -83,8 +83,9 @@ class Capture:
     Kept for backwards cut later.
     """
 
-    def __init__(self, arguments: Sequence[Any], mode: TraceMode) -> None:
+    def __init__(self, arguments: Sequence[Any], mode: TraceMode, together: bool = False) -> None:
         self.mode = mode
+        self.together = together  # whether all results are attached to autograd by one Function
         self.entry_grad = torch.is_grad_enabled()
         self.entry_inference = torch.is_inference_mode_enabled()
         self.maker = ReplicaMaker()
@@ -121,7 +122,7 @@ class Capture:
             for i, a in enumerate(arguments):
                 if not isinstance(a, Tensor):
                     continue
-                base = _base(a) if self.mode.with_bases or _torch.leafness(a) is None else None
+                base = _base(a) if self.mode.with_bases or _is_quiet(a) else None
                 if base is not None and id(a) not in self.replicas:
                     self._root(base, BaseOf(i))
                     views.append(i)
@@ -255,7 +256,9 @@ class Capture:
                     raise RetraceWithCaptured(o)
                 raise UnsupportedError("subclass output", type(o).__name__)
         with self._tracing(), torch.set_grad_enabled(self.entry_grad):
-            self.record = EpilogueBuilder(self).build(outputs)
+            builder = EpilogueBuilder(self)
+            self.record = builder.build(outputs)
+            self.cuts = builder.results.cuts
         reached = reached_leaves([a.tensor for a in self.record.attached])
         for root in self.roots:
             if root.requires_grad:
@@ -266,12 +269,17 @@ class Capture:
     # -- the backward
 
     def trace_backward(
-        self, seeds: Sequence[tuple[Attached, Value]], targets: Sequence[Sequence[GradientEdge]], create_graph: bool
+        self,
+        seeds: Sequence[tuple[Attached, Value]],
+        targets: Sequence[Sequence[GradientEdge]],
+        create_graph: bool,
+        ends: Sequence[Any] = (),
     ) -> tuple[list[Tensor | None], list[Tensor]]:
         """The gradients that arrive at ``targets`` when just these tensors have (these) tangents, and the tangents.
 
-        None where eager gives None. Raises what eager's backward raises. The graph of the replicas is kept, so that
-        other sets can be traced later. With ``create_graph`` the gradients have a graph of their own.
+        None where eager gives None. Nothing gets past the nodes ``ends``. Raises what eager's backward raises. The
+        graph of the replicas is kept, so that other sets can be traced later. With ``create_graph`` the gradients have
+        a graph of their own.
         """
         results: list[Tensor] = []
         grads_in: list[Tensor] = []
@@ -291,7 +299,12 @@ class Capture:
         gradients: list[Tensor | None] = [None] * len(targets)
         effects = len(self.tracer.trace.effects)
         before = [(r.state, r.state.version) for r in self.roots]
-        with self._tracing(), torch.set_grad_enabled(create_graph), torch.autograd.set_detect_anomaly(False):
+        with (
+            self._tracing(),
+            torch.set_grad_enabled(create_graph),
+            torch.autograd.set_detect_anomaly(False),
+            _stopping_at(ends),
+        ):
             found = () if not wanted else _differentiate(results, [edge for _, edge in wanted], grads_in, create_graph)
             for (k, _), gradient in zip(wanted, found, strict=True):
                 if gradient is not None:
@@ -321,6 +334,23 @@ class Capture:
             return t
         with self._tracing(), torch.enable_grad():
             return t.view_as(t)
+
+
+@contextlib.contextmanager
+def _stopping_at(nodes: Sequence[Any]) -> Iterator[None]:
+    """Backwards deliver gradients to ``nodes`` but nothing beyond."""
+    hooks = [n.register_prehook(lambda grads: (None,) * len(grads)) for n in nodes]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _is_quiet(a: Tensor) -> bool:
+    """Whether ``a`` is a view that autograd was not told of: it requires grad as its base does, but leads nowhere."""
+    base = _torch.base_of(a)
+    return _torch.leafness(a) is None or bool(base is not None and base.requires_grad and _torch.leafness(a))
 
 
 def _base(a: Tensor) -> Tensor | None:

@@ -95,17 +95,24 @@ class EpilogueBuilder:
         self.results.find_histories()
         self.results.make_leaves()
         cut = [a for a in self.arguments if id(a.replica) in self.kernels.detached and a.requires_grad]
+        kept = self._kept_histories(cut)
+        passed = [a.replica for a in self.arguments]
+        survivors = [t for t in [*passed, *[r.replica for r in self.roots], *returned] if has_history(t)]
+        self.results.group(survivors, self.capture.together)
+        self.results.attach_independent()
         self._make_views_with_history(cut)
         self.results.name_left_behind()
         self._apply_metadata(moved)
         later = {Arg(a.index) for a in cut}
-        self.steps += [s for s in self.histories if s.target not in later]
+        self._take_histories([s for s in self.histories if s.target not in later])
+        self._take_histories(kept)
         self._detach(cut)
-        self.steps += [s for s in self.histories if s.target in later]
+        self._take_histories([s for s in self.histories if s.target in later])
         # First those whose making counts as a write, which must not make the others look for their histories.
         for o in sorted(returned, key=self._order):
             self.results.name(o)
         returns = [self.results.name(o) if isinstance(o, Tensor) else self._constant(o) for o in outputs]
+        self.results.attach_all()
         self._retain_gradients(returned)
         self._shrink()
         returns = self._swap(outputs, returns)
@@ -114,6 +121,15 @@ class EpilogueBuilder:
         return self._record(returns, input_states)
 
     # -- helpers
+
+    def _take_histories(self, steps: Sequence[TakeHistory | RequireGradOfInteger | Reshape]) -> None:
+        """Carry out ``steps``, each when what it needs is attached, which may need others of them."""
+        tensors: dict[Ref, Tensor] = {r.source: r.replica for r in self.roots}
+        tensors.update({Arg(a.index): a.replica for a in self.arguments})
+        for s in steps:
+            self.results.pending.setdefault(id(tensors[s.target]), []).append(s)
+        for s in steps:
+            self.results.name(tensors[s.target])
 
     def _order(self, t: Tensor) -> int:
         if _torch.leafness(t) is None:
@@ -299,23 +315,24 @@ class EpilogueBuilder:
                 if base is a.replica and made is not None and made.time < when and has_history(t):
                     self.results.name(t)
 
+    def _kept_histories(self, cut: Sequence[TracedArgument]) -> list[TakeHistory]:
+        """Views that got another history before their base was cut from its own still have that."""
+        bases = {id(a.replica) for a in cut if not a.replica.requires_grad}
+        kept = []
+        for view in self.arguments:
+            t = view.replica
+            differs = has_history(t) and _torch.grad_fn_of(t) is not view.grad_fn
+            if id(_torch.base_of(t)) in bases and differs and differentiable_dtype(t):
+                kept.append(TakeHistory(Arg(view.index), self.results.stand_in(t)))
+        return kept
+
     def _detach(self, cut: Sequence[TracedArgument]) -> None:
         """Cut arguments from their history."""
-        for a in cut:
-            for view in self.arguments:
-                if _torch.base_of(view.replica) is a.replica and not a.replica.requires_grad:
-                    self._keep_history(view)
         for a in cut:
             leaf = bool(a.real_is_leaf)
             requires_again = a.replica.requires_grad and _torch.leafness(a.replica) is True
             if not (leaf and requires_again):
                 self.steps.append(Detach(Arg(a.index), leaf))
-
-    def _keep_history(self, view: TracedArgument) -> None:
-        """A view that got another history before its base was cut from its own still has that."""
-        t = view.replica
-        if has_history(t) and differentiable_dtype(t) and t.grad_fn is not view.grad_fn:
-            self.steps.append(TakeHistory(Arg(view.index), self.results.stand_in(t)))
 
     # -- the end
 
@@ -356,6 +373,8 @@ class EpilogueBuilder:
             flats=flats,
             outputs=tuple(self.results.outputs),
             attached=tuple(self.results.attached),
+            groups=tuple(self.results.groups),
+            cuts=self.results.cut_targets(),
             before=tuple(self.before),
             steps=tuple(self.steps),
             returns=tuple(returns),

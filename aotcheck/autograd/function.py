@@ -204,7 +204,7 @@ class CompiledFunction:
         mode = TraceMode()
         while True:
             reassigned.clear()
-            capture = Capture(whole, mode)
+            capture = Capture(whole, mode, together=self.compilers.partition is not None)
             captured = [] if self.state is not None else [(whole[i], i) for i in range(explicit, len(whole))]
 
             def program(replicas: Sequence[Any]) -> tuple[list[Any], Outcome]:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from aotcheck.autograd.partition.regions import Group
 from aotcheck.autograd.trace import Geometry, Value
 
 
@@ -178,6 +179,13 @@ class StandIn:
 
 
 @dataclasses.dataclass(frozen=True)
+class Attach:
+    """Attach the tensors of ``group`` to autograd."""
+
+    group: int
+
+
+@dataclasses.dataclass(frozen=True)
 class TakeHistory:
     """``target`` gets the history of ``source``; its data is left alone."""
 
@@ -320,6 +328,7 @@ Step = (
     | Write
     | BumpVersion
     | StandIn
+    | Attach
     | TakeHistory
     | GiveHistory
     | Restride
@@ -342,9 +351,9 @@ Step = (
 class Record:
     """Everything the runtime and the partitioner need of one traced call.
 
-    ``before`` are the steps that come before results are attached to autograd, ``steps`` those after. ``attached`` are
-    the tensors that get a history, ``leaves`` those that gradients go to besides the roots. ``generators`` are the
-    arguments that are random generators, inputs of the graph after all tensors.
+    ``before`` are the steps that come before results are attached to autograd, ``steps`` the others. ``attached`` are
+    the tensors that get a history, in ``groups``; ``leaves`` and then ``cuts`` those that gradients go to besides the
+    roots. ``generators`` are the arguments that are random generators, inputs of the graph after all tensors.
     """
 
     roots: tuple[Root, ...]
@@ -352,6 +361,8 @@ class Record:
     flats: tuple[FlatInput, ...]
     outputs: tuple[GraphOutput, ...]
     attached: tuple[Attached, ...]
+    groups: tuple[Group, ...]
+    cuts: tuple[Leaf, ...]
     before: tuple[Step, ...]
     steps: tuple[Step, ...]
     returns: tuple[Ref | Constant, ...]
@@ -373,16 +384,24 @@ class Record:
         """The record with its graph outputs moved: ``place`` maps the old index of each that stays to the new one."""
         outputs = {place[k]: o for k, o in enumerate(self.outputs) if k in place}
         attached = [dataclasses.replace(a, ref=_renumbered_ref(a.ref, place)) for a in self.attached]
-        attached.sort(key=lambda a: a.ref.index if isinstance(a.ref, Result) else len(place))
+        order = sorted(range(len(attached)), key=lambda k: _order(attached[k].ref, len(place)))
+        moved = {old: new for new, old in enumerate(order)}
+        groups = [dataclasses.replace(g, attached=tuple(sorted(moved[k] for k in g.attached))) for g in self.groups]
         return dataclasses.replace(
             self,
             outputs=tuple(outputs[k] for k in range(len(outputs))),
-            attached=tuple(attached),
+            attached=tuple(attached[k] for k in order),
+            groups=tuple(groups),
+            cuts=tuple(dataclasses.replace(x, ref=_renumbered_ref(x.ref, place)) for x in self.cuts),
             leaves=tuple(dataclasses.replace(x, ref=_renumbered_ref(x.ref, place)) for x in self.leaves),
             before=tuple(_renumbered(s, place) for s in self.before),
             steps=tuple(_renumbered(s, place) for s in self.steps),
             returns=tuple(r if isinstance(r, Constant) else _renumbered_ref(r, place) for r in self.returns),
         )
+
+
+def _order(ref: Ref, results: int) -> int:
+    return ref.index if isinstance(ref, Result) else results
 
 
 def _renumbered_ref(ref: Ref, place: Mapping[int, int]) -> Ref:

@@ -18,8 +18,10 @@ from torch import Tensor
 from aotcheck import _torch
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.partition.components import reached_leaves
+from aotcheck.autograd.partition.regions import Cut, Group, divide, find_cuts
 from aotcheck.autograd.record import (
     Arg,
+    Attach,
     Attached,
     BumpVersion,
     GiveHistory,
@@ -95,6 +97,11 @@ class Results:
         self.current: dict[int, Ref] = {}
         # What happens before results are attached, by time; the second number keeps the order of what is simultaneous.
         self._events: list[tuple[int, int, Callable[[], Any]]] = []
+        self.groups: list[Group] = []
+        self.cuts: list[Cut] = []
+        self.pending: dict[int, list[Step]] = {}  # id of an argument's replica -> how it takes its history
+        self._owner: dict[int, int] = {}  # id of an attached replica -> its group
+        self._done: set[int] = set()  # groups that are attached
         self._histories: dict[int, Local] = {}  # id of a replica -> the stand-in that has its history
         self.rebased = {
             id(r.replica) for r in self.roots if r.replica.requires_grad and r.replica.grad_fn is not r.grad_fn
@@ -243,6 +250,51 @@ class Results:
         g, a = geometry_of(t), geometry_of(anchor)
         return g.offset >= a.offset and g.elements_reached * g.dtype.itemsize <= a.elements_reached * a.dtype.itemsize
 
+    # -- attaching
+
+    def group(self, survivors: Sequence[Tensor], together: bool) -> None:
+        """Divide what is attached into groups: see Note [Cuts]."""
+        tensors = [a.tensor for a in self.attached]
+        ends = {e.node for r in self.roots for e in r.edges}
+        if together or not tensors:
+            self.groups = [Group(tuple(range(len(tensors))))] if tensors else []
+        else:
+            self.groups, self.cuts = divide(tensors, find_cuts(tensors, survivors, ends), ends)
+        for number, group in enumerate(self.groups):
+            self._owner.update({id(tensors[k]): number for k in group.attached})
+
+    def attach_independent(self) -> None:
+        """Attach the groups that hang on no other."""
+        for number, group in enumerate(self.groups):
+            if not group.cuts:
+                self._attach_group(number)
+
+    def attach_all(self) -> None:
+        """Attach what is left."""
+        for number in range(len(self.groups)):
+            self._attach_group(number)
+
+    def _attach_group(self, number: int) -> None:
+        if number not in self._done:
+            self._done.add(number)
+            for k in self.groups[number].cuts:
+                self.name(self.cuts[k].tensor)
+            self.steps.append(Attach(number))
+
+    def _settle(self, t: Tensor) -> None:
+        """``t``, which has a name, gets its history now if it has not got it yet."""
+        if id(t) in self._owner:
+            self._attach_group(self._owner[id(t)])
+        base = _torch.base_of(t)
+        if base is not None and id(base) in self.pending:
+            self._settle(base)
+        for step in self.pending.pop(id(t), ()):
+            self.steps.append(step)
+
+    def cut_targets(self) -> tuple[Leaf, ...]:
+        """The cuts under the names that they have."""
+        return tuple(Leaf(self.names[id(c.tensor)], c.tensor) for c in self.cuts)
+
     # -- what has to be there before results are attached
 
     def make_leaves(self) -> None:
@@ -316,6 +368,8 @@ class Results:
         """Where the epilogue has the real tensor for ``t``; the first time this adds the steps that make it."""
         named = self.names.get(id(t))
         if named is not None:
+            if self._stage is self.steps:
+                self._settle(t)
             return named
         _, base = self.tensors[id(t)]
         local = self.names[id(t)] = self.local()
@@ -347,6 +401,8 @@ class Results:
     def _history(self, local: Local, t: Tensor) -> list[Step]:
         if not differentiable_dtype(t):
             return [RequireGradOfInteger(local)]
+        if id(t) in self._owner:
+            self._attach_group(self._owner[id(t)])
         return [GiveHistory(local, self._histories[id(t)])]
 
     def _own_version(self, t: Tensor, ref: Ref) -> bool:

@@ -71,6 +71,7 @@ class Target:
 
     tensor: Tensor
     edges: tuple[GradientEdge, ...]
+    is_cut: bool = False  # a result that others are computed from: see Note [Cuts]
 
 
 @dataclasses.dataclass
@@ -96,7 +97,12 @@ class Stage:
     @property
     def ends(self) -> list[Any]:
         """The nodes of autograd at which the stage's own graph ends."""
-        return [e.node for t in self.targets for e in t.edges]
+        return [e.node for k in self.reached for e in self.targets[k].edges]
+
+    @property
+    def cut_nodes(self) -> list[Any]:
+        """The nodes of the cuts that the stage hangs on."""
+        return [e.node for k in self.reached if self.targets[k].is_cut for e in self.targets[k].edges]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,8 +163,8 @@ class Backwards:
         targets += [
             Target(x.tensor, tuple(edges)) for x, edges in zip(capture.record.leaves, capture.leaf_edges, strict=True)
         ]
-        together = self.compilers.partition is not None
-        stages = self._stages(1, capture.record.attached, targets, together)
+        targets += [Target(c.tensor, (c.edge,), is_cut=True) for c in capture.cuts]
+        stages = self._stages(1, capture.record.attached, targets, [g.attached for g in capture.record.groups])
         for stage in stages:
             gradients = [g for found in stage.gradients.values() for g in found]
             stage.saved = saved_values(forward, set(self.inputs), gradients, self.trace.values)
@@ -166,12 +172,13 @@ class Backwards:
         return stages
 
     def _stages(
-        self, level: int, attached: Sequence[Attached], targets: Sequence[Target], together: bool
+        self,
+        level: int,
+        attached: Sequence[Attached],
+        targets: Sequence[Target],
+        groups: Sequence[Sequence[int]],
     ) -> list[Stage]:
         tangents = tangents_of(attached)
-        groups = [list(range(len(attached)))] if attached else []
-        if len(attached) > 1 and not together:
-            groups = components([a.tensor for a in attached], [e.node for t in targets for e in t.edges])
         stages = []
         for group in groups:
             stage = Stage(
@@ -183,14 +190,16 @@ class Backwards:
                 [],
                 (),
             )
+            cuts = {e.node for t in targets if t.is_cut for e in t.edges}
+            starts = [_torch.grad_fn_of(a.tensor) for a in stage.attached]
+            behind = nodes_behind([n for s in starts if s is not None for n, _ in s.next_functions], cuts)
+            stage.reached = tuple(k for k, t in enumerate(targets) if any(e.node in behind for e in t.edges))
             everything = tuple(range(len(group)))
             if not self._try(stage, everything) and len(group) > 1:
                 # Eager's backward from all of them raises too, and will say so when called; saved is what each needs
                 # alone.
                 for j in everything:
                     self._try(stage, (j,))
-            behind = nodes_behind([a.tensor for a in stage.attached])
-            stage.reached = tuple(k for k, t in enumerate(targets) if any(e.node in behind for e in t.edges))
             stages.append(stage)
         return stages
 
@@ -227,7 +236,8 @@ class Backwards:
 
     def _trace(self, stage: Stage, key: Key, create_graph: bool) -> tuple[list[Tensor | None], list[Tensor]]:
         seeds = [(stage.attached[j], stage.tangents[j]) for j in key]
-        return self.capture.trace_backward(seeds, [t.edges for t in stage.targets], create_graph)
+        edges = [t.edges if k in stage.reached else () for k, t in enumerate(stage.targets)]
+        return self.capture.trace_backward(seeds, edges, create_graph, stage.cut_nodes)
 
     # -- functions
 
@@ -312,7 +322,9 @@ class Backwards:
             for k, r in enumerate(replicas)
             if isinstance(r, Replica) and r.requires_grad and k not in same
         ]
-        stages = self._stages(stage.level + 1, attached, self._next_targets(stage, attached, seeds), together=False)
+        targets = self._next_targets(stage, attached, seeds)
+        groups = components([a.tensor for a in attached], [e.node for t in targets for e in t.edges])
+        stages = self._stages(stage.level + 1, attached, targets, groups)
         available = set(stage.saved) | set(live)
         computed = backward_values(values, available)
         for s in stages:
@@ -351,7 +363,7 @@ class Backwards:
         targets = []
         for t in [*stage.targets, *[Target(s, ()) for s in seeds]]:
             more = [e for e in reached.get(id(t.tensor), ()) if e.node not in {x.node for x in t.edges}]
-            targets.append(Target(t.tensor, (*t.edges, *more)))
+            targets.append(Target(t.tensor, (*t.edges, *more), t.is_cut))
         return targets
 
     def _distinct(self, values: Sequence[Value | None], attached: set[int]) -> list[Value | None]:

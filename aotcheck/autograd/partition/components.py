@@ -59,9 +59,10 @@ def runs_once(output: Tensor, stop: Iterable[Any]) -> bool:
 
 
 def _nodes_behind(output: Tensor, stop: Iterable[Any]) -> list[Any]:
-    seen = set(stop)
+    start = _torch.grad_fn_of(output)
+    seen = set(stop) - {start}
     found: list[Any] = []
-    todo = [_torch.grad_fn_of(output)]
+    todo = [start]
     while todo:
         node = todo.pop()
         if node is not None and node not in seen:
@@ -71,11 +72,16 @@ def _nodes_behind(output: Tensor, stop: Iterable[Any]) -> list[Any]:
     return found
 
 
-def nodes_behind(outputs: Sequence[Tensor]) -> set[Any]:
-    """All nodes of autograd's graph that a backward from ``outputs`` comes by."""
+def nodes_behind(starts: Iterable[Any], ends: set[Any]) -> set[Any]:
+    """All nodes of autograd's graph that a backward from the nodes ``starts`` comes by, up to ``ends``."""
     found: set[Any] = set()
-    for output in outputs:
-        found.update(_nodes_behind(output, found))
+    todo = list(starts)
+    while todo:
+        node = todo.pop()
+        if node is not None and node not in found:
+            found.add(node)
+            if node not in ends:
+                todo.extend(n for n, _ in node.next_functions)
     return found
 
 
@@ -89,7 +95,7 @@ def reached_leaves(outputs: Sequence[Tensor]) -> dict[int, list[GradientEdge]]:
     for output in outputs:
         if _torch.leafness(output) is True:
             continue
-        for node in _nodes_behind(output, seen):
+        for node in nodes_behind([_torch.grad_fn_of(output)], seen) - seen:
             seen.add(node)
             variable = getattr(node, "variable", None)
             if isinstance(variable, Tensor):
@@ -110,10 +116,11 @@ def components(outputs: Sequence[Tensor], stop: Iterable[Any]) -> list[list[int]
 
     for k, output in enumerate(outputs):
         seen: set[Any] = set()
-        todo = [_torch.grad_fn_of(output)]
+        start = _torch.grad_fn_of(output)
+        todo = [start]
         while todo:
             node = todo.pop()
-            if node is None or node in seen or node in ends:
+            if node is None or node in seen or (node in ends and node is not start):
                 continue
             seen.add(node)
             first = owner.setdefault(node, k)

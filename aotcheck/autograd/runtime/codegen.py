@@ -12,6 +12,7 @@ from aotcheck import _torch
 from aotcheck.autograd.graph import SourceWriter
 from aotcheck.autograd.record import (
     Arg,
+    Attach,
     BaseOf,
     BumpVersion,
     Constant,
@@ -87,6 +88,8 @@ def step_line(step: Step, w: SourceWriter) -> str:
             return f"{w.refer(_torch.count_write)}({_ref(target)})"
         case StandIn(local, g, device):
             return f"{_ref(local)} = {w.refer(support.stand_in)}({g.shape}, {w.refer(g.dtype)}, {w.refer(device)})"
+        case Attach():
+            raise AssertionError("written by write_call")
         case TakeHistory(target, source):
             return f"{w.refer(support.take_history)}({_ref(target)}, {_ref(source)})"
         case GiveHistory(target, source):
@@ -192,12 +195,13 @@ def write_call(
     lines = ["def call(a):"]
     lines += [f"    {b}" for b in _bases(record)]
     roots = [_ref(r.source) for r in record.roots]
-    targets = [*roots, *[_ref(x.ref) for x in record.leaves]]
+    targets = [*roots, *[_ref(x.ref) for x in (*record.leaves, *record.cuts)]]
     # See Note [Handles].
     handles = [
         r if root.is_leaf else f"{w.refer(support.bridge)}({r})" for r, root in zip(roots, record.roots, strict=True)
     ]
-    handles += targets[len(roots) :]
+    handles += [_ref(x.ref) for x in record.leaves]
+    handles += [f"{w.refer(support.bridge)}({_ref(x.ref)})" for x in record.cuts]
     inputs = [f"{r}.data" if root.hidden else r for r, root in zip(roots, record.roots, strict=True)]
     for k, flat in enumerate(record.flats):
         lines.append(f"    f{k} = {w.refer(support.flat_view)}({_ref(flat.source)}, {w.refer(flat.dtype)})")
@@ -219,8 +223,9 @@ def write_call(
     lines += [f"    {name} = {name}.detach()" for k, name in enumerate(names) if not fresh[k] and k not in wrong]
     lines += [f"    s{k} = s{k}.data" for k in sorted(moved)]
     lines += [f"    {step_line(s, w)}" for s in record.before]
-    attached = []
-    for number, part in enumerate(attachments):
+
+    def attach(number: int) -> list[str]:
+        part, attached = attachments[number], []
         results = "".join(f"{_ref(record.attached[k].ref)}, " for k in part.outputs)
         held = results + "".join(f"s{k}, " for k in part.saved)
         if part.guards:
@@ -230,16 +235,17 @@ def write_call(
         # Results that lead nowhere require grad all the same: they hang on a leaf of nobody's.
         ends = ", ".join(targets[k] for k in part.targets) or w.refer(support.DEAD_END)
         attached.append(f"{results}= apply{number}(({held}), {ends})")
-    if attached and not record.entry_grad:
-        lines += [
+        if record.entry_grad:
+            return [f"    {x}" for x in attached]
+        return [
             "    grad_mode(True)",
             "    try:",
             *[f"        {x}" for x in attached],
             "    finally: grad_mode(False)",
         ]
-    else:
-        lines += [f"    {x}" for x in attached]
-    lines += [f"    {step_line(s, w)}" for s in record.steps]
+
+    for s in record.steps:
+        lines += attach(s.group) if isinstance(s, Attach) else [f"    {step_line(s, w)}"]
     for number, part in enumerate(attachments):
         for guard in part.guards:
             watch = w.refer(support.watch)
