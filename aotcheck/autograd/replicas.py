@@ -61,10 +61,10 @@ class Replica(Tensor):
 
     def __setattr__(self, name: str, value: Any) -> None:
         """``swap_tensors`` is known by its exchange of the attributes of two tensors; ``requires_grad = `` is noted."""
-        if name == "requires_grad":
-            self.requires_grad_(value)
-            return
         kernels = self.kernels
+        if name == "requires_grad":
+            self._note_requirement(bool(value), lambda: super(Replica, self).__setattr__(name, value))
+            return
         super().__setattr__(name, value)
         if name == "__dict__":
             kernels.swapped.append(self)
@@ -97,13 +97,16 @@ class Replica(Tensor):
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
         """Noted besides, since no dispatch shows it."""
-        before = Tensor.requires_grad.__get__(self)  # type: ignore[attr-defined]  # a C descriptor
-        result = super().requires_grad_(requires_grad)
-        if requires_grad:
+        self._note_requirement(requires_grad, lambda: super(Replica, self).requires_grad_(requires_grad))
+        return self
+
+    def _note_requirement(self, wanted: bool, change: Callable[[], Any]) -> None:
+        before = self.requires_grad
+        change()
+        if wanted:
             self.kernels.required[id(self)] = self.kernels.now()
         elif before:
             self.kernels.detached[id(self)] = self.kernels.now()
-        return result
 
     def untyped_storage(self) -> torch.UntypedStorage:
         """Noted besides: what the program does may depend on how large the storage is, or change that."""

@@ -442,6 +442,9 @@ class StorageTable:
         if view.parent is None:
             state.pending = []
             state.flushed = state.version
+        elif view.geometry.may_self_overlap:
+            self.flush(state)
+            view.version = -1  # elements that share an address hold one value, whichever was written to each
 
     def flush(self, state: StorageState) -> None:
         """Carry every pending write up to the root."""
