@@ -368,6 +368,31 @@ def _minimize(path: Path, parsed: ParsedFile, reduction: Reduction, target: Path
     return int(ExitCode.CLEAN)
 
 
+@main.command()
+@click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
+@click.option("--device", default="cpu", show_default=True)
+def blame(path: Path, device: str) -> None:
+    """Say which stage of aotcheck's own AOT autograd makes a program differ from eager, and which step of it.
+
+    Exits 0 when a stage is to blame, 1 when FILE does not differ.
+    """
+    from rich.console import Console
+
+    from aotcheck.backends import BackendError, require_device
+    from aotcheck.blame import blame as climb
+    from aotcheck.campaign import ExitCode
+    from aotcheck.report.blaming import print_blame
+
+    try:
+        found = require_device(device)
+    except BackendError as error:
+        raise Usage(str(error)) from error
+    parsed, _ = _parsed(path, found, lambda header: "aotcheck")
+    result = climb(parsed.program, found)
+    print_blame(result, path, Console())
+    sys.exit(int(ExitCode.FINDINGS if result.rung is None else ExitCode.CLEAN))
+
+
 def _require_writable(path: Path) -> None:
     if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
         raise Usage(f"cannot write to '{path}'; choose another --out")

@@ -202,7 +202,7 @@ class Assembly:
         w = codegen.write_call(record, attachments, wrong, fresh, self._shape_result, random, aliases)
         w.globals.update(functions)
         w.globals["fw"] = self._compiled
-        self._namespace = w.globals
+        self.code, self._namespace = w, w.globals
         self.call = define(w, "call", "call")
 
     def _is_fresh(self, v: Value) -> bool:

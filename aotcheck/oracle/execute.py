@@ -102,11 +102,11 @@ def observe(program: Program, compile_function: Compile, device: torch.device) -
     The caller may stop early: nothing runs that has not been asked for. After a call that raises, its steps are left
     out but for backwards of earlier calls, and the next call is made.
     """
-    yield from _Run(program, compile_function, device).observations()
+    yield from Run(program, compile_function, device).observations()
 
 
-class _Run:
-    """A program being observed."""
+class Run:
+    """A program being observed; ``scenes`` are those of the calls made so far, the last one under way."""
 
     def __init__(self, program: Program, compile_function: Compile, device: torch.device) -> None:
         self.program, self.compile_function, self.device = program, compile_function, device

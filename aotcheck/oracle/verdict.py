@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
 import torch
 
 from aotcheck.backends import Backend, Promise
-from aotcheck.oracle.compare import Pair, compare
-from aotcheck.oracle.execute import Observation, identity, observe
+from aotcheck.oracle.compare import compare
+from aotcheck.oracle.execute import observe
 from aotcheck.oracle.kinds import Difference, OracleKind, Phase, Place, Role, Severity
 from aotcheck.oracle.plan import as_promised, calls_with_the_first_key
+from aotcheck.oracle.reference import Reference, may_leave_memory_undefined, upto
 from aotcheck.oracle.state import canary, global_state
-from aotcheck.oracle.undefined import Pattern, undefined_memory
-from aotcheck.oracle.widen import widened
-from aotcheck.program import Program, exact, flat_calls
+from aotcheck.program import Program
 
 
 class Outcome(Enum):
@@ -70,36 +69,6 @@ def check(program: Program, backend: Backend, device: torch.device) -> Verdict:
         logging.disable(silenced)
 
 
-def _eagerly(program: Program, device: torch.device, calls: int) -> list[Observation]:
-    return list(_upto(observe(program, identity, device), calls))
-
-
-def _upto(steps: Iterator[Observation], calls: int) -> Iterator[Observation]:
-    for step in steps:
-        if step.call >= calls:
-            return
-        yield step
-
-
-def _may_leave_memory_undefined(program: Program) -> bool:
-    """By the names of its ops; where that misses one, a difference makes the check look again."""
-    return any(part in call.path for call in flat_calls(program.body) for part in ("empty", "resize", "set_"))
-
-
-def _stable(first: Sequence[Observation], second: Sequence[Observation], undefined: bool) -> bool:
-    """Whether eager agrees with itself, up to the values that undefined memory explains."""
-    if len(first) != len(second):
-        return False
-    for a, b in zip(first, second, strict=True):
-        found = [d for d in compare(Pair(a, b)) if d.severity is Severity.HARD]
-        if any(not (undefined and d.oracle is OracleKind.VALUES) for d in found):
-            return False
-    return True
-
-
-Fills = tuple[Sequence[Observation], Sequence[Observation]]
-
-
 class _Check:
     """The state of one check; :func:`check` is the interface."""
 
@@ -107,73 +76,44 @@ class _Check:
         self.program, changed = as_promised(program, backend.promises)
         self.backend, self.device = backend, device
         self.left_out: dict[Promise, int] = {Promise.DOUBLE_BACKWARD: changed} if changed else {}
-        self.exact = exact(program)
         self.calls = len(program.calls)
         self.soft: dict[OracleKind, Difference] = {}
 
     def verdict(self) -> Verdict:
         before_state = global_state()
-        eager = _eagerly(self.program, self.device, self.calls)
+        reference = Reference(self.program, self.device, self.calls)
         if Promise.GUARDS not in self.backend.promises and self.calls > 1:
-            made = calls_with_the_first_key(self.program, self.device, eager)
+            made = calls_with_the_first_key(self.program, self.device, reference.eager)
             if made < self.calls:
                 self.left_out[Promise.GUARDS] = self.calls - made
-            self.calls = made
+            self.calls = reference.calls = made
         left_out = tuple(self.left_out.items())
-        fills = self._fills() if _may_leave_memory_undefined(self.program) else None
+        if may_leave_memory_undefined(self.program):
+            reference.fill()
         before = self.backend.refusals()
-        hard, refused = self._first_difference(eager, fills)
+        hard, refused = self._first_difference(reference)
         poison = self._poison(before_state)
-        if hard and not poison and fills is None and (fills := self._fills()) is not None:
+        if hard and not poison and reference.fills is None and reference.fill():
             self.soft.clear()
             self.backend.reset()
-            hard, refused = self._first_difference(eager, fills)
+            hard, refused = self._first_difference(reference)
             poison = self._poison(before_state)
         reasons = _grown(before, self.backend.refusals())
         if refused and refused not in reasons:
             reasons = (*reasons, refused)
         if poison is not None:  # nothing that runs here now can be trusted, eager again neither
             return Verdict(Outcome.DIFFERS, (*hard, poison), tuple(self.soft.values()), reasons, left_out, True)
-        if (fills is not None and not _stable(*fills, undefined=True)) or (hard and not self._repeats(eager, fills)):
+        if not reference.stable or (hard and not reference.repeats()):
             return Verdict(Outcome.UNSTABLE, left_out=left_out)
         outcome = Outcome.DIFFERS if hard else Outcome.REFUSED if reasons else Outcome.AGREES
         return Verdict(outcome, hard, tuple(self.soft.values()), reasons, left_out)
 
-    def _fills(self) -> Fills | None:
-        """Eager with undefined memory filled in two ways; None if there is none."""
-        found, filled = [], 0
-        for pattern in (Pattern.PLAIN, Pattern.ODD):
-            with undefined_memory(pattern) as mode:
-                found.append(_eagerly(self.program, self.device, self.calls))
-            filled += mode.filled
-            if not filled:
-                return None
-        return found[0], found[1]
-
-    def _repeats(self, eager: Sequence[Observation], fills: Fills | None) -> bool:
-        """Whether eager does the same once more."""
-        again = _eagerly(self.program, self.device, self.calls)
-        return _stable(eager[: len(again)], again, undefined=fills is not None)
-
-    def _first_difference(
-        self, eager: Sequence[Observation], fills: Fills | None
-    ) -> tuple[tuple[Difference, ...], str]:
+    def _first_difference(self, reference: Reference) -> tuple[tuple[Difference, ...], str]:
         """The hard differences of the first step that has any, or the reason of a refusal that comes before."""
-        references = {o.step: o for o in self._references() or ()}
-        one, two = ({o.step: o for o in run} for run in fills or ((), ()))  # under a mode a step may not raise
-        steps = _upto(observe(self.program, self.backend.compile, self.device), self.calls)
-        for index, compiled in enumerate(steps):
+        for index, compiled in enumerate(upto(observe(self.program, self.backend.compile, self.device), self.calls)):
             if compiled.raised is not None and compiled.raised.refusal:
                 return (), compiled.raised.refusal
-            pair = Pair(
-                eager[index],
-                compiled,
-                (one[compiled.step], two[compiled.step]) if compiled.step in one.keys() & two.keys() else None,
-                references.get(compiled.step),
-                self.exact,
-                self.backend.promises,
-            )
-            found = compare(pair)
+            found = compare(reference.pair(index, compiled, self.backend.promises))
             for difference in found:
                 if difference.severity is Severity.SOFT:
                     self.soft.setdefault(difference.oracle, difference)
@@ -181,11 +121,6 @@ class _Check:
             if hard:
                 return hard, ""
         return (), ""
-
-    def _references(self) -> Sequence[Observation] | None:
-        """The same program in float64, where the program is inexact and means the same there."""
-        wide = None if self.exact else widened(self.program)
-        return _eagerly(wide, self.device, self.calls) if wide is not None else None
 
     def _poison(self, before: object) -> Difference | None:
         """What is wrong with the process now, if anything is."""

@@ -1,0 +1,154 @@
+"""A record in words: what the graph takes and gives, then one line per step."""
+
+from __future__ import annotations
+
+from aotcheck.autograd.record import (
+    Arg,
+    Attach,
+    BaseOf,
+    BumpVersion,
+    Constant,
+    Detach,
+    GiveHistory,
+    Hold,
+    Local,
+    MakeInference,
+    PointAt,
+    Record,
+    Ref,
+    ReplayMode,
+    ReplayView,
+    RequireGrad,
+    RequireGradOfInteger,
+    Reshape,
+    ResizeStorage,
+    Restride,
+    Result,
+    RetainGrad,
+    SetCreationMeta,
+    SetGradMode,
+    StandIn,
+    Step,
+    Swap,
+    TakeHistory,
+    Visibility,
+    WindowOn,
+    Write,
+    WriteFlat,
+)
+from aotcheck.autograd.trace import Geometry
+
+
+def describe(record: Record) -> tuple[str, ...]:
+    """One line for what goes into the graph, one for what comes out, one per step, and one for what is returned.
+
+    Steps are numbered from 1, those before results are attached to autograd and the others in one sequence.
+    """
+    inputs = [name(root.source) for root in record.roots]
+    inputs += [f"the storage of {name(flat.source)}" for flat in record.flats]
+    results = [f"r{k} {geometry(o.geometry)}, {o.role.name.lower()}" for k, o in enumerate(record.outputs)]
+    lines = [f"graph: {_list(inputs)} -> {_list(results)}"]
+    lines += [f"{number}. {describe_step(step, record)}" for number, step in enumerate(record.all_steps, 1)]
+    returned = [repr(r.value) if isinstance(r, Constant) else name(r) for r in record.returns]
+    return (*lines, f"return {_list(returned)}")
+
+
+def name(ref: Ref) -> str:
+    """A tensor of the call in a few characters: ``argument 0``, ``base of argument 0``, ``r0`` (a result of the
+    graph) or ``t0`` (made by an earlier step)."""
+    match ref:
+        case Arg(index):
+            return f"argument {index}"
+        case BaseOf(index):
+            return f"the base of argument {index}"
+        case Result(index):
+            return f"r{index}"
+        case Local(index):
+            return f"t{index}"
+
+
+def geometry(g: Geometry) -> str:
+    """A geometry in a few characters; what is as usual is left out."""
+    shown = f"{str(g.dtype).removeprefix('torch.')}{list(g.shape)}"
+    if not g.is_contiguous:
+        shown += f" stride {list(g.stride)}"
+    if g.offset:
+        shown += f" at {g.offset}"
+    return shown + (" conj" if g.conj else "") + (" neg" if g.neg else "")
+
+
+_MODES = {
+    ReplayMode.AMBIENT: "",
+    ReplayMode.GRAD: ", under enable_grad",
+    ReplayMode.NO_GRAD: ", under no_grad",
+    ReplayMode.INFERENCE: ", under inference_mode",
+}
+
+
+def describe_step(step: Step, record: Record) -> str:
+    """One step of ``record`` in words."""
+    match step:
+        case Hold(local, source):
+            return f"{name(local)}: hold the storage of {name(source)}"
+        case ResizeStorage(source, nbytes):
+            return f"resize the storage of {name(source)} to {nbytes} bytes"
+        case WriteFlat(source, dtype, result):
+            return f"write {name(result)} over the whole storage of {name(source)} as {str(dtype)[6:]}"
+        case Write(target, result, visibility):
+            seen = "" if visibility is Visibility.VERSION else ", unseen by autograd"
+            return f"write {name(result)} to {name(target)}{seen}"
+        case BumpVersion(target):
+            return f"count a write to {name(target)}"
+        case StandIn(local, g, _):
+            return f"{name(local)}: a stand-in {geometry(g)} that takes a history"
+        case Attach(group):
+            return f"attach to autograd {_list([name(record.attached[k].ref) for k in record.groups[group].attached])}"
+        case MakeInference(target, wanted):
+            return f"{name(target)} becomes {'an' if wanted else 'no'} inference tensor"
+        case Swap(target, other):
+            return f"{name(target)} and {name(other)} are swapped"
+        case TakeHistory(target, source):
+            return f"{name(target)} takes the history of {name(source)}"
+        case GiveHistory(target, source):
+            return f"{name(target)} gets the history of {name(source)}"
+        case Restride(target, g):
+            return f"{name(target)} becomes {geometry(g)} in place, unseen by autograd"
+        case Reshape(target, change):
+            return f"{name(target)} changes its geometry in place by {_called(change)}"
+        case PointAt(target, holder, g, relative, through_data):
+            where = f"{geometry(g)} on the storage of {name(holder)}{', counted from there' if relative else ''}"
+            return f"{name(target)} moves to {where}, by {'.data =' if through_data else 'set_'}"
+        case Detach(target, leaf):
+            return f"{name(target)} {'stops requiring grad' if leaf else 'is cut from its history'}"
+        case ReplayView(local, base, view_func, mode):
+            return f"{name(local)}: a view of {name(base)} by {_called(view_func)}{_MODES[mode]}"
+        case WindowOn(local, holder, g, _, own_version):
+            apart = ", with a version counter of its own" if own_version else ""
+            return f"{name(local)}: {geometry(g)} on the storage of {name(holder)}, no view of it{apart}"
+        case SetCreationMeta(target, creation_meta):
+            return f"writes to {name(target)} are treated as those to a view made as {str(creation_meta)[13:]}"
+        case RequireGrad(target):
+            return f"{name(target)} starts to require grad"
+        case RequireGradOfInteger(target):
+            return f"{name(target)}, of integers, gets a history"
+        case RetainGrad(target):
+            return f"{name(target)} retains its gradient"
+        case SetGradMode(enabled):
+            return f"grad mode is switched {'on' if enabled else 'off'}"
+
+
+def _called(function: object) -> str:
+    """What a replayed op is called, with the arguments that are bound to it."""
+    keywords = getattr(function, "keywords", None)
+    inner = getattr(function, "func", function)
+    bound = ", ".join(f"{k}={v}" for k, v in (keywords or {}).items())
+    owner = getattr(inner, "__self__", None)
+    op, args = getattr(owner, "op", None), getattr(owner, "args", None)
+    if op is not None:
+        return f"{op}{tuple(args) if args is not None else ''}"
+    title = getattr(inner, "__name__", type(inner).__name__).lstrip("_")
+    return f"{title}({bound})" if bound else title
+
+
+def _list(items: list[str]) -> str:
+    return ", ".join(items) or "nothing"
