@@ -177,6 +177,11 @@ def grad_fn_of(t: Tensor) -> Any:
         return None
 
 
+def has_saved_tensor_hooks() -> bool:
+    """Whether default saved-tensor hooks are active on this thread."""
+    return _top_hooks(True) is not None
+
+
 @contextlib.contextmanager
 def without_saved_tensor_hooks() -> Iterator[None]:
     """The default saved-tensor hooks of this thread are not in force inside."""
@@ -240,6 +245,8 @@ def version_groups(tensors: Sequence[Tensor]) -> list[int]:
 
 
 # -- storages and ops
+
+storage_of = Tensor.untyped_storage
 
 
 def set_geometry(

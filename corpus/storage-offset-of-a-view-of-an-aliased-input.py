@@ -74,8 +74,16 @@ def cotangent(t, seed=0, fill="pattern"):
     return made.requires_grad_() if fill == "trained" else made
 
 
+def readable(t):
+    """Whether `t` lies within its storage."""
+    last = t.storage_offset() + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
+    return not t.numel() or (last + 1) * t.itemsize <= t.untyped_storage().nbytes()
+
+
 def poke(t, seed, how="no_grad"):
-    """Write through `t` in place, as a caller might between a call and its next look."""
+    """Write through `t` in place, as a caller might between a call and its next look; not into freed memory."""
+    if not readable(t):
+        return
     if how == "grad":
         t.mul_(seed)
         return
@@ -107,11 +115,24 @@ class Scene:
 
     def __init__(self, args, inputs):
         self.args, self.inputs, self.outputs, self.structure, self.constants = args, inputs, {}, "", {}
-        self.results, self.cotangents = [], []
+        self.results, self.cotangents, self.result = [], [], ()
 
     def returned(self, result):
         """Take the result of the call."""
         self.structure, self.outputs, self.constants = leaves(result)
+        self.result = (result,)
+
+    def held(self):
+        """The tensors in containers among the arguments, by name, that are none of the inputs."""
+        inputs = {id(t) for t in self.inputs.values()}
+        return {name: t for name, t in leaves(self.args, "argument")[1].items() if id(t) not in inputs}
+
+    def words(self):
+        """The structure of the result, and of the arguments if they hold lists or dicts, which may be written."""
+        met = {}
+        given = words(self.args, "argument", met, {id(t): name for name, t in self.inputs.items()})
+        shown = words(self.result[0], "output", met, {}) if self.result else ""
+        return f"{shown}; given {given}" if any(word in given for word in ("list(", "dict(")) else shown
 
     def wanted(self):
         """The tensors that a backward may be with respect to."""
@@ -128,7 +149,7 @@ class Scene:
         outputs, results = differentiable(self.outputs.values()), differentiable(self.results)
         if of == "penalty":
             parts = [(t * t).sum() for t in self.results if t is not None]
-            return differentiable([sum([t.sum() for t in outputs], sum(parts))] if parts else [])
+            return differentiable([sum([t.sum() for t in outputs if readable(t)], sum(parts))] if parts else [])
         if of == "gradients":
             return differentiable(self.side("gradient"))
         return outputs if of == "outputs" else results
@@ -230,6 +251,26 @@ def leaves(value, name="output"):
     return f"{type(value).__qualname__}({', '.join(words)})", tensors, constants
 
 
+def words(value, place, met, names):
+    """The structure of a value: tensors by their name if they have one, a list or dict met before with its place."""
+    if isinstance(value, torch.Tensor):
+        return names.get(id(value), "Tensor")
+    if isinstance(value, dict):
+        inner = [f"{k!r}: {words(v, f'{place}[{k!r}]', met, names)}" for k, v in value.items()]
+    elif isinstance(value, (tuple, list)):
+        inner = [words(v, f"{place}[{i}]", met, names) for i, v in enumerate(value)]
+    else:
+        return type(value).__qualname__
+    first = place if isinstance(value, tuple) else met.setdefault(id(value), place)
+    return f"{type(value).__qualname__}{'' if first == place else f'@{first}'}({', '.join(inner)})"
+
+
+def contents(shown):
+    """A structure in words without which containers hold what: the result's alone, lists for tuples."""
+    parts = shown.split("; given ")[0].replace("tuple", "list").split("@")
+    return parts[0] + "".join(part[part.index("(") :] for part in parts[1:])
+
+
 def named(scope):
     """The input-side tensors among a function's locals, by name."""
     return {name: t for name, t in scope.items() if isinstance(t, torch.Tensor)}
@@ -286,8 +327,7 @@ def window(t, size, stride, offset):
 
 def value(t):
     """A copy of the value of `t`; None where it reaches past its storage."""
-    last = t.storage_offset() + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
-    if t.numel() and (last + 1) * t.itemsize > t.untyped_storage().nbytes():
+    if not readable(t):
         return None
     plain = window(t, t.shape, t.stride(), t.storage_offset())
     plain = plain.conj_physical() if t.is_conj() else plain
@@ -306,7 +346,7 @@ def gradient(seen, name, g):
 def look(scene, hooks, failed):
     """Everything observable of the tensors now: (kind, thing) to what is seen. Gradients not if a backward failed."""
     seen, storages, objects = {}, {}, {}
-    for name, t in {**scene.inputs, **scene.outputs}.items():
+    for name, t in {**scene.inputs, **scene.held(), **scene.outputs}.items():
         s = t.untyped_storage()  # torch has one object per storage
         new = id(s) not in storages, id(t) not in objects
         seen["aliasing", name] = f"shares the storage of {storages.setdefault(id(s), (name, s))[0]}"
@@ -359,13 +399,19 @@ def steps(f, make, calls, device):
             return result, where, error, changed
 
         def seen(scene, error, changed, failed=False):
+            try:
+                looked = look(scene, hooks, failed)
+            except Exception:
+                if error is None:
+                    raise
+                looked = {}  # what raised has left the process so that nothing can be looked at
             raised = error and f"raises {type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
             return {
                 ("exception", "call"): raised and (type(error), raised),
                 ("global-state", "process"): changed,
-                ("structure", "output"): scene.structure,
+                ("structure", "output"): scene.words(),
                 **{("constant", name): c for name, c in scene.constants.items()},
-                **look(scene, hooks, failed),
+                **looked,
                 ("rng", "process"): torch.get_rng_state(),
             }
 
@@ -396,6 +442,61 @@ def steps(f, make, calls, device):
             if failed:  # what it has freed by then is such an order too
                 forget(scenes)
                 broken = "freed" in done.get("graph", "freed")
+
+
+@contextlib.contextmanager
+def filled(byte):
+    """Memory that eager leaves uninitialized holds `byte` everywhere: two such runs tell what nobody has written."""
+    empty = torch.empty
+    makers = [(torch, "empty"), (torch, "empty_like"), (torch.Tensor, "resize_"), (torch.UntypedStorage, "resize_")]
+    makers.append((torch.ops.inductor.resize_storage_bytes_, "default"))
+    originals = [getattr(owner, name) for owner, name in makers]
+
+    def filling(name, original):
+        def made(first, *args, **kwargs):
+            kept = 0 if name.startswith("empty") else memory(first).nbytes()
+            result = original(first, *args, **kwargs)
+            t = first if result is None else result
+            s, dtype = memory(t), torch.bool if getattr(t, "dtype", None) == torch.bool else torch.uint8
+            if kept < s.nbytes():
+                tail = empty(0, dtype=dtype, device=s.device).set_(s, kept, (s.nbytes() - kept,), (1,))
+                tail.fill_(byte & 1 if dtype == torch.bool else byte)
+            return result
+
+        return made
+
+    def memory(t):
+        return t.untyped_storage() if isinstance(t, torch.Tensor) else t
+
+    for (owner, name), original in zip(makers, originals, strict=True):
+        setattr(owner, name, filling(name, original))
+    try:
+        yield
+    finally:
+        for (owner, name), original in zip(makers, originals, strict=True):
+            setattr(owner, name, original)
+
+
+def undefined(f, calls, device):
+    """Eager twice more, with uninitialized memory filled in two ways, by step; nothing where `f` makes none."""
+    if not {"empty", "empty_like", "resize_", "resize_storage_bytes_"} & {*f.__code__.co_names}:
+        return {}
+    runs = []
+    for byte in (0x3E, 0xFF):
+        with filled(byte):
+            runs.append(dict(steps(f, lambda f: f, calls, device)))
+    return {where: (runs[0][where], runs[1][where]) for where in runs[0] if where in runs[1]}
+
+
+def masked(eager, other, fills):
+    """What `other` shows, with eager's values where nobody has written."""
+    one, two = fills
+    for key, x in eager.items():
+        y, a, b = other.get(key), one.get(key), two.get(key)
+        tensors = all(isinstance(t, torch.Tensor) for t in (x, y, a, b))
+        if key[0] == "values" and tensors and x.shape == y.shape == a.shape == b.shape and x.dtype == y.dtype:
+            other[key] = torch.where((a == b) | ((a != a) & (b != b)), y, x)
+    return other
 
 
 KINDS = [
@@ -432,8 +533,8 @@ def differences(where, eager, other, exact, lists=False):
             continue  # all else follows from that
         if kind == "exception" and one_raised and y is None and where.startswith("probe"):
             continue  # a write that eager refuses and the other accepts
-        if kind == "structure" and lists:  # aot_function returns lists for tuples
-            x, y = (s.replace("tuple(", "list(") for s in (x, y))
+        if kind == "structure" and lists:  # aot_function returns lists for tuples, and new ones
+            x, y = contents(x), contents(y)
         if not same(kind, x, y, exact):
             found.append((kind, thing, x, y))
     return found
@@ -458,7 +559,10 @@ def compiled(f, name):
 def first_differences(f, calls, make, exact=True, device="cpu", lists=False):
     """The differences of the first step that has any, and which step that is."""
     expected = list(steps(f, lambda f: f, calls, device))
+    fills = undefined(f, calls, device)
     for (where, eager), (_, other) in zip(expected, steps(f, make, calls, device), strict=False):
+        if where in fills:
+            other = masked(eager, other, fills[where])
         found = differences(where, eager, other, exact, lists)
         if found:
             return where, found

@@ -83,8 +83,9 @@ class Capture:
     Kept for backwards cut later.
     """
 
-    def __init__(self, arguments: Sequence[Any], mode: TraceMode, together: bool = False) -> None:
+    def __init__(self, arguments: Sequence[Any], mode: TraceMode, together: bool = False, hooks: bool = False) -> None:
         self.mode = mode
+        self.hooks = hooks  # whether default saved-tensor hooks are in force around the call
         self.together = together  # whether all results are attached to autograd by one Function
         self.entry_grad = torch.is_grad_enabled()
         self.entry_inference = torch.is_inference_mode_enabled()
@@ -122,7 +123,7 @@ class Capture:
             for i, a in enumerate(arguments):
                 if not isinstance(a, Tensor):
                     continue
-                base = _base(a) if self.mode.with_bases or _torch.leafness(a) is None else None
+                base = _base(a) if self.mode.with_bases or _is_quiet(a) else None
                 if base is not None and id(a) not in self.replicas:
                     self._root(base, BaseOf(i))
                     views.append(i)
@@ -219,6 +220,15 @@ class Capture:
         with torch.autograd.set_multithreading_enabled(False), self.tracer:
             yield
 
+    def _saving(self) -> contextlib.AbstractContextManager[Any]:
+        """What the call's saved-tensor hooks do to the trace: what is saved is what it is when it is saved.
+
+        The hooks themselves see what the compiled Functions save.
+        """
+        if not self.hooks:
+            return contextlib.nullcontext()
+        return torch.autograd.graph.saved_tensors_hooks(_snapshot, lambda t: t)
+
     # -- the pass
 
     def run(
@@ -238,7 +248,7 @@ class Capture:
         seed_before = torch.get_rng_state()
         own_before = [g.get_state() for _, g in self.generators]
         try:
-            with self._tracing(), substitution:
+            with self._tracing(), substitution, self._saving():
                 outputs, extra = function(self.flat_replicas)
             self.exit_grad = torch.is_grad_enabled()
         finally:
@@ -336,6 +346,11 @@ class Capture:
             return t.view_as(t)
 
 
+def _snapshot(t: Tensor) -> Tensor:
+    with torch.no_grad():
+        return t.detach().clone(memory_format=torch.preserve_format)
+
+
 @contextlib.contextmanager
 def _stopping_at(nodes: Sequence[Any]) -> Iterator[None]:
     """Backwards deliver gradients to ``nodes`` but nothing beyond."""
@@ -347,10 +362,16 @@ def _stopping_at(nodes: Sequence[Any]) -> Iterator[None]:
             hook.remove()
 
 
+def _is_quiet(a: Tensor) -> bool:
+    """Whether ``a`` is a view that autograd was not told of: it requires grad as its base does, but leads nowhere."""
+    base = _torch.base_of(a)
+    return _torch.leafness(a) is None or bool(base is not None and base.requires_grad and _torch.leafness(a))
+
+
 def _base(a: Tensor) -> Tensor | None:
     """The tensor of which ``a`` is a view, unless one of them has left the storage that they shared."""
     base = _torch.base_of(a)
-    if base is None or _torch.storage_address(base.untyped_storage()) != _torch.storage_address(a.untyped_storage()):
+    if base is None or _torch.storage_address(_torch.storage_of(base)) != _torch.storage_address(_torch.storage_of(a)):
         return None
     return base
 
@@ -375,7 +396,7 @@ def _shared_versions(arguments: Sequence[Any]) -> dict[int, Any]:
     for a in arguments:
         if isinstance(a, Tensor):
             base = _torch.base_of(a)
-            group = by_storage.setdefault(_torch.storage_address(a.untyped_storage()), {})
+            group = by_storage.setdefault(_torch.storage_address(_torch.storage_of(a)), {})
             for t in (a, base) if base is not None else (a,):
                 group[id(t)] = t
     shared: dict[int, Any] = {}

@@ -261,17 +261,16 @@ class EpilogueBuilder:
 
     def _apply_metadata(self, changes: Sequence[tuple[TracedArgument, str]]) -> None:
         holders: dict[int, tuple[Local, int | None]] = {}
+        holds: dict[int, Hold] = {}
         for a, kind in changes:
             if kind == "storage":
                 state = self.table.state(a.replica)
-                holder = self.results.local()
                 if state.is_input:
-                    self.steps.append(Hold(holder, self.results.current[id(state)]))
-                    holders[a.index] = (holder, None)
+                    ref, anchored_at = self.results.current[id(state)], None
                 else:
                     ref, anchored_at = self.results.anchors[id(state)]
-                    self.steps.append(Hold(holder, ref))
-                    holders[a.index] = (holder, anchored_at)
+                holder = self.results.local()
+                holds[a.index], holders[a.index] = Hold(holder, ref), (holder, anchored_at)
         shapes = self._accumulated_shapes()
         for a, kind in changes:
             t, geometry = a.replica, geometry_of(a.replica)
@@ -280,9 +279,9 @@ class EpilogueBuilder:
             if len(used) > 1:
                 raise UnsupportedError("change of metadata of a leaf", "it was used both before and after")
             early = used == {geometry.shape} and geometry.shape != a.geometry.shape
-            if early and kind == "storage" and not self.table.state(t).is_input:
-                raise UnsupportedError("change of metadata of a leaf", "it moved to memory made inside, and was used")
             stage = self.before if early else self.steps
+            if a.index in holds:
+                stage.append(holds[a.index])
             if kind == "geometry":
                 last = self.results.lasting(t)
                 if last:

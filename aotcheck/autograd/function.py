@@ -78,6 +78,7 @@ class CompiledFunction:
         self._last: tuple[int, Callable[[Sequence[Any]], bool], Assembly] | None = None
         self._lock = threading.RLock()
         self._made = 0
+        self._hooks = False  # whether saved-tensor hooks are in force around the call being traced
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the original through the code for these arguments."""
@@ -139,6 +140,7 @@ class CompiledFunction:
                 found = self._cache.get(key)
                 if found is None:
                     try:
+                        self._hooks = _torch.has_saved_tensor_hooks()
                         with _torch.without_saved_tensor_hooks():
                             found = self._specialize(key, flat, whole, spec)
                     except RetraceWithCaptured as needed:
@@ -172,7 +174,7 @@ class CompiledFunction:
             modes = self.state.modes if self.state is not None else None
             if not found.assembly.capture.mode.with_bases:
                 capture = found.assembly.capture
-                sizes = bool(record.flats) or capture.tracer.sizes_matter
+                sizes = bool(record.flats) or capture.maker.kernels.sizes_matter
                 found.guard = fast_guard(whole, writes, sizes, modes)
         if found.guard is not None and found.assembly is not None:
             self._last = (len(flat), found.guard, found.assembly)
@@ -204,7 +206,7 @@ class CompiledFunction:
         mode = TraceMode()
         while True:
             reassigned.clear()
-            capture = Capture(whole, mode, together=self.compilers.partition is not None)
+            capture = Capture(whole, mode, self.compilers.partition is not None, self._hooks)
             captured = [] if self.state is not None else [(whole[i], i) for i in range(explicit, len(whole))]
 
             def program(replicas: Sequence[Any]) -> tuple[list[Any], Outcome]:

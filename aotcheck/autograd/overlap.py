@@ -56,11 +56,11 @@ def check(func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]
         if not g.is_contiguous and g.may_self_overlap:
             _probe(func, args, kwargs)
             return
-        address = _torch.storage_address(target.untyped_storage())
+        address = _torch.storage_address(_torch.storage_of(target))
         sharing = [
             t
             for t in tensors
-            if t is target or (_torch.storage_address(t.untyped_storage()) == address and _overlap(g, geometry_of(t)))
+            if t is target or (_torch.storage_address(_torch.storage_of(t)) == address and _overlap(g, geometry_of(t)))
         ]
         if len(sharing) > 1:  # more than the target itself
             if _torch.op_name(func) in _ORDER_DEPENDENT:
@@ -91,7 +91,7 @@ def _probe(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Answer:
 
     def key_of(a: Any) -> Any:
         if isinstance(a, Tensor):
-            storage = a.untyped_storage()
+            storage = _torch.storage_of(a)
             place = addresses.setdefault(_torch.storage_address(storage), len(addresses))
             return (geometry_of(a), a.device, place, storage.nbytes(), objects.setdefault(id(a), len(objects)))
         if type(a) in (list, tuple):
@@ -113,7 +113,7 @@ def _ask(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Answer:
     storages: dict[int, Tensor] = {}
     made: dict[int, Tensor] = {}  # kernels tell the same tensor from another one on the same memory
     given = _tensors(args, kwargs)
-    total = sum(t.untyped_storage().nbytes() for t in given)
+    total = sum(_torch.storage_of(t).nbytes() for t in given)
     if total > _PROBE_LIMIT:
         raise UnsupportedError("overlapping write", f"{func} writes memory of {total} bytes, too much to try out")
 
@@ -121,14 +121,14 @@ def _ask(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Answer:
         if isinstance(a, Tensor):
             if id(a) in made:
                 return made[id(a)]
-            storage = a.untyped_storage()
+            storage = _torch.storage_of(a)
             address = _torch.storage_address(storage)
             device = a.device
             if address not in storages:
                 storages[address] = torch.zeros(storage.nbytes(), dtype=torch.uint8, device=device)
             g = geometry_of(a)
             t = torch.empty(0, dtype=g.dtype, device=device)
-            _torch.set_geometry(t, storages[address].untyped_storage(), g.offset, g.shape, g.stride)
+            _torch.set_geometry(t, _torch.storage_of(storages[address]), g.offset, g.shape, g.stride)
             if g.conj:
                 t = _torch.conj_view(t)
             made[id(a)] = _torch.neg_view(t) if g.neg else t
@@ -144,7 +144,7 @@ def _ask(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Answer:
             func(*[real(a) for a in args], **{k: real(a) for k, a in kwargs.items()})
         except RuntimeError as error:
             return _Answer(str(error))
-        return _Answer(None, tuple((geometry_of(made[id(t)]), made[id(t)].untyped_storage().nbytes()) for t in given))
+        return _Answer(None, tuple((geometry_of(made[id(t)]), _torch.storage_of(made[id(t)]).nbytes()) for t in given))
 
 
 def resized(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[int, tuple[Geometry, int]]:

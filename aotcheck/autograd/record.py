@@ -224,8 +224,8 @@ class PointAt:
     The offset counts from the storage's beginning, or from ``holder``'s own offset if ``relative``.
     """
 
-    target: Source
-    holder: Local
+    target: Ref
+    holder: Ref
     geometry: Geometry
     relative: bool
     through_data: bool

@@ -32,7 +32,7 @@ class KernelState:
     One per trace, shared by its replicas.
     """
 
-    __slots__ = ("_clock", "alive", "detached", "inside", "on_swap", "required", "swapped")
+    __slots__ = ("_clock", "alive", "detached", "inside", "on_swap", "required", "sizes_matter", "swapped")
 
     def __init__(self) -> None:
         self.inside = False
@@ -41,6 +41,7 @@ class KernelState:
         self.on_swap: Callable[[Tensor, Tensor], None] = lambda a, b: None
         self.detached: dict[int, int] = {}  # id of a replica -> when detach_ was last called on it
         self.required: dict[int, int] = {}  # and requires_grad_
+        self.sizes_matter = False  # whether what the program does may depend on the sizes of storages
         self._clock = 0
 
     def now(self) -> int:
@@ -60,10 +61,10 @@ class Replica(Tensor):
 
     def __setattr__(self, name: str, value: Any) -> None:
         """``swap_tensors`` is known by its exchange of the attributes of two tensors; ``requires_grad = `` is noted."""
-        if name == "requires_grad":
-            self.requires_grad_(value)
-            return
         kernels = self.kernels
+        if name == "requires_grad":
+            self._note_requirement(bool(value), lambda: super(Replica, self).__setattr__(name, value))
+            return
         super().__setattr__(name, value)
         if name == "__dict__":
             kernels.swapped.append(self)
@@ -96,13 +97,21 @@ class Replica(Tensor):
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
         """Noted besides, since no dispatch shows it."""
-        before = Tensor.requires_grad.__get__(self)  # type: ignore[attr-defined]  # a C descriptor
-        result = super().requires_grad_(requires_grad)
-        if requires_grad:
+        self._note_requirement(requires_grad, lambda: super(Replica, self).requires_grad_(requires_grad))
+        return self
+
+    def _note_requirement(self, wanted: bool, change: Callable[[], Any]) -> None:
+        before = self.requires_grad
+        change()
+        if wanted:
             self.kernels.required[id(self)] = self.kernels.now()
         elif before:
             self.kernels.detached[id(self)] = self.kernels.now()
-        return result
+
+    def untyped_storage(self) -> torch.UntypedStorage:
+        """Noted besides: what the program does may depend on how large the storage is, or change that."""
+        self.kernels.sizes_matter = True
+        return super().untyped_storage()
 
     def tolist(self) -> Any:
         """Refused: there is no data."""
@@ -209,7 +218,7 @@ class ReplicaMaker:
 
         Replicas made with equal ``versions`` (not None) on one storage share a version counter, as their originals do.
         """
-        source = real.untyped_storage()
+        source = _torch.storage_of(real)
         storage = self.storage(source)
         if versions is None:
             elem = _window(

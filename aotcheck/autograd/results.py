@@ -30,6 +30,7 @@ from aotcheck.autograd.record import (
     Leaf,
     Local,
     MakeInference,
+    PointAt,
     Ref,
     ReplayMode,
     ReplayView,
@@ -484,6 +485,10 @@ class Results:
             if made.grad == self.capture.entry_grad or not (base.requires_grad or made.source.requires_grad):
                 mode = ReplayMode.AMBIENT
             steps = [ReplayView(local, ref, made.replay, mode)]
+            if geometry_of(t) != made.geometry:  # by .data =, which leaves its history as it was
+                from_base = geometry_of(t).offset - geometry_of(base).offset
+                lies = geometry_of(t)._replace(offset=from_base)
+                steps.append(PointAt(local, self.name(base), lies, relative=True, through_data=True))
         else:
             ref = self.name(base)
             mode = ReplayMode.NO_GRAD if how == _UNDER_NO_GRAD else ReplayMode.GRAD
@@ -537,6 +542,9 @@ def _leads_to(t: Tensor, source: Tensor) -> bool:
     if node is None or not source.requires_grad:
         return False
     there = _torch.grad_fn_of(source)
-    return any(
-        (n is there if there is not None else getattr(n, "variable", None) is source) for n, _ in node.next_functions
-    )
+    nexts = [n for n, _ in node.next_functions]
+    if there is not None:
+        return any(n is there for n in nexts)
+    if _torch.base_of(source) is not None and all(n is None for n in nexts):
+        return True  # a view that autograd was not told of has no node
+    return any(getattr(n, "variable", None) is source for n in nexts)

@@ -81,6 +81,7 @@ def context_key() -> tuple[Any, ...]:
     return (
         torch.is_grad_enabled(),
         torch.is_inference_mode_enabled(),
+        _torch.has_saved_tensor_hooks(),
         autocast,
         torch.get_default_dtype(),
         torch.get_default_device(),
@@ -113,6 +114,7 @@ def call_key(flat: Sequence[Any]) -> tuple[Any, ...]:
                 bases.setdefault(id(base), i),
                 objects.get(id(base), -1),
                 geometry_of(base),
+                _torch.storage_address(base.untyped_storage()) == _torch.storage_address(storage),
                 base.requires_grad,
                 _torch.leafness(base),
                 str(_torch.creation_meta(a)),

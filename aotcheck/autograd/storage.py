@@ -161,7 +161,7 @@ class StorageTable:
 
     def state(self, t: Tensor) -> StorageState:
         """The state of the storage on which ``t`` lies now."""
-        storage = t.untyped_storage()
+        storage = _torch.storage_of(t)
         state = self.states.get(_torch.storage_address(storage))
         if state is None:
             state = self.states[_torch.storage_address(storage)] = StorageState(storage, t.device)
@@ -442,6 +442,9 @@ class StorageTable:
         if view.parent is None:
             state.pending = []
             state.flushed = state.version
+        elif view.geometry.may_self_overlap:
+            self.flush(state)
+            view.version = -1  # elements that share an address hold one value, whichever was written to each
 
     def flush(self, state: StorageState) -> None:
         """Carry every pending write up to the root."""

@@ -55,6 +55,20 @@ class Geometry(NamedTuple):
         return False
 
     @property
+    def overlaps_itself(self) -> bool:
+        """Whether two elements lie at one address; looks at each element where strides alone do not tell."""
+        if not self.may_self_overlap:
+            return False
+        if any(s == 0 and n > 1 for n, s in zip(self.shape, self.stride, strict=True)) or self.numel > 1 << 20:
+            return True
+        places = {0}
+        count = 1
+        for n, s in zip(self.shape, self.stride, strict=True):
+            places = {p + k * s for p in places for k in range(n)}
+            count *= n
+        return len(places) < count
+
+    @property
     def dense_order(self) -> list[int] | None:
         """The dimensions from outermost to innermost if the tensor fills its memory without gaps, else None."""
         order = sorted(range(len(self.shape)), key=lambda i: (-self.stride[i], -self.shape[i]))

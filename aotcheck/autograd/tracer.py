@@ -39,7 +39,6 @@ class Tracer(_torch.TorchDispatchMode):
         self.regeometried: set[int] = set()  # ids of tensors whose own geometry was changed in place
         self.set_calls: set[int] = set()  # ids of tensors on which set_ was called
         self.keys: dict[Value, Any] = {}
-        self.sizes_matter = False  # whether what the function does may depend on the sizes of storages
         self.reshapings: dict[int, list[Reshaping]] = {}  # and how, by id
         self.bases: set[int] = set()  # ids of tensors of which views were made
         self.views: dict[int, Derivation] = {}  # by id of the replica: how autograd's views were made
@@ -95,9 +94,9 @@ class Tracer(_torch.TorchDispatchMode):
             case Kind.STORAGE:
                 return self._storage(func, args, kwargs)
             case Kind.STORAGE_SIZE:
-                self.sizes_matter = True
+                self.kernels.sizes_matter = True
                 self.table.view(args[0])  # what it holds now is settled before
-                args[0].untyped_storage().resize_(args[1])
+                _torch.storage_of(args[0]).resize_(args[1])
                 return None
             case Kind.BATCH_NORM:
                 return writes.batch_norm(self, func, args, kwargs)
@@ -253,7 +252,7 @@ class Tracer(_torch.TorchDispatchMode):
         if not isinstance(tensors, (list, tuple)) or not all(isinstance(o, Tensor) for o in tensors):
             return
         geometries = [geometry_of(o) for o in tensors]
-        storages = {_torch.storage_address(o.untyped_storage()) for o in tensors}
+        storages = {_torch.storage_address(_torch.storage_of(o)) for o in tensors}
         if len(storages) == len(tensors) and all(g.offset == 0 and not g.conj and not g.neg for g in geometries):
             METADATA.put(key, (None if isinstance(out, Tensor) else type(out), tuple(geometries), device))
 
@@ -319,7 +318,7 @@ class Tracer(_torch.TorchDispatchMode):
         whole = self.fresh(flat.geometry, source.real_device, copy)
         g = geometry_of(source)
         elem = torch.empty(0, dtype=g.dtype, device=_torch.META)
-        _torch.set_geometry(elem, whole.untyped_storage(), g.offset, g.shape, g.stride)
+        _torch.set_geometry(elem, _torch.storage_of(whole), g.offset, g.shape, g.stride)
         r = make_replica(elem, source.real_device, self.kernels)
         self.table.write(self.table.view(r), value)
         return r
@@ -327,7 +326,7 @@ class Tracer(_torch.TorchDispatchMode):
     def _bind_fresh(self, out: Tensor, value: Value, device: torch.device) -> Tensor:
         if type(out) is not Replica:
             out = make_replica(out, device, self.kernels)
-        if _torch.storage_address(out.untyped_storage()) in self.table.states:
+        if _torch.storage_address(_torch.storage_of(out)) in self.table.states:
             raise UnsupportedError(
                 "unannotated alias", "an op returned a tensor that shares memory with another, against its schema"
             )
@@ -354,7 +353,7 @@ class Tracer(_torch.TorchDispatchMode):
             return out
         if func is aten.as_strided.default and self.table.view(source).fits:
             check_bounds(first)
-        if _torch.storage_address(first.untyped_storage()) != _torch.storage_address(source.untyped_storage()):
+        if _torch.storage_address(_torch.storage_of(first)) != _torch.storage_address(_torch.storage_of(source)):
             raise UnsupportedError("conditional view", f"{func} copied where its schema says that it may alias")
         bound = self._bind_views(func, args, kwargs, out)
         self._note(self.views, func, args, kwargs, bound)
@@ -393,6 +392,7 @@ class Tracer(_torch.TorchDispatchMode):
         for k, r in enumerate(bound if many else (bound,)):
             notes[id(r)] = Derivation(
                 r,
+                geometry_of(r),
                 source,
                 version,
                 geometry,
@@ -435,7 +435,7 @@ class Tracer(_torch.TorchDispatchMode):
 
     def _storage(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         t: Replica = args[0]
-        self.sizes_matter = True
+        self.kernels.sizes_matter = True
         self.keep.append(t)
         self.regeometried.add(id(t))
         old = self.table.state(t)

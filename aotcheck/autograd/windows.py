@@ -17,11 +17,12 @@ from aotcheck.autograd.trace import Geometry, geometry_of
 class Derivation:
     """How a tensor that shares memory with ``source`` was made: ``op`` gave it, as result ``index`` if of several.
 
-    ``source_version`` is the version of ``source`` then, ``source_geometry`` where it lay, ``grad`` the grad mode,
-    ``inference`` whether inference mode was on, ``time`` the moment.
+    ``geometry`` is where it lay, ``source_geometry`` where ``source`` lay, ``source_version`` the version of that,
+    ``grad`` the grad mode, ``inference`` whether inference mode was on, ``time`` the moment.
     """
 
     tensor: Tensor
+    geometry: Geometry
     source: Tensor
     source_version: int
     source_geometry: Geometry
@@ -92,7 +93,7 @@ def lasting(changes: Sequence[Reshaping], version: int) -> Sequence[Reshaping]:
 def check_bounds(t: Tensor) -> None:
     """Real tensors may not reach beyond their storage; meta ones may."""
     g = geometry_of(t)
-    if 0 not in g.shape and g.elements_reached * g.dtype.itemsize > t.untyped_storage().nbytes():
+    if 0 not in g.shape and g.elements_reached * g.dtype.itemsize > _torch.storage_of(t).nbytes():
         raise RuntimeError(
             f"as_strided of {g.shape} with strides {g.stride} at offset {g.offset} is out of bounds of its storage"
         )
@@ -107,8 +108,8 @@ def shares_storage(out: Any, source: Tensor) -> bool:
         if isinstance(out, (list, tuple))
         else None
     )
-    return first is not None and _torch.storage_address(first.untyped_storage()) == _torch.storage_address(
-        source.untyped_storage()
+    return first is not None and _torch.storage_address(_torch.storage_of(first)) == _torch.storage_address(
+        _torch.storage_of(source)
     )
 
 
@@ -127,4 +128,4 @@ def copies_more_than_itself(source: Tensor) -> bool:
     """Whether such an op shows more of the storage of ``source`` than ``source`` does."""
     g = geometry_of(source)
     expanded = any(n > 1 and s == 0 for n, s in zip(g.shape, g.stride, strict=True))
-    return not expanded and g.numel * g.dtype.itemsize != source.untyped_storage().nbytes()
+    return not expanded and g.numel * g.dtype.itemsize != _torch.storage_of(source).nbytes()

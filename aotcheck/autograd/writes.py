@@ -13,7 +13,7 @@ from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.random_order import Order, inverse, order_of
 from aotcheck.autograd.replicas import Replica
 from aotcheck.autograd.trace import Geometry, Value, geometry_of, getitem
-from aotcheck.autograd.twins import Kind, OpInfo, foreach_element_op, info_of
+from aotcheck.autograd.twins import Kind, OpInfo, foreach_element_op, info_of, writes_are_order_free
 
 if TYPE_CHECKING:
     from aotcheck.autograd.tracer import Tracer
@@ -27,6 +27,8 @@ def in_place(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwa
     if type(target) in (list, tuple):
         return _foreach(tracer, func, info, args, kwargs)
     overlap.check(func, info, args, kwargs)
+    if torch.Tag.pointwise in func.tags and not writes_are_order_free(func) and geometry_of(target).overlaps_itself:
+        raise UnsupportedError("overlapping operands", f"{func} writes an address more than once, reading it each time")
     value_args = tuple([tracer.value_of(a) for a in args])
     value_kwargs = {k: tracer.value_of(a) for k, a in kwargs.items()} if kwargs else {}
     tracer.run(func, args, kwargs)
@@ -157,7 +159,7 @@ def _resize(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], targets: l
     """Give ``targets`` the geometry that eager gives them; what the op returns."""
     for t in targets:
         geometry, nbytes = overlap.resized(func, args, kwargs)[id(t)]
-        storage = t.untyped_storage()
+        storage = _torch.storage_of(t)
         if storage.nbytes() != nbytes:
             storage.resize_(nbytes)
         with _torch.meta_kernels():

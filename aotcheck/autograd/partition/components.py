@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
@@ -25,8 +26,8 @@ def _holds_saved(node: Any) -> bool:
 
     That is saved tensors, or the function of a write through a view.
     """
-    if type(node).__name__ == "CopySlices":
-        return True
+    if type(node).__name__ == "CopySlices" or isinstance(node, torch.autograd.function.BackwardCFunction):
+        return True  # what the backward of a custom Function gives may depend on which gradients are there together
     try:
         return bool(_saved(node))
     except RuntimeError:  # one was written since: eager will say so in the backward

@@ -142,3 +142,22 @@ def test_replay_honours_what_a_corpus_file_expects(script: Path) -> None:
 )
 def test_a_mistyped_command_line_is_one_line(arguments: tuple[str, ...]) -> None:
     assert_one_line(run(*arguments), "--help")
+
+
+def test_scripts_with_an_old_harness_are_refreshed(script: Path) -> None:
+    canonical = emit(ALIASED_VIEWS, {"format": 1}, "aotcheck")
+    script.write_text(canonical.replace("def storage(", "def older_storage("), encoding="utf-8")
+    checked = run("refresh", "--check", script)
+    assert (checked.exit_code, checked.output) == (1, f"{script}: out of date\n")
+    assert script.read_text(encoding="utf-8") != canonical, "only checked"
+    refreshed = run("refresh", script.parent)
+    assert (refreshed.exit_code, refreshed.output) == (0, f"{script}: refreshed\n")
+    assert script.read_text(encoding="utf-8") == canonical
+    assert (run("refresh", "--check", script).exit_code, run("refresh", script).output) == (0, "")
+
+
+def test_a_script_that_cannot_be_refreshed_is_named(tmp_path: Path) -> None:
+    stranger = tmp_path / "stranger.py"
+    stranger.write_text("print(1)\n")
+    assert_one_line(run("refresh", stranger), "stranger.py", "no header")
+    assert stranger.read_text() == "print(1)\n"

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 
 from aotcheck.oracle.execute import Observation, observe
-from aotcheck.program import Program, emit, flat_calls, parse
+from aotcheck.program import DryRun, OpCall, Program, emit, flat_calls, parse
+from aotcheck.program.memory import reads_nothing_missing
 from aotcheck.program.source import HARNESS_MARK
 
 Predicate = Callable[[Program], bool]
@@ -55,9 +56,23 @@ def eagerly(made: Program) -> list[Observation]:
         return list(observe(made, lambda function: function, torch.device("cpu")))
 
 
+class _Whole(DryRun):
+    """Raises where a program would read freed memory, which may kill this process; see Note [Freed memory]."""
+
+    def before_statement(self, call: OpCall, env: dict[str, Any]) -> None:
+        if not reads_nothing_missing(call, env) or self.saved.lost(call, env):
+            raise ValueError("reads freed memory")
+
+    def on_error(self, error: Exception) -> None:
+        raise error
+
+
 def runs(made: Program) -> bool:
     """Whether eager runs a program without an exception; inputs that cannot be built count as one."""
     try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            _Whole(made).run()
         return all(step.raised is None for step in eagerly(made))
     except (RuntimeError, ValueError, TypeError, IndexError):
         return False

@@ -1,0 +1,251 @@
+"""BEHAVIOUR 3: inputs whose geometry changes, by themselves or through out=."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.behaviour.harness import Given, check, given, leaf, plain
+
+
+def non_leaf(*shape: int, seed: int = 0) -> Given:
+    root = leaf(*shape, seed=seed)
+    return given(root.clone(), also=[root])
+
+
+# -- geometry ----------------------------------------------------------------------------------------
+
+
+CHANGES = {
+    "t_": lambda x: x.t_(),
+    "transpose_": lambda x: x.transpose_(0, 1),
+    "swapaxes_": lambda x: x.swapaxes_(0, 1),
+    "swapdims_": lambda x: x.swapdims_(0, 1),
+    "unsqueeze_": lambda x: x.unsqueeze_(1),
+    "squeeze_": lambda x: x.squeeze_(),
+    "as_strided_": lambda x: x.as_strided_((2,), (1,), 1),
+    "resize_": lambda x: x.resize_(2, 1),
+    "resize_as_": lambda x: x.resize_as_(torch.empty(2, 1)),
+    "detach_": lambda x: x.detach_(),
+}
+
+
+@pytest.fixture(params=CHANGES.values(), ids=CHANGES)
+def change(request: pytest.FixtureRequest):
+    return request.param
+
+
+def test_a_changed_input_is_returned(change):
+    check(lambda x: change(x), lambda: given(plain(1, 3)))
+
+
+def test_an_input_is_written_before_the_change(change):
+    check(lambda x: (x.mul_(2), change(x), x * 3)[2], lambda: given(plain(1, 3)))
+
+
+def test_an_input_is_written_after_the_change(change):
+    check(lambda x: (change(x), x.mul_(2), x * 3)[2], lambda: given(plain(1, 3)))
+
+
+def test_a_view_made_before_the_change(change):
+    def f(x):
+        view = x[0]
+        change(x)
+        view.mul_(2)
+        return view, x * 3
+
+    check(f, lambda: given(plain(1, 3)))
+
+
+def test_a_view_made_after_the_change(change):
+    def f(x):
+        change(x)
+        view = x.view(-1) if x.is_contiguous() else x[0]
+        view.mul_(2)
+        return view, x * 3
+
+    check(f, lambda: given(plain(1, 3)))
+
+
+def test_a_change_of_one_of_two_inputs_that_overlap(change):
+    def make() -> Given:
+        base = plain(6)
+        return given(base[:3].view(1, 3), base[2:], also=[base])
+
+    check(lambda x, y: (change(x), y.mul_(2), x * 3)[2], make)
+    check(lambda x, y: (y.mul_(2), change(x), x.add_(1), y * 3)[3], make)
+
+
+def test_a_change_of_a_view_of_an_input_that_is_passed_too(change):
+    def make() -> Given:
+        base = plain(1, 3)
+        return given(base, base.view(1, 3))
+
+    check(lambda x, y: (change(y), y.add_(1), x * 3)[2], make)
+    check(lambda x, y: (change(x), y.add_(1), x * 3)[2], make)
+
+
+def test_a_change_of_an_input_passed_twice(change):
+    def make() -> Given:
+        x = plain(1, 3)
+        return given(x, x)
+
+    check(lambda x, y: (change(x), y.add_(1), x * 3)[2], make)
+
+
+def test_a_change_under_no_grad(change):
+    def f(x):
+        with torch.no_grad():
+            change(x)
+        return x * 3
+
+    check(f, lambda: given(plain(1, 3)))
+
+
+def test_a_change_of_data(change):
+    check(lambda x: (change(x.data), x * 3)[1], lambda: given(leaf(1, 3)))
+
+
+@pytest.mark.parametrize("name", ["t_", "transpose_", "swapaxes_", "unsqueeze_", "squeeze_", "as_strided_", "detach_"])
+@pytest.mark.parametrize("write", [None, "before", "after"])
+def test_a_change_of_a_non_leaf(name: str, write: str | None):
+    def f(x):
+        if write == "before":
+            x.mul_(2)
+        CHANGES[name](x)
+        if write == "after":
+            x.mul_(2)
+        return x * 3
+
+    check(f, lambda: non_leaf(1, 3))
+
+
+@pytest.mark.parametrize("name", ["t_", "transpose_", "unsqueeze_", "squeeze_", "as_strided_"])
+def test_a_change_of_a_leaf_that_requires_grad(name: str):
+    check(lambda x: (CHANGES[name](x), x * 3)[1], lambda: given(leaf(1, 3)))
+
+
+@pytest.mark.parametrize("name", ["t_", "unsqueeze_", "squeeze_"])
+def test_a_change_of_a_leaf_under_no_grad(name: str):
+    def f(x):
+        with torch.no_grad():
+            CHANGES[name](x)
+        return x * 3
+
+    check(f, lambda: given(leaf(1, 3)))
+
+
+@pytest.mark.parametrize("name", ["t_", "unsqueeze_", "squeeze_", "as_strided_"])
+def test_a_change_of_a_view_with_a_history(name: str):
+    def make() -> Given:
+        root = leaf(2, 3)
+        base = root * 1
+        return given(base[:1], also=[root, base])
+
+    check(lambda x: (CHANGES[name](x), x * 3)[1], make)
+
+
+def test_a_change_of_an_intermediate(change):
+    def f(x):
+        y = x * 2
+        view = y[0]
+        change(y)
+        y.add_(1)
+        return y, view
+
+    check(f, lambda: given(plain(1, 3)))
+    check(lambda x: change(x * 2), lambda: given(leaf(1, 3)))
+
+
+def test_changes_that_cancel_leave_a_view_of_the_input():
+    def f(x):
+        y = x.t_()[0]
+        x.t_()
+        return y, x.view(-1)
+
+    check(f, lambda: given(plain(2, 3)))
+    check(f, lambda: non_leaf(2, 3))
+
+
+def test_changes_that_cancel_under_no_grad_on_a_leaf():
+    def f(x):
+        with torch.no_grad():
+            x.t_()
+            x.t_()
+        return x * 2
+
+    check(f, lambda: given(leaf(2, 3)))
+
+
+def test_two_aliases_change_in_either_order():
+    def f(x, y):
+        x.t_()
+        y.unsqueeze_(0)
+        x.add_(1)
+        return x * 2, y * 3
+
+    def make() -> Given:
+        base = plain(2, 3)
+        return given(base.view(2, 3), base.view(6), also=[base])
+
+    check(f, make)
+    check(lambda x, y: f(y, x), lambda: given(*reversed(make().args)))
+
+
+def test_resize_grows_an_input():
+    def f(x, y):
+        x.resize_(4)
+        x.copy_(y)
+        return x * 2
+
+    check(f, lambda: given(plain(2), plain(4, seed=1)))
+
+
+def test_resize_to_nothing_and_back():
+    def f(x, y):
+        x.resize_(0)
+        x.resize_(3)
+        x.copy_(y)
+        return x * 2
+
+    check(f, lambda: given(plain(3), plain(3, seed=1)))
+
+
+def test_resize_shrinks_an_input_whose_view_stays():
+    def f(x):
+        view = x[2:]
+        x.resize_(2)
+        view.add_(1)
+        return x * 2, view
+
+    check(f, lambda: given(plain(4)))
+
+
+def test_resize_of_what_requires_grad_is_eagers_error():
+    check(lambda x: x.resize_(2), lambda: given(leaf(3)))
+    check(lambda x: x.resize_(2), lambda: non_leaf(3))
+
+
+@pytest.mark.parametrize(
+    "out",
+    [lambda: plain(0), lambda: plain(3), lambda: plain(2, 2), lambda: plain(6).view(3, 2).t()],
+    ids=["empty", "fits", "other size", "strided"],
+)
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
+def test_out_that_resizes(out):
+    def f(x, y, z):
+        torch.add(x, y, out=z)
+        return z * 2
+
+    check(f, lambda: given(plain(3), plain(3, seed=1), out()))
+
+
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
+def test_out_that_resizes_an_intermediate():
+    def f(x, y):
+        z = torch.empty(0, device=x.device)
+        torch.mul(x, y, out=z)
+        w = torch.cat([x, y], out=x.new_empty(1))
+        return z, z * 2, w
+
+    check(f, lambda: given(plain(3), plain(3, seed=1)))

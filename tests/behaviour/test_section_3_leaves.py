@@ -1,0 +1,265 @@
+"""BEHAVIOUR 3: inputs and views whose place in the graph changes: requires_grad_, detach_, leaves made inside."""
+
+from __future__ import annotations
+
+import torch
+
+from tests.behaviour.harness import Given, backward, check, check_session, given, leaf, plain
+
+
+def non_leaf(*shape: int, seed: int = 0) -> Given:
+    root = leaf(*shape, seed=seed)
+    return given(root.clone(), also=[root])
+
+
+# -- requires_grad_ and leaves made inside ---------------------------------------------------------
+
+
+def test_requires_grad_of_an_input_without_a_use():
+    check(lambda x: x.requires_grad_() is x, lambda: given(plain(3)))
+
+
+def test_requires_grad_of_an_input_that_was_used_before():
+    def f(x, w):
+        y = x * w
+        x.requires_grad_()
+        return y, x * w
+
+    check(f, lambda: given(plain(3), leaf(3, seed=1)))
+    check(f, lambda: given(plain(3), plain(3, seed=1)))
+
+
+def test_requires_grad_of_a_mutated_input():
+    def f(x):
+        x.add_(1)
+        x.requires_grad_()
+        return x * x
+
+    check(f, lambda: given(plain(3)))
+
+
+def test_requires_grad_taken_back():
+    def f(x):
+        y = x * 2
+        x.requires_grad_(False)
+        return y, x * 3
+
+    check(f, lambda: given(leaf(3)))
+    check(f, lambda: non_leaf(3))
+
+
+def test_requires_grad_under_no_grad():
+    def f(x):
+        with torch.no_grad():
+            x.requires_grad_()
+            y = x * 2
+        return y, x * 3
+
+    check(f, lambda: given(plain(3)))
+
+
+def test_requires_grad_of_a_view_of_an_input():
+    def f(x):
+        y = x[1:].requires_grad_()
+        return y * y, y
+
+    check(f, lambda: given(plain(4)))
+
+
+def test_requires_grad_of_a_view_of_an_input_that_is_written_beside_it():
+    def f(x):
+        y = x[1:].requires_grad_()
+        z = y * 2
+        x[0] = 9
+        return z, x * 2
+
+    check(f, lambda: given(plain(4)))
+
+
+def test_requires_grad_of_a_detached_alias_of_an_input():
+    def f(x):
+        y = x.detach().requires_grad_()
+        (g,) = torch.autograd.grad((y * y).sum(), y)
+        return g * x, y
+
+    check(f, lambda: given(leaf(4)))
+
+
+def test_requires_grad_of_one_of_two_aliases():
+    def f(x, y):
+        x.requires_grad_()
+        return x * 2, y * 3
+
+    def make() -> Given:
+        base = plain(6)
+        return given(base[:4], base[2:], also=[base])
+
+    check(f, make)
+
+
+def test_a_leaf_made_inside_gets_its_grad():
+    def f(x):
+        y = (x * 2).detach().requires_grad_()
+        return y, y * y
+
+    def session(compile):
+        x = leaf(3)
+        y, z = compile(f)(x)
+        backward([z])
+        yield x, y, z, y.grad
+
+    check_session(session)
+
+
+def test_a_leaf_made_inside_of_which_an_alias_is_returned():
+    def f(x):
+        y = (x * 2).detach().requires_grad_()
+        return y, y.view(-1), y * 3
+
+    check(f, lambda: given(leaf(2, 3)))
+
+
+def test_a_leaf_made_inside_is_not_returned_but_used():
+    def f(x):
+        y = (x * 2).detach().requires_grad_()
+        return y * y
+
+    check(f, lambda: given(leaf(3)))
+
+
+def test_backward_inside_into_a_leaf_made_inside():
+    def f(x):
+        y = (x * 2).detach().requires_grad_()
+        (y * y).sum().backward()
+        return y.grad * x
+
+    check(f, lambda: given(leaf(3)))
+
+
+def test_a_factory_that_requires_grad():
+    def f(x):
+        y = torch.ones(3, device=x.device, requires_grad=True)
+        return y, x * y
+
+    check(f, lambda: given(leaf(3)))
+    check(f, lambda: given(plain(3)))
+
+
+# -- detach_ -----------------------------------------------------------------------------------------
+
+
+def test_detach_in_place_of_a_leaf():
+    def f(x, y):
+        x.detach_()
+        return x * y
+
+    check(f, lambda: given(leaf(3), leaf(3, seed=1)))
+    check(f, lambda: given(plain(3), leaf(3, seed=1)))
+
+
+def test_detach_in_place_of_a_tensor_used_before():
+    def f(x, y):
+        z = x * y
+        x.detach_()
+        return z, x * y
+
+    def make() -> Given:
+        root = leaf(3)
+        return given(root * 2, leaf(3, seed=1), also=[root])
+
+    check(f, make)
+    check(f, make, backward=[0])
+    check(f, make, backward=[1])
+
+
+def test_detach_in_place_with_a_view_made_before():
+    def f(x):
+        view = x[1:]
+        x.detach_()
+        return view, x * 2
+
+    check(f, lambda: non_leaf(4))
+
+
+def test_detach_in_place_with_a_view_made_after():
+    def f(x):
+        x.detach_()
+        return x[1:], x * 2
+
+    check(f, lambda: non_leaf(4))
+
+
+def test_detach_in_place_and_a_write_after_it():
+    def f(x, w):
+        x.detach_()
+        x.mul_(w)
+        return x * 2
+
+    def make() -> Given:
+        root = leaf(4)
+        return given(root * 1, plain(4, seed=1), also=[root])
+
+    check(f, make)
+
+    def with_grad() -> Given:
+        root = leaf(4)
+        return given(root * 1, leaf(4, seed=1), also=[root])
+
+    check(f, with_grad)
+
+
+def test_detach_in_place_and_a_write_through_a_view_made_before():
+    def f(x):
+        view = x[1:]
+        x.detach_()
+        view.mul_(2)
+        return view * 3, x * 2
+
+    check(f, lambda: non_leaf(4))
+
+
+def test_detach_in_place_and_a_write_through_a_view_made_after():
+    def f(x, w):
+        x.detach_()
+        x[1:].mul_(w)
+        return x * 2
+
+    def make() -> Given:
+        root = leaf(4)
+        return given(root * 1, leaf(3, seed=1), also=[root])
+
+    check(f, make)
+
+
+def test_detach_in_place_after_a_write():
+    def f(x):
+        x.mul_(2)
+        x.detach_()
+        return x * 3
+
+    check(f, lambda: non_leaf(4))
+
+
+def test_detach_in_place_of_an_input_that_is_a_view():
+    def make() -> Given:
+        root = leaf(4)
+        base = root * 1
+        return given(base[1:], also=[root, base])
+
+    check(lambda x: (x.detach_(), x * 2)[1], make)
+
+
+def test_detach_in_place_of_a_view_made_inside():
+    check(lambda x: (x.view(-1).detach_(), x * 2)[1], lambda: given(leaf(2, 3)))
+
+
+def test_detach_in_place_of_an_intermediate():
+    def f(x):
+        y = x * 2
+        z = y * y
+        y.detach_()
+        return y, z, y * x
+
+    check(f, lambda: given(leaf(3)))
+    check(f, lambda: given(leaf(3)), backward=[0])
+    check(f, lambda: given(leaf(3)), backward=[1])

@@ -1,0 +1,419 @@
+"""BEHAVIOUR 3: inputs given other data or another storage, and storages that change their size."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.behaviour.harness import Given, attempt_later, backward, check, check_session, given, leaf, plain
+
+
+def non_leaf(*shape: int, seed: int = 0) -> Given:
+    root = leaf(*shape, seed=seed)
+    return given(root.clone(), also=[root])
+
+
+# -- set_ ------------------------------------------------------------------------------------------
+
+
+SETS = {
+    "tensor": lambda x, y: x.set_(y),
+    "storage": lambda x, y: x.set_(y.untyped_storage()),
+    "storage, window": lambda x, y: x.set_(y.untyped_storage(), 1, (2,), (1,)),
+    "tensor, window": lambda x, y: x.set_(y, 1, (2,), (1,)),
+    "nothing": lambda x, y: x.set_(),
+    "view": lambda x, y: x.set_(y[1:]),
+}
+
+
+@pytest.fixture(params=SETS.values(), ids=SETS)
+def set_(request: pytest.FixtureRequest):
+    return request.param
+
+
+def _two() -> Given:
+    return given(plain(3), plain(4, seed=1))
+
+
+def test_an_input_set(set_):
+    check(lambda x, y: (set_(x, y), x * 2)[1], _two)
+
+
+def test_an_input_set_and_returned(set_):
+    check(lambda x, y: set_(x, y), _two)
+
+
+def test_an_input_written_before_it_is_set(set_):
+    def f(x, y):
+        old = x[1:]
+        x.add_(1)
+        set_(x, y)
+        return old * 1, x * 2
+
+    check(f, lambda: given(plain(3), plain(4, seed=1)))
+
+    def seen_outside() -> Given:
+        base = plain(3)
+        return given(base.view(3), plain(4, seed=1), also=[base])
+
+    check(f, seen_outside)
+
+
+def test_an_input_written_after_it_is_set(set_):
+    check(lambda x, y: (set_(x, y), x.mul_(2), x * 3, y * 2)[2:], _two)
+
+
+def test_an_old_view_written_after_the_set(set_):
+    def f(x, y):
+        old = x[1:]
+        set_(x, y)
+        old.mul_(2)
+        x.add_(1)
+        return old, x * 3
+
+    def make() -> Given:
+        base = plain(3)
+        return given(base.view(3), plain(4, seed=1), also=[base])
+
+    check(f, make)
+
+
+def test_what_an_input_is_set_to_is_written_afterwards(set_):
+    check(lambda x, y: (set_(x, y), y.mul_(2), x * 3)[2], _two)
+
+
+def test_an_intermediate_set_to_an_input(set_):
+    def f(x, y):
+        z = x * 2
+        old = z[1:]
+        z.add_(1)
+        set_(z, y)
+        z.mul_(3)
+        return z, old
+
+    check(f, _two)
+
+
+def test_an_input_set_to_an_intermediate(set_):
+    def f(x, y):
+        z = y * 2
+        set_(x, z)
+        x.add_(1)
+        return x * 2, z
+
+    check(f, _two)
+
+
+def test_an_input_set_under_no_grad_with_a_gradient_elsewhere(set_):
+    def f(x, y, w):
+        with torch.no_grad():
+            set_(x, y)
+        return x * 2, w * w
+
+    check(f, lambda: given(plain(3), plain(4, seed=1), leaf(3)))
+
+
+def test_an_input_set_and_set_back():
+    def f(x, y):
+        old = x.view(-1)
+        x.set_(y)
+        z = x * 2
+        x.set_(old)
+        return z, x * 3
+
+    check(f, _two)
+
+
+def test_two_inputs_set_to_one_another():
+    def f(x, y):
+        old = x.view(-1)
+        x.set_(y)
+        y.set_(old)
+        x.add_(1)
+        return x * 2, y * 3
+
+    check(f, _two)
+
+
+def test_an_input_set_to_itself():
+    check(lambda x: (x.set_(x), x * 2)[1], lambda: given(plain(3)))
+    check(lambda x: (x.set_(x[1:]), x * 2)[1], lambda: given(plain(3)))
+
+
+def test_set_inside_a_custom_function():
+    class Set(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, y):
+            with torch.no_grad():
+                x.set_(y)
+            return y * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            return None, g * 2
+
+    def f(x, y):
+        z = Set.apply(x, y)
+        return z, x * 1
+
+    check(f, lambda: given(plain(3), leaf(4, seed=1)))
+    check(f, lambda: given(plain(3), plain(4, seed=1)))
+
+
+def test_set_of_a_detached_parameter_inside_a_custom_function():
+    class Unshard(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, w, full, x):
+            w.detach().set_(full)
+            ctx.save_for_backward(full)
+            return x * full
+
+        @staticmethod
+        def backward(ctx, g):
+            (full,) = ctx.saved_tensors
+            return None, None, g * full
+
+    check(lambda w, full, x: Unshard.apply(w, full, x), lambda: given(leaf(1), plain(3), leaf(3, seed=1)))
+
+
+def test_set_on_a_non_leaf():
+    check(lambda x, y: (x.set_(y), x * 2)[1], lambda: given(*non_leaf(3).args, plain(4, seed=1)))
+    check(lambda x, y: (x.set_(y), x * 2)[1], lambda: given(plain(3), leaf(4, seed=1)))
+    check(lambda x, y: (x.set_(y), x * 2)[1], lambda: given(plain(3), *non_leaf(4).args))
+
+
+# -- .data = and swap_tensors ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "data",
+    [lambda y: y, lambda y: y * 2, lambda y: y[1:], lambda y: y.clone()],
+    ids=["input", "fresh", "view", "clone"],
+)
+def test_data_assigned_to_an_input_without_grad(data):
+    def f(x, y):
+        x.data = data(y)
+        return x * 3
+
+    check(f, lambda: given(plain(3), plain(4, seed=1)))
+
+
+@pytest.mark.parametrize("data", [lambda y: y, lambda y: y * 2, lambda y: y.clone()], ids=["input", "fresh", "clone"])
+def test_data_assigned_to_a_leaf_of_the_same_shape(data):
+    def f(x, y):
+        x.data = data(y)
+        return x * 3
+
+    check(f, lambda: given(leaf(3), plain(3, seed=1)))
+    check(f, lambda: given(leaf(3), leaf(3, seed=1)))
+
+
+def test_data_assigned_then_written():
+    def f(x, y):
+        x.data = y
+        with torch.no_grad():
+            x.mul_(2)
+        return x * 3
+
+    check(f, lambda: given(leaf(3), plain(3, seed=1)))
+
+
+def test_data_assigned_while_an_old_view_stays():
+    def f(x, y):
+        old = x.detach()
+        x.data = y
+        old.add_(1)
+        return x * 3, old
+
+    check(f, lambda: given(leaf(3), plain(3, seed=1)))
+
+
+def test_data_assigned_after_a_use():
+    def f(x, y):
+        z = x * x
+        x.data = y
+        return z, x * 2
+
+    check(f, lambda: given(leaf(3), plain(3, seed=1)))
+
+
+def test_data_assigned_to_a_non_leaf_and_to_an_intermediate():
+    check(
+        lambda x, y: (setattr(x, "data", y), x * 2)[1],
+        lambda: given(*(r := non_leaf(3)).args, plain(3, seed=1), also=r.also),
+    )
+
+    def f(x, y):
+        z = x * 2
+        z.data = y
+        return z * 3, z
+
+    check(f, lambda: given(leaf(3), plain(3, seed=1)))
+
+
+def test_data_of_another_dtype():
+    def f(x, y):
+        x.data = y
+        return x * 2
+
+    check(f, lambda: given(plain(3), plain(3, dtype=torch.float64)))
+
+
+def test_swap_tensors_of_two_inputs():
+    def f(x, y):
+        torch.utils.swap_tensors(x, y)
+        return x * 2, y * 3
+
+    check(f, lambda: given(plain(3), plain(4, seed=1)))
+    check(f, lambda: given(leaf(3), leaf(4, seed=1)))
+
+
+def test_swap_tensors_of_an_input_and_an_intermediate():
+    def f(x, y):
+        z = y * 2
+        torch.utils.swap_tensors(x, z)
+        return x * 2, z * 3
+
+    check(f, lambda: given(plain(3), plain(4, seed=1)))
+
+
+def test_swap_tensors_back():
+    def f(x, y):
+        torch.utils.swap_tensors(x, y)
+        z = x * 2
+        torch.utils.swap_tensors(x, y)
+        return z, x * 3
+
+    check(f, lambda: given(plain(3), plain(4, seed=1)))
+
+
+# -- the size of a storage -------------------------------------------------------------------------
+
+
+RESIZES = {
+    "untyped_storage": lambda x, n: x.untyped_storage().resize_(n),
+    "inductor": lambda x, n: torch.ops.inductor.resize_storage_bytes_(x, n),
+}
+
+
+@pytest.fixture(params=RESIZES.values(), ids=RESIZES)
+def resize(request: pytest.FixtureRequest):
+    return request.param
+
+
+def _freed(n: int) -> torch.Tensor:
+    x = plain(n)
+    x.untyped_storage().resize_(0)
+    return x
+
+
+def test_a_storage_freed(resize):
+    def f(x, y):
+        z = x * y
+        resize(x, 0)
+        return z
+
+    check(f, lambda: given(plain(3), plain(3, seed=1)))
+
+
+def test_a_storage_grown_and_filled(resize):
+    def f(x, y):
+        resize(x, 12)
+        x.copy_(y)
+        return x * 2
+
+    check(f, lambda: given(_freed(3), plain(3, seed=1)))
+
+
+def test_a_storage_grown_filled_used_and_freed(resize):
+    def f(x, y):
+        resize(x, 12)
+        x.copy_(y)
+        z = x * y
+        resize(x, 0)
+        return z
+
+    check(f, *[lambda: given(_freed(3), plain(3, seed=1))] * 2)
+
+
+def test_a_parameters_storage_grown_filled_used_and_freed(resize):
+    """What fully sharded training does, under no_grad, around the use of a parameter that requires grad."""
+
+    def f(w, shard, x):
+        with torch.no_grad():
+            resize(w, 12)
+            w.copy_(shard)
+        y = (x + w).sum()
+        with torch.no_grad():
+            resize(w, 0)
+        return y
+
+    def make() -> Given:
+        w = leaf(3)
+        w.untyped_storage().resize_(0)
+        return given(w, plain(3, seed=1), leaf(3, seed=2))
+
+    check(f, make)
+
+
+def test_a_storage_freed_after_what_backward_needs_was_saved(resize):
+    def f(w, shard, x):
+        with torch.no_grad():
+            resize(w, 12)
+            w.copy_(shard)
+        y = x * w
+        with torch.no_grad():
+            resize(w, 0)
+        return y
+
+    def session(compile):
+        w, shard, x = leaf(3), plain(3, seed=1), leaf(3, seed=2)
+        w.untyped_storage().resize_(0)
+        y = compile(f)(w, shard, x)
+        yield y, x, w
+        with torch.no_grad():
+            resize(w, 12)
+            w.copy_(shard)
+        yield attempt_later(lambda: backward([y])), x, w
+
+    check_session(session)
+
+
+def test_a_storage_grown_in_place_keeps_its_values(resize):
+    def f(x, y):
+        resize(x, 24)
+        z = x.as_strided((6,), (1,))
+        z[3:].copy_(y)
+        return z * 2
+
+    check(f, lambda: given(plain(3), plain(3, seed=1)))
+
+
+def test_an_intermediates_storage_freed(resize):
+    def f(x):
+        y = x * 2
+        z = y + 1
+        resize(y, 0)
+        return z
+
+    check(f, lambda: given(plain(3)))
+    check(f, lambda: given(leaf(3)))
+
+
+def test_a_storage_freed_through_a_view(resize):
+    def f(x, y):
+        z = x * y
+        resize(x.view(-1), 0)
+        return z
+
+    check(f, lambda: given(plain(3), plain(3, seed=1)))
+
+
+def test_a_storage_freed_and_grown_again(resize):
+    def f(x, y):
+        resize(x, 0)
+        resize(x, 12)
+        x.copy_(y)
+        return x * 2
+
+    check(f, lambda: given(plain(3), plain(3, seed=1)))

@@ -1,0 +1,499 @@
+"""BEHAVIOUR 3: data written to inputs, in the corners, and what is saved for backward meanwhile."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.behaviour.harness import Given, attempt, attempt_later, backward, check, check_session, given, leaf, plain
+
+
+def non_leaf(*shape: int, seed: int = 0) -> Given:
+    root = leaf(*shape, seed=seed)
+    return given(root.clone(), also=[root])
+
+
+# -- who writes, and through what ------------------------------------------------------------------
+
+
+def test_an_input_written_through_an_expanded_view_of_equal_values():
+    check(lambda x: (x.unsqueeze(0).expand(4, 3).fill_(2), x * 3)[1], lambda: given(plain(3)))
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda y: y.fill_(2),
+        lambda y: y.zero_(),
+        lambda y: y.copy_(torch.ones_like(y)),
+        lambda y: y.add_(1),
+        lambda y: y.mul_(y),
+        lambda y: y.masked_fill_(y > 0, 1),
+        lambda y: y.__setitem__(0, 4),
+        lambda y: y.clamp_(min=0),
+        lambda y: y.random_(1, 5),
+        lambda y: torch.add(y, 1, out=y),
+        lambda y: torch._foreach_add_([y], 1),
+        lambda y: torch._foreach_zero_([y]),
+        lambda y: y[0].add_(1),
+        lambda y: y[:, :1].add_(1),
+    ],
+    ids=[
+        "fill_",
+        "zero_",
+        "copy_",
+        "add_",
+        "mul_ of itself",
+        "masked_fill_",
+        "setitem",
+        "clamp_",
+        "random_",
+        "out=",
+        "foreach_add_",
+        "foreach_zero_",
+        "a row",
+        "a column",
+    ],
+)
+def test_an_expanded_input_is_written_or_refused_as_eager_does(write):
+    def f(x):
+        write(x)
+        return x * 2
+
+    def make() -> Given:
+        base = plain(3)
+        return given(base.expand(4, 3), also=[base])
+
+    check(f, make)
+
+    def column() -> Given:
+        base = plain(3, 1)
+        return given(base.expand(3, 4), also=[base])
+
+    check(f, column)
+
+
+def test_an_expanded_input_is_read_and_differentiated():
+    def make() -> Given:
+        root = leaf(3)
+        return given(root.expand(4, 3), also=[root])
+
+    check(lambda x: (x * x, x.sum(0)), make)
+
+
+def test_an_expanded_non_leaf_is_written_where_eager_writes_it():
+    def f(x):
+        x[0].mul_(2)
+        return x * 3
+
+    def make() -> Given:
+        root = leaf(3)
+        base = root * 1
+        return given(base.expand(4, 3), also=[root, base])
+
+    check(f, make)
+
+
+def test_a_write_under_no_grad_to_a_leaf_that_was_used_before():
+    def f(x):
+        y = x * x
+        with torch.no_grad():
+            x.add_(1)
+        return y
+
+    check(f, lambda: given(leaf(3)))
+
+
+def test_a_write_through_data_after_a_use_is_not_noticed_by_autograd():
+    def f(x):
+        y = x * x
+        x.data.add_(1)
+        return y, x * 2
+
+    check(f, lambda: given(leaf(3)))
+
+
+def test_a_write_through_a_detached_alias_after_a_use_is_noticed_at_backward():
+    def f(x):
+        y = x * x
+        x.detach().add_(1)
+        return y
+
+    check(f, lambda: given(leaf(3)))
+
+
+def test_a_write_through_a_detached_alias_of_a_non_leaf():
+    def f(x):
+        x.detach().mul_(2)
+        return x * 3
+
+    check(f, lambda: non_leaf(3))
+
+
+def test_a_view_of_data_is_written():
+    def f(x):
+        x.data[1:].mul_(2)
+        x.data.view(-1)[0] = 7
+        return x * x
+
+    check(f, lambda: given(leaf(3)))
+
+
+def test_a_write_under_no_grad_through_a_view_made_with_grad():
+    def f(x):
+        y = x[1:]
+        with torch.no_grad():
+            y.mul_(2)
+        return x * 3, y * 2
+
+    check(f, lambda: given(leaf(4)))
+    check(f, lambda: non_leaf(4))
+
+
+def test_a_write_with_grad_through_a_view_made_under_no_grad():
+    def f(x, w):
+        with torch.no_grad():
+            y = x[1:]
+        y.mul_(w)
+        return x * 3
+
+    check(f, lambda: given(plain(4), plain(3)))
+    check(f, lambda: given(plain(4), leaf(3)))
+    check(f, lambda: given(leaf(4), plain(3)))
+    check(f, lambda: given(*non_leaf(4).args, plain(3)))
+
+
+def test_all_inputs_of_several_kinds_are_written():
+    def f(a, b, c, d):
+        a.add_(1)
+        b.logical_not_()
+        c.mul_(2)
+        d.copy_(a)
+        return a + d
+
+    check(f, lambda: given(plain(3), plain(3) > 0, plain(3).int(), plain(3).double()))
+
+
+def test_a_mutated_input_returned_beside_its_views():
+    def f(x):
+        x.add_(1)
+        return x, x[0], x.view(-1), x.detach()
+
+    check(f, lambda: given(plain(2, 3)))
+    check(f, lambda: non_leaf(2, 3))
+
+
+def test_a_non_leaf_written_repeatedly():
+    def f(x, y):
+        for _ in range(3):
+            x.mul_(y)
+            x[0].add_(y[0])
+        return x.sum()
+
+    def make() -> Given:
+        root, y = leaf(3), leaf(3, seed=1)
+        return given(root * 2, y, also=[root])
+
+    check(f, make)
+
+
+def test_a_copy_into_an_input_cuts_its_former_history():
+    def f(x, y):
+        x.copy_(y)
+
+    def session(compile):
+        root, y = leaf(3), leaf(3, seed=1)
+        x = root * 2
+        compile(f)(x, y)
+        backward([x])
+        yield root, x, y
+
+    check_session(session)
+
+
+def test_a_write_of_another_dtype_and_of_a_broadcast():
+    def f(x, y):
+        x.copy_(y)
+        x += 1
+        return x * 2
+
+    check(f, lambda: given(plain(2, 3), leaf(3, dtype=torch.float64)))
+    check(f, lambda: given(plain(2, 3), plain(3).int()))
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [torch.float64, torch.float16, torch.bfloat16, torch.complex128, torch.int8, torch.int16, torch.uint8, torch.bool],
+    ids=str,
+)
+@pytest.mark.parametrize("shape", [(), (0,), (3,)], ids=str)
+def test_zero_dim_and_zero_size_of_any_dtype(dtype: torch.dtype, shape: tuple[int, ...]):
+    def f(x, y):
+        x.copy_(y)
+        return x.clone(), x.view(-1), x * y
+
+    check(f, lambda: given(plain(*shape).abs().to(dtype), plain(*shape, seed=1).abs().to(dtype)))
+
+
+def test_a_zero_dim_input_beside_a_scalar_and_another_dtype():
+    check(lambda x, y: (x.add_(2), x * y, y * 3), lambda: given(plain(dtype=torch.float64), leaf(3)))
+    check(lambda x, y: (x * y).sum(), lambda: given(leaf(dtype=torch.float64), leaf(3)))
+
+
+def test_a_complex_non_leaf_written_through_its_real_part():
+    def f(x):
+        x.real.mul_(2)
+        torch.view_as_real(x)[..., 1].add_(1)
+        return x * 3
+
+    def make() -> Given:
+        root = leaf(3, dtype=torch.complex64)
+        return given(root * 1, also=[root])
+
+    check(f, lambda: given(plain(3, dtype=torch.complex64)))
+    check(f, make)
+
+
+def test_a_conjugated_input_is_written():
+    def f(x):
+        x.mul_(2)
+        return x * 3, x.conj()
+
+    def make(view) -> Given:
+        base = plain(3, dtype=torch.complex64)
+        return given(view(base), also=[base])
+
+    check(f, lambda: make(torch.conj))
+    check(f, lambda: make(lambda x: x.conj().imag))
+
+
+# -- lists of tensors, and the same element twice --------------------------------------------------
+
+
+def test_foreach_with_the_same_tensor_twice():
+    def f(x, y):
+        torch._foreach_mul_([x, y, x], 2)
+        torch._foreach_add_([x, x], [y, y])
+        return x + y
+
+    check(f, lambda: given(plain(3), plain(3, seed=1)))
+
+
+def test_foreach_with_the_same_tensor_twice_and_a_gradient():
+    def f(x, w):
+        y = x * w
+        torch._foreach_mul_([y, y], [w, w])
+        return y
+
+    check(f, lambda: given(leaf(3), leaf(3, seed=1)))
+
+
+@pytest.mark.parametrize("grad", [False, True], ids=["plain", "with grad"])
+def test_foreach_over_overlapping_windows(grad: bool):
+    def f(x):
+        base = x * 1
+        torch._foreach_mul_([base[:3], base[1:]], 2)
+        torch._foreach_add_([base[:3], base[1:]], [base[1:], base[:3]])
+        return base
+
+    check(f, lambda: given(leaf(4) if grad else plain(4)))
+
+
+def test_foreach_over_inputs_that_overlap():
+    def f(x, y):
+        torch._foreach_add_([x, y], 1)
+        torch._foreach_mul_([x, y], [y, x])
+        return x + y
+
+    def make() -> Given:
+        base = plain(6)
+        return given(base[:4], base[2:], also=[base])
+
+    check(f, make)
+
+
+def test_foreach_over_windows_of_a_base_that_requires_grad():
+    def f(x, w):
+        torch._foreach_mul_([x[:2], x[2:]], [w, w])
+        return x * 2
+
+    def make() -> Given:
+        root = leaf(4)
+        return given(root * 1, leaf(2, seed=1), also=[root])
+
+    check(f, make)
+
+
+def test_foreach_copies_between_inputs():
+    def f(x, y):
+        torch._foreach_copy_([x, y], [y, x])
+        return x + y
+
+    check(f, lambda: given(plain(3), plain(3, seed=1)))
+
+
+def _indices(*values: int) -> torch.Tensor:
+    return torch.tensor(values, device=plain(1).device)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda x, i, v: x.index_add_(0, i, v),
+        lambda x, i, v: x.index_put_((i,), v, accumulate=True),
+        lambda x, i, v: x.scatter_add_(0, i, v),
+        lambda x, i, v: x.put_(i, v, accumulate=True),
+        lambda x, i, v: x.scatter_reduce_(0, i, v, "sum"),
+        lambda x, i, v: x.index_reduce_(0, i, v, "prod"),
+    ],
+    ids=["index_add_", "index_put_", "scatter_add_", "put_", "scatter_reduce_", "index_reduce_"],
+)
+def test_duplicate_indices_accumulate(write):
+    def f(x, i, v):
+        write(x, i, v)
+        return x * 2
+
+    check(f, lambda: given(plain(4), _indices(1, 1, 3, 1), plain(4, seed=1)))
+    check(f, lambda: given(plain(4), _indices(1, 1, 3, 1), leaf(4, seed=1)))
+
+
+def test_duplicate_indices_are_gathered_and_accumulate_in_the_gradient():
+    check(lambda x, i: (x[i], x.gather(0, i), x.index_select(0, i)), lambda: given(leaf(4), _indices(1, 1, 3, 1)))
+
+
+# -- what is saved for backward --------------------------------------------------------------------
+
+
+def test_what_is_saved_is_from_before_a_mutation_of_a_view():
+    def f(buffer, x):
+        y = x * buffer.clone()
+        buffer[1:].zero_()
+        return y, x * buffer
+
+    check(f, lambda: given(plain(3), leaf(3, seed=1)))
+
+
+def test_an_intermediate_saved_and_then_written_under_no_grad():
+    def f(x):
+        y = x * 2
+        z = y * y
+        with torch.no_grad():
+            y.add_(1)
+        return z
+
+    check(f, lambda: given(leaf(3)))
+
+
+def test_an_intermediate_saved_and_then_written_through_data():
+    def f(x):
+        y = x * 2
+        z = y * y
+        y.data.add_(1)
+        return z
+
+    check(f, lambda: given(leaf(3)))
+
+
+def test_an_input_saved_and_written_through_data_inside():
+    def f(buffer, x):
+        y = x * buffer
+        buffer.data.add_(1)
+        return y
+
+    check(f, lambda: given(plain(3), leaf(3, seed=1)))
+
+
+def test_a_view_of_what_is_saved_written_inside():
+    def f(buffer, x):
+        y = x * buffer
+        buffer[0].add_(1)
+        return y, x * 2
+
+    check(f, lambda: given(plain(3), leaf(3, seed=1)))
+    check(f, lambda: given(plain(3), leaf(3, seed=1)), backward=[1])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda b: b.add_(1),
+        lambda b: b[0].add_(1),
+        lambda b: b.detach().add_(1),
+        lambda b: b.view(-1).add_(1),
+        lambda b: b.t_(),
+        lambda b: b.resize_(2, 3),
+    ],
+    ids=["itself", "a view", "a detached alias", "a flat view", "metadata only", "resized to its own size"],
+)
+def test_what_the_caller_changes_between_forward_and_backward(change):
+    check(
+        lambda b, x: (x * b, x + b),
+        lambda: given(plain(2, 3), leaf(2, 3)),
+        after=lambda args, out: change(args[0]) is None,
+    )
+
+
+def test_the_caller_writes_an_output_that_was_saved():
+    for function in (lambda x: x.exp(), lambda x: x.sigmoid(), lambda x: x.relu(), lambda x: x * 2):
+        check(function, lambda: given(leaf(3)), after=lambda args, y: y.mul_(2) is None, rtol=1e-6)
+
+
+def test_the_caller_writes_an_alias_of_what_was_saved():
+    def session(compile):
+        base, x = plain(6), leaf(3)
+        y = compile(lambda b, x: x * b)(base[:3], x)
+        base[3:].add_(1)
+        yield attempt_later(lambda: backward([y])), x
+
+    check_session(session)
+
+
+def test_the_caller_writes_a_leaf_between_forward_and_backward():
+    def session(compile):
+        x, w = leaf(3), leaf(3, seed=1)
+        y = compile(lambda x, w: x * w)(x, w)
+        with torch.no_grad():
+            w.add_(1)
+        yield attempt_later(lambda: backward([y])), x, w
+
+    check_session(session)
+
+
+def test_the_version_of_an_input_is_eagers():
+    def session(compile):
+        def f(x, y, z):
+            x.add_(1)
+            x[0].mul_(2)
+            y.data.add_(1)
+            return x + y + z
+
+        x, y, z = plain(3), plain(3), plain(3)
+        compile(f)(x, y, z)
+        yield x, y, z, [t._version > 0 for t in (x, y, z)]
+
+    check_session(session)
+
+
+def test_an_error_of_a_write_is_eagers_and_comes_after_the_writes_before_it():
+    def f(x, y):
+        x.add_(1)
+        x.copy_(y)
+        return x
+
+    check(f, lambda: given(plain(3), plain(4)))
+    check(lambda x, y: (x.mul_(2), x.add_(y)), lambda: given(plain(3).int(), plain(3)))
+
+
+def test_a_refused_write_of_a_leaf_may_be_caught_inside():
+    def f(x):
+        try:
+            x.add_(1)
+        except RuntimeError:
+            return x * 2
+        return x * 3
+
+    def session(compile):
+        x = leaf(3)
+        yield attempt(lambda: compile(f)(x)), x
+
+    check_session(session)

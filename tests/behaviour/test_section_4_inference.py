@@ -1,0 +1,97 @@
+"""BEHAVIOUR 4: inference tensors and inference mode, outside and inside."""
+
+from __future__ import annotations
+
+import torch
+
+from tests.behaviour.harness import attempt_later, backward, check, check_session, given, leaf, plain
+
+
+def test_outputs_of_an_inference_mode_inside():
+    def f(x):
+        with torch.inference_mode():
+            y = x * 2
+            z = x.view(-1)
+        return y, z, x * 3
+
+    check(f, lambda: given(leaf(2, 3)))
+    check(f, lambda: given(plain(2, 3)))
+
+
+def test_an_inference_mode_inside_that_writes_an_input():
+    def f(x):
+        with torch.inference_mode():
+            x.add_(1)
+        return x * 2
+
+    check(f, lambda: given(plain(3)))
+
+
+def test_a_call_under_inference_mode():
+    def session(compile):
+        f = compile(lambda x, y: (x * 2, x.view(-1), y.add_(1), y))
+        with torch.inference_mode():
+            x, y = plain(2, 3), plain(3)
+            yield f(x, y), x, y
+        x, y = plain(2, 3), plain(3)
+        with torch.inference_mode():
+            out = f(x, y)
+        yield out, x, y
+
+    check_session(session)
+
+
+def test_inference_tensors_given_outside_inference_mode():
+    def session(compile):
+        with torch.inference_mode():
+            x = plain(2, 3)
+        yield compile(lambda x: (x * 2, x.view(-1), x))(x), x
+        yield attempt_later(lambda: compile(lambda x: x.add_(1))(x)), x
+
+    check_session(session)
+
+
+def test_a_function_called_in_and_out_of_inference_mode():
+    def session(compile):
+        f = compile(lambda x, y: (x.mul_(2), x * y)[1])
+        for mode in (torch.enable_grad, torch.no_grad, torch.inference_mode, torch.enable_grad):
+            x, y = plain(3), leaf(3, seed=1)
+            with mode():
+                out = f(x, y)
+            yield out, x, y
+            if out.requires_grad:
+                backward([out])
+            yield out, x, y
+
+    check_session(session)
+
+
+def test_overlapping_inference_tensors():
+    def f(x, y):
+        x.mul_(2)
+        return x * 3, y * 5
+
+    def session(compile):
+        compiled = compile(f)
+        with torch.inference_mode():
+            base = plain(8)
+            yield compiled(base[:5], base[3:]), base
+        made_inside = base[:5], base[2:7]
+        yield attempt_later(lambda: compiled(*made_inside)), base
+
+    check_session(session)
+
+
+def test_an_alias_made_in_inference_mode_beside_the_tensor():
+    def f(x, y):
+        x.mul_(2)
+        return x * 3, y * 5
+
+    def session(compile):
+        base = plain(8)
+        with torch.inference_mode():
+            view = base[2:]
+        yield attempt_later(lambda: compile(f)(base, view)), base, view
+        yield attempt_later(lambda: compile(f)(view, base)), base, view
+
+    check_session(session)

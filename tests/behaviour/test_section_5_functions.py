@@ -1,0 +1,166 @@
+"""BEHAVIOUR 5: custom Functions and checkpointing, inside and around."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint
+
+from tests.behaviour.harness import (
+    attempt,
+    attempt_later,
+    backward,
+    check,
+    check_session,
+    given,
+    leaf,
+    plain,
+)
+
+# -- custom Functions --------------------------------------------------------------------------------
+
+
+class Saving(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w, n):
+        ctx.save_for_backward(x, w)
+        ctx.n = n
+        return x * w * n
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        return g * w * ctx.n * 7, g * x * ctx.n * 5, None
+
+
+class WithSetup(torch.autograd.Function):
+    @staticmethod
+    def forward(x, w):
+        return x * w, x + w
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs, output[0])
+
+    @staticmethod
+    def backward(ctx, g, h):
+        _, w, out = ctx.saved_tensors
+        return g * w * 3 + h, g * out
+
+
+class Once(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * x * 3
+
+
+def test_a_custom_backward_is_the_users_and_not_the_derivative():
+    check(lambda x, w: Saving.apply(x, w, 2), lambda: given(leaf(3), leaf(3, seed=1)))
+    check(lambda x, w: Saving.apply(x * 1, w * 1, 2) * 2, lambda: given(leaf(3), leaf(3, seed=1)))
+    check(WithSetup.apply, lambda: given(leaf(3), leaf(3, seed=1)))
+    check(WithSetup.apply, lambda: given(leaf(3), leaf(3, seed=1)), backward=[1])
+
+
+def test_a_custom_backward_twice_in_one_function():
+    check(lambda x, w: Saving.apply(Saving.apply(x, w, 2), w, 3), lambda: given(leaf(3), leaf(3, seed=1)))
+
+
+def test_a_custom_backward_differentiated_again():
+    def session(compile):
+        x, w = leaf(3), leaf(3, seed=1)
+        y = compile(lambda x, w: Saving.apply(x, w, 2))(x, w)
+        (g,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+        yield g
+        yield torch.autograd.grad(g.sum(), w)
+
+    check_session(session)
+
+
+def test_needs_input_grad():
+    seen = []
+
+    class Looking(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, y):
+            return x * y
+
+        @staticmethod
+        def backward(ctx, g):
+            return tuple(g * (k + 2) if needed else None for k, needed in enumerate(ctx.needs_input_grad))
+
+    assert not seen
+    for make in (
+        lambda: given(leaf(3), leaf(3)),
+        lambda: given(leaf(3), plain(3)),
+        lambda: given(plain(3), leaf(3)),
+        lambda: given(plain(3), plain(3)),
+    ):
+        check(Looking.apply, make)
+
+
+def test_an_error_in_a_custom_backward():
+    class Failing(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            raise ValueError("not today")
+
+    def session(compile):
+        x = leaf(3)
+        y = attempt(lambda: compile(lambda x: Failing.apply(x))(x))
+        yield attempt_later(lambda: backward([y]))
+
+    check_session(session)
+
+
+def test_a_custom_backward_that_gives_the_wrong_number_of_gradients():
+    class Wrong(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, y):
+            return x * y
+
+        @staticmethod
+        def backward(ctx, g):
+            return g
+
+    def session(compile):
+        x, y = leaf(3), leaf(3)
+        z = attempt(lambda: compile(lambda x, y: Wrong.apply(x, y))(x, y))
+        yield attempt_later(lambda: backward([z]))
+
+    check_session(session)
+
+
+# -- checkpointing -----------------------------------------------------------------------------------
+
+
+def test_checkpointing_inside():
+    def f(x, w):
+        y = checkpoint(lambda x, w: (x * w).relu() * x, x, w, use_reentrant=False)
+        return y * 2
+
+    check(f, lambda: given(leaf(3), leaf(3, seed=1)))
+
+
+@pytest.mark.parametrize("reentrant", [False, True], ids=["non-reentrant", "reentrant"])
+def test_checkpointing_around_the_compiled_function(reentrant: bool):
+    def session(compile):
+        f = compile(lambda x, w: (x * w).relu() * x)
+        for _ in range(2):
+            x, w = leaf(3), leaf(3, seed=1)
+            y = checkpoint(f, x, w, use_reentrant=reentrant)
+            yield y
+            backward([y])
+            yield x, w
+
+    check_session(session)

@@ -1,0 +1,325 @@
+"""BEHAVIOUR 5: hooks, gradients taken inside, and what compilers and memory see of it."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+import torch
+
+from tests.behaviour.harness import (
+    Recorder,
+    attempt_later,
+    backward,
+    check,
+    check_session,
+    given,
+    leaf,
+    plain,
+)
+
+# -- writes in backward ------------------------------------------------------------------------------
+
+
+# -- hooks -------------------------------------------------------------------------------------------
+
+
+def test_saved_tensor_hooks_around_the_call():
+    def session(compile):
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: t * 2, lambda t: t / 2):
+            x = leaf(3)
+            y = compile(lambda x: x * x)(x)
+        backward([y])
+        yield x
+
+    check_session(session)
+
+
+def test_saved_tensors_kept_elsewhere():
+    def session(compile):
+        with torch.autograd.graph.save_on_cpu():
+            x = leaf(3)
+            y = compile(lambda x: x.exp() * x)(x)
+        backward([y])
+        yield x
+
+    check_session(session, rtol=1e-6)
+
+
+def test_saved_tensor_hooks_inside():
+    def f(x):
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: t.double(), lambda t: t.float()):
+            y = x * x
+        return y * 2
+
+    check(f, lambda: given(leaf(3)))
+
+
+def test_saved_tensor_hooks_disabled():
+    def session(compile):
+        x = leaf(3)
+        with torch.autograd.graph.disable_saved_tensors_hooks("none here"):
+            y = compile(lambda x: x * x)(x)
+        backward([y])
+        yield x
+
+    check_session(session)
+
+
+def test_hooks_on_inputs_before_the_call():
+    def session(compile):
+        seen = []
+        x, w = leaf(3), leaf(3, seed=1)
+        x.register_hook(lambda g: seen.append(g.clone()) or g * 2)
+        w.register_post_accumulate_grad_hook(lambda t: seen.append(t.grad.clone()))
+        y = compile(lambda x, w: x * w)(x, w)
+        backward([y])
+        yield x, w, seen
+
+    check_session(session)
+
+
+def test_hooks_on_a_non_leaf_input():
+    def session(compile):
+        seen = []
+        root = leaf(3)
+        x = root * 2
+        x.register_hook(lambda g: seen.append(g.clone()) or g * 3)
+        x.retain_grad()
+        y = compile(lambda x: x * x)(x)
+        backward([y])
+        yield root, x.grad, seen
+
+    check_session(session)
+
+
+@pytest.mark.parametrize(
+    "pick",
+    [lambda x, y, z: y],
+    ids=["intermediate"],
+)
+@pytest.mark.parametrize("grad", ["leaf", "non-leaf"])
+def test_a_hook_registered_inside(pick, grad: str):
+    def f(x):
+        y = x * 2
+        z = y * y
+        pick(x, y, z).register_hook(lambda g: g * 3)
+        return z
+
+    def session(compile):
+        root = leaf(3)
+        x = root if grad == "leaf" else root * 1
+        z = compile(f)(x)
+        backward([z])
+        yield root
+
+    check_session(session)
+
+
+@pytest.mark.parametrize(
+    "pick",
+    [lambda x, y, z: x, lambda x, y, z: y, lambda x, y, z: z],
+    ids=["input", "intermediate", "output"],
+)
+def test_retain_grad_inside(pick):
+    def f(x):
+        y = x * 2
+        z = y * y
+        pick(x, y, z).retain_grad()
+        return y, z
+
+    def session(compile):
+        root = leaf(3)
+        x = root * 1
+        y, z = compile(f)(x)
+        backward([z])
+        yield root, x.grad, y.grad, z.grad
+
+    check_session(session)
+
+
+def test_retain_grad_on_outputs_that_alias():
+    def session(compile):
+        x = leaf(2, 3)
+        a, b = compile(lambda x: ((y := x * 2), y.view(-1)))(x)
+        a.retain_grad()
+        b.retain_grad()
+        backward([a * 2, b * 3])
+        yield x, a.grad, b.grad
+
+    check_session(session)
+
+
+def test_hooks_on_nodes():
+    def session(compile):
+        seen = []
+        x = leaf(3)
+        y = compile(lambda x: x * x)(x)
+        y.grad_fn.register_hook(lambda gi, go: seen.append([g.clone() for g in go if g is not None]))
+        y.grad_fn.register_prehook(lambda go: tuple(g * 2 for g in go))
+        backward([y])
+        yield x, seen
+
+    check_session(session)
+
+
+def test_a_multi_grad_hook():
+    def session(compile):
+        seen = []
+        x, w = leaf(3), leaf(3, seed=1)
+        torch.autograd.graph.register_multi_grad_hook([x, w], lambda gs: seen.append([g is None for g in gs]))
+        y, z = compile(lambda x, w: (x * w, w * 2))(x, w)
+        backward([z], retain_graph=True)
+        yield seen
+        backward([y])
+        yield x, w, seen
+
+    check_session(session)
+
+
+def test_anomaly_mode_finds_the_nan():
+    def session(compile):
+        x = leaf(3)
+        with torch.autograd.detect_anomaly(check_nan=True):
+            y = compile(lambda x: (x - x).sqrt() * 0)(x)
+            found = attempt_later(lambda: backward([y]))
+        yield type(found), getattr(found, "type", None)
+
+    with pytest.warns(UserWarning, match="Anomaly Detection"):
+        check_session(session)
+
+
+# -- autograd inside ---------------------------------------------------------------------------------
+
+
+def test_grad_inside_with_create_graph():
+    def f(x):
+        (g,) = torch.autograd.grad((x * x * x).sum(), x, create_graph=True)
+        return g.sum() + (g * g)
+
+    check(f, lambda: given(leaf(3)))
+
+
+def test_grad_inside_of_an_intermediate():
+    def f(x, w):
+        y = x * w
+        (g,) = torch.autograd.grad((y * y).sum(), y, retain_graph=True)
+        return g * x, y
+
+    check(f, lambda: given(leaf(3), leaf(3, seed=1)))
+
+
+def test_an_optimizer_step_inside():
+    def f(w, x):
+        optimizer = torch.optim.SGD([w], lr=0.5)
+        loss = (w * x).sum()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    check(f, lambda: given(leaf(3), plain(3, seed=1)))
+
+
+# -- compilers, memory -------------------------------------------------------------------------------
+
+
+def test_the_backward_is_compiled_under_the_contexts_of_the_forward():
+    seen = []
+
+    class Watching(Recorder):
+        def backward(self, graph, examples):
+            seen.append((torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), torch.is_inference_mode_enabled()))
+            return super().backward(graph, examples)
+
+    x = leaf(3, 3)
+    with torch.autocast("cpu", torch.bfloat16):
+        y = Watching().compile(lambda x: x @ x)(x)
+    with torch.no_grad():
+        backward([y])
+    assert seen
+    assert all(grad and not inference for grad, _, inference in seen)
+
+
+def test_activations_are_freed_as_backward_goes():
+    """At the end of the backward nothing that was saved is alive, the output still being held."""
+    saved = []
+
+    class Keep(Recorder):
+        def forward(self, graph, examples):
+            run = super().forward(graph, examples)
+
+            def call(*args):
+                out = run(*args)
+                flat = out if isinstance(out, (tuple, list)) else (out,)
+                saved.extend(weakref.ref(t) for t in flat[1:] if isinstance(t, torch.Tensor))
+                return out
+
+            return call
+
+    f = Keep().compile(lambda x: (x.exp() * x).sum())
+    x = leaf(4)
+    y = f(x)
+    y.backward()
+    alive = [r() for r in saved if r() is not None and r() is not x]
+    assert not alive
+    assert y.requires_grad
+
+
+def test_no_reference_cycles_are_made():
+    f = Recorder().compile(lambda x: (x * x, x.view(-1)))
+    x = leaf(3)
+    backward([f(x)[0]])
+    gc.collect()
+    gc.disable()
+    try:
+        y, view = f(x)
+        refs = weakref.ref(y), weakref.ref(view)
+        backward([y])
+        del y, view
+        assert [r() for r in refs] == [None, None]
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("kind", ["training", "aliases", "mutation", "double", "no backward"])
+def test_nothing_leaks_over_a_thousand_calls(kind: str):
+    def g(x, b):
+        if kind == "mutation":
+            b.add_(1)
+        y = x * x
+        return y, y.view(-1), x.view(-1) if kind == "aliases" else b * 2
+
+    f = Recorder().compile(g)
+    x, b = leaf(3), plain(3)
+
+    def once() -> None:
+        out = f(x, b)
+        if kind == "double":
+            (first,) = torch.autograd.grad(out[0].sum(), x, create_graph=True)
+            torch.autograd.grad(first.sum(), x)
+        elif kind != "no backward":
+            backward([out[0]])
+
+    def tensors() -> int:
+        gc.collect()
+        return sum(issubclass(type(o), torch.Tensor) for o in gc.get_objects())
+
+    once()
+    before = tensors()
+    for _ in range(1000):
+        once()
+    assert tensors() <= before + 2
+
+
+def test_under_compiled_autograd():
+    def session(compile):
+        x = leaf(3)
+        y = compile(lambda x: x * x)(x)
+        with torch._dynamo.compiled_autograd._enable(lambda graph: graph):
+            backward([y])
+        yield x
+
+    check_session(session)
