@@ -369,8 +369,12 @@ def _is_quiet(a: Tensor) -> bool:
 
 
 def _base(a: Tensor) -> Tensor | None:
-    """The tensor of which ``a`` is a view, unless one of them has left the storage that they shared."""
+    """The tensor of which ``a`` is a view, unless one of them has left the storage that they shared, or a custom
+    Function made the view, whose backward is not the view's.
+    """
     base = _torch.base_of(a)
+    if base is not None and _torch.creation_meta(a) == _torch.CreationMeta.IN_CUSTOM_FUNCTION:
+        return None
     if base is None or _torch.storage_address(_torch.storage_of(base)) != _torch.storage_address(_torch.storage_of(a)):
         return None
     return base

@@ -255,7 +255,8 @@ class EpilogueBuilder:
             if state is not a.state:
                 changes.append((a, "storage"))
             elif geometry != a.geometry:
-                same_kind = geometry[3:] == a.geometry[3:]
+                in_place = id(t) in self.capture.tracer.regeometried  # else by .data =, which no version shows
+                same_kind = geometry[3:] == a.geometry[3:] and in_place
                 changes.append((a, "geometry" if same_kind else "storage"))
         return changes
 
@@ -320,7 +321,9 @@ class EpilogueBuilder:
         kept = []
         for view in self.arguments:
             t = view.replica
-            differs = has_history(t) and _torch.grad_fn_of(t) is not view.grad_fn
+            node = _torch.grad_fn_of(t)
+            leads = node is not None and any(n is not None for n, _ in node.next_functions)
+            differs = has_history(t) and leads and node is not view.grad_fn
             if id(_torch.base_of(t)) in bases and differs and differentiable_dtype(t):
                 kept.append(TakeHistory(Arg(view.index), self.results.stand_in(t)))
         return kept
