@@ -97,7 +97,8 @@ class Capture:
         self.generators: list[tuple[int, torch.Generator]] = []  # argument -> its stand-in
         self.flat_replicas: list[Any] = list(arguments)
         self.record: Record
-        self.is_view = [isinstance(a, Tensor) and _base(a) is not None for a in arguments]
+        self.is_view = [isinstance(a, Tensor) and _base(a, mode) is not None for a in arguments]
+        self.is_custom_view = [isinstance(a, Tensor) and _is_custom_view(a) for a in arguments]
         self._make_roots(arguments)
         self._make_generators(arguments)
         self.entry_nbytes = {id(r.state): r.state.nbytes for r in self.roots}
@@ -123,7 +124,7 @@ class Capture:
             for i, a in enumerate(arguments):
                 if not isinstance(a, Tensor):
                     continue
-                base = _base(a) if self.mode.with_bases or _is_quiet(a) else None
+                base = _base(a, self.mode) if self.mode.with_bases or _is_quiet(a) else None
                 if base is not None and id(a) not in self.replicas:
                     self._root(base, BaseOf(i))
                     views.append(i)
@@ -368,12 +369,17 @@ def _is_quiet(a: Tensor) -> bool:
     return _torch.leafness(a) is None or bool(base is not None and base.requires_grad and _torch.leafness(a))
 
 
-def _base(a: Tensor) -> Tensor | None:
+def _is_custom_view(a: Tensor) -> bool:
+    """Whether a custom Function made the view ``a``: its history is not that of a view."""
+    return _torch.base_of(a) is not None and _torch.creation_meta(a) == _torch.CreationMeta.IN_CUSTOM_FUNCTION
+
+
+def _base(a: Tensor, mode: TraceMode) -> Tensor | None:
     """The tensor of which ``a`` is a view, unless one of them has left the storage that they shared, or a custom
     Function made the view, whose backward is not the view's.
     """
     base = _torch.base_of(a)
-    if base is not None and _torch.creation_meta(a) == _torch.CreationMeta.IN_CUSTOM_FUNCTION:
+    if _is_custom_view(a) and not mode.with_custom_views:
         return None
     if base is None or _torch.storage_address(_torch.storage_of(base)) != _torch.storage_address(_torch.storage_of(a)):
         return None

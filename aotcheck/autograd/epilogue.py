@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from aotcheck import _torch
-from aotcheck.autograd.errors import Retrace, UnsupportedError
+from aotcheck.autograd.errors import Retrace, TraceMode, UnsupportedError
 from aotcheck.autograd.partition.components import reached_leaves
 from aotcheck.autograd.record import (
     Arg,
@@ -79,6 +79,9 @@ class EpilogueBuilder:
             self.results.names.setdefault(id(r.replica), r.source)
         returned = [o for o in outputs if isinstance(o, Tensor)]
         self._check_hooks(returned)
+        custom = [a for a in self.arguments if self.capture.is_custom_view[a.index]]
+        if not self.capture.mode.with_custom_views and any(id(a.replica) in self.rebased for a in custom):
+            raise Retrace(TraceMode(with_bases=True, with_custom_views=True))
         if not self.capture.mode.with_bases and self._needs_bases():
             raise Retrace(dataclasses.replace(self.capture.mode, with_bases=True))
         input_states = self._input_states()

@@ -33,9 +33,11 @@ class TraceMode:
     """How a trace is made; the plainest form is tried first.
 
     with_bases: views among the arguments are replayed on their bases, which become the roots.
+    with_custom_views: those that custom Functions made are, too; eager refuses to write them.
     """
 
     with_bases: bool = False
+    with_custom_views: bool = False
 
 
 class Retrace(Exception):
