@@ -244,6 +244,21 @@ def version_groups(tensors: Sequence[Tensor]) -> list[int]:
     return groups
 
 
+def counted_by(tensors: Sequence[Tensor], counters: Sequence[Tensor]) -> list[int | None]:
+    """For each of ``tensors`` the index of one of ``counters`` that counts versions with it; the last if several do."""
+    counters = [t for t in counters if version_of(t) >= 0]
+    before = [version_of(t) for t in counters]
+    first = 1_000_003
+    try:
+        for k, t in enumerate(counters):
+            _set_version((t,), (first + k,))
+        found = [version_of(t) - first for t in tensors]
+    finally:
+        for t, version in zip(reversed(counters), reversed(before), strict=True):
+            _set_version((t,), (version,))
+    return [k if 0 <= k < len(counters) else None for k in found]
+
+
 # -- storages and ops
 
 storage_of = Tensor.untyped_storage

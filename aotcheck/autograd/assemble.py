@@ -120,12 +120,6 @@ class Assembly:
             before=tuple(s for s in record.before if id(s) not in dropped),
         ).renumber({old: new for new, old in enumerate(left)})
 
-    def _moved(self) -> set[Value]:
-        """Placeholders whose version the epilogue moves without writing: what is saved of them must not notice."""
-        changed = {id(a.state) for a in self.capture.arguments if _torch.version_of(a.replica) != a.version}
-        changed |= {id(r.state) for r in self.capture.roots if _torch.version_of(r.replica) != r.version}
-        return {r.placeholder for r in self.capture.roots if id(r.state) in changed}
-
     def _cut_forward(self) -> Graph:
         saved = []
         for v in self.saved:
@@ -196,7 +190,7 @@ class Assembly:
             saved = tuple(index[v] for v in stage.saved)
             attachments.append(codegen.Attachment(stage.places, saved, stage.reached, tuple(stage.guards)))
         fresh = [self._is_fresh(v) for v in self.outputs] + fresh_saved
-        moved = self._moved() if self.saved else set()
+        moved = self.capture.recounted() if self.saved else set()
         aliases = frozenset(k for k, v in enumerate(self.saved_outputs) if v.memory in moved and v.memory is not None)
         random = bool(self.trace.effects)
         w = codegen.write_call(record, attachments, wrong, fresh, self._shape_result, random, aliases)

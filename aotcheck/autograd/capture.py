@@ -22,7 +22,7 @@ from aotcheck import _torch
 from aotcheck.autograd.epilogue import EpilogueBuilder
 from aotcheck.autograd.errors import RetraceWithCaptured, TraceMode, UnsupportedError
 from aotcheck.autograd.partition.components import reached_leaves, saved_tensors
-from aotcheck.autograd.record import Arg, Attached, BaseOf, Record, Source
+from aotcheck.autograd.record import Arg, Attached, BaseOf, Constant, Record, Ref, Source
 from aotcheck.autograd.replicas import Replica, ReplicaMaker, make_replica
 from aotcheck.autograd.storage import StorageState
 from aotcheck.autograd.trace import Geometry, Value, geometry_of
@@ -270,12 +270,21 @@ class Capture:
             builder = EpilogueBuilder(self)
             self.record = builder.build(outputs)
             self.cuts = builder.results.cuts
+        returned = zip(self.record.returns, outputs, strict=True)
+        self.visible: list[tuple[Ref, Tensor]] = [(Arg(a.index), a.replica) for a in self.arguments]
+        self.visible += [(r, o) for r, o in returned if isinstance(o, Tensor) and not isinstance(r, Constant)]
         reached = reached_leaves([a.tensor for a in self.record.attached])
         for root in self.roots:
             if root.requires_grad:
                 root.edges += reached.get(id(root.replica), ())
         self.leaf_edges = [reached[id(x.tensor)] for x in self.record.leaves]
         return extra
+
+    def recounted(self) -> set[Value]:
+        """Placeholders whose version the epilogue moves: what is saved of them counts versions by itself."""
+        changed = {id(a.state) for a in self.arguments if _torch.version_of(a.replica) != a.version}
+        changed |= {id(r.state) for r in self.roots if _torch.version_of(r.replica) != r.version}
+        return {r.placeholder for r in self.roots if id(r.state) in changed}
 
     # -- the backward
 
@@ -323,9 +332,13 @@ class Capture:
                     gradients[k] = gradient if known is None else known + gradient
         if all(g is None for g in gradients):
             # The engine skips nodes that lead to no root; eager runs them, and they raise if what they saved was
-            # written.
+            # written, or if they are there to raise.
             for attached, _ in seeds:
                 saved_tensors(attached.tensor, ())
+            others = [e for edges in reached_leaves(results).values() for e in edges if e.node not in ends]
+            if others and not wanted:
+                with self._tracing(), torch.set_grad_enabled(create_graph), _stopping_at(ends):
+                    _differentiate(results, others, grads_in, create_graph)
         if len(self.tracer.trace.effects) != effects:
             raise UnsupportedError(
                 "random op in the backward", "numbers drawn in the backward are not functionalized yet"

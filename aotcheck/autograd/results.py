@@ -103,6 +103,8 @@ class Results:
         self.pending: dict[int, list[Step]] = {}  # id of an argument's replica -> how it takes its history
         self._owner: dict[int, int] = {}  # id of an attached replica -> its group
         self._done: set[int] = set()  # groups that are attached
+        # id of an argument's replica -> where it lay when the call began, while the real one lies there still
+        self._entered = {id(a.replica): a.geometry for a in self.arguments}
         self._histories: dict[int, Local] = {}  # id of a replica -> the stand-in that has its history
         self.rebased = {
             id(r.replica) for r in self.roots if r.replica.requires_grad and r.replica.grad_fn is not r.grad_fn
@@ -162,8 +164,18 @@ class Results:
     def name_left_behind(self) -> None:
         """Make the views that are left behind while their bases are where they were."""
         for t, base in list(self.tensors.values()):
-            if base is not None and self.table.state(base) is not self.table.state(t):
+            if base is not None and (self.table.state(base) is not self.table.state(t) or self._of_moved(t)):
                 self.name(t)
+        self._entered.clear()
+
+    def _of_moved(self, t: Tensor) -> bool:
+        """Whether ``t`` is a view of what an argument was before its geometry changed unseen by autograd."""
+        made = self._current(t)
+        while made is not None:
+            if not made.source_stays:
+                return True
+            made = self._current(made.source)
+        return False
 
     # -- storages made inside
 
@@ -439,7 +451,9 @@ class Results:
         gives it the history it has.
         """
         made = self.tracer.views.get(id(t))
-        if made is None or not made.current or not made.source_stays or id(t) in self.tracer.regeometried:
+        if made is None or not made.current or id(t) in self.tracer.regeometried:
+            return None
+        if not made.source_stays and self._entered.get(id(made.source)) != made.source_geometry:
             return None
         return made
 

@@ -204,17 +204,26 @@ class Backwards:
         return stages
 
     def _guards(self, stage: Stage) -> list[codegen.Guard]:
-        """Arguments, written inside, whose memory eager saves: after a later write the backward raises."""
-        touched = [a for a in self.capture.arguments if _torch.version_of(a.replica) != a.version]
+        """What the caller can write of the memory that eager saves: after that the backward raises.
+
+        Where just that memory is saved here too, autograd sees to it.
+        """
+        capture = self.capture
+        visible = [(ref, t) for ref, t in capture.visible if _torch.version_of(t) >= 0]
+        counters = [t for _, t in visible]
+        copied = capture.recounted() | capture.record.written_placeholders
+        kept = {v.memory for v in stage.saved if v.memory is not None} - copied
+        saved_here = [r.replica for r in capture.roots if r.placeholder in kept]
+        saved_here += [o.tensor for o in capture.record.outputs if o.tensor is not None and o.value in stage.saved]
+        seen_to = set(_torch.counted_by(saved_here, counters))
         guards = []
-        for place, attached in enumerate(stage.attached if touched else ()):
+        for place, attached in enumerate(stage.attached):
             try:
-                saved = saved_tensors(attached.tensor, stage.ends)
+                saved = saved_tensors(attached.tensor, stage.ends, packed=False)
             except RuntimeError:  # written inside already: the backward raises at once
                 continue
-            for a in touched:
-                if any(s.dtype == a.replica.dtype and _torch.version_groups([a.replica, s])[1] == 0 for s in saved):
-                    guards.append(codegen.Guard(a.index, place))
+            found = set(_torch.counted_by(saved, counters)) - seen_to
+            guards += [codegen.Guard(visible[k][0], place) for k in sorted(k for k in found if k is not None)]
         return guards
 
     def _try(self, stage: Stage, key: Key) -> bool:
@@ -325,6 +334,8 @@ class Backwards:
         targets = self._next_targets(stage, attached, seeds)
         groups = components([a.tensor for a in attached], [e.node for t in targets for e in t.edges])
         stages = self._stages(stage.level + 1, attached, targets, groups)
+        if any(k < len(stage.targets) and k not in stage.reached for s in stages for k in s.reached):
+            raise UnsupportedError("second derivative", "by what the first derivative does not lead to")
         available = set(stage.saved) | set(live)
         computed = backward_values(values, available)
         for s in stages:
@@ -359,9 +370,17 @@ class Backwards:
         return run
 
     def _next_targets(self, stage: Stage, attached: Sequence[Attached], seeds: Sequence[Tensor]) -> list[Target]:
+        """The targets of a backward of ``stage`` and its tangents.
+
+        A cut that the stage does not hang on is its own result, which its gradients may be computed from: what lies
+        behind that is the stage's too.
+        """
         reached = reached_leaves([a.tensor for a in attached])
+        known = [
+            Target(t.tensor, ()) if t.is_cut and k not in stage.reached else t for k, t in enumerate(stage.targets)
+        ]
         targets = []
-        for t in [*stage.targets, *[Target(s, ()) for s in seeds]]:
+        for t in [*known, *[Target(s, ()) for s in seeds]]:
             more = [e for e in reached.get(id(t.tensor), ()) if e.node not in {x.node for x in t.edges}]
             targets.append(Target(t.tensor, (*t.edges, *more), t.is_cut))
         return targets

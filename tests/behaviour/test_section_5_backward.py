@@ -387,3 +387,112 @@ def test_a_gradient_penalty_over_ten_steps():
             w.grad = v.grad = None
 
     check_session(session)
+
+
+def test_a_second_derivative_by_a_written_argument_that_others_are_computed_from():
+    def session(compile):
+        def f(x):
+            x.exp_()
+            return x * x
+
+        x = leaf(3)
+        argument = x * 1
+        y = compile(f)(argument)
+        (g,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+        yield y, g
+        yield torch.autograd.grad(g.sum(), x)
+
+    check_session(session)
+
+
+def test_a_second_derivative_that_is_refused():
+    class Once(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        @torch.autograd.function.once_differentiable
+        def backward(ctx, g):
+            (x,) = ctx.saved_tensors
+            return g * x * 2
+
+    def session(compile):
+        x = leaf(3)
+        y = compile(lambda x: Once.apply(x) * 2)(x)
+        (g,) = torch.autograd.grad(y, x, leaf(3, seed=2), create_graph=True)
+        yield g
+        yield attempt(lambda: g.sum().backward())
+        yield attempt(lambda: torch.autograd.grad(g.sum(), x, allow_unused=True))
+        yield x.grad
+
+    check_session(session)
+
+
+# -- what was written since -----------------------------------------------------------------------------
+
+
+def _written_result(x, y):
+    return (x.prod(-1),)
+
+
+def _written_argument(x, y):
+    return (torch.gather(x, 0, torch.tensor([0, 0])),)
+
+
+def _written_for_one_of_two(x, y):
+    return x * y, torch.complex(x, y)
+
+
+@pytest.mark.parametrize("function", [_written_result, _written_argument, _written_for_one_of_two])
+@pytest.mark.parametrize("written", ["x", "y", "alias", "output"])
+def test_what_eager_saves_must_not_be_written_even_if_its_value_is_not_wanted(function, written):
+    def session(compile):
+        x, y = leaf(3), leaf(3, seed=1)
+        a, b = x * 1, y * 1
+        f = compile(function)
+        outputs = f(a.view(3), b)
+        with torch.no_grad():
+            target = {"x": a, "y": b, "alias": a.detach(), "output": outputs[0].view(-1)}[written]
+            target.add_(1)
+        for o in outputs:
+            seed = torch.ones_like(o)
+            yield attempt_later(lambda o=o, seed=seed: torch.autograd.grad(o, x, seed, retain_graph=True))
+
+    check_session(session)
+
+
+# -- arguments that move unseen by autograd ----------------------------------------------------------------
+
+
+def _to_a_part(x):
+    v = x[1:]
+    x.data = v
+    return v * 1, v
+
+
+def _to_its_transpose(x):
+    v = x[1:]
+    x.data = x.data.t()
+    return v * 1, v
+
+
+def _a_view_of_a_view(x):
+    v = x[1:].t()
+    x.data = x[:2]
+    return v
+
+
+@pytest.mark.parametrize("function", [_to_a_part, _to_its_transpose, _a_view_of_a_view])
+@pytest.mark.parametrize("through_a_non_leaf", [False, True], ids=["leaf", "non-leaf"])
+def test_a_view_of_an_argument_whose_data_is_then_set_leads_to_where_it_was(function, through_a_non_leaf):
+    def session(compile):
+        x = leaf(4, 2)
+        argument = x * 1 if through_a_non_leaf else x
+        results = compile(function)(argument)
+        results = results if isinstance(results, tuple) else (results,)
+        yield argument, results
+        yield torch.autograd.grad(results, x, [torch.ones_like(r) for r in results])
+
+    check_session(session)

@@ -49,9 +49,24 @@ def _saved(node: Any) -> list[Tensor]:
     return found
 
 
-def saved_tensors(output: Tensor, stop: Iterable[Any]) -> list[Tensor]:
-    """What the nodes behind ``output`` keep; the search ends at the nodes ``stop``."""
-    return [t for node in _nodes_behind(output, stop) for t in _saved(node)]
+def saved_tensors(output: Tensor, stop: Iterable[Any], *, packed: bool = True) -> list[Tensor]:
+    """What the nodes behind ``output`` keep; the search ends at the nodes ``stop``.
+
+    What hooks of the user's packed is unpacked by them only if ``packed``, and left out else.
+    """
+    behind = _nodes_behind(output, stop)
+    return [t for node in behind if packed or not _has_packed(node) for t in _saved(node)]
+
+
+def _has_packed(node: Any) -> bool:
+    """Whether hooks packed what the node keeps."""
+    for name in dir(type(node)):
+        if name.startswith("_raw_saved_"):
+            kept = getattr(node, name)
+            for s in kept if isinstance(kept, (tuple, list)) else (kept,):
+                if getattr(s, "unpack_hook", None) is not None:
+                    return True
+    return False
 
 
 def runs_once(output: Tensor, stop: Iterable[Any]) -> bool:

@@ -137,12 +137,12 @@ def _bases(record: Record) -> list[str]:
 
 @dataclasses.dataclass(frozen=True)
 class Guard:
-    """Argument ``argument`` must not be written before a backward from output ``place`` of the component.
+    """``watched`` must not be written before a backward from output ``place`` of the component.
 
     Eager has saved its memory.
     """
 
-    argument: int
+    watched: Ref
     place: int
 
 
@@ -249,7 +249,7 @@ def write_call(
     for number, part in enumerate(attachments):
         for guard in part.guards:
             watch = w.refer(support.watch)
-            lines.append(f"    w{number}.append({watch}(a[{guard.argument}], {guard.place}))")
+            lines.append(f"    w{number}.append({watch}({_ref(guard.watched)}, {guard.place}))")
     returned = [w.refer(r.value, "k") if isinstance(r, Constant) else _ref(r) for r in record.returns]
     lines.append(f"    return {shape_result(returned, w.refer)}")
     w.lines = lines

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -164,19 +163,24 @@ def as_inference(t: Tensor, wanted: bool) -> Tensor:
         return _torch.neg_view(plain) if t.is_neg() else plain
 
 
-def watch(t: Tensor, place: int) -> tuple[weakref.ref[Tensor], int, int]:
-    """What ``check_watched`` needs to see whether ``t`` was written before the backward from output ``place``."""
-    return weakref.ref(t), _torch.version_of(t), place
+def watch(t: Tensor, place: int) -> tuple[Tensor, str, int, int]:
+    """What ``check_watched`` needs to see whether ``t`` was written before the backward from output ``place``.
+
+    That is a tensor without memory that counts versions with ``t``.
+    """
+    counter = t.detach()
+    counter.data = torch.empty(0, dtype=t.dtype, device=t.device)
+    return counter, f"{t.type()} {list(t.shape)}", _torch.version_of(t), place
 
 
-def check_watched(watched: Sequence[tuple[weakref.ref[Tensor], int, int]], defined: Sequence[bool]) -> None:
+def check_watched(watched: Sequence[tuple[Tensor, str, int, int]], defined: Sequence[bool]) -> None:
     """Raise as eager does where memory that it saved for this backward was written since."""
-    for reference, version, place in watched:
-        t = reference()
-        if defined[place] and t is not None and _torch.version_of(t) != version:
+    for counter, what, version, place in watched:
+        now = _torch.version_of(counter)
+        if defined[place] and now != version:
             raise RuntimeError(
                 "one of the variables needed for gradient computation has been modified by an inplace operation: "
-                f"{t.type()} {list(t.shape)} is at version {_torch.version_of(t)}; expected version {version} instead"
+                f"[{what}] is at version {now}; expected version {version} instead"
             )
 
 
