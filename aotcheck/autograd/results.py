@@ -197,7 +197,8 @@ class Results:
                 needed.setdefault(id(state), (state, []))
         for key, (state, tensors) in needed.items():
             survivors = [t for t in tensors if id(t) in returned]
-            if len(survivors) == 1 and key not in pointed and self._plain(survivors[0]):
+            alone = len(survivors) == 1 and key not in pointed and not state.sized
+            if alone and self._plain(survivors[0]):
                 only = survivors[0]
                 for t in tensors:
                     del self.tensors[id(t)]
@@ -220,7 +221,7 @@ class Results:
         candidates = [t for t in tops if has_history(t)] or matching or (tops if len(tops) == 1 else [])
         candidates = [c for c in candidates if _bytes_reached(c) <= state.storage.nbytes()]
         pointed = id(state) in self._pointed_at()
-        if pointed:  # the caller sees how large the storage is
+        if pointed or state.sized:  # the caller sees how large the storage is
             candidates = [c for c in candidates if _bytes_reached(c) == state.nbytes]
         alone = len(tensors) == 1 and not pointed
         chosen = next((c for c in candidates if alone or all(self._reaches(t, c) for t in tensors)), None)

@@ -124,6 +124,7 @@ class StorageState:
         "nbytes",
         "pending",
         "roots",
+        "sized",
         "source",
         "storage",
         "version",
@@ -140,6 +141,7 @@ class StorageState:
         self.roots: list[View] = []
         self.flat: View | None = None
         self.pending: list[tuple[View, Value, int]] = []
+        self.sized = False  # whether its size is not that of the tensor for which it was made
         self.source: Any = None  # for an input's storage: where the runtime finds a tensor on it
 
     @property
@@ -288,6 +290,7 @@ class StorageTable:
                 flat.value, aten.clone.default, self._op(flat.value, aten.slice.Tensor, flat.value, 0, 0, new)
             )
         flat.geometry = flat.value.geometry = flat_geometry(nbytes, dtype)
+        state.sized = True
         if new < old:
             for view in state.views.values():  # what a view was cut from may reach beyond the storage by now
                 if view is not flat:

@@ -321,6 +321,7 @@ class Tracer(_torch.TorchDispatchMode):
         _torch.set_geometry(elem, _torch.storage_of(whole), g.offset, g.shape, g.stride)
         r = make_replica(elem, source.real_device, self.kernels)
         self.table.write(self.table.view(r), value)
+        self.table.state(r).sized = True
         return r
 
     def _bind_fresh(self, out: Tensor, value: Value, device: torch.device) -> Tensor:

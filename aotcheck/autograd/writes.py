@@ -142,7 +142,7 @@ def to_out(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwarg
     if all(t.shape == r.shape for t, r in zip(targets, wanted, strict=True)):
         out = tracer.run(func, args, kwargs)
     else:
-        out = _resize(func, args, kwargs, targets)
+        out = _resize(tracer, func, args, kwargs, targets)
     value = tracer.call(info.twin, value_args, value_rest)
     single = isinstance(reference, Tensor)
     for k, (t, r) in enumerate(zip(targets, [reference] if single else reference, strict=True)):
@@ -155,7 +155,7 @@ def to_out(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwarg
     return out
 
 
-def _resize(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], targets: list[Replica]) -> Any:
+def _resize(tracer: Tracer, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], targets: list[Replica]) -> Any:
     """Give ``targets`` the geometry that eager gives them; what the op returns."""
     for t in targets:
         geometry, nbytes = overlap.resized(func, args, kwargs)[id(t)]
@@ -165,6 +165,7 @@ def _resize(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], targets: l
         with _torch.meta_kernels():
             _torch.set_geometry(t, storage, geometry.offset, geometry.shape, geometry.stride)
         _torch.count_write(t)
+        tracer.table.state(t).sized = True
     return targets[0] if len(targets) == 1 else tuple(targets)
 
 
