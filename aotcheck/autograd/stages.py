@@ -252,7 +252,7 @@ class Backwards:
 
     def function(self, stage: Stage) -> Callable[..., Any]:
         """What attaches the stage's tensors: called with ``(tensors, saved ..., [watched,] handles), *reached``."""
-        once = bool(stage.saved) or any(runs_once(a.tensor, stage.ends) for a in stage.attached)
+        once = [j for j, a in enumerate(stage.attached) if runs_once(a.tensor, stage.ends)]
         w = codegen.write_function(len(stage.attached), len(stage.saved), len(stage.reached), bool(stage.guards), once)
         define(w, "forward", "function")
         w.globals["backward_for"] = functools.partial(self.backward_for, stage)

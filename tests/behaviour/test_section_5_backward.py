@@ -496,3 +496,63 @@ def test_a_view_of_an_argument_whose_data_is_then_set_leads_to_where_it_was(func
         yield torch.autograd.grad(results, x, [torch.ones_like(r) for r in results])
 
     check_session(session)
+
+
+# -- results of one custom Function ------------------------------------------------------------------------
+
+
+class _Two(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.set_materialize_grads(False)
+        return x * 2, x * 3
+
+    @staticmethod
+    def backward(ctx, g, h):
+        return h * 5 if g is None else g * 2 if h is None else g + h
+
+
+def _each_by_itself(x):
+    return _Two.apply(x)
+
+
+def _one_squared(x):
+    a, b = _Two.apply(x)
+    return a * a, b
+
+
+@pytest.mark.parametrize(
+    ("function", "order"),
+    [
+        (_each_by_itself, [0, 1]),
+        (_each_by_itself, [1, 0, 1]),
+        (_one_squared, [0, 1]),
+        (_one_squared, [0, 1, 0]),
+        (_one_squared, [0, 1, 1]),
+    ],
+)
+def test_results_of_a_custom_function_that_saves_nothing_are_backpropagated_separately(function, order):
+    def session(compile):
+        x = leaf(3)
+        results = compile(function)(x)
+        for k in order:
+            yield attempt_later(lambda k=k: results[k].sum().backward())
+            yield x.grad
+
+    check_session(session)
+
+
+def test_results_that_hang_on_each_other_in_a_circle():
+    def session(compile):
+        def f(x, y):
+            a = x.exp()
+            b, c = _Two.apply(a)
+            d = b * y
+            return a, d, (c * d).sum(), b, d.exp() * a
+
+        x, y = leaf(3), leaf(3, seed=1)
+        results = compile(f)(x, y)
+        backward([r.sum() for r in results])
+        yield x, y
+
+    check_session(session)

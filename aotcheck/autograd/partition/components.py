@@ -26,8 +26,8 @@ def _holds_saved(node: Any) -> bool:
 
     That is saved tensors, or the function of a write through a view.
     """
-    if type(node).__name__ == "CopySlices" or isinstance(node, torch.autograd.function.BackwardCFunction):
-        return True  # what the backward of a custom Function gives may depend on which gradients are there together
+    if type(node).__name__ == "CopySlices":
+        return True
     try:
         return bool(_saved(node))
     except RuntimeError:  # one was written since: eager will say so in the backward
@@ -140,7 +140,9 @@ def components(outputs: Sequence[Tensor], stop: Iterable[Any]) -> list[list[int]
                 continue
             seen.add(node)
             first = owner.setdefault(node, k)
-            if find(first) != find(k) and _holds_saved(node):
+            # What the backward of a custom Function gives may depend on which gradients are there together.
+            custom = isinstance(node, torch.autograd.function.BackwardCFunction)
+            if find(first) != find(k) and (custom or _holds_saved(node)):
                 parent[find(k)] = find(first)
             todo.extend(n for n, _ in node.next_functions)
     groups: dict[int, list[int]] = {}

@@ -58,7 +58,7 @@ def divide(attached: Sequence[Tensor], cuts: Sequence[Cut], ends: set[Any]) -> t
         circular = _circular(attached, groups, kept)
         if circular is None:
             return groups, kept
-        kept.remove(kept[circular])
+        del kept[circular]
 
 
 def _group(attached: Sequence[Tensor], places: Sequence[int], cuts: Sequence[Cut], stop: set[Any]) -> Group:

@@ -256,13 +256,13 @@ def write_call(
     return w
 
 
-def write_function(outputs: int, saved: int, targets: int, guarded: bool, once: bool) -> SourceWriter:
+def write_function(outputs: int, saved: int, targets: int, guarded: bool, once: Sequence[int]) -> SourceWriter:
     """``forward`` and ``backward`` of a Function that attaches computed results to autograd.
 
     Its first argument is a tuple of the results, of what is to be saved, (if ``guarded``) of a list that will hold the
     versions that the backward checks, and of the targets' handles; the others are the targets, the tensors to
-    differentiate by. ``once``: a second backward raises; torch does that when saved tensors are asked for again, even
-    if there are none.
+    differentiate by. ``once``: the results from which a second backward raises; torch does that when saved tensors are
+    asked for again, even if there are none.
     """
     w = SourceWriter()
     w.globals.update(grad_enabled=torch.is_grad_enabled)
@@ -278,7 +278,7 @@ def write_function(outputs: int, saved: int, targets: int, guarded: bool, once: 
     lines += [
         "def backward(ctx, *g):",
         f"    if {undefined}: return (None,) * {1 + max(1, targets)}",
-        *(["    ctx.saved_tensors"] if once and not saved else []),
+        *_check_not_freed(w, outputs, saved, once),
         *([f"    {w.refer(support.check_watched)}(ctx.watched, ({defined}))"] if guarded else []),
         f"    return backward_for(({defined}), grad_enabled())(ctx, g)",
     ]
@@ -286,10 +286,19 @@ def write_function(outputs: int, saved: int, targets: int, guarded: bool, once: 
     return w
 
 
+def _check_not_freed(w: SourceWriter, outputs: int, saved: int, once: Sequence[int]) -> list[str]:
+    if not once or (saved and outputs == 1):  # what is saved is asked for anyway
+        return []
+    asked = f"{w.refer(_torch.unpack_some)}(ctx, ())" if saved else "ctx.saved_tensors"
+    if len(once) == outputs:
+        return [f"    {asked}"]
+    return [f"    if {' or '.join(f'g[{k}] is not None' for k in once)}: {asked}"]
+
+
 def _unpack(w: SourceWriter, which: Sequence[int], saved: int) -> list[str]:
     if saved and len(which) == saved and list(which) == list(range(saved)):
         return ["    s = ctx.saved_tensors"]
-    if saved:
+    if saved and which:
         w.globals["unpack_some"] = _torch.unpack_some
         return [f"    s = unpack_some(ctx, {tuple(which)})"]
     return []
