@@ -40,7 +40,6 @@ class Tracer(_torch.TorchDispatchMode):
         self.set_calls: set[int] = set()  # ids of tensors on which set_ was called
         self.keys: dict[Value, Any] = {}
         self.reshapings: dict[int, list[Reshaping]] = {}  # and how, by id
-        self.bases: set[int] = set()  # ids of tensors of which views were made
         self.views: dict[int, Derivation] = {}  # by id of the replica: how autograd's views were made
         self.unsafe_views: dict[int, Derivation] = {}  # and windows that are no views to autograd
         self.generators: dict[int, Value] = {}  # by address of the stand-in
@@ -145,7 +144,7 @@ class Tracer(_torch.TorchDispatchMode):
         for notes in (self.views, self.unsafe_views):
             for key, made in notes.items():
                 notes[key] = made.after_swap(a, b)
-        for ids in (self.regeometried, self.set_calls, self.bases):
+        for ids in (self.regeometried, self.set_calls):
             has_a, has_b = id(a) in ids, id(b) in ids
             ids.difference_update((id(a), id(b)))
             ids.update(({id(b)} if has_a else set()) | ({id(a)} if has_b else set()))
@@ -362,7 +361,6 @@ class Tracer(_torch.TorchDispatchMode):
 
     def _bind_views(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
         source: Replica = args[0]
-        self.bases.add(id(source))
         self.keep.append(source)
         state = self.table.state(source)
         parent: View | None = None
