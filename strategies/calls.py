@@ -94,9 +94,9 @@ def _may_have_grown(call: OpCall, env: Any) -> bool:
 
 
 def steered(choose: Chooser, profile: Profile, program: Program) -> tuple[Program, frozenset[Feature]]:
-    """The program, in most cases with no gradient asked for with respect to an input as the call has left it.
+    """The program, in some cases with no gradient asked for with respect to an input as the call has left it.
 
-    Compiled graphs begin at inputs as they were passed, so that such gradients are a known difference of each of them.
+    Most compilers' graphs begin at inputs as they were passed; where each such gradient differs, it hides the rest.
 
     Raises:
         Unsafe: some call's outcome is not well defined.

@@ -33,4 +33,4 @@ class Profile:
     third_call: int = 15
     calls: int = 94
     interleaved: int = 30
-    written_inputs: int = 3
+    written_inputs: int = 50
