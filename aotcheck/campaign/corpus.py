@@ -30,8 +30,8 @@ __all__ = ["Entry", "Expected", "backend_of", "canonical", "complaints", "duplic
 ENTRIES = ("format", "found", "issue", "difference", "keys", "expect")
 """What the header of a corpus file holds, in this order."""
 
-NO_ISSUE = ("none found", "ours")
-"""What is said in place of a link: nobody has reported it as far as we know, or the bug was our own."""
+NO_ISSUE = ("none found", "not looked up", "ours")
+"""What is said in place of a link: a search found no report, nobody has searched, or the bug was our own."""
 
 
 class Expected(Enum):

@@ -27,7 +27,7 @@ def corpus() -> None:
 @corpus.command()
 @click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
 @click.option("--name", help="What to call it: words that say what is wrong. Default: as FILE is called.")
-@click.option("--issue", default="none found", show_default=True, help="A link to where the bug is reported.")
+@click.option("--issue", default="not looked up", show_default=True, help="A link to where the bug is reported.")
 @click.option("--backend", "backends", multiple=True, help="Judge it on these too.")
 @click.option("--corpus", "folder", type=click.Path(path_type=Path), default=CORPUS, show_default=True)
 def add(path: Path, name: str | None, issue: str, backends: tuple[str, ...], folder: Path) -> None:
