@@ -494,7 +494,8 @@ def masked(eager, other, fills):
         y, a, b = other.get(key), one.get(key), two.get(key)
         tensors = all(isinstance(t, torch.Tensor) for t in (x, y, a, b))
         if key[0] == "values" and tensors and x.shape == y.shape == a.shape == b.shape and x.dtype == y.dtype:
-            other[key] = torch.where((a == b) | ((a != a) & (b != b)), y, x)
+            agree = [(u == v) | ((u != u) & (v != v)) for u, v in ((a, b), (x, a))]
+            other[key] = torch.where(agree[0] & agree[1], y, x)
     return other
 
 
