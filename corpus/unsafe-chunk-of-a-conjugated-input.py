@@ -66,11 +66,14 @@ def strided(s, dtype, size, stride, offset, requires_grad=False):
 
 def cotangent(t, seed=0, fill="pattern"):
     """A cotangent for `t`: ones for seed 0, else a pattern of small integers; None to leave it to autograd."""
-    if fill == "implicit":
+    if fill == "implicit" and readable(t):
         return None
     if fill == "expanded":
         return torch.full((), seed + 1, dtype=t.dtype, device=t.device).expand(t.shape)
-    made = torch.ones_like(t, memory_format=torch.contiguous_format)
+    if readable(t):
+        made = torch.ones_like(t, memory_format=torch.contiguous_format)
+    else:  # ones_like would read a conjugate
+        made = torch.ones(t.shape, dtype=t.dtype, device=t.device)
     if seed:
         made = ((torch.arange(t.numel(), device=t.device) * 3 + seed) % 5 - 2).reshape(t.shape).to(t.dtype)
     if fill == "zeros":
