@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -90,6 +90,14 @@ def require_grad_of_integer(t: Tensor) -> None:
     with torch.enable_grad():
         t.ne_(torch.zeros((), device=t.device, requires_grad=True))
     hidden_write(t, value)
+
+
+def register_hook(t: Tensor, hook: Callable[[Tensor], Any]) -> None:
+    """Register ``hook`` for the gradient of ``t``; it is not called when there is none.
+
+    Autograd calls hooks with None where gradients reach only other results of the same Function.
+    """
+    t.register_hook(lambda g: None if g is None else hook(g))
 
 
 def restride(t: Tensor, shape: Any, stride: Any, offset: int) -> None:
