@@ -43,6 +43,7 @@ _ELEMENT_TYPES = {
     "int64": ("float64", "int32"),
 }
 
+_BITS = {"Tensor.conj": ("layout:conj",), "Tensor.imag": ("layout:neg",)}
 _NESTED: Mapping[type, str] = {
     ListExpr: "argument:list",
     TupleExpr: "argument:tuple",
@@ -269,9 +270,11 @@ class Drawing:
     def complex_pair(self) -> None:
         """A complex tensor and its conjugate, real part or real view; or the conjugate alone."""
         base = self.base("complex64", self.size())
-        path = self.choose.one(("Tensor.conj", "Tensor.real", "torch.view_as_real", "Tensor.imag"))
+        path = self.choose.toward(
+            ("Tensor.conj", "Tensor.real", "torch.view_as_real", "Tensor.imag"), lambda path: _BITS.get(path, ())
+        )
         other = self.derive(path, Ref(base))
-        if path == "Tensor.imag" and self.choose.chance(50):
+        if path == "Tensor.imag" and self.choose.likely(50, "layout:neg"):
             conjugate = self.derive("Tensor.conj", Ref(base))
             other = self.derive("Tensor.imag", Ref(conjugate))  # has the neg bit
         self.passed += [base, other] if self.choose.chance(70) else [other]
@@ -348,6 +351,15 @@ class Drawing:
 
     # -- arguments
 
+    def in_another_container(self, arg: Expr, last: Expr) -> Expr:
+        """An argument in a container of its own, where one of another kind than the last argument's is wanted too."""
+        kinds = [kind for kind, trait in _NESTED.items() if trait in self.choose.wanted and not isinstance(last, kind)]
+        if len(self.choose.wanted.intersection(_NESTED.values())) < 2 or not kinds:
+            return arg
+        if kinds[0] is DictExpr:
+            return DictExpr((("k0", arg),))
+        return ListExpr((arg,)) if kinds[0] is ListExpr else TupleExpr((arg,))
+
     def arguments(self) -> tuple[Expr, ...]:
         """The positional arguments, now and then a constant or a nested pytree among them."""
         args: list[Expr] = [Ref(name) for name in self.passed[:5]]
@@ -364,6 +376,8 @@ class Drawing:
                 DictExpr((("k0", ListExpr(inner)),)),
             )
             args = [*args[:k], self.choose.toward(nested, lambda made: (_NESTED[type(made)],))]
+            if k:
+                args[-2] = self.in_another_container(args[-2], args[-1])
         if self.choose.likely(8, "argument:constant"):
             args.append(Literal(self.choose.one((2, None, 0.5, True))))
         return tuple(args)

@@ -81,7 +81,7 @@ class _Plan:
         """A backward of the outputs."""
         around: tuple[Around, ...] = ()
         if self.choose.likely(6, *(trait for one in _AROUND_BACKWARD for trait in _of_backward(one))):
-            around = (self.choose.toward(_AROUND_BACKWARD, _of_backward),)
+            around = _one_or_all_wanted(self.choose, _AROUND_BACKWARD, _of_backward)
         return Backward(
             self.subset(self.sides.roots) if roots is None else roots,
             self.cotangents(),
@@ -207,6 +207,13 @@ def _of_call(around: Around) -> tuple[str, ...]:
     return (f"context:call-{around.value.replace(' ', '-')}",)
 
 
+def _one_or_all_wanted(
+    choose: Chooser, contexts: tuple[Around, ...], trait: Callable[[Around], tuple[str, ...]]
+) -> tuple[Around, ...]:
+    wanted = tuple(one for one in contexts if not choose.wanted.isdisjoint(trait(one)))
+    return wanted if len(wanted) > 1 else (choose.toward(contexts, trait),)
+
+
 def _of_hook(kind: HookKind) -> tuple[str, ...]:
     return (f"step:hook-{kind.value}",)
 
@@ -240,7 +247,7 @@ def draw_around(choose: Chooser) -> tuple[Around, ...]:
     """Contexts around a call."""
     if not choose.likely(4, *(trait for one in _AROUND_CALL for trait in _of_call(one))):
         return ()
-    return (choose.toward(_AROUND_CALL, _of_call),)
+    return _one_or_all_wanted(choose, _AROUND_CALL, _of_call)
 
 
 def with_trained_cotangents(steps: tuple[Step, ...]) -> tuple[Step, ...]:

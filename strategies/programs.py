@@ -78,6 +78,13 @@ _OF_CONTEXT = {
 _CONTEXTS = (Context.NO_GRAD, Context.ENABLE_GRAD, Context.NO_GRAD, Context.INFERENCE)
 
 
+_OF_PATH = {"Tensor.data=": ("op:data",), "torch.utils.swap_tensors": ("op:swap",)}
+
+
+def _of_group_traits(group: Group) -> tuple[str, ...]:
+    return (f"op:{group.value}", *(("op:data", "op:swap") if group is Group.SET else ()))
+
+
 @lru_cache(maxsize=256)
 def _of_group(group: Group, inexact: bool) -> tuple[Op, ...]:
     fitting = [op for op in ops() if op.group is group and (inexact or op.work is Work.EXACT)]
@@ -125,7 +132,7 @@ class _Drawer:
             tries += 1
             if self.choose.likely(self.profile.idioms, "op:out", "op:swap", "op:data"):
                 kept += draw_idiom(self.choose, self.state)
-            elif self.statement(self.choose.toward(groups, lambda g: (f"op:{g.value}",)), kept >= wanted // 2):
+            elif self.statement(self.choose.toward(groups, _of_group_traits), kept >= wanted // 2):
                 kept += 1
             if self.state.context is not None:
                 left_in_block -= 1
@@ -152,7 +159,7 @@ class _Drawer:
 
     def statement(self, group: Group, late: bool) -> bool:
         """Draw one statement of a group; whether it was kept."""
-        op = self.choose.one(_of_group(group, self.inexact))
+        op = self.choose.toward(_of_group(group, self.inexact), lambda op: _OF_PATH.get(op.path, ()))
         try:
             args, kwargs = draw_arguments(self.choose, self.state, op)
         except (Impossible, *EXPECTED):

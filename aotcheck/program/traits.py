@@ -189,7 +189,7 @@ def _meet(first: str, second: str, one: frozenset[str], other: frozenset[str]) -
 
 
 EXCLUDED: Sequence[tuple[frozenset[str], frozenset[str], str]] = ()
-"""Which traits cannot meet which, and why."""
+"""Which traits cannot meet which, and why. None at present: whatever has not met may still meet."""
 
 
 # -- what is seen where
