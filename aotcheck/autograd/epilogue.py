@@ -17,6 +17,7 @@ from torch import Tensor
 
 from aotcheck import _torch
 from aotcheck.autograd.errors import Retrace, TraceMode, UnsupportedError
+from aotcheck.autograd.hook_steps import HookSteps
 from aotcheck.autograd.partition.components import reached_leaves
 from aotcheck.autograd.record import (
     Arg,
@@ -37,6 +38,7 @@ from aotcheck.autograd.record import (
     RetainGrad,
     Role,
     Root,
+    SetGradient,
     SetGradMode,
     Swap,
     TakeHistory,
@@ -71,14 +73,15 @@ class EpilogueBuilder:
         self.resized: list[StorageState] = []
         self.histories: list[TakeHistory | RequireGradOfInteger | Reshape] = []
 
-    def build(self, outputs: Sequence[Any]) -> Record:
-        """The record of the capture, whose function returned ``outputs``."""
+    def build(self, outputs: Sequence[Any], gradients: Sequence[tuple[Tensor, Tensor | None]]) -> Record:
+        """The record of the capture, whose function returned ``outputs`` and left these ``gradients`` to tensors."""
         for a in self.arguments:
             self.results.names[id(a.replica)] = Arg(a.index)
         for r in self.roots:
             self.results.names.setdefault(id(r.replica), r.source)
-        returned = [o for o in outputs if isinstance(o, Tensor)]
-        self._check_hooks(returned)
+        results = [o for o in outputs if isinstance(o, Tensor)]
+        returned = [*results, *[g for _, g in gradients if g is not None]]
+        hooks = HookSteps(self.capture, self.results)
         custom = [a for a in self.arguments if self.capture.is_custom_view[a.index]]
         if not self.capture.mode.with_custom_views and any(id(a.replica) in self.rebased for a in custom):
             raise Retrace(TraceMode(with_bases=True, with_custom_views=True))
@@ -93,15 +96,18 @@ class EpilogueBuilder:
         moved = self._metadata()
         for o in [*returned, *self.capture.passed.values()]:
             self.results.collect(o)
-        self.results.anchor_fresh_storages([*outputs, *self.capture.passed.values()], moved)
+        self.results.anchor_fresh_storages([*returned, *self.capture.passed.values()], moved)
         self.results.find_current(input_states)
         self.results.find_histories()
         self.results.make_leaves()
         cut = [a for a in self.arguments if id(a.replica) in self.kernels.detached and a.requires_grad]
         kept = self._kept_histories(cut)
         passed = [a.replica for a in self.arguments]
+        hooks.find_stand_ins()
         survivors = [t for t in [*passed, *[r.replica for r in self.roots], *returned] if has_history(t)]
+        survivors += hooks.tensors
         self.results.group(survivors, self.capture.together)
+        hooks.check_cuts()
         self.results.attach_independent()
         self._make_views_with_history(cut)
         self.results.name_left_behind()
@@ -117,6 +123,9 @@ class EpilogueBuilder:
         returns = [self.results.name(o) if isinstance(o, Tensor) else self._constant(o) for o in outputs]
         self.results.attach_all()
         self._retain_gradients(returned)
+        for t, g in gradients:
+            self.steps.append(SetGradient(self.results.name(t), None if g is None else self.results.name(g)))
+        hooks.register()
         self._shrink()
         returns = self._swap(outputs, returns)
         if self.capture.exit_grad != self.capture.entry_grad:
@@ -154,11 +163,6 @@ class EpilogueBuilder:
 
     def _arguments_on(self, state: StorageState) -> list[TracedArgument]:
         return [a for a in self.arguments if a.state is state]
-
-    def _check_hooks(self, returned: Sequence[Tensor]) -> None:
-        for t in [r.replica for r in self.roots] + [a.replica for a in self.arguments] + list(returned):
-            if _torch.has_hooks(t) and not t.retains_grad:
-                raise UnsupportedError("hook", "a hook on an input or output inside the function")
 
     def _needs_bases(self) -> bool:
         """Whether views among the arguments have to be traced as views of their bases.

@@ -21,9 +21,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.hooks import RemovableHandle
 
 from aotcheck import _torch
 from aotcheck.autograd.errors import UnsupportedError
+from aotcheck.autograd.gradients import own_gradient, set_own_gradient
+from aotcheck.autograd.hooks import HookKind, NotedHook
 
 
 class KernelState:
@@ -32,16 +35,31 @@ class KernelState:
     One per trace, shared by its replicas.
     """
 
-    __slots__ = ("_clock", "alive", "detached", "inside", "on_swap", "required", "sizes_matter", "swapped")
+    __slots__ = (
+        "_clock",
+        "alive",
+        "detached",
+        "function_runs",
+        "hooks",
+        "inside",
+        "on_gradient",
+        "on_swap",
+        "required",
+        "sizes_matter",
+        "swapped",
+    )
 
     def __init__(self) -> None:
         self.inside = False
         self.alive: list[Tensor] = []  # every replica of the trace; weak references would keep them from being swapped
         self.swapped: list[Tensor] = []  # replicas that were swapped, in pairs
         self.on_swap: Callable[[Tensor, Tensor], None] = lambda a, b: None
+        self.on_gradient: Callable[[Tensor], None] = lambda t: None  # called when ``t.grad`` is read or written
         self.detached: dict[int, int] = {}  # id of a replica -> when detach_ was last called on it
         self.required: dict[int, int] = {}  # and requires_grad_
         self.sizes_matter = False  # whether what the program does may depend on the sizes of storages
+        self.function_runs = False  # whether what runs is the user's function, not a backward of it
+        self.hooks: list[NotedHook] = []  # what the function registered, in order
         self._clock = 0
 
     def now(self) -> int:
@@ -80,6 +98,21 @@ class Replica(Tensor):
     def _is_param(self) -> bool:  # type: ignore[override]  # torch types it as an attribute
         return self.is_parameter
 
+    @property
+    def grad(self) -> Tensor | None:
+        """Noted besides: see Note [Gradients of arguments]."""
+        self.kernels.on_gradient(self)
+        return own_gradient(self)
+
+    @grad.setter
+    def grad(self, value: Tensor | None) -> None:
+        self.kernels.on_gradient(self)
+        set_own_gradient(self, value)
+
+    @grad.deleter
+    def grad(self) -> None:
+        self.grad = None
+
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]  # torch types the default as no class method
         cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
@@ -107,6 +140,16 @@ class Replica(Tensor):
             self.kernels.required[id(self)] = self.kernels.now()
         elif before:
             self.kernels.detached[id(self)] = self.kernels.now()
+
+    def register_hook(self, hook: Callable[[Tensor], Any]) -> RemovableHandle:
+        """Noted besides: see Note [Hooks registered inside]."""
+        noted = NotedHook(self, hook, HookKind.GRADIENT)
+        return noted.installed(super().register_hook(noted))
+
+    def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> RemovableHandle:
+        """Noted besides: see Note [Hooks registered inside]."""
+        noted = NotedHook(self, hook, HookKind.ACCUMULATED)
+        return noted.installed(super().register_post_accumulate_grad_hook(noted))
 
     def untyped_storage(self) -> torch.UntypedStorage:
         """Noted besides: what the program does may depend on how large the storage is, or change that."""
@@ -204,6 +247,7 @@ class ReplicaMaker:
         self.kernels = KernelState()
         self.storages: dict[int, torch.UntypedStorage] = {}
         self.counters: dict[Any, Tensor] = {}
+        self.anchors: list[Tensor] = []  # the leaves behind replicas that are none
 
     def storage(self, real: torch.UntypedStorage) -> torch.UntypedStorage:
         """The stand-in for ``real``, of the same size; the same one each time."""
@@ -259,6 +303,7 @@ class ReplicaMaker:
                 elem = torch.empty_strided(real.shape, real.stride(), dtype=real.dtype, device="meta")
                 anchor = make_replica(elem, real.device, self.kernels)
                 anchor.requires_grad_()
+                self.anchors.append(anchor)
                 with torch.enable_grad():
                     _Rebound.apply(anchor, r)
         return r

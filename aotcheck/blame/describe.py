@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from aotcheck.autograd.hooks import HookKind
 from aotcheck.autograd.record import (
     Arg,
     Attach,
@@ -16,6 +17,7 @@ from aotcheck.autograd.record import (
     PointAt,
     Record,
     Ref,
+    RegisterHook,
     ReplayMode,
     ReplayView,
     RequireGrad,
@@ -26,6 +28,7 @@ from aotcheck.autograd.record import (
     Result,
     RetainGrad,
     SetCreationMeta,
+    SetGradient,
     SetGradMode,
     StandIn,
     Step,
@@ -133,6 +136,11 @@ def describe_step(step: Step, record: Record) -> str:
             return f"{name(target)}, of integers, gets a history"
         case RetainGrad(target):
             return f"{name(target)} retains its gradient"
+        case RegisterHook(target, hook, kind):
+            when = " for after accumulation" if kind is HookKind.ACCUMULATED else ""
+            return f"{name(target)} gets the hook {_called(hook)}{when}"
+        case SetGradient(target, source):
+            return f"the gradient of {name(target)} is {'gone' if source is None else name(source)}"
         case SetGradMode(enabled):
             return f"grad mode is switched {'on' if enabled else 'off'}"
 

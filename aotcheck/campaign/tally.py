@@ -16,6 +16,7 @@ from aotcheck.campaign.events import (
     FindingRechecked,
     FindingSigned,
     FindingWritten,
+    PairsCounted,
     ProgramChecked,
     ProgramFailed,
     Reproduced,
@@ -84,6 +85,7 @@ class Tally:
     refusals: Counter[str] = field(default_factory=Counter)
     features: Counter[str] = field(default_factory=Counter)
     left_out: Counter[str] = field(default_factory=Counter)
+    pairs: PairsCounted | None = None
     deaths: int = 0
     failures: list[str] = field(default_factory=list)
 
@@ -119,6 +121,8 @@ class Tally:
                 self.failures.append(f"block {event.block}, program {event.index}: {event.error} ({event.path})")
             case BlockFailed():
                 self.failures.append(f"block {event.block}: {event.error}")
+            case PairsCounted():
+                self.pairs = event
             case RunFinished():
                 self.ending = event.ending
                 self.seconds = event.seconds

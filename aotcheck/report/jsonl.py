@@ -86,7 +86,9 @@ def _restored(kind: Any, facts: Any) -> Any:
     if isinstance(kind, type) and issubclass(kind, Enum):
         return kind(facts)
     if get_origin(kind) is tuple:
-        return tuple(_restored(get_args(kind)[0], item) for item in facts)
+        inner = get_args(kind)
+        kinds = inner[:1] * len(facts) if inner[1:] == (Ellipsis,) else inner
+        return tuple(_restored(one, item) for one, item in zip(kinds, facts, strict=True))
     if get_origin(kind) is dict:
         return {str(key): _restored(get_args(kind)[1], value) for key, value in facts.items()}
     if isinstance(kind, UnionType):

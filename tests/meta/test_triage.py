@@ -15,6 +15,7 @@ from aotcheck.campaign.events import (
     FindingFlaky,
     FindingSigned,
     FindingWritten,
+    PairsCounted,
     ProgramChecked,
     RunFinished,
     RunResumed,
@@ -200,7 +201,7 @@ def test_what_has_been_signed_is_not_minimized_again(tmp_path: Path) -> None:
     first = events_of(told, Past())
     again = events_of(told, Past.of(load_events(tmp_path / "run.jsonl")))
     assert any(isinstance(e, FindingSigned) for e in first)
-    assert [type(e) for e in again] == [RunResumed, RunFinished]
+    assert [type(e) for e in again] == [RunResumed, PairsCounted, RunFinished]
     tally = Tally()
     for event in load_events(tmp_path / "run.jsonl"):
         tally.feed(event)
