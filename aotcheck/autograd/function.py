@@ -26,6 +26,7 @@ from aotcheck.autograd.record import TakeHistory
 from aotcheck.autograd.replicas import disarm
 from aotcheck.autograd.runtime.support import GraphFailed
 from aotcheck.autograd.specialize import PLAIN_LEAVES, call_key, check_supported, fast_guard
+from aotcheck.autograd.subclasses import WrapperArgument, expand, held_by, is_wrapper
 
 pytree = _torch.pytree
 
@@ -54,6 +55,17 @@ class Outcome:
     spec: Any
     slots: tuple[int, ...]
     containers: ContainerResult | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """What the arguments of a trace are: first those passed, then those the function reaches by itself, then those that
+    wrappers among them stand for.
+    """
+
+    explicit: int
+    implicit: int
+    wrappers: tuple[WrapperArgument, ...]
 
 
 class _UserError(Exception):
@@ -133,7 +145,8 @@ class CompiledFunction:
         if self.state is not None:
             self.state.refresh()
         for _ in range(_MAX_RETRACES):
-            whole = [*flat, *self._implicit()]
+            implicit = self._implicit()
+            whole, wrappers = expand([*flat, *implicit])
             check_supported(whole)
             key = (spec, len(flat), self.state.modes() if self.state else None, call_key(whole))
             with self._lock:
@@ -142,7 +155,7 @@ class CompiledFunction:
                     try:
                         self._hooks = _torch.has_saved_tensor_hooks()
                         with _torch.without_saved_tensor_hooks():
-                            found = self._specialize(key, flat, whole, spec)
+                            found = self._specialize(key, Split(len(flat), len(implicit), wrappers), whole, spec)
                     except RetraceWithCaptured as needed:
                         self._capture_more(needed.args[0])
                         continue
@@ -181,10 +194,10 @@ class CompiledFunction:
 
     # -- making one
 
-    def _specialize(self, key: Any, flat: Sequence[Any], whole: Sequence[Any], spec: Any) -> Specialization:
+    def _specialize(self, key: Any, split: Split, whole: Sequence[Any], spec: Any) -> Specialization:
         reassigned: list[tuple[int, Any]] = []
         try:
-            capture, outcome = self._capture(whole, len(flat), spec, reassigned)
+            capture, outcome = self._capture(whole, split, spec, reassigned)
             assign = self.state.assign if self.state is not None else None
             shape = ResultShape(None if outcome.containers else outcome.spec, outcome.slots, assign)
             try:
@@ -201,16 +214,16 @@ class CompiledFunction:
         return made
 
     def _capture(
-        self, whole: Sequence[Any], explicit: int, spec: Any, reassigned: list[tuple[int, Any]]
+        self, whole: Sequence[Any], split: Split, spec: Any, reassigned: list[tuple[int, Any]]
     ) -> tuple[Capture, Outcome]:
         mode = TraceMode()
         while True:
             reassigned.clear()
-            capture = Capture(whole, mode, self.compilers.partition is not None, self._hooks)
-            captured = [] if self.state is not None else [(whole[i], i) for i in range(explicit, len(whole))]
+            capture = Capture(whole, mode, self.compilers.partition is not None, self._hooks, split.wrappers)
+            captured = [] if self.state is not None else [(whole[i], i) for i in range(split.explicit, len(whole))]
 
             def program(replicas: Sequence[Any]) -> tuple[list[Any], Outcome]:
-                return self._run_original(replicas, explicit, spec, reassigned)
+                return self._run_original(replicas, split, spec, reassigned)
 
             try:
                 return capture, capture.run(program, captured)
@@ -224,17 +237,17 @@ class CompiledFunction:
                 raise
 
     def _run_original(
-        self, replicas: Sequence[Any], explicit: int, spec: Any, reassigned: list[tuple[int, Any]]
+        self, replicas: Sequence[Any], split: Split, spec: Any, reassigned: list[tuple[int, Any]]
     ) -> tuple[list[Any], Outcome]:
         """The user's function on replicas: flat outputs, then what it put into containers and the module's slots."""
         if not isinstance(spec, Structure):
-            args, kwargs, watched = tuple(replicas[:explicit]), {}, None
+            args, kwargs, watched = tuple(replicas[: split.explicit]), {}, None
         else:
-            args, kwargs = pytree.tree_unflatten(list(replicas[:explicit]), spec.spec)
+            args, kwargs = pytree.tree_unflatten(list(replicas[: split.explicit]), spec.spec)
             watched = Watched(spec, args, kwargs)
         try:
             if self.state is not None:
-                with self.state.swapped(replicas[explicit:], reassigned):
+                with self.state.swapped(replicas[split.explicit : split.explicit + split.implicit], reassigned):
                     out = self.original(*args, **kwargs)
             else:
                 out = self.original(*args, **kwargs)
@@ -259,6 +272,10 @@ class CompiledFunction:
 
     def _capture_more(self, tensor: Tensor) -> None:
         path = locate(self.original, tensor) if self.state is None else None
+        if path is None and is_wrapper(tensor):
+            for _, held in held_by(tensor)[0]:
+                self._capture_more(held)
+            return
         if path is None:
             raise UnsupportedError(
                 "captured tensor",

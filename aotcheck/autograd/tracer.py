@@ -13,6 +13,7 @@ from aotcheck.autograd.errors import RetraceWithCaptured, UnsupportedError
 from aotcheck.autograd.metadata import METADATA
 from aotcheck.autograd.replicas import KernelState, Replica, make_replica
 from aotcheck.autograd.storage import StorageTable, View
+from aotcheck.autograd.subclasses import is_wrapper, leaves_of, wrappers_in
 from aotcheck.autograd.trace import PLACEHOLDER, Geometry, Trace, Value, geometry_of, getitem, user_frame
 from aotcheck.autograd.twins import Kind, OpInfo, info_of
 from aotcheck.autograd.windows import (
@@ -63,7 +64,7 @@ class Tracer(_torch.TorchDispatchMode):
         kwargs = kwargs or {}
         for t in types:
             if t is not Replica and t is not Tensor and t is not torch.nn.Parameter:
-                return NotImplemented
+                return self._on_wrappers(func, types, args, kwargs)
         if func is aten.lift_fresh.default or func is aten.lift_fresh_copy.default:
             return self._lift(args[0])
         for a in args:
@@ -105,6 +106,24 @@ class Tracer(_torch.TorchDispatchMode):
                 if func is aten.fill_diagonal_.default and not any(args[2:]) and not kwargs:
                     return self._fill_diagonal(*args)
                 raise UnsupportedError("op without a functional form", str(func))
+
+    def _on_wrappers(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Let the wrappers' own classes say what ``func`` does: see Note [Wrappers]."""
+        for a in wrappers_in(args, kwargs):
+            strangers = [x for x in leaves_of(a) if type(x) is not Replica]
+            if strangers:
+                raise RetraceWithCaptured(a if len(strangers) == len(leaves_of(a)) else strangers[0])
+        out = NotImplemented
+        with self:
+            for t in types:
+                out = t.__torch_dispatch__(func, types, args, kwargs)
+                if out is not NotImplemented:
+                    break
+        results = out if isinstance(out, (list, tuple)) else [out]
+        if is_wrapper(args[0] if args else None) and results and all(is_wrapper(r) for r in results):
+            if info_of(func).kind is Kind.VIEW:
+                self._note(self.views, func, args, kwargs, out)
+        return out
 
     def _check(self, a: Any) -> None:
         """Every tensor must be a replica of this trace; another is a captured one."""

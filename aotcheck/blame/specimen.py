@@ -194,7 +194,7 @@ class Specimen:
             return []
         table = self.capture.tracer.table
         resized = state.storage.nbytes() != state.nbytes
-        with self.capture._tracing():
+        with self.capture.tracing():
             views = [table.flat(state)] if resized or state.flat is not None else state.roots
             return [(v.geometry, table.read_view(v)) for v in views]
 

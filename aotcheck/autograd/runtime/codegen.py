@@ -31,8 +31,10 @@ from aotcheck.autograd.record import (
     Reshape,
     ResizeStorage,
     Restride,
+    RestrideWrapper,
     Result,
     RetainGrad,
+    SetAttribute,
     SetCreationMeta,
     SetGradMode,
     StandIn,
@@ -41,10 +43,12 @@ from aotcheck.autograd.record import (
     TakeHistory,
     Visibility,
     WindowOn,
+    Wrap,
     Write,
     WriteFlat,
 )
 from aotcheck.autograd.runtime import support
+from aotcheck.autograd.subclasses import Wrapping
 from aotcheck.autograd.trace import Geometry
 
 
@@ -123,6 +127,14 @@ def step_line(step: Step, w: SourceWriter) -> str:
             return f"{w.refer(support.require_grad_of_integer)}({_ref(target)})"
         case Swap(target, other):
             return f"{w.refer(_torch.swap)}({_ref(target)}, {_ref(other)})"
+        case Wrap(local, wrapping, inner):
+            held = "".join(f"{_ref(x)}, " for x in inner)
+            return f"{_ref(local)} = {w.refer(wrapping.build, 'wrap')}(({held}))"
+        case RestrideWrapper(target, outer):
+            return f"{w.refer(support.restride_wrapper)}({_ref(target)}, {w.refer(outer)})"
+        case SetAttribute(target, name, value):
+            what = w.refer(value.value, "k") if isinstance(value, Constant) else _ref(value)
+            return f"setattr({_ref(target)}, {name!r}, {what})"
         case SetGradMode(enabled):
             return f"{w.refer(_torch.set_grad_enabled_raw)}({enabled})"
 
@@ -151,13 +163,14 @@ class Attachment:
     """A Function that attaches results to autograd.
 
     It says which of the attached tensors those are, which saved values it keeps, and to which roots and leaves
-    gradients go.
+    gradients go. ``held`` are arguments that gradients of wrappers hold too.
     """
 
     outputs: tuple[int, ...]
     saved: tuple[int, ...]
     targets: tuple[int, ...]
     guards: tuple[Guard, ...] = ()
+    held: tuple[Arg, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -195,10 +208,12 @@ def write_call(
     lines = ["def call(a):"]
     lines += [f"    {b}" for b in _bases(record)]
     roots = [_ref(r.source) for r in record.roots]
-    targets = [*roots, *[_ref(x.ref) for x in (*record.leaves, *record.cuts)]]
+    wrappers = [_ref(r.source) for r in record.wrappers]
+    targets = [*roots, *wrappers, *[_ref(x.ref) for x in (*record.leaves, *record.cuts)]]
     # See Note [Handles].
     handles = [
-        r if root.is_leaf else f"{w.refer(support.bridge)}({r})" for r, root in zip(roots, record.roots, strict=True)
+        r if root.is_leaf else f"{w.refer(support.bridge)}({r})"
+        for r, root in zip([*roots, *wrappers], [*record.roots, *record.wrappers], strict=True)
     ]
     handles += [_ref(x.ref) for x in record.leaves]
     handles += [f"{w.refer(support.bridge)}({_ref(x.ref)})" for x in record.cuts]
@@ -231,6 +246,8 @@ def write_call(
         if part.guards:
             attached.append(f"w{number} = []")
             held += f"w{number}, "
+        if part.held:
+            held += f"({''.join(_ref(x) + ', ' for x in part.held)}), "
         held += f"({''.join(handles[k] + ', ' for k in part.targets)}), "
         # Results that lead nowhere require grad all the same: they hang on a leaf of nobody's.
         ends = ", ".join(targets[k] for k in part.targets) or w.refer(support.DEAD_END)
@@ -256,12 +273,14 @@ def write_call(
     return w
 
 
-def write_function(outputs: int, saved: int, targets: int, guarded: bool, once: Sequence[int]) -> SourceWriter:
+def write_function(
+    outputs: int, saved: int, targets: int, guarded: bool, once: Sequence[int], holds: bool = False
+) -> SourceWriter:
     """``forward`` and ``backward`` of a Function that attaches computed results to autograd.
 
     Its first argument is a tuple of the results, of what is to be saved, (if ``guarded``) of a list that will hold the
-    versions that the backward checks, and of the targets' handles; the others are the targets, the tensors to
-    differentiate by. ``once``: the results from which a second backward raises; torch does that when saved tensors are
+    versions that the backward checks, (if it ``holds`` any) of a tuple of arguments, and of the targets' handles; the
+    others are the targets, the tensors to differentiate by. ``once``: the results from which a second backward raises; torch does that when saved tensors are
     asked for again, even if there are none.
     """
     w = SourceWriter()
@@ -269,10 +288,13 @@ def write_function(outputs: int, saved: int, targets: int, guarded: bool, once: 
     lines = ["def forward(ctx, h, *targets):", "    ctx.handles = h[-1]"]
     if saved:
         lines.append(f"    ctx.save_for_backward(*h[{outputs}:{outputs + saved}])")
+    if holds:
+        lines.append("    ctx.held = h[-2]")
     if guarded:
-        lines.append("    ctx.watched = h[-2]")
+        lines.append(f"    ctx.watched = h[{-3 if holds else -2}]")
     lines += ["    ctx.set_materialize_grads(False)", f"    return h[:{outputs}]"]
     defined = "".join(f"g[{k}] is not None, " for k in range(outputs))
+    kinds = "".join(f"type(g[{k}]), " for k in range(outputs))
     # The engine comes by with nothing defined where another tensor's gradients end: no reason to look at what is saved.
     undefined = " and ".join(f"g[{k}] is None" for k in range(outputs))
     lines += [
@@ -280,7 +302,7 @@ def write_function(outputs: int, saved: int, targets: int, guarded: bool, once: 
         f"    if {undefined}: return (None,) * {1 + max(1, targets)}",
         *_check_not_freed(w, outputs, saved, once),
         *([f"    {w.refer(support.check_watched)}(ctx.watched, ({defined}))"] if guarded else []),
-        f"    return backward_for(({defined}), grad_enabled())(ctx, g)",
+        f"    return backward_for(({kinds}), grad_enabled())(ctx, g)",
     ]
     w.lines = lines
     return w
@@ -320,16 +342,21 @@ def write_backward(
     tangents: Sequence[tuple[int, tuple[int, ...], bool]],
     differentiated: Sequence[int],
     gradients: int,
+    wrapped: Mapping[int, tuple[Wrapping, Sequence[str]]],
 ) -> SourceWriter:
     """``run(ctx, g)``: pick what this backward uses of the saved tensors and incoming gradients.
 
-    It gives a gradient per differentiated target, of the ``gradients`` that the graph returns.
+    It gives a gradient per differentiated target, of the ``gradients`` that the graph returns. ``wrapped`` says which
+    of the differentiated have wrappers for gradients, made of what.
     """
     w = SourceWriter()
     lines = ["def run(ctx, g):", *_unpack(w, used, saved), *_take_tangents(w, tangents)]
     names = [f"s[{k}]" for k in range(len(used))] + [f"t{k}" for k, _, _ in tangents]
-    picked = "".join(f"d[{k}], " for k in differentiated) or "None, "
-    if list(differentiated) == list(range(gradients)):
+    parts = [f"d[{k}]" for k in differentiated]
+    for number, (wrapping, leaves) in wrapped.items():
+        parts[number] = f"{w.refer(wrapping.build, 'wrap')}(({''.join(x + ', ' for x in leaves)}))"
+    picked = "".join(f"{x}, " for x in parts) or "None, "
+    if not wrapped and list(differentiated) == list(range(gradients)):
         lines.append(f"    return (None, *bw({', '.join(names)}))")
     else:
         lines += [f"    d = bw({', '.join(names)})", f"    return (None, {picked})"]
