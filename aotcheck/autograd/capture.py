@@ -152,6 +152,11 @@ class Capture:
         for k in known:
             k.replica = b if k.replica is a else a if k.replica is b else k.replica
 
+    @property
+    def differentiated(self) -> list[TracedRoot | TracedWrapper]:
+        """What of the caller's gradients may go to."""
+        return [*self.roots, *self.wrappers]
+
     # -- before
 
     def _make_roots(self, arguments: Sequence[Any], wrappers: Sequence[WrapperArgument]) -> None:
@@ -243,7 +248,7 @@ class Capture:
         if r.requires_grad and r.is_leaf:
             r.requires_grad_(False)
         if isinstance(real, torch.nn.Parameter):
-            r._is_param = True  # type: ignore[attr-defined]
+            r._is_param = True
         if real.requires_grad:
             if _torch.leafness(real) is not False:
                 r.requires_grad_()
@@ -370,7 +375,7 @@ class Capture:
         for o in outputs:
             for x in leaves_of(o) if isinstance(o, Tensor) else ():
                 if type(x) in (Tensor, torch.nn.Parameter):
-                    raise RetraceWithCaptured(o if o is x or len(leaves_of(o)) == 1 else x)
+                    raise RetraceWithCaptured(o if all(type(y) is not Replica for y in leaves_of(o)) else x)
                 if type(x) is not Replica:
                     raise UnsupportedError("subclass output", type(x).__name__)
         with self.tracing(), torch.set_grad_enabled(self.entry_grad):
@@ -378,10 +383,11 @@ class Capture:
             self.record = builder.build(outputs)
             self.cuts = builder.results.cuts
         returned = zip(self.record.returns, outputs, strict=True)
-        self.visible: list[tuple[Ref, Tensor]] = [(Arg(a.index), a.replica) for a in (*self.arguments, *self.wrappers)]
+        self.visible: list[tuple[Ref, Tensor]] = [(Arg(a.index), a.replica) for a in self.arguments]
+        self.visible += [(Arg(w.index), w.replica) for w in self.wrappers]
         self.visible += [(r, o) for r, o in returned if isinstance(o, Tensor) and not isinstance(r, Constant)]
         reached = reached_leaves([a.tensor for a in self.record.attached])
-        for root in (*self.roots, *self.wrappers):
+        for root in self.differentiated:
             if root.requires_grad:
                 root.edges += reached.get(id(root.replica), ())
         self.leaf_edges = [reached[id(x.tensor)] for x in self.record.leaves]

@@ -137,7 +137,8 @@ class EpilogueBuilder:
     def _take_histories(self, steps: Sequence[TakeHistory | RequireGradOfInteger | Reshape]) -> None:
         """Carry out ``steps``, each when what it needs is attached, which may need others of them."""
         tensors: dict[Ref, Tensor] = {r.source: r.replica for r in self.roots}
-        tensors.update({Arg(a.index): a.replica for a in (*self.arguments, *self.capture.wrappers)})
+        tensors.update({Arg(a.index): a.replica for a in self.arguments})
+        tensors.update({Arg(w.index): w.replica for w in self.capture.wrappers})
         for s in steps:
             self.results.pending.setdefault(id(tensors[s.target]), []).append(s)
         for s in steps:

@@ -274,7 +274,7 @@ class Results:
     def group(self, survivors: Sequence[Tensor], together: bool) -> None:
         """Divide what is attached into groups: see Note [Cuts]."""
         tensors = [a.tensor for a in self.attached]
-        ends = {e.node for r in (*self.roots, *self.capture.wrappers) for e in r.edges}
+        ends = {e.node for r in self.capture.differentiated for e in r.edges}
         if together or not tensors:
             self.groups = [Group(tuple(range(len(tensors))))] if tensors else []
         else:
@@ -322,7 +322,7 @@ class Results:
         In the order of the program: see Note [What precedes attaching].
         """
         reached = reached_leaves([a.tensor for a in self.attached])
-        roots = {id(r.replica) for r in (*self.roots, *self.capture.wrappers) if r.requires_grad}
+        roots = {id(r.replica) for r in self.capture.differentiated if r.requires_grad}
         for t, base in list(self.tensors.values()):
             if id(t) in self.names:
                 continue

@@ -123,11 +123,12 @@ class Wrapping:
     def _build(self, leaves: Iterator[Tensor]) -> Tensor:
         inner = {name: next(leaves) if held is None else held._build(leaves) for name, held in self.inner}
         sizes, strides, _ = self.outer
-        made: Tensor = self.kind.__tensor_unflatten__(inner, self.context, sizes, strides)  # type: ignore[attr-defined]
+        kind: Any = self.kind
+        made: Tensor = kind.__tensor_unflatten__(inner, self.context, sizes, strides)
         if made.requires_grad and made.is_leaf:
             made.requires_grad_(False)
         if self.is_parameter:
-            made._is_param = True  # type: ignore[attr-defined]
+            made._is_param = True
         return made
 
     @property

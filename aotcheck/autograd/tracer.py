@@ -120,9 +120,9 @@ class Tracer(_torch.TorchDispatchMode):
                 if out is not NotImplemented:
                     break
         results = out if isinstance(out, (list, tuple)) else [out]
-        if is_wrapper(args[0] if args else None) and results and all(is_wrapper(r) for r in results):
-            if info_of(func).kind is Kind.VIEW:
-                self._note(self.views, func, args, kwargs, out)
+        made_of_wrapper = args and is_wrapper(args[0]) and results and all(is_wrapper(r) for r in results)
+        if made_of_wrapper and info_of(func).kind is Kind.VIEW:
+            self._note(self.views, func, args, kwargs, out)
         return out
 
     def _check(self, a: Any) -> None:

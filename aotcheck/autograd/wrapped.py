@@ -132,10 +132,9 @@ class WrappedResults:
         if not base.requires_grad:
             mode = ReplayMode.AMBIENT
         near = made is not None and (made.source is base or id(made.source) in self._replayed)
+        source, again = base, _torch.view_func_of(t)
         if made is not None and near:
             source, again = made.source, made.replay
-        else:
-            source, again = base, _torch.view_func_of(t)
         ref = self.results.name(source)
         self._emit(ReplayView(local, ref, again, mode))
         if how not in (_torch.CreationMeta.DEFAULT, _torch.CreationMeta.NO_GRAD_MODE):
@@ -209,9 +208,9 @@ class WrappedResults:
                     histories.append(TakeHistory(own, self.results.stand_in(t)))
             elif is_new_leaf(t) and not w.requires_grad:
                 self.results.before.append(RequireGrad(own))
-            elif (
-                _torch.version_of(t) != w.version and outer_of(t) == w.outer and not (replayed and self._base_moved(w))
-            ):
+            elif _torch.version_of(t) == w.version or outer_of(t) != w.outer:
+                continue
+            elif not (replayed and self._base_moved(w)):
                 self.results.before.append(BumpVersion(own))
         return histories
 

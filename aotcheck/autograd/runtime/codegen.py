@@ -280,8 +280,8 @@ def write_function(
 
     Its first argument is a tuple of the results, of what is to be saved, (if ``guarded``) of a list that will hold the
     versions that the backward checks, (if it ``holds`` any) of a tuple of arguments, and of the targets' handles; the
-    others are the targets, the tensors to differentiate by. ``once``: the results from which a second backward raises; torch does that when saved tensors are
-    asked for again, even if there are none.
+    others are the targets, the tensors to differentiate by. ``once``: the results from which a second backward raises;
+    torch does that when saved tensors are asked for again, even if there are none.
     """
     w = SourceWriter()
     w.globals.update(grad_enabled=torch.is_grad_enabled)

@@ -211,7 +211,7 @@ DEAD_END = torch.zeros((), requires_grad=True)
 
 
 def _without_memory(t: Tensor) -> Tensor:
-    """A tensor of the shape of ``t`` that takes no memory to speak of; a ragged one keeps what says how ragged it is."""
+    """A tensor like ``t`` that takes no memory to speak of; a ragged one keeps what says how ragged it is."""
     if not (is_wrapper(t) and is_jagged(t)):
         return stand_in(t.shape, t.dtype, t.device)
     wrapping = wrapping_of(t)
