@@ -65,12 +65,18 @@ class WrappedResults:
 
     # -- what is returned
 
+    def _check_hooks(self, returned: Sequence[Tensor]) -> None:
+        for t in [*returned, *[w.replica for w in self.arguments]]:
+            if _torch.has_hooks(t) and not t.retains_grad:
+                raise UnsupportedError("hook", "one registered inside on a tensor subclass")
+
     def collect(self, outputs: Sequence[Any]) -> list[Tensor]:
         """Find out how each wrapper is made that is returned or put into an argument.
 
         Returns the plain tensors that have to be made for that.
         """
         returned = [o for o in outputs if is_wrapper(o)]
+        self._check_hooks(returned)
         for w in self.arguments:
             self.results.names[id(w.replica)] = Arg(w.index)
             returned += [t for _, t in self._new_attributes(w) if is_wrapper(t)]
