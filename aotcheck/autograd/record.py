@@ -318,6 +318,14 @@ class RegisterHook:
 
 
 @dataclasses.dataclass(frozen=True)
+class SetGradient:
+    """``target`` has the gradient ``source`` from now on."""
+
+    target: Ref
+    source: Ref | None
+
+
+@dataclasses.dataclass(frozen=True)
 class Swap:
     """The objects exchange the tensors that they are."""
 
@@ -380,6 +388,7 @@ Step = (
     | MakeInference
     | RetainGrad
     | RegisterHook
+    | SetGradient
     | Swap
     | Wrap
     | RestrideWrapper

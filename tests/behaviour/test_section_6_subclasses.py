@@ -86,13 +86,8 @@ def test_a_second_call_with_other_values(make):
 
 
 def test_a_second_call_with_another_class():
-    check(
-        lambda x: x * x, *[(lambda make=make: given(make(3, grad=True))) for make in (plain_leaf, *MAKERS, plain_leaf)]
-    )
-
-
-def plain_leaf(*shape: int, grad: bool = True) -> torch.Tensor:
-    return leaf(*shape)
+    calls = [lambda make=make: given(make(3, grad=True)) for make in MAKERS]
+    check(lambda x: x * x, lambda: given(leaf(3)), *calls, lambda: given(leaf(3)))
 
 
 def test_a_second_call_with_other_metadata():
