@@ -169,9 +169,7 @@ class CompiledFunction:
                     try:
                         self._hooks = _torch.has_saved_tensor_hooks()
                         with _torch.without_saved_tensor_hooks():
-                            found = self._specialize(
-                                key, Split(len(flat), len(passed), self._gradients, wrappers), whole, spec
-                            )
+                            found = self._specialize(key, split, whole, spec)
                     except RetraceWithCaptured as needed:
                         self._capture_more(needed.args[0])
                         continue
