@@ -73,7 +73,7 @@ class Tracer(_torch.TorchDispatchMode):
             self._check(a)
         for a in kwargs.values():
             self._check(a)
-        if _torch.is_composite(func):
+        if (self._depth or torch.is_inference_mode_enabled()) and _torch.is_composite(func):
             # Autograd takes such ops apart before they come here, but in inference mode and in what wrappers do.
             below = contextlib.nullcontext() if self._depth else _torch.as_before_dispatch()
             with below, self:
