@@ -87,6 +87,7 @@ class TracedWrapper:
     grad_fn: Any
     outer: Outer
     attributes: dict[str, Any]
+    hooks: int = 0  # that are the trace's own
     edges: list[GradientEdge] = dataclasses.field(default_factory=list)  # where its gradients arrive
 
 
@@ -154,6 +155,8 @@ class Capture:
         with self.tracing():
             self.gradients = Gradients(arguments, self.flat_replicas, gradients)
             self.gradients.refuse_hooks(lambda: kernels.function_runs)
+        for w in self.wrappers:
+            w.hooks = _torch.count_hooks(w.replica)
         kernels.on_gradient = lambda t: self.gradients.note(t) if kernels.function_runs else None
 
     def _swapped(self, a: Tensor, b: Tensor) -> None:
@@ -250,7 +253,7 @@ class Capture:
                     _torch.grad_fn_of(r),
                     outer_of(r),
                     dict(vars(r)),
-                    edges,
+                    edges=edges,
                 )
             )
 

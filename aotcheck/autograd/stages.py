@@ -41,7 +41,7 @@ from aotcheck.autograd.partition.default import backward_values, read_by, saved_
 from aotcheck.autograd.partition.joint import Division
 from aotcheck.autograd.partition.saved import holds_saved, nodes_behind_output, runs_once, saved_tensors
 from aotcheck.autograd.record import Arg, Attached, Result, Role
-from aotcheck.autograd.replicas import Replica, disarm, rearm
+from aotcheck.autograd.replicas import disarm, rearm
 from aotcheck.autograd.runtime import codegen
 from aotcheck.autograd.subclasses import (
     Bundle,
@@ -364,7 +364,7 @@ class Backwards:
         for x in leaves_of(r):
             known = inherited.get(id(x)) or arguments.get(id(x))
             if isinstance(known, Arg) and known not in stage.held:
-                if stage.sealed:
+                if stage.sealed or (stage.before and known not in stage.before[0].held):
                     known = None
                 else:
                     stage.held.append(known)
@@ -413,12 +413,12 @@ class Backwards:
         """Find the backward for tangents some of which are wrappers, or should be, and run it on what they hold."""
         parts: list[Any] = []
         flat: list[Tensor] = []
+        whole = list(g)
         for j, t in enumerate(g):
             if t is not None:
-                t = t.detach() if is_wrapper(t) and t.requires_grad else t
-                part, t = self._part(stage, j, t)
+                part, whole[j] = self._part(stage, j, t)
                 parts.append(part)
-                flat += leaves_of(t)
+                flat += leaves_of(whole[j])
         try:
             run = self._backward(stage, tuple(parts), create_graph)
         except UnsupportedError as error:
@@ -427,18 +427,19 @@ class Backwards:
                 wanted = ", ".join(_described(a.tensor) for a in stage.attached)
                 raise UnsupportedError("tangent of another type", f"{met} for results {wanted}: {error}") from error
             raise
-        return run(ctx, flat)
+        return run(ctx, flat, whole)
 
     def _part(self, stage: Stage, j: int, t: Tensor) -> tuple[Any, Tensor]:
         """The part of a backward's key that the tangent ``t`` of result ``j`` is, and the tangent as it is to be."""
         expected = stage.tangents[j]
         wanted = expected.wrapping if isinstance(expected, Bundle) else None
-        if _fits(wrapping_of(t), wanted):
+        found = _wrapping_without_grad(t)
+        if _fits(found, wanted):
             return j, t
         changed = coerced(t, wanted)
-        if changed is not None and _fits(wrapping_of(changed), wanted):
+        if changed is not None and _fits(_wrapping_without_grad(changed), wanted):
             return j, changed
-        found, leaves = wrapping_of(t), leaves_of(t)
+        leaves = leaves_of(t)
         geometries = tuple([(geometry_of(x), x.device) for x in leaves])
         part = (j, None if found is None else found.key, geometries)
         if part not in stage.odd:
@@ -535,17 +536,24 @@ class Backwards:
         """The backward whose results have gradients themselves."""
         live = inputs_of([stage.tangent(part) for part in key])
         replicas, seeds = self._trace(stage, key, create_graph=True)
-        if any(is_wrapper(t) for t in (*seeds, *replicas)):
-            raise UnsupportedError("second derivative", "of a tensor subclass")
         # Eager may give a tangent itself for a gradient.
-        same = {k: j for k, r in enumerate(replicas) for j, t in zip(key, seeds, strict=True) if r is t}
+        places = [_place(part) for part in key]
+        same = {k: j for k, r in enumerate(replicas) for j, t in zip(places, seeds, strict=True) if r is t}
         replicas = [r if k in same else self.capture.as_result(r) for k, r in enumerate(replicas)]
-        values = [None if r is None else self.capture.value_of(r) for r in replicas]
+        gradients = [None if r is None or k in same else self._gradient(stage, key, r) for k, r in enumerate(replicas)]
+        values = [None if isinstance(g, Bundle) else g for g in gradients]
         attached = [
-            Attached(Result(k), r, r.real_device)
+            Attached(Result(k), r, r.device)
             for k, r in enumerate(replicas)
-            if isinstance(r, Replica) and r.requires_grad and k not in same
+            if r is not None and r.requires_grad and k not in same
         ]
+        distinct = {a.ref.index for a in attached if isinstance(a.ref, Result)}
+        wrapped: dict[int, tuple[Wrapping, list[str]]] = {}
+        for k, g in enumerate(gradients):
+            if isinstance(g, Bundle):
+                first = len(values)
+                wrapped[k] = g.wrapping, self._pick_leaves(stage, key, g, values)
+                distinct |= set(range(first, len(values))) if k in distinct else set()
         targets = self._next_targets(stage, attached, seeds)
         groups = components([a.tensor for a in attached], [e.node for t in targets for e in t.edges])
         stages = self._stages(stage.level + 1, attached, targets, groups, (stage, *stage.before))
@@ -556,14 +564,15 @@ class Backwards:
         for s in stages:
             wanted = values_of(g for found in s.gradients.values() for g in found)
             s.saved = read_by(wanted, computed | available, self.trace.values)
-        results = self._distinct(values, {a.ref.index for a in attached if isinstance(a.ref, Result)})
+        results = self._distinct(values, distinct)
         saved = list(dict.fromkeys(v for s in stages for v in s.saved))
         kept = [v for v in saved if v not in available]
         graph, used = self._cut(stage, live, [*results, *kept])
         compiled = self._compile(stage, graph, used, len(live))
         # What crosses to the next level is saved already, came as a tangent, or is one more result.
         source: dict[Value, str] = {v: f"s[{used.index(k)}]" for k, v in enumerate(stage.saved) if k in used}
-        source.update({t: f"t{j}" for j, t in zip(key, live, strict=True)})
+        expected = _expected(stage, key)
+        source.update({t: f"t{n}" for (n, _, _), t in zip(expected, live, strict=True)})
         source.update({v: f"d[{len(results) + n}]" for n, v in enumerate(kept)})
         unread = [k for k, v in enumerate(stage.saved) if v in saved and k not in used]
         source.update({stage.saved[k]: f"s[{len(used) + n}]" for n, k in enumerate(unread)})
@@ -574,12 +583,13 @@ class Backwards:
                 tuple(source[v] for v in s.saved),
                 s.reached,
                 any(s.shared()),
+                tuple(f"ctx.held[{stage.held.index(x)}]" for x in s.held),
             )
             for s in stages
         ]
         w = codegen.write_differentiable_backward(
-            [*used, *unread], len(used), len(stage.saved), _expected(stage, key), stage.reached, applications,
-            len(stage.targets), same,
+            [*used, *unread], len(used), len(stage.saved), expected, stage.reached, applications,
+            len(stage.targets), same, places, wrapped, _is_flat(stage, key),
         )  # fmt: skip
         run = define(w, "run", "differentiable backward")
         w.globals["bw"] = compiled
@@ -623,7 +633,7 @@ class Backwards:
 def _expected(stage: Stage, key: Key) -> list[tuple[int, tuple[int, ...], bool]]:
     """Of each defined tangent which it is, the strides that the graph expects, and whether it is complex."""
     expected = []
-    flat = stage.of_wrappers or any(isinstance(stage.tangent(part), Bundle) for part in key)
+    flat = _is_flat(stage, key)
     starts = _starts(stage, key)
     for part in key:
         t = stage.tangent(part)
@@ -637,6 +647,16 @@ def _expected(stage: Stage, key: Key) -> list[tuple[int, tuple[int, ...], bool]]
 
 
 _NONE = type(None)
+
+
+def _is_flat(stage: Stage, key: Key) -> bool:
+    """Whether the backward is called with what its tangents are made of."""
+    return stage.of_wrappers or any(isinstance(stage.tangent(part), Bundle) for part in key)
+
+
+def _wrapping_without_grad(t: Tensor) -> Wrapping | None:
+    """How the tangent ``t`` is made; that it requires grad, which some contexts say, does not matter."""
+    return wrapping_of(t.detach() if is_wrapper(t) and t.requires_grad else t)
 
 
 def _place(part: Any) -> int:

@@ -66,8 +66,9 @@ class WrappedResults:
     # -- what is returned
 
     def _check_hooks(self, returned: Sequence[Tensor]) -> None:
+        known = {id(w.replica): w.hooks for w in self.arguments}
         for t in [*returned, *[w.replica for w in self.arguments]]:
-            if _torch.has_hooks(t) and not t.retains_grad:
+            if _torch.count_hooks(t) != known.get(id(t), 0) and not t.retains_grad:
                 raise UnsupportedError("hook", "one registered inside on a tensor subclass")
 
     def collect(self, outputs: Sequence[Any]) -> list[Tensor]:
@@ -126,7 +127,7 @@ class WrappedResults:
                 return None
             if made is not None and made.current and not (made.grad and leads_to(t, made.source)):
                 return None
-        elif t.requires_grad:
+        elif t.requires_grad and _torch.creation_meta(t) != _torch.CreationMeta.NO_GRAD_MODE:
             return None
         return base
 

@@ -54,7 +54,7 @@ class Tagged(torch.Tensor):
         scale = flat[0].scale * 2 if func in (torch.ops.aten.mul.Tensor, torch.ops.aten.mul.Scalar) else flat[0].scale
         unwrapped = pytree.tree_map_only(Tagged, lambda t: t.elem, (args, kwargs or {}))
         out = func(*unwrapped[0], **unwrapped[1])
-        out = pytree.tree_map_only(torch.Tensor, lambda t: Tagged(t, flat[0].tag, scale), out)
+        out = pytree.tree_map_only(torch.Tensor, lambda t: type(flat[0])(t, flat[0].tag, scale), out)
         return return_and_correct_aliasing(func, args, kwargs or {}, out)
 
 

@@ -190,8 +190,8 @@ class Attachment:
 class Application:
     """A Function that attaches results of a backward.
 
-    Which results, what it saves (as source), its targets, and whether it needs the contexts of the backwards it is
-    for: see Note [Shared nodes].
+    Which results, what it saves (as source), its targets, whether it needs the contexts of the backwards it is for (see
+    Note [Shared nodes]), and the arguments that gradients of wrappers hold (as source).
     """
 
     apply: Callable[..., Any]
@@ -199,6 +199,7 @@ class Application:
     saved: tuple[str, ...]
     targets: tuple[int, ...]
     contexts: bool
+    held: tuple[str, ...] = ()
 
 
 def write_call(
@@ -388,7 +389,7 @@ def write_backward(
     of the differentiated have wrappers for gradients, made of what.
     """
     w = SourceWriter()
-    lines = ["def run(ctx, g):", *_unpack(w, used, saved), *_take_tangents(w, tangents)]
+    lines = ["def run(ctx, g, whole=None):", *_unpack(w, used, saved), *_take_tangents(w, tangents)]
     names = [f"s[{k}]" for k in range(len(used))] + [f"t{k}" for k, _, _ in tangents]
     parts = [f"d[{k}]" for k in differentiated]
     for number, (wrapping, leaves) in wrapped.items():
@@ -411,33 +412,41 @@ def write_differentiable_backward(
     applications: Sequence[Application],
     targets: int,
     same: Mapping[int, int],
+    places: Sequence[int],
+    wrapped: Mapping[int, tuple[Wrapping, Sequence[str]]],
+    flat: bool,
 ) -> SourceWriter:
     """``run(ctx, g)`` as ``write_backward`` writes it, but what it gives is attached to autograd.
 
     Of the saved tensors ``unpacked`` the graph reads the first ``read``. ``applications`` attach; their targets are
-    those of this backward, ``targets`` in number, and then the tangents. ``same`` says which gradients are which
-    tangent itself.
+    those of this backward, ``targets`` in number, and then the tangents, those with these ``places``. ``same`` says
+    which gradients are which tangent itself, ``wrapped`` which are wrappers, made of what. ``flat``: ``g`` is what the
+    tangents are made of.
     """
     w = SourceWriter()
-    lines = ["def run(ctx, g):", *_unpack(w, unpacked, saved)]
+    whole = "whole" if flat else "g"
+    lines = [f"def run(ctx, g{', whole' if flat else ''}):", *_unpack(w, unpacked, saved)]
     body = _take_tangents(w, tangents)
     names = [f"s[{k}]" for k in range(read)] + [f"t{k}" for k, _, _ in tangents]
     body.append(f"    d = bw({', '.join(names)})")
     w.globals.update(grad_mode=_torch.set_grad_enabled_raw)
     lines += ["    grad_mode(False)", "    try:", *["    " + x for x in body], "    finally: grad_mode(True)"]
     lines += ["    h, d = ctx.handles, list(d)"]
+    for k, (wrapping, leaves) in wrapped.items():
+        lines.append(f"    d[{k}] = {w.refer(wrapping.build, 'wrap')}(({''.join(x + ', ' for x in leaves)}))")
     place = {k: n for n, k in enumerate(reached)}
 
     def handle(k: int) -> str:
-        return f"h[{place[k]}]" if k < targets else f"g[{tangents[k - targets][0]}]"
+        return f"h[{place[k]}]" if k < targets else f"{whole}[{places[k - targets]}]"
 
     for a in applications:
         handles = [handle(k) for k in a.targets]
         held = "".join(f"d[{k}], " for k in a.results) + "".join(f"{x}, " for x in a.saved)
+        held += f"({''.join(x + ', ' for x in a.held)}), " if a.held else ""
         held += f"{'(ctx, *ctx.contexts)' if a.contexts else '()'}, ({''.join(x + ', ' for x in handles)}), "
         ends = ", ".join(handles) or w.refer(support.DEAD_END)
         lines.append(f"    {''.join(f'd[{k}], ' for k in a.results)}= {w.refer(a.apply)}(({held}), {ends})")
-    picked = "".join(f"g[{same[k]}], " if k in same else f"d[{k}], " for k in reached) or "None, "
+    picked = "".join(f"{whole}[{same[k]}], " if k in same else f"d[{k}], " for k in reached) or "None, "
     lines.append(f"    return (None, {picked})")
     w.lines = lines
     return w
