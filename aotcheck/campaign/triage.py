@@ -14,6 +14,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from concurrent.futures.process import BrokenProcessPool
 from functools import lru_cache
 from pathlib import Path
 
@@ -87,8 +88,9 @@ class Triage:
         self._deadline = time.monotonic() + self.settings.minimize_seconds
         while not self._over and (finding := self._next()) is not None:
             event = self._sign(finding)
-            if event is None:  # stopped in the middle: it is as if it had not been begun
-                break
+            if event is None:  # stopped in the middle: it is as if it had not been begun, and left to --resume
+                self._waiting.pop(finding.path)
+                continue
             self.feed(event)
             yield event
         if not self.stop.is_set():
@@ -156,6 +158,8 @@ class Triage:
                 pass
         except DoesNotFailError as error:
             return None if self.stop.is_set() else FindingFlaky(finding.path, finding.key, str(error))
+        except (RuntimeError, BrokenProcessPool):  # somebody has killed our workers
+            return None
         reduced = reduction.result
         if reduced is None or self.stop.is_set():
             return None

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from aotcheck.cli.base import CORPUS, INSPECTION, STRATEGY, Seconds, Usage, stopping_on_interrupt
+from aotcheck.cli.report import write_reports
 
 if TYPE_CHECKING:
     from aotcheck.campaign import Past, Settings
@@ -129,5 +130,6 @@ def _fuzz(settings: Settings, past: Past) -> int:
             tally.feed(event)
             display.feed(event)
     print_summary(tally, console)
+    write_reports(settings.folder)
     console.print(f"run folder: {settings.folder}", soft_wrap=True, highlight=False)
     return int(tally.exit_code)
