@@ -16,6 +16,7 @@ from torch import Tensor, fx
 try:
     import torch.utils._pytree as pytree
     from torch._C._dynamo.guards import TensorGuards
+    from torch._higher_order_ops.auto_functionalize import auto_functionalized, can_auto_functionalize
     from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
     from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
@@ -46,6 +47,8 @@ __all__ = [
     "FakeTensorMode",
     "TensorGuards",
     "TorchDispatchMode",
+    "auto_functionalized",
+    "can_auto_functionalize",
     "pytree",
 ]
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch
-from aotcheck.autograd import writes
+from aotcheck.autograd import no_meta, writes
 from aotcheck.autograd.errors import RetraceWithCaptured, UnsupportedError
 from aotcheck.autograd.metadata import METADATA
 from aotcheck.autograd.replicas import KernelState, Replica, make_replica
@@ -101,9 +101,11 @@ class Tracer(_torch.TorchDispatchMode):
                 return writes.batch_norm(self, func, args, kwargs)
             case Kind.VALUE_DEPENDENT:
                 raise UnsupportedError("data-dependent", f"{func} needs values at trace time")
-            case Kind.NO_TWIN:
+            case Kind.WRITES:
                 if func is aten.fill_diagonal_.default and not any(args[2:]) and not kwargs:
                     return self._fill_diagonal(*args)
+                return writes.by_form(self, func, info, args, kwargs)
+            case Kind.UNKNOWN:
                 raise UnsupportedError("op without a functional form", str(func))
 
     def _check(self, a: Any) -> None:
@@ -161,9 +163,10 @@ class Tracer(_torch.TorchDispatchMode):
             with _torch.meta_kernels():
                 return func(*args, **kwargs)
         except NotImplementedError as error:
-            raise UnsupportedError("no meta kernel", f"{func}: {str(error)[:120]}") from error
+            lacking = error
         finally:
             self.kernels.inside = False
+        return no_meta.results_of(func, args, kwargs, lacking)
 
     def device_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device:
         """The device that the op's results are on."""
@@ -211,12 +214,12 @@ class Tracer(_torch.TorchDispatchMode):
         self.table.bind(r, value)
         return r
 
-    def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Value:
-        """``func`` recorded with the user's line, and as an effect if it draws random numbers."""
+    def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], random: bool = False) -> Value:
+        """``func`` recorded with the user's line, and as an effect if it draws random numbers (or is ``random``)."""
         value = self.trace.call(func, args, kwargs)
         value.where = user_frame()
         value.sequence = _torch.autograd_sequence_number()
-        if info_of(func).random:
+        if random or info_of(func).random:
             self.trace.effects.append(value)
         return value
 
@@ -289,7 +292,7 @@ class Tracer(_torch.TorchDispatchMode):
         if key is not None:
             self.keys[value] = key
         if known is None:
-            return self._bind_results(out, value, device)
+            return self.bind_results(out, value, device)
         container, geometries, device = known
         if container is None:
             return self.fresh(geometries[0], device, value)
@@ -297,7 +300,8 @@ class Tracer(_torch.TorchDispatchMode):
             [self.fresh(g, device, self.trace.call(getitem, (value, k))) for k, g in enumerate(geometries)]
         )
 
-    def _bind_results(self, out: Any, value: Value, device: torch.device) -> Any:
+    def bind_results(self, out: Any, value: Value, device: torch.device) -> Any:
+        """What an op gave, on fresh storages, as replicas that hold ``value`` or its items."""
         if isinstance(out, Tensor):
             return self._bind_fresh(out, value, device)
         if isinstance(out, (list, tuple)):
