@@ -21,7 +21,8 @@ from torch.autograd.graph import GradientEdge
 from aotcheck import _torch
 from aotcheck.autograd.epilogue import EpilogueBuilder
 from aotcheck.autograd.errors import RetraceWithCaptured, TraceMode, UnsupportedError
-from aotcheck.autograd.partition.components import reached_leaves, saved_tensors
+from aotcheck.autograd.partition.components import reached_leaves
+from aotcheck.autograd.partition.saved import saved_tensors
 from aotcheck.autograd.record import Arg, Attached, BaseOf, Constant, Record, Ref, Source
 from aotcheck.autograd.replicas import Replica, ReplicaMaker, make_replica
 from aotcheck.autograd.storage import StorageState
@@ -221,6 +222,14 @@ class Capture:
         with torch.autograd.set_multithreading_enabled(False), self.tracer:
             yield
 
+    @contextlib.contextmanager
+    def _function_runs(self) -> Iterator[None]:
+        self.maker.kernels.function_runs = True
+        try:
+            yield
+        finally:
+            self.maker.kernels.function_runs = False
+
     def _saving(self) -> contextlib.AbstractContextManager[Any]:
         """What the call's saved-tensor hooks do to the trace: what is saved is what it is when it is saved.
 
@@ -249,7 +258,7 @@ class Capture:
         seed_before = torch.get_rng_state()
         own_before = [g.get_state() for _, g in self.generators]
         try:
-            with self._tracing(), substitution, self._saving():
+            with self._tracing(), substitution, self._saving(), self._function_runs():
                 outputs, extra = function(self.flat_replicas)
             self.exit_grad = torch.is_grad_enabled()
         finally:
@@ -336,9 +345,12 @@ class Capture:
             for attached, _ in seeds:
                 saved_tensors(attached.tensor, ())
             others = [e for edges in reached_leaves(results).values() for e in edges if e.node not in ends]
-            if others and not wanted:
+            if not wanted:
                 with self._tracing(), torch.set_grad_enabled(create_graph), _stopping_at(ends):
-                    _differentiate(results, others, grads_in, create_graph)
+                    if others:
+                        _differentiate(results, others, grads_in, create_graph)
+                    else:  # no leaf whose .grad it could reach
+                        torch.autograd.backward(results, grads_in, retain_graph=True, create_graph=create_graph)
         if len(self.tracer.trace.effects) != effects:
             raise UnsupportedError(
                 "random op in the backward", "numbers drawn in the backward are not functionalized yet"
