@@ -41,7 +41,7 @@ _HOMES = {
     ),
     "aotcheck.autograd.config": ("Config", "OnUnsupported", "config", "patch_config"),
     "aotcheck.autograd.counters": ("Counters", "counters"),
-    "aotcheck.autograd.errors": ("InternalError", "NotFunctionalError", "UnsupportedError"),
+    "aotcheck.autograd.errors": ("InternalError", "NotFunctionalError", "SchemaError", "UnsupportedError"),
     "aotcheck.autograd.graph": ("assert_functional",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -52,6 +52,7 @@ __all__ = [
     "InternalError",
     "NotFunctionalError",
     "OnUnsupported",
+    "SchemaError",
     "UnsupportedError",
     "aot_function",
     "aot_module",

@@ -7,6 +7,7 @@ one file, with one clear error at import. Each name is used as a primitive; what
 from __future__ import annotations
 
 import contextlib
+import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
@@ -17,7 +18,7 @@ try:
     import torch.utils._pytree as pytree
     from torch._C._dynamo.guards import TensorGuards
     from torch._higher_order_ops.auto_functionalize import auto_functionalized, can_auto_functionalize
-    from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+    from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, UnsupportedOperatorException
     from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
     _C = torch._C
@@ -96,6 +97,13 @@ def make_subclass(cls: type[Tensor], elem: Tensor, device: torch.device) -> Tens
 def dispatch_mode_depth() -> int:
     """How many torch-dispatch modes are active on this thread."""
     return int(_C._len_torch_dispatch_stack())
+
+
+def lacks_meta_kernel(error: Exception) -> bool:
+    """Whether an op that was run without data raised ``error`` because it has no kernel for that."""
+    if isinstance(error, (NotImplementedError, UnsupportedOperatorException)):
+        return True
+    return isinstance(error, RuntimeError) and "There was no fake impl registered" in str(error)
 
 
 def functorch_active() -> bool:
@@ -298,6 +306,12 @@ def counted_by(tensors: Sequence[Tensor], counters: Sequence[Tensor]) -> list[in
 # -- storages and ops
 
 storage_of = Tensor.untyped_storage
+
+
+def content_of(t: Tensor) -> bytes:
+    """The bytes of the storage of ``t``, on the CPU, read without dispatching anything."""
+    storage = t.untyped_storage()
+    return ctypes.string_at(storage.data_ptr(), storage.nbytes())
 
 
 def set_geometry(

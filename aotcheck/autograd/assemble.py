@@ -21,7 +21,7 @@ from aotcheck.autograd.record import Visibility, Write
 from aotcheck.autograd.runtime import codegen, support
 from aotcheck.autograd.runtime.support import StrideCorrection
 from aotcheck.autograd.stages import Backwards, examples
-from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Geometry, Value, getitem
+from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Geometry, Value, ancestors, getitem
 from aotcheck.autograd.twins import Kind, info_of
 
 aten = torch.ops.aten
@@ -139,6 +139,8 @@ class Assembly:
         everything = tuple(range(len(stage.attached)))
         if everything not in stage.gradients:
             raise UnsupportedError("partition_fn", "no backward takes all tangents: eager's raises")
+        if any(v in self.trace.drawn for v in set(stage.effects[everything]) - ancestors(stage.gradients[everything])):
+            raise UnsupportedError("partition_fn", "the backward draws random numbers that it does not use")
         gradients = self.backwards.layout.spread(1, stage.gradients[everything])
         primals, tables = len(self.inputs), self.compilers.decompositions
         graph = joint_graph(self.inputs, stage.tangents, self.trace.values, self.forward, self.outputs, gradients)

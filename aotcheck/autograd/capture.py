@@ -255,19 +255,12 @@ class Capture:
             if captured
             else contextlib.nullcontext()
         )
-        seed_before = torch.get_rng_state()
-        own_before = [g.get_state() for _, g in self.generators]
         try:
-            with self._tracing(), substitution, self._saving(), self._function_runs():
+            with self._tracing(), substitution, self._saving(), self._function_runs(), self.tracer.drawing():
                 outputs, extra = function(self.flat_replicas)
             self.exit_grad = torch.is_grad_enabled()
         finally:
             torch.set_grad_enabled(self.entry_grad)
-        if not torch.equal(seed_before, torch.get_rng_state()):
-            torch.set_rng_state(seed_before)
-            raise UnsupportedError("seeding inside the function", "the generator's state changed while tracing")
-        if not all(torch.equal(b, g.get_state()) for b, (_, g) in zip(own_before, self.generators, strict=True)):
-            raise UnsupportedError("seeding inside the function", "a generator's state is set inside")
         mapped = {id(real): self.flat_replicas[i] for real, i in captured}
         outputs = [mapped.get(id(o), o) for o in outputs]
         for o in outputs:
@@ -303,8 +296,9 @@ class Capture:
         targets: Sequence[Sequence[GradientEdge]],
         create_graph: bool,
         ends: Sequence[Any] = (),
-    ) -> tuple[list[Tensor | None], list[Tensor]]:
-        """The gradients that arrive at ``targets`` when just these tensors have (these) tangents, and the tangents.
+    ) -> tuple[list[Tensor | None], list[Tensor], list[Value]]:
+        """The gradients that arrive at ``targets`` when just these tensors have (these) tangents, the tangents, and the
+        effects that the backward has besides.
 
         None where eager gives None. Nothing gets past the nodes ``ends``. Raises what eager's backward raises. The
         graph of the replicas is kept, so that other sets can be traced later. With ``create_graph`` the gradients have
@@ -333,6 +327,7 @@ class Capture:
             torch.set_grad_enabled(create_graph),
             torch.autograd.set_detect_anomaly(False),
             _stopping_at(ends),
+            self.tracer.drawing(),
         ):
             found = () if not wanted else _differentiate(results, [edge for _, edge in wanted], grads_in, create_graph)
             for (k, _), gradient in zip(wanted, found, strict=True):
@@ -351,13 +346,9 @@ class Capture:
                         _differentiate(results, others, grads_in, create_graph)
                     else:  # no leaf whose .grad it could reach
                         torch.autograd.backward(results, grads_in, retain_graph=True, create_graph=create_graph)
-        if len(self.tracer.trace.effects) != effects:
-            raise UnsupportedError(
-                "random op in the backward", "numbers drawn in the backward are not functionalized yet"
-            )
         if any(state.version != version for state, version in before):
             raise UnsupportedError("mutation in the backward", "the backward writes an input")
-        return gradients, grads_in
+        return gradients, grads_in, self.tracer.trace.effects_since(effects)
 
     def value_of(self, t: Tensor) -> Value:
         """The value of a replica now, found while no tracing goes on."""

@@ -21,7 +21,15 @@ from aotcheck.autograd.compile_graph import Compilers
 from aotcheck.autograd.config import OnUnsupported, config
 from aotcheck.autograd.containers import ContainerResult, Held, ResultShape, Structure, Watched, structure_of
 from aotcheck.autograd.counters import count_compiled, count_refused, count_user_error
-from aotcheck.autograd.errors import InternalError, Retrace, RetraceWithCaptured, TraceMode, UnsupportedError
+from aotcheck.autograd.errors import (
+    InternalError,
+    Retrace,
+    RetraceWithCaptured,
+    SchemaError,
+    TraceMode,
+    UnsupportedError,
+    is_lack_of_data,
+)
 from aotcheck.autograd.record import TakeHistory
 from aotcheck.autograd.replicas import disarm
 from aotcheck.autograd.runtime.support import GraphFailed
@@ -92,8 +100,8 @@ class CompiledFunction:
             if last[1](flat):
                 try:
                     return last[2].call(flat)
-                except GraphFailed:
-                    return self._reproduce(args, kwargs)
+                except GraphFailed as failed:
+                    return self._reproduce(args, kwargs, failed)
         return self._look_up(args, kwargs)
 
     # -- slow path
@@ -124,8 +132,8 @@ class CompiledFunction:
                 with self._lock:
                     self._cache.pop(key, None)
                     self._last = None
-            except GraphFailed:
-                return self._reproduce(args, kwargs)
+            except GraphFailed as failed:
+                return self._reproduce(args, kwargs, failed)
         raise InternalError("the strides of the function's results could not be settled")
 
     def _find(self, flat: list[Any], spec: Any) -> tuple[Any, list[Any], Specialization]:
@@ -241,6 +249,8 @@ class CompiledFunction:
         except (UnsupportedError, Retrace, RetraceWithCaptured):
             raise
         except Exception as error:
+            if is_lack_of_data(error):
+                raise UnsupportedError("data-dependent", "code of torch's reads values at trace time") from error
             raise _UserError from error
         containers = None
         if watched is None:
@@ -290,8 +300,10 @@ class CompiledFunction:
             raise error
         return self.original(*args, **kwargs)
 
-    def _reproduce(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _reproduce(self, args: tuple[Any, ...], kwargs: dict[str, Any], failed: GraphFailed | None = None) -> Any:
         """The program raised when traced, or its graph when run: the original raises the same on the real inputs."""
+        if failed is not None and isinstance(failed.__cause__, SchemaError):
+            raise failed.__cause__
         try:
             result = self.original(*args, **kwargs)
         except Exception:

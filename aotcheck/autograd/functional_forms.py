@@ -44,6 +44,11 @@ def form_of(op: Any) -> Form:
     return form
 
 
+def original_of(op: Any) -> Any:
+    """The op of which ``op`` is the functional form, or itself."""
+    return next((original for original, form in _forms.items() if form.call is op and not form.first), op)
+
+
 def written_names(op: Any) -> list[str]:
     """The arguments that ``op`` says it writes."""
     arguments = _torch.schema_of(op).arguments
@@ -82,11 +87,10 @@ def _built_in(op: Any, fresh: int) -> Any:
 def _register(op: Any, fresh: tuple[int, ...]) -> Any:
     schema = _torch.schema_of(op)
     written = written_names(op)
-    arguments, returns = _declared(schema)
+    taken, arguments, returns = _declared(schema)
     returned = [returns[k] for k in fresh] + [arguments[name] for name in written]
     name = re.sub(r"\W", "_", f"functional_{op.namespace}_{_torch.op_name(op)}_{_torch.overload_name(op)}")
-    taken = ", ".join(f"{kind} {argument}" for argument, kind in arguments.items())
-    _library.define(f"{name}(*, {taken}) -> ({', '.join(returned)})", tags=tuple(op.tags))
+    _library.define(f"{name}(*, {', '.join(taken)}) -> ({', '.join(returned)})", tags=tuple(op.tags))
 
     def run(**given: Any) -> Any:
         copies = {name: _copied(a) if name in written else a for name, a in given.items()}
@@ -99,13 +103,14 @@ def _register(op: Any, fresh: tuple[int, ...]) -> Any:
     return getattr(torch.ops.aotcheck, name).default
 
 
-def _declared(schema: Any) -> tuple[dict[str, str], list[str]]:
-    """The types of arguments, by name, and of results, without what the schema says of aliases."""
+def _declared(schema: Any) -> tuple[list[str], dict[str, str], list[str]]:
+    """The arguments, their types by name, and the types of results, without what the schema says of aliases."""
     text = re.sub(r"Tensor\([^()]*\)", "Tensor", str(schema))
     given, _, gives = text[text.index("(") + 1 :].rpartition(") -> ")
     gives = gives[1:-1] if gives.startswith("(") else gives
-    types = [a.partition("=")[0].strip().rsplit(" ", 1) for a in _split(given) if a.strip() not in ("", "*")]
-    return {name: kind for kind, name in types}, [r.strip() for r in _split(gives) if r.strip()]
+    arguments = [a.strip() for a in _split(given) if a.strip() not in ("", "*")]
+    types = [a.partition("=")[0].rsplit(" ", 1) for a in arguments]
+    return arguments, {name: kind for kind, name in types}, [r.strip() for r in _split(gives) if r.strip()]
 
 
 def _split(text: str) -> list[str]:

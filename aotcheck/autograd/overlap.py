@@ -20,6 +20,7 @@ from aotcheck.autograd.trace import Geometry, geometry_of
 from aotcheck.autograd.twins import OpInfo
 
 _ORDER_DEPENDENT = {"addmm_", "addmv_", "addr_", "addbmm_", "baddbmm_"}
+_EXACT = 1 << 20  # elements whose addresses are looked at one by one
 _PROBE_LIMIT = 1 << 24  # bytes of storage worth allocating to learn whether eager would refuse
 
 
@@ -37,9 +38,14 @@ def _overlap(a: Geometry, b: Geometry) -> bool:
 
 
 def share_memory(a: Tensor, b: Tensor) -> bool:
-    """Whether a byte may lie within both tensors."""
+    """Whether a byte lies within both tensors; of large ones, whether it may."""
     same = _torch.storage_address(_torch.storage_of(a)) == _torch.storage_address(_torch.storage_of(b))
-    return same and _overlap(geometry_of(a), geometry_of(b))
+    p, q = geometry_of(a), geometry_of(b)
+    if not same or not _overlap(p, q):
+        return False
+    if max(p.numel, q.numel) > _EXACT or p.dtype.itemsize != q.dtype.itemsize:
+        return True
+    return not p.places.isdisjoint(q.places)
 
 
 def check(func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

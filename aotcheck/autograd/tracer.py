@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any, cast
 
 import torch
@@ -12,6 +14,7 @@ from aotcheck.autograd import no_meta, writes
 from aotcheck.autograd.errors import RetraceWithCaptured, UnsupportedError
 from aotcheck.autograd.metadata import METADATA
 from aotcheck.autograd.replicas import KernelState, Replica, make_replica
+from aotcheck.autograd.rng import Draws, default_generators
 from aotcheck.autograd.storage import StorageTable, View
 from aotcheck.autograd.trace import PLACEHOLDER, Geometry, Trace, Value, geometry_of, getitem, user_frame
 from aotcheck.autograd.twins import Kind, OpInfo, info_of
@@ -43,6 +46,7 @@ class Tracer(_torch.TorchDispatchMode):
         self.views: dict[int, Derivation] = {}  # by id of the replica: how autograd's views were made
         self.unsafe_views: dict[int, Derivation] = {}  # and windows that are no views to autograd
         self.generators: dict[int, Value] = {}  # by address of the stand-in
+        self.draws: dict[Value | None, Draws] = {None: Draws(self.trace, default_generators(), None)}
 
     @classmethod
     def is_infra_mode(cls) -> bool:
@@ -138,6 +142,7 @@ class Tracer(_torch.TorchDispatchMode):
         value = Value(PLACEHOLDER, (), {})
         value.constant, value.device = stand_in, stand_in.device
         self.generators[_torch.generator_address(stand_in)] = value
+        self.draws[value] = Draws(self.trace, [stand_in], value)
 
     def swap(self, a: Tensor, b: Tensor) -> None:
         """Two objects exchanged the tensors that they are: what is known by object is now known of the other one."""
@@ -162,7 +167,9 @@ class Tracer(_torch.TorchDispatchMode):
         try:
             with _torch.meta_kernels():
                 return func(*args, **kwargs)
-        except NotImplementedError as error:
+        except Exception as error:
+            if not _torch.lacks_meta_kernel(error):
+                raise
             lacking = error
         finally:
             self.kernels.inside = False
@@ -216,12 +223,33 @@ class Tracer(_torch.TorchDispatchMode):
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], random: bool = False) -> Value:
         """``func`` recorded with the user's line, and as an effect if it draws random numbers (or is ``random``)."""
+        draws = self._draws(args, kwargs) if random or info_of(func).random else None
+        if draws is not None and (known := draws.repeated(func, args, kwargs)) is not None:
+            return known
         value = self.trace.call(func, args, kwargs)
         value.where = user_frame()
         value.sequence = _torch.autograd_sequence_number()
-        if random or info_of(func).random:
+        if draws is not None:
             self.trace.effects.append(value)
+            draws.drawn(value)
         return value
+
+    def _draws(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Draws:
+        """Those from the generator that an op with these arguments draws from."""
+        given = [a for a in (*args, *kwargs.values()) if type(a) is Value and a in self.draws]
+        return self.draws[given[0] if given else None]
+
+    @contextlib.contextmanager
+    def drawing(self) -> Iterator[None]:
+        """See Note [Draws]; inside, the generators are ours."""
+        before = {draws: draws.begin() for draws in self.draws.values()}
+        try:
+            yield
+            for draws in before:
+                draws.settle()
+        finally:
+            for draws, states in before.items():
+                draws.restore(states)
 
     # -- pure ops
 
