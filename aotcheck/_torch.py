@@ -441,6 +441,22 @@ def is_composite(op: Any) -> bool:
     )
 
 
+def transparent_kernels(op: Any) -> frozenset[str]:
+    """The dispatch keys under which ``op`` has a kernel in Python, if it has none for autograd."""
+    if any(
+        _C._dispatch_has_kernel_for_dispatch_key(op.name(), key) for key in ("Autograd", "AutogradCPU", "AutogradCUDA")
+    ):
+        return frozenset()
+    namespace, _, name = op.name().partition("::")
+    keys = ("CPU", "CUDA", "CompositeExplicitAutograd")
+    return frozenset(key for key in keys if f"{namespace}/{name}/{key}" in torch.library._impls)
+
+
+def run_kernel(op: Any, key: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What the kernel of ``op`` for ``key`` gives."""
+    return op.redispatch(_C.DispatchKeySet(getattr(_C.DispatchKey, key)), *args, **kwargs)
+
+
 def overload_name(op: Any) -> str:
     """Which overload of its name the op is, as ``Tensor`` in ``add.Tensor``."""
     return str(op._overloadname)

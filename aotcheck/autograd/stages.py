@@ -43,7 +43,7 @@ from aotcheck.autograd.partition.saved import holds_saved, nodes_behind_output, 
 from aotcheck.autograd.record import Attached, Result, Role
 from aotcheck.autograd.replicas import Replica, disarm, rearm
 from aotcheck.autograd.runtime import codegen
-from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Geometry, Value, geometry_of
+from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Geometry, Value, geometry_of, getitem
 
 aten = torch.ops.aten
 Key = tuple[int, ...]
@@ -197,6 +197,9 @@ class Backwards:
         targets += [Target(c.tensor, (c.edge,), is_cut=True) for c in capture.cuts]
         stages = self._stages(1, capture.record.attached, targets, [g.attached for g in capture.record.groups])
         forward.update(self.trace.states)  # those that a backward goes back to
+        forward.update(
+            v for v in self.trace.values if v.op is getitem and v.args[0] in forward
+        )  # and of draws repeated
         for stage in stages:
             stage.saved = saved_values(forward, set(self.inputs), stage.wanted, self.trace.values)
             stage.guards = self._guards(stage)

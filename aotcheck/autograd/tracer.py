@@ -15,6 +15,7 @@ from aotcheck.autograd.errors import RetraceWithCaptured, UnsupportedError
 from aotcheck.autograd.metadata import METADATA
 from aotcheck.autograd.replicas import KernelState, Replica, make_replica
 from aotcheck.autograd.rng import Draws, default_generators
+from aotcheck.autograd.stand_ins import tensors_in
 from aotcheck.autograd.storage import StorageTable, View
 from aotcheck.autograd.trace import PLACEHOLDER, Geometry, Trace, Value, geometry_of, getitem, user_frame
 from aotcheck.autograd.twins import Kind, OpInfo, info_of
@@ -79,6 +80,9 @@ class Tracer(_torch.TorchDispatchMode):
             with _torch.as_before_dispatch(), self:
                 return func.decompose(*args, **kwargs)
         info = info_of(func)
+        if info.transparent and (key := self._transparent(info, args, kwargs)) is not None:
+            with _torch.as_before_dispatch(), self:
+                return _torch.run_kernel(func, key, args, kwargs)
         if info.takes_device and kwargs.get("device") == _torch.META:
             # Some formulas of autograd ask the implementation, not the tensor, and learn that replicas have no data.
             rest = {k: a for k, a in kwargs.items() if k != "device"}
@@ -111,6 +115,14 @@ class Tracer(_torch.TorchDispatchMode):
                 return writes.by_form(self, func, info, args, kwargs)
             case Kind.UNKNOWN:
                 raise UnsupportedError("op without a functional form", str(func))
+
+    def _transparent(self, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+        """The kernel that eager's autograd would look into in this call: see Note [Transparent ops]."""
+        recorded = torch.is_grad_enabled() and any(t.requires_grad for t in tensors_in(args, kwargs))
+        if not recorded and info.kind is not Kind.VIEW:
+            return None
+        own = self.device_of(args, kwargs).type.upper()
+        return next((k for k in (own, "CompositeExplicitAutograd") if k in info.transparent), None)
 
     def _check(self, a: Any) -> None:
         """Every tensor must be a replica of this trace; another is a captured one."""

@@ -1,4 +1,9 @@
-"""What kind of op each overload is, and the functional twin of each one that writes."""
+"""What kind of op each overload is, and the functional twin of each one that writes.
+
+Note [Transparent ops]
+A custom op that was given a kernel in Python but none for autograd is no black box to eager: autograd records what the
+kernel calls. So where gradients are recorded, or the op gives a view, its kernel is run in its place.
+"""
 
 from __future__ import annotations
 
@@ -35,6 +40,7 @@ class OpInfo:
 
     ``written`` are the written arguments: positions, or names where keyword-only. ``twin`` computes functionally what
     the op writes, and takes the op's arguments in ``order`` if not in their own.
+    ``transparent`` are the dispatch keys of kernels that autograd looks into: see Note [Transparent ops].
     """
 
     kind: Kind
@@ -45,6 +51,7 @@ class OpInfo:
     effectful: bool = False
     cacheable: bool = False
     order: tuple[int, ...] | None = None
+    transparent: frozenset[str] = frozenset()
 
     def for_twin(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """The op's positional arguments as the twin takes them."""
@@ -118,6 +125,8 @@ def _work_out(op: Any) -> OpInfo:
         "takes_device": any(a.name == "device" for a in schema.arguments),
         "effectful": not schema.returns and not written,
     }
+    if op.namespace not in ("aten", "prims", "prim", "inductor"):
+        facts["transparent"] = _torch.transparent_kernels(op)
     if op.namespace == "inductor" and name == "resize_storage_bytes_":
         return OpInfo(Kind.STORAGE_SIZE, **facts)
     if name in _BATCH_NORMS and op.namespace == "aten":

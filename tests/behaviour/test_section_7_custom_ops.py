@@ -67,6 +67,8 @@ both_ = _define(
     "both_(Tensor(a!) x, Tensor(b!) y) -> (Tensor(a!), Tensor(b!))", lambda x, y: (x.add_(1), y.mul_(3)), key="CPU"
 )
 parts = _define("parts(Tensor x, Tensor(a!)[] into) -> Tensor[]", lambda x, into: [into[0].add_(x) * 2, x + 1])
+square = _define("square(Tensor x) -> Tensor", lambda x: x * x, key="CPU")
+square_of_any = _define("square_of_any(Tensor x) -> Tensor", lambda x: x * x)
 row = _define("row(Tensor(a) x, int k) -> Tensor(a)", lambda x, k: x[k])
 liar_writes = _define("liar_writes(Tensor x) -> Tensor", lambda x: x.mul_(2) + 1, key="CPU")
 liar_aliases = _define("liar_aliases(Tensor x) -> Tensor", lambda x: x[0], key="CPU")
@@ -216,6 +218,30 @@ def test_a_view_of_an_intermediate_made_by_a_custom_op():
         return y, z
 
     check(f, lambda: given(plain(2, 3)))
+
+
+# -- ops with a kernel in Python and none for autograd, which autograd looks into ----------------------
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: square(x * 2) + x,
+        lambda x: square_of_any(x) * x,
+        lambda x: scale_(x * x, 3.0) * x,
+        lambda x: (both_(y := x * 2, z := x * 3), y * z)[1],
+        lambda x: row(x * 2, 1) * row(x, 0),
+        lambda x: row(row(x, 1), 2),
+        lambda x: into(x * 2, out=torch.empty(2, 3)) * x,
+    ],
+)
+def test_gradients_go_through_a_kernel_that_autograd_looks_into(function):
+    check(function, *[lambda: given(leaf(2, 3))] * 2)
+
+
+def test_such_an_op_is_one_node_where_no_gradient_is_recorded():
+    recorder = check(lambda x: square(x) + 1, lambda: given(plain(2, 3)))
+    assert f"{_NAMESPACE}.square.default" in recorder.forwards[0].code
 
 
 # -- schemas that lie --------------------------------------------------------------------------------
