@@ -2,12 +2,14 @@
 
 Run as ``python -m tools.torture``: 5,000 programs, some of which crash, hang or come out wrong by plan, on a backend
 that does nothing else. Every few seconds a worker gets SIGKILL, twice the supervisor does, and the run is resumed. At
-the end every planted finding must have been told of exactly once, as what it is, and nothing else.
+the end every planted finding must have been told of exactly once, as what it is, and nothing else. With ``--seconds``
+it stops after so long, and goes on when it is run again.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import signal
@@ -16,7 +18,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from aotcheck.campaign.events import FindingWritten, ProgramChecked
@@ -69,32 +71,50 @@ def planted(programs: int) -> Iterator[tuple[int, int, str]]:
                     yield block, index, kind
 
 
-def torture(folder: Path, programs: int, every: float, supervisors: int, chance: random.Random) -> Outcome:
+@dataclass
+class Kills:
+    """How much was killed so far, kept beside the run."""
+
+    workers: int = 0
+    supervisors: int = 0
+    seconds: float = 0.0
+
+
+def torture(
+    folder: Path, programs: int, every: float, supervisors: int, chance: random.Random, limit: float = float("inf")
+) -> Outcome | None:
     """Run a campaign to its end, killing what can be killed: a worker every ``every`` seconds or so, the supervisor
-    ``supervisors`` times, at times drawn by ``chance``."""
-    began, workers_killed, supervisors_killed = time.monotonic(), 0, 0
+    ``supervisors`` times, evenly. None where ``limit`` seconds were not enough: call it again to go on."""
+    began = time.monotonic()
+    note = folder / "kills.json"
+    kills = Kills(**json.loads(note.read_text())) if note.exists() else Kills()
+    before = kills.seconds
     first = ["--strategy", STRATEGY, "--backend", BACKEND, "--seed", str(SEED), "--examples", str(programs)]
-    arguments = [*first, "--timeout", "2", "--out", str(folder)]
-    ends = sorted(chance.uniform(0.1, 0.8) * programs for _ in range(supervisors))
-    while True:
+    arguments = ["--resume", str(folder)] if note.exists() else [*first, "--timeout", "2", "--out", str(folder)]
+    finished = False
+    while not finished:
         process = _start([*arguments, "--jobs", "2", "--no-minimize"])
         arguments = ["--resume", str(folder)]
         due = time.monotonic() + chance.uniform(0.5, 2 * every)
         while process.poll() is None:
             time.sleep(0.1)
-            if ends and _judged(folder) >= ends[0]:
-                ends.pop(0)
+            spent = time.monotonic() - began
+            at = (kills.supervisors + 1) * programs / (supervisors + 1)
+            if spent > limit or (kills.supervisors < supervisors and _judged(folder) >= at):
                 process.kill()
                 process.wait()
-                supervisors_killed += 1
+                kills.supervisors += 1
                 break
             if time.monotonic() > due:
                 due = time.monotonic() + chance.uniform(0.5, 2 * every)
                 victims = _workers(process.pid)
-                if victims:
-                    workers_killed += _kill(chance.choice(victims))
+                kills.workers += _kill(chance.choice(victims)) if victims else 0
         else:
-            break
+            finished = True
+        kills.seconds = before + time.monotonic() - began
+        note.write_text(json.dumps(asdict(kills)))
+        if not finished and spent > limit:
+            return None
     told: Counter[tuple[int, int, str]] = Counter()
     seen: Counter[tuple[int, int]] = Counter()
     for event in load_events(folder / "run.jsonl"):
@@ -105,14 +125,13 @@ def torture(folder: Path, programs: int, every: float, supervisors: int, chance:
                 seen[block, index] += 1
             case _:
                 pass
-    seconds = time.monotonic() - began
-    return Outcome(Counter(planted(programs)), told, seen, programs, workers_killed, supervisors_killed, seconds)
+    return Outcome(Counter(planted(programs)), told, seen, programs, kills.workers, kills.supervisors, kills.seconds)
 
 
 def _start(arguments: list[str]) -> subprocess.Popen[bytes]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in sys.path)}
     command = [sys.executable, "-m", "aotcheck.cli", "fuzz", *arguments]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=None, env=environment)
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
 
 
 def _judged(folder: Path) -> int:
@@ -152,11 +171,14 @@ def main() -> None:
     parser.add_argument("--programs", type=int, default=5000)
     parser.add_argument("--every", type=float, default=4.0, help="seconds between kills of a worker, about")
     parser.add_argument("--supervisors", type=int, default=2, help="how often the supervisor is killed")
-    parser.add_argument("--out", type=Path, default=Path("reports/torture"), help="the run's folder; must not be there")
+    parser.add_argument("--out", type=Path, default=Path("reports/torture"), help="the run's folder")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long; run again to go on")
     options = parser.parse_args()
-    if options.out.exists():
-        parser.error(f"{options.out} is there already")
-    found = torture(options.out, options.programs, options.every, options.supervisors, random.Random(1))
+    chance = random.Random(time.time())
+    found = torture(options.out, options.programs, options.every, options.supervisors, chance, options.seconds)
+    if found is None:
+        print(f"not finished: {_judged(options.out)} of {options.programs} programs; run it again to go on")
+        sys.exit(3)
     kinds = Counter(kind for _, _, kind in found.planted.elements())
     print(f"{options.programs} programs, planted: {', '.join(f'{n} {kind}' for kind, n in kinds.items())}")
     print(f"killed: {found.workers_killed} workers, the supervisor {found.supervisors_killed} times")

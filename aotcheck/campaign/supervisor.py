@@ -230,6 +230,9 @@ class Campaign:
         if how is None and error is None:
             self._failures = 0
             flight.reader.discard()
+            if len(done) < task.programs and self._lost[task.block] < MAX_LOST:  # its journal was garbled
+                self._lost[task.block] += 1
+                self._again.append(replace(task, skip=frozenset(done)))
             return
         if error is not None:
             self._failures += 1
