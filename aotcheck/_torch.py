@@ -7,7 +7,7 @@ one file, with one clear error at import. Each name is used as a primitive; what
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -422,6 +422,14 @@ def is_composite(op: Any) -> bool:
         and bool(op._can_decompose())
         and not _C._dispatch_has_kernel_for_dispatch_key(op.name(), "ADInplaceOrView")
     )
+
+
+def run_composite(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Run a composite op as eager does: torch's decompositions in Python draw other random numbers."""
+    key = _C.DispatchKey.CompositeImplicitAutograd
+    if _C._dispatch_has_kernel_for_dispatch_key(op.name(), key):
+        return op._op_dk(key, *args, **kwargs)
+    return op.decompose(*args, **kwargs)
 
 
 def overload_name(op: Any) -> str:

@@ -73,7 +73,7 @@ class Tracer(_torch.TorchDispatchMode):
         if torch.is_inference_mode_enabled() and _torch.is_composite(func):
             # Elsewhere autograd takes such ops apart before they come here.
             with _torch.as_before_dispatch(), self:
-                return func.decompose(*args, **kwargs)
+                return _torch.run_composite(func, args, kwargs)
         info = info_of(func)
         if info.takes_device and kwargs.get("device") == _torch.META:
             # Some formulas of autograd ask the implementation, not the tensor, and learn that replicas have no data.
