@@ -245,6 +245,16 @@ def has_hooks(t: Tensor) -> bool:
     return bool(t._backward_hooks)
 
 
+def has_hooks_of_any_kind(t: Tensor) -> bool:
+    """Whether tensor hooks were registered on ``t``, or hooks for after the accumulation of its gradient."""
+    return bool(t._backward_hooks) or bool(t._post_accumulate_grad_hooks)
+
+
+def gradient_of(t: Tensor) -> Tensor | None:
+    """``t.grad``; None, without a warning, for what is no leaf and keeps no gradient."""
+    return t.grad if leafness(t) or t.retains_grad else None
+
+
 def autograd_sequence_number() -> int:
     """The number that autograd will give to the next node of the graph."""
     return int(torch.autograd._get_sequence_nr())  # type: ignore[attr-defined]

@@ -21,10 +21,11 @@ from torch.autograd.graph import GradientEdge
 from aotcheck import _torch
 from aotcheck.autograd.epilogue import EpilogueBuilder
 from aotcheck.autograd.errors import RetraceWithCaptured, TraceMode, UnsupportedError
+from aotcheck.autograd.gradients import GRADIENT_ACCESS, Gradients
 from aotcheck.autograd.partition.components import reached_leaves
 from aotcheck.autograd.partition.saved import saved_tensors
 from aotcheck.autograd.record import Arg, Attached, BaseOf, Constant, Record, Ref, Source
-from aotcheck.autograd.replicas import Replica, ReplicaMaker, make_replica
+from aotcheck.autograd.replicas import KernelState, Replica, ReplicaMaker, make_replica
 from aotcheck.autograd.storage import StorageState
 from aotcheck.autograd.trace import Geometry, Value, geometry_of
 from aotcheck.autograd.tracer import Tracer, exchange
@@ -63,11 +64,17 @@ class TracedArgument:
 class Substitution(_torch.FunctionMode):
     """Gives the function replicas in place of the captured tensors it meets."""
 
-    def __init__(self, replicas: dict[int, Any]) -> None:
+    def __init__(self, replicas: dict[int, Any], kernels: KernelState) -> None:
         super().__init__()
         self.replicas = replicas
+        self.kernels = kernels
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in GRADIENT_ACCESS:
+            t = self._swap(args[0])
+            if type(t) is not Replica:
+                raise RetraceWithCaptured(t)
+            self.kernels.on_gradient(t)
         return func(*[self._swap(a) for a in args], **{k: self._swap(a) for k, a in (kwargs or {}).items()})
 
     def _swap(self, a: Any) -> Any:
@@ -84,7 +91,14 @@ class Capture:
     Kept for backwards cut later.
     """
 
-    def __init__(self, arguments: Sequence[Any], mode: TraceMode, together: bool = False, hooks: bool = False) -> None:
+    def __init__(
+        self,
+        arguments: Sequence[Any],
+        mode: TraceMode,
+        together: bool = False,
+        hooks: bool = False,
+        with_gradients: bool = False,
+    ) -> None:
         self.mode = mode
         self.hooks = hooks  # whether default saved-tensor hooks are in force around the call
         self.together = together  # whether all results are attached to autograd by one Function
@@ -104,7 +118,12 @@ class Capture:
         self._make_generators(arguments)
         self.entry_nbytes = {id(r.state): r.state.nbytes for r in self.roots}
         self.passed = {a.index: a.replica for a in self.arguments}  # the objects, whichever tensors they are by the end
-        self.maker.kernels.on_swap = self._swapped
+        kernels = self.maker.kernels
+        kernels.on_swap = self._swapped
+        with self._tracing():
+            self.gradients = Gradients(arguments, self.flat_replicas, with_gradients)
+            self.gradients.refuse_hooks(lambda: kernels.function_runs)
+        kernels.on_gradient = lambda t: self.gradients.note(t) if kernels.function_runs else None
 
     def _swapped(self, a: Tensor, b: Tensor) -> None:
         """See ``Tracer.swap``."""
@@ -242,18 +261,18 @@ class Capture:
     # -- the pass
 
     def run(
-        self, function: Callable[[Sequence[Any]], tuple[list[Any], Any]], captured: Sequence[tuple[Tensor, int]]
+        self, function: Callable[[Sequence[Any]], tuple[list[Any], Any]], captured: Sequence[tuple[Tensor, int]] | None
     ) -> Any:
         """Run ``function`` on the replicas and build the record. Returns what ``function`` says beside its flat
         outputs.
 
         ``captured`` pairs each tensor that the function reaches by itself with the index under which it was made an
-        argument.
+        argument; None where it can reach none.
         """
         substitution = (
-            Substitution({id(real): self.flat_replicas[i] for real, i in captured})
-            if captured
-            else contextlib.nullcontext()
+            contextlib.nullcontext()
+            if captured is None
+            else Substitution({id(real): self.flat_replicas[i] for real, i in captured}, self.maker.kernels)
         )
         seed_before = torch.get_rng_state()
         own_before = [g.get_state() for _, g in self.generators]
@@ -268,16 +287,17 @@ class Capture:
             raise UnsupportedError("seeding inside the function", "the generator's state changed while tracing")
         if not all(torch.equal(b, g.get_state()) for b, (_, g) in zip(own_before, self.generators, strict=True)):
             raise UnsupportedError("seeding inside the function", "a generator's state is set inside")
-        mapped = {id(real): self.flat_replicas[i] for real, i in captured}
+        mapped = {id(real): self.flat_replicas[i] for real, i in captured or ()}
         outputs = [mapped.get(id(o), o) for o in outputs]
-        for o in outputs:
+        changes = self.gradients.changes([*[r.replica for r in self.roots], *self.maker.anchors], outputs)
+        for o in [*outputs, *[g for _, g in changes]]:
             if isinstance(o, Tensor) and type(o) is not Replica:
                 if type(o) in (Tensor, torch.nn.Parameter):
                     raise RetraceWithCaptured(o)
                 raise UnsupportedError("subclass output", type(o).__name__)
         with self._tracing(), torch.set_grad_enabled(self.entry_grad):
             builder = EpilogueBuilder(self)
-            self.record = builder.build(outputs)
+            self.record = builder.build(outputs, changes)
             self.cuts = builder.results.cuts
         returned = zip(self.record.returns, outputs, strict=True)
         self.visible: list[tuple[Ref, Tensor]] = [(Arg(a.index), a.replica) for a in self.arguments]

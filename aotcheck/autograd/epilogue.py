@@ -38,6 +38,7 @@ from aotcheck.autograd.record import (
     RetainGrad,
     Role,
     Root,
+    SetGradient,
     SetGradMode,
     Swap,
     TakeHistory,
@@ -72,13 +73,14 @@ class EpilogueBuilder:
         self.resized: list[StorageState] = []
         self.histories: list[TakeHistory | RequireGradOfInteger | Reshape] = []
 
-    def build(self, outputs: Sequence[Any]) -> Record:
-        """The record of the capture, whose function returned ``outputs``."""
+    def build(self, outputs: Sequence[Any], gradients: Sequence[tuple[Tensor, Tensor | None]]) -> Record:
+        """The record of the capture, whose function returned ``outputs`` and left these ``gradients`` to tensors."""
         for a in self.arguments:
             self.results.names[id(a.replica)] = Arg(a.index)
         for r in self.roots:
             self.results.names.setdefault(id(r.replica), r.source)
-        returned = [o for o in outputs if isinstance(o, Tensor)]
+        results = [o for o in outputs if isinstance(o, Tensor)]
+        returned = [*results, *[g for _, g in gradients if g is not None]]
         hooks = HookSteps(self.capture, self.results)
         custom = [a for a in self.arguments if self.capture.is_custom_view[a.index]]
         if not self.capture.mode.with_custom_views and any(id(a.replica) in self.rebased for a in custom):
@@ -94,7 +96,7 @@ class EpilogueBuilder:
         moved = self._metadata()
         for o in [*returned, *self.capture.passed.values()]:
             self.results.collect(o)
-        self.results.anchor_fresh_storages([*outputs, *self.capture.passed.values()], moved)
+        self.results.anchor_fresh_storages([*returned, *self.capture.passed.values()], moved)
         self.results.find_current(input_states)
         self.results.find_histories()
         self.results.make_leaves()
@@ -121,6 +123,8 @@ class EpilogueBuilder:
         returns = [self.results.name(o) if isinstance(o, Tensor) else self._constant(o) for o in outputs]
         self.results.attach_all()
         self._retain_gradients(returned)
+        for t, g in gradients:
+            self.steps.append(SetGradient(self.results.name(t), None if g is None else self.results.name(g)))
         hooks.register()
         self._shrink()
         returns = self._swap(outputs, returns)

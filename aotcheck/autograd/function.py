@@ -21,7 +21,15 @@ from aotcheck.autograd.compile_graph import Compilers
 from aotcheck.autograd.config import OnUnsupported, config
 from aotcheck.autograd.containers import ContainerResult, Held, ResultShape, Structure, Watched, structure_of
 from aotcheck.autograd.counters import count_compiled, count_refused, count_user_error
-from aotcheck.autograd.errors import InternalError, Retrace, RetraceWithCaptured, TraceMode, UnsupportedError
+from aotcheck.autograd.errors import (
+    InternalError,
+    Retrace,
+    RetraceWithCaptured,
+    RetraceWithGradients,
+    TraceMode,
+    UnsupportedError,
+)
+from aotcheck.autograd.gradients import gradients_of
 from aotcheck.autograd.record import TakeHistory
 from aotcheck.autograd.replicas import disarm
 from aotcheck.autograd.runtime.support import GraphFailed
@@ -78,6 +86,7 @@ class CompiledFunction:
         self._last: tuple[int, Callable[[Sequence[Any]], bool], Assembly] | None = None
         self._lock = threading.RLock()
         self._made = 0
+        self._gradients = False  # whether the gradients of arguments are arguments too
         self._hooks = False  # whether saved-tensor hooks are in force around the call being traced
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -85,10 +94,8 @@ class CompiledFunction:
         last = self._last
         if last is not None and not kwargs and len(args) == last[0]:
             flat: Sequence[Any] = args
-            if self.state is not None:
-                flat = [*args, *self.state.tensors()]
-            elif self._paths:
-                flat = [*args, *[p() for p in self._paths]]
+            if self.state is not None or self._paths or self._gradients:
+                flat = self._whole(args)
             if last[1](flat):
                 try:
                     return last[2].call(flat)
@@ -133,7 +140,7 @@ class CompiledFunction:
         if self.state is not None:
             self.state.refresh()
         for _ in range(_MAX_RETRACES):
-            whole = [*flat, *self._implicit()]
+            whole = self._whole(flat)
             check_supported(whole)
             key = (spec, len(flat), self.state.modes() if self.state else None, call_key(whole))
             with self._lock:
@@ -145,6 +152,9 @@ class CompiledFunction:
                             found = self._specialize(key, flat, whole, spec)
                     except RetraceWithCaptured as needed:
                         self._capture_more(needed.args[0])
+                        continue
+                    except RetraceWithGradients:
+                        self._gradients, self._last = True, None
                         continue
                 else:
                     self._cache.move_to_end(key)
@@ -161,10 +171,11 @@ class CompiledFunction:
         flat, spec = pytree.tree_flatten((args, kwargs))
         return flat, structure_of(args, kwargs, spec)
 
-    def _implicit(self) -> list[Any]:
-        if self.state is not None:
-            return list(self.state.tensors())
-        return [p() for p in self._paths]
+    def _whole(self, flat: Sequence[Any]) -> list[Any]:
+        """All arguments of a call: its own, those of the module or the closure, and perhaps the gradients of both."""
+        state = self.state.tensors() if self.state is not None else [p() for p in self._paths]
+        whole = [*flat, *state]
+        return [*whole, *gradients_of(whole)] if self._gradients else whole
 
     def _remember(self, found: Specialization, flat: Sequence[Any], whole: Sequence[Any], spec: Any) -> None:
         """Let the next call try this specialization's fast guard first."""
@@ -206,11 +217,13 @@ class CompiledFunction:
         mode = TraceMode()
         while True:
             reassigned.clear()
-            capture = Capture(whole, mode, self.compilers.partition is not None, self._hooks)
-            captured = [] if self.state is not None else [(whole[i], i) for i in range(explicit, len(whole))]
+            together = self.compilers.partition is not None
+            capture = Capture(whole, mode, together, self._hooks, self._gradients)
+            captured = None if self.state is not None else [(whole[i], i) for i in range(explicit, len(whole))]
 
             def program(replicas: Sequence[Any]) -> tuple[list[Any], Outcome]:
-                return self._run_original(replicas, explicit, spec, reassigned)
+                count = len(replicas) // 2 if self._gradients else len(replicas)
+                return self._run_original(replicas[:count], explicit, spec, reassigned)
 
             try:
                 return capture, capture.run(program, captured)
@@ -238,7 +251,7 @@ class CompiledFunction:
                     out = self.original(*args, **kwargs)
             else:
                 out = self.original(*args, **kwargs)
-        except (UnsupportedError, Retrace, RetraceWithCaptured):
+        except (UnsupportedError, Retrace, RetraceWithCaptured, RetraceWithGradients):
             raise
         except Exception as error:
             raise _UserError from error

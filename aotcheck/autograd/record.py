@@ -317,6 +317,14 @@ class RegisterHook:
 
 
 @dataclasses.dataclass(frozen=True)
+class SetGradient:
+    """``target`` has the gradient ``source`` from now on."""
+
+    target: Ref
+    source: Ref | None
+
+
+@dataclasses.dataclass(frozen=True)
 class Swap:
     """The objects exchange the tensors that they are."""
 
@@ -353,6 +361,7 @@ Step = (
     | MakeInference
     | RetainGrad
     | RegisterHook
+    | SetGradient
     | Swap
     | SetGradMode
 )

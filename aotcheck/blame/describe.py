@@ -28,6 +28,7 @@ from aotcheck.autograd.record import (
     Result,
     RetainGrad,
     SetCreationMeta,
+    SetGradient,
     SetGradMode,
     StandIn,
     Step,
@@ -138,6 +139,8 @@ def describe_step(step: Step, record: Record) -> str:
         case RegisterHook(target, hook, kind):
             when = " for after accumulation" if kind is HookKind.ACCUMULATED else ""
             return f"{name(target)} gets the hook {_called(hook)}{when}"
+        case SetGradient(target, source):
+            return f"the gradient of {name(target)} is {'gone' if source is None else name(source)}"
         case SetGradMode(enabled):
             return f"grad mode is switched {'on' if enabled else 'off'}"
 

@@ -36,6 +36,7 @@ from aotcheck.autograd.record import (
     Result,
     RetainGrad,
     SetCreationMeta,
+    SetGradient,
     SetGradMode,
     StandIn,
     Step,
@@ -124,6 +125,8 @@ def step_line(step: Step, w: SourceWriter) -> str:
             return f"{_ref(target)}.retain_grad()"
         case RegisterHook(target, hook, kind):
             return f"{w.refer(_REGISTER[kind])}({_ref(target)}, {w.refer(hook, 'hook')})"
+        case SetGradient(target, source):
+            return f"{_ref(target)}.grad = {'None' if source is None else _ref(source)}"
         case WindowOn(local, holder, g, anchor, own_version):
             call = f"{w.refer(support.window_on)}({_ref(holder)}, {w.refer(g)}, {anchor}, {own_version})"
             return f"{_ref(local)} = {call}"
