@@ -293,6 +293,7 @@ class Tracer(_torch.TorchDispatchMode):
         container, geometries, device = known
         if container is None:
             return self.fresh(geometries[0], device, value)
+        value.parts, value.device = geometries, device
         return container(
             [self.fresh(g, device, self.trace.call(getitem, (value, k))) for k, g in enumerate(geometries)]
         )
