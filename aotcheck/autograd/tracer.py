@@ -70,8 +70,8 @@ class Tracer(_torch.TorchDispatchMode):
             self._check(a)
         for a in kwargs.values():
             self._check(a)
-        if torch.is_inference_mode_enabled() and _torch.is_composite(func):
-            # Elsewhere autograd takes such ops apart before they come here.
+        if _of_inference(args) and _torch.is_composite(func):
+            # Others autograd takes apart before they come here.
             with _torch.as_before_dispatch(), self:
                 return _torch.run_composite(func, args, kwargs)
         info = info_of(func)
@@ -461,6 +461,11 @@ class Tracer(_torch.TorchDispatchMode):
         if state.storage.nbytes() != state.nbytes:
             self.table.flat(state)
         return t
+
+
+def _of_inference(args: tuple[Any, ...]) -> bool:
+    """Whether an op is below autograd: in inference mode, or on tensors made in it."""
+    return torch.is_inference_mode_enabled() or any(type(a) is Replica and a.is_inference() for a in args)
 
 
 def exchange(known: dict[int, Any], a: int, b: int) -> None:
