@@ -16,11 +16,8 @@ from torch import Tensor
 
 from aotcheck import _torch
 from aotcheck.autograd.errors import UnsupportedError
-<<<<<<< HEAD
 from aotcheck.autograd.graph import compiled
-=======
 from aotcheck.autograd.subclasses import ContextKey, held_by, is_wrapper, outer_key
->>>>>>> main
 from aotcheck.autograd.trace import geometry_of
 
 PLAIN_LEAVES = frozenset(
