@@ -34,7 +34,7 @@ from aotcheck.program import (
     flat_calls,
 )
 
-__all__ = ["KnownBug", "Signature", "embeds", "skeleton"]
+__all__ = ["KnownBug", "Signature", "embeds", "is_known", "skeleton"]
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,16 @@ def embeds(minimized: Program, program: Program) -> bool:
     then probably the bug of the other. An op that minimizing puts in place of any other stands for any of its kind."""
     calls = flat_calls(program.body)
     return all(any(_may_be(wanted, call) for call in calls) for wanted in flat_calls(minimized.body))
+
+
+def is_known(key: CoarseKey, minimized: Program, bug: KnownBug) -> bool:
+    """Whether a minimized program shows a known bug: the same calls under the same key; where the key has an error's
+    message, which few bugs share, some of its calls will do, since a corpus file need not be as small as minimizing
+    makes a finding."""
+    if bug.key != str(key):
+        return False
+    ours, theirs = ([call.path for call in flat_calls(program.body)] for program in (minimized, bug.program))
+    return ours == theirs or (bool(key.error) and embeds(minimized, bug.program))
 
 
 def _may_be(minimal: OpCall, call: OpCall) -> bool:

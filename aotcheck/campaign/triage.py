@@ -31,7 +31,7 @@ from aotcheck.campaign.events import (
 )
 from aotcheck.campaign.journal import write_durably
 from aotcheck.campaign.settings import Settings
-from aotcheck.campaign.signature import KnownBug, embeds, skeleton
+from aotcheck.campaign.signature import KnownBug, embeds, is_known, skeleton
 from aotcheck.campaign.worker import script_backend
 from aotcheck.minimize import DoesNotFailError, Limits, Reduced, Reduction, Subject
 from aotcheck.minimize.isolated import workers
@@ -170,7 +170,7 @@ class Triage:
         assert key is not None
         said = skeleton(reduced.program)
         stage = self._stage(reduced.program)
-        known = next((b.name for b in self._known if b.name and (b.key, b.skeleton) == (str(key), said)), "")
+        known = next((b.name for b in self._known if b.name and is_known(key, reduced.program, b)), "")
         kept = {entry: read.header[entry] for entry in ("found", "block", "index", "torch") if entry in read.header}
         header: dict[str, object] = {"format": 1, **kept, "backend": self.settings.backend, "key": str(key)}
         header |= {"difference": reduced.shows.text, "skeleton": said}
