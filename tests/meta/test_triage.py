@@ -38,6 +38,7 @@ KEY = CoarseKey("values", "output")
 def test_numbers_sizes_and_dtypes_are_not_in_a_skeleton() -> None:
     other = program(op("v0", "torch.mul", X, 7), size=(2, 3), dtype="float64")
     assert skeleton(other) == skeleton(DOUBLE) == "v0 = mul(x0); return v0"
+    assert skeleton(program(op("v0", "torch.narrow", X, 0, 0, 2))) == "v0 = getitem(x0); return v0"
     assert skeleton(program(op("v0", "torch.mul", X, X))) == skeleton(DOUBLE), "a number or the tensor again: chance"
 
 
