@@ -81,6 +81,7 @@ def as_before_dispatch() -> contextlib.AbstractContextManager[Any]:
     return cast("contextlib.AbstractContextManager[Any]", _restore_dispatch())
 
 
+without_torch_function: Callable[[], contextlib.AbstractContextManager[Any]] = torch._C.DisableTorchFunction
 disabled_torch_function = torch._C._disabled_torch_function_impl
 disabled_torch_dispatch: Any = torch._C._disabled_torch_dispatch_impl
 

@@ -273,17 +273,19 @@ class Capture:
             if captured is None
             else Substitution({id(real): self.flat_replicas[i] for real, i in captured}, self.maker.kernels)
         )
-        seed_before = torch.get_rng_state()
         own_before = [g.get_state() for _, g in self.generators]
         try:
-            with self._tracing(), substitution, self._saving(), self._function_runs():
+            with (
+                self.tracer.positions.going_on(),
+                self._tracing(),
+                substitution,
+                self._saving(),
+                self._function_runs(),
+            ):
                 outputs, extra = function(self.flat_replicas)
             self.exit_grad = torch.is_grad_enabled()
         finally:
             torch.set_grad_enabled(self.entry_grad)
-        if not torch.equal(seed_before, torch.get_rng_state()):
-            torch.set_rng_state(seed_before)
-            raise UnsupportedError("seeding inside the function", "the generator's state changed while tracing")
         if not all(torch.equal(b, g.get_state()) for b, (_, g) in zip(own_before, self.generators, strict=True)):
             raise UnsupportedError("seeding inside the function", "a generator's state is set inside")
         mapped = {id(real): self.flat_replicas[i] for real, i in captured or ()}

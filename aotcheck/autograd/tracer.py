@@ -11,6 +11,7 @@ from aotcheck import _torch
 from aotcheck.autograd import writes
 from aotcheck.autograd.errors import RetraceWithCaptured, UnsupportedError
 from aotcheck.autograd.metadata import METADATA
+from aotcheck.autograd.positions import Positions
 from aotcheck.autograd.replicas import KernelState, Replica, make_replica
 from aotcheck.autograd.storage import StorageTable, View
 from aotcheck.autograd.trace import PLACEHOLDER, Geometry, Trace, Value, geometry_of, getitem, user_frame
@@ -42,6 +43,7 @@ class Tracer(_torch.TorchDispatchMode):
         self.reshapings: dict[int, list[Reshaping]] = {}  # and how, by id
         self.views: dict[int, Derivation] = {}  # by id of the replica: how autograd's views were made
         self.unsafe_views: dict[int, Derivation] = {}  # and windows that are no views to autograd
+        self.positions = Positions()
         self.generators: dict[int, Value] = {}  # by address of the stand-in
 
     @classmethod
@@ -217,8 +219,21 @@ class Tracer(_torch.TorchDispatchMode):
         value.where = user_frame()
         value.sequence = _torch.autograd_sequence_number()
         if info_of(func).random:
-            self.trace.effects.append(value)
+            if any(isinstance(a, Value) and a.op is PLACEHOLDER and a.geometry is None for a in value.inputs()):
+                self.trace.effects.append(value)  # a generator of the call's own
+            else:
+                return self._drawn(func, value)
         return value
+
+    def _drawn(self, func: Any, value: Value) -> Value:
+        """``value``, or that of the same draw made earlier: see Note [Positions]."""
+        device = value.kwargs.get("device") or next((a.device for a in value.inputs() if a.device), None)
+        drawn = self.positions.draw(
+            torch.device(device or "cpu"), func, value, lambda: self.trace.effects.append(value)
+        )
+        if drawn is not value:
+            self.trace.values.remove(value)
+        return drawn
 
     # -- pure ops
 
