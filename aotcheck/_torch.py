@@ -160,6 +160,34 @@ def outputs_of(node: Any) -> int:
     return len(node._input_metadata)
 
 
+def is_opaque(node: Any) -> bool:
+    """Whether ``node`` keeps tensors for its backward of which it shows none."""
+    return type(node).__name__ == "CppFunction" and node.name().startswith("Foreach")
+
+
+def run_without_gradients(node: Any) -> None:
+    """Run a node's backward with no gradient defined.
+
+    Raises:
+        RuntimeError: what it keeps was written since.
+    """
+    node(*[None] * outputs_of(node))
+
+
+@contextlib.contextmanager
+def as_if_written(t: Tensor) -> Iterator[None]:
+    """The version counter of ``t``, if it has one, is one further inside."""
+    version = version_of(t)
+    if version < 0:
+        yield
+        return
+    _set_version((t,), (version + 1,))
+    try:
+        yield
+    finally:
+        _set_version((t,), (version,))
+
+
 def variable_of(accumulator: Any) -> Tensor:
     """The leaf into which the node ``accumulator`` puts its gradients."""
     return cast(Tensor, accumulator.variable)
@@ -196,6 +224,16 @@ def unpack_some(ctx: Any, which: Sequence[int]) -> tuple[Tensor, ...]:
     """Those of an autograd Function's saved tensors; the others may have been written since without harm."""
     saved = ctx._raw_saved_tensors
     return tuple([saved[k].unpack() for k in which])
+
+
+def backward_keeps_graph() -> bool:
+    """Whether the backward that is running on this thread leaves the graph as it is (``retain_graph``)."""
+    return bool(_C._autograd._get_current_graph_task_keep_graph())
+
+
+def after_backward(action: Callable[[], None]) -> None:
+    """Do ``action`` when the backward that is running on this thread is over."""
+    torch.autograd.Variable._execution_engine.queue_callback(action)
 
 
 def bound_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:

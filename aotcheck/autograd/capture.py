@@ -22,7 +22,8 @@ from aotcheck import _torch
 from aotcheck.autograd.epilogue import EpilogueBuilder
 from aotcheck.autograd.errors import RetraceWithCaptured, TraceMode, UnsupportedError
 from aotcheck.autograd.gradients import GRADIENT_ACCESS, Gradients
-from aotcheck.autograd.partition.components import reached_leaves, saved_tensors
+from aotcheck.autograd.partition.components import reached_leaves
+from aotcheck.autograd.partition.saved import saved_tensors
 from aotcheck.autograd.record import Arg, Attached, BaseOf, Constant, Record, Ref, Source
 from aotcheck.autograd.replicas import KernelState, Replica, ReplicaMaker, make_replica
 from aotcheck.autograd.storage import StorageState
@@ -366,9 +367,12 @@ class Capture:
             for attached, _ in seeds:
                 saved_tensors(attached.tensor, ())
             others = [e for edges in reached_leaves(results).values() for e in edges if e.node not in ends]
-            if others and not wanted:
+            if not wanted:
                 with self._tracing(), torch.set_grad_enabled(create_graph), _stopping_at(ends):
-                    _differentiate(results, others, grads_in, create_graph)
+                    if others:
+                        _differentiate(results, others, grads_in, create_graph)
+                    else:  # no leaf whose .grad it could reach
+                        torch.autograd.backward(results, grads_in, retain_graph=True, create_graph=create_graph)
         if len(self.tracer.trace.effects) != effects:
             raise UnsupportedError(
                 "random op in the backward", "numbers drawn in the backward are not functionalized yet"

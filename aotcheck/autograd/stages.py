@@ -7,6 +7,11 @@ results: they are traced with their own graph, divided and attached by stages of
 of the stage before and, after them, its tangents. So a second derivative is the first derivative of a backward, a third
 that of a second, and what each costs in memory is held by the graph of those who asked for it.
 
+Note [Shared nodes]
+The second derivative comes by nodes of the first graph too: the derivative of ``tanh`` is computed from its result, and
+that leads to the node of the forward. Eager's backward of a gradient so needs what that node saved, and frees it. The
+Function of such a stage holds the contexts of those before, to raise if they are freed and to free them.
+
 Note [Handles]
 To attach the gradients, the tensors they lead to must be at hand in the backward. A leaf is held as it is; autograd
 holds it anyhow. Of any other tensor only its place in the caller's graph is wanted, not its memory: a *bridge*, a
@@ -31,10 +36,11 @@ from aotcheck.autograd.capture import Capture
 from aotcheck.autograd.compile_graph import Compilers, compile_graph, compile_module
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.graph import FakeValues, Graph, cut, define
-from aotcheck.autograd.partition.components import components, nodes_behind, reached_leaves, runs_once, saved_tensors
+from aotcheck.autograd.partition.components import components, nodes_behind, reached_leaves
 from aotcheck.autograd.partition.default import backward_values, read_by, saved_values
 from aotcheck.autograd.partition.joint import Division
-from aotcheck.autograd.record import Attached, Result
+from aotcheck.autograd.partition.saved import holds_saved, nodes_behind_output, runs_once, saved_tensors
+from aotcheck.autograd.record import Attached, Result, Role
 from aotcheck.autograd.replicas import Replica, disarm, rearm
 from aotcheck.autograd.runtime import codegen
 from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Geometry, Value, geometry_of
@@ -80,7 +86,8 @@ class Stage:
 
     ``places`` are those of its tensors among everything attached with them. ``targets`` are all there are,
     ``reached`` those that autograd's graph leads to from the tensors: a backward must not reach the others' graphs, let
-    alone free them.
+    alone free them. ``before`` are the stages of lower levels of whose backwards these tensors are results, the nearest
+    first.
     """
 
     level: int
@@ -90,6 +97,7 @@ class Stage:
     targets: tuple[Target, ...]
     saved: list[Value]
     reached: tuple[int, ...]
+    before: tuple[Stage, ...] = ()
     guards: list[codegen.Guard] = dataclasses.field(default_factory=list)
     gradients: dict[Key, list[Value | None]] = dataclasses.field(default_factory=dict)
     backwards: dict[tuple[Key, bool], Callable[..., Any]] = dataclasses.field(default_factory=dict)
@@ -98,6 +106,22 @@ class Stage:
     def ends(self) -> list[Any]:
         """The nodes of autograd at which the stage's own graph ends."""
         return [e.node for k in self.reached for e in self.targets[k].edges]
+
+    def freeing_nodes(self) -> set[Any]:
+        """The nodes between the stage's tensors and its ends that keep what their first backward frees."""
+        return {n for a in self.attached for n in nodes_behind_output(a.tensor, self.ends) if holds_saved(n, a.tensor)}
+
+    def shared(self) -> list[tuple[int, ...]]:
+        """For each stage of ``before``: the own tensors whose backward comes by nodes of that stage, and frees them.
+
+        See Note [Shared nodes].
+        """
+        found = []
+        for other in self.before:
+            theirs = other.freeing_nodes()
+            behind = [set(nodes_behind_output(a.tensor, self.ends)) for a in self.attached]
+            found.append(tuple(j for j, nodes in enumerate(behind) if nodes & theirs))
+        return found
 
     @property
     def cut_nodes(self) -> list[Any]:
@@ -177,6 +201,7 @@ class Backwards:
         attached: Sequence[Attached],
         targets: Sequence[Target],
         groups: Sequence[Sequence[int]],
+        before: tuple[Stage, ...] = (),
     ) -> list[Stage]:
         tangents = tangents_of(attached)
         stages = []
@@ -189,6 +214,7 @@ class Backwards:
                 tuple(targets),
                 [],
                 (),
+                before,
             )
             cuts = {e.node for t in targets if t.is_cut for e in t.edges}
             starts = [_torch.grad_fn_of(a.tensor) for a in stage.attached]
@@ -214,8 +240,14 @@ class Backwards:
         copied = capture.recounted() | capture.record.written_placeholders
         kept = {v.memory for v in stage.saved if v.memory is not None} - copied
         saved_here = [r.replica for r in capture.roots if r.placeholder in kept]
-        saved_here += [o.tensor for o in capture.record.outputs if o.tensor is not None and o.value in stage.saved]
-        seen_to = set(_torch.counted_by(saved_here, counters))
+        saved_here += [
+            o.tensor
+            for o in capture.record.outputs
+            # What an argument is overwritten with is another tensor than the argument.
+            if o.tensor is not None and o.role is not Role.MUTATED_INPUT and o.value in stage.saved
+        ]
+        # Of several tensors' backwards each looks just at what it uses itself.
+        seen_to = set(_torch.counted_by(saved_here, counters)) if len(stage.attached) == 1 else set()
         guards = []
         for place, attached in enumerate(stage.attached):
             try:
@@ -251,9 +283,14 @@ class Backwards:
     # -- functions
 
     def function(self, stage: Stage) -> Callable[..., Any]:
-        """What attaches the stage's tensors: called with ``(tensors, saved ..., [watched,] handles), *reached``."""
+        """What attaches the stage's tensors.
+
+        Called with ``(tensors, saved ..., [watched,] contexts, handles), *reached``.
+        """
         once = [j for j, a in enumerate(stage.attached) if runs_once(a.tensor, stage.ends)]
-        w = codegen.write_function(len(stage.attached), len(stage.saved), len(stage.reached), bool(stage.guards), once)
+        w = codegen.write_function(
+            len(stage.attached), len(stage.saved), len(stage.reached), bool(stage.guards), once, stage.shared()
+        )
         define(w, "forward", "function")
         w.globals["backward_for"] = functools.partial(self.backward_for, stage)
         return _torch.bound_apply(codegen.make_function(w.globals["forward"], w.globals["backward"]))
@@ -333,7 +370,7 @@ class Backwards:
         ]
         targets = self._next_targets(stage, attached, seeds)
         groups = components([a.tensor for a in attached], [e.node for t in targets for e in t.edges])
-        stages = self._stages(stage.level + 1, attached, targets, groups)
+        stages = self._stages(stage.level + 1, attached, targets, groups, (stage, *stage.before))
         if any(k < len(stage.targets) and k not in stage.reached for s in stages for k in s.reached):
             raise UnsupportedError("second derivative", "by what the first derivative does not lead to")
         available = set(stage.saved) | set(live)
@@ -358,6 +395,7 @@ class Backwards:
                 tuple(a.ref.index for a in s.attached if isinstance(a.ref, Result)),
                 tuple(source[v] for v in s.saved),
                 s.reached,
+                any(s.shared()),
             )
             for s in stages
         ]

@@ -175,12 +175,17 @@ class Attachment:
 
 @dataclasses.dataclass(frozen=True)
 class Application:
-    """A Function that attaches results of a backward: which results, what it saves (as source), and its targets."""
+    """A Function that attaches results of a backward.
+
+    Which results, what it saves (as source), its targets, and whether it needs the contexts of the backwards it is
+    for: see Note [Shared nodes].
+    """
 
     apply: Callable[..., Any]
     results: tuple[int, ...]
     saved: tuple[str, ...]
     targets: tuple[int, ...]
+    contexts: bool
 
 
 def write_call(
@@ -244,7 +249,7 @@ def write_call(
         if part.guards:
             attached.append(f"w{number} = []")
             held += f"w{number}, "
-        held += f"({''.join(handles[k] + ', ' for k in part.targets)}), "
+        held += f"(), ({''.join(handles[k] + ', ' for k in part.targets)}), "
         # Results that lead nowhere require grad all the same: they hang on a leaf of nobody's.
         ends = ", ".join(targets[k] for k in part.targets) or w.refer(support.DEAD_END)
         attached.append(f"{results}= apply{number}(({held}), {ends})")
@@ -269,21 +274,23 @@ def write_call(
     return w
 
 
-def write_function(outputs: int, saved: int, targets: int, guarded: bool, once: Sequence[int]) -> SourceWriter:
+def write_function(
+    outputs: int, saved: int, targets: int, guarded: bool, once: Sequence[int], shared: Sequence[Sequence[int]]
+) -> SourceWriter:
     """``forward`` and ``backward`` of a Function that attaches computed results to autograd.
 
     Its first argument is a tuple of the results, of what is to be saved, (if ``guarded``) of a list that will hold the
-    versions that the backward checks, and of the targets' handles; the others are the targets, the tensors to
-    differentiate by. ``once``: the results from which a second backward raises; torch does that when saved tensors are
-    asked for again, even if there are none.
+    versions that the backward checks, of the contexts of the stages before, and of the targets' handles; the others are
+    the targets, the tensors to differentiate by. ``once``: the results from which a second backward raises; torch does
+    that when saved tensors are asked for again, even if there are none. ``shared``: see Note [Shared nodes].
     """
     w = SourceWriter()
     w.globals.update(grad_enabled=torch.is_grad_enabled)
-    lines = ["def forward(ctx, h, *targets):", "    ctx.handles = h[-1]"]
+    lines = ["def forward(ctx, h, *targets):", "    ctx.contexts, ctx.handles = h[-2:]"]
     if saved:
         lines.append(f"    ctx.save_for_backward(*h[{outputs}:{outputs + saved}])")
     if guarded:
-        lines.append("    ctx.watched = h[-2]")
+        lines.append("    ctx.watched = h[-3]")
     lines += ["    ctx.set_materialize_grads(False)", f"    return h[:{outputs}]"]
     defined = "".join(f"g[{k}] is not None, " for k in range(outputs))
     # The engine comes by with nothing defined where another tensor's gradients end: no reason to look at what is saved.
@@ -293,19 +300,32 @@ def write_function(outputs: int, saved: int, targets: int, guarded: bool, once: 
         f"    if {undefined}: return (None,) * {1 + max(1, targets)}",
         *_check_not_freed(w, outputs, saved, once),
         *([f"    {w.refer(support.check_watched)}(ctx.watched, ({defined}))"] if guarded else []),
+        *_check_shared(w, outputs, shared),
         f"    return backward_for(({defined}), grad_enabled())(ctx, g)",
     ]
     w.lines = lines
     return w
 
 
+def _check_shared(w: SourceWriter, outputs: int, shared: Sequence[Sequence[int]]) -> list[str]:
+    lines = []
+    for k, places in enumerate(shared):
+        if places:
+            use = f"{w.refer(support.use_context)}(ctx.contexts[{k}])"
+            always = len(places) == outputs
+            needed = " or ".join(f"g[{j}] is not None" for j in places)
+            lines.append(f"    {use}" if always else f"    if {needed}: {use}")
+    return lines
+
+
 def _check_not_freed(w: SourceWriter, outputs: int, saved: int, once: Sequence[int]) -> list[str]:
-    if not once or (saved and outputs == 1):  # what is saved is asked for anyway
+    if not once:
         return []
-    asked = f"{w.refer(_torch.unpack_some)}(ctx, ())" if saved else "ctx.saved_tensors"
-    if len(once) == outputs:
-        return [f"    {asked}"]
-    return [f"    if {' or '.join(f'g[{k}] is not None' for k in once)}: {asked}"]
+    checks = [f"{w.refer(support.check_not_spent)}(ctx)"]
+    if not saved or outputs > 1:  # what is saved is asked for anyway if there is but one result
+        checks.append(f"{w.refer(_torch.unpack_some)}(ctx, ())" if saved else "ctx.saved_tensors")
+    condition = "" if len(once) == outputs else f"if {' or '.join(f'g[{k}] is not None' for k in once)}: "
+    return [f"    {condition}{check}" for check in checks]
 
 
 def _unpack(w: SourceWriter, which: Sequence[int], saved: int) -> list[str]:
@@ -382,7 +402,7 @@ def write_differentiable_backward(
     for a in applications:
         handles = [handle(k) for k in a.targets]
         held = "".join(f"d[{k}], " for k in a.results) + "".join(f"{x}, " for x in a.saved)
-        held += f"({''.join(x + ', ' for x in handles)}), "
+        held += f"{'(ctx, *ctx.contexts)' if a.contexts else '()'}, ({''.join(x + ', ' for x in handles)}), "
         ends = ", ".join(handles) or w.refer(support.DEAD_END)
         lines.append(f"    {''.join(f'd[{k}], ' for k in a.results)}= {w.refer(a.apply)}(({held}), {ends})")
     picked = "".join(f"g[{same[k]}], " if k in same else f"d[{k}], " for k in reached) or "None, "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -205,6 +206,26 @@ def with_layout(t: Tensor, g: Geometry) -> Tensor:
         _torch.set_geometry(laid_out, room.untyped_storage(), g.offset, g.shape, g.stride)
         laid_out = _torch.conj_view(laid_out) if g.conj else laid_out
         return (_torch.neg_view(laid_out) if g.neg else laid_out).copy_(t).detach()
+
+
+def use_context(ctx: Any) -> None:
+    """Raise if what the Function of ``ctx`` saved is freed; free it after the backward that is running, if that frees.
+
+    Not at once: the Function may have its own turn in the same backward.
+    """
+    check_not_spent(ctx)
+    _torch.unpack_some(ctx, ())
+    if not _torch.backward_keeps_graph():
+        _torch.after_backward(functools.partial(setattr, ctx, "spent", True))
+
+
+def check_not_spent(ctx: Any) -> None:
+    """Raise as eager does where a derivative of this backward has freed what it needs."""
+    if getattr(ctx, "spent", False):
+        raise RuntimeError(
+            "Trying to backward through the graph a second time (or directly access saved tensors after they have "
+            "already been freed). Specify retain_graph=True if you need to backward through the graph a second time"
+        )
 
 
 DEAD_END = torch.zeros((), requires_grad=True)
