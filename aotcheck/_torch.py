@@ -30,6 +30,7 @@ try:
     _function_apply = _C._FunctionBase.__dict__["apply"]
     _restore_dispatch = vars(_C)["_RestorePythonTLSSnapshot"]
     _top_hooks: Callable[[bool], Any] = _C._autograd._top_saved_tensors_default_hooks
+    _skip_one_hop = _C._skip_one_hop_torch_function
     swap_impls: Callable[[Tensor, Tensor], None] = vars(_C)["_swap_tensor_impl"]
     set_grad_enabled_raw: Callable[[bool], None] = _C._set_grad_enabled
     storage_address: Callable[[torch.UntypedStorage], int] = torch.UntypedStorage._cdata.__get__
@@ -74,6 +75,11 @@ def meta_kernels() -> Iterator[None]:
 
 class FunctionMode(torch.overrides.TorchFunctionMode):
     """Public base of our function mode, named here beside the dispatch mode."""
+
+
+def past_function_modes(func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """Call ``func``, of which function modes are not told, while they are active for what it calls."""
+    return _skip_one_hop(func, (), args, kwargs)
 
 
 def as_before_dispatch() -> contextlib.AbstractContextManager[Any]:
@@ -265,6 +271,11 @@ def count_write(t: Tensor) -> None:
     """Move the version counter of ``t``, if it has one."""
     if version_of(t) >= 0:
         torch.autograd.graph.increment_version(t)
+
+
+def set_version(t: Tensor, version: int) -> None:
+    """Give the version counter of ``t`` this value."""
+    _set_version((t,), (version,))
 
 
 def version_groups(tensors: Sequence[Tensor]) -> list[int]:

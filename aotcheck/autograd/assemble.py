@@ -139,6 +139,11 @@ class Assembly:
         everything = tuple(range(len(stage.attached)))
         if everything not in stage.gradients:
             raise UnsupportedError("partition_fn", "no backward takes all tangents: eager's raises")
+        traced = stage.traces[everything]
+        if traced.draws:
+            raise UnsupportedError("random op in the backward", "with a partition_fn")
+        if traced.written or traced.reshaped:
+            raise UnsupportedError("mutation in the backward", "with a partition_fn")
         gradients = self.backwards.layout.spread(1, stage.gradients[everything])
         primals, tables = len(self.inputs), self.compilers.decompositions
         graph = joint_graph(self.inputs, stage.tangents, self.trace.values, self.forward, self.outputs, gradients)
@@ -185,10 +190,13 @@ class Assembly:
         several = any(len(stage.attached) > 1 for stage in self.stages)
         # What is saved for one of several outputs is unpacked by itself, which works for what is no output.
         fresh_saved = [self._is_fresh(v) and not (several and v in self.outputs) for v in self.saved_outputs]
+        live = self.backwards.live
         for number, stage in enumerate(self.stages):
             functions[f"apply{number}"] = self.backwards.function(stage)
             saved = tuple(index[v] for v in stage.saved)
-            attachments.append(codegen.Attachment(stage.places, saved, stage.reached, tuple(stage.guards)))
+            attachments.append(
+                codegen.Attachment(stage.places, saved, stage.reached, tuple(stage.guards), live.windows, live.reshaped)
+            )
         fresh = [self._is_fresh(v) for v in self.outputs] + fresh_saved
         moved = self.capture.recounted() if self.saved else set()
         aliases = frozenset(k for k, v in enumerate(self.saved_outputs) if v.memory in moved and v.memory is not None)

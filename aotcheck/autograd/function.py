@@ -225,6 +225,9 @@ class CompiledFunction:
                 count = len(replicas) // 2 if self._gradients else len(replicas)
                 return self._run_original(replicas[:count], explicit, spec, reassigned)
 
+            if self.state is not None:
+                count = len(whole) // 2 if self._gradients else len(whole)
+                capture.swapping = self.state.swapping(capture.flat_replicas[explicit:count])
             try:
                 return capture, capture.run(program, captured)
             except Retrace as needed:

@@ -21,6 +21,14 @@ from aotcheck import _torch
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Value
 
+# Of these ops' first argument only the geometry matters to what is drawn.
+_LOOK_AT_GEOMETRY = frozenset(
+    {
+        *("uniform", "normal_functional", "exponential", "geometric", "cauchy", "log_normal", "random"),
+        *("rand_like", "randn_like", "randint_like"),
+    }
+)
+
 
 @dataclasses.dataclass(frozen=True)
 class _Draw:
@@ -108,6 +116,11 @@ def _default_generator(device: torch.device) -> torch.Generator:
     return generator
 
 
+def _looks_at_geometry(v: Value) -> bool:
+    """Whether only the geometry of the op's first argument matters to what it draws."""
+    return v.op is torch.ops.aten.bernoulli.p or _torch.op_name(v.op) in _LOOK_AT_GEOMETRY
+
+
 def _same(a: Value, b: Value) -> bool:
     """Whether two values are computed alike, from the same."""
     agreed: set[tuple[int, int]] = set()
@@ -122,6 +135,11 @@ def _same(a: Value, b: Value) -> bool:
                 return False
             if x.op is CONSTANT and not torch.equal(x.constant, y.constant):
                 return False
+            if _looks_at_geometry(x):
+                u, v = x.args[0], y.args[0]
+                if u.geometry is None or u.geometry != v.geometry:
+                    return False
+                agreed.add((id(u), id(v)))
             if len(x.args) != len(y.args) or x.kwargs.keys() != y.kwargs.keys():
                 return False
             todo += zip(x.args, y.args, strict=True)

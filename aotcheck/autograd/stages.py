@@ -34,8 +34,9 @@ from torch.autograd.graph import GradientEdge
 from aotcheck import _torch
 from aotcheck.autograd.capture import Capture
 from aotcheck.autograd.compile_graph import Compilers, compile_graph, compile_module
-from aotcheck.autograd.errors import UnsupportedError
+from aotcheck.autograd.errors import RetraceWithCaptured, UnsupportedError
 from aotcheck.autograd.graph import FakeValues, Graph, cut, define
+from aotcheck.autograd.live import LiveMemory
 from aotcheck.autograd.partition.components import components, nodes_behind, reached_leaves
 from aotcheck.autograd.partition.default import backward_values, read_by, saved_values
 from aotcheck.autograd.partition.joint import Division
@@ -43,7 +44,8 @@ from aotcheck.autograd.partition.saved import holds_saved, nodes_behind_output, 
 from aotcheck.autograd.record import Attached, Result, Role
 from aotcheck.autograd.replicas import Replica, disarm, rearm
 from aotcheck.autograd.runtime import codegen
-from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Geometry, Value, geometry_of
+from aotcheck.autograd.sandbox import BackwardTrace
+from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Geometry, Value, ancestors, geometry_of
 
 aten = torch.ops.aten
 Key = tuple[int, ...]
@@ -100,6 +102,7 @@ class Stage:
     before: tuple[Stage, ...] = ()
     guards: list[codegen.Guard] = dataclasses.field(default_factory=list)
     gradients: dict[Key, list[Value | None]] = dataclasses.field(default_factory=dict)
+    traces: dict[Key, BackwardTrace] = dataclasses.field(default_factory=dict)
     backwards: dict[tuple[Key, bool], Callable[..., Any]] = dataclasses.field(default_factory=dict)
 
     @property
@@ -121,6 +124,13 @@ class Stage:
             theirs = other.freeing_nodes()
             behind = [set(nodes_behind_output(a.tensor, self.ends)) for a in self.attached]
             found.append(tuple(j for j, nodes in enumerate(behind) if nodes & theirs))
+        return found
+
+    def wanted(self) -> list[Value | None]:
+        """Everything that the backwards traced so far compute."""
+        found = [g for gradients in self.gradients.values() for g in gradients]
+        for traced in self.traces.values():
+            found += [*traced.draws, *[w.after for w in traced.written]]
         return found
 
     @property
@@ -164,6 +174,7 @@ class Backwards:
         self.layout = Layout(len(capture.roots), len(inputs))
         self.division: Division | None = None
         self.forward_names: dict[Value, str] = {}
+        self.live = LiveMemory(capture)
         self._lock = threading.RLock()
 
     @contextlib.contextmanager
@@ -188,11 +199,17 @@ class Backwards:
             Target(x.tensor, tuple(edges)) for x, edges in zip(capture.record.leaves, capture.leaf_edges, strict=True)
         ]
         targets += [Target(c.tensor, (c.edge,), is_cut=True) for c in capture.cuts]
-        stages = self._stages(1, capture.record.attached, targets, [g.attached for g in capture.record.groups])
+        groups = [g.attached for g in capture.record.groups]
+        stages = self._stages(1, capture.record.attached, targets, groups)
+        while self.live.grew():  # what one stage's backward writes another's may read
+            stages = self._stages(1, capture.record.attached, targets, groups)
         for stage in stages:
-            gradients = [g for found in stage.gradients.values() for g in found]
-            stage.saved = saved_values(forward, set(self.inputs), gradients, self.trace.values)
+            must = self.live.saved_of([w for traced in stage.traces.values() for w in traced.written])
+            forward.update(ancestors(must))
+            stage.saved = saved_values(forward, set(self.inputs), stage.wanted(), self.trace.values)
+            stage.saved += [v for v in must if v not in stage.saved]
             stage.guards = self._guards(stage)
+        self.live.settled = True
         return stages
 
     def _stages(
@@ -226,6 +243,9 @@ class Backwards:
                 # alone.
                 for j in everything:
                     self._try(stage, (j,))
+            # A backward inside the backward leads past the graph.
+            found = {k for gradients in stage.gradients.values() for k, g in enumerate(gradients) if g is not None}
+            stage.reached = tuple(sorted(found.union(stage.reached)))
             stages.append(stage)
         return stages
 
@@ -261,7 +281,7 @@ class Backwards:
     def _try(self, stage: Stage, key: Key) -> bool:
         try:
             self._gradients(stage, key)
-        except UnsupportedError:
+        except (UnsupportedError, RetraceWithCaptured):
             raise
         except Exception:
             return False
@@ -271,14 +291,17 @@ class Backwards:
         """The gradients of the targets if just the tensors ``key`` have tangents; raises what eager's backward does."""
         found = stage.gradients.get(key)
         if found is None:
-            replicas, _ = self._trace(stage, key, create_graph=False)
-            found = stage.gradients[key] = [None if r is None else self.capture.value_of(r) for r in replicas]
+            traced = self._trace(stage, key, create_graph=False)
+            while self.live.take(traced):
+                traced = self._trace(stage, key, create_graph=False)
+            stage.traces[key] = traced
+            found = stage.gradients[key] = traced.values
         return found
 
-    def _trace(self, stage: Stage, key: Key, create_graph: bool) -> tuple[list[Tensor | None], list[Tensor]]:
+    def _trace(self, stage: Stage, key: Key, create_graph: bool) -> BackwardTrace:
         seeds = [(stage.attached[j], stage.tangents[j]) for j in key]
         edges = [t.edges if k in stage.reached else () for k, t in enumerate(stage.targets)]
-        return self.capture.trace_backward(seeds, edges, create_graph, stage.cut_nodes)
+        return self.capture.trace_backward(seeds, edges, create_graph, stage.cut_nodes, self.live.contents)
 
     # -- functions
 
@@ -289,7 +312,13 @@ class Backwards:
         """
         once = [j for j, a in enumerate(stage.attached) if runs_once(a.tensor, stage.ends)]
         w = codegen.write_function(
-            len(stage.attached), len(stage.saved), len(stage.reached), bool(stage.guards), once, stage.shared()
+            len(stage.attached),
+            len(stage.saved),
+            len(stage.reached),
+            bool(stage.guards),
+            once,
+            stage.shared(),
+            stage.level == 1 and self.live.needed,
         )
         define(w, "forward", "function")
         w.globals["backward_for"] = functools.partial(self.backward_for, stage)
@@ -313,37 +342,69 @@ class Backwards:
             used = list(range(len(stage.saved)))
             module = self.division.backward
             compiled = compile_module(self.compilers.backward, module, examples(module))
+            windows: list[int] = []
+            writes: list[codegen.BackwardWrite] = []
+            reshaped: list[codegen.BackwardReshape] = []
         else:
             gradients = self.layout.spread(stage.level, self._gradients(stage, key))
-            graph, used = self._cut(stage, live, gradients)
-            compiled = self._compile(stage, graph, used, len(live))
+            traced = stage.traces[key]
+            if stage.level > 1:
+                self._refuse_writes(traced)
+            results = [*gradients, *[w.after for w in traced.written]]
+            must = self.live.saved_of(traced.written)
+            graph, used, windows = self._cut(stage, live, results, traced.draws, must)
+            compiled = self._compile(stage, graph, used, len(live), windows)
+            writes = self.live.writes(traced, {stage.saved[k]: n for n, k in enumerate(used)}, key, len(gradients))
+            reshaped = self.live.reshapings(traced)
         w = codegen.write_backward(
             used,
             len(stage.saved),
             _expected(stage, key),
             [self.layout.place(stage.level, k) for k in stage.reached],
             len(self.layout.spread(stage.level, [None] * len(stage.targets))),
+            windows,
+            writes,
+            reshaped,
         )
         run = define(w, "run", "backward")
         w.globals["bw"] = compiled
         return run
 
-    def _cut(self, stage: Stage, live: Sequence[Value], results: Sequence[Value | None]) -> tuple[Graph, list[int]]:
-        """The graph from the stage's saved values and tangents to ``results``, and which saved values it takes."""
-        available = set(stage.saved) | set(live)
-        keep = backward_values(results, available)
+    def _refuse_writes(self, traced: BackwardTrace) -> None:
+        if traced.written or traced.reshaped:
+            raise UnsupportedError("mutation in the backward", "of a backward that is differentiated itself")
+
+    def _cut(
+        self,
+        stage: Stage,
+        live: Sequence[Value],
+        results: Sequence[Value | None],
+        draws: Sequence[Value] = (),
+        must: Sequence[Value] = (),
+    ) -> tuple[Graph, list[int], list[int]]:
+        """The graph from the stage's saved values, tangents and live memory to ``results``.
+
+        Also which saved values it takes, ``must`` among them, and which windows on live memory. ``draws`` are done
+        whether needed or not.
+        """
+        available = {*stage.saved, *live, *self.live.placeholders}
+        keep = backward_values([*results, *draws], available)
         missing = [v for v in (*self.inputs, *self.trace.effects) if v in keep]
         missing += [v for v in keep if v.op is PLACEHOLDER and v not in missing]
         if missing:
             raise UnsupportedError("backward needs an unsaved value", f"{missing} for {len(live)} tangents")
         read = {g for g in results if g is not None} | {a for v in keep for a in v.inputs()}
-        used = [k for k, v in enumerate(stage.saved) if v in read]
-        inputs = [stage.saved[k] for k in used] + list(live)
-        return cut("backward", inputs, self.trace.values, keep, results), used
+        used = [k for k, v in enumerate(stage.saved) if v in read or v in must]
+        windows = [k for k, v in enumerate(self.live.placeholders) if v in read]
+        inputs = [stage.saved[k] for k in used] + list(live) + [self.live.placeholders[k] for k in windows]
+        return cut("backward", inputs, self.trace.values, keep, results), used, windows
 
-    def _compile(self, stage: Stage, graph: Graph, used: Sequence[int], tangents: int) -> Callable[..., Any]:
+    def _compile(
+        self, stage: Stage, graph: Graph, used: Sequence[int], tangents: int, windows: Sequence[int] = ()
+    ) -> Callable[..., Any]:
         names = [self._saved_name(stage.saved[k]) for k in used]
         names += [f"tangents_{number + 1}" for number in range(tangents)]
+        names += [f"live_{k + 1}" for k in windows]
         return compile_graph(
             self.compilers.backward, graph, names, self.fakes, self.compilers.decompositions, "backward"
         )
@@ -358,7 +419,9 @@ class Backwards:
     def _differentiable(self, stage: Stage, key: Key) -> Callable[..., Any]:
         """The backward whose results have gradients themselves."""
         live = [stage.tangents[j] for j in key]
-        replicas, seeds = self._trace(stage, key, create_graph=True)
+        traced = self._trace(stage, key, create_graph=True)
+        self._refuse_writes(traced)
+        replicas, seeds = traced.gradients, traced.seeds
         # Eager may give a tangent itself for a gradient.
         same = {k: j for k, r in enumerate(replicas) for j, t in zip(key, seeds, strict=True) if r is t}
         replicas = [r if k in same else self.capture.as_result(r) for k, r in enumerate(replicas)]
@@ -376,12 +439,13 @@ class Backwards:
         available = set(stage.saved) | set(live)
         computed = backward_values(values, available)
         for s in stages:
-            wanted = [g for found in s.gradients.values() for g in found]
-            s.saved = read_by(wanted, computed | available, self.trace.values)
+            s.saved = read_by(s.wanted(), computed | available, self.trace.values)
         results = self._distinct(values, {a.ref.index for a in attached if isinstance(a.ref, Result)})
         saved = list(dict.fromkeys(v for s in stages for v in s.saved))
         kept = [v for v in saved if v not in available]
-        graph, used = self._cut(stage, live, [*results, *kept])
+        graph, used, windows = self._cut(stage, live, [*results, *kept], traced.draws)
+        if windows:
+            raise UnsupportedError("mutation in the backward", "of a backward that is differentiated itself")
         compiled = self._compile(stage, graph, used, len(live))
         # What crosses to the next level is saved already, came as a tangent, or is one more result.
         source: dict[Value, str] = {v: f"s[{used.index(k)}]" for k, v in enumerate(stage.saved) if k in used}

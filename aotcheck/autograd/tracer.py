@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, cast
 
 import torch
@@ -44,6 +45,8 @@ class Tracer(_torch.TorchDispatchMode):
         self.views: dict[int, Derivation] = {}  # by id of the replica: how autograd's views were made
         self.unsafe_views: dict[int, Derivation] = {}  # and windows that are no views to autograd
         self.positions = Positions()
+        # called before a tensor changes its geometry in place, or (True) perhaps goes elsewhere
+        self.on_reshaping: Callable[[Tensor, bool], None] = lambda t, elsewhere: None
         self.generators: dict[int, Value] = {}  # by address of the stand-in
 
     @classmethod
@@ -422,6 +425,7 @@ class Tracer(_torch.TorchDispatchMode):
     def _reshaping(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         t: Replica = args[0]
         self.keep.append(t)
+        self.on_reshaping(t, False)
         self.regeometried.add(id(t))
         name = _torch.op_name(func)
         if name == "detach_":
@@ -449,6 +453,7 @@ class Tracer(_torch.TorchDispatchMode):
 
     def _storage(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         t: Replica = args[0]
+        self.on_reshaping(t, True)
         self.kernels.sizes_matter = True
         self.keep.append(t)
         self.regeometried.add(id(t))

@@ -234,7 +234,9 @@ class Specimen:
         live = [stage.tangents[j] for j in key]
         saved = dict(zip(assembly.saved, results[len(assembly.outputs) :], strict=True))
         with backwards.rearmed():
-            graph, used = backwards._cut(stage, live, backwards._gradients(stage, key))
+            graph, used, windows = backwards._cut(stage, live, backwards._gradients(stage, key))
+            if windows:
+                raise UnsupportedError("mutation in the backward", "it cannot be run by itself")
             run = backwards._compile(stage, graph, used, len(live))
         with torch.no_grad(), undefined_memory(PLAIN):
             return list(run(*[saved[stage.saved[k]] for k in used], *tangents))

@@ -160,6 +160,36 @@ class Guard:
 
 
 @dataclasses.dataclass(frozen=True)
+class Window:
+    """Memory that a backward reads as it is then, and writes: ``geometry`` on the storage of ``holder``.
+
+    ``anchor`` is as for WindowOn.
+    """
+
+    holder: Ref
+    geometry: Geometry
+    anchor: int | None
+
+
+@dataclasses.dataclass(frozen=True)
+class BackwardWrite:
+    """Overwrite ``target``, an expression in the backward, with its graph's result ``result``."""
+
+    target: str
+    result: int
+    visibility: Visibility
+
+
+@dataclasses.dataclass(frozen=True)
+class BackwardReshape:
+    """Change the geometry of the argument that the context holds at ``place``; it must be ``before``."""
+
+    place: int
+    before: Geometry
+    after: Geometry
+
+
+@dataclasses.dataclass(frozen=True)
 class Attachment:
     """A Function that attaches results to autograd.
 
@@ -171,6 +201,8 @@ class Attachment:
     saved: tuple[int, ...]
     targets: tuple[int, ...]
     guards: tuple[Guard, ...] = ()
+    windows: tuple[Window, ...] = ()
+    reshaped: tuple[Ref, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -249,6 +281,10 @@ def write_call(
         if part.guards:
             attached.append(f"w{number} = []")
             held += f"w{number}, "
+        if part.windows or part.reshaped:
+            on = w.refer(support.window_on)
+            windows = [f"{on}({_ref(x.holder)}, {w.refer(x.geometry)}, {x.anchor}, False)" for x in part.windows]
+            held += f"({''.join(x + ', ' for x in [*windows, *map(_ref, part.reshaped)])}), "
         held += f"(), ({''.join(handles[k] + ', ' for k in part.targets)}), "
         # Results that lead nowhere require grad all the same: they hang on a leaf of nobody's.
         ends = ", ".join(targets[k] for k in part.targets) or w.refer(support.DEAD_END)
@@ -275,14 +311,21 @@ def write_call(
 
 
 def write_function(
-    outputs: int, saved: int, targets: int, guarded: bool, once: Sequence[int], shared: Sequence[Sequence[int]]
+    outputs: int,
+    saved: int,
+    targets: int,
+    guarded: bool,
+    once: Sequence[int],
+    shared: Sequence[Sequence[int]],
+    live: bool = False,
 ) -> SourceWriter:
     """``forward`` and ``backward`` of a Function that attaches computed results to autograd.
 
     Its first argument is a tuple of the results, of what is to be saved, (if ``guarded``) of a list that will hold the
-    versions that the backward checks, of the contexts of the stages before, and of the targets' handles; the others are
-    the targets, the tensors to differentiate by. ``once``: the results from which a second backward raises; torch does
-    that when saved tensors are asked for again, even if there are none. ``shared``: see Note [Shared nodes].
+    versions that the backward checks, (if ``live``) of windows on memory that the backward writes, of the contexts of
+    the stages before, and of the targets' handles; the others are the targets, the tensors to differentiate by.
+    ``once``: the results from which a second backward raises; torch does that when saved tensors are asked for again,
+    even if there are none. ``shared``: see Note [Shared nodes].
     """
     w = SourceWriter()
     w.globals.update(grad_enabled=torch.is_grad_enabled)
@@ -290,7 +333,9 @@ def write_function(
     if saved:
         lines.append(f"    ctx.save_for_backward(*h[{outputs}:{outputs + saved}])")
     if guarded:
-        lines.append("    ctx.watched = h[-3]")
+        lines.append(f"    ctx.watched = h[{-4 if live else -3}]")
+    if live:
+        lines.append("    ctx.live = h[-3]")
     lines += ["    ctx.set_materialize_grads(False)", f"    return h[:{outputs}]"]
     defined = "".join(f"g[{k}] is not None, " for k in range(outputs))
     # The engine comes by with nothing defined where another tensor's gradients end: no reason to look at what is saved.
@@ -353,16 +398,29 @@ def write_backward(
     tangents: Sequence[tuple[int, tuple[int, ...], bool]],
     differentiated: Sequence[int],
     gradients: int,
+    windows: Sequence[int] = (),
+    writes: Sequence[BackwardWrite] = (),
+    reshaped: Sequence[BackwardReshape] = (),
 ) -> SourceWriter:
     """``run(ctx, g)``: pick what this backward uses of the saved tensors and incoming gradients.
 
-    It gives a gradient per differentiated target, of the ``gradients`` that the graph returns.
+    It gives a gradient per differentiated target, of the ``gradients`` that the graph returns. ``windows`` are those on
+    live memory that the graph reads; ``writes`` and ``reshaped`` come last.
     """
     w = SourceWriter()
     lines = ["def run(ctx, g):", *_unpack(w, used, saved), *_take_tangents(w, tangents)]
     names = [f"s[{k}]" for k in range(len(used))] + [f"t{k}" for k, _, _ in tangents]
+    names += [f"ctx.live[{k}]" for k in windows]
     picked = "".join(f"d[{k}], " for k in differentiated) or "None, "
-    if list(differentiated) == list(range(gradients)):
+    if writes or reshaped:
+        lines.append(f"    d = bw({', '.join(names)})")
+        for x in writes:
+            lines.append(f"    {w.refer(_WRITERS[x.visibility])}({x.target}, d[{x.result}])")
+        for y in reshaped:
+            change = w.refer(support.reshape_in_backward)
+            lines.append(f"    {change}(ctx.live[{y.place}], {w.refer(y.before)}, {w.refer(y.after)})")
+        lines.append(f"    return (None, {picked})")
+    elif list(differentiated) == list(range(gradients)):
         lines.append(f"    return (None, *bw({', '.join(names)}))")
     else:
         lines += [f"    d = bw({', '.join(names)})", f"    return (None, {picked})"]
