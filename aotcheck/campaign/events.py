@@ -48,11 +48,13 @@ class RunStarted:
 
 @dataclass(frozen=True)
 class BlockGenerated:
-    """A worker has drawn the programs of a block."""
+    """A worker has drawn the programs of a block. ``traits`` are those of each, as the bits of a number in hexadecimal
+    (:mod:`aotcheck.program.traits`)."""
 
     block: int
     programs: int
     seconds: float
+    traits: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -139,6 +141,33 @@ class BlockFailed:
 
 
 @dataclass(frozen=True)
+class PairsCounted:
+    """How many programs of the run had each pair of traits; told once, at the end.
+
+    Args:
+        traits: their names, ``facet:name``.
+        exercised: by row ``i`` and column ``j < i``, how many programs had both traits.
+        observed: of those, how many were judged to the end: neither refused by the backend nor unstable in eager.
+        excluded: places of pairs that cannot meet, and why.
+        pairs_exercised: how many pairs some program had.
+        pairs_observed: how many were observed.
+        pairs_possible: how many there are.
+        triples_exercised: how many sets of three traits some program had.
+        programs: how many programs were counted.
+    """
+
+    traits: tuple[str, ...]
+    exercised: tuple[tuple[int, ...], ...]
+    observed: tuple[tuple[int, ...], ...]
+    excluded: tuple[tuple[int, int, str], ...]
+    pairs_exercised: int
+    pairs_observed: int
+    pairs_possible: int
+    triples_exercised: int
+    programs: int
+
+
+@dataclass(frozen=True)
 class RunFinished:
     """The last event of a run."""
 
@@ -156,5 +185,6 @@ Event = (
     | WorkerDied
     | ProgramFailed
     | BlockFailed
+    | PairsCounted
     | RunFinished
 )

@@ -18,6 +18,7 @@ import hypothesis
 import torch
 from pebble import ProcessExpired, ProcessPool
 
+from aotcheck.campaign.coverage import Coverage
 from aotcheck.campaign.events import (
     BlockFailed,
     Ending,
@@ -70,6 +71,7 @@ class Campaign:
         self._left = settings.examples
         self._failures = 0
         self._attempts = 0
+        self._coverage = Coverage()
         self._shown_again: set[CoarseKey] = set()
         self._rechecks: dict[CoarseKey, tuple[str, Any]] = {}
         limit = settings.timeout + START_ALLOWANCE
@@ -88,6 +90,7 @@ class Campaign:
             with self._pool(0) as pool, self._pool(1) as fresh:
                 try:
                     for event in self._loop(pool, deadline):
+                        self._coverage.feed(event)
                         yield event
                         self._run_again(fresh, event)
                     ending = self._ending(deadline)
@@ -102,6 +105,7 @@ class Campaign:
             os.environ.clear()
             os.environ.update(environment)
             shutil.rmtree(self.settings.journals, ignore_errors=True)
+        yield self._coverage.counted()
         yield RunFinished(ending, time.monotonic() - began)
 
     def _pool(self, max_tasks: int) -> ProcessPool:
@@ -152,6 +156,9 @@ class Campaign:
             return replace(task, journal=settings.journals / f"{task.block:06d}-{self._attempts}.jsonl")
         if self._left is not None and self._left <= 0:
             return None
+        under_way = {flight.task.block for flight in self._flights}
+        if not self._coverage.ready(self._next_block, under_way):
+            return None
         programs = BLOCK_SIZE if self._left is None else min(BLOCK_SIZE, self._left)
         if self._left is not None:
             self._left -= programs
@@ -166,6 +173,7 @@ class Campaign:
             programs=programs,
             journal=settings.journals / f"{block:06d}-{self._attempts}.jsonl",
             findings=settings.findings,
+            wanted=self._coverage.wanted(block),
         )
 
     def _send(self, pool: ProcessPool, task: Task) -> None:

@@ -13,6 +13,7 @@ from aotcheck.campaign.events import (
     Event,
     FindingRechecked,
     FindingWritten,
+    PairsCounted,
     ProgramChecked,
     ProgramFailed,
     Reproduced,
@@ -64,6 +65,7 @@ class Tally:
     refusals: Counter[str] = field(default_factory=Counter)
     features: Counter[str] = field(default_factory=Counter)
     left_out: Counter[str] = field(default_factory=Counter)
+    pairs: PairsCounted | None = None
     deaths: int = 0
     failures: list[str] = field(default_factory=list)
 
@@ -95,6 +97,8 @@ class Tally:
                 self.failures.append(f"block {event.block}, program {event.index}: {event.error} ({event.path})")
             case BlockFailed():
                 self.failures.append(f"block {event.block}: {event.error}")
+            case PairsCounted():
+                self.pairs = event
             case RunFinished():
                 self.ending = event.ending
                 self.seconds = event.seconds

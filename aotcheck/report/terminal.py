@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.text import Text
 
 from aotcheck.campaign import Event, ExitCode, Tally
-from aotcheck.campaign.events import Shown
+from aotcheck.campaign.events import PairsCounted, Shown
 from aotcheck.campaign.tally import FLOORS
 from aotcheck.oracle import CoarseKey, Outcome
 
@@ -66,6 +66,8 @@ def print_summary(tally: Tally, console: Console) -> None:
     """What a run came to. Long lines are left to the terminal to wrap, so that they can be searched and copied."""
     for part in _figures(tally):
         console.print(part, soft_wrap=True, highlight=False)
+    if tally.pairs is not None and tally.pairs.programs:
+        console.print(_pairs(tally.pairs), soft_wrap=True, highlight=False)
     for key, count in tally.keys.most_common():
         console.print(Text.assemble(f"{count:>6}  {key}", (_again(tally, key), "dim")), soft_wrap=True)
         console.print(Text(f"        {tally.examples[key][0]}", style="dim"), soft_wrap=True)
@@ -73,6 +75,15 @@ def print_summary(tally: Tally, console: Console) -> None:
         console.print(Text(f"failed: {failure}", style="red"), soft_wrap=True)
     ending = tally.ending.value if tally.ending else "broken off"
     console.print(f"{ending}: {_verdict(tally)}", soft_wrap=True, highlight=False)
+
+
+def _pairs(pairs: PairsCounted) -> str:
+    """How many pairs of features have met, and were seen to do as eager does."""
+    share, seen = (n / pairs.pairs_possible for n in (pairs.pairs_exercised, pairs.pairs_observed))
+    return (
+        f"pairs of features: {pairs.pairs_exercised} of {pairs.pairs_possible} exercised ({share:.1%}), "
+        f"{pairs.pairs_observed} observed ({seen:.1%}) · {pairs.triples_exercised} triples exercised"
+    )
 
 
 def _again(tally: Tally, key: CoarseKey) -> str:
