@@ -8,6 +8,7 @@ from __future__ import annotations
 import click
 
 from aotcheck.cli.base import INSPECTION, STRATEGY, OneLine, Usage, seconds
+from aotcheck.cli.check import check
 from aotcheck.cli.explain import blame, minimize
 from aotcheck.cli.fuzz import fuzz
 from aotcheck.cli.replay import refresh, replay
@@ -21,5 +22,5 @@ def main() -> None:
     """Property-based tests for PyTorch compilers, and an AOT autograd of its own."""
 
 
-for command in (fuzz, replay, refresh, minimize, blame):
+for command in (fuzz, check, replay, refresh, minimize, blame):
     main.add_command(command)
