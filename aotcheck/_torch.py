@@ -17,6 +17,7 @@ try:
     import torch.utils._pytree as pytree
     from torch._C._dynamo.guards import TensorGuards
     from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+    from torch.fx import _symbolic_trace
     from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
     _C = torch._C
@@ -107,13 +108,27 @@ def functorch_active() -> bool:
     return bool(_C._are_functorch_transforms_active())
 
 
-def ambient_state() -> tuple[int, int, bool, bool]:
-    """Active dispatch modes and function modes; whether torch.func transforms or saved-tensor hooks are in force."""
+def dual_level() -> int:
+    """The level of forward-mode differentiation that is active; -1 if none is."""
+    return int(torch.autograd.forward_ad._current_level)
+
+
+def another_tracer_active() -> bool:
+    """Whether FX is tracing on this thread, as ``make_fx`` does."""
+    return bool(_symbolic_trace._is_fx_tracing_flag)
+
+
+def ambient_state() -> tuple[int, int, bool, bool, int]:
+    """Active dispatch modes and function modes; whether torch.func transforms or saved-tensor hooks are in force.
+
+    And the level of forward-mode differentiation.
+    """
     return (
         _C._len_torch_dispatch_stack(),
         _C._len_torch_function_stack(),
         _C._are_functorch_transforms_active(),
         _C._autograd._top_saved_tensors_default_hooks(True) is not None,
+        dual_level(),
     )
 
 

@@ -305,7 +305,10 @@ class Capture:
         mapped = self.captured or {}
         outputs = [mapped.get(id(o), o) for o in outputs]
         changes = self.gradients.changes([*[r.replica for r in self.roots], *self.maker.anchors], outputs)
+        known = {id(a.replica) for a in self.arguments}
         for o in [*outputs, *[g for _, g in changes]]:
+            if isinstance(o, Replica) and o.is_parameter and id(o) not in known:
+                raise UnsupportedError("parameter made inside", "and returned")
             if isinstance(o, Tensor) and type(o) is not Replica:
                 if type(o) in (Tensor, torch.nn.Parameter):
                     raise RetraceWithCaptured(o)

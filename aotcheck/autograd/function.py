@@ -112,7 +112,7 @@ class CompiledFunction:
             self._find(flat, spec)
 
     def _look_up(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if _torch.functorch_active() or _torch.dispatch_mode_depth():
+        if _torch.functorch_active() or _torch.dispatch_mode_depth() or _torch.dual_level() >= 0:
             return self.original(*args, **kwargs)
         flat, spec = self._flatten(args, kwargs)
         for _ in range(_MAX_RETRACES):

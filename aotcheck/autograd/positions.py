@@ -43,10 +43,24 @@ class _Stream:
         self.generator = generator
         self.known: dict[bytes, _Draw] = {}  # by the state at which they began
         self.outside = self.now()  # what the trace must leave behind
-        self.front = self.outside  # where nothing was drawn yet
+        self.front = b""  # where nothing was drawn yet
 
     def now(self) -> bytes:
         return bytes(self.generator.get_state().numpy().data)
+
+    def begin(self) -> None:
+        """Go where the trace stood; at first to a state that is not the caller's, which a seed might give as well."""
+        self.outside = self.now()
+        if self.front:
+            self.go_to(self.front)
+        else:
+            self.advance()
+
+    def advance(self) -> None:
+        """Go to a new state, where nothing was drawn yet."""
+        with _torch.without_torch_function(), _torch.without_modes():
+            torch.rand((), generator=self.generator, device=self.generator.device)
+        self.front = self.now()
 
     def go_to(self, state: bytes) -> None:
         self.generator.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
@@ -65,13 +79,9 @@ class Positions:
         Raises:
             UnsupportedError: the program left a generator in a state that drawing does not lead to.
         """
-        self._stream(torch.device("cpu"))
         for stream in self._streams.values():
-            stream.outside = stream.now()
-            if stream.known:
-                stream.go_to(stream.front)
-            else:
-                stream.front = stream.outside
+            stream.begin()
+        self._stream(torch.device("cpu"))
         try:
             yield
             if any(stream.now() != stream.front for stream in self._streams.values()):
@@ -90,9 +100,7 @@ class Positions:
         now = stream.now()
         if now == stream.front:
             record()
-            with _torch.without_torch_function():
-                torch.rand((), generator=stream.generator, device=device)
-            stream.front = stream.now()
+            stream.advance()
             stream.known[now] = _Draw(value, stream.front)
             return value
         known = stream.known.get(now)
@@ -105,6 +113,7 @@ class Positions:
         stream = self._streams.get(device)
         if stream is None:
             stream = self._streams[device] = _Stream(_default_generator(device))
+            stream.begin()
         return stream
 
 

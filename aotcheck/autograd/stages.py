@@ -32,6 +32,7 @@ from torch import Tensor, fx
 from torch.autograd.graph import GradientEdge
 
 from aotcheck import _torch
+from aotcheck.autograd.autocast import OFF, Autocast, autocast_off, autocast_state
 from aotcheck.autograd.capture import Capture
 from aotcheck.autograd.compile_graph import Compilers, compile_graph, compile_module
 from aotcheck.autograd.errors import RetraceWithCaptured, UnsupportedError
@@ -104,6 +105,17 @@ class Stage:
     gradients: dict[Key, list[Value | None]] = dataclasses.field(default_factory=dict)
     traces: dict[Key, BackwardTrace] = dataclasses.field(default_factory=dict)
     backwards: dict[tuple[Key, bool], Callable[..., Any]] = dataclasses.field(default_factory=dict)
+    variants: dict[Autocast, Stage] = dataclasses.field(default_factory=dict)
+
+    def under(self, autocast: Autocast) -> Stage:
+        """The stage itself, or where autocast is on a variant with backwards of its own."""
+        if autocast == OFF:
+            return self
+        found = self.variants.get(autocast)
+        if found is None:
+            found = dataclasses.replace(self, gradients={}, traces={}, backwards={}, variants={})
+            found = self.variants.setdefault(autocast, found)
+        return found
 
     @property
     def ends(self) -> list[Any]:
@@ -220,8 +232,18 @@ class Backwards:
         groups: Sequence[Sequence[int]],
         before: tuple[Stage, ...] = (),
     ) -> list[Stage]:
+        with autocast_off():  # as most backwards are called; another state has backwards of its own
+            return list(self._make_stages(level, attached, targets, groups, before))
+
+    def _make_stages(
+        self,
+        level: int,
+        attached: Sequence[Attached],
+        targets: Sequence[Target],
+        groups: Sequence[Sequence[int]],
+        before: tuple[Stage, ...],
+    ) -> Iterator[Stage]:
         tangents = tangents_of(attached)
-        stages = []
         for group in groups:
             stage = Stage(
                 level,
@@ -246,8 +268,7 @@ class Backwards:
             # A backward inside the backward leads past the graph.
             found = {k for gradients in stage.gradients.values() for k, g in enumerate(gradients) if g is not None}
             stage.reached = tuple(sorted(found.union(stage.reached)))
-            stages.append(stage)
-        return stages
+            yield stage
 
     def _guards(self, stage: Stage) -> list[codegen.Guard]:
         """What the caller can write of the memory that eager saves: after that the backward raises.
@@ -325,7 +346,8 @@ class Backwards:
         return _torch.bound_apply(codegen.make_function(w.globals["forward"], w.globals["backward"]))
 
     def backward_for(self, stage: Stage, defined: tuple[bool, ...], create_graph: bool) -> Callable[..., Any]:
-        """The backward of ``stage`` for this set of defined tangents."""
+        """The backward of ``stage`` for this set of defined tangents, in the state of autocast that is in force."""
+        stage = stage.under(autocast_state())
         key = tuple(j for j, d in enumerate(defined) if d)
         found = stage.backwards.get((key, create_graph))
         if found is None:

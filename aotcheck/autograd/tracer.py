@@ -27,6 +27,7 @@ from aotcheck.autograd.windows import (
 )
 
 aten = torch.ops.aten
+_TANGENT_OPS = frozenset({aten.to.dtype_layout})
 
 
 class Tracer(_torch.TorchDispatchMode):
@@ -65,6 +66,8 @@ class Tracer(_torch.TorchDispatchMode):
     ) -> Any:
         if func is _torch.PRIM_DEVICE:
             return args[0].device
+        if _torch.another_tracer_active():
+            raise UnsupportedError("another tracer inside", "the function traces one of its own, as linearize does")
         kwargs = kwargs or {}
         for t in types:
             if t is not Replica and t is not Tensor and t is not torch.nn.Parameter:
@@ -75,8 +78,8 @@ class Tracer(_torch.TorchDispatchMode):
             self._check(a)
         for a in kwargs.values():
             self._check(a)
-        if torch.is_inference_mode_enabled() and _torch.is_composite(func):
-            # Elsewhere autograd takes such ops apart before they come here.
+        if (torch.is_inference_mode_enabled() or func in _TANGENT_OPS) and _torch.is_composite(func):
+            # Elsewhere autograd takes such ops apart before they come here; of tangents of forward mode it does not.
             with _torch.as_before_dispatch(), self:
                 return func.decompose(*args, **kwargs)
         info = info_of(func)
@@ -292,6 +295,8 @@ class Tracer(_torch.TorchDispatchMode):
             device = self.device_of(args, kwargs)
             if not _has_tensor((out,)) and out is not None:
                 return out
+            if isinstance(out, Tensor) and out.layout is not torch.strided:
+                raise UnsupportedError("sparse tensor", f"{func} gives one")
             if args and type(args[0]) is Replica and shares_storage(out, args[0]):
                 bound = self._bind_views(func, args, kwargs, out)
                 self._note(self.unsafe_views, func, args, kwargs, bound)
