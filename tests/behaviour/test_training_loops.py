@@ -5,6 +5,7 @@ Where a test allows a tolerance it says why.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import pytest
@@ -35,7 +36,7 @@ def batches(*shape: int) -> Iterator[torch.Tensor]:
 
 def mlp(*sizes: int) -> nn.Sequential:
     layers: list[nn.Module] = []
-    for a, b in zip(sizes, sizes[1:], strict=False):
+    for a, b in itertools.pairwise(sizes):
         layers += [nn.Linear(a, b), nn.Tanh()]
     return nn.Sequential(*layers[:-1])
 
@@ -118,7 +119,7 @@ class Energy(nn.Module):
 
 @pytest.mark.parametrize("forces_inside", [True, False], ids=["forces inside", "forces outside"])
 def test_an_energy_model_trained_on_forces(forces_inside: bool):
-    """Outside, a weight's gradients by the energy and by the forces arrive in another order than eager's: a few ulps."""
+    """Outside, a weight's gradients by energy and forces arrive in another order than eager's: a few ulps."""
 
     class Forces(nn.Module):
         def __init__(self) -> None:
