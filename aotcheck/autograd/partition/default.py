@@ -22,11 +22,17 @@ def forward_values(order: Sequence[Value], outputs: Sequence[Value], effects: Se
 def saved_values(
     forward: set[Value], given: set[Value], gradients: Sequence[Value | None], order: Sequence[Value]
 ) -> list[Value]:
-    """What the backward reads that the forward computes or is given, each once, in the order first read."""
+    """What the backward reads that the forward computes or is given, each once, in the order first read.
+
+    A result of an op with several that only the backward asks for is added to the forward, which has the op.
+    """
     backward = ancestors(gradients)
     saved: dict[Value, None] = {}
     for v in order:
         if v in backward and v not in forward and v not in given:
+            if v.op is getitem and v.args[0] in forward:
+                forward.add(v)
+                continue
             for a in v.inputs():
                 if (a in forward or a in given) and a.op is not CONSTANT:
                     saved[a] = None
@@ -50,6 +56,7 @@ def backward_values(gradients: Sequence[Value | None], available: set[Value]) ->
 
 def read_by(gradients: Sequence[Value | None], available: set[Value], order: Sequence[Value]) -> list[Value]:
     """What of ``available`` is read to compute ``gradients``, each once, in the order first read."""
+    available = available | {v for v in order if v.op is getitem and v.args[0] in available}
     needed = backward_values(gradients, available)
     read: dict[Value, None] = {}
     for v in order:
