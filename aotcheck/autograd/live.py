@@ -12,6 +12,7 @@ from aotcheck.autograd.record import Arg, Ref, Result, Visibility
 from aotcheck.autograd.runtime.codegen import BackwardReshape, BackwardWrite, Window
 from aotcheck.autograd.sandbox import BackwardTrace, Reshaped, Written
 from aotcheck.autograd.storage import StorageState
+from aotcheck.autograd.subclasses import is_wrapper
 from aotcheck.autograd.trace import PLACEHOLDER, Value, geometry_of
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class LiveMemory:
             if index is not None and index not in self._reshaped:
                 self._check_open()
                 self._reshaped[index] = len(self._reshaped)
-        seeds = {id(self.capture.tracer.table.state(t)) for t in traced.seeds}
+        seeds = {id(self.capture.tracer.table.state(t)) for t in traced.seeds if not is_wrapper(t)}
         new = [w for w in traced.written if id(w.state) not in self._live and id(w.state) not in seeds]
         for w in new:
             self._check_open()
@@ -91,6 +92,8 @@ class LiveMemory:
             if holder is None and state.flat is not None:
                 raise UnsupportedError("mutation in the backward", "of a storage made inside and resized or restrided")
         if holder is None:
+            if w.before.op is PLACEHOLDER:
+                raise UnsupportedError("mutation in the backward", "of what a tensor subclass holds")
             return _Live(state, w.before, None)
         value = Value(PLACEHOLDER, (), {})
         value.geometry, value.device, value.memory = root.geometry, state.device, value
@@ -125,21 +128,22 @@ class LiveMemory:
         return [x.value for x in mine if x.window is None]
 
     def writes(
-        self, traced: BackwardTrace, saved: Mapping[Value, int], key: Sequence[int], first: int
+        self, traced: BackwardTrace, saved: Mapping[Value, int], places: Sequence[int], first: int
     ) -> list[BackwardWrite]:
         """What the runtime writes after a backward whose graph returns the new contents as its results from ``first``.
 
-        ``saved`` says where the backward has what was saved, ``key`` which tangents it was given.
+        ``saved`` says where the backward has what was saved, ``places`` where among what it is given its tangents are.
         """
-        places = {id(x.state): k for k, x in enumerate(x for x in self._live.values() if x.window is not None)}
+        windows = {id(x.state): k for k, x in enumerate(x for x in self._live.values() if x.window is not None)}
         table = self.capture.tracer.table
-        seeds = {id(table.state(t)): j for j, t in zip(key, traced.seeds, strict=True)}
+        given = zip(places, traced.seeds, strict=True)
+        seeds = {id(table.state(t)): j for j, t in given if not is_wrapper(t)}
         found = []
         for n, w in enumerate(traced.written, first):
             if id(w.state) in seeds:
                 target = f"g[{seeds[id(w.state)]}]"
-            elif id(w.state) in places:
-                target = f"ctx.live[{places[id(w.state)]}]"
+            elif id(w.state) in windows:
+                target = f"ctx.live[{windows[id(w.state)]}]"
             else:
                 target = f"s[{saved[self._live[id(w.state)].value]}]"
                 if not self._is_checked(w.state):

@@ -49,13 +49,13 @@ class Reshaped:
 
 @dataclasses.dataclass(frozen=True)
 class BackwardTrace:
-    """A traced backward: the gradients that arrive at each target, as replicas and as values; the tangents' replicas.
+    """A traced backward: the gradients that arrive at each target, as replicas and as read; the tangents' replicas.
 
     ``draws`` are the random numbers drawn, ``written`` and ``reshaped`` what it left changed.
     """
 
     gradients: list[Tensor | None]
-    values: list[Value | None]
+    values: list[Any]
     seeds: list[Tensor]
     draws: tuple[Value, ...]
     written: tuple[Written, ...]
@@ -131,8 +131,15 @@ class Sandbox:
             self._geometries[id(t)] = (t, geometry_of(t))
             self._keep_versions(self.tracer.table.state(t))
 
+    def traced(
+        self, gradients: list[Tensor | None], seeds: list[Tensor], read: Callable[[Tensor], Any]
+    ) -> BackwardTrace:
+        """The backward that is over, what its gradients hold read by ``read``."""
+        values = [None if g is None else read(g) for g in gradients]
+        return BackwardTrace(gradients, values, seeds, self.draws(), self.written(), self.reshaped())
+
     def written(self) -> tuple[Written, ...]:
-        """What was written so far; asked for while the tracing goes on."""
+        """What was written so far."""
         found = []
         table = self.tracer.table
         moved = {
