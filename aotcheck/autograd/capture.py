@@ -395,21 +395,18 @@ class Capture:
         """
         if captured is not None:
             self.captured = {id(real): self.flat_replicas[i] for real, i in captured}
-        own_before = [g.get_state() for _, g in self.generators]
         try:
             with (
-                self.tracer.positions.going_on(),
                 self.tracing(),
                 self._substitution(),
                 self._saving(),
                 self._function_runs(),
+                self.tracer.drawing(),
             ):
                 outputs, extra = function(self.flat_replicas)
             self.exit_grad = torch.is_grad_enabled()
         finally:
             torch.set_grad_enabled(self.entry_grad)
-        if not all(torch.equal(b, g.get_state()) for b, (_, g) in zip(own_before, self.generators, strict=True)):
-            raise UnsupportedError("seeding inside the function", "a generator's state is set inside")
         mapped = self.captured or {}
         outputs = [mapped.get(id(o), o) for o in outputs]
         changes = self.gradients.changes([*[r.replica for r in self.roots], *self.maker.anchors], outputs)
@@ -494,7 +491,7 @@ class Capture:
 
     @contextlib.contextmanager
     def _sandboxed(self, live: Mapping[int, tuple[StorageState, Value]]) -> Iterator[Sandbox]:
-        with self.tracer.positions.going_on(), Sandbox(self.tracer, live) as sandbox:
+        with Sandbox(self.tracer, live) as sandbox:
             yield sandbox
 
     @contextlib.contextmanager
@@ -505,6 +502,7 @@ class Capture:
             torch.autograd.set_detect_anomaly(False),
             self._substitution(),
             self.swapping(),
+            self.tracer.drawing(),
         ):
             yield
 

@@ -56,7 +56,7 @@ from aotcheck.autograd.subclasses import (
     leaves_of,
     wrapping_of,
 )
-from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Geometry, Value, ancestors, geometry_of
+from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Geometry, Value, ancestors, geometry_of, getitem
 
 aten = torch.ops.aten
 
@@ -268,6 +268,10 @@ class Backwards:
         stages = self._stages(1, capture.record.attached, targets, groups)
         while self.live.grew():  # what one stage's backward writes another's may read
             stages = self._stages(1, capture.record.attached, targets, groups)
+        forward.update(self.trace.states)  # those that a backward goes back to
+        forward.update(
+            v for v in self.trace.values if v.op is getitem and v.args[0] in forward
+        )  # and of draws repeated
         for stage in stages:
             must = self.live.saved_of([w for traced in stage.traces.values() for w in traced.written])
             forward.update(ancestors(must))
@@ -593,7 +597,7 @@ class Backwards:
         """
         available = {*stage.saved, *live, *self.live.placeholders}
         keep = backward_values([*results, *draws], available)
-        missing = [v for v in (*self.inputs, *self.trace.effects) if v in keep]
+        missing = [v for v in (*self.inputs, *self.trace.effects, *self.trace.states) if v in keep]
         missing += [v for v in keep if v.op is PLACEHOLDER and v not in missing]
         if missing:
             raise UnsupportedError("backward needs an unsaved value", f"{missing} for {len(live)} tangents")
@@ -650,7 +654,7 @@ class Backwards:
         if any(k < len(stage.targets) and k not in stage.reached for s in stages for k in s.reached):
             raise UnsupportedError("second derivative", "by what the first derivative does not lead to")
         available = set(stage.saved) | set(live)
-        computed = backward_values(values, available)
+        computed = backward_values([*values, *traced.draws], available)
         for s in stages:
             s.saved = read_by(s.wanted(), computed | available, self.trace.values)
         results = self._distinct(values, distinct)

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from aotcheck import _torch
 from aotcheck.autograd.errors import UnsupportedError
-from aotcheck.autograd.trace import Geometry, Trace, Value, flat_geometry, geometry_of, getitem
+from aotcheck.autograd.trace import Geometry, Trace, Value, disjoint, flat_geometry, geometry_of, getitem
 
 aten = torch.ops.aten
 
@@ -414,6 +414,11 @@ class StorageTable:
             self.flat(state)
         if view.version == state.version:
             assert view.value is not None
+            return view.value
+        since = max(view.version, state.flushed)  # the last version of which its value is at hand
+        if all(v <= since or disjoint(w.geometry, view.geometry) for w, _, v in state.pending):
+            # What was written since lies beside it.
+            view.value, view.version = self._at(view, since), state.version
             return view.value
         self.flush(state)
         return self._at(view, state.version)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -61,12 +62,15 @@ class Geometry(NamedTuple):
             return False
         if any(s == 0 and n > 1 for n, s in zip(self.shape, self.stride, strict=True)) or self.numel > 1 << 20:
             return True
-        places = {0}
-        count = 1
+        return len(self.places) < self.numel
+
+    @property
+    def places(self) -> set[int]:
+        """Where in the storage, counted in elements, the tensor's elements lie."""
+        places = {self.offset}
         for n, s in zip(self.shape, self.stride, strict=True):
             places = {p + k * s for p in places for k in range(n)}
-            count *= n
-        return len(places) < count
+        return places
 
     @property
     def dense_order(self) -> list[int] | None:
@@ -104,6 +108,44 @@ def contiguous(shape: Iterable[int], stride: Iterable[int]) -> bool:
 def geometry_of(t: Tensor) -> Geometry:
     """The geometry of a strided tensor, real or replica."""
     return Geometry(int(t.storage_offset()), tuple(t.shape), t.stride(), t.dtype, t.is_conj(), t.is_neg())
+
+
+def disjoint(a: Geometry, b: Geometry) -> bool:
+    """Whether two windows on one storage are known to have no address in common."""
+    if 0 in a.shape or 0 in b.shape:
+        return True
+    if a.elements_reached * a.dtype.itemsize <= b.offset * b.dtype.itemsize:
+        return True
+    if b.elements_reached * b.dtype.itemsize <= a.offset * a.dtype.itemsize:
+        return True
+    if a.dtype.itemsize != b.dtype.itemsize:
+        return False
+    # As in the columns of a matrix: each address as digits, one per stride; some digit of theirs never agrees.
+    strides = sorted({s for g in (a, b) for n, s in zip(g.shape, g.stride, strict=True) if n > 1}, reverse=True)
+    if not strides or 0 in strides or any(s % t for s, t in itertools.pairwise(strides)):
+        return False
+    spans = [_digits(g, strides) for g in (a, b)]
+    if spans[0] is None or spans[1] is None:
+        return False
+    return any(x.stop <= y.start or y.stop <= x.start for x, y in zip(*spans, strict=True))
+
+
+def _digits(g: Geometry, strides: Sequence[int]) -> list[range] | None:
+    """For each stride the range of its digit in the addresses of ``g``; None where one runs over into the next."""
+    sizes = dict.fromkeys(strides, 1)
+    for n, s in zip(g.shape, g.stride, strict=True):
+        if n > 1:
+            if sizes[s] > 1:
+                return None
+            sizes[s] = n
+    left, spans = g.offset, []
+    for k, s in enumerate(strides):
+        first, left = divmod(left, s)
+        if k and first + sizes[s] > strides[k - 1] // s:
+            return None
+        spans.append(range(first, first + sizes[s]))
+    spans.append(range(left, left + 1))
+    return spans
 
 
 def flat_geometry(nbytes: int, dtype: torch.dtype) -> Geometry:
@@ -168,6 +210,8 @@ class Trace:
         self.placeholders: list[Value] = []
         self.values: list[Value] = []
         self.effects: list[Value] = []
+        self.drawn: set[Value] = set()  # random ones
+        self.states: list[Value] = []  # states of generators that a later moment goes back to
 
     def placeholder(self, name: str, geometry: Geometry, device: torch.device) -> Value:
         """A new input."""
@@ -188,6 +232,12 @@ class Trace:
         v = Value(op, args, kwargs or {})
         self.values.append(v)
         return v
+
+    def effects_since(self, count: int) -> list[Value]:
+        """Take away the effects after the first ``count``, which are another graph's."""
+        taken = self.effects[count:]
+        del self.effects[count:]
+        return taken
 
 
 def ancestors(roots: Iterable[Value | None]) -> set[Value]:

@@ -242,7 +242,8 @@ class Specimen:
         live = inputs_of(stage.tangents[j] for j in key)
         saved = dict(zip(assembly.saved, results[len(assembly.outputs) :], strict=True))
         with backwards.rearmed():
-            graph, used, windows = backwards._cut(stage, live, values_of(backwards._gradients(stage, key)))
+            gradients = values_of(backwards._gradients(stage, key))
+            graph, used, windows = backwards._cut(stage, live, gradients, stage.traces[key].draws)
             if windows:
                 raise UnsupportedError("mutation in the backward", "it cannot be run by itself")
             run = backwards._compile(stage, graph, used, len(live))
