@@ -28,9 +28,10 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# Rewrites docs/performance.md.
+# Rewrites docs/performance.md and docs/memory.md.
 benchmark: $(STAMP)
 	$(BIN)/python -m benchmarks.performance
+	$(BIN)/python -m benchmarks.memory
 
 # torch comes pinned: without the constraints a newer torch, with all of CUDA, would be installed.
 $(STAMP): pyproject.toml constraints.txt

@@ -39,8 +39,9 @@ from aotcheck.autograd.errors import RetraceWithCaptured, UnsupportedError
 from aotcheck.autograd.graph import FakeValues, Graph, cut, define
 from aotcheck.autograd.live import LiveMemory
 from aotcheck.autograd.partition.components import components, nodes_behind, reached_leaves
-from aotcheck.autograd.partition.default import backward_values, read_by, saved_values
+from aotcheck.autograd.partition.default import backward_values, read_by, saved_values, scheduled
 from aotcheck.autograd.partition.joint import Division
+from aotcheck.autograd.partition.masks import pack_masks, packed
 from aotcheck.autograd.partition.saved import holds_saved, nodes_behind_output, runs_once, saved_tensors
 from aotcheck.autograd.record import Arg, Attached, Result, Role
 from aotcheck.autograd.replicas import disarm, rearm
@@ -239,6 +240,7 @@ class Backwards:
         self.division: Division | None = None
         self.forward_names: dict[Value, str] = {}
         self.live = LiveMemory(capture)
+        self.forward: set[Value] = set()  # what the forward computes
         self._lock = threading.RLock()
 
     @contextlib.contextmanager
@@ -257,7 +259,7 @@ class Backwards:
 
     def first(self, forward: set[Value]) -> list[Stage]:
         """The stages of the call's results; ``forward`` is what the forward computes."""
-        capture = self.capture
+        capture, self.forward = self.capture, forward
         targets = [Target(r.replica, tuple(r.edges)) for r in capture.roots]
         targets += [Target(w.replica, tuple(w.edges)) for w in capture.wrappers]
         targets += [
@@ -277,6 +279,12 @@ class Backwards:
             forward.update(ancestors(must))
             stage.saved = saved_values(forward, set(self.inputs), stage.wanted(), self.trace.values)
             stage.saved += [v for v in must if v not in stage.saved]
+        if self.compilers.partition is None:
+            outputs = {o.value for o in capture.record.outputs}
+            pack_masks(self.trace, forward, [s.saved for s in stages], outputs)
+            for stage in stages:
+                stage.saved = list(dict.fromkeys(packed(v, outputs) for v in stage.saved))
+        for stage in stages:
             stage.guards = self._guards(stage)
         self.live.settled = True
         return stages
@@ -605,7 +613,8 @@ class Backwards:
         used = [k for k, v in enumerate(stage.saved) if v in read or v in must]
         windows = [k for k, v in enumerate(self.live.placeholders) if v in read]
         inputs = [stage.saved[k] for k in used] + list(live) + [self.live.placeholders[k] for k in windows]
-        return cut("backward", inputs, self.trace.values, keep, results), used, windows
+        order = scheduled(self.trace.values, keep, self.forward)
+        return cut("backward", inputs, order, keep, results), used, windows
 
     def _compile(
         self, stage: Stage, graph: Graph, used: Sequence[int], tangents: int, windows: Sequence[int] = ()

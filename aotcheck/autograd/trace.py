@@ -191,6 +191,17 @@ class Value:
             elif type(a) in (list, tuple):
                 yield from _nested(a)
 
+    def replace(self, old: Value, new: Value) -> None:
+        """Compute this from ``new`` where it is computed from ``old``."""
+
+        def swap(a: Any) -> Any:
+            if type(a) in (list, tuple):
+                return type(a)([swap(x) for x in a])
+            return new if a is old else a
+
+        self.args = swap(self.args)
+        self.kwargs = {k: swap(a) for k, a in self.kwargs.items()}
+
     def __repr__(self) -> str:
         return f"%{self.name or _torch.op_name(self.op)}"
 
