@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -462,6 +462,14 @@ def is_composite(op: Any) -> bool:
         and bool(op._can_decompose())
         and not _C._dispatch_has_kernel_for_dispatch_key(op.name(), "ADInplaceOrView")
     )
+
+
+def run_composite(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Run a composite op as eager does: torch's decompositions in Python draw other random numbers."""
+    key = _C.DispatchKey.CompositeImplicitAutograd
+    if _C._dispatch_has_kernel_for_dispatch_key(op.name(), key):
+        return op._op_dk(key, *args, **kwargs)
+    return op.decompose(*args, **kwargs)
 
 
 def transparent_kernels(op: Any) -> frozenset[str]:
