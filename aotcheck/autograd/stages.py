@@ -32,10 +32,11 @@ from torch import Tensor, fx
 from torch.autograd.graph import GradientEdge
 
 from aotcheck import _torch
-from aotcheck.autograd.autocast import OFF, Autocast, autocast_off, autocast_state
+from aotcheck.autograd.autocast import OFF, Autocast, autocast_as, autocast_state
 from aotcheck.autograd.capture import Capture
 from aotcheck.autograd.compile_graph import Compilers, compile_graph, compile_module
 from aotcheck.autograd.errors import RetraceWithCaptured, UnsupportedError
+from aotcheck.autograd.global_state import autocast_off, without_autocast
 from aotcheck.autograd.graph import FakeValues, Graph, cut, define
 from aotcheck.autograd.live import LiveMemory
 from aotcheck.autograd.partition.components import components, nodes_behind, reached_leaves
@@ -149,6 +150,7 @@ class Stage:
     odd: dict[Any, Tangent] = dataclasses.field(default_factory=dict)  # tangents unlike their results
     held: list[Arg] = dataclasses.field(default_factory=list)  # arguments that gradients hold
     sealed: bool = False  # whether ``held`` may still grow
+    autocast: Autocast = OFF  # what its backwards are traced for
     variants: dict[Autocast, Stage] = dataclasses.field(default_factory=dict)
 
     def under(self, autocast: Autocast) -> Stage:
@@ -157,7 +159,7 @@ class Stage:
             return self
         found = self.variants.get(autocast)
         if found is None:
-            found = dataclasses.replace(self, gradients={}, traces={}, backwards={}, variants={})
+            found = dataclasses.replace(self, gradients={}, traces={}, backwards={}, variants={}, autocast=autocast)
             found = self.variants.setdefault(autocast, found)
         return found
 
@@ -250,7 +252,7 @@ class Backwards:
         with self._lock:
             rearm(kernels)
             try:
-                with _torch.without_saved_tensor_hooks():
+                with _torch.without_saved_tensor_hooks(), autocast_off():
                     yield
             finally:
                 disarm(kernels)
@@ -521,7 +523,7 @@ class Backwards:
     def _backward(self, stage: Stage, key: Key, create_graph: bool) -> Callable[..., Any]:
         found = stage.backwards.get((key, create_graph))
         if found is None:
-            with self.rearmed():
+            with self.rearmed(), autocast_as(stage.autocast):
                 found = stage.backwards.get((key, create_graph))
                 if found is None:
                     make = self._differentiable if create_graph else self._plain
@@ -569,7 +571,8 @@ class Backwards:
             reshaped,
         )
         run = define(w, "run", "backward")
-        w.globals["bw"] = compiled
+        # Its graph has the casts.
+        w.globals["bw"] = compiled if stage.autocast == OFF else without_autocast(compiled)
         return run
 
     def _pick_leaves(self, stage: Stage, key: Key, g: Bundle, results: list[Value | None]) -> list[str]:
@@ -696,7 +699,8 @@ class Backwards:
             len(stage.targets), same, places, wrapped, _is_flat(stage, key),
         )  # fmt: skip
         run = define(w, "run", "differentiable backward")
-        w.globals["bw"] = compiled
+        # Its graph has the casts.
+        w.globals["bw"] = compiled if stage.autocast == OFF else without_autocast(compiled)
         return run
 
     def _next_targets(self, stage: Stage, attached: Sequence[Attached], seeds: Sequence[Tensor]) -> list[Target]:
