@@ -20,13 +20,15 @@ def autocast_state() -> Autocast:
 
 
 @contextlib.contextmanager
-def autocast_off() -> Iterator[None]:
-    """Autocast is off inside, for all devices."""
-    before = autocast_state()
-    for device, _ in before:
-        torch.set_autocast_enabled(device, False)
+def autocast_as(state: Autocast) -> Iterator[None]:
+    """``state`` is in force inside, where autocast is off."""
+    before = [(d, torch.get_autocast_dtype(d)) for d, _ in state]
+    for device, dtype in state:
+        torch.set_autocast_enabled(device, True)
+        torch.set_autocast_dtype(device, dtype)
     try:
         yield
     finally:
-        for device, _ in before:
-            torch.set_autocast_enabled(device, True)
+        for device, dtype in before:
+            torch.set_autocast_enabled(device, False)
+            torch.set_autocast_dtype(device, dtype)

@@ -32,15 +32,17 @@ from torch import Tensor, fx
 from torch.autograd.graph import GradientEdge
 
 from aotcheck import _torch
-from aotcheck.autograd.autocast import OFF, Autocast, autocast_off, autocast_state
+from aotcheck.autograd.autocast import OFF, Autocast, autocast_as, autocast_state
 from aotcheck.autograd.capture import Capture
 from aotcheck.autograd.compile_graph import Compilers, compile_graph, compile_module
 from aotcheck.autograd.errors import RetraceWithCaptured, UnsupportedError
+from aotcheck.autograd.global_state import autocast_off, without_autocast
 from aotcheck.autograd.graph import FakeValues, Graph, cut, define
 from aotcheck.autograd.live import LiveMemory
 from aotcheck.autograd.partition.components import components, nodes_behind, reached_leaves
-from aotcheck.autograd.partition.default import backward_values, read_by, saved_values
+from aotcheck.autograd.partition.default import backward_values, read_by, saved_values, scheduled
 from aotcheck.autograd.partition.joint import Division
+from aotcheck.autograd.partition.masks import pack_masks, packed
 from aotcheck.autograd.partition.saved import holds_saved, nodes_behind_output, runs_once, saved_tensors
 from aotcheck.autograd.record import Arg, Attached, Result, Role
 from aotcheck.autograd.replicas import disarm, rearm
@@ -148,6 +150,7 @@ class Stage:
     odd: dict[Any, Tangent] = dataclasses.field(default_factory=dict)  # tangents unlike their results
     held: list[Arg] = dataclasses.field(default_factory=list)  # arguments that gradients hold
     sealed: bool = False  # whether ``held`` may still grow
+    autocast: Autocast = OFF  # what its backwards are traced for
     variants: dict[Autocast, Stage] = dataclasses.field(default_factory=dict)
 
     def under(self, autocast: Autocast) -> Stage:
@@ -156,7 +159,7 @@ class Stage:
             return self
         found = self.variants.get(autocast)
         if found is None:
-            found = dataclasses.replace(self, gradients={}, traces={}, backwards={}, variants={})
+            found = dataclasses.replace(self, gradients={}, traces={}, backwards={}, variants={}, autocast=autocast)
             found = self.variants.setdefault(autocast, found)
         return found
 
@@ -239,6 +242,7 @@ class Backwards:
         self.division: Division | None = None
         self.forward_names: dict[Value, str] = {}
         self.live = LiveMemory(capture)
+        self.forward: set[Value] = set()  # what the forward computes
         self._lock = threading.RLock()
 
     @contextlib.contextmanager
@@ -248,7 +252,7 @@ class Backwards:
         with self._lock:
             rearm(kernels)
             try:
-                with _torch.without_saved_tensor_hooks():
+                with _torch.without_saved_tensor_hooks(), autocast_off():
                     yield
             finally:
                 disarm(kernels)
@@ -257,7 +261,7 @@ class Backwards:
 
     def first(self, forward: set[Value]) -> list[Stage]:
         """The stages of the call's results; ``forward`` is what the forward computes."""
-        capture = self.capture
+        capture, self.forward = self.capture, forward
         targets = [Target(r.replica, tuple(r.edges)) for r in capture.roots]
         targets += [Target(w.replica, tuple(w.edges)) for w in capture.wrappers]
         targets += [
@@ -277,6 +281,12 @@ class Backwards:
             forward.update(ancestors(must))
             stage.saved = saved_values(forward, set(self.inputs), stage.wanted(), self.trace.values)
             stage.saved += [v for v in must if v not in stage.saved]
+        if self.compilers.partition is None:
+            outputs = {o.value for o in capture.record.outputs}
+            pack_masks(self.trace, forward, [s.saved for s in stages], outputs)
+            for stage in stages:
+                stage.saved = list(dict.fromkeys(packed(v, outputs) for v in stage.saved))
+        for stage in stages:
             stage.guards = self._guards(stage)
         self.live.settled = True
         return stages
@@ -513,7 +523,7 @@ class Backwards:
     def _backward(self, stage: Stage, key: Key, create_graph: bool) -> Callable[..., Any]:
         found = stage.backwards.get((key, create_graph))
         if found is None:
-            with self.rearmed():
+            with self.rearmed(), autocast_as(stage.autocast):
                 found = stage.backwards.get((key, create_graph))
                 if found is None:
                     make = self._differentiable if create_graph else self._plain
@@ -561,7 +571,8 @@ class Backwards:
             reshaped,
         )
         run = define(w, "run", "backward")
-        w.globals["bw"] = compiled
+        # Its graph has the casts.
+        w.globals["bw"] = compiled if stage.autocast == OFF else without_autocast(compiled)
         return run
 
     def _pick_leaves(self, stage: Stage, key: Key, g: Bundle, results: list[Value | None]) -> list[str]:
@@ -605,7 +616,8 @@ class Backwards:
         used = [k for k, v in enumerate(stage.saved) if v in read or v in must]
         windows = [k for k, v in enumerate(self.live.placeholders) if v in read]
         inputs = [stage.saved[k] for k in used] + list(live) + [self.live.placeholders[k] for k in windows]
-        return cut("backward", inputs, self.trace.values, keep, results), used, windows
+        order = scheduled(self.trace.values, keep, self.forward)
+        return cut("backward", inputs, order, keep, results), used, windows
 
     def _compile(
         self, stage: Stage, graph: Graph, used: Sequence[int], tangents: int, windows: Sequence[int] = ()
@@ -687,7 +699,8 @@ class Backwards:
             len(stage.targets), same, places, wrapped, _is_flat(stage, key),
         )  # fmt: skip
         run = define(w, "run", "differentiable backward")
-        w.globals["bw"] = compiled
+        # Its graph has the casts.
+        w.globals["bw"] = compiled if stage.autocast == OFF else without_autocast(compiled)
         return run
 
     def _next_targets(self, stage: Stage, attached: Sequence[Attached], seeds: Sequence[Tensor]) -> list[Target]:

@@ -160,17 +160,31 @@ CONSTANT = "constant"
 class Value:
     """One value of the functional program: an input, a constant, or what ``op`` gives for ``args`` and ``kwargs``.
 
-    ``geometry`` is what the value measures at run time where known (None for a tuple of results). ``memory`` is the
-    placeholder whose memory the value shares at run time, if any. ``where`` is the user's source line.
+    ``geometry`` is what the value measures at run time where known (None for a tuple of results), ``parts`` what each
+    of a tuple of results does. ``memory`` is the placeholder whose memory the value shares at run time, if any.
+    ``where`` is the user's source line.
     """
 
-    __slots__ = ("args", "constant", "device", "geometry", "kwargs", "memory", "name", "op", "sequence", "where")
+    __slots__ = (
+        "args",
+        "constant",
+        "device",
+        "geometry",
+        "kwargs",
+        "memory",
+        "name",
+        "op",
+        "parts",
+        "sequence",
+        "where",
+    )
 
     def __init__(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.op = op
         self.args = args
         self.kwargs = kwargs
         self.geometry: Geometry | None = None
+        self.parts: tuple[Geometry, ...] | None = None
         self.device: torch.device | None = None
         self.memory: Value | None = None
         self.name = ""
@@ -190,6 +204,17 @@ class Value:
                 yield a
             elif type(a) in (list, tuple):
                 yield from _nested(a)
+
+    def replace(self, old: Value, new: Value) -> None:
+        """Compute this from ``new`` where it is computed from ``old``."""
+
+        def swap(a: Any) -> Any:
+            if type(a) in (list, tuple):
+                return type(a)([swap(x) for x in a])
+            return new if a is old else a
+
+        self.args = swap(self.args)
+        self.kwargs = {k: swap(a) for k, a in self.kwargs.items()}
 
     def __repr__(self) -> str:
         return f"%{self.name or _torch.op_name(self.op)}"

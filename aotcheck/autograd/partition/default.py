@@ -54,6 +54,30 @@ def backward_values(gradients: Sequence[Value | None], available: set[Value]) ->
     return seen
 
 
+def scheduled(order: Sequence[Value], keep: set[Value], forward: set[Value]) -> list[Value]:
+    """``keep`` in ``order``; but what of ``forward`` a backward computes again comes right before its first use."""
+    again = [v for v in order if v in keep and v in forward]
+    if not again:
+        return [v for v in order if v in keep]
+    done: set[Value] = set()
+    result: list[Value] = []
+
+    def emit(v: Value) -> None:
+        for a in v.inputs():
+            if a in keep and a in forward and a not in done:
+                emit(a)
+        done.add(v)
+        result.append(v)
+
+    for v in order:
+        if v in keep and v not in forward:
+            emit(v)
+    for v in again:
+        if v not in done:
+            emit(v)
+    return result
+
+
 def read_by(gradients: Sequence[Value | None], available: set[Value], order: Sequence[Value]) -> list[Value]:
     """What of ``available`` is read to compute ``gradients``, each once, in the order first read."""
     available = available | {v for v in order if v.op is getitem and v.args[0] in available}

@@ -36,21 +36,12 @@ def saved_by(node: Any, near: Tensor) -> list[Tensor]:
     """
     if _torch.is_opaque(node):
         return _kept_by_opaque(node, near)
-    kind = type(node)
-    names = [n.replace("_raw_saved_", "_saved_") for n in _raw_fields(kind)]
     found: list[Tensor] = []
     with _torch.meta_kernels():  # unpacking an output of the node detaches it
-        for name in names:
-            saved = node.saved_tensors if name == "_saved_tensors" else getattr(node, name)
+        for name in _raw_fields(type(node)):
+            saved = node.saved_tensors if name == "_raw_saved_tensors" else getattr(node, name.replace("_raw", "", 1))
             found += [s for s in (saved if isinstance(saved, (tuple, list)) else (saved,)) if isinstance(s, Tensor)]
     return found
-
-
-def _raw_fields(kind: type) -> tuple[str, ...]:
-    names = _fields.get(kind)
-    if names is None:
-        names = _fields[kind] = tuple(n for n in dir(kind) if n.startswith("_raw_saved_"))
-    return names
 
 
 def _kept_by_opaque(node: Any, near: Tensor) -> list[Tensor]:
@@ -88,6 +79,14 @@ def _has_packed(node: Any) -> bool:
             if getattr(s, "unpack_hook", None) is not None:
                 return True
     return False
+
+
+def _raw_fields(kind: type) -> tuple[str, ...]:
+    """The attributes of such nodes that hold what they keep as it is kept."""
+    names = _fields.get(kind)
+    if names is None:
+        names = _fields[kind] = tuple(n for n in dir(kind) if n.startswith("_raw_saved_"))
+    return names
 
 
 def runs_once(output: Tensor, stop: Iterable[Any]) -> bool:
