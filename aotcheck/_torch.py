@@ -7,6 +7,7 @@ one file, with one clear error at import. Each name is used as a primitive; what
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
@@ -207,6 +208,11 @@ def bound_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
     return cast("Callable[..., Any]", _function_apply.__get__(None, function))
 
 
+def asked_for_gradient_edge() -> bool:
+    """Whether the caller of the caller is torch, finding out where the gradients of a tensor arrive."""
+    return sys._getframe(2).f_globals is vars(torch.autograd.graph)
+
+
 def has_hooks(t: Tensor) -> bool:
     """Whether tensor hooks were registered on ``t``."""
     return bool(t._backward_hooks)
@@ -389,6 +395,14 @@ def is_composite(op: Any) -> bool:
         and bool(op._can_decompose())
         and not _C._dispatch_has_kernel_for_dispatch_key(op.name(), "ADInplaceOrView")
     )
+
+
+def decomposed(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """The composite ``op`` taken apart by its own kernel, as eager does, and not by what Python offers for it."""
+    key = _C.DispatchKey.CompositeImplicitAutograd
+    if op.has_kernel_for_dispatch_key(key):
+        return op._op_dk(key, *args, **kwargs)
+    return op.decompose(*args, **kwargs)
 
 
 def overload_name(op: Any) -> str:

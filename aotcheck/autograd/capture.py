@@ -202,13 +202,14 @@ class Capture:
         assert base is not None
         how = _torch.creation_meta(real)
         no_grad = how == _torch.CreationMeta.NO_GRAD_MODE
-        with torch.set_grad_enabled(not no_grad):
+        inference = how == _torch.CreationMeta.INFERENCE_MODE
+        with torch.inference_mode(inference), torch.set_grad_enabled(not no_grad):
             r = _torch.view_func_of(real)(self.replicas[id(base)])
         if geometry_of(r) != geometry_of(real):
             raise UnsupportedError(
                 "view of a base that has changed", "the argument's window is not what its base now gives"
             )
-        if how not in (_torch.CreationMeta.DEFAULT, _torch.CreationMeta.NO_GRAD_MODE):
+        if how in (_torch.CreationMeta.IN_CUSTOM_FUNCTION, _torch.CreationMeta.MULTI_OUTPUT_NODE):
             _torch.set_creation_meta(r, how)
         if isinstance(r, Replica):
             r.is_parameter = isinstance(real, torch.nn.Parameter)

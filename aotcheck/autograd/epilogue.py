@@ -152,6 +152,15 @@ class EpilogueBuilder:
                 states.append(r.state)
         return states
 
+    def _moves(self, root: TracedRoot) -> bool:
+        """Whether a root, no leaf, has another history, or one that autograd refuses to say, before all is attached."""
+        if not root.requires_grad or root.real_is_leaf is not False:
+            return False
+        if isinstance(root.source, Arg) and self.capture.is_custom_view[root.source.index]:
+            return True
+        late = any(group.cuts for group in self.results.groups)
+        return late and _torch.grad_fn_of(root.replica) is not root.grad_fn
+
     def _arguments_on(self, state: StorageState) -> list[TracedArgument]:
         return [a for a in self.arguments if a.state is state]
 
@@ -299,7 +308,9 @@ class EpilogueBuilder:
                 through_data = id(t) not in self.capture.tracer.set_calls or geometry[3:] != a.geometry[3:]
                 if offset is not None:
                     geometry = geometry._replace(offset=geometry.offset - offset)
-                stage.append(PointAt(Arg(a.index), holder, geometry, offset is not None, through_data))
+                stage.append(
+                    PointAt(Arg(a.index), holder, geometry, offset is not None, through_data, t.is_inference())
+                )
 
     def _accumulated_shapes(self) -> dict[int, set[tuple[int, ...]]]:
         """By id of a leaf, the shapes in which its gradients arrive."""
@@ -343,15 +354,15 @@ class EpilogueBuilder:
 
     def _swap(self, outputs: Sequence[Any], returns: list[Ref | Constant]) -> list[Ref | Constant]:
         """Let the caller's objects become the tensors that the function made of them; what is then returned."""
-        moves: dict[Ref, Ref] = {}
+        objects: dict[Ref, Ref] = {}  # a tensor, by the name it had -> which object has become it
+        tensors: dict[Ref, Ref] = {}  # and the other way round
         for index, t in self.capture.passed.items():
-            other, own = self.results.name(t), Arg(index)
-            if other != own and other not in moves:
-                self.steps.append(Swap(own, other))
-                moves[own], moves[other] = other, own
-                if len(moves) > 2:
-                    raise UnsupportedError("swap_tensors", "of more than two tensors")
-        return [r if isinstance(r, Constant) else moves.get(r, r) for r in returns]
+            wanted, own = self.results.name(t), Arg(index)
+            there, has = objects.get(wanted, wanted), tensors.get(own, own)
+            if there != own:
+                self.steps.append(Swap(own, there))
+                objects[wanted], objects[has], tensors[own], tensors[there] = own, there, wanted, has
+        return [r if isinstance(r, Constant) else objects.get(r, r) for r in returns]
 
     def _retain_gradients(self, returned: Sequence[Tensor]) -> None:
         """What is no leaf and was told to keep its gradient."""
@@ -373,7 +384,9 @@ class EpilogueBuilder:
         placeholders = {r.placeholder for r in self.roots if id(r.state) in touched}
         placeholders |= {f.value for f in flats}
         record = Record(
-            roots=tuple(Root(r.source, r.requires_grad, r.real_is_leaf is not False) for r in self.roots),
+            roots=tuple(
+                Root(r.source, r.requires_grad, r.real_is_leaf is not False, moves=self._moves(r)) for r in self.roots
+            ),
             leaves=tuple(self.results.leaves),
             flats=flats,
             outputs=tuple(self.results.outputs),
@@ -386,5 +399,6 @@ class EpilogueBuilder:
             written_placeholders=frozenset(placeholders),
             entry_grad=self.capture.entry_grad,
             generators=tuple(i for i, _ in self.capture.generators),
+            swapped=tuple(i for i, t in self.capture.passed.items() if any(t is s for s in self.kernels.swapped)),
         )
         return record.renumber({old: new for new, old in enumerate(order)})

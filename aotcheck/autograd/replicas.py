@@ -92,6 +92,8 @@ class Replica(Tensor):
     def detach_(self) -> Tensor:
         """Noted besides, since no dispatch shows it."""
         result = super().detach_()
+        if self.requires_grad:  # under inference mode it does nothing
+            return result
         self.kernels.detached[id(self)] = self.kernels.now()
         return result
 
@@ -107,6 +109,13 @@ class Replica(Tensor):
             self.kernels.required[id(self)] = self.kernels.now()
         elif before:
             self.kernels.detached[id(self)] = self.kernels.now()
+
+    def view_as(self, other: Tensor) -> Tensor:
+        """The view that torch makes to find out where gradients arrive is none of the program's."""
+        if other is self and _torch.asked_for_gradient_edge():
+            with _torch.meta_kernels():
+                return super().view_as(other)
+        return super().view_as(other)
 
     def untyped_storage(self) -> torch.UntypedStorage:
         """Noted besides: what the program does may depend on how large the storage is, or change that."""
@@ -161,7 +170,12 @@ def make_replica(elem: Tensor, device: torch.device, kernels: KernelState) -> Re
 
     No mode may be active.
     """
-    r: Any = _torch.make_subclass(_Undispatched, elem, device)
+    r: Any
+    if elem.is_inference():  # outside inference mode it would be given a version counter
+        with torch.inference_mode():
+            r = _torch.make_subclass(_Undispatched, elem, device)
+    else:
+        r = _torch.make_subclass(_Undispatched, elem, device)
     r.__class__ = Replica
     r.__dict__.update(real_device=device, kernels=kernels)
     kernels.alive.append(r)

@@ -246,7 +246,7 @@ class Results:
             else:
                 self.steps.append(RequireGradOfInteger(ref))
         elif is_new_leaf(chosen):
-            self.before.append(RequireGrad(ref))
+            self.before.append(RequireGrad(ref, chosen.is_inference()))
         self.names[id(chosen)] = ref
         self.anchors[id(state)] = (ref, geometry.offset)
 
@@ -346,7 +346,7 @@ class Results:
 
     def _schedule_requirement(self, t: Tensor) -> None:
         """``t`` starts to require grad when the program says so: views made of it before do not."""
-        step = RequireGrad(self.names[id(t)])
+        step = RequireGrad(self.names[id(t)], t.is_inference())
         self._schedule(self.kernels.required[id(t)], functools.partial(self.before.append, step))
 
     def _preceding_requirement(self, t: Tensor, base: Tensor) -> list[tuple[int, Tensor]]:
@@ -397,7 +397,7 @@ class Results:
             if self._stage is self.before and id(t) in self.kernels.required:
                 self._schedule_requirement(t)
             else:
-                self._stage.append(RequireGrad(local))
+                self._stage.append(RequireGrad(local, t.is_inference()))
         return local
 
     def _window(self, local: Local, t: Tensor) -> list[Step]:
@@ -407,7 +407,8 @@ class Results:
             ref, anchor = self.current[id(state)], None
         else:
             ref, anchor = self.anchors[id(state)]
-        steps: list[Step] = [WindowOn(local, ref, geometry, anchor, self._own_version(t, ref))]
+        own_version, kind = self._own_version(t, ref), self._kind_of_window(t, ref)
+        steps: list[Step] = [WindowOn(local, ref, geometry, anchor, own_version, kind)]
         if has_history(t):
             steps += self._history(local, t)
         return steps
@@ -419,12 +420,23 @@ class Results:
             self._attach_group(self._owner[id(t)])
         return [GiveHistory(local, self._histories[id(t)])]
 
+    def _kind_of_window(self, t: Tensor, ref: Ref) -> bool | None:
+        """Whether ``t`` is an inference tensor; None where it goes without saying."""
+        here = self.capture.entry_inference
+        holder = self._holder(ref)
+        same = holder is not None and holder.is_inference() == t.is_inference() == here
+        return None if same else t.is_inference()
+
+    def _holder(self, ref: Ref) -> Tensor | None:
+        """The replica of what the epilogue makes a window on."""
+        if isinstance(ref, Result):
+            return self.outputs[ref.index].tensor
+        known: list[TracedArgument | TracedRoot] = [*self.arguments, *self.roots]
+        return next((k.replica for k in known if self.names.get(id(k.replica)) == ref), None)
+
     def _own_version(self, t: Tensor, ref: Ref) -> bool:
         """Whether ``t`` counts its versions apart from the tensor that the epilogue makes it from."""
-        known: list[TracedArgument | TracedRoot] = [*self.arguments, *self.roots]
-        holder = next((k.replica for k in known if self.names.get(id(k.replica)) == ref), None)
-        if isinstance(ref, Result):
-            holder = self.outputs[ref.index].tensor
+        holder = self._holder(ref)
         return holder is not None and _torch.version_groups([holder, t])[1] != 0
 
     # -- views
@@ -503,7 +515,8 @@ class Results:
             if geometry_of(t) != made.geometry:  # by .data =, which leaves its history as it was
                 from_base = geometry_of(t).offset - geometry_of(base).offset
                 lies = geometry_of(t)._replace(offset=from_base)
-                steps.append(PointAt(local, self.name(base), lies, relative=True, through_data=True))
+                kind = t.is_inference()
+                steps.append(PointAt(local, self.name(base), lies, relative=True, through_data=True, inference=kind))
         else:
             ref = self.name(base)
             mode = ReplayMode.NO_GRAD if how == _UNDER_NO_GRAD else ReplayMode.GRAD

@@ -17,6 +17,7 @@ from aotcheck.autograd.trace import PLACEHOLDER, Geometry, Trace, Value, geometr
 from aotcheck.autograd.twins import Kind, OpInfo, info_of
 from aotcheck.autograd.windows import (
     COPIES_STORAGE,
+    UNSAFE_VIEWS,
     Derivation,
     Reshaping,
     check_bounds,
@@ -73,7 +74,11 @@ class Tracer(_torch.TorchDispatchMode):
         if torch.is_inference_mode_enabled() and _torch.is_composite(func):
             # Elsewhere autograd takes such ops apart before they come here.
             with _torch.as_before_dispatch(), self:
-                return func.decompose(*args, **kwargs)
+                return _torch.decomposed(func, args, kwargs)
+        if torch.is_inference_mode_enabled() and func in UNSAFE_VIEWS:
+            # Elsewhere autograd hides that these give views.
+            with _torch.as_before_dispatch(), self:
+                return UNSAFE_VIEWS[func](*args, **kwargs)
         info = info_of(func)
         if info.takes_device and kwargs.get("device") == _torch.META:
             # Some formulas of autograd ask the implementation, not the tensor, and learn that replicas have no data.

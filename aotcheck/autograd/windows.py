@@ -75,6 +75,7 @@ class Reshaping:
 
     def repeat(self, t: Tensor) -> None:
         """The same change of another tensor."""
+        _torch.grad_fn_of(t)  # lets autograd look for the history of a view; the op itself would miss it
         with torch.enable_grad():
             self.op(t, *self.args, **self.kwargs)
 
@@ -122,6 +123,14 @@ COPIES_STORAGE = frozenset(
         torch.ops.aten.as_strided_scatter.default,
     }
 )
+
+
+# What such an op calls; it hides from autograd that the results are views, and does not where autograd is not there.
+UNSAFE_VIEWS = {
+    torch.ops.aten._unsafe_view.default: torch.ops.aten.view.default,
+    torch.ops.aten.unsafe_split.Tensor: torch.ops.aten.split.Tensor,
+    torch.ops.aten.unsafe_split_with_sizes.default: torch.ops.aten.split_with_sizes.default,
+}
 
 
 def copies_more_than_itself(source: Tensor) -> bool:
