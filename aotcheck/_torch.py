@@ -73,11 +73,6 @@ def meta_kernels() -> Iterator[None]:
         yield
 
 
-def no_torch_dispatch() -> contextlib.AbstractContextManager[Any]:
-    """Neither modes nor tensor subclasses see an op inside."""
-    return cast("contextlib.AbstractContextManager[Any]", _DisableTorchDispatch())
-
-
 class FunctionMode(torch.overrides.TorchFunctionMode):
     """Public base of our function mode, named here beside the dispatch mode."""
 
@@ -325,7 +320,7 @@ def quick_op(op: Any, args: Sequence[Any], kwargs: dict[str, Any], tensor: type)
         name = op.overloadpacket.__name__
         found = getattr(_C._VariableFunctions, name, None) or getattr(_C.TensorBase, name, None)
         if op.namespace != "aten" or found is None or not _chooses(found, op, args, kwargs, tensor):
-            found = op._op
+            found = raw_op(op)
         _quick_ops[key] = found
     return found
 

@@ -58,11 +58,14 @@ def strided(s, dtype, size, stride, offset, requires_grad=False):
 
 def cotangent(t, seed=0, fill="pattern"):
     """A cotangent for `t`: ones for seed 0, else a pattern of small integers; None to leave it to autograd."""
-    if fill == "implicit":
+    if fill == "implicit" and readable(t):
         return None
     if fill == "expanded":
         return torch.full((), seed + 1, dtype=t.dtype, device=t.device).expand(t.shape)
-    made = torch.ones_like(t, memory_format=torch.contiguous_format)
+    if readable(t):
+        made = torch.ones_like(t, memory_format=torch.contiguous_format)
+    else:  # ones_like would read a conjugate
+        made = torch.ones(t.shape, dtype=t.dtype, device=t.device)
     if seed:
         made = ((torch.arange(t.numel(), device=t.device) * 3 + seed) % 5 - 2).reshape(t.shape).to(t.dtype)
     if fill == "zeros":
@@ -495,7 +498,8 @@ def masked(eager, other, fills):
         y, a, b = other.get(key), one.get(key), two.get(key)
         tensors = all(isinstance(t, torch.Tensor) for t in (x, y, a, b))
         if key[0] == "values" and tensors and x.shape == y.shape == a.shape == b.shape and x.dtype == y.dtype:
-            other[key] = torch.where((a == b) | ((a != a) & (b != b)), y, x)
+            agree = [(u == v) | ((u != u) & (v != v)) for u, v in ((a, b), (x, a))]
+            other[key] = torch.where(agree[0] & agree[1], y, x)
     return other
 
 

@@ -222,6 +222,14 @@ class Capture:
         with torch.autograd.set_multithreading_enabled(False), self.tracer:
             yield
 
+    @contextlib.contextmanager
+    def _function_runs(self) -> Iterator[None]:
+        self.maker.kernels.function_runs = True
+        try:
+            yield
+        finally:
+            self.maker.kernels.function_runs = False
+
     def _saving(self) -> contextlib.AbstractContextManager[Any]:
         """What the call's saved-tensor hooks do to the trace: what is saved is what it is when it is saved.
 
@@ -250,7 +258,7 @@ class Capture:
         seed_before = torch.get_rng_state()
         own_before = [g.get_state() for _, g in self.generators]
         try:
-            with self._tracing(), substitution, self._saving():
+            with self._tracing(), substitution, self._saving(), self._function_runs():
                 outputs, extra = function(self.flat_replicas)
             self.exit_grad = torch.is_grad_enabled()
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -36,6 +37,10 @@ def _children(obj: Any) -> Iterator[tuple[Path, Any]]:
         wrapped = getattr(obj, "__wrapped__", None)
         if wrapped is not None:
             yield (lambda: obj.__wrapped__), wrapped  # type: ignore[attr-defined]
+    elif isinstance(obj, functools.partial):
+        yield (lambda: obj.func), obj.func
+        yield (lambda: obj.args), obj.args
+        yield (lambda: obj.keywords), obj.keywords
     elif isinstance(obj, dict):
         for key, item in list(obj.items()):
             yield (lambda k=key: obj[k]), item  # type: ignore[misc]
@@ -71,6 +76,20 @@ def locate(function: Callable[..., Any], tensor: Any) -> Path | None:
                 following.append((path, child))
         level = following
     return None
+
+
+def reachable(obj: Any, depth: int = _DEPTH) -> Iterator[Any]:
+    """``obj`` and what it can use: closures, globals, defaults, attributes and containers, to some depth."""
+    seen: set[int] = set()
+    level = [obj]
+    for _ in range(depth + 1):
+        following: list[Any] = []
+        for found in level:
+            if id(found) not in seen:
+                seen.add(id(found))
+                yield found
+                following += [child for _, child in _children(found)]
+        level = following
 
 
 def _same_generator(a: torch.Generator, b: Any) -> bool:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from aotcheck import _torch
 from aotcheck.autograd.errors import Retrace, TraceMode, UnsupportedError
+from aotcheck.autograd.hook_steps import HookSteps
 from aotcheck.autograd.partition.components import reached_leaves
 from aotcheck.autograd.record import (
     Arg,
@@ -78,7 +79,7 @@ class EpilogueBuilder:
         for r in self.roots:
             self.results.names.setdefault(id(r.replica), r.source)
         returned = [o for o in outputs if isinstance(o, Tensor)]
-        self._check_hooks(returned)
+        hooks = HookSteps(self.capture, self.results)
         custom = [a for a in self.arguments if self.capture.is_custom_view[a.index]]
         if not self.capture.mode.with_custom_views and any(id(a.replica) in self.rebased for a in custom):
             raise Retrace(TraceMode(with_bases=True, with_custom_views=True))
@@ -100,8 +101,11 @@ class EpilogueBuilder:
         cut = [a for a in self.arguments if id(a.replica) in self.kernels.detached and a.requires_grad]
         kept = self._kept_histories(cut)
         passed = [a.replica for a in self.arguments]
+        hooks.find_stand_ins()
         survivors = [t for t in [*passed, *[r.replica for r in self.roots], *returned] if has_history(t)]
+        survivors += hooks.tensors
         self.results.group(survivors, self.capture.together)
+        hooks.check_cuts()
         self.results.attach_independent()
         self._make_views_with_history(cut)
         self.results.name_left_behind()
@@ -117,6 +121,7 @@ class EpilogueBuilder:
         returns = [self.results.name(o) if isinstance(o, Tensor) else self._constant(o) for o in outputs]
         self.results.attach_all()
         self._retain_gradients(returned)
+        hooks.register()
         self._shrink()
         returns = self._swap(outputs, returns)
         if self.capture.exit_grad != self.capture.entry_grad:
@@ -163,11 +168,6 @@ class EpilogueBuilder:
 
     def _arguments_on(self, state: StorageState) -> list[TracedArgument]:
         return [a for a in self.arguments if a.state is state]
-
-    def _check_hooks(self, returned: Sequence[Tensor]) -> None:
-        for t in [r.replica for r in self.roots] + [a.replica for a in self.arguments] + list(returned):
-            if _torch.has_hooks(t) and not t.retains_grad:
-                raise UnsupportedError("hook", "a hook on an input or output inside the function")
 
     def _needs_bases(self) -> bool:
         """Whether views among the arguments have to be traced as views of their bases.

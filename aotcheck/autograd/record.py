@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from aotcheck.autograd.hooks import HookKind
 from aotcheck.autograd.partition.regions import Group
 from aotcheck.autograd.trace import Geometry, Value
 
@@ -316,6 +317,15 @@ class RetainGrad:
 
 
 @dataclasses.dataclass(frozen=True)
+class RegisterHook:
+    """Register ``hook`` on ``target`` as the function did."""
+
+    target: Ref
+    hook: Callable[[Tensor], Any]
+    kind: HookKind
+
+
+@dataclasses.dataclass(frozen=True)
 class Swap:
     """The objects exchange the tensors that they are."""
 
@@ -351,6 +361,7 @@ Step = (
     | RequireGradOfInteger
     | MakeInference
     | RetainGrad
+    | RegisterHook
     | Swap
     | SetGradMode
 )

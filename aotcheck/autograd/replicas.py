@@ -21,9 +21,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.hooks import RemovableHandle
 
 from aotcheck import _torch
 from aotcheck.autograd.errors import UnsupportedError
+from aotcheck.autograd.hooks import HookKind, NotedHook
 
 
 class KernelState:
@@ -32,7 +34,18 @@ class KernelState:
     One per trace, shared by its replicas.
     """
 
-    __slots__ = ("_clock", "alive", "detached", "inside", "on_swap", "required", "sizes_matter", "swapped")
+    __slots__ = (
+        "_clock",
+        "alive",
+        "detached",
+        "function_runs",
+        "hooks",
+        "inside",
+        "on_swap",
+        "required",
+        "sizes_matter",
+        "swapped",
+    )
 
     def __init__(self) -> None:
         self.inside = False
@@ -42,6 +55,8 @@ class KernelState:
         self.detached: dict[int, int] = {}  # id of a replica -> when detach_ was last called on it
         self.required: dict[int, int] = {}  # and requires_grad_
         self.sizes_matter = False  # whether what the program does may depend on the sizes of storages
+        self.function_runs = False  # whether what runs is the user's function, not a backward of it
+        self.hooks: list[NotedHook] = []  # what the function registered, in order
         self._clock = 0
 
     def now(self) -> int:
@@ -116,6 +131,16 @@ class Replica(Tensor):
             with _torch.meta_kernels():
                 return super().view_as(other)
         return super().view_as(other)
+
+    def register_hook(self, hook: Callable[[Tensor], Any]) -> RemovableHandle:
+        """Noted besides: see Note [Hooks registered inside]."""
+        noted = NotedHook(self, hook, HookKind.GRADIENT)
+        return noted.installed(super().register_hook(noted))
+
+    def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> RemovableHandle:
+        """Noted besides: see Note [Hooks registered inside]."""
+        noted = NotedHook(self, hook, HookKind.ACCUMULATED)
+        return noted.installed(super().register_post_accumulate_grad_hook(noted))
 
     def untyped_storage(self) -> torch.UntypedStorage:
         """Noted besides: what the program does may depend on how large the storage is, or change that."""

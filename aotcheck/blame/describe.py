@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from aotcheck.autograd.hooks import HookKind
 from aotcheck.autograd.record import (
     Arg,
     Attach,
@@ -16,6 +17,7 @@ from aotcheck.autograd.record import (
     PointAt,
     Record,
     Ref,
+    RegisterHook,
     ReplayMode,
     ReplayView,
     RequireGrad,
@@ -133,6 +135,9 @@ def describe_step(step: Step, record: Record) -> str:
             return f"{name(target)}, of integers, gets a history"
         case RetainGrad(target):
             return f"{name(target)} retains its gradient"
+        case RegisterHook(target, hook, kind):
+            when = " for after accumulation" if kind is HookKind.ACCUMULATED else ""
+            return f"{name(target)} gets the hook {_called(hook)}{when}"
         case SetGradMode(enabled):
             return f"grad mode is switched {'on' if enabled else 'off'}"
 

@@ -16,7 +16,7 @@ from aotcheck.blame.describe import name
 from aotcheck.blame.runs import EagerCall, Question, edge
 from aotcheck.blame.specimen import Key, Specimen, dense
 from aotcheck.oracle.raised import raised
-from aotcheck.oracle.undefined import Pattern, undefined_memory
+from aotcheck.oracle.undefined import PLAIN, undefined_memory
 from aotcheck.oracle.values import Agreement, compare_values
 from aotcheck.program import Scene
 
@@ -77,7 +77,7 @@ class Caller:
         self.stages = specimen.opened.stages if judged else []
         if not self.stages:
             return
-        with undefined_memory(Pattern.PLAIN):
+        with undefined_memory(PLAIN):
             run = EagerCall(reference.program, reference.device, question.call)
         scene = run.scenes[-1]
         self.eager = _counterparts(specimen, scene)

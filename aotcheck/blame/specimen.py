@@ -32,7 +32,7 @@ from aotcheck.oracle.kinds import Role
 from aotcheck.oracle.raised import Raised, raised
 from aotcheck.oracle.snapshot import Snapshot, TensorFacts
 from aotcheck.oracle.state import generator_states
-from aotcheck.oracle.undefined import Pattern, undefined_memory
+from aotcheck.oracle.undefined import PLAIN, undefined_memory
 from aotcheck.program import Scene
 
 Key = tuple[int, ...]
@@ -142,15 +142,10 @@ class Specimen:
 
     # -- the trace, interpreted
 
-    def values_of(self, tensors: Sequence[Tensor]) -> list[Value]:
-        """What the trace says that these replicas hold."""
-        with self.opened.backwards.rearmed():
-            return [self.capture.value_of(t) for t in tensors]
-
     def interpret(self, tangents: Mapping[Value, Tensor] | None = None) -> Interpretation:
         """Run the trace op by op on what the call was given, and on ``tangents``."""
         given, storages = self.inputs()
-        with rolled_back(self.device, self.rng), torch.no_grad(), undefined_memory(Pattern.PLAIN):
+        with rolled_back(self.device, self.rng), torch.no_grad(), undefined_memory(PLAIN):
             return Interpretation(
                 self.capture.tracer.trace.values,
                 self.opened.traced_forward,
@@ -229,7 +224,7 @@ class Specimen:
         """What the compiled forward returns, saved values included, and the storages that it read."""
         given, storages = self.inputs()
         assembly = self.opened
-        with rolled_back(self.device, self.rng), torch.no_grad(), undefined_memory(Pattern.PLAIN):
+        with rolled_back(self.device, self.rng), torch.no_grad(), undefined_memory(PLAIN):
             return list(assembly._compiled(*[given[v] for v in assembly.inputs])), storages
 
     def backward(self, stage: Stage, key: Key, results: Sequence[Any], tangents: Sequence[Tensor]) -> list[Any]:
@@ -241,7 +236,7 @@ class Specimen:
         with backwards.rearmed():
             graph, used = backwards._cut(stage, live, backwards._gradients(stage, key))
             run = backwards._compile(stage, graph, used, len(live))
-        with torch.no_grad(), undefined_memory(Pattern.PLAIN):
+        with torch.no_grad(), undefined_memory(PLAIN):
             return list(run(*[saved[stage.saved[k]] for k in used], *tangents))
 
     # -- the record

@@ -40,7 +40,7 @@ def judge_trace(question: Question) -> str:
     pair = dataclasses.replace(
         pair,
         eager=_restricted(pair.eager, names),
-        fills=(_restricted(pair.fills[0], names), _restricted(pair.fills[1], names)) if pair.fills else None,
+        fills=tuple(_restricted(fill, names) for fill in pair.fills),
     )
     hard = [d for d in compare(pair) if d.severity is Severity.HARD]
     if specimen.capture.entry_inference:  # replicas are asked afterwards, when autograd looks for their histories

@@ -25,7 +25,7 @@ class Pair:
     Args:
         eager: the specification.
         compiled: what is judged.
-        fills: eager with undefined memory filled in two ways; None where eager leaves none undefined.
+        fills: eager with undefined memory filled in several ways; none where eager leaves none undefined.
         reference: the program widened to float64, run eagerly; None for exact programs.
         exact: whether values must be equal.
         promises: what the backend promises.
@@ -33,7 +33,7 @@ class Pair:
 
     eager: Observation
     compiled: Observation
-    fills: tuple[Observation, Observation] | None = None
+    fills: tuple[Observation, ...] = ()
     reference: Observation | None = None
     exact: bool = True
     promises: frozenset[Promise] = EVERY_PROMISE
@@ -237,18 +237,27 @@ def _form(value: torch.Tensor) -> object:
     return value.shape, value.dtype, value.device
 
 
+def _defined(eager: torch.Tensor, fills: Sequence[torch.Tensor | None]) -> torch.Tensor | None:
+    """Per element whether undefined memory, however it was filled, changes nothing; None for everywhere."""
+    found = None
+    for fill in fills:
+        if fill is None or _form(fill) != _form(eager):
+            return None
+        same = same_bits(eager, fill)
+        found = same if found is None else found & same
+    return found
+
+
 def values(pair: Pair) -> Iterator[Difference]:
     """Outputs, the whole contents of inputs' storages, and gradients: eager's values, where eager's are defined."""
     compiled_values = _values_by_place(pair.compiled)
-    one_fill, other_fill = map(_values_by_place, pair.fills) if pair.fills else ({}, {})
+    fills = [_values_by_place(fill) for fill in pair.fills]
     references = _values_by_place(pair.reference) if pair.reference else {}
     for (role, name), eager in _values_by_place(pair.eager).items():
         compiled = compiled_values.get((role, name))
         if eager is None or compiled is None or _form(eager) != _form(compiled):
             continue  # each of these has its own oracle
-        one, other = one_fill.get((role, name)), other_fill.get((role, name))
-        comparable = one is not None and other is not None and one.shape == other.shape == eager.shape
-        defined = same_bits(one, other) if comparable and one is not None and other is not None else None
+        defined = _defined(eager, [fill.get((role, name)) for fill in fills])
         found = compare_values(
             eager, compiled, defined=defined, reference=references.get((role, name)), exact=pair.exact
         )

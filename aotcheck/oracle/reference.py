@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 
@@ -11,18 +11,18 @@ from aotcheck.backends.backend import EVERY_PROMISE
 from aotcheck.oracle.compare import Pair, compare
 from aotcheck.oracle.execute import Observation, identity, observe
 from aotcheck.oracle.kinds import OracleKind, Phase, Severity
-from aotcheck.oracle.undefined import Pattern, undefined_memory
+from aotcheck.oracle.undefined import ODD, PLAIN, Pattern, small, undefined_memory
 from aotcheck.oracle.widen import widened
 from aotcheck.program import Program, exact, flat_calls
+from aotcheck.program.interpret import dtype_of
 
-Fills = tuple[Sequence[Observation], Sequence[Observation]]
 ByStep = dict[tuple[int, Phase, int, int], Observation]
 
 
 class Reference:
     """Eager's observations of the first ``calls`` calls of ``program``.
 
-    ``fills`` are those with undefined memory filled in two ways, None where none is known to be left undefined
+    ``fills`` are those with undefined memory filled in several ways, none where none is known to be left undefined
     (Note [Undefined memory]).
     """
 
@@ -30,8 +30,8 @@ class Reference:
         self.program, self.device, self.calls = program, device, calls
         self.exact = exact(program)
         self.eager = eagerly(program, device, calls)
-        self.fills: Fills | None = None
-        self._by_fill: tuple[ByStep, ByStep] = ({}, {})  # under a mode a step may not raise
+        self.fills: list[Sequence[Observation]] = []
+        self._by_fill: list[ByStep] = []  # under a mode a step may not raise
         # The same program in float64, where the program is inexact and means the same there. Made at once: it draws
         # random numbers, which must not happen in the middle of another run.
         wide = None if self.exact else widened(program)
@@ -39,25 +39,32 @@ class Reference:
 
     def fill(self) -> bool:
         """Find out which memory is undefined. False if there is none."""
-        found, filled = [], 0
-        for pattern in (Pattern.PLAIN, Pattern.ODD):
+        return self._fill((PLAIN, ODD))
+
+    def fill_with_small_numbers(self) -> None:
+        """Look closer at memory that is known to be undefined: it may hold what the program itself has put there."""
+        inputs = [call.inputs for call in self.program.calls if call.inputs is not None]
+        names = dict.fromkeys(s.dtype for i in inputs for s in i.storages)
+        self._fill(small(map(dtype_of, dict.fromkeys(("float32", *names)))))
+
+    def _fill(self, patterns: Iterable[Pattern]) -> bool:
+        for pattern in patterns:
             with undefined_memory(pattern) as mode:
-                found.append(eagerly(self.program, self.device, self.calls))
-            filled += mode.filled
-            if not filled:
+                found = eagerly(self.program, self.device, self.calls)
+            if not mode.filled and not self.fills:
                 return False
-        self.fills = found[0], found[1]
-        self._by_fill = _by_step(found[0]), _by_step(found[1])
+            self.fills.append(found)
+            self._by_fill.append(_by_step(found))
         return True
 
     def pair(self, index: int, compiled: Observation, promises: frozenset[Promise] = EVERY_PROMISE) -> Pair:
         """What another run showed after the step ``index``, beside all that it is judged by."""
-        one, two = self._by_fill
         step = compiled.step
+        known = all(step in fill for fill in self._by_fill)
         return Pair(
             self.eager[index],
             compiled,
-            (one[step], two[step]) if step in one.keys() & two.keys() else None,
+            tuple(fill[step] for fill in self._by_fill) if known else (),
             self._wide.get(step),
             self.exact,
             promises,
@@ -65,13 +72,13 @@ class Reference:
 
     @property
     def stable(self) -> bool:
-        """Whether the two fills agree but for the values that undefined memory explains."""
-        return self.fills is None or _same(*self.fills, undefined=True)
+        """Whether all fills agree but for the values that undefined memory explains."""
+        return all(_same(self.fills[0], fill, undefined=True) for fill in self.fills[1:])
 
     def repeats(self) -> bool:
         """Whether eager does the same once more."""
         again = eagerly(self.program, self.device, self.calls)
-        return _same(self.eager[: len(again)], again, undefined=self.fills is not None)
+        return _same(self.eager[: len(again)], again, undefined=bool(self.fills))
 
 
 def _by_step(steps: Sequence[Observation]) -> ByStep:

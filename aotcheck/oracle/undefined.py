@@ -2,17 +2,19 @@
 
 Note [Undefined memory]: ``torch.empty`` and a growing ``resize_`` hand out whatever was there. A program may read it,
 and then neither eager's nor the compiled result means anything, but only for the elements that depend on it. Eager is
-run twice more, with every such byte filled in two different ways; an element is defined iff both runs agree on it. The
-patterns are bytes, so that they differ in whatever dtype the memory is read; in value, sign and arithmetic (one is NaN
-in every floating dtype), so ``empty() * 0`` or ``empty() > 0`` differ too. A bool holds 0 or 1.
+run twice more, with every such byte filled in two different ways; an element is defined iff both runs agree on it, and
+with the first run, which found there what was there. The patterns are bytes, so that they differ in whatever dtype the
+memory is read; in value, sign and arithmetic (one is NaN in every floating dtype), so ``empty() * 0`` and the like
+differ too. A bool holds 0 or 1. Memory that was freed and is back may hold what a program put there, and a comparison
+tells that from either pattern: before a difference of values counts, small numbers are tried as well (``small``).
 ``torch.use_deterministic_algorithms`` can fill as well, but with one pattern only, and it changes what ops do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from enum import Enum
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -37,15 +39,35 @@ _GROWING = frozenset(
 )
 
 
-class Pattern(Enum):
-    """What every byte of undefined memory is filled with."""
+@dataclass(frozen=True)
+class Pattern:
+    """What undefined memory is filled with: these bytes, over and over from the start of the storage; bools with
+    ``truth``."""
 
-    PLAIN = 0x3F
-    ODD = 0xFF
+    data: bytes
+    truth: bool
 
-    def scalar(self, dtype: torch.dtype) -> int:
-        """What is stored where memory is filled as ``dtype``: bool or uint8."""
-        return int(self is Pattern.PLAIN) if dtype is torch.bool else self.value
+    def of(self, storage: torch.UntypedStorage, first_byte: int, dtype: torch.dtype) -> torch.Tensor:
+        """What the storage holds from ``first_byte`` on, read as ``dtype``: bool or uint8."""
+        length = storage.nbytes() - first_byte
+        if dtype is torch.bool:
+            return torch.full((length,), self.truth, device=storage.device)
+        size = len(self.data)
+        one = torch.frombuffer(bytearray(self.data), dtype=torch.uint8).to(storage.device)
+        return one.repeat(storage.nbytes() // size + 1)[first_byte : storage.nbytes()]
+
+
+PLAIN = Pattern(b"\x3f", True)
+ODD = Pattern(b"\xff", False)
+
+
+def small(dtypes: Iterable[torch.dtype]) -> Iterator[Pattern]:
+    """Small numbers as memory of these dtypes may hold them."""
+    for dtype in dtypes:
+        if dtype is not torch.bool:
+            for value in (0, 1, 2) if dtype is torch.uint8 else (0, 1, 2, -1):
+                number = torch.tensor([value], dtype=dtype)
+                yield Pattern(bytes(number.view(torch.uint8).tolist()), bool(value))
 
 
 _Mode: Any = dispatch_mode_class()
@@ -90,7 +112,7 @@ class FillUndefined(_Mode):
             with torch.no_grad():
                 tail = torch.empty(0, dtype=dtype, device=tensor.device)
                 tail.set_(storage, first_byte, (length,), (1,))
-                tail.fill_(self.pattern.scalar(dtype))
+                tail.copy_(self.pattern.of(storage, first_byte, dtype))
 
 
 @contextmanager

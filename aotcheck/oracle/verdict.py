@@ -63,7 +63,6 @@ def check(program: Program, backend: Backend, device: torch.device) -> Verdict:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            backend.reset()
             return _Check(program, backend, device).verdict()
     finally:
         logging.disable(silenced)
@@ -91,13 +90,12 @@ class _Check:
         if may_leave_memory_undefined(self.program):
             reference.fill()
         before = self.backend.refusals()
-        hard, refused = self._first_difference(reference)
-        poison = self._poison(before_state)
-        if hard and not poison and reference.fills is None and reference.fill():
-            self.soft.clear()
-            self.backend.reset()
-            hard, refused = self._first_difference(reference)
-            poison = self._poison(before_state)
+        hard, refused, poison = self._judge(reference, before_state)
+        if hard and not poison and not reference.fills and reference.fill():
+            hard, refused, poison = self._judge(reference, before_state)
+        if not poison and reference.fills and any(d.oracle is OracleKind.VALUES for d in hard):
+            reference.fill_with_small_numbers()
+            hard, refused, poison = self._judge(reference, before_state)
         reasons = _grown(before, self.backend.refusals())
         if refused and refused not in reasons:
             reasons = (*reasons, refused)
@@ -107,6 +105,15 @@ class _Check:
             return Verdict(Outcome.UNSTABLE, left_out=left_out)
         outcome = Outcome.DIFFERS if hard else Outcome.REFUSED if reasons else Outcome.AGREES
         return Verdict(outcome, hard, tuple(self.soft.values()), reasons, left_out)
+
+    def _judge(
+        self, reference: Reference, before_state: object
+    ) -> tuple[tuple[Difference, ...], str, Difference | None]:
+        """The first hard differences, a refusal that comes before, and what the run left wrong with the process."""
+        self.soft.clear()
+        self.backend.reset()
+        hard, refused = self._first_difference(reference)
+        return hard, refused, self._poison(before_state)
 
     def _first_difference(self, reference: Reference) -> tuple[tuple[Difference, ...], str]:
         """The hard differences of the first step that has any, or the reason of a refusal that comes before."""

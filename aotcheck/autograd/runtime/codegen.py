@@ -10,6 +10,7 @@ import torch
 
 from aotcheck import _torch
 from aotcheck.autograd.graph import SourceWriter
+from aotcheck.autograd.hooks import HookKind
 from aotcheck.autograd.record import (
     Arg,
     Attach,
@@ -24,6 +25,7 @@ from aotcheck.autograd.record import (
     PointAt,
     Record,
     Ref,
+    RegisterHook,
     ReplayMode,
     ReplayView,
     RequireGrad,
@@ -63,6 +65,12 @@ def _ref(ref: Ref) -> str:
 _WRITERS = {
     Visibility.VERSION: support.version_write,
     Visibility.HIDDEN: support.hidden_write,
+}
+
+
+_REGISTER = {
+    HookKind.GRADIENT: support.register_hook,
+    HookKind.ACCUMULATED: torch.Tensor.register_post_accumulate_grad_hook,
 }
 
 
@@ -115,6 +123,8 @@ def step_line(step: Step, w: SourceWriter) -> str:
             return f"{_ref(target)} = {w.refer(support.as_inference)}({_ref(target)}, {wanted})"
         case RetainGrad(target):
             return f"{_ref(target)}.retain_grad()"
+        case RegisterHook(target, hook, kind):
+            return f"{w.refer(_REGISTER[kind])}({_ref(target)}, {w.refer(hook, 'hook')})"
         case WindowOn(local, holder, g, anchor, own_version, inference):
             given = f"{_ref(holder)}, {w.refer(g)}, {anchor}, {own_version}"
             if inference is not None:

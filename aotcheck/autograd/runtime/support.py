@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -95,6 +95,14 @@ def require_grad_of_inference(t: Tensor) -> None:
     """Let the inference tensor ``t`` require grad, which only inference mode allows."""
     with torch.inference_mode():
         t.requires_grad_()
+
+
+def register_hook(t: Tensor, hook: Callable[[Tensor], Any]) -> None:
+    """Register ``hook`` for the gradient of ``t``; it is not called when there is none.
+
+    Autograd calls hooks with None where gradients reach only other results of the same Function.
+    """
+    t.register_hook(lambda g: None if g is None else hook(g))
 
 
 def restride(t: Tensor, shape: Any, stride: Any, offset: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from math import prod
 
@@ -160,10 +161,10 @@ def shrink_shapes(program: Program) -> Iterator[Program]:
     if rank and len(every) > 1:
         yield from _everywhere(program, lambda inputs: _each(inputs, lambda t: _reshaped(t, ())))
         for first in (True, False):
-            yield from _everywhere(program, lambda inputs, first=first: _each(inputs, _dropper(rank, first)))  # type: ignore[misc]  # a default binds the loop variable
+            yield from _everywhere(program, partial(_each, change=_dropper(rank, first)))
     for n in sorted({n for t in every for n in t.size}, reverse=True):
         for m in _smaller(n):
-            sized = list(_everywhere(program, lambda inputs, n=n, m=m: _each(inputs, _resizer(n, m))))  # type: ignore[misc]
+            sized = list(_everywhere(program, partial(_each, change=_resizer(n, m))))
             yield from (_renumbered(smaller, n, m) for smaller in sized[:1])
             yield from sized
     yield from _divided(program, every)
@@ -177,7 +178,7 @@ def _divided(program: Program, every: list[Strided]) -> Iterator[Program]:
     written = {n for c in flat_calls(program.body) for arg in c.args for n in _sizes(arg)}
     for n in sorted(written, reverse=True):
         for k in sorted({k for t in every for k in t.size if k % n == 0}, reverse=True):
-            for smaller in _everywhere(program, lambda inputs, k=k, n=n: _each(inputs, _resizer(k, k // n))):  # type: ignore[misc]
+            for smaller in _everywhere(program, partial(_each, change=_resizer(k, k // n))):
                 yield _renumbered(smaller, n, 1)
 
 
@@ -250,7 +251,7 @@ def _tensor_by_tensor(program: Program, name: str) -> Iterator[Program]:
 
             yield from changed(resize)
     for offset in range(found.offset):
-        yield from changed(lambda t, offset=offset: replace(t, offset=offset))  # type: ignore[misc]
+        yield from changed(partial(replace, offset=offset))
 
 
 # -- dtypes and values
@@ -307,7 +308,7 @@ MOST_ELEMENTS = 12
 def shrink_data(program: Program) -> Iterator[Program]:
     """Zeros, ones; then element by element towards zero."""
     for value in (0, 1):
-        yield from _everywhere(program, lambda inputs, value=value: _filled(inputs, value))  # type: ignore[misc]
+        yield from _everywhere(program, partial(_filled, value=value))
     for index, inputs in inputs_of(program):
         for s in inputs.storages:
             for value in (0, 1):

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
+from aotcheck.backends import Backend
+from aotcheck.oracle import Outcome, check
 from aotcheck.oracle.raised import normalized, raised
 from aotcheck.oracle.snapshot import snapshot
 from aotcheck.oracle.state import canary, global_state
-from aotcheck.oracle.undefined import Pattern, undefined_memory
+from aotcheck.oracle.undefined import ODD, PLAIN, undefined_memory
 from aotcheck.oracle.values import Agreement, compare_values
 from aotcheck.oracle.widen import widened
 from aotcheck.program import Literal, Ref, TupleExpr, harness
@@ -118,7 +122,7 @@ def test_a_snapshot_reads_the_memory_between_and_behind_a_view() -> None:
 )
 def test_undefined_memory_differs_everywhere_between_the_patterns(make: object) -> None:
     found = []
-    for pattern in Pattern:
+    for pattern in (PLAIN, ODD):
         with undefined_memory(pattern) as mode:
             found.append(make())  # type: ignore[operator]
         assert mode.filled
@@ -133,7 +137,7 @@ def _regrown() -> torch.Tensor:
 
 
 def test_growing_keeps_what_was_there() -> None:
-    with undefined_memory(Pattern.ODD):
+    with undefined_memory(ODD):
         t = torch.ones(2).resize_(4)
     assert t[:2].tolist() == [1, 1]
     assert t[2:].isnan().all()
@@ -154,3 +158,32 @@ def test_a_program_is_widened_unless_that_changes_its_meaning() -> None:
     assert wide.calls[0].inputs.storages[0].dtype == "float64"
     assert widened(program(op("v0", "torch.argsort", X))) is None
     assert widened(program(op("v0", "Tensor.resize_", X, TupleExpr((Literal(1),))), outputs=Ref("v0"))) is None
+
+
+_RESIZE = "Tensor.untyped_storage().resize_"
+REGROWN = program(
+    op(None, _RESIZE, X, 0),
+    op(None, _RESIZE, X, 16),
+    op("v1", "Tensor.clone", X),
+    op(None, "Tensor.eq_", Ref("v1"), 1),
+    outputs=Ref("v1"),
+)
+"""Compares memory that was freed and is back with a number that it may still hold."""
+
+
+def test_a_comparison_of_memory_that_nobody_has_written_is_not_compared() -> None:
+    """Neither pattern equals 1, so that the two fills agree; memory that is back may hold anything."""
+    for held in (0.0, 1.0, 2.0):
+
+        def holding(fn: Any, held: float = held) -> Any:
+            return lambda x: fn(x).fill_(float(held == 1))
+
+        assert check(REGROWN, Backend("holding", holding), torch.device("cpu")).outcome is Outcome.AGREES
+
+
+def test_what_is_written_there_is_compared() -> None:
+    written = program(
+        op(None, _RESIZE, X, 0), op(None, _RESIZE, X, 16), op(None, "Tensor.fill_", X, 1), op("v0", "torch.mul", X, 2)
+    )
+    verdict = check(written, Backend("off by one", lambda fn: lambda x: fn(x).add_(1)), torch.device("cpu"))
+    assert verdict.outcome is Outcome.DIFFERS

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from aotcheck.program import Literal, OpCall, Ref
+from aotcheck.program import Literal, OpCall, Ref, harness
 from aotcheck.program.memory import Saved, execute_definite, extent_in_bytes, fits, reads_nothing_missing
 
 RESIZES = ("Tensor.untyped_storage().resize_", "torch.ops.inductor.resize_storage_bytes_.default")
@@ -80,3 +80,12 @@ def test_what_takes_the_place_of_something_saved_is_not_freed_either() -> None:
         saved.note(call, env)
     free = OpCall(None, RESIZES[0], (Ref("y"), Literal(0)))
     assert saved.lost(free, env)
+
+
+@pytest.mark.parametrize("fill", ["pattern", "zeros", "strided", "trained", "implicit"])
+def test_a_cotangent_of_a_freed_conjugate_is_made_without_reading_it(fill: str) -> None:
+    t = torch.ones(2, dtype=torch.complex64, requires_grad=True)
+    conjugate = t.conj()
+    t.untyped_storage().resize_(0)
+    made = harness.cotangent(conjugate, 1, fill)
+    assert made.shape == (2,) and made.dtype == torch.complex64

@@ -1,0 +1,84 @@
+"""Where hooks are registered on the caller's tensors: see Note [Hooks registered inside]."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from aotcheck import _torch
+from aotcheck.autograd.errors import UnsupportedError
+from aotcheck.autograd.hooks import NotedHook, hooks_in_force
+from aotcheck.autograd.partition.components import nodes_behind, reached_leaves
+from aotcheck.autograd.record import Arg, RegisterHook
+from aotcheck.autograd.results import has_history
+
+if TYPE_CHECKING:
+    from aotcheck.autograd.capture import Capture
+    from aotcheck.autograd.results import Results
+
+
+class HookSteps:
+    """The steps that register hooks, found while the epilogue is built."""
+
+    def __init__(self, capture: Capture, results: Results) -> None:
+        self.capture = capture
+        self.results = results
+        self.late: list[NotedHook] = []  # registered at the end, on what is there by then
+        arguments = {id(a.replica): a for a in capture.arguments}
+        for h in hooks_in_force(capture.maker.kernels.hooks):
+            argument = arguments.get(id(h.replica))
+            if argument is None:
+                h.traced = h.uses_the_trace or capture.together
+                if not h.traced:
+                    self.late.append(h)
+                continue
+            if h.uses_the_trace:
+                raise UnsupportedError("hook", "one registered inside on an argument uses tensors of the function")
+            if argument.requires_grad and h.node is argument.grad_fn:
+                results.before.append(RegisterHook(Arg(argument.index), h.hook, h.kind))
+            else:
+                self.late.append(h)
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """What gradients must come by."""
+        return [h.replica for h in self.late if has_history(h.replica)]
+
+    def find_stand_ins(self) -> None:
+        """Let tensors without memory stand for what is neither argument nor result and yet has a hook."""
+        results = self.results
+        attached = [a.tensor for a in results.attached]
+        behind = nodes_behind([_torch.grad_fn_of(t) for t in attached], set())
+        leaves = reached_leaves(attached)
+        known = {*results.names, *results.tensors}
+        for h in list(self.late):
+            t = h.replica
+            if _torch.grad_fn_of(t) is not h.node:
+                raise UnsupportedError("hook", "the tensor got another history after a hook was registered on it")
+            if id(t) in known:
+                continue
+            if not has_history(t):
+                if id(t) in leaves:
+                    raise UnsupportedError("hook", "on a leaf made inside that is not returned")
+                self.late.remove(h)
+            elif h.node not in behind:
+                self.late.remove(h)
+            else:
+                known.add(id(t))
+                results.names[id(t)] = results.stand_in(t)
+
+    def check_cuts(self) -> None:
+        """Raise unless all gradients that go through a tensor with a hook come by it."""
+        attached = [_torch.grad_fn_of(a.tensor) for a in self.results.attached]
+        behind = nodes_behind([n for start in attached if start is not None for n, _ in start.next_functions], set())
+        ends = {e.node for r in self.results.roots for e in r.edges}
+        cut = {c.edge.node for c in self.results.cuts} | ends
+        for h in self.late:
+            if h.node in behind and h.node not in cut:
+                raise UnsupportedError("hook", "on one of several results of an op, or in a circle of results")
+
+    def register(self) -> None:
+        """Add the steps for what is registered at the end."""
+        for h in self.late:
+            self.results.steps.append(RegisterHook(self.results.name(h.replica), h.hook, h.kind))

@@ -1,0 +1,25 @@
+"""The command line.
+
+Exit codes: 0 clean, 1 findings, 2 usage, 3 infrastructure. What the user can put right is one line on stderr.
+"""
+
+from __future__ import annotations
+
+import click
+
+from aotcheck.cli.base import INSPECTION, STRATEGY, OneLine, Usage, seconds
+from aotcheck.cli.explain import blame, minimize
+from aotcheck.cli.fuzz import fuzz
+from aotcheck.cli.replay import refresh, replay
+
+__all__ = ["INSPECTION", "STRATEGY", "Usage", "main", "seconds"]
+
+
+@click.group(cls=OneLine, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="aotcheck", message="%(package)s %(version)s")
+def main() -> None:
+    """Property-based tests for PyTorch compilers, and an AOT autograd of its own."""
+
+
+for command in (fuzz, replay, refresh, minimize, blame):
+    main.add_command(command)

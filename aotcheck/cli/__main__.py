@@ -1,0 +1,5 @@
+"""``python -m aotcheck.cli``."""
+
+from aotcheck.cli import main
+
+main()

@@ -1,0 +1,148 @@
+"""What all commands share: usage errors on one line, durations, the files they are given, and Ctrl-C."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    import torch
+
+    from aotcheck.backends import Backend
+    from aotcheck.program import ParsedFile
+
+STRATEGY = "strategies:programs"
+"""What is fuzzed with; only this layer and the pytest plugin know it."""
+
+INSPECTION = "strategies.calls:inspect"
+"""What says whether a program has a well-defined outcome: what is drawn passes it, and so must what is minimized."""
+
+
+class Usage(click.ClickException):
+    """Something the user can put right: one line, exit code 2."""
+
+    exit_code = 2
+
+    def show(self, file: object = None) -> None:
+        """Print the line to stderr."""
+        click.echo(f"aotcheck: {self.message}", err=True)
+
+
+class Seconds(click.ParamType[float]):
+    """A duration: ``90``, ``90s``, ``10m``, ``2h``."""
+
+    name = "duration"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Parse a duration."""
+        try:
+            return seconds(str(value))
+        except ValueError:
+            self.fail(f"'{value}' is not a duration; write 90, 90s, 10m or 2h", param, ctx)
+
+
+def seconds(text: str) -> float:
+    """The seconds that ``90``, ``90s``, ``10m`` or ``2h`` stand for."""
+    unit = {"s": 1.0, "m": 60.0, "h": 3600.0}.get(text[-1:], 0.0)
+    found = float(text[:-1]) * unit if unit else float(text)
+    if not 0 < found < float("inf"):
+        raise ValueError(text)
+    return found
+
+
+class OneLine(click.Group):
+    """Commands whose usage errors are one line, as all others are."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        """Parse the options before the command."""
+        with _one_line_usage():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Parse the command's options and run it."""
+        with _one_line_usage():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _one_line_usage() -> Iterator[None]:
+    try:
+        yield
+    except click.exceptions.NoArgsIsHelpError:
+        raise
+    except click.UsageError as error:
+        command = error.ctx.command_path if error.ctx is not None else "aotcheck"
+        raise Usage(f"{' '.join(error.format_message().split()).rstrip('.')}; see {command} --help") from error
+
+
+@contextmanager
+def stopping_on_interrupt(stop: threading.Event) -> Iterator[None]:
+    """Ctrl-C and SIGTERM end the campaign in good order; a second Ctrl-C, a second later, at once."""
+    asked = float("inf")
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        nonlocal asked
+        if number == signal.SIGINT and time.monotonic() > asked + 1.0:
+            raise KeyboardInterrupt
+        asked = min(asked, time.monotonic())
+        stop.set()
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def parsed_file(
+    path: Path, device: torch.device, backend_of: Callable[[Mapping[str, object]], str]
+) -> tuple[ParsedFile, Backend]:
+    """A program file, known to have inputs that can be built, and the backend that its header stands for."""
+    from aotcheck.backends import BackendError, resolve
+    from aotcheck.program import ProgramSyntaxError, UnknownOpError, build_call, parse_file
+
+    try:
+        parsed = parse_file(path)
+        compiled = resolve(backend_of(parsed.header))
+    except (ProgramSyntaxError, UnknownOpError, BackendError) as error:
+        raise Usage(one_line(error, path)) from error
+    except OSError as error:
+        raise Usage(f"{path}: cannot be read: {error.strerror}") from error
+    for index, call in enumerate(parsed.program.calls):
+        if call.inputs is not None:
+            try:
+                build_call(parsed.program, index, device)
+            except Exception as error:  # whatever torch says of inputs that it cannot build
+                raise Usage(one_line(ValueError(f"{path}: the inputs of call {index + 1}: {error}"), path)) from error
+    return parsed, compiled
+
+
+def program_files(paths: tuple[Path, ...]) -> list[Path]:
+    """The program files that were named, or are in folders that were."""
+    found: list[Path] = []
+    for path in paths:
+        if not path.exists():
+            raise Usage(f"{path}: no such file or folder")
+        inside = sorted(path.rglob("*.py")) if path.is_dir() else [path]
+        if not inside:
+            raise Usage(f"{path}: holds no program files (*.py)")
+        found.extend(inside)
+    return found
+
+
+def one_line(error: Exception, path: Path) -> str:
+    """An error as one line that names the file."""
+    text = " ".join(str(error).split())
+    return text if str(path) in text else f"{path}: {text}"

@@ -1,0 +1,127 @@
+"""``aotcheck minimize`` and ``blame``: one failing program, made small and explained."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from aotcheck.cli.base import INSPECTION, Seconds, Usage, parsed_file, stopping_on_interrupt
+
+if TYPE_CHECKING:
+    from aotcheck.minimize import Reduction
+    from aotcheck.program import ParsedFile
+
+
+@click.command()
+@click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
+@click.option("--backend", help="What it fails on. Default: what the file names, or aotcheck.")
+@click.option("--device", default="cpu", show_default=True)
+@click.option("--out", type=click.Path(path_type=Path), help="Where the result goes. Default: FILE with .min.py.")
+@click.option("--time", "duration", type=Seconds(), default="10m", show_default=True, help="How long at most.")
+@click.option("--jobs", type=click.IntRange(min=1), help="Worker processes. Default: one per core.")
+@click.option("--timeout", type=Seconds(), default="30", show_default=True, help="For one candidate.")
+@click.option("--memory", type=click.FloatRange(min=0.5), default=6.0, show_default=True, help="GiB for one worker.")
+def minimize(
+    path: Path,
+    backend: str | None,
+    device: str,
+    out: Path | None,
+    duration: float,
+    jobs: int | None,
+    timeout: float,
+    memory: float,
+) -> None:
+    """Reduce a failing program to the least that still fails under the same coarse key.
+
+    The result is a program file too. Exits 0 when it still fails, 1 when FILE does not fail to begin with.
+    """
+    from aotcheck.backends import BackendError, require_device, resolve
+    from aotcheck.minimize import Limits, Reduction, Subject
+
+    try:
+        found = require_device(device)
+        if backend is not None:
+            resolve(backend)
+    except BackendError as error:
+        raise Usage(str(error)) from error
+    parsed, compiled = parsed_file(path, found, lambda header: backend or _expected_to_differ(header))
+    target = out or path.with_suffix(".min.py")
+    _require_writable(target)
+    limits = Limits(jobs or len(os.sched_getaffinity(0)), timeout, int(memory * 2**30), duration)
+    stop = threading.Event()
+    reduction = Reduction(parsed.program, Subject(compiled.name, device, INSPECTION), limits, stop)
+    sys.exit(_minimize(path, parsed, reduction, target, stop))
+
+
+def _minimize(path: Path, parsed: ParsedFile, reduction: Reduction, target: Path, stop: threading.Event) -> int:
+    from rich.console import Console
+
+    from aotcheck.campaign import ExitCode
+    from aotcheck.campaign.journal import write_durably
+    from aotcheck.campaign.worker import script_backend
+    from aotcheck.minimize import DoesNotFailError
+    from aotcheck.program import emit
+    from aotcheck.report.minimizing import MinimizingDisplay, print_reduced
+
+    console = Console()
+    try:
+        with stopping_on_interrupt(stop), MinimizingDisplay(reduction, console) as display:
+            for _ in reduction.steps():
+                display.moved()
+    except DoesNotFailError as error:
+        click.echo(f"{path}: {reduction.subject.backend}: does not fail ({error}); there is nothing to minimize")
+        return int(ExitCode.FINDINGS)
+    except KeyboardInterrupt:
+        click.echo(f"{path}: broken off; nothing is written")
+        return int(ExitCode.INFRASTRUCTURE)
+    reduced = reduction.result
+    assert reduced is not None
+    name = reduction.subject.backend
+    kept = {key: parsed.header[key] for key in ("found", "block", "index", "torch") if key in parsed.header}
+    header = {"format": 1, **kept, "backend": name, "key": str(reduced.shows.key), "difference": reduced.shows.text}
+    write_durably(target, emit(reduced.program, header, script_backend(name)))
+    print_reduced(reduction, reduced, target, console)
+    return int(ExitCode.CLEAN)
+
+
+@click.command()
+@click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
+@click.option("--device", default="cpu", show_default=True)
+def blame(path: Path, device: str) -> None:
+    """Say which stage of aotcheck's own AOT autograd makes a program differ from eager, and which step of it.
+
+    Exits 0 when a stage is to blame, 1 when FILE does not differ.
+    """
+    from rich.console import Console
+
+    from aotcheck.backends import BackendError, require_device
+    from aotcheck.blame import blame as climb
+    from aotcheck.campaign import ExitCode
+    from aotcheck.report.blaming import print_blame
+
+    try:
+        found = require_device(device)
+    except BackendError as error:
+        raise Usage(str(error)) from error
+    parsed, _ = parsed_file(path, found, lambda header: "aotcheck")
+    result = climb(parsed.program, found)
+    print_blame(result, path, Console())
+    sys.exit(int(ExitCode.FINDINGS if result.rung is None else ExitCode.CLEAN))
+
+
+def _require_writable(path: Path) -> None:
+    if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+        raise Usage(f"cannot write to '{path}'; choose another --out")
+
+
+def _expected_to_differ(header: Mapping[str, object]) -> str:
+    """The backend that a header names, or the first that it expects to differ; ours if it says nothing."""
+    expected = header.get("expect")
+    known = [name for name, said in expected.items() if said == "differs"] if isinstance(expected, dict) else []
+    return str(header.get("backend") or next(iter(known), "aotcheck"))

@@ -1,0 +1,97 @@
+"""``aotcheck fuzz``."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from aotcheck.cli.base import STRATEGY, Seconds, Usage, stopping_on_interrupt
+
+if TYPE_CHECKING:
+    from aotcheck.campaign import Settings
+
+
+@click.command()
+@click.option("--backend", default="aotcheck", show_default=True, help="What to test: a name or module:callable.")
+@click.option("--device", default="cpu", show_default=True)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option(
+    "--examples", type=click.IntRange(min=1), help="How many programs. Default: 1000, unless --time is given."
+)
+@click.option("--time", "duration", type=Seconds(), help="How long: 90s, 10m, 2h.")
+@click.option("--jobs", type=click.IntRange(min=1), help="Worker processes. Default: one per core.")
+@click.option("--timeout", type=Seconds(), default="60", show_default=True, help="For one program.")
+@click.option("--memory", type=click.FloatRange(min=0.5), default=6.0, show_default=True, help="GiB for one worker.")
+@click.option("--out", type=click.Path(path_type=Path), help="The run's folder. Default: reports/<time>-<backend>.")
+@click.option("--strategy", default=STRATEGY, show_default=True, help="What draws programs, as module:attribute.")
+def fuzz(
+    backend: str,
+    device: str,
+    seed: int,
+    examples: int | None,
+    duration: float | None,
+    jobs: int | None,
+    timeout: float,
+    memory: float,
+    out: Path | None,
+    strategy: str,
+) -> None:
+    """Run random programs through a backend and compare everything observable with eager."""
+    from aotcheck.campaign import Settings
+
+    if examples is None and duration is None:
+        examples = 1000
+    slug = "".join(c if c.isalnum() or c in "_-" else "-" for c in backend)
+    settings = Settings(
+        strategy=strategy,
+        backend=backend,
+        device=device,
+        seed=seed,
+        examples=examples,
+        seconds=duration,
+        jobs=jobs or len(os.sched_getaffinity(0)),
+        timeout=timeout,
+        memory=int(memory * 2**30),
+        folder=out or Path("reports") / f"{time.strftime('%Y%m%d-%H%M%S')}-{slug}-{os.getpid()}",
+    )
+    sys.exit(_fuzz(settings))
+
+
+def _fuzz(settings: Settings) -> int:
+    from rich.console import Console
+
+    from aotcheck.backends import BackendError, require_device, resolve
+    from aotcheck.campaign import Campaign, SettingsError, Tally
+    from aotcheck.campaign.generate import load_strategy
+    from aotcheck.report.jsonl import JsonLines
+    from aotcheck.report.terminal import LiveDisplay, print_summary
+
+    try:
+        require_device(settings.device)
+        resolve(settings.backend)
+        load_strategy(settings.strategy)
+        settings.make_folders()
+    except (BackendError, SettingsError) as error:
+        raise Usage(str(error)) from error
+    console, tally, stop = Console(), Tally(), threading.Event()
+    # The writer comes first: what is shown has been written.
+    with (
+        contextlib.suppress(KeyboardInterrupt),  # what has been found is on disk; the summary says "broken off"
+        stopping_on_interrupt(stop),
+        JsonLines(settings.folder / "run.jsonl") as lines,
+        LiveDisplay(tally, console) as display,
+    ):
+        for event in Campaign(settings, stop).events():
+            lines.feed(event)
+            tally.feed(event)
+            display.feed(event)
+    print_summary(tally, console)
+    console.print(f"run folder: {settings.folder}", soft_wrap=True, highlight=False)
+    return int(tally.exit_code)
