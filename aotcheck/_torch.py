@@ -400,6 +400,11 @@ def decomposed(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     return op.decompose(*args, **kwargs)
 
 
+def run_composite_kernel(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """The kernel that ``op`` has for every backend, which calls other ops."""
+    return op._op_dk(_C.DispatchKey.CompositeExplicitAutograd, *args, **kwargs)
+
+
 def overload_name(op: Any) -> str:
     """Which overload of its name the op is, as ``Tensor`` in ``add.Tensor``."""
     return str(op._overloadname)

@@ -245,12 +245,14 @@ class Detach:
 
 
 class ReplayMode(enum.Enum):
-    """The grad mode in which a view is made again."""
+    """The mode in which a view is made again; ``OUTSIDE`` is outside the inference mode of the call."""
 
     AMBIENT = "ambient"
     GRAD = "grad"
     NO_GRAD = "no_grad"
     INFERENCE = "inference"
+    OUTSIDE_WITH_GRAD = "outside, grad"
+    OUTSIDE_WITHOUT_GRAD = "outside, no_grad"
 
 
 @dataclasses.dataclass(frozen=True)

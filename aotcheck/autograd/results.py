@@ -506,9 +506,11 @@ class Results:
             ref = self._made_of(made.source, base)
             mode = ReplayMode.GRAD if made.grad else ReplayMode.NO_GRAD
             if made.inference != self.capture.entry_inference:
-                if not made.inference:
-                    raise UnsupportedError("inference mode", "a view made outside inference mode, inside of it")
-                return [ReplayView(local, ref, made.replay, ReplayMode.INFERENCE)]
+                if made.inference:
+                    mode = ReplayMode.INFERENCE
+                else:
+                    mode = ReplayMode.OUTSIDE_WITH_GRAD if made.grad else ReplayMode.OUTSIDE_WITHOUT_GRAD
+                return [ReplayView(local, ref, made.replay, mode)]
             if made.grad == self.capture.entry_grad or not (base.requires_grad or made.source.requires_grad):
                 mode = ReplayMode.AMBIENT
             steps = [ReplayView(local, ref, made.replay, mode)]

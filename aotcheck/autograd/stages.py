@@ -34,7 +34,7 @@ from aotcheck.autograd.graph import FakeValues, Graph, cut, define
 from aotcheck.autograd.partition.components import components, nodes_behind, reached_leaves, runs_once, saved_tensors
 from aotcheck.autograd.partition.default import backward_values, read_by, saved_values
 from aotcheck.autograd.partition.joint import Division
-from aotcheck.autograd.record import Attached, Result
+from aotcheck.autograd.record import Attached, Result, Role
 from aotcheck.autograd.replicas import Replica, disarm, rearm
 from aotcheck.autograd.runtime import codegen
 from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Geometry, Value, geometry_of
@@ -214,7 +214,9 @@ class Backwards:
         copied = capture.recounted() | capture.record.written_placeholders
         kept = {v.memory for v in stage.saved if v.memory is not None} - copied
         saved_here = [r.replica for r in capture.roots if r.placeholder in kept]
-        saved_here += [o.tensor for o in capture.record.outputs if o.tensor is not None and o.value in stage.saved]
+        # What becomes the data of an argument is saved in memory of its own.
+        outputs = [o for o in capture.record.outputs if o.value in stage.saved and o.role is not Role.MUTATED_INPUT]
+        saved_here += [o.tensor for o in outputs if o.tensor is not None]
         seen_to = set(_torch.counted_by(saved_here, counters))
         guards = []
         for place, attached in enumerate(stage.attached):

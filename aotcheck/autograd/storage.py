@@ -486,11 +486,11 @@ class StorageTable:
         if op is aten._neg_view.default:
             return self._op(value, aten.neg.default, value)
         if op is aten.view_as_real.default:
-            return self._op(
-                value,
-                aten.view_as_complex.default,
-                self._op(value, aten.clone.default, value, memory_format=torch.contiguous_format),
-            )
+            order = view.geometry.dense_order
+            kept = order is not None and order[-1] == len(order) - 1  # real and imaginary parts lie together
+            layout = torch.preserve_format if kept else torch.contiguous_format
+            copy = self._op(value, aten.clone.default, value, memory_format=layout)
+            return self._op(value, aten.view_as_complex.default, copy)
         if op is aten.view_as_complex.default:
             return self._op(value, aten.view_as_real.default, self._op(value, aten.resolve_conj.default, value))
         whole = self._at(parent, before)

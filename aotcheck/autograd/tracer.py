@@ -76,9 +76,10 @@ class Tracer(_torch.TorchDispatchMode):
             with _torch.as_before_dispatch(), self:
                 return _torch.decomposed(func, args, kwargs)
         if torch.is_inference_mode_enabled() and func in UNSAFE_VIEWS:
-            # Elsewhere autograd hides that these give views.
             with _torch.as_before_dispatch(), self:
-                return UNSAFE_VIEWS[func](*args, **kwargs)
+                parts = _torch.run_composite_kernel(func, args, kwargs)
+            self._note(self.views, func, args, kwargs, parts, shares_version=False)
+            return parts
         info = info_of(func)
         if info.takes_device and kwargs.get("device") == _torch.META:
             # Some formulas of autograd ask the implementation, not the tensor, and learn that replicas have no data.
@@ -386,7 +387,13 @@ class Tracer(_torch.TorchDispatchMode):
         return type(out)(replicas) if many else replicas[0]
 
     def _note(
-        self, notes: dict[int, Derivation], func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], bound: Any
+        self,
+        notes: dict[int, Derivation],
+        func: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        bound: Any,
+        shares_version: bool = True,
     ) -> None:
         """Remember how a window on memory was made; the epilogue makes it again."""
         source = args[0]
@@ -397,6 +404,7 @@ class Tracer(_torch.TorchDispatchMode):
             notes[id(r)] = Derivation(
                 r,
                 geometry_of(r),
+                version if shares_version else _torch.version_of(r),
                 source,
                 version,
                 geometry,

@@ -249,3 +249,16 @@ def test_out_that_resizes_an_intermediate():
         return z, z * 2, w
 
     check(f, lambda: given(plain(3), plain(3, seed=1)))
+
+
+def test_a_view_reshaped_in_place_after_it_was_written_from_what_requires_grad():
+    def f(x, y):
+        x.copy_(y)
+        x.t_()
+        return x * 2
+
+    def make():
+        base = plain(3, 2)
+        return given(base.t(), leaf(2, 3), also=[base])
+
+    check(f, make)

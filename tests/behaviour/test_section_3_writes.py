@@ -5,7 +5,18 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import Given, attempt, attempt_later, backward, check, check_session, given, leaf, plain
+from tests.behaviour.harness import (
+    Given,
+    attempt,
+    attempt_later,
+    backward,
+    check,
+    check_session,
+    given,
+    leaf,
+    plain,
+    write,
+)
 
 
 def non_leaf(*shape: int, seed: int = 0) -> Given:
@@ -497,3 +508,61 @@ def test_a_refused_write_of_a_leaf_may_be_caught_inside():
         yield attempt(lambda: compile(f)(x)), x
 
     check_session(session)
+
+
+def test_a_written_input_that_its_own_history_saves_may_not_be_written_again():
+    def session(compile):
+        x = leaf(3) * 2
+        y = compile(lambda x: x.relu_())(x)
+        write(y)
+        yield x, y, attempt_later(lambda: backward([y]))
+
+    check_session(session)
+
+
+class ReturnsView(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 3
+
+
+def test_the_base_of_a_view_made_by_a_custom_function_is_written_after_the_view_was_used():
+    def session(compile):
+        def f(x, y):
+            z = y * 3
+            with torch.no_grad():
+                x.add_(1)
+            return z
+
+        root = leaf(3)
+        base = root * 2
+        z = compile(f)(base, ReturnsView.apply(base))
+        yield z, base, attempt_later(lambda: backward([z])), root.grad
+
+    check_session(session)
+
+
+def test_gradients_go_by_the_history_that_an_input_had_when_it_was_used():
+    def f(x, y):
+        y.mul_(2)
+        z = x * y
+        x.mul_(0)
+        return z, y * 3
+
+    def make():
+        a, b = leaf(3), leaf(3, seed=1)
+        return given(a * 2, b * 2, also=[a, b])
+
+    check(f, make)
+
+
+def test_the_real_view_of_a_transposed_complex_tensor_is_written():
+    def f(x):
+        torch.view_as_real(x).mul_(2)
+        return x.clone(), x * 1
+
+    check(f, lambda: (plain(2, 3, dtype=torch.complex64).t().clone(),))

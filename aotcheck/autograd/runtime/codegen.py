@@ -78,6 +78,8 @@ _REPLAYS = {
     ReplayMode.GRAD: support.replay_with_grad,
     ReplayMode.NO_GRAD: support.replay_without_grad,
     ReplayMode.INFERENCE: support.replay_under_inference_mode,
+    ReplayMode.OUTSIDE_WITH_GRAD: support.replay_outside_with_grad,
+    ReplayMode.OUTSIDE_WITHOUT_GRAD: support.replay_outside_without_grad,
 }
 
 

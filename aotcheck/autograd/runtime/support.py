@@ -187,6 +187,18 @@ def replay_under_inference_mode(view_func: Any, base: Tensor) -> Tensor:
     return result
 
 
+def replay_outside_with_grad(view_func: Any, base: Tensor) -> Tensor:
+    """A view of ``base`` as one made outside the inference mode of the call, under grad."""
+    with torch.inference_mode(False):
+        return replay_with_grad(view_func, base)
+
+
+def replay_outside_without_grad(view_func: Any, base: Tensor) -> Tensor:
+    """A view of ``base`` as one made outside the inference mode of the call, under no_grad."""
+    with torch.inference_mode(False):
+        return replay_without_grad(view_func, base)
+
+
 def as_inference(t: Tensor, wanted: bool) -> Tensor:
     """``t``, which nobody else has, as an inference tensor on the same memory; or as one that is none."""
     with torch.inference_mode(wanted):
