@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
@@ -201,6 +202,14 @@ def unpack_some(ctx: Any, which: Sequence[int]) -> tuple[Tensor, ...]:
 def bound_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
     """``function.apply`` without the Python layer that handles torch.func transforms."""
     return cast("Callable[..., Any]", _function_apply.__get__(None, function))
+
+
+warnings.filterwarnings("ignore", message="The .grad attribute of a Tensor that is not a leaf", module=__name__)
+
+
+def gradient_of(t: Tensor) -> Tensor | None:
+    """``t.grad``, without a warning where ``t`` is no leaf."""
+    return t.grad
 
 
 def asked_for_gradient_edge() -> bool:

@@ -111,6 +111,7 @@ class Capture:
         kernels = self.maker.kernels
         exchange(kernels.detached, id(a), id(b))
         exchange(kernels.required, id(a), id(b))
+        exchange(kernels.moved, id(a), id(b))
         known: list[TracedRoot | TracedArgument] = [*self.roots, *self.arguments]
         for k in known:
             k.replica = b if k.replica is a else a if k.replica is b else k.replica

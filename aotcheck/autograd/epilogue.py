@@ -10,6 +10,8 @@ part every kind presupposes the earlier ones on the real tensors.
 from __future__ import annotations
 
 import dataclasses
+import functools
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +41,7 @@ from aotcheck.autograd.record import (
     Role,
     Root,
     SetGradMode,
+    Step,
     Swap,
     TakeHistory,
     Visibility,
@@ -47,6 +50,7 @@ from aotcheck.autograd.record import (
 )
 from aotcheck.autograd.results import Results, differentiable_dtype, has_history
 from aotcheck.autograd.storage import StorageState
+from aotcheck.autograd.timeline import Timeline
 from aotcheck.autograd.trace import geometry_of
 
 if TYPE_CHECKING:
@@ -70,7 +74,7 @@ class EpilogueBuilder:
         self.steps = self.results.steps
         self.rebased = self.results.rebased
         self.resized: list[StorageState] = []
-        self.histories: list[TakeHistory | RequireGradOfInteger | Reshape] = []
+        self.histories: list[TakeHistory | RequireGradOfInteger] = []
 
     def build(self, outputs: Sequence[Any]) -> Record:
         """The record of the capture, whose function returned ``outputs``."""
@@ -107,14 +111,12 @@ class EpilogueBuilder:
         self.results.group(survivors, self.capture.together)
         hooks.check_cuts()
         self.results.attach_independent()
-        self._make_views_with_history(cut)
-        self.results.name_left_behind()
-        self._apply_metadata(moved)
-        later = {Arg(a.index) for a in cut}
-        self._take_histories([s for s in self.histories if s.target not in later])
-        self._take_histories(kept)
-        self._detach(cut)
-        self._take_histories([s for s in self.histories if s.target in later])
+        timeline = Timeline()
+        self._schedule_metadata(timeline, moved)
+        self._schedule_histories(timeline, kept)
+        self._schedule_cuts(timeline, cut)
+        self.results.schedule_views(timeline)
+        timeline.run()
         # First those whose making counts as a write, which must not make the others look for their histories.
         for o in sorted(returned, key=self._order):
             self.results.name(o)
@@ -130,14 +132,23 @@ class EpilogueBuilder:
 
     # -- helpers
 
-    def _take_histories(self, steps: Sequence[TakeHistory | RequireGradOfInteger | Reshape]) -> None:
-        """Carry out ``steps``, each when what it needs is attached, which may need others of them."""
-        tensors: dict[Ref, Tensor] = {r.source: r.replica for r in self.roots}
-        tensors.update({Arg(a.index): a.replica for a in self.arguments})
-        for s in steps:
-            self.results.pending.setdefault(id(tensors[s.target]), []).append(s)
-        for s in steps:
-            self.results.name(tensors[s.target])
+    def _schedule_histories(self, timeline: Timeline, kept: Sequence[tuple[float, TakeHistory]]) -> None:
+        """Let arguments take over their histories when they got them, or when another's history needs theirs."""
+        tensors: dict[Ref, TracedRoot | TracedArgument] = {Arg(a.index): a for a in self.arguments}
+        tensors.update({r.source: r for r in self.roots})
+        moments = [(self._moment_of_history(tensors[s.target]), s) for s in self.histories]
+        for moment, step in [*moments, *kept]:
+            t = tensors[step.target].replica
+            self.results.pending.setdefault(id(t), []).append(step)
+            timeline.at(moment, functools.partial(self.results.settle, t))
+
+    def _moment_of_history(self, x: TracedRoot | TracedArgument) -> float:
+        """When the tensor got the history it has: at a write, or else at the end; never in another shape."""
+        state, t = self.table.state(x.replica), x.replica
+        moment: float = max(x.state.written, state.written if state is not x.state else 0)
+        if geometry_of(t).shape != x.geometry.shape or not moment:
+            moment = max(moment, self.kernels.moved.get(id(t), 0))
+        return moment or math.inf
 
     def _order(self, t: Tensor) -> int:
         if _torch.leafness(t) is None:
@@ -272,7 +283,7 @@ class EpilogueBuilder:
                 changes.append((a, "geometry" if same_kind else "storage"))
         return changes
 
-    def _apply_metadata(self, changes: Sequence[tuple[TracedArgument, str]]) -> None:
+    def _schedule_metadata(self, timeline: Timeline, changes: Sequence[tuple[TracedArgument, str]]) -> None:
         holders: dict[int, tuple[Local, int | None]] = {}
         holds: dict[int, Hold] = {}
         for a, kind in changes:
@@ -291,26 +302,30 @@ class EpilogueBuilder:
             used = shapes.get(id(t), set())
             if len(used) > 1:
                 raise UnsupportedError("change of metadata of a leaf", "it was used both before and after")
-            early = used == {geometry.shape} and geometry.shape != a.geometry.shape
-            stage = self.before if early else self.steps
-            if a.index in holds:
-                stage.append(holds[a.index])
+            steps: list[Step] = [holds[a.index]] if a.index in holds else []
             if kind == "geometry":
                 last = self.results.lasting(t)
-                if last:
-                    if last[0].geometry != a.geometry:
-                        stage.append(Restride(Arg(a.index), last[0].geometry))
-                    self.histories += [Reshape(Arg(a.index), change.repeat) for change in last]
-                else:
-                    stage.append(Restride(Arg(a.index), geometry))
+                lies = last[0].geometry if last else geometry
+                if not last or lies != a.geometry:
+                    steps.append(Restride(Arg(a.index), lies))
+                steps += [Reshape(Arg(a.index), change.repeat) for change in last]
             else:
                 holder, offset = holders[a.index]
                 through_data = id(t) not in self.capture.tracer.set_calls or geometry[3:] != a.geometry[3:]
                 if offset is not None:
                     geometry = geometry._replace(offset=geometry.offset - offset)
-                stage.append(
+                steps.append(
                     PointAt(Arg(a.index), holder, geometry, offset is not None, through_data, t.is_inference())
                 )
+            if used == {geometry.shape} and geometry.shape != a.geometry.shape:
+                self.before += steps
+                self.results.entered.pop(id(t), None)
+            else:
+                timeline.at(self.kernels.moved.get(id(t), math.inf), functools.partial(self._move, t, steps))
+
+    def _move(self, t: Tensor, steps: Sequence[Step]) -> None:
+        self.results.entered.pop(id(t), None)
+        self.steps += steps
 
     def _accumulated_shapes(self) -> dict[int, set[tuple[int, ...]]]:
         """By id of a leaf, the shapes in which its gradients arrive."""
@@ -320,18 +335,9 @@ class EpilogueBuilder:
             for leaf, accumulators in reached.items()
         }
 
-    def _make_views_with_history(self, cut: Sequence[TracedArgument]) -> None:
-        """Make the views of arguments that are then ``cut`` from their history, and that have it still."""
-        for a in cut:
-            when = self.kernels.detached[id(a.replica)]
-            for t, base in list(self.results.tensors.values()):
-                made = self.capture.tracer.views.get(id(t))
-                if base is a.replica and made is not None and made.time < when and has_history(t):
-                    self.results.name(t)
-
-    def _kept_histories(self, cut: Sequence[TracedArgument]) -> list[TakeHistory]:
-        """Views that got another history before their base was cut from its own still have that."""
-        bases = {id(a.replica) for a in cut if not a.replica.requires_grad}
+    def _kept_histories(self, cut: Sequence[TracedArgument]) -> list[tuple[float, TakeHistory]]:
+        """Views that got another history before their base was cut from its own still have that; when at the latest."""
+        bases = {id(a.replica): self.kernels.detached[id(a.replica)] for a in cut if not a.replica.requires_grad}
         kept = []
         for view in self.arguments:
             t = view.replica
@@ -339,16 +345,18 @@ class EpilogueBuilder:
             leads = node is not None and any(n is not None for n, _ in node.next_functions)
             differs = has_history(t) and leads and node is not view.grad_fn
             if id(_torch.base_of(t)) in bases and differs and differentiable_dtype(t):
-                kept.append(TakeHistory(Arg(view.index), self.results.stand_in(t)))
+                before = bases[id(_torch.base_of(t))] - 0.5
+                kept.append((before, TakeHistory(Arg(view.index), self.results.stand_in(t))))
         return kept
 
-    def _detach(self, cut: Sequence[TracedArgument]) -> None:
-        """Cut arguments from their history."""
+    def _schedule_cuts(self, timeline: Timeline, cut: Sequence[TracedArgument]) -> None:
+        """Let arguments be cut from their history when they were."""
         for a in cut:
             leaf = bool(a.real_is_leaf)
             requires_again = a.replica.requires_grad and _torch.leafness(a.replica) is True
             if not (leaf and requires_again):
-                self.steps.append(Detach(Arg(a.index), leaf))
+                moment = self.kernels.detached[id(a.replica)]
+                timeline.at(moment, functools.partial(self.steps.append, Detach(Arg(a.index), leaf)))
 
     # -- the end
 

@@ -41,6 +41,7 @@ class KernelState:
         "function_runs",
         "hooks",
         "inside",
+        "moved",
         "on_swap",
         "required",
         "sizes_matter",
@@ -54,6 +55,7 @@ class KernelState:
         self.on_swap: Callable[[Tensor, Tensor], None] = lambda a, b: None
         self.detached: dict[int, int] = {}  # id of a replica -> when detach_ was last called on it
         self.required: dict[int, int] = {}  # and requires_grad_
+        self.moved: dict[int, int] = {}  # and when it last came to lie elsewhere
         self.sizes_matter = False  # whether what the program does may depend on the sizes of storages
         self.function_runs = False  # whether what runs is the user's function, not a backward of it
         self.hooks: list[NotedHook] = []  # what the function registered, in order
@@ -81,6 +83,8 @@ class Replica(Tensor):
             self._note_requirement(bool(value), lambda: super(Replica, self).__setattr__(name, value))
             return
         super().__setattr__(name, value)
+        if name == "data":
+            kernels.moved[id(self)] = kernels.now()
         if name == "__dict__":
             kernels.swapped.append(self)
             if len(kernels.swapped) % 2 == 0:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import heapq
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +48,7 @@ from aotcheck.autograd.record import (
 )
 from aotcheck.autograd.replicas import Replica
 from aotcheck.autograd.storage import StorageState
+from aotcheck.autograd.timeline import Timeline
 from aotcheck.autograd.trace import Geometry, Value, geometry_of
 from aotcheck.autograd.windows import Derivation, Reshaping, lasting
 
@@ -96,15 +96,15 @@ class Results:
         self.anchors: dict[int, tuple[Ref, int]] = {}  # id of a fresh storage's state -> a tensor on it, its offset
         # id of an input storage's state -> a tensor that has it when outputs are made
         self.current: dict[int, Ref] = {}
-        # What happens before results are attached, by time; the second number keeps the order of what is simultaneous.
-        self._events: list[tuple[int, int, Callable[[], Any]]] = []
+        self._preceding = Timeline()  # what happens before results are attached
         self.groups: list[Group] = []
         self.cuts: list[Cut] = []
         self.pending: dict[int, list[Step]] = {}  # id of an argument's replica -> how it takes its history
         self._owner: dict[int, int] = {}  # id of an attached replica -> its group
         self._done: set[int] = set()  # groups that are attached
         # id of an argument's replica -> where it lay when the call began, while the real one lies there still
-        self._entered = {id(a.replica): a.geometry for a in self.arguments}
+        self.entered = {id(a.replica): a.geometry for a in self.arguments}
+        self._early: set[int] = set()  # ids of views that are made when the program made them
         self._histories: dict[int, Local] = {}  # id of a replica -> the stand-in that has its history
         self.rebased = {
             id(r.replica) for r in self.roots if r.replica.requires_grad and r.replica.grad_fn is not r.grad_fn
@@ -161,21 +161,39 @@ class Results:
         state = self.table.state(t)
         return any(r.replica is base and r.state is state for r in self.roots)
 
-    def name_left_behind(self) -> None:
-        """Make the views that are left behind while their bases are where they were."""
-        for t, base in list(self.tensors.values()):
-            if base is not None and (self.table.state(base) is not self.table.state(t) or self._of_moved(t)):
-                self.name(t)
-        self._entered.clear()
+    def schedule_views(self, timeline: Timeline) -> None:
+        """Let the views that something befell later than they were made be made at their moment.
 
-    def _of_moved(self, t: Tensor) -> bool:
-        """Whether ``t`` is a view of what an argument was before its geometry changed unseen by autograd."""
-        made = self._current(t)
-        while made is not None:
-            if not made.source_stays:
-                return True
-            made = self._current(made.source)
-        return False
+        See Note [In the program's order].
+        """
+        for t, base in list(self.tensors.values()):
+            if base is None or id(t) in self.names:
+                continue
+            made = self.tracer.views.get(id(t))
+            if made is None:
+                if self.table.state(base) is not self.table.state(t):
+                    timeline.at(0, functools.partial(self.name, t))
+                continue
+            view = t
+            while made is not None and view is not base:
+                if self._changed(made, view) > made.time and id(view) not in self.names:
+                    self.tensors.setdefault(id(view), (view, base))
+                    self._early.add(id(view))
+                    timeline.at(made.time, functools.partial(self.name, view))
+                view = made.source
+                made = self.tracer.views.get(id(view))
+
+    def _changed(self, made: Derivation, view: Tensor) -> int:
+        """When last something befell what ``view`` was made of that shows in views made later."""
+        source = made.source
+        moments = [0]
+        if not made.source_stays or self.table.state(source) is not self.table.state(view):
+            moments.append(self.kernels.moved.get(id(source), 0))
+        if has_history(view):
+            moments.append(self.kernels.detached.get(id(source), 0))
+        if any(a.replica is source and self.capture.is_custom_view[a.index] for a in self.arguments):
+            moments.append(self.table.state(source).written)
+        return max(moments)
 
     # -- storages made inside
 
@@ -293,17 +311,21 @@ class Results:
             self._done.add(number)
             for k in self.groups[number].cuts:
                 self.name(self.cuts[k].tensor)
+                self.settle(self.cuts[k].tensor)
             self.steps.append(Attach(number))
 
-    def _settle(self, t: Tensor) -> None:
+    def settle(self, t: Tensor) -> None:
         """``t``, which has a name, gets its history now if it has not got it yet."""
-        if id(t) in self._owner:
-            self._attach_group(self._owner[id(t)])
+        self._attach(t)
         base = _torch.base_of(t)
         if base is not None and id(base) in self.pending:
-            self._settle(base)
-        for step in self.pending.pop(id(t), ()):
-            self.steps.append(step)
+            self.settle(base)
+        self.steps += self.pending.pop(id(t), ())
+
+    def _attach(self, t: Tensor) -> None:
+        """Attach ``t``, if it is to be attached."""
+        if id(t) in self._owner:
+            self._attach_group(self._owner[id(t)])
 
     def cut_targets(self) -> tuple[Leaf, ...]:
         """The cuts under the names that they have."""
@@ -314,7 +336,7 @@ class Results:
     def make_leaves(self) -> None:
         """Make the leaves that gradients go to, and the views that were there before their base required grad.
 
-        In the order of the program: see Note [What precedes attaching].
+        See Note [What precedes attaching] and Note [In the program's order].
         """
         reached = reached_leaves([a.tensor for a in self.attached])
         roots = {id(r.replica) for r in self.roots if r.requires_grad}
@@ -330,24 +352,20 @@ class Results:
             for time, view in early:
                 if view is not t:
                     self.tensors.setdefault(id(view), (view, base))
-                self._schedule(time, functools.partial(self.name, view))
+                self._preceding.at(time, functools.partial(self.name, view))
         for a in self.arguments:
             if id(a.replica) in self.kernels.required and is_new_leaf(a.replica):
                 self._schedule_requirement(a.replica)
         with self._before_attaching():
-            while self._events:
-                heapq.heappop(self._events)[2]()
+            self._preceding.run()
         for (accumulator, *_), t_id in zip(reached.values(), reached, strict=True):
             if t_id in self.names and t_id not in roots and _torch.variable_of(accumulator.node).requires_grad:
                 self.leaves.append(Leaf(self.names[t_id], _torch.variable_of(accumulator.node)))
 
-    def _schedule(self, time: int, action: Callable[[], Any]) -> None:
-        heapq.heappush(self._events, (time, len(self._events) + self.locals, action))
-
     def _schedule_requirement(self, t: Tensor) -> None:
         """``t`` starts to require grad when the program says so: views made of it before do not."""
         step = RequireGrad(self.names[id(t)], t.is_inference())
-        self._schedule(self.kernels.required[id(t)], functools.partial(self.before.append, step))
+        self._preceding.at(self.kernels.required[id(t)], functools.partial(self.before.append, step))
 
     def _preceding_requirement(self, t: Tensor, base: Tensor) -> list[tuple[int, Tensor]]:
         """The views, from ``t`` to its base, of what was told to require grad only later; and when each was made."""
@@ -383,7 +401,7 @@ class Results:
         named = self.names.get(id(t))
         if named is not None:
             if self._stage is self.steps:
-                self._settle(t)
+                self._attach(t)
             return named
         _, base = self.tensors[id(t)]
         local = self.names[id(t)] = self.local()
@@ -416,8 +434,7 @@ class Results:
     def _history(self, local: Local, t: Tensor) -> list[Step]:
         if not differentiable_dtype(t):
             return [RequireGradOfInteger(local)]
-        if id(t) in self._owner:
-            self._attach_group(self._owner[id(t)])
+        self._attach(t)
         return [GiveHistory(local, self._histories[id(t)])]
 
     def _kind_of_window(self, t: Tensor, ref: Ref) -> bool | None:
@@ -459,13 +476,13 @@ class Results:
         return lasting(self.tracer.reshapings.get(id(t), ()), _torch.version_of(t))
 
     def _current(self, t: Tensor) -> Derivation | None:
-        """How the view ``t`` was made if neither the memory nor the geometry changed since, so that making it so again
-        gives it the history it has.
+        """How the view ``t`` was made if making it so again gives it the history it has: neither the memory nor the
+        geometry changed since, or it is made at its moment.
         """
         made = self.tracer.views.get(id(t))
-        if made is None or not made.current or id(t) in self.tracer.regeometried:
+        if made is None or id(t) in self.tracer.regeometried or not (made.current or id(t) in self._early):
             return None
-        if not made.source_stays and self._entered.get(id(made.source)) != made.source_geometry:
+        if not made.source_stays and self.entered.get(id(made.source)) != made.source_geometry:
             return None
         return made
 

@@ -18,6 +18,7 @@ own, which the runtime fills with the real storage.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -129,6 +130,7 @@ class StorageState:
         "storage",
         "version",
         "views",
+        "written",
     )
 
     def __init__(self, storage: torch.UntypedStorage, device: torch.device) -> None:
@@ -136,6 +138,7 @@ class StorageState:
         self.device = device
         self.nbytes = storage.nbytes()
         self.version = 0
+        self.written = 0  # when it last was
         self.flushed = 0
         self.views: dict[Geometry, View] = {}
         self.roots: list[View] = []
@@ -153,8 +156,9 @@ class StorageState:
 class StorageTable:
     """All storages of one trace; reads and writes on them become operations of the functional program."""
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: Trace, now: Callable[[], int]) -> None:
         self.trace = trace
+        self.now = now
         self.states: dict[int, StorageState] = {}
         self.flat_inputs: list[tuple[Value, Any, torch.dtype]] = []
         self._multiple: dict[Any, Value] = {}  # results of multi-output views, by what they are computed from
@@ -435,6 +439,7 @@ class StorageTable:
                 break
             step = step.parent
         state.version += 1
+        state.written = self.now()
         view.value, view.version = value, state.version
         if value.geometry is None:
             value.geometry = view.geometry

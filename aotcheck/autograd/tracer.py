@@ -34,7 +34,7 @@ class Tracer(_torch.TorchDispatchMode):
     def __init__(self, kernels: KernelState) -> None:
         super().__init__()
         self.trace = Trace()
-        self.table = StorageTable(self.trace)
+        self.table = StorageTable(self.trace, kernels.now)
         self.kernels = kernels
         self.keep: list[Any] = []
         self.regeometried: set[int] = set()  # ids of tensors whose own geometry was changed in place
@@ -421,6 +421,7 @@ class Tracer(_torch.TorchDispatchMode):
         t: Replica = args[0]
         self.keep.append(t)
         self.regeometried.add(id(t))
+        self.kernels.moved[id(t)] = self.kernels.now()
         name = _torch.op_name(func)
         if name == "detach_":
             self.run(func, args, kwargs)
@@ -450,6 +451,7 @@ class Tracer(_torch.TorchDispatchMode):
         self.kernels.sizes_matter = True
         self.keep.append(t)
         self.regeometried.add(id(t))
+        self.kernels.moved[id(t)] = self.kernels.now()
         old = self.table.state(t)
         if not old.roots:
             raise UnsupportedError("unknown storage", str(func))

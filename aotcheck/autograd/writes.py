@@ -137,6 +137,7 @@ def to_out(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwarg
         if isinstance(t, Tensor):
             tracer.table.view(t)
             tracer.regeometried.add(id(t))
+            tracer.kernels.moved[id(t)] = tracer.kernels.now()
             tracer.keep.append(t)
     wanted = [reference] if isinstance(reference, Tensor) else reference
     if all(t.shape == r.shape for t, r in zip(targets, wanted, strict=True)):

@@ -566,3 +566,16 @@ def test_the_real_view_of_a_transposed_complex_tensor_is_written():
         return x.clone(), x * 1
 
     check(f, lambda: (plain(2, 3, dtype=torch.complex64).t().clone(),))
+
+
+def test_the_gradient_that_an_input_holds_stays_when_it_is_written():
+    def session(compile):
+        f = compile(lambda x: x.mul_(2))
+        x = leaf(3) * 2
+        f(x).sum().backward(inputs=[x])
+        x.mul_(2)
+        kept = x.grad
+        f(x)
+        yield x, x.grad, x.grad is kept
+
+    check_session(session)

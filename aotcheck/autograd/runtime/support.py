@@ -59,8 +59,11 @@ class _TakeHistory(torch.autograd.Function):
 
 def take_history(t: Tensor, source: Tensor) -> None:
     """Give ``t`` the history of ``source``."""
+    gradient = _torch.gradient_of(t)
     with torch.enable_grad():
         _TakeHistory.apply(t, source)
+    if gradient is not None:
+        t.grad = gradient  # which a Function that writes its argument takes away
 
 
 class _GiveHistory(torch.autograd.Function):
