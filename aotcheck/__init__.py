@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from aotcheck.autograd.counters import Counters, counters
     from aotcheck.autograd.errors import InternalError, NotFunctionalError, UnsupportedError
     from aotcheck.autograd.graph import assert_functional
+    from aotcheck.checking import check
 
 __version__ = "0.1.0"
 
@@ -43,6 +44,7 @@ _HOMES = {
     "aotcheck.autograd.counters": ("Counters", "counters"),
     "aotcheck.autograd.errors": ("InternalError", "NotFunctionalError", "UnsupportedError"),
     "aotcheck.autograd.graph": ("assert_functional",),
+    "aotcheck.checking": ("check",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -57,6 +59,7 @@ __all__ = [
     "aot_module",
     "aot_module_simplified",
     "assert_functional",
+    "check",
     "compiled_function",
     "compiled_module",
     "config",

@@ -161,6 +161,34 @@ def outputs_of(node: Any) -> int:
     return len(node._input_metadata)
 
 
+def is_opaque(node: Any) -> bool:
+    """Whether ``node`` keeps tensors for its backward of which it shows none."""
+    return type(node).__name__ == "CppFunction" and node.name().startswith("Foreach")
+
+
+def run_without_gradients(node: Any) -> None:
+    """Run a node's backward with no gradient defined.
+
+    Raises:
+        RuntimeError: what it keeps was written since.
+    """
+    node(*[None] * outputs_of(node))
+
+
+@contextlib.contextmanager
+def as_if_written(t: Tensor) -> Iterator[None]:
+    """The version counter of ``t``, if it has one, is one further inside."""
+    version = version_of(t)
+    if version < 0:
+        yield
+        return
+    _set_version((t,), (version + 1,))
+    try:
+        yield
+    finally:
+        _set_version((t,), (version,))
+
+
 def variable_of(accumulator: Any) -> Tensor:
     """The leaf into which the node ``accumulator`` puts its gradients."""
     return cast(Tensor, accumulator.variable)
@@ -199,6 +227,16 @@ def unpack_some(ctx: Any, which: Sequence[int]) -> tuple[Tensor, ...]:
     return tuple([saved[k].unpack() for k in which])
 
 
+def backward_keeps_graph() -> bool:
+    """Whether the backward that is running on this thread leaves the graph as it is (``retain_graph``)."""
+    return bool(_C._autograd._get_current_graph_task_keep_graph())
+
+
+def after_backward(action: Callable[[], None]) -> None:
+    """Do ``action`` when the backward that is running on this thread is over."""
+    torch.autograd.Variable._execution_engine.queue_callback(action)
+
+
 def bound_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
     """``function.apply`` without the Python layer that handles torch.func transforms."""
     return cast("Callable[..., Any]", _function_apply.__get__(None, function))
@@ -207,8 +245,8 @@ def bound_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
 warnings.filterwarnings("ignore", message="The .grad attribute of a Tensor that is not a leaf", module=__name__)
 
 
-def gradient_of(t: Tensor) -> Tensor | None:
-    """``t.grad``, without a warning where ``t`` is no leaf."""
+def held_gradient(t: Tensor) -> Tensor | None:
+    """``t.grad``, also where ``t`` is no leaf, without a warning."""
     return t.grad
 
 
@@ -217,9 +255,24 @@ def asked_for_gradient_edge() -> bool:
     return sys._getframe(2).f_globals is vars(torch.autograd.graph)
 
 
+def count_hooks(t: Tensor) -> int:
+    """How many tensor hooks are registered on ``t``."""
+    return len(t._backward_hooks or ())
+
+
 def has_hooks(t: Tensor) -> bool:
     """Whether tensor hooks were registered on ``t``."""
     return bool(t._backward_hooks)
+
+
+def has_hooks_of_any_kind(t: Tensor) -> bool:
+    """Whether tensor hooks were registered on ``t``, or hooks for after the accumulation of its gradient."""
+    return bool(t._backward_hooks) or bool(t._post_accumulate_grad_hooks)
+
+
+def gradient_of(t: Tensor) -> Tensor | None:
+    """``t.grad``; None, without a warning, for what is no leaf and keeps no gradient."""
+    return t.grad if leafness(t) or t.retains_grad else None
 
 
 def autograd_sequence_number() -> int:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
 from hypothesis import HealthCheck
+
+if TYPE_CHECKING:
+    from aotcheck.checking import Report
+    from aotcheck.checking.subject import Given
 
 EXAMPLES = 300
 STRATEGY = "strategies:programs"
@@ -107,3 +113,18 @@ def fuzz_options(pytestconfig: pytest.Config) -> FuzzOptions:
         seconds=limit,
         folder=Path(options("--fuzz-out")),
     )
+
+
+@pytest.fixture
+def check_compiled(pytestconfig: pytest.Config) -> Callable[..., Report]:
+    """:func:`aotcheck.check` on ``--backend`` and ``--device``, unless told otherwise; raises what differs."""
+
+    def checked(function: Callable[..., Any], make_inputs: Given, **options: Any) -> Report:
+        from aotcheck.checking import check
+
+        chosen = {name: pytestconfig.getoption(f"--{name}") for name in ("backend", "device")}
+        report = check(function, make_inputs, **{**chosen, **options})
+        report.raise_for_differences()
+        return report
+
+    return checked

@@ -134,7 +134,7 @@ def _inspected(program: Program) -> tuple[_Inspection, frozenset[Feature]]:
         warnings.simplefilter("ignore")
         run = _Inspection(program)
         features = run.run()
-        remember(program, features)
+        remember(run)
         return run, features
 
 
@@ -310,11 +310,23 @@ _CHANGES: tuple[tuple[Callable[[Chooser, Inputs, BuiltCall], Inputs], int], ...]
     (_sizes, 3),
 )
 _WEIGHTED = tuple(change for change, weight in _CHANGES for _ in range(weight))
+_LEADS_TO: dict[Callable[[Chooser, Inputs, BuiltCall], Inputs], tuple[str, ...]] = {
+    _other_values: ("call:other-values",),
+    _other_grad: ("call:other-grad",),
+    _apart: ("call:other-aliasing",),
+    _together: ("call:other-aliasing",),
+    _same_object: ("call:other-aliasing",),
+    _strides: ("call:other-strides",),
+    _sizes: ("call:other-shape",),
+}
+"""The traits that a change is there for."""
+_OF_CHANGE = ("step:interleaved", *dict.fromkeys(trait for traits in _LEADS_TO.values() for trait in traits))
 
 
 def draw_further_calls(choose: Chooser, program: Program, profile: Profile) -> Program:
     """The program with a second call, perhaps a third, that eager gives a well-defined outcome to."""
-    count = 1 + choose.chance(profile.third_call) if choose.chance(profile.second_call) else 0
+    further = choose.likely(profile.second_call, "call:third", "call:same-arguments", "call:other-mode", *_OF_CHANGE)
+    count = 1 + choose.likely(profile.third_call, "call:third") if further else 0
     for _ in range(count):
         for _ in range(3):
             try:
@@ -334,12 +346,14 @@ def _with_call(choose: Chooser, profile: Profile, program: Program) -> Program:
     mode = choose.one(_MODES)
     inputs: Inputs | None = None
     assert first.inputs is not None
-    if not choose.chance(15):
-        inputs = choose.one(_WEIGHTED)(choose, first.inputs, build_call(program, 0))
+    if not choose.likely(15, "call:same-arguments"):
+        inputs = choose.toward(_WEIGHTED, lambda change: _LEADS_TO[change])(
+            choose, first.inputs, build_call(program, 0)
+        )
     count = len(program.params)
     sides = Sides(1, choose.between(1, 3), count, 2)
     steps, earlier = draw_steps(choose, profile, sides), last.steps
-    if earlier and choose.chance(profile.interleaved):
+    if earlier and choose.likely(profile.interleaved, "step:interleaved"):
         # What the caller would have done after the last call, or the end of it, is done after this one.
         kept = choose.below(len(earlier))
         late = tuple(

@@ -15,7 +15,7 @@ Note [No mutations]
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
 __all__ = ["Chooser"]
@@ -25,10 +25,17 @@ _FAR = 7 * 10**9 + 31 * 10**3
 
 
 class Chooser:
-    """Choices by one of Hypothesis's random generators; each shrinks to its first alternative."""
+    """Choices by one of Hypothesis's random generators; each shrinks to its first alternative.
 
-    def __init__(self, generator: random.Random) -> None:
+    Args:
+        generator: what draws.
+        wanted: traits (:mod:`aotcheck.program.traits`) that the program is to have, if it can: what leads to them is
+            drawn more often.
+    """
+
+    def __init__(self, generator: random.Random, wanted: frozenset[str] = frozenset()) -> None:
         self._generator = generator
+        self.wanted = wanted
 
     def below(self, n: int) -> int:
         """An integer in ``range(n)``; nothing is drawn when there is no choice."""
@@ -45,6 +52,15 @@ class Chooser:
     def chance(self, percent: int) -> bool:
         """True in ``percent`` of 100 draws; shrinks to False."""
         return self.below(100) >= 100 - percent
+
+    def toward(self, options: Sequence[T], traits: Callable[[T], Collection[str]]) -> T:
+        """One of ``options``, mostly one whose traits are wanted."""
+        fitting = [option for option in options if not self.wanted.isdisjoint(traits(option))] if self.wanted else []
+        return self.one(fitting) if fitting and self.chance(75) else self.one(options)
+
+    def likely(self, percent: int, *traits: str) -> bool:
+        """:meth:`chance`, of four in five where one of ``traits`` is wanted."""
+        return self.chance(percent if self.wanted.isdisjoint(traits) else 80)
 
     def mask(self, bits: int) -> int:
         """``bits`` random bits; shrinks to 0."""

@@ -379,12 +379,24 @@ IDIOMS: tuple[tuple[Callable[[Idiom], None], int], ...] = (
 """Every idiom and how often it is drawn."""
 
 _WEIGHTED = tuple(idiom for idiom, weight in IDIOMS for _ in range(weight))
+_LEADS_TO: dict[Callable[[Idiom], None], tuple[str, ...]] = {
+    _out: ("op:out",),
+    _cycle: ("op:storage", "output:freed"),
+    _foreach: ("op:foreach",),
+    _left_behind: ("op:data", "op:swap", "op:set"),
+    _cancel: ("op:swap",),
+    _expanded: ("layout:expanded",),
+    _bits: ("op:dtype_view",),
+    _beyond: ("op:strided_view",),
+    _no_grad_view: ("context:block-no-grad", "context:block-inference"),
+}
+"""The traits that an idiom is there for."""
 
 
 def draw_idiom(choose: Chooser, state: State) -> bool:
     """Draw one idiom; whether all that it needs was there."""
     try:
-        choose.one(_WEIGHTED)(Idiom(choose, state))
+        choose.toward(_WEIGHTED, lambda idiom: _LEADS_TO.get(idiom, ()))(Idiom(choose, state))
     except (Impossible, *EXPECTED):
         return False
     return True

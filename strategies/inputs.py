@@ -5,7 +5,7 @@ Each *pattern* below adds one family of tensors that are related (or not) and sa
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import prod
 
 from aotcheck.program import (
@@ -43,7 +43,22 @@ _ELEMENT_TYPES = {
     "int64": ("float64", "int32"),
 }
 
+_BITS = {"Tensor.conj": ("layout:conj",), "Tensor.imag": ("layout:neg",)}
+_NESTED: Mapping[type, str] = {
+    ListExpr: "argument:list",
+    TupleExpr: "argument:tuple",
+    DictExpr: "argument:dict",
+}
+
 Size = tuple[int, ...]
+
+
+def _class_of(dtype: str) -> tuple[str, ...]:
+    """The trait of a dtype."""
+    if dtype in ("float32", "float64", "bool"):
+        return (f"dtype:{dtype}",)
+    kind = "complex" if dtype.startswith("complex") else "half" if "float" in dtype else "integer"
+    return (f"dtype:{kind}",)
 
 
 def contiguous(size: Size) -> Size:
@@ -85,8 +100,10 @@ class Drawing:
         known = [s for s in self.sizes if len(s) >= least]
         if known and self.choose.chance(50):
             return self.choose.one(known)
-        ndim = self.choose.one([n for n in (2, 1, 2, 1, 3, 0, 4) if n >= least])
-        size = tuple(self.choose.one(_SIZES) for _ in range(ndim))
+        ndim = self.choose.toward(
+            [n for n in (2, 1, 2, 1, 3, 0, 4) if n >= least], lambda n: () if n else ("layout:scalar",)
+        )
+        size = tuple(self.choose.toward(_SIZES, lambda n: () if n else ("layout:empty",)) for _ in range(ndim))
         while prod(size) > 36:
             size = (*size[:-1], 1) if size[-1] > 1 else tuple(min(n, 2) for n in size)
         self.sizes.append(size)
@@ -94,7 +111,7 @@ class Drawing:
 
     def dtype(self) -> str:
         """A dtype."""
-        return self.choose.one(_DTYPES)
+        return self.choose.toward(_DTYPES, _class_of)
 
     def grad(self, dtype: str) -> bool:
         """Whether a leaf of this dtype requires grad."""
@@ -253,9 +270,11 @@ class Drawing:
     def complex_pair(self) -> None:
         """A complex tensor and its conjugate, real part or real view; or the conjugate alone."""
         base = self.base("complex64", self.size())
-        path = self.choose.one(("Tensor.conj", "Tensor.real", "torch.view_as_real", "Tensor.imag"))
+        path = self.choose.toward(
+            ("Tensor.conj", "Tensor.real", "torch.view_as_real", "Tensor.imag"), lambda path: _BITS.get(path, ())
+        )
         other = self.derive(path, Ref(base))
-        if path == "Tensor.imag" and self.choose.chance(50):
+        if path == "Tensor.imag" and self.choose.likely(50, "layout:neg"):
             conjugate = self.derive("Tensor.conj", Ref(base))
             other = self.derive("Tensor.imag", Ref(conjugate))  # has the neg bit
         self.passed += [base, other] if self.choose.chance(70) else [other]
@@ -332,13 +351,22 @@ class Drawing:
 
     # -- arguments
 
+    def in_another_container(self, arg: Expr, last: Expr) -> Expr:
+        """An argument in a container of its own, where one of another kind than the last argument's is wanted too."""
+        kinds = [kind for kind, trait in _NESTED.items() if trait in self.choose.wanted and not isinstance(last, kind)]
+        if len(self.choose.wanted.intersection(_NESTED.values())) < 2 or not kinds:
+            return arg
+        if kinds[0] is DictExpr:
+            return DictExpr((("k0", arg),))
+        return ListExpr((arg,)) if kinds[0] is ListExpr else TupleExpr((arg,))
+
     def arguments(self) -> tuple[Expr, ...]:
         """The positional arguments, now and then a constant or a nested pytree among them."""
         args: list[Expr] = [Ref(name) for name in self.passed[:5]]
         if len(args) > 1 and self.choose.chance(20):
             k = self.choose.below(len(args))  # views before their bases
             args = [*args[k:], *args[:k]]
-        if self.choose.chance(20 if len(args) > 1 else 6):
+        if self.choose.likely(20 if len(args) > 1 else 6, *_NESTED.values()):
             k = self.choose.between(min(1, len(args) - 1), len(args) - 1)
             inner = tuple(args[k:])
             nested: tuple[Expr, ...] = (
@@ -347,8 +375,10 @@ class Drawing:
                 DictExpr(tuple((f"k{i}", e) for i, e in enumerate(inner))),
                 DictExpr((("k0", ListExpr(inner)),)),
             )
-            args = [*args[:k], self.choose.one(nested)]
-        if self.choose.chance(8):
+            args = [*args[:k], self.choose.toward(nested, lambda made: (_NESTED[type(made)],))]
+            if k:
+                args[-2] = self.in_another_container(args[-2], args[-1])
+        if self.choose.likely(8, "argument:constant"):
             args.append(Literal(self.choose.one((2, None, 0.5, True))))
         return tuple(args)
 
@@ -371,12 +401,28 @@ _PATTERNS: tuple[tuple[Callable[[Drawing], None], int], ...] = (
     (Drawing.from_function, 1),
 )
 _WEIGHTED = tuple(pattern for pattern, weight in _PATTERNS for _ in range(weight))
+_LEADS_TO: Mapping[Callable[[Drawing], None], tuple[str, ...]] = {
+    Drawing.plain: ("input:one", "input:apart", "input:leaf"),
+    Drawing.non_leaf: ("input:non-leaf",),
+    Drawing.views: ("input:view",),
+    Drawing.one_storage: ("input:no-view", "input:disjoint", "layout:offset"),
+    Drawing.odd_strides: ("layout:strided", "layout:expanded", "layout:offset"),
+    Drawing.twice: ("input:same-object",),
+    Drawing.detached: ("input:detached",),
+    Drawing.dtypes: ("input:otherwise-read",),
+    Drawing.complex_pair: ("layout:conj", "layout:neg", "input:otherwise-read", "dtype:complex"),
+    Drawing.expanded: ("layout:expanded",),
+    Drawing.flat: ("input:one-buffer", "input:disjoint"),
+    Drawing.freed: ("input:freed", "output:freed"),
+    Drawing.inference: ("input:inference",),
+}
+"""The traits that a pattern is there for."""
 
 
 def draw_inputs(choose: Chooser) -> Inputs:
     """One to three families of tensors, at most five arguments."""
     drawing = Drawing(choose)
     for _ in range(choose.one((1, 2, 2, 1, 3))):
-        choose.one(_WEIGHTED)(drawing)
+        choose.toward(_WEIGHTED, lambda pattern: _LEADS_TO.get(pattern, ()))(drawing)
     args = drawing.arguments()
     return Inputs(tuple(drawing.storages), tuple(drawing.tensors), tuple(drawing.derived), args)

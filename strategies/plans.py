@@ -69,17 +69,19 @@ class _Plan:
         """One kind for all roots, now and then one each."""
         fills = (*_ODD, *(Fill.TRAINED,) * (2 * len(_ODD))) if double else _ODD
         count = self.sides.roots if self.choose.chance(25) else 1
-        return tuple(Cotangent(self.choose.one(fills), self.choose.below(4)) for _ in range(max(count, 1)))
+        kinds = (self.choose.toward(fills, lambda fill: (f"cotangent:{fill.value}",)) for _ in range(max(count, 1)))
+        return tuple(Cotangent(kind, self.choose.below(4)) for kind in kinds)
 
     def inputs(self) -> tuple[int, ...] | None:
         """Gradients of all inputs, or of some."""
-        return self.subset(self.sides.trained, 70) if self.sides.trained and self.choose.chance(35) else None
+        chosen = self.sides.trained and self.choose.likely(35, "step:chosen-inputs")
+        return self.subset(self.sides.trained, 70) if chosen else None
 
     def backward(self, graph: Graph = Graph.FREED, roots: tuple[int, ...] | None = None) -> Backward:
         """A backward of the outputs."""
         around: tuple[Around, ...] = ()
-        if self.choose.chance(6):
-            around = (self.choose.one((Around.NO_GRAD, Around.ANOMALY, Around.AUTOCAST)),)
+        if self.choose.likely(6, *(trait for one in _AROUND_BACKWARD for trait in _of_backward(one))):
+            around = _one_or_all_wanted(self.choose, _AROUND_BACKWARD, _of_backward)
         return Backward(
             self.subset(self.sides.roots) if roots is None else roots,
             self.cotangents(),
@@ -90,7 +92,7 @@ class _Plan:
 
     def grad(self, graph: Graph = Graph.FREED) -> Backward:
         """A ``torch.autograd.grad`` of the outputs."""
-        way = Way.RETURN_USED if self.choose.chance(12) else Way.RETURN
+        way = Way.RETURN_USED if self.choose.likely(12, "step:grad-of-used") else Way.RETURN
         double = graph is Graph.CREATED
         return replace(self.backward(graph), way=way, inputs=self.inputs(), cotangents=self.cotangents(double))
 
@@ -135,13 +137,16 @@ class _Plan:
 
     def double(self) -> list[Step]:
         """Second derivatives: the gradient's gradient, or a gradient penalty."""
-        of = self.choose.one((Of.RESULTS, Of.PENALTY))
+        of = self.choose.toward((Of.RESULTS, Of.PENALTY), lambda of: (f"step:of-{of.value}",))
         way = self.choose.one((Way.ACCUMULATE, Way.ACCUMULATE, Way.RETURN))
         return [self.grad(Graph.CREATED), self.again(of, way)]
 
     def accumulated(self) -> list[Step]:
         """Second derivatives through ``.grad``."""
-        graph = self.choose.one((Graph.CREATED, Graph.CREATED, Graph.CREATED_FREED))
+        graph = self.choose.toward(
+            (Graph.CREATED, Graph.CREATED, Graph.CREATED_FREED),
+            lambda graph: ("step:created-freed",) if graph is Graph.CREATED_FREED else (),
+        )
         first = replace(self.backward(graph), cotangents=self.cotangents(double=True))
         return [first, self.again(Of.GRADIENTS)]
 
@@ -156,7 +161,7 @@ class _Plan:
         """A write by the caller."""
         sides, choose = self.sides, self.choose
         site = Site.OUTPUT if sides.outputs and (not sides.inputs or choose.chance(70)) else Site.INPUT
-        how = Write.GRAD if choose.chance(15) else Write.NO_GRAD
+        how = Write.GRAD if choose.likely(15, "step:probe-grad") else Write.NO_GRAD
         index = choose.below(max(1, sides.outputs if site is Site.OUTPUT else sides.inputs))
         return Probe(site, index, choose.between(1, 4), how)
 
@@ -165,7 +170,7 @@ class _Plan:
         index = self.choose.below(max(1, self.sides.outputs if site is Site.OUTPUT else self.sides.inputs))
         leaf = (HookKind.POST, HookKind.CLEAR) if site is Site.INPUT else ()
         kinds = (HookKind.WATCH, HookKind.DOUBLE, HookKind.RETAIN, *leaf)
-        return Hook(self.choose.one(kinds), site, index)
+        return Hook(self.choose.toward(kinds, _of_hook), site, index)
 
 
 _RECIPES: tuple[tuple[Callable[[_Plan], list[Step]], int], ...] = (
@@ -177,6 +182,40 @@ _RECIPES: tuple[tuple[Callable[[_Plan], list[Step]], int], ...] = (
     (_Plan.third, 2),
 )
 _WEIGHTED = tuple(recipe for recipe, weight in _RECIPES for _ in range(weight))
+_LEADS_TO: dict[Callable[[_Plan], list[Step]], tuple[str, ...]] = {
+    _Plan.twice: ("step:several", "step:retained"),
+    _Plan.returned: ("step:grad", "step:grad-of-used"),
+    _Plan.double: ("step:of-results", "step:of-penalty", "step:created", "cotangent:trained"),
+    _Plan.accumulated: ("step:of-gradients", "step:created-freed"),
+    _Plan.third: ("step:of-results",),
+}
+"""The traits that a recipe is there for."""
+_AROUND_BACKWARD = (Around.NO_GRAD, Around.ANOMALY, Around.AUTOCAST)
+_AROUND_CALL = (Around.AUTOCAST, Around.ANOMALY, Around.SAVED_TENSORS)
+_HOOKS = tuple(f"step:hook-{kind.value}" for kind in HookKind)
+
+
+def _leads_to(recipe: Callable[[_Plan], list[Step]]) -> tuple[str, ...]:
+    return _LEADS_TO.get(recipe, ())
+
+
+def _of_backward(around: Around) -> tuple[str, ...]:
+    return (f"context:backward-{around.value.replace('_', '-')}",)
+
+
+def _of_call(around: Around) -> tuple[str, ...]:
+    return (f"context:call-{around.value.replace(' ', '-')}",)
+
+
+def _one_or_all_wanted(
+    choose: Chooser, contexts: tuple[Around, ...], trait: Callable[[Around], tuple[str, ...]]
+) -> tuple[Around, ...]:
+    wanted = tuple(one for one in contexts if not choose.wanted.isdisjoint(trait(one)))
+    return wanted if len(wanted) > 1 else (choose.toward(contexts, trait),)
+
+
+def _of_hook(kind: HookKind) -> tuple[str, ...]:
+    return (f"step:hook-{kind.value}",)
 
 
 def draw_steps(choose: Chooser, profile: Profile, sides: Sides) -> tuple[Step, ...]:
@@ -186,10 +225,10 @@ def draw_steps(choose: Chooser, profile: Profile, sides: Sides) -> tuple[Step, .
         return ()
     steps: list[Step] = []
     if sides.roots and not choose.chance(4):
-        steps = (choose.one(_WEIGHTED) if choose.chance(profile.calls) else _Plan.once)(plan)
-        if choose.chance(12):
+        steps = (choose.toward(_WEIGHTED, _leads_to) if choose.chance(profile.calls) else _Plan.once)(plan)
+        if choose.likely(12, *_HOOKS):
             steps.insert(0, plan.hook(Site.OUTPUT if choose.chance(70) else Site.INPUT))
-        if choose.chance(4):
+        if choose.likely(4, "step:probe-gradient"):
             steps.insert(1 + choose.below(len(steps)), Probe(Site.GRADIENT, choose.below(2), choose.between(1, 4)))
     for _ in range(choose.one((0, 1, 1, 2)) if len(steps) < 2 else choose.one((0, 1, 1))):
         at = len(steps) if choose.chance(40) else choose.below(len(steps) + 1)
@@ -199,16 +238,16 @@ def draw_steps(choose: Chooser, profile: Profile, sides: Sides) -> tuple[Step, .
 
 def draw_before(choose: Chooser, sides: Sides) -> tuple[Step, ...]:
     """What the caller does before a call."""
-    if not sides.trained or not choose.chance(10):
+    if not sides.trained or not choose.likely(10, "step:hook-before", "step:hook-post", "step:hook-clear"):
         return ()
     return (_Plan(choose, sides).hook(Site.INPUT),)
 
 
 def draw_around(choose: Chooser) -> tuple[Around, ...]:
     """Contexts around a call."""
-    if not choose.chance(4):
+    if not choose.likely(4, *(trait for one in _AROUND_CALL for trait in _of_call(one))):
         return ()
-    return (choose.one((Around.AUTOCAST, Around.ANOMALY, Around.SAVED_TENSORS)),)
+    return _one_or_all_wanted(choose, _AROUND_CALL, _of_call)
 
 
 def with_trained_cotangents(steps: tuple[Step, ...]) -> tuple[Step, ...]:

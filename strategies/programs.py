@@ -67,7 +67,22 @@ _WEIGHTS: dict[Group, int] = {
     Group.RNG: 4,
 }
 _GROUPS = tuple(_WEIGHTS)
+_STEERED = 60
+"""Of programs while pairs are wanted: how many aim at one."""
+_OF_MODE = {GradMode.NO_GRAD: "context:call-no-grad", GradMode.INFERENCE: "context:call-inference"}
+_OF_CONTEXT = {
+    Context.NO_GRAD: "context:block-no-grad",
+    Context.ENABLE_GRAD: "context:block-enable-grad",
+    Context.INFERENCE: "context:block-inference",
+}
 _CONTEXTS = (Context.NO_GRAD, Context.ENABLE_GRAD, Context.NO_GRAD, Context.INFERENCE)
+
+
+_OF_PATH = {"Tensor.data=": ("op:data",), "torch.utils.swap_tensors": ("op:swap",)}
+
+
+def _of_group_traits(group: Group) -> tuple[str, ...]:
+    return (f"op:{group.value}", *(("op:data", "op:swap") if group is Group.SET else ()))
 
 
 @lru_cache(maxsize=256)
@@ -79,7 +94,11 @@ def _of_group(group: Group, inexact: bool) -> tuple[Op, ...]:
 def _draw_groups(choose: Chooser, inexact: bool, random: bool) -> tuple[Group, ...]:
     """Swarm testing: some groups are off, so that the others meet more often; all are on in the simplest program."""
     off = choose.mask(len(_GROUPS)) & choose.mask(len(_GROUPS)) if choose.chance(80) else 0
-    kept = [g for i, g in enumerate(_GROUPS) if not off >> i & 1 and (random or g is not Group.RNG)] or [
+
+    def on(i: int, g: Group) -> bool:
+        return f"op:{g.value}" in choose.wanted or (not off >> i & 1 and (random or g is not Group.RNG))
+
+    kept = [g for i, g in enumerate(_GROUPS) if on(i, g)] or [
         Group.INPLACE,
         Group.VIEW,
     ]
@@ -91,10 +110,11 @@ class _Drawer:
 
     def __init__(self, choose: Chooser, profile: Profile, inputs: Inputs) -> None:
         self.choose, self.profile = choose, profile
-        self.refuse = choose.chance(profile.refused)
+        self.refuse = choose.likely(profile.refused, "end:refused")
         self.inexact = choose.chance(profile.inexact)
         self.random = choose.chance(profile.random)
-        mode = choose.one((GradMode.NO_GRAD, GradMode.INFERENCE)) if choose.chance(7) else GradMode.ENABLED
+        other = choose.likely(7, *_OF_MODE.values())
+        mode = choose.toward(tuple(_OF_MODE), lambda mode: (_OF_MODE[mode],)) if other else GradMode.ENABLED
         self.state = State(inputs, mode)
 
     def body(self) -> None:
@@ -106,13 +126,13 @@ class _Drawer:
         wanted = self.choose.between(1, self.profile.statements)
         tries, kept, left_in_block = 0, 0, 0
         while kept < wanted and tries < 2 * wanted + 4 and not self.state.refused:
-            if self.state.context is None and self.choose.chance(5):
-                self.state.open(self.choose.one(_CONTEXTS))
+            if self.state.context is None and self.choose.likely(5, *_OF_CONTEXT.values()):
+                self.state.open(self.choose.toward(_CONTEXTS, lambda context: (_OF_CONTEXT[context],)))
                 left_in_block = self.choose.between(1, 3)
             tries += 1
-            if self.choose.chance(self.profile.idioms):
+            if self.choose.likely(self.profile.idioms, "op:out", "op:swap", "op:data"):
                 kept += draw_idiom(self.choose, self.state)
-            elif self.statement(self.choose.one(groups), kept >= wanted // 2):
+            elif self.statement(self.choose.toward(groups, _of_group_traits), kept >= wanted // 2):
                 kept += 1
             if self.state.context is not None:
                 left_in_block -= 1
@@ -139,7 +159,7 @@ class _Drawer:
 
     def statement(self, group: Group, late: bool) -> bool:
         """Draw one statement of a group; whether it was kept."""
-        op = self.choose.one(_of_group(group, self.inexact))
+        op = self.choose.toward(_of_group(group, self.inexact), lambda op: _OF_PATH.get(op.path, ()))
         try:
             args, kwargs = draw_arguments(self.choose, self.state, op)
         except (Impossible, *EXPECTED):
@@ -197,15 +217,15 @@ class _Drawer:
         for _ in range(self.choose.one((1, 0, 2, 1, 3))):
             chosen.append(Ref(self.choose.one(names)))
         containers = [name for name, value in self.state.env.items() if isinstance(value, list | dict | tuple)]
-        if containers and self.choose.chance(30):
+        if containers and self.choose.likely(30, "output:container-of-caller"):
             chosen.append(Ref(self.choose.one(containers)))
-        if (freed := self.state.freed()) and self.choose.chance(30):
+        if (freed := self.state.freed()) and self.choose.likely(30, "output:freed"):
             chosen.append(Ref(self.choose.one(freed)[0]))
-        if self.choose.chance(10):
+        if self.choose.likely(10, "output:constant"):
             chosen.append(Literal(self.choose.one((None, 1, "text", 2.5))))
         if len(chosen) == 1 and not self.choose.chance(20):
             return chosen[0]
-        if len(chosen) > 1 and self.choose.chance(15):
+        if len(chosen) > 1 and self.choose.likely(15, "output:nested"):
             rest = tuple(chosen[1:])
             nested: tuple[Expr, ...] = (ListExpr(rest), DictExpr((("k", chosen[1]),)), TupleExpr(rest))
             return TupleExpr((chosen[0], self.choose.one(nested)))
@@ -236,8 +256,10 @@ class _Drawer:
 
 
 @st.composite
-def _programs(draw: st.DrawFn, profile: Profile) -> Program:
+def _programs(draw: st.DrawFn, profile: Profile, wanted: tuple[tuple[str, str], ...]) -> Program:
     choose = Chooser(draw(st.randoms(use_true_random=False)))
+    if wanted and choose.chance(_STEERED):
+        choose.wanted = frozenset(choose.one(wanted))
     mode = torch.is_grad_enabled()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -251,14 +273,15 @@ def _programs(draw: st.DrawFn, profile: Profile) -> Program:
         return draw_further_calls(choose, program, profile)
 
 
-def programs(profile: Profile | None = None) -> st.SearchStrategy[Program]:
+def programs(profile: Profile | None = None, wanted: tuple[tuple[str, str], ...] = ()) -> st.SearchStrategy[Program]:
     """Programs that eager gives a well-defined outcome to (an exception is one).
 
     Args:
         profile: sizes and shares; the default meets the difficulty floor.
+        wanted: pairs of traits that are missing: more than half of the programs aim at one of them.
 
     The idea of drawing by running is that of stateful testing; that of switching features off per program, swarm
     testing
     (Groce et al., ISSTA 2012).
     """
-    return _programs(profile or Profile())
+    return _programs(profile or Profile(), wanted)

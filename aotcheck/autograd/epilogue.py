@@ -40,6 +40,7 @@ from aotcheck.autograd.record import (
     RetainGrad,
     Role,
     Root,
+    SetGradient,
     SetGradMode,
     Step,
     Swap,
@@ -50,8 +51,10 @@ from aotcheck.autograd.record import (
 )
 from aotcheck.autograd.results import Results, differentiable_dtype, has_history
 from aotcheck.autograd.storage import StorageState
+from aotcheck.autograd.subclasses import is_wrapper
 from aotcheck.autograd.timeline import Timeline
 from aotcheck.autograd.trace import geometry_of
+from aotcheck.autograd.wrapped import WrappedResults
 
 if TYPE_CHECKING:
     from aotcheck.autograd.capture import Capture, TracedArgument, TracedRoot
@@ -66,6 +69,7 @@ class EpilogueBuilder:
     def __init__(self, capture: Capture) -> None:
         self.capture = capture
         self.results = Results(capture)
+        self.wrapped = WrappedResults(capture, self.results)
         self.kernels = capture.maker.kernels
         self.table = capture.tracer.table
         self.roots = capture.roots
@@ -76,18 +80,19 @@ class EpilogueBuilder:
         self.resized: list[StorageState] = []
         self.histories: list[TakeHistory | RequireGradOfInteger] = []
 
-    def build(self, outputs: Sequence[Any]) -> Record:
-        """The record of the capture, whose function returned ``outputs``."""
+    def build(self, outputs: Sequence[Any], gradients: Sequence[tuple[Tensor, Tensor | None]]) -> Record:
+        """The record of the capture, whose function returned ``outputs`` and left these ``gradients`` to tensors."""
         for a in self.arguments:
             self.results.names[id(a.replica)] = Arg(a.index)
         for r in self.roots:
             self.results.names.setdefault(id(r.replica), r.source)
-        returned = [o for o in outputs if isinstance(o, Tensor)]
+        results = [*[o for o in outputs if isinstance(o, Tensor)], *[g for _, g in gradients if g is not None]]
+        returned = [*[o for o in results if not is_wrapper(o)], *self.wrapped.collect(results)]
         hooks = HookSteps(self.capture, self.results)
         custom = [a for a in self.arguments if self.capture.is_custom_view[a.index]]
         if not self.capture.mode.with_custom_views and any(id(a.replica) in self.rebased for a in custom):
             raise Retrace(TraceMode(with_bases=True, with_custom_views=True))
-        if not self.capture.mode.with_bases and self._needs_bases():
+        if not self.capture.mode.with_bases and (self._needs_bases() or self.wrapped.needs_bases()):
             raise Retrace(dataclasses.replace(self.capture.mode, with_bases=True))
         input_states = self._input_states()
         self._storage_sizes(input_states)
@@ -95,26 +100,30 @@ class EpilogueBuilder:
             if state.version > 0:
                 self._data(state)
             self._versions(state)
+        self.histories += self.wrapped.before()
         moved = self._metadata()
         for o in [*returned, *self.capture.passed.values()]:
             self.results.collect(o)
-        self.results.anchor_fresh_storages([*outputs, *self.capture.passed.values()], moved)
+        self.results.anchor_fresh_storages([*returned, *self.capture.passed.values()], moved)
         self.results.find_current(input_states)
         self.results.find_histories()
+        self.wrapped.make()
         self.results.make_leaves()
         cut = [a for a in self.arguments if id(a.replica) in self.kernels.detached and a.requires_grad]
         kept = self._kept_histories(cut)
         passed = [a.replica for a in self.arguments]
         hooks.find_stand_ins()
         survivors = [t for t in [*passed, *[r.replica for r in self.roots], *returned] if has_history(t)]
-        survivors += hooks.tensors
+        survivors += [*self.wrapped.survivors(), *hooks.tensors]
         self.results.group(survivors, self.capture.together)
         hooks.check_cuts()
         self.results.attach_independent()
         timeline = Timeline()
+        timeline.at(math.inf, self.wrapped.finish)
         self._schedule_metadata(timeline, moved)
         self._schedule_histories(timeline, kept)
         self._schedule_cuts(timeline, cut)
+        timeline.at(math.inf, self.wrapped.cut)
         self.results.schedule_views(timeline)
         timeline.run()
         # First those whose making counts as a write, which must not make the others look for their histories.
@@ -123,6 +132,8 @@ class EpilogueBuilder:
         returns = [self.results.name(o) if isinstance(o, Tensor) else self._constant(o) for o in outputs]
         self.results.attach_all()
         self._retain_gradients(returned)
+        for t, g in gradients:
+            self.steps.append(SetGradient(self.results.name(t), None if g is None else self.results.name(g)))
         hooks.register()
         self._shrink()
         returns = self._swap(outputs, returns)
@@ -136,9 +147,13 @@ class EpilogueBuilder:
         """Let arguments take over their histories when they got them, or when another's history needs theirs."""
         tensors: dict[Ref, TracedRoot | TracedArgument] = {Arg(a.index): a for a in self.arguments}
         tensors.update({r.source: r for r in self.roots})
-        moments = [(self._moment_of_history(tensors[s.target]), s) for s in self.histories]
+        wrappers: dict[Ref, Tensor] = {Arg(w.index): w.replica for w in self.capture.wrappers}
+        moments = [
+            (math.inf if s.target in wrappers else self._moment_of_history(tensors[s.target]), s)
+            for s in self.histories
+        ]
         for moment, step in [*moments, *kept]:
-            t = tensors[step.target].replica
+            t = wrappers[step.target] if step.target in wrappers else tensors[step.target].replica
             self.results.pending.setdefault(id(t), []).append(step)
             timeline.at(moment, functools.partial(self.results.settle, t))
 
@@ -374,7 +389,7 @@ class EpilogueBuilder:
 
     def _retain_gradients(self, returned: Sequence[Tensor]) -> None:
         """What is no leaf and was told to keep its gradient."""
-        known: dict[int, Tensor] = {id(t): t for t in returned}
+        known: dict[int, Tensor] = {id(t): t for t in [*returned, *self.wrapped.survivors()]}
         known.update({id(a.replica): a.replica for a in self.arguments})
         for t in known.values():
             if t.requires_grad and _torch.leafness(t) is False and t.retains_grad:
@@ -408,5 +423,6 @@ class EpilogueBuilder:
             entry_grad=self.capture.entry_grad,
             generators=tuple(i for i, _ in self.capture.generators),
             swapped=tuple(i for i, t in self.capture.passed.items() if any(t is s for s in self.kernels.swapped)),
+            wrappers=self.wrapped.roots,
         )
         return record.renumber({old: new for new, old in enumerate(order)})

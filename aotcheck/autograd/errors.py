@@ -48,5 +48,9 @@ class Retrace(Exception):
         self.mode = mode
 
 
+class RetraceWithGradients(Exception):
+    """The trace met a use of an argument's ``.grad``: gradients become implicit inputs of the next trace."""
+
+
 class RetraceWithCaptured(Exception):
     """The trace met tensors that are not arguments: they become implicit inputs of the next trace."""

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from aotcheck.autograd.hooks import HookKind
 from aotcheck.autograd.partition.regions import Group
+from aotcheck.autograd.subclasses import Outer, Wrapping
 from aotcheck.autograd.trace import Geometry, Value
 
 
@@ -328,11 +329,45 @@ class RegisterHook:
 
 
 @dataclasses.dataclass(frozen=True)
+class SetGradient:
+    """``target`` has the gradient ``source`` from now on."""
+
+    target: Ref
+    source: Ref | None
+
+
+@dataclasses.dataclass(frozen=True)
 class Swap:
     """The objects exchange the tensors that they are."""
 
     target: Arg
     other: Ref
+
+
+@dataclasses.dataclass(frozen=True)
+class Wrap:
+    """Make a wrapper of the tensors ``inner``, without history."""
+
+    local: Local
+    wrapping: Wrapping
+    inner: tuple[Ref, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class RestrideWrapper:
+    """Change the geometry that the wrapper ``target`` claims to have; what it holds is left alone."""
+
+    target: Ref
+    outer: Outer
+
+
+@dataclasses.dataclass(frozen=True)
+class SetAttribute:
+    """Assign to an attribute of the wrapper ``target``."""
+
+    target: Ref
+    name: str
+    value: Ref | Constant
 
 
 @dataclasses.dataclass(frozen=True)
@@ -364,7 +399,11 @@ Step = (
     | MakeInference
     | RetainGrad
     | RegisterHook
+    | SetGradient
     | Swap
+    | Wrap
+    | RestrideWrapper
+    | SetAttribute
     | SetGradMode
 )
 
@@ -377,6 +416,7 @@ class Record:
     the tensors that get a history, in ``groups``; ``leaves`` and then ``cuts`` those that gradients go to besides the
     roots. ``generators`` are the arguments that are random generators, inputs of the graph after all tensors.
     ``swapped`` are those that the function passed to swap_tensors, which looks at how many hold them.
+    ``wrappers`` are the arguments that are wrappers: differentiated as roots are, but no inputs of the graph.
     """
 
     roots: tuple[Root, ...]
@@ -393,6 +433,7 @@ class Record:
     entry_grad: bool
     generators: tuple[int, ...] = ()
     swapped: tuple[int, ...] = ()
+    wrappers: tuple[Root, ...] = ()
 
     @property
     def differentiable(self) -> bool:
@@ -438,4 +479,6 @@ def _renumbered(step: Step, place: Mapping[int, int]) -> Step:
         for f in dataclasses.fields(step)
         if isinstance(v := getattr(step, f.name), Result)
     }
+    if isinstance(step, Wrap):
+        changes["inner"] = tuple([_renumbered_ref(x, place) for x in step.inner])
     return dataclasses.replace(step, **changes) if changes else step

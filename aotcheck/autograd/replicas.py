@@ -25,6 +25,7 @@ from torch.utils.hooks import RemovableHandle
 
 from aotcheck import _torch
 from aotcheck.autograd.errors import UnsupportedError
+from aotcheck.autograd.gradients import own_gradient, set_own_gradient
 from aotcheck.autograd.hooks import HookKind, NotedHook
 
 
@@ -42,6 +43,7 @@ class KernelState:
         "hooks",
         "inside",
         "moved",
+        "on_gradient",
         "on_swap",
         "required",
         "sizes_matter",
@@ -53,6 +55,7 @@ class KernelState:
         self.alive: list[Tensor] = []  # every replica of the trace; weak references would keep them from being swapped
         self.swapped: list[Tensor] = []  # replicas that were swapped, in pairs
         self.on_swap: Callable[[Tensor, Tensor], None] = lambda a, b: None
+        self.on_gradient: Callable[[Tensor], None] = lambda t: None  # called when ``t.grad`` is read or written
         self.detached: dict[int, int] = {}  # id of a replica -> when detach_ was last called on it
         self.required: dict[int, int] = {}  # and requires_grad_
         self.moved: dict[int, int] = {}  # and when it last came to lie elsewhere
@@ -98,6 +101,21 @@ class Replica(Tensor):
     @property
     def _is_param(self) -> bool:  # type: ignore[override]  # torch types it as an attribute
         return self.is_parameter
+
+    @property
+    def grad(self) -> Tensor | None:
+        """Noted besides: see Note [Gradients of arguments]."""
+        self.kernels.on_gradient(self)
+        return own_gradient(self)
+
+    @grad.setter
+    def grad(self, value: Tensor | None) -> None:
+        self.kernels.on_gradient(self)
+        set_own_gradient(self, value)
+
+    @grad.deleter
+    def grad(self) -> None:
+        self.grad = None
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]  # torch types the default as no class method
@@ -247,6 +265,7 @@ class ReplicaMaker:
         self.kernels = KernelState()
         self.storages: dict[int, torch.UntypedStorage] = {}
         self.counters: dict[Any, Tensor] = {}
+        self.anchors: list[Tensor] = []  # the leaves behind replicas that are none
 
     def storage(self, real: torch.UntypedStorage) -> torch.UntypedStorage:
         """The stand-in for ``real``, of the same size; the same one each time."""
@@ -302,9 +321,18 @@ class ReplicaMaker:
                 elem = torch.empty_strided(real.shape, real.stride(), dtype=real.dtype, device="meta")
                 anchor = make_replica(elem, real.device, self.kernels)
                 anchor.requires_grad_()
+                self.anchors.append(anchor)
                 with torch.enable_grad():
                     _Rebound.apply(anchor, r)
         return r
+
+    def give_history(self, r: Tensor) -> None:
+        """Make a wrapper on replicas a non-leaf that is not a view."""
+        anchor = make_replica(torch.empty((), dtype=r.dtype, device="meta"), r.device, self.kernels)
+        anchor.requires_grad_()
+        self.anchors.append(anchor)
+        with torch.enable_grad():
+            _Rebound.apply(anchor, r)
 
 
 def _window(elem: Tensor, storage: torch.UntypedStorage, nbytes: int, offset: int, shape: Any, stride: Any) -> Tensor:

@@ -50,7 +50,9 @@ class Flight:
                 case "process":
                     self.pid = int(line["pid"])
                 case "generated":
-                    yield BlockGenerated(self.task.block, int(line["programs"]), float(line["seconds"]))
+                    yield BlockGenerated(
+                        self.task.block, int(line["programs"]), float(line["seconds"]), tuple(line["traits"])
+                    )
                 case "started":
                     self.running = int(line["index"])
                 case "finished":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import inspect
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,8 +20,12 @@ from aotcheck.campaign.settings import BLOCK_SIZE, SettingsError
 from aotcheck.program import Program
 
 
-def load_strategy(spec: str) -> SearchStrategy[Program]:
+def load_strategy(spec: str, wanted: tuple[tuple[str, str], ...] = ()) -> SearchStrategy[Program]:
     """The strategy that ``module:attribute`` names: a strategy, or a function without arguments that returns one.
+
+    Args:
+        spec: its name.
+        wanted: pairs of traits to aim at; the function is told if it has a parameter of this name.
 
     Raises:
         SettingsError: there is no such thing.
@@ -30,7 +35,10 @@ def load_strategy(spec: str) -> SearchStrategy[Program]:
         found: Any = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise SettingsError(f"strategy '{spec}' cannot be imported: {error}") from error
-    strategy = found if isinstance(found, SearchStrategy) else found()
+    if isinstance(found, SearchStrategy):
+        return found
+    steered = {"wanted": wanted} if wanted and "wanted" in inspect.signature(found).parameters else {}
+    strategy = found(**steered)
     if not isinstance(strategy, SearchStrategy):
         raise SettingsError(f"strategy '{spec}' is a {type(strategy).__name__}, not a Hypothesis strategy")
     return strategy

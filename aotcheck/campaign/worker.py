@@ -16,7 +16,8 @@ from aotcheck.backends import require_device, resolve
 from aotcheck.campaign.generate import load_strategy, programs_of_block
 from aotcheck.campaign.journal import Journal, write_durably
 from aotcheck.oracle import CoarseKey, Difference, OracleKind, Outcome, Verdict, as_promised, check
-from aotcheck.program import Program, difficulty, emit, parse
+from aotcheck.program import Program, difficulty, emit, parse, traits_of
+from aotcheck.program.traits import bits_of
 from aotcheck.workers import POISONED
 
 
@@ -30,6 +31,7 @@ class Task:
         programs: how many of its programs are wanted.
         journal: the file to write to.
         findings: the folder for scripts.
+        wanted: pairs of traits that the block aims at.
     """
 
     strategy: str
@@ -41,6 +43,7 @@ class Task:
     programs: int
     journal: Path
     findings: Path
+    wanted: tuple[tuple[str, str], ...] = ()
 
 
 def run_task(task: Task) -> None:
@@ -49,11 +52,12 @@ def run_task(task: Task) -> None:
     try:
         journal.note("process", pid=os.getpid())
         backend, device = resolve(task.backend), require_device(task.device)
-        strategy = load_strategy(task.strategy)
+        strategy = load_strategy(task.strategy, task.wanted)
         backend.reset()  # imports what it needs, on no program's time
         began = time.monotonic()
         programs = programs_of_block(strategy, task.seed, task.block)[: task.programs]
-        journal.note("generated", programs=len(programs), seconds=time.monotonic() - began)
+        traits = [f"{bits_of(traits_of(program)):x}" for program in programs]
+        journal.note("generated", programs=len(programs), seconds=time.monotonic() - began, traits=traits)
         for index, program in enumerate(programs):
             if index in task.skip:
                 continue

@@ -117,6 +117,14 @@ class Run:
         self.made: Counter[Phase] = Counter()
         self.steps = 0
 
+    def build(self, index: int, previous: BuiltCall | None) -> BuiltCall:
+        """The arguments of a call; ``previous`` are those of the call before."""
+        return build_call(self.program, index, self.device, previous)
+
+    def original(self) -> Callable[..., Any]:
+        """The function that is compiled."""
+        return function_of(self.program)
+
     def observations(self) -> Iterator[Observation]:
         """Every call."""
         try:
@@ -128,7 +136,7 @@ class Run:
         """Every call, what it leaves behind aside."""
         built: BuiltCall | None = None
         for index, call in enumerate(self.program.calls):
-            built = build_call(self.program, index, self.device, built)
+            built = self.build(index, built)
             self.scenes.append(scene_of(built))
             self.made.clear()
             self.steps = 0
@@ -160,7 +168,7 @@ class Run:
     def forward(self, scene: Scene) -> object:
         """The function itself, compiled when it is first called."""
         if self.function is None:
-            self.function = self.compile_function(function_of(self.program))
+            self.function = self.compile_function(self.original())
         return self.function(*scene.args)
 
     def step(self, made: Step, scene: Scene) -> Observation:

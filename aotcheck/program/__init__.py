@@ -2,7 +2,7 @@
 
 from aotcheck.program import table_compute, table_functions, table_views, table_writes  # noqa: F401  # they register the ops
 from aotcheck.program.build import BuiltCall, Scene, around, build_call, forget, perform, phase_of, scene_of
-from aotcheck.program.features import DryRun, Feature, difficulty, exact, groups, remember
+from aotcheck.program.features import DryRun, Feature, difficulty, exact, groups, remember, traits_of
 from aotcheck.program.interpret import evaluate, execute
 from aotcheck.program.model import (
     Around,
@@ -108,4 +108,5 @@ __all__ = [
     "scene_of",
     "show_expr",
     "show_statement",
+    "traits_of",
 ]

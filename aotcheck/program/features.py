@@ -5,13 +5,14 @@ from __future__ import annotations
 import warnings
 from collections import OrderedDict
 from contextlib import suppress
+from dataclasses import dataclass
 from enum import StrEnum, auto
 from typing import Any
 
 import torch
 
 from aotcheck._torch import pytree
-from aotcheck.program import noticed
+from aotcheck.program import noticed, traits
 from aotcheck.program.build import BuiltCall, Scene, around, build_call, forget, perform, scene_of
 from aotcheck.program.interpret import context_of, evaluate
 from aotcheck.program.memory import Saved, execute_definite
@@ -35,7 +36,7 @@ from aotcheck.program.model import (
 )
 from aotcheck.program.ops import Group, Op, Work, find
 
-__all__ = ["DryRun", "Feature", "difficulty", "exact", "groups", "remember"]
+__all__ = ["DryRun", "Feature", "difficulty", "exact", "groups", "remember", "traits_of"]
 
 
 class Feature(StrEnum):
@@ -191,6 +192,8 @@ class DryRun:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.found = _static(program)
+        self.traits: set[str] = set()
+        self.first_key: traits.Key = ()
         self.index = 0
         self.previous: BuiltCall | None = None
         self.keys: list[tuple[object, ...]] = []
@@ -251,6 +254,7 @@ class DryRun:
         if call.around or call.grad_mode is GradMode.INFERENCE:
             self.found.add(Feature.CONTEXT_AROUND_CALL)
         self.keys.append(key)
+        self.note_call(built, call)
         inputs = tensors_in(built.args)
         if any(_shares(t, inputs[:i]) for i, t in enumerate(inputs)):
             self.found.add(Feature.INPUTS_SHARE_STORAGE)
@@ -266,21 +270,35 @@ class DryRun:
             scene.returned(result)
             outputs = tensors_in(result)
             self.found.update(map(Feature, noticed.when_returned(result, built.args)))
+            self.traits.update(traits.of_result(result, built.args))
         except _expected() as e:
             raised = True
             self.found.add(Feature.EAGER_REFUSES)
+            self.traits.add("end:refused")
             self.on_error(e)
         for name, t in built.named.items():
             geometry, data = before[name]
             if geometry != _geometry(t):
                 self.found |= {Feature.METADATA_MUTATION, Feature.MUTATES_INPUT}
+                self.traits.add("end:metadata-changed")
             if data[1] != _bytes(t)[1]:
                 self.found.add(Feature.MUTATES_INPUT)
+                self.traits.add("end:mutated")
         if any(_shares(t, [*inputs, *outputs[:i]]) for i, t in enumerate(outputs)):
             self.found.add(Feature.RETURNS_ALIAS)
         if any(t is u for t in outputs for u in inputs):
             self.found.add(Feature.RETURNS_INPUT)
         return raised
+
+    def note_call(self, built: BuiltCall, call: Call) -> None:
+        """The traits of a call that is about to be made."""
+        self.traits.update(traits.of_inputs(built.args, built.named))
+        self.traits.update(traits.of_call(self.program, self.index))
+        key = traits.key_of(built.args)
+        if not self.index:
+            self.first_key = key
+        elif call.inputs is not None:
+            self.traits.update(traits.of_further_call(self.first_key, key))
 
     def statements(self, body: tuple[Statement, ...], env: dict[str, Any]) -> None:
         """Run a body, blocks opened."""
@@ -288,11 +306,13 @@ class DryRun:
             if isinstance(statement, Block):
                 with context_of(statement.context):
                     self.statements(statement.body, env)
+                self.traits.add(traits.of_block(statement.context))
             else:
                 self.before_statement(statement, env)
                 sizes = noticed.out_sizes(statement, env)
                 self.found.update(map(Feature, noticed.before(statement, env)))
                 execute_definite(statement, env)
+                self.traits.add(traits.of_statement(statement))
                 self.saved.note(statement, env)
                 self.found.update(map(Feature, noticed.after(statement, env, sizes)))
                 self.on_statement(statement, env)
@@ -303,6 +323,8 @@ class DryRun:
             if not self.broken and step.roots and differentiable(scene):
                 self.backward(step, scene, ago)
             return
+        if scene.side(step.site.value)[step.index :]:
+            self.traits.update(traits.of_step(step))
         if isinstance(step, Hook):
             self.found.add(Feature.HOOK)
         elif step.site is not Site.GRADIENT:
@@ -323,6 +345,7 @@ class DryRun:
             perform(step, scene, self.hooks, _CPU)
         except _expected() as e:
             self.found.add(Feature.BACKWARD_REFUSED)
+            self.traits.add("end:backward-refused")
             self.on_error(e)
             forget(self.scenes)
             self.broken = self.broken or step.graph in (Graph.FREED, Graph.CREATED_FREED)
@@ -332,6 +355,7 @@ class DryRun:
         """The features of a backward that is about to be made."""
         self.backwards += 1
         found, double = self.found, step.of is not Of.OUTPUTS
+        self.traits.update(traits.of_backward(step, self.backwards > 1, id(scene) in self.writes))
         found.add(Feature.BACKWARD)
         if self.backwards > 1:
             found |= {Feature.SEVERAL_BACKWARDS, Feature.MANY_BACKWARDS}
@@ -367,14 +391,32 @@ def _expected() -> tuple[type[Exception], ...]:
     return (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError, AssertionError, AttributeError)
 
 
-_known: OrderedDict[Program, frozenset[Feature]] = OrderedDict()
+@dataclass(frozen=True)
+class _Known:
+    """What a dry run has shown."""
+
+    features: frozenset[Feature]
+    traits: frozenset[str]
 
 
-def remember(program: Program, features: frozenset[Feature]) -> None:
-    """Save :func:`difficulty` the dry run of a program that has just been dry run."""
-    _known[program] = features
+_known: OrderedDict[Program, _Known] = OrderedDict()
+
+
+def remember(run: DryRun) -> None:
+    """Save :func:`difficulty` and :func:`traits_of` the dry run of a program that has just been dry run."""
+    _known[run.program] = _Known(frozenset(run.found), frozenset(run.traits))
     while len(_known) > 2048:
         _known.popitem(last=False)
+
+
+def _shown(program: Program) -> _Known:
+    if program not in _known:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            run = DryRun(program)
+            run.run()
+            remember(run)
+    return _known[program]
 
 
 def difficulty(program: Program) -> frozenset[Feature]:
@@ -382,8 +424,9 @@ def difficulty(program: Program) -> frozenset[Feature]:
 
     Raises what eager raises while the inputs are built; what the body raises is a feature.
     """
-    if program not in _known:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            remember(program, DryRun(program).run())
-    return _known[program]
+    return _shown(program).features
+
+
+def traits_of(program: Program) -> frozenset[str]:
+    """The program's traits (:mod:`aotcheck.program.traits`), by the same dry run."""
+    return _shown(program).traits

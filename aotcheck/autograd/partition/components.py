@@ -17,75 +17,7 @@ from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
 from aotcheck import _torch
-
-_fields: dict[type, tuple[str, ...]] = {}
-
-
-def _holds_saved(node: Any) -> bool:
-    """Whether an autograd node keeps what its first backward frees.
-
-    That is saved tensors, or the function of a write through a view.
-    """
-    if type(node).__name__ == "CopySlices":
-        return True
-    try:
-        return bool(_saved(node))
-    except RuntimeError:  # one was written since: eager will say so in the backward
-        return True
-
-
-def _saved(node: Any) -> list[Tensor]:
-    kind = type(node)
-    names = _fields.get(kind)
-    if names is None:
-        names = _fields[kind] = tuple(
-            n.replace("_raw_saved_", "_saved_") for n in dir(kind) if n.startswith("_raw_saved_")
-        )
-    found: list[Tensor] = []
-    with _torch.meta_kernels():  # unpacking an output of the node detaches it
-        for name in names:
-            saved = node.saved_tensors if name == "_saved_tensors" else getattr(node, name)
-            found += [s for s in (saved if isinstance(saved, (tuple, list)) else (saved,)) if isinstance(s, Tensor)]
-    return found
-
-
-def saved_tensors(output: Tensor, stop: Iterable[Any], *, packed: bool = True) -> list[Tensor]:
-    """What the nodes behind ``output`` keep; the search ends at the nodes ``stop``.
-
-    What hooks of the user's packed is unpacked by them only if ``packed``, and left out else.
-    """
-    behind = _nodes_behind(output, stop)
-    return [t for node in behind if packed or not _has_packed(node) for t in _saved(node)]
-
-
-def _has_packed(node: Any) -> bool:
-    """Whether hooks packed what the node keeps."""
-    for name in dir(type(node)):
-        if name.startswith("_raw_saved_"):
-            kept = getattr(node, name)
-            for s in kept if isinstance(kept, (tuple, list)) else (kept,):
-                if getattr(s, "unpack_hook", None) is not None:
-                    return True
-    return False
-
-
-def runs_once(output: Tensor, stop: Iterable[Any]) -> bool:
-    """Whether a second backward from ``output`` raises, without retain_graph."""
-    return any(_holds_saved(node) for node in _nodes_behind(output, stop))
-
-
-def _nodes_behind(output: Tensor, stop: Iterable[Any]) -> list[Any]:
-    start = _torch.grad_fn_of(output)
-    seen = set(stop) - {start}
-    found: list[Any] = []
-    todo = [start]
-    while todo:
-        node = todo.pop()
-        if node is not None and node not in seen:
-            seen.add(node)
-            found.append(node)
-            todo.extend(n for n, _ in node.next_functions)
-    return found
+from aotcheck.autograd.partition.saved import holds_saved
 
 
 def nodes_behind(starts: Iterable[Any], ends: set[Any]) -> set[Any]:
@@ -142,7 +74,7 @@ def components(outputs: Sequence[Tensor], stop: Iterable[Any]) -> list[list[int]
             first = owner.setdefault(node, k)
             # What the backward of a custom Function gives may depend on which gradients are there together.
             custom = isinstance(node, torch.autograd.function.BackwardCFunction)
-            if find(first) != find(k) and (custom or _holds_saved(node)):
+            if find(first) != find(k) and (custom or holds_saved(node, output)):
                 parent[find(k)] = find(first)
             todo.extend(n for n, _ in node.next_functions)
     groups: dict[int, list[int]] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch
+from aotcheck.autograd.subclasses import Outer, is_jagged, is_wrapper, wrapping_of
 from aotcheck.autograd.trace import Geometry, geometry_of
 
 
@@ -59,7 +61,7 @@ class _TakeHistory(torch.autograd.Function):
 
 def take_history(t: Tensor, source: Tensor) -> None:
     """Give ``t`` the history of ``source``."""
-    gradient = _torch.gradient_of(t)
+    gradient = _torch.held_gradient(t)
     with torch.enable_grad():
         _TakeHistory.apply(t, source)
     if gradient is not None:
@@ -98,6 +100,12 @@ def require_grad_of_inference(t: Tensor) -> None:
     """Let the inference tensor ``t`` require grad, which only inference mode allows."""
     with torch.inference_mode():
         t.requires_grad_()
+
+
+def restride_wrapper(t: Tensor, outer: Outer) -> None:
+    """Change the geometry that the wrapper ``t`` claims to have; its class is not asked."""
+    with torch.no_grad(), _torch.meta_kernels():
+        t.as_strided_(*outer)
 
 
 def register_hook(t: Tensor, hook: Callable[[Tensor], Any]) -> None:
@@ -214,7 +222,8 @@ def watch(t: Tensor, place: int) -> tuple[Tensor, str, int, int]:
     That is a tensor without memory that counts versions with ``t``.
     """
     counter = t.detach()
-    counter.data = torch.empty(0, dtype=t.dtype, device=t.device)
+    if not is_wrapper(t):
+        counter.data = torch.empty(0, dtype=t.dtype, device=t.device)
     return counter, f"{t.type()} {list(t.shape)}", _torch.version_of(t), place
 
 
@@ -244,7 +253,37 @@ def with_layout(t: Tensor, g: Geometry) -> Tensor:
         return (_torch.neg_view(laid_out) if g.neg else laid_out).copy_(t).detach()
 
 
+def use_context(ctx: Any) -> None:
+    """Raise if what the Function of ``ctx`` saved is freed; free it after the backward that is running, if that frees.
+
+    Not at once: the Function may have its own turn in the same backward.
+    """
+    check_not_spent(ctx)
+    _torch.unpack_some(ctx, ())
+    if not _torch.backward_keeps_graph():
+        _torch.after_backward(functools.partial(setattr, ctx, "spent", True))
+
+
+def check_not_spent(ctx: Any) -> None:
+    """Raise as eager does where a derivative of this backward has freed what it needs."""
+    if getattr(ctx, "spent", False):
+        raise RuntimeError(
+            "Trying to backward through the graph a second time (or directly access saved tensors after they have "
+            "already been freed). Specify retain_graph=True if you need to backward through the graph a second time"
+        )
+
+
 DEAD_END = torch.zeros((), requires_grad=True)
+
+
+def _without_memory(t: Tensor) -> Tensor:
+    """A tensor like ``t`` that takes no memory to speak of; a ragged one keeps what says how ragged it is."""
+    if not (is_wrapper(t) and is_jagged(t)):
+        return stand_in(t.shape, t.dtype, t.device)
+    wrapping = wrapping_of(t)
+    assert wrapping is not None
+    inner = [getattr(t, name) for name, _ in wrapping.inner]
+    return wrapping.build([stand_in(x.shape, x.dtype, x.device) if x.is_floating_point() else x for x in inner])
 
 
 class _Bridge(torch.autograd.Function):
@@ -253,7 +292,7 @@ class _Bridge(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, t: Tensor) -> Tensor:
         ctx.set_materialize_grads(False)
-        return stand_in(t.shape, t.dtype, t.device)
+        return _without_memory(t)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:

@@ -1,0 +1,85 @@
+"""The ``.grad`` of the call's tensors: read, written and accumulated into inside.
+
+Note [Gradients of arguments]
+A function that reads or writes ``x.grad``, or calls ``.backward()`` so that a gradient arrives there, takes the
+gradients of its arguments as further arguments, after all others: one for each argument, None where there is none, so
+that the key tells. The replicas have them for their own, autograd accumulates as it does for real, and what a replica's
+``.grad`` is in the end, if it is another object than before, becomes a result that the call assigns. The first trace
+that meets such a use begins anew with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from aotcheck import _torch
+from aotcheck.autograd.errors import RetraceWithGradients, UnsupportedError
+
+_descriptor: Any = Tensor.grad
+own_gradient: Callable[[Tensor], Tensor | None] = _descriptor.__get__
+set_own_gradient: Callable[[Tensor, Tensor | None], None] = _descriptor.__set__
+GRADIENT_ACCESS = frozenset({own_gradient, set_own_gradient, _descriptor.__delete__})
+
+
+def gradients_of(flat: Sequence[Any]) -> list[Tensor | None]:
+    """The gradient that each of the call's arguments has."""
+    return [_torch.gradient_of(a) if isinstance(a, Tensor) else None for a in flat]
+
+
+class Gradients:
+    """The gradients of one trace's arguments; ``lifted`` where they are arguments themselves, from ``first`` on."""
+
+    def __init__(self, arguments: Sequence[Any], replicas: Sequence[Any], first: int | None) -> None:
+        self.lifted = first is not None
+        count = len(arguments) if first is None else first
+        tensors = [k for k in range(count) if isinstance(arguments[k], Tensor)]
+        self._tensors: dict[int, Tensor] = {id(replicas[k]): replicas[k] for k in tensors}
+        self._hooked = [replicas[k] for k in tensors if _torch.has_hooks_of_any_kind(arguments[k])]
+        if self.lifted:
+            for k in tensors:
+                set_own_gradient(replicas[k], replicas[count + k])
+        self._before = {key: _known_gradient(t) for key, t in self._tensors.items()}
+
+    def note(self, t: Tensor) -> None:
+        """The function reads or writes ``t.grad``."""
+        if not self.lifted and id(t) in self._tensors:
+            raise RetraceWithGradients
+
+    def refuse_hooks(self, running: Callable[[], bool]) -> None:
+        """Let a backward inside (while ``running``) fail where it would call hooks that the caller registered."""
+
+        def refuse(_: Tensor) -> None:
+            if running():
+                raise UnsupportedError("hook", "a backward inside reaches an argument on which hooks are registered")
+
+        for t in self._hooked:
+            if t.requires_grad:
+                Tensor.register_hook(t, refuse)
+
+    def changes(self, roots: Sequence[Tensor], outputs: Sequence[Any]) -> list[tuple[Tensor, Tensor | None]]:
+        """The arguments and results that have another gradient than before, with that gradient."""
+        known = [(t, _known_gradient(t), self._before[key]) for key, t in self._tensors.items() if _has_gradient(t)]
+        changed = [(t, now) for t, now, before in known if now is not before]
+        if changed and not self.lifted:
+            raise RetraceWithGradients
+        if any(id(r) not in self._tensors and _known_gradient(r) is not None for r in roots):
+            raise UnsupportedError("backward inside", "through an argument that is no leaf")
+        seen = set(self._tensors)
+        for o in outputs:
+            if isinstance(o, Tensor) and id(o) not in seen:
+                seen.add(id(o))
+                if (now := _known_gradient(o)) is not None:
+                    changed.append((o, now))
+        return changed
+
+
+def _has_gradient(t: Tensor) -> bool:
+    """Whether ``t`` is such that torch does not warn of asking for its gradient."""
+    return bool(_torch.leafness(t)) or t.retains_grad
+
+
+def _known_gradient(t: Tensor) -> Tensor | None:
+    return own_gradient(t) if _has_gradient(t) else None

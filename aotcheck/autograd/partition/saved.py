@@ -1,0 +1,106 @@
+"""What the nodes of autograd's graph keep for their backward."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from torch import Tensor
+
+from aotcheck import _torch
+from aotcheck.autograd.replicas import Replica
+
+_fields: dict[type, tuple[str, ...]] = {}
+
+
+def holds_saved(node: Any, near: Tensor) -> bool:
+    """Whether an autograd node, in the graph of the replica ``near``, keeps what its first backward frees.
+
+    That is saved tensors, or the function of a write through a view.
+    """
+    if type(node).__name__ == "CopySlices":
+        return True
+    try:
+        return bool(saved_by(node, near))
+    except RuntimeError:  # one was written since: eager will say so in the backward
+        return True
+
+
+def saved_by(node: Any, near: Tensor) -> list[Tensor]:
+    """The tensors that ``node``, in the graph of the replica ``near``, keeps.
+
+    Raises:
+        RuntimeError: one was written since, and the node's backward will say so.
+    """
+    if _torch.is_opaque(node):
+        return _kept_by_opaque(node, near)
+    kind = type(node)
+    names = _fields.get(kind)
+    if names is None:
+        names = _fields[kind] = tuple(
+            n.replace("_raw_saved_", "_saved_") for n in dir(kind) if n.startswith("_raw_saved_")
+        )
+    found: list[Tensor] = []
+    with _torch.meta_kernels():  # unpacking an output of the node detaches it
+        for name in names:
+            saved = node.saved_tensors if name == "_saved_tensors" else getattr(node, name)
+            found += [s for s in (saved if isinstance(saved, (tuple, list)) else (saved,)) if isinstance(s, Tensor)]
+    return found
+
+
+def _kept_by_opaque(node: Any, near: Tensor) -> list[Tensor]:
+    """What a node keeps that tells nobody: the replicas that it misses when they have been written.
+
+    Run without gradients it computes nothing, but looks whether what it keeps is as it was.
+    """
+    assert isinstance(near, Replica)
+    with _torch.meta_kernels():
+        _torch.run_without_gradients(node)
+        kept = []
+        for t in near.kernels.alive:
+            with _torch.as_if_written(t):
+                try:
+                    _torch.run_without_gradients(node)
+                except RuntimeError:
+                    kept.append(t)
+    return kept
+
+
+def saved_tensors(output: Tensor, stop: Iterable[Any], *, packed: bool = True) -> list[Tensor]:
+    """What the nodes behind ``output`` keep; the search ends at the nodes ``stop``.
+
+    What hooks of the user's packed is unpacked by them only if ``packed``, and left out else.
+    """
+    behind = nodes_behind_output(output, stop)
+    return [t for node in behind if packed or not _has_packed(node) for t in saved_by(node, output)]
+
+
+def _has_packed(node: Any) -> bool:
+    """Whether hooks packed what the node keeps."""
+    for name in dir(type(node)):
+        if name.startswith("_raw_saved_"):
+            kept = getattr(node, name)
+            for s in kept if isinstance(kept, (tuple, list)) else (kept,):
+                if getattr(s, "unpack_hook", None) is not None:
+                    return True
+    return False
+
+
+def runs_once(output: Tensor, stop: Iterable[Any]) -> bool:
+    """Whether a second backward from ``output`` raises, without retain_graph."""
+    return any(holds_saved(node, output) for node in nodes_behind_output(output, stop))
+
+
+def nodes_behind_output(output: Tensor, stop: Iterable[Any]) -> list[Any]:
+    """The nodes behind ``output``, its own first; the search ends at the nodes ``stop``."""
+    start = _torch.grad_fn_of(output)
+    seen = set(stop) - {start}
+    found: list[Any] = []
+    todo = [start]
+    while todo:
+        node = todo.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            found.append(node)
+            todo.extend(n for n, _ in node.next_functions)
+    return found

@@ -1,0 +1,123 @@
+"""A function of the user's own as something that the oracle can run: arguments made anew for each run."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from aotcheck._torch import pytree
+from aotcheck.checking.changes import Arguments, named
+from aotcheck.checking.variations import Variation
+from aotcheck.oracle.execute import Compile, Run
+from aotcheck.oracle.state import seed_generators
+from aotcheck.program import BuiltCall, Inputs, Literal, Program
+
+__all__ = ["Given", "Subject", "UserRun", "as_maker", "as_subject", "shell"]
+
+Given = Callable[[], Sequence[Any]] | Sequence[Any]
+"""How arguments are given: a function that makes them, or an example of them, which is copied."""
+
+
+class Subject:
+    """A function and what makes its arguments.
+
+    Args:
+        function: over tensors.
+        make: makes positional arguments, new ones each time, the same for the same state of the generators.
+        state: tensors that go before them: a module's parameters and buffers.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        make: Callable[[], Sequence[Any]],
+        state: Callable[[], tuple[Any, ...]] = tuple,
+    ) -> None:
+        self.function, self.make, self.state = function, make, state
+
+    def build(self, variation: Variation, index: int, device: torch.device) -> BuiltCall:
+        """The arguments of a call of a variation.
+
+        Raises:
+            NotApplicableError: there is nothing to change so.
+        """
+        seed_generators(device)
+        for _ in range(index):
+            torch.rand(1)  # a further call has other values, if they are random
+        args = tuple(self.make())
+        with_paths, spec = pytree.tree_flatten_with_path(args)
+        given = Arguments([leaf for _, leaf in with_paths])
+        for change in variation.calls[index].changes or ():
+            change.make(given)
+        args = tuple(pytree.tree_unflatten(given.leaves, spec))
+        names = [f"argument{pytree.keystr(path)}" for path, _ in with_paths]
+        state = self.state()
+        parts, _ = pytree.tree_flatten_with_path(state)
+        tensors = dict(named([leaf for _, leaf in parts], [_state_name(path) for path, _ in parts]))
+        tensors |= dict(named(given.leaves, names)) | given.further
+        leaves = {name: t for name, t in tensors.items() if t.requires_grad and t.is_leaf}
+        return BuiltCall((*state, *args), tensors, leaves)
+
+
+def _state_name(path: Any) -> str:
+    return str(path[-1].key)
+
+
+def as_subject(function: Callable[..., Any], given: Given) -> Subject:
+    """A function, or a module as a function of its parameters and buffers too."""
+    make = as_maker(given)
+    if not isinstance(function, torch.nn.Module):
+        return Subject(function, make)
+    module = copy.deepcopy(function)
+
+    def state() -> tuple[Any, ...]:
+        parameters = {n: p.detach().clone().requires_grad_(p.requires_grad) for n, p in module.named_parameters()}
+        return parameters, {n: b.detach().clone() for n, b in module.named_buffers()}
+
+    def call(parameters: dict[str, torch.Tensor], buffers: dict[str, torch.Tensor], *args: Any) -> Any:
+        return torch.func.functional_call(module, (parameters, buffers), args)
+
+    return Subject(call, make, state)
+
+
+def as_maker(given: Given) -> Callable[[], Sequence[Any]]:
+    """What makes arguments: the function that was given, or one that copies the example."""
+    if callable(given):
+        return given
+
+    def copied(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return copy.deepcopy(leaf)
+        return leaf.detach().clone().requires_grad_(leaf.requires_grad)
+
+    return lambda: tuple(pytree.tree_map(copied, tuple(given)))
+
+
+class UserRun(Run):
+    """A variation being observed."""
+
+    def __init__(
+        self, subject: Subject, variation: Variation, compile_function: Compile, program: Program, device: torch.device
+    ) -> None:
+        super().__init__(program, compile_function, device)
+        self.subject, self.variation = subject, variation
+
+    def build(self, index: int, previous: BuiltCall | None) -> BuiltCall:
+        """The arguments of a call."""
+        if self.variation.calls[index].changes is None and previous is not None:
+            return previous
+        return self.subject.build(self.variation, index, self.device)
+
+    def original(self) -> Callable[..., Any]:
+        """The function that is compiled."""
+        return self.subject.function
+
+
+def shell(variation: Variation) -> Program:
+    """A program that holds the calls of a variation, for what looks at calls alone."""
+    nothing = Inputs((), (), (), ())
+    return Program((), (), Literal(None), tuple(replace(varied.call, inputs=nothing) for varied in variation.calls))

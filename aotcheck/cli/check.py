@@ -1,0 +1,84 @@
+"""``aotcheck check``: one function of the user's own under every variation of its inputs and calls."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from aotcheck.cli.base import Usage
+
+if TYPE_CHECKING:
+    from aotcheck.checking.subject import Given
+
+
+@click.command()
+@click.argument("function", metavar="MODULE:FUNCTION")
+@click.option(
+    "--inputs",
+    required=True,
+    help="What makes the arguments, as MODULE:FUNCTION, or the arguments: 'float32[2,3]+grad int64[4]'.",
+)
+@click.option("--backend", default="aotcheck", show_default=True, help="What to test: a name or module:callable.")
+@click.option("--device", default="cpu", show_default=True)
+@click.option("--only", multiple=True, help="A variation to try, by name; again for more. Default: all.")
+@click.option("--exact", is_flag=True, help="Values must be equal bitwise.")
+def check(function: str, inputs: str, backend: str, device: str, only: tuple[str, ...], exact: bool) -> None:
+    """Compare a function of yours with its compiled form: aliasing, layouts, requires_grad, contexts, second calls.
+
+    FUNCTION is a function over tensors, a module, or a custom op. Exits 0 when it does as eager does, 1 if it differs.
+    """
+    from rich.console import Console
+
+    from aotcheck.backends import BackendError
+    from aotcheck.campaign import ExitCode
+    from aotcheck.checking import VARIATIONS
+    from aotcheck.checking import check as compare
+    from aotcheck.report.checking import print_report
+
+    sys.path.insert(0, os.getcwd())
+    unknown = [name for name in only if name not in VARIATIONS]
+    if unknown:
+        raise Usage(f"no variation is called '{unknown[0]}'; there are: {', '.join(VARIATIONS)}")
+    try:
+        report = compare(
+            _named(function), _given(inputs, device), backend, device=device, variations=only or None, exact=exact
+        )
+    except BackendError as error:
+        raise Usage(str(error)) from error
+    print_report(report, Console())
+    sys.exit(int(ExitCode.CLEAN if report.agrees else ExitCode.FINDINGS))
+
+
+def _given(inputs: str, device: str) -> Given:
+    from aotcheck.checking.inputs import InputsSyntaxError, inputs_from
+
+    if ":" in inputs:
+        return _named(inputs)
+    try:
+        return inputs_from(inputs, device)
+    except InputsSyntaxError as error:
+        raise Usage(str(error)) from error
+
+
+def _named(spec: str) -> Callable[..., Any]:
+    """What ``module:attribute`` names."""
+    module, _, attribute = spec.partition(":")
+    if not module or not attribute:
+        raise Usage(f"'{spec}' names nothing; write package.module:function")
+    try:
+        found: Any = importlib.import_module(module)
+    except Exception as error:  # the user's module may raise anything
+        raise Usage(
+            f"importing '{module}' failed: {next(iter(str(error).splitlines()), type(error).__name__)}"
+        ) from error
+    for part in attribute.split("."):
+        found = getattr(found, part, None)
+    if not callable(found):
+        raise Usage(f"'{module}' has no callable '{attribute}'")
+    function: Callable[..., Any] = found
+    return function

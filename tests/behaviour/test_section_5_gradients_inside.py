@@ -1,0 +1,314 @@
+"""BEHAVIOUR 5: `.backward()` inside the function, and `.grad` of its arguments read and written there."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import aotcheck
+from tests.behaviour.harness import attempt, attempt_later, backward, check, check_session, given, leaf, plain
+
+
+def calls(function, *make, times: int = 3):
+    """A session that calls one compiled function several times on the same tensors."""
+
+    def session(compile):
+        args = [m() for m in make]
+        compiled = compile(function)
+        for _ in range(times):
+            yield attempt(lambda: compiled(*args)), args, [a.grad for a in args]
+
+    check_session(session)
+
+
+# -- backward inside ---------------------------------------------------------------------------------
+
+
+def test_gradients_accumulate_over_calls():
+    def f(x, w):
+        loss = (x * w).sum()
+        loss.backward()
+        return loss.detach()
+
+    calls(f, lambda: leaf(3), lambda: leaf(3, seed=1))
+
+
+def test_gradients_that_are_there_and_that_are_not():
+    def session(compile):
+        def f(x):
+            (x * x).sum().backward()
+
+        compiled = compile(f)
+        x = leaf(3)
+        for gradient in (None, plain(3, seed=2), None, plain(3, seed=4)):
+            x.grad = gradient
+            compiled(x)
+            yield x, gradient  # accumulated in place where there was one
+
+    check_session(session)
+
+
+def test_two_backwards_inside_and_one_outside():
+    def f(x, w):
+        y = x * w
+        y.sum().backward(retain_graph=True)
+        (y * y).sum().backward(retain_graph=True)
+        return y * 2
+
+    def session(compile):
+        compiled = compile(f)
+        x, w = leaf(3), leaf(3, seed=1)
+        for _ in range(2):
+            y = compiled(x, w)
+            yield x, w
+            backward([y])
+            yield x, w, y
+
+    check_session(session)
+
+
+def test_what_a_backward_inside_freed_cannot_be_used_outside():
+    def f(x):
+        y = x * x
+        y.sum().backward()
+        return y
+
+    def session(compile):
+        x = leaf(3)
+        y = compile(f)(x)
+        yield x
+        yield attempt_later(lambda: backward([y]))
+        yield x
+
+    check_session(session)
+
+
+def test_a_backward_inside_with_create_graph():
+    def f(x):
+        (x * x * x).sum().backward(create_graph=True)
+        penalty = (x.grad * x.grad).sum()
+        x.grad = None
+        return penalty
+
+    with pytest.warns(UserWarning, match="create_graph"):
+        check(f, lambda: given(leaf(3)))
+
+
+def test_parameters_of_a_closure():
+    def session(compile):
+        torch.manual_seed(0)
+        net = torch.nn.Linear(3, 2)
+
+        def f(x):
+            loss = net(x).square().sum()
+            loss.backward()
+            return loss.detach()
+
+        compiled = compile(f)
+        for k in range(3):
+            yield compiled(plain(4, 3, seed=k)), list(net.parameters())
+
+    check_session(session)
+
+
+def test_parameters_of_a_module():
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = torch.nn.Linear(3, 2)
+
+        def forward(self, x):
+            loss = self.linear(x).square().sum()
+            loss.backward()
+            return loss.detach()
+
+    def session(compile):
+        torch.manual_seed(0)
+        net = Net()
+        compiled = compile(net)
+        for k in range(3):
+            yield compiled(plain(4, 3, seed=k)), list(net.parameters())
+
+    check_session(session)
+
+
+def test_a_whole_training_step_inside():
+    def session(compile):
+        torch.manual_seed(0)
+        net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1, foreach=False)
+
+        def step(x):
+            optimizer.zero_grad()
+            loss = net(x).square().mean()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(net.parameters(), 0.5)
+            optimizer.step()
+            return loss.detach()
+
+        compiled = compile(step)
+        for k in range(4):
+            yield compiled(plain(5, 3, seed=k)), list(net.parameters())
+
+    check_session(session)
+
+
+def test_a_leaf_made_inside_and_returned_with_its_gradient():
+    def f(x):
+        w = torch.ones(3, requires_grad=True)
+        (w * x).sum().backward()
+        return w, w.grad
+
+    check(f, lambda: given(plain(3)))
+
+
+# -- reading and writing -----------------------------------------------------------------------------
+
+
+def test_reading_a_gradient():
+    def session(compile):
+        compiled = compile(lambda x: x * 3 if x.grad is None else x.grad * 2)
+        x = leaf(3)
+        for gradient in (None, plain(3, seed=1), plain(3, seed=2), None):
+            x.grad = gradient
+            yield compiled(x), x
+
+    check_session(session)
+
+
+def test_returning_a_gradient_and_writing_to_it_afterwards():
+    def session(compile):
+        x = leaf(3)
+        x.grad = plain(3, seed=1)
+        out = compile(lambda x: (x.grad, x.grad.view(-1)))(x)
+        yield out, x, out[0] is x.grad
+        out[1].add_(1)
+        yield out, x.grad
+
+    check_session(session)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda x: setattr(x, "grad", x.detach() * 2),
+        lambda x: setattr(x, "grad", None),
+        lambda x: x.grad.mul_(2),
+        lambda x: x.grad.zero_(),
+        lambda x: setattr(x, "grad", x.grad * 2),
+        lambda x: delattr(x, "grad"),
+        lambda x: setattr(x, "grad", x.detach()),
+    ],
+    ids=["assigned", "removed", "scaled", "zeroed", "replaced", "deleted", "an alias of itself"],
+)
+def test_writing_a_gradient(write):
+    def f(x):
+        write(x)
+        return x * 3
+
+    def session(compile):
+        compiled = compile(f)
+        x = leaf(3)
+        for _ in range(3):
+            before = x.grad = plain(3, seed=1)
+            y = compiled(x)
+            yield y, x, before, x.grad
+            backward([y])
+            yield x, before, x.grad
+
+    check_session(session)
+
+
+def test_a_gradient_that_is_an_argument_too():
+    def f(x, g):
+        x.grad.mul_(2)
+        return g + 1
+
+    def session(compile):
+        compiled = compile(f)
+        x = leaf(3)
+        for passed in (True, False, True):
+            x.grad = plain(3, seed=1)
+            g = x.grad if passed else plain(3, seed=1)
+            yield compiled(x, g), x, g
+
+    check_session(session)
+
+
+def test_the_gradient_of_a_tensor_that_is_not_used_otherwise():
+    def session(compile):
+        w = leaf(3)
+        compiled = compile(lambda x: x * 2 if w.grad is None else x * w.grad)
+        for gradient in (None, plain(3, seed=1), None):
+            w.grad = gradient
+            yield compiled(plain(3)), w
+
+    check_session(session)
+
+
+def test_an_optimizer_step_alone_inside():
+    def session(compile):
+        torch.manual_seed(0)
+        net = torch.nn.Linear(3, 2)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
+        compiled = compile(lambda: optimizer.step())
+        for k in range(3):
+            net(plain(4, 3, seed=k)).square().sum().backward()
+            compiled()
+            yield list(net.parameters())
+            optimizer.zero_grad()
+            compiled()
+            yield list(net.parameters())
+
+    check_session(session)
+
+
+def test_the_gradient_of_a_non_leaf_that_retains_it():
+    def session(compile):
+        root = leaf(3)
+        x = root * 2
+        x.retain_grad()
+        (x * x).sum().backward()
+        yield compile(lambda x: x.grad * 2)(x), root
+
+    check_session(session)
+
+
+# -- refusals ----------------------------------------------------------------------------------------
+
+
+def _through_a_non_leaf():
+    return lambda x: (x * x).sum().backward(), leaf(3) * 1
+
+
+def _over_a_hook():
+    x = leaf(3)
+    x.register_hook(lambda g: g * 2)
+    return lambda x: (x * x).sum().backward(), x
+
+
+def _over_a_hook_for_after_accumulation():
+    x = leaf(3)
+    x.register_post_accumulate_grad_hook(lambda t: None)
+    return lambda x: (x * x).sum().backward(), x
+
+
+@pytest.mark.parametrize("make", [_through_a_non_leaf, _over_a_hook, _over_a_hook_for_after_accumulation])
+def test_what_is_refused(make):
+    """A backward that goes on in the caller's own graph is not one that a trace knows."""
+    f, x = make()
+    with pytest.raises(aotcheck.UnsupportedError):
+        aotcheck.aot_function(f)(x)
+    assert not x.is_leaf or x.grad is None
+
+
+def test_hooks_do_not_matter_where_no_backward_runs_inside():
+    def session(compile):
+        seen = []
+        x = leaf(3)
+        x.register_hook(lambda g: seen.append(g.clone()))
+        y = compile(lambda x: x * 2 if x.grad is None else x * 3)(x)
+        backward([y])
+        yield x, seen
+
+    check_session(session)

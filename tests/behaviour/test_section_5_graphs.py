@@ -1,0 +1,135 @@
+"""BEHAVIOUR 5: what a backward finds freed or written, where the graphs of several backwards meet."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+import torch
+
+from tests.behaviour.harness import attempt_later, check_session, leaf, plain
+
+# -- derivatives of a backward come by nodes of the forward's graph ----------------------------------
+
+
+def square_of_exp(x):
+    return torch.exp2(x) * x
+
+
+def product(x):
+    return x * x
+
+
+ORDERS = {
+    "gradient, then result": lambda y, g, h: [g, y],
+    "result, then gradient": lambda y, g, h: [y, g],
+    "both at once, then each": lambda y, g, h: [y.sum() + g.sum(), y, g],
+    "second gradient, gradient, result": lambda y, g, h: [h, g, y],
+    "result, second gradient": lambda y, g, h: [y, h],
+    "all at once": lambda y, g, h: [y.sum() * g.sum() + h.sum()],
+}
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("function", [torch.square, square_of_exp, product, torch.neg, torch.exp2])
+def test_a_backward_frees_what_derivatives_share_with_the_forward(function, order: str):
+    def session(compile):
+        f = compile(function)
+        x = leaf(3)
+        y = f(x)
+        (g,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+        h = None
+        if g.requires_grad and g.grad_fn is not None:
+            (h,) = torch.autograd.grad(g.sum(), x, create_graph=True, allow_unused=True)
+        for root in ORDERS[order](y, g, g if h is None else h):
+            if root.requires_grad:
+                yield attempt_later(functools.partial(gradients, root, (x,)))
+
+    check_session(session, rtol=1e-6)
+
+
+def test_a_first_backward_that_frees_leaves_the_second_nothing():
+    def session(compile):
+        f = compile(torch.exp2)
+        x = leaf(3)
+        y = f(x)
+        y.backward(torch.ones(3), create_graph=True, retain_graph=False)
+        g = x.grad
+        yield attempt_later(lambda: torch.autograd.grad(g.sum(), x))
+        x.grad = None
+
+    check_session(session)
+
+
+# -- memory that eager saves, and the caller writes ---------------------------------------------------
+
+
+def test_the_caller_writes_an_argument_that_the_call_wrote_and_saved():
+    def session(compile):
+        f = compile(lambda b, x: torch.square(b.copy_(x)))
+        b, x = plain(3), leaf(3)
+        y = f(b, x)
+        with torch.no_grad():
+            b.add_(1)
+        yield attempt_later(lambda: y.sum().backward())
+
+    check_session(session)
+
+
+def test_the_same_argument_written_by_two_calls_each_saving_it():
+    def session(compile):
+        f = compile(lambda x: x.relu_())
+        a = leaf(3)
+        x = a.clone()
+        f(x)
+        f(x)
+        yield attempt_later(lambda: x.sum().backward())
+
+    check_session(session)
+
+
+def gradients(result, wanted):
+    return torch.autograd.grad(result, wanted, torch.ones_like(result), allow_unused=True)
+
+
+FOREACH = {
+    "mul by a number": lambda x, y: torch._foreach_mul([x, y], 2),
+    "mul": lambda x, y: torch._foreach_mul([x, y], [y, x]),
+    "neg": lambda x, y: torch._foreach_neg([x, y]),
+    "abs": lambda x, y: torch._foreach_abs([x, y]),
+    "add": lambda x, y: torch._foreach_add([x, y], [y, y]),
+    "reciprocal": lambda x, y: torch._foreach_reciprocal([x, y]),
+}
+
+
+@pytest.mark.parametrize("name", FOREACH)
+def test_what_foreach_saves_is_watched_and_freed(name: str):
+    def session(compile):
+        f = compile(lambda x, y: tuple(FOREACH[name](x, y)))
+        for written in (None, "x", "y", "result"):
+            x, y = leaf(3), leaf(3, seed=1)
+            results = f(x, y)
+            if written is not None:
+                with torch.no_grad():
+                    {"x": x, "y": y, "result": results[0]}[written].add_(1)
+            for k in (0, 0, 1):
+                yield attempt_later(functools.partial(gradients, results[k], (x, y)))
+
+    check_session(session)
+
+
+def test_a_backward_that_leads_to_no_leaf_raises_what_its_nodes_raise():
+    def session(compile):
+        def f(x):
+            v = x.clone()
+            v.set_(x)
+            return v
+
+        a = leaf()
+        with torch.no_grad():
+            x = a.t()  # requires grad, but is neither leaf nor connected
+        y = compile(f)(x)
+        yield y.requires_grad
+        yield attempt_later(lambda: y.backward())
+
+    check_session(session)

@@ -1,0 +1,51 @@
+"""Functions and modules for ``aotcheck check``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+def scale(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return x * 2 + y
+
+
+def rows(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return x[1:], x * y
+
+
+def accumulate(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    x.add_(y)
+    return x * y
+
+
+def dropped(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.dropout(x, 0.5) * y
+
+
+def pair() -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.randn(3, 2, requires_grad=True), torch.randn(3, 2)
+
+
+def plain_pair() -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.randn(3, 2), torch.randn(3, 2)
+
+
+def nested() -> tuple[Any, ...]:
+    return {"a": torch.randn(2), "b": [torch.randn(2, requires_grad=True)]}, 3
+
+
+def of_nested(tree: dict[str, Any], n: int) -> dict[str, torch.Tensor]:
+    return {"sum": tree["a"] * n + tree["b"][0], "a": tree["a"]}
+
+
+torch.manual_seed(0)
+mlp = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
+norm = torch.nn.BatchNorm1d(2)
+not_callable = 3
+
+
+def forgets(fn: Any) -> Any:
+    """A backend that loses writes to its arguments."""
+    return lambda *args: fn(*(a.clone() if isinstance(a, torch.Tensor) else a for a in args))

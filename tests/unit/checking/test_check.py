@@ -1,0 +1,171 @@
+"""One function of the user's own under every variation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from click.testing import CliRunner
+from hypothesis import given, settings
+
+import aotcheck
+from aotcheck.backends import Backend
+from aotcheck.checking import CHANGES, VARIATIONS, DifferenceError, Report, Standing, Variation
+from aotcheck.checking.inputs import InputsSyntaxError, inputs_from
+from aotcheck.checking.strategy import variations
+from aotcheck.cli import main
+from tests.unit.checking import subjects
+from tools.faulty import FAULTS
+
+SUBJECTS = [
+    (subjects.scale, subjects.pair),
+    (subjects.rows, subjects.pair),
+    (subjects.accumulate, subjects.plain_pair),
+    (subjects.accumulate, subjects.pair),
+    (subjects.dropped, subjects.pair),
+    (subjects.of_nested, subjects.nested),
+    (subjects.mlp, lambda: (torch.randn(2, 3),)),
+    (subjects.norm, lambda: (torch.randn(4, 2, requires_grad=True),)),
+    (torch.ops.aten.mul.Tensor, subjects.pair),
+]
+
+
+def standings(report: Report) -> dict[str, Standing]:
+    return {result.variation.name: result.standing for result in report.results}
+
+
+@pytest.mark.parametrize(("function", "make"), SUBJECTS)
+def test_eager_agrees_with_itself_under_every_variation(function: Any, make: Callable[[], Any]) -> None:
+    report = aotcheck.check(function, make, "eager", exact=True)
+    assert len(report.results) == len(VARIATIONS) >= 35
+    assert set(standings(report).values()) <= {Standing.AGREES, Standing.NOT_APPLICABLE}
+    assert len(report.of(Standing.AGREES)) >= 25
+
+
+@pytest.mark.parametrize(("function", "make"), [SUBJECTS[0], SUBJECTS[2], SUBJECTS[5], SUBJECTS[6]])
+def test_our_own_compiler_does_as_eager_does(function: Any, make: Callable[[], Any]) -> None:
+    report = aotcheck.check(function, make)
+    assert report.agrees, str(report)
+    assert len(report.of(Standing.REFUSED)) <= 2, str(report)
+
+
+@pytest.mark.parametrize(
+    ("fault", "function", "make", "shown_by"),
+    [
+        ("alias-of-an-input-is-a-copy", subjects.rows, subjects.pair, "as given"),
+        ("write-to-an-aliased-argument-is-lost", subjects.accumulate, subjects.plain_pair, "neighbours"),
+        ("write-to-a-strided-argument-is-lost", subjects.accumulate, subjects.plain_pair, "transposed"),
+        ("expanded-cotangent-is-read-once", subjects.scale, subjects.pair, "expanded cotangent"),
+        ("strided-cotangent-is-read-in-order", subjects.scale, subjects.pair, "strided cotangent"),
+        ("second-derivative-is-doubled", subjects.rows, subjects.pair, "double backward"),
+        ("aliasing-is-not-in-the-key", subjects.accumulate, subjects.plain_pair, "again, overlapping"),
+        ("requires-grad-is-not-in-the-key", subjects.scale, subjects.plain_pair, "again, with grad"),
+        ("grad-mode-is-not-in-the-key", subjects.scale, subjects.pair, "again, under no_grad"),
+        ("values-are-not-read-again", subjects.scale, subjects.plain_pair, "again, other values"),
+        ("backward-works-once", subjects.scale, subjects.pair, "backward twice"),
+        ("inference-tensor-is-an-ordinary-one", subjects.scale, subjects.pair, "under inference_mode"),
+        ("random-numbers-repeat", subjects.dropped, subjects.pair, "as given"),
+    ],
+)
+def test_a_faulty_backend_is_shown_by_the_variation_that_is_there_for_it(
+    fault: str, function: Any, make: Callable[[], Any], shown_by: str
+) -> None:
+    report = aotcheck.check(function, make, Backend(fault, FAULTS[fault].compile))
+    assert standings(report)[shown_by] is Standing.DIFFERS, str(report)
+    assert report.of(Standing.AGREES), "other variations do not meet the fault"
+
+
+def test_a_module_is_checked_with_its_parameters_and_buffers() -> None:
+    def forgets_buffers(fn: Any) -> Any:
+        return lambda p, b, *args: fn(p, {name: t.clone() for name, t in b.items()}, *args)
+
+    report = aotcheck.check(subjects.norm, lambda: (torch.randn(4, 2),), subjects_backend(forgets_buffers))
+    places = {d.place.name for result in report.of(Standing.DIFFERS) for d in result.differences}
+    assert "running_mean" in places
+    assert subjects.norm.running_mean is not None and not subjects.norm.running_mean.any(), "the module is left alone"
+
+
+def subjects_backend(compile_function: Any) -> Backend:
+    return Backend("planted", compile_function)
+
+
+def test_an_example_is_copied_and_variations_can_be_chosen() -> None:
+    x, y = torch.ones(3), torch.ones(3)
+    report = aotcheck.check(subjects.accumulate, (x, y), "eager", variations=["as given", "the same object"])
+    assert [result.variation.name for result in report.results] == ["as given", "the same object"]
+    assert x.tolist() == [1, 1, 1]
+
+
+def test_a_difference_is_raised_with_the_table() -> None:
+    report = aotcheck.check(subjects.accumulate, subjects.plain_pair, subjects_backend(subjects.forgets))
+    with pytest.raises(DifferenceError, match=r"accumulate on planted: .*differs") as raised:
+        report.raise_for_differences()
+    assert "as given" in str(raised.value) and "values of argument[0]" in str(raised.value)
+
+
+def test_a_call_that_eager_refuses_must_be_refused() -> None:
+    report = aotcheck.check(subjects.accumulate, subjects.pair, subjects_backend(lambda fn: lambda x, y: x * y))
+    assert standings(report)["as given"] is Standing.DIFFERS
+    report = aotcheck.check(subjects.accumulate, subjects.pair, "eager", variations=["as given"])
+    assert report.results[0].text.startswith("both raise: raises RuntimeError")
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_every_change_says_what_it_does(name: str) -> None:
+    assert CHANGES[name].text.endswith(".")
+
+
+@settings(max_examples=25)
+@given(variations())
+def test_drawn_variations_agree_in_eager(variation: Variation) -> None:
+    aotcheck.check(subjects.rows, subjects.pair, "eager", variations=[variation], exact=True).raise_for_differences()
+
+
+def test_the_fixture_raises_what_differs(check_compiled: Callable[..., Report]) -> None:
+    check_compiled(subjects.scale, subjects.pair, backend="eager")
+    with pytest.raises(DifferenceError):
+        check_compiled(subjects.accumulate, subjects.plain_pair, backend=subjects_backend(subjects.forgets))
+
+
+def test_inputs_are_described_in_a_line() -> None:
+    x, y, z = inputs_from("float32[2, 3]+grad int64[4] bool[]")()
+    assert (x.shape, x.dtype, x.requires_grad) == ((2, 3), torch.float32, True)
+    assert (y.shape, y.dtype, z.shape, z.dtype) == ((4,), torch.int64, (), torch.bool)
+
+
+@pytest.mark.parametrize("text", ["", "float31[2]", "float32[2", "int64[2]+grad", "float32[2]+more", "float32[2,,3x]"])
+def test_odd_descriptions_are_told_in_a_line(text: str) -> None:
+    with pytest.raises(InputsSyntaxError) as raised:
+        inputs_from(text)
+    assert "\n" not in str(raised.value)
+
+
+HERE = "tests.unit.checking.subjects"
+
+
+def test_the_command_prints_a_table_and_its_exit_code_says_the_rest() -> None:
+    run = CliRunner().invoke(main, ["check", f"{HERE}:scale", "--inputs", f"{HERE}:pair", "--backend", "eager"])
+    assert run.exit_code == 0 and "as given" in run.output and "scale on eager" in run.output
+    arguments = ["check", f"{HERE}:accumulate", "--inputs", "float32[3] float32[3]", "--backend", f"{HERE}:forgets"]
+    run = CliRunner().invoke(main, [*arguments, "--only", "as given"])
+    assert run.exit_code == 1 and "differs" in run.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        ([f"{HERE}:nothing", "--inputs", "float32[2]"], "no callable"),
+        ([f"{HERE}:not_callable", "--inputs", "float32[2]"], "no callable"),
+        (["nowhere_at_all:f", "--inputs", "float32[2]"], "importing"),
+        (["scale", "--inputs", "float32[2]"], "package.module:function"),
+        ([f"{HERE}:scale", "--inputs", "floats"], "describes no tensor"),
+        ([f"{HERE}:scale", "--inputs", "float32[2]", "--backend", "none"], "unknown backend"),
+        ([f"{HERE}:scale", "--inputs", "float32[2]", "--only", "backwards"], "no variation"),
+    ],
+)
+def test_what_the_user_can_put_right_is_one_line(arguments: list[str], word: str) -> None:
+    run = CliRunner().invoke(main, ["check", *arguments])
+    assert run.exit_code == 2
+    assert word in run.output and len(run.output.strip().splitlines()) == 1

@@ -1,0 +1,69 @@
+"""``python -m tools.faulty [--examples 3000] [--seed 0] [--only NAME] [--write]``: how many programs to find each
+fault."""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from pathlib import Path
+
+import torch
+
+from tools.faulty import FAULTS
+from tools.faulty.search import Found, search
+
+PAGE = Path(__file__).parents[2] / "docs" / "faulty.md"
+HEAD = """# Faulty backends
+
+{count} backends that are eager but for one fault each (`tools/faulty`), and how many programs it takes to find each:
+{median} in the median, {within} of them within 300. Written by `python -m tools.faulty --seed {seed} --write`, torch
+{torch}; the stream is the one that `aotcheck fuzz --seed {seed}` runs.
+
+| fault | what is wrong | found by program | as |
+| --- | --- | --- | --- |
+"""
+
+
+def page(found: list[Found], seed: int) -> str:
+    """The page of figures."""
+    order = {name: i for i, name in enumerate(FAULTS)}
+    rows = [
+        f"| {f.fault.name.replace('-', ' ')} | {f.fault.text} | {f.programs} | {f.key.oracle}, {f.key.place} |"
+        for f in sorted(found, key=lambda f: order[f.fault.name])
+    ]
+    numbers = [f.programs for f in found]
+    head = HEAD.format(
+        count=len(found),
+        median=round(statistics.median(numbers)),
+        within=sum(n <= 300 for n in numbers),
+        seed=seed,
+        torch=torch.__version__,
+    )
+    return head + "\n".join(rows) + "\n"
+
+
+def main() -> int:
+    """Print each fault as it is found, and what was not."""
+    parser = argparse.ArgumentParser(prog="python -m tools.faulty", description=__doc__)
+    parser.add_argument("--examples", type=int, default=3000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", action="append", choices=sorted(FAULTS), metavar="NAME")
+    parser.add_argument("--write", action="store_true", help=f"write {PAGE.name} if every fault is found")
+    options = parser.parse_args()
+    faults = [FAULTS[name] for name in options.only or FAULTS]
+    found = []
+    for each in search(faults, options.seed, options.examples):
+        found.append(each)
+        print(f"{each.programs:>6}  {each.fault.name:<50}  {each.key}", flush=True)
+    hidden = [f for f in faults if f.name not in {each.fault.name for each in found}]
+    for fault in hidden:
+        print(f"{'-':>6}  {fault.name:<50}  not found: {fault.text}")
+    print(f"{len(found)} of {len(faults)} found in {options.examples} programs")
+    if options.write and not hidden and not options.only:
+        PAGE.write_text(page(found, options.seed), encoding="utf-8")
+    return 1 if hidden else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
