@@ -399,7 +399,8 @@ class Capture:
             raise UnsupportedError("seeding inside the function", "a generator's state is set inside")
         mapped = {id(real): self.flat_replicas[i] for real, i in captured or ()}
         outputs = [mapped.get(id(o), o) for o in outputs]
-        changes = self.gradients.changes([*[r.replica for r in self.roots], *self.maker.anchors], outputs)
+        with self.tracing():  # where autograd looks for the histories of written views, it makes those views again
+            changes = self.gradients.changes([*[r.replica for r in self.roots], *self.maker.anchors], outputs)
         for o in [*outputs, *[g for _, g in changes]]:
             for x in leaves_of(o) if isinstance(o, Tensor) else ():
                 if type(x) in (Tensor, torch.nn.Parameter):

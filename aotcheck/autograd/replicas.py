@@ -278,7 +278,7 @@ class ReplicaMaker:
     def plain(self, real: Tensor, versions: Any = None) -> Replica:
         """The window of ``real`` on its storage's stand-in, detached.
 
-        Replicas made with equal ``versions`` (not None) on one storage share a version counter, as their originals do.
+        Replicas made with equal ``versions`` (not None) share a version counter, as their originals do.
         """
         source = _torch.storage_of(real)
         storage = self.storage(source)
@@ -298,8 +298,14 @@ class ReplicaMaker:
                 whole = self.counters[versions] = _window(whole, storage, source.nbytes(), 0, (source.nbytes(),), (1,))
             size = real.dtype.itemsize
             with torch.no_grad():
-                typed = whole[: source.nbytes() // size * size].view(real.dtype)
-                elem = typed.as_strided(real.shape, real.stride(), real.storage_offset())
+                if _torch.storage_address(_torch.storage_of(whole)) != _torch.storage_address(storage):
+                    # One of them left the storage that they shared; .data = leaves the counter as it was.
+                    empty = whole[:0].view(real.dtype)
+                    offset = int(real.storage_offset())
+                    elem = _window(empty, storage, source.nbytes(), offset, real.shape, real.stride())
+                else:
+                    typed = whole[: source.nbytes() // size * size].view(real.dtype)
+                    elem = typed.as_strided(real.shape, real.stride(), real.storage_offset())
         if real.is_conj() or real.is_neg():
             with torch.no_grad():
                 if real.is_conj():

@@ -175,13 +175,14 @@ class Results:
             if base is None or id(t) in self.names:
                 continue
             made = self.tracer.views.get(id(t))
+            left = self.table.state(base) is not self.table.state(t)
             if made is None:
-                if self.table.state(base) is not self.table.state(t):
+                if left:
                     timeline.at(0, functools.partial(self.name, t))
                 continue
             view = t
             while made is not None and view is not base:
-                if self._changed(made, view) > made.time and id(view) not in self.names:
+                if (left or self._changed(made, view) > made.time) and id(view) not in self.names:
                     self.tensors.setdefault(id(view), (view, base))
                     self._early.add(id(view))
                     timeline.at(made.time, functools.partial(self.name, view))

@@ -460,3 +460,45 @@ def test_a_storage_freed_and_grown_again(resize):
         return x * 2
 
     check(f, lambda: given(plain(3), plain(3, seed=1)))
+
+
+def test_inputs_that_exchange_their_data_beside_a_view_left_behind_twice():
+    def f(x, y, z):
+        w = y.detach()
+        y.data = x
+        x.data = w
+
+    def session(compile):
+        compiled = compile(f)
+        x, y = plain(3), plain(3, seed=1)
+        with torch.no_grad():
+            z = y.view(-1)
+        for _ in range(3):
+            compiled(x, y, z)
+            yield x, y, z
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("leave", [lambda x, y: x.set_(y), lambda x, y: setattr(x, "data", y)], ids=["set_", "data"])
+@pytest.mark.parametrize("grad", [False, True])
+def test_views_made_before_and_after_their_base_leaves_its_storage(leave, grad):
+    def f(x, y):
+        before = x.view(-1)
+        leave(x, y)
+        after = before[1:]
+        x.mul_(2)
+        return before, after, x * 3
+
+    check(f, lambda: given(leaf(3) * 2 if grad else plain(3), plain(4)))
+
+
+def test_a_reshaped_input_leaves_its_storage():
+    def f(x, y):
+        x.squeeze_()
+        view = x.t()
+        x.data = y
+        return view
+
+    check(f, lambda: given(plain(1, 3), plain(3, 2)))
+    check(f, lambda: given(plain(1, dtype=torch.complex64), plain(1, dtype=torch.complex64).conj()))
