@@ -10,7 +10,7 @@ import contextlib
 import ctypes
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -471,10 +471,10 @@ def is_composite(op: Any) -> bool:
     )
 
 
-def decomposed(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """The composite ``op`` taken apart by its own kernel, as eager does, and not by what Python offers for it."""
+def run_composite(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Run a composite op as eager does: torch's decompositions in Python draw other random numbers."""
     key = _C.DispatchKey.CompositeImplicitAutograd
-    if op.has_kernel_for_dispatch_key(key):
+    if _C._dispatch_has_kernel_for_dispatch_key(op.name(), key):
         return op._op_dk(key, *args, **kwargs)
     return op.decompose(*args, **kwargs)
 

@@ -224,21 +224,8 @@ class Capture:
     def _make_wrappers(self, arguments: Sequence[Any], wrappers: Sequence[WrapperArgument]) -> None:
         """Wrappers of the same classes on replicas, each after what it is made from."""
         left = {w.index: w for w in wrappers}
-
-        def make(w: WrapperArgument) -> None:
-            del left[w.index]
-            real = arguments[w.index]
-            replayed = self.mode.with_bases and w.base is not None and is_wrapper(arguments[w.base])
-            needed = [k for _, k in w.inner] + ([w.base] if replayed and w.base is not None else [])
-            for k in needed:
-                if k in left:
-                    make(left[k])
-            inner = {name: self.replicas[id(arguments[k])] for name, k in w.inner}
-            r = self._replay_wrapper(real, inner) if replayed else self._wrap(real, inner)
-            self.replicas[id(real)] = r
-
         while left:
-            make(next(iter(left.values())))
+            self._make_wrapper(next(iter(left.values())), left, arguments)
         for w in wrappers:
             real = arguments[w.index]
             r = self.replicas[id(real)]
@@ -257,6 +244,19 @@ class Capture:
                     edges=edges,
                 )
             )
+
+    def _make_wrapper(self, w: WrapperArgument, left: dict[int, WrapperArgument], arguments: Sequence[Any]) -> None:
+        """The replica of ``w``, after those of what it is made from; ``left`` are the wrappers that have none yet."""
+        del left[w.index]
+        real = arguments[w.index]
+        replayed = self.mode.with_bases and w.base is not None and is_wrapper(arguments[w.base])
+        needed = [k for _, k in w.inner] + ([w.base] if replayed and w.base is not None else [])
+        for k in needed:
+            if k in left:
+                self._make_wrapper(left[k], left, arguments)
+        inner = {name: self.replicas[id(arguments[k])] for name, k in w.inner}
+        r = self._replay_wrapper(real, inner) if replayed else self._wrap(real, inner)
+        self.replicas[id(real)] = r
 
     def _wrap(self, real: Any, inner: dict[str, Tensor]) -> Tensor:
         _, context = held_by(real)

@@ -78,11 +78,11 @@ class Tracer(_torch.TorchDispatchMode):
             self._check(a)
         for a in kwargs.values():
             self._check(a)
-        if (self._depth or torch.is_inference_mode_enabled()) and _torch.is_composite(func):
-            # Autograd takes such ops apart before they come here, but in inference mode and in what wrappers do.
+        if (self._depth or _of_inference(args)) and _torch.is_composite(func):
+            # Autograd takes such ops apart before they come here, but for inference tensors and in what wrappers do.
             below = contextlib.nullcontext() if self._depth else _torch.as_before_dispatch()
             with below, self:
-                return _torch.decomposed(func, args, kwargs)
+                return _torch.run_composite(func, args, kwargs)
         if torch.is_inference_mode_enabled() and func in UNSAFE_VIEWS:
             with _torch.as_before_dispatch(), self:
                 parts = _torch.run_composite_kernel(func, args, kwargs)
@@ -368,6 +368,7 @@ class Tracer(_torch.TorchDispatchMode):
         container, geometries, device = known
         if container is None:
             return self.fresh(geometries[0], device, value)
+        value.parts, value.device = geometries, device
         return container(
             [self.fresh(g, device, self.trace.call(getitem, (value, k))) for k, g in enumerate(geometries)]
         )
@@ -545,6 +546,11 @@ class Tracer(_torch.TorchDispatchMode):
         if state.storage.nbytes() != state.nbytes:
             self.table.flat(state)
         return t
+
+
+def _of_inference(args: tuple[Any, ...]) -> bool:
+    """Whether an op is below autograd: in inference mode, or on tensors made in it."""
+    return torch.is_inference_mode_enabled() or any(type(a) is Replica and a.is_inference() for a in args)
 
 
 def exchange(known: dict[int, Any], a: int, b: int) -> None:
