@@ -78,6 +78,7 @@ class EpilogueBuilder:
         self.steps = self.results.steps
         self.rebased = self.results.rebased
         self.resized: list[StorageState] = []
+        self.room: dict[int, int] = {}  # id of an input storage's state -> how large it is until the end
         self.histories: list[TakeHistory | RequireGradOfInteger] = []
 
     def build(self, outputs: Sequence[Any], gradients: Sequence[tuple[Tensor, Tensor | None]]) -> Record:
@@ -90,7 +91,8 @@ class EpilogueBuilder:
         returned = [*[o for o in results if not is_wrapper(o)], *self.wrapped.collect(results)]
         hooks = HookSteps(self.capture, self.results)
         custom = [a for a in self.arguments if self.capture.is_custom_view[a.index]]
-        if not self.capture.mode.with_custom_views and any(id(a.replica) in self.rebased for a in custom):
+        changed = {*self.rebased, *self.kernels.detached}
+        if not self.capture.mode.with_custom_views and any(id(a.replica) in changed for a in custom):
             raise Retrace(TraceMode(with_bases=True, with_custom_views=True))
         if not self.capture.mode.with_bases and (self._needs_bases() or self.wrapped.needs_bases()):
             raise Retrace(dataclasses.replace(self.capture.mode, with_bases=True))
@@ -222,12 +224,17 @@ class EpilogueBuilder:
             if nbytes != before:
                 self.table.flat(state)
                 self.resized.append(state)
-            if nbytes > before:
-                self.before.append(ResizeStorage(state.source, nbytes))
+            # What is freed in the end may have held more in between, as the arguments that it was held for still show.
+            there = [geometry_of(a.replica) for a in self.arguments if self.table.state(a.replica) is state]
+            reached = [g.elements_reached * g.dtype.itemsize for g in there if 0 not in g.shape]
+            room = max([nbytes, *reached]) if nbytes != before else nbytes
+            if room > before:
+                self.before.append(ResizeStorage(state.source, room))
+            self.room[id(state)] = max(room, before)
 
     def _shrink(self) -> None:
         for state in self.resized:
-            if state.storage.nbytes() < self.capture.entry_nbytes[id(state)]:
+            if state.storage.nbytes() < self.room[id(state)]:
                 self.steps.append(ResizeStorage(self.results.current[id(state)], state.storage.nbytes()))
         self.steps += self.results.shrink
 

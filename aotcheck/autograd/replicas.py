@@ -218,7 +218,7 @@ def make_replica(elem: Tensor, device: torch.device, kernels: KernelState) -> Re
     No mode may be active.
     """
     r: Any
-    if elem.is_inference():  # outside inference mode it would be given a version counter
+    if elem.is_inference() and _torch.version_of(elem) < 0:  # outside inference mode it would be given a counter
         with torch.inference_mode():
             r = _torch.make_subclass(_Undispatched, elem, device)
     else:

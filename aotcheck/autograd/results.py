@@ -154,6 +154,8 @@ class Results:
             base = None if is_wrapper(base) else base
             if base is not None and self.table.state(base) is not self.table.state(t):
                 base = base if self._left(base, t) else None
+                if base is None and t.requires_grad and _torch.leafness(t) is None:
+                    raise UnsupportedError("view of a base that has changed", "eager refuses to say its history")
             unsafe = self.tracer.unsafe_views.get(id(t))
             if base is None and unsafe is not None and unsafe.intact:
                 # The op may have run on a copy (of a conjugated tensor, say), of which autograd knows nothing.
@@ -456,8 +458,11 @@ class Results:
         """Whether ``t`` is an inference tensor; None where it goes without saying."""
         here = self.capture.entry_inference
         holder = self._holder(ref)
-        same = holder is not None and holder.is_inference() == t.is_inference() == here
-        return None if same else t.is_inference()
+        if holder is None or holder.is_inference() != t.is_inference():
+            return t.is_inference()
+        # Outside inference mode an alias of an inference tensor gets a version counter.
+        plain = t.is_inference() == here or (not here and _torch.version_of(t) >= 0)
+        return None if plain else t.is_inference()
 
     def _holder(self, ref: Ref) -> Tensor | None:
         """The replica of what the epilogue makes a window on."""
@@ -486,7 +491,7 @@ class Results:
 
     def lasting(self, t: Tensor) -> Sequence[Reshaping]:
         """The changes in place of the view ``t`` that make up its history; none where they do not."""
-        if _torch.base_of(t) is None or not t.requires_grad:
+        if _torch.base_of(t) is None or not has_history(t):
             return ()
         return lasting(self.tracer.reshapings.get(id(t), ()), _torch.version_of(t))
 

@@ -579,3 +579,29 @@ def test_the_gradient_that_an_input_holds_stays_when_it_is_written():
         yield x, x.grad, x.grad is kept
 
     check_session(session)
+
+
+def test_a_view_of_a_custom_function_may_not_be_detached_in_place():
+    def f(x, y):
+        x.untyped_storage().resize_(0)
+        y.detach_()
+
+    def session(compile):
+        x, y = plain(3), ReturnsView.apply(leaf(3))
+        yield attempt_later(lambda: compile(f)(x, y)), x.untyped_storage().nbytes(), y
+
+    check_session(session)
+
+
+def test_a_second_call_with_a_view_made_under_no_grad_whose_base_was_written():
+    def session(compile):
+        f = compile(lambda x, y: x.mul_(2))
+        x = leaf(3) * 2
+        with torch.no_grad():
+            y = x.view(-1)
+        y.register_hook(lambda g: None) if y.requires_grad else None
+        for _ in range(2):
+            f(x, y)
+        yield x
+
+    check_session(session)

@@ -244,3 +244,15 @@ def test_composite_ops_on_inference_tensors(name: str, inside: bool):
             yield x, f(x)
 
     check_session(session)
+
+
+def test_an_alias_of_an_inference_tensor_made_outside_may_be_written():
+    def session(compile):
+        with torch.inference_mode():
+            x = plain(3)
+        y = compile(lambda x: x.detach())(x)
+        yield attempt_later(lambda: y.add_(1)), x
+        yield attempt_later(lambda: compile(lambda x: x.detach().mul_(2))(x)), x
+        yield attempt_later(lambda: compile(lambda x: torch._foreach_mul_([x], 2))(x)), x
+
+    check_session(session)
