@@ -113,13 +113,21 @@ def functorch_active() -> bool:
     return bool(_C._are_functorch_transforms_active())
 
 
-def ambient_state() -> tuple[int, int, bool, bool]:
-    """Active dispatch modes and function modes; whether torch.func transforms or saved-tensor hooks are in force."""
+def determinism() -> tuple[bool, bool]:
+    """Whether deterministic algorithms are asked for, and whether their lack is but warned about."""
+    return _C._get_deterministic_algorithms(), _C._get_deterministic_algorithms_warn_only()
+
+
+def ambient_state() -> tuple[int, int, bool, bool, bool, bool]:
+    """Active dispatch modes and function modes; whether torch.func transforms or saved-tensor hooks are in force;
+    determinism.
+    """
     return (
         _C._len_torch_dispatch_stack(),
         _C._len_torch_function_stack(),
         _C._are_functorch_transforms_active(),
         _C._autograd._top_saved_tensors_default_hooks(True) is not None,
+        *determinism(),
     )
 
 

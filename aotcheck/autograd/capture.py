@@ -21,6 +21,7 @@ from torch.autograd.graph import GradientEdge
 from aotcheck import _torch
 from aotcheck.autograd.epilogue import EpilogueBuilder
 from aotcheck.autograd.errors import RetraceWithCaptured, TraceMode, UnsupportedError
+from aotcheck.autograd.global_state import autocast_is_on, unchanged
 from aotcheck.autograd.gradients import GRADIENT_ACCESS, Gradients
 from aotcheck.autograd.partition.components import reached_leaves
 from aotcheck.autograd.partition.saved import saved_tensors
@@ -134,6 +135,7 @@ class Capture:
         self.hooks = hooks  # whether default saved-tensor hooks are in force around the call
         self.together = together  # whether all results are attached to autograd by one Function
         self.entry_grad = torch.is_grad_enabled()
+        self.entry_autocast = autocast_is_on()
         self.entry_inference = torch.is_inference_mode_enabled()
         self.maker = ReplicaMaker()
         self.tracer = Tracer(self.maker.kernels)
@@ -385,7 +387,14 @@ class Capture:
             else Substitution({id(real): self.flat_replicas[i] for real, i in captured}, self.maker.kernels)
         )
         try:
-            with self.tracing(), substitution, self._saving(), self._function_runs(), self.tracer.drawing():
+            with (
+                unchanged(),
+                self.tracing(),
+                substitution,
+                self._saving(),
+                self._function_runs(),
+                self.tracer.drawing(),
+            ):
                 outputs, extra = function(self.flat_replicas)
             self.exit_grad = torch.is_grad_enabled()
         finally:

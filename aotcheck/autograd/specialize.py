@@ -88,6 +88,7 @@ def context_key() -> tuple[Any, ...]:
         torch.get_default_dtype(),
         torch.get_default_device(),
         torch.is_autocast_cache_enabled(),
+        _torch.determinism(),
     )
 
 

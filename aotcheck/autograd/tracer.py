@@ -50,6 +50,7 @@ class Tracer(_torch.TorchDispatchMode):
         self.views: dict[int, Derivation] = {}  # by id of the replica: how autograd's views were made
         self.unsafe_views: dict[int, Derivation] = {}  # and windows that are no views to autograd
         self.generators: dict[int, Value] = {}  # by address of the stand-in
+        self.default_dtype = torch.get_default_dtype()
         self.draws: dict[Value | None, Draws] = {None: Draws(self.trace, default_generators(), None)}
 
     @classmethod
@@ -338,6 +339,8 @@ class Tracer(_torch.TorchDispatchMode):
             raise UnsupportedError("data-dependent", "indexing by a mask gives a shape that depends on values")
         if func is aten.repeat_interleave.Tensor and kwargs.get("output_size") is None:
             raise UnsupportedError("data-dependent", "repeat_interleave without output_size")
+        if torch.get_default_dtype() is not self.default_dtype:
+            kwargs = self._with_default_dtype(func, info, args, kwargs)
         key, known = self.metadata(func, info, args, kwargs)
         if known is None:
             run_kwargs = (
@@ -372,6 +375,21 @@ class Tracer(_torch.TorchDispatchMode):
         return container(
             [self.fresh(g, device, self.trace.call(getitem, (value, k))) for k, g in enumerate(geometries)]
         )
+
+    def _with_default_dtype(
+        self, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> dict[str, Any]:
+        """The arguments with the default dtype that the program has set, where the op would take another one later."""
+        tensors = tensors_in(args, kwargs)
+        if any(t.is_floating_point() or t.is_complex() for t in tensors):
+            return kwargs
+        run_kwargs = {**kwargs, "device": _torch.META} if info.takes_device and not tensors else kwargs
+        results = tensors_in((self.run(func, args, run_kwargs),), {})
+        if not any(t.is_floating_point() or t.is_complex() for t in results):
+            return kwargs
+        if tensors or not any(a.name == "dtype" for a in _torch.schema_of(func).arguments):
+            raise UnsupportedError("global state", f"{func} depends on a default dtype that is set inside")
+        return {**kwargs, "dtype": results[0].dtype}
 
     def bind_results(self, out: Any, value: Value, device: torch.device) -> Any:
         """What an op gave, on fresh storages, as replicas that hold ``value`` or its items."""
