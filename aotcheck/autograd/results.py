@@ -155,7 +155,7 @@ class Results:
             if base is not None and self.table.state(base) is not self.table.state(t):
                 base = base if self._left(base, t) else None
             unsafe = self.tracer.unsafe_views.get(id(t))
-            if base is None and unsafe is not None and unsafe.intact:
+            if base is None and unsafe is not None and unsafe.intact and geometry_of(t) == unsafe.geometry:
                 # The op may have run on a copy (of a conjugated tensor, say), of which autograd knows nothing.
                 base = unsafe.source if not t.requires_grad or leads_to(t, unsafe.source) else None
             self.tensors[id(t)] = (t, base)
