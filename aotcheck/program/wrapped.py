@@ -12,6 +12,8 @@ from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import return_and_correct_aliasing
 
+__all__ = ["ConstantExtraMetadataTensor", "Tagged", "TwoTensor", "Wraps", "wrapped"]
+
 
 class Tagged(torch.Tensor):
     """A tensor with a name and a number that are no tensors; products double the number."""
