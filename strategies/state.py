@@ -136,6 +136,14 @@ def hazardous(call: OpCall, env: dict[str, Any]) -> bool:
     return False
 
 
+def _held_by_another(call: OpCall, env: dict[str, Any]) -> bool:
+    """Whether a wrapper holds the first operand, or one that swaps with it."""
+    changed = {id(evaluate(expr, env)) for expr in call.args[:2]}
+    return any(
+        id(t) in changed for value in env.values() if holds_wrapper(value) for t in _tensors(value) if t is not value
+    )
+
+
 def perilous(call: OpCall, env: dict[str, Any], saved: Saved) -> bool:
     """Whether running a call might crash torch, now or in a backward, or leaves memory undefined unseen.
 
@@ -149,6 +157,8 @@ def perilous(call: OpCall, env: dict[str, Any], saved: Saved) -> bool:
         given = (*call.args, *(expr for _, expr in call.kwargs))
         if any(holds_wrapper(evaluate(expr, env)) for expr in given):
             return True  # a wrapper has no storage to speak of: torch crashes when that is read
+    if find(call.path)[0].group in (Group.METADATA, Group.SET, Group.STORAGE) and _held_by_another(call, env):
+        return True  # a wrapper that holds what has another shape than its own is broken
     for keyword, expr in call.kwargs:
         if keyword == "out" and isinstance(expr, Ref):
             out = env[expr.name]

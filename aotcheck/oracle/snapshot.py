@@ -90,7 +90,7 @@ def _history(tensor: torch.Tensor) -> tuple[bool | str, bool | str]:
     """Leafness and whether there is a grad_fn."""
     try:
         return tensor.is_leaf, tensor.grad_fn is not None
-    except RuntimeError:
+    except Exception:
         return "refused", "refused"
 
 

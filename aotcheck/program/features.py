@@ -148,14 +148,14 @@ def _geometry(t: torch.Tensor) -> tuple[object, ...]:
 def _is_leaf(t: torch.Tensor) -> bool | None:
     try:
         return t.is_leaf
-    except RuntimeError:  # a view made in no_grad mode whose base was written with grad enabled refuses to say
+    except Exception:  # a view made in no_grad mode whose base was written with grad enabled refuses to say
         return None
 
 
 def _history(t: torch.Tensor) -> object:
     try:
         return t.grad_fn
-    except RuntimeError:
+    except Exception:
         return None
 
 

@@ -311,7 +311,7 @@ def facts(t):
     """What can be asked of a tensor. Strides that address nothing (size 1, no elements) are nobody's business."""
     try:
         is_leaf, has_grad_fn = t.is_leaf, t.grad_fn is not None
-    except RuntimeError:  # a view made in no_grad mode whose base was then written with grad enabled
+    except Exception:  # a view made in no_grad mode whose base was then written with grad enabled
         is_leaf = has_grad_fn = "refused"
     return {
         "type": type(t).__qualname__,

@@ -118,7 +118,7 @@ def around(named: Mapping[str, torch.Tensor]) -> Iterator[str]:
 def _is_leaf(t: torch.Tensor) -> bool:
     try:
         return t.is_leaf
-    except RuntimeError:
+    except Exception:
         return False
 
 
