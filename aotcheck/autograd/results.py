@@ -157,7 +157,7 @@ class Results:
                 if base is None and t.requires_grad and _torch.leafness(t) is None:
                     raise UnsupportedError("view of a base that has changed", "eager refuses to say its history")
             unsafe = self.tracer.unsafe_views.get(id(t))
-            if base is None and unsafe is not None and unsafe.intact:
+            if base is None and unsafe is not None and unsafe.intact and geometry_of(t) == unsafe.geometry:
                 # The op may have run on a copy (of a conjugated tensor, say), of which autograd knows nothing.
                 base = unsafe.source if not t.requires_grad or leads_to(t, unsafe.source) else None
             self.tensors[id(t)] = (t, base)
