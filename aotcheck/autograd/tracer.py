@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch
-from aotcheck.autograd import no_meta, writes
+from aotcheck.autograd import folding, no_meta, writes
 from aotcheck.autograd.errors import RetraceWithCaptured, UnsupportedError
 from aotcheck.autograd.metadata import METADATA
 from aotcheck.autograd.replicas import KernelState, Replica, make_replica
@@ -125,13 +125,23 @@ class Tracer(_torch.TorchDispatchMode):
             case Kind.BATCH_NORM:
                 return writes.batch_norm(self, func, args, kwargs)
             case Kind.VALUE_DEPENDENT:
-                raise UnsupportedError("data-dependent", f"{func} needs values at trace time")
+                return self._value_dependent(func, args, kwargs)
             case Kind.WRITES:
                 if func is aten.fill_diagonal_.default and not any(args[2:]) and not kwargs:
                     return self._fill_diagonal(*args)
                 return writes.by_form(self, func, info, args, kwargs)
             case Kind.UNKNOWN:
                 raise UnsupportedError("op without a functional form", str(func))
+
+    def _value_dependent(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What depends on values is known if those depend on no input; only Python values are asked for."""
+        if not _torch.schema_of(func).returns or "Tensor" in str(_torch.schema_of(func).returns[0].type):
+            raise UnsupportedError("data-dependent", f"{func} gives a shape that depends on values")
+        values = [self.value_of(a) for a in args]
+        certain, answer = folding.known(self.trace, func, values, {k: self.value_of(a) for k, a in kwargs.items()})
+        if not certain:
+            raise UnsupportedError("data-dependent", f"{func} needs values at trace time")
+        return answer
 
     def _transparent(self, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
         """The kernel that eager's autograd would look into in this call: see Note [Transparent ops]."""
