@@ -300,6 +300,14 @@ def _same_object(choose: Chooser, inputs: Inputs, built: BuiltCall) -> Inputs:
     return replace(inputs, args=tuple(_renamed(a, {dropped: kept}) for a in inputs.args))
 
 
+def _other_constant(choose: Chooser, inputs: Inputs, built: BuiltCall) -> Inputs:
+    """Another flag, as when a module goes from training to evaluation; where there is none, other values."""
+    flags = [a for a in inputs.args if isinstance(a, Literal) and isinstance(a.value, bool)]
+    if not flags:
+        return _other_values(choose, inputs, built)
+    return replace(inputs, args=tuple(Literal(not a.value) if a in flags else a for a in inputs.args))  # type: ignore[union-attr]  # a flag is a Literal
+
+
 _CHANGES: tuple[tuple[Callable[[Chooser, Inputs, BuiltCall], Inputs], int], ...] = (
     (_other_values, 3),
     (_other_grad, 4),
@@ -310,8 +318,10 @@ _CHANGES: tuple[tuple[Callable[[Chooser, Inputs, BuiltCall], Inputs], int], ...]
     (_sizes, 3),
 )
 _WEIGHTED = tuple(change for change, weight in _CHANGES for _ in range(weight))
+_ALL = (*_WEIGHTED, _other_constant, _other_constant)
 _LEADS_TO: dict[Callable[[Chooser, Inputs, BuiltCall], Inputs], tuple[str, ...]] = {
     _other_values: ("call:other-values",),
+    _other_constant: ("call:other-constant",),
     _other_grad: ("call:other-grad",),
     _apart: ("call:other-aliasing",),
     _together: ("call:other-aliasing",),
@@ -347,7 +357,7 @@ def _with_call(choose: Chooser, profile: Profile, program: Program) -> Program:
     inputs: Inputs | None = None
     assert first.inputs is not None
     if not choose.likely(15, "call:same-arguments"):
-        inputs = choose.toward(_WEIGHTED, lambda change: _LEADS_TO[change])(
+        inputs = choose.toward(_ALL if profile.inside else _WEIGHTED, lambda change: _LEADS_TO[change])(
             choose, first.inputs, build_call(program, 0)
         )
     count = len(program.params)

@@ -20,6 +20,8 @@ class Profile:
         second_call: how many make a second call.
         third_call: of those, how many make a third.
         calls: of differentiable calls, how many have a plan of several backwards or of higher derivatives.
+        inside: how many may tell autograd something while they run (gradients, hooks, checkpoints, autocast) and call
+            modules.
         written_inputs: of backwards with respect to inputs that the call has written, how many stay so.
         interleaved: of further calls, how many come before backwards of the call before.
     """
@@ -33,4 +35,5 @@ class Profile:
     third_call: int = 15
     calls: int = 94
     interleaved: int = 30
+    inside: int = 40
     written_inputs: int = 50

@@ -65,8 +65,11 @@ _WEIGHTS: dict[Group, int] = {
     Group.FACTORY: 3,
     Group.NN: 2,
     Group.RNG: 4,
+    Group.AUTOGRAD: 2,
+    Group.MODULE: 3,
 }
-_GROUPS = tuple(_WEIGHTS)
+_INSIDE = (Group.AUTOGRAD, Group.MODULE)
+_GROUPS = tuple(group for group in _WEIGHTS if group not in _INSIDE)
 _STEERED = 60
 """Of programs while pairs are wanted: how many aim at one."""
 _OF_MODE = {GradMode.NO_GRAD: "context:call-no-grad", GradMode.INFERENCE: "context:call-inference"}
@@ -74,6 +77,7 @@ _OF_CONTEXT = {
     Context.NO_GRAD: "context:block-no-grad",
     Context.ENABLE_GRAD: "context:block-enable-grad",
     Context.INFERENCE: "context:block-inference",
+    Context.AUTOCAST: "context:block-autocast",
 }
 _CONTEXTS = (Context.NO_GRAD, Context.ENABLE_GRAD, Context.NO_GRAD, Context.INFERENCE)
 
@@ -91,14 +95,15 @@ def _of_group(group: Group, inexact: bool) -> tuple[Op, ...]:
     return tuple(op for op in fitting for _ in range(op.weight * (2 if op.work is Work.INEXACT else 1)))
 
 
-def _draw_groups(choose: Chooser, inexact: bool, random: bool) -> tuple[Group, ...]:
+def _draw_groups(choose: Chooser, inexact: bool, random: bool, inside: bool) -> tuple[Group, ...]:
     """Swarm testing: some groups are off, so that the others meet more often; all are on in the simplest program."""
-    off = choose.mask(len(_GROUPS)) & choose.mask(len(_GROUPS)) if choose.chance(80) else 0
+    groups = (*_GROUPS, *_INSIDE) if inside else _GROUPS
+    off = choose.mask(len(groups)) & choose.mask(len(groups)) if choose.chance(80) else 0
 
     def on(i: int, g: Group) -> bool:
         return f"op:{g.value}" in choose.wanted or (not off >> i & 1 and (random or g is not Group.RNG))
 
-    kept = [g for i, g in enumerate(_GROUPS) if on(i, g)] or [
+    kept = [g for i, g in enumerate(groups) if on(i, g)] or [
         Group.INPLACE,
         Group.VIEW,
     ]
@@ -113,6 +118,7 @@ class _Drawer:
         self.refuse = choose.likely(profile.refused, "end:refused")
         self.inexact = choose.chance(profile.inexact)
         self.random = choose.chance(profile.random)
+        self.inside = profile.inside > 0 and choose.likely(profile.inside, "op:autograd", "op:module")
         other = choose.likely(7, *_OF_MODE.values())
         mode = choose.toward(tuple(_OF_MODE), lambda mode: (_OF_MODE[mode],)) if other else GradMode.ENABLED
         self.state = State(inputs, mode)
@@ -120,18 +126,19 @@ class _Drawer:
     def body(self) -> None:
         """Draw the statements."""
         self.unnest()
-        groups = _draw_groups(self.choose, self.inexact, self.random)
+        groups = _draw_groups(self.choose, self.inexact, self.random, self.inside)
         if not any(isinstance(value, list | dict) for value in self.state.env.values()):
             groups = tuple(g for g in groups if g is not Group.CONTAINER) or (Group.INPLACE,)
         wanted = self.choose.between(1, self.profile.statements)
         tries, kept, left_in_block = 0, 0, 0
         while kept < wanted and tries < 2 * wanted + 4 and not self.state.refused:
             if self.state.context is None and self.choose.likely(5, *_OF_CONTEXT.values()):
-                self.state.open(self.choose.toward(_CONTEXTS, lambda context: (_OF_CONTEXT[context],)))
+                contexts = (*_CONTEXTS, Context.AUTOCAST) if self.inside and self.inexact else _CONTEXTS
+                self.state.open(self.choose.toward(contexts, lambda context: (_OF_CONTEXT[context],)))
                 left_in_block = self.choose.between(1, 3)
             tries += 1
             if self.choose.likely(self.profile.idioms, "op:out", "op:swap", "op:data"):
-                kept += draw_idiom(self.choose, self.state)
+                kept += draw_idiom(self.choose, self.state, self.inside)
             elif self.statement(self.choose.toward(groups, _of_group_traits), kept >= wanted // 2):
                 kept += 1
             if self.state.context is not None:
