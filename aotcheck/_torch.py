@@ -240,6 +240,11 @@ def bound_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
     return cast("Callable[..., Any]", _function_apply.__get__(None, function))
 
 
+def count_hooks(t: Tensor) -> int:
+    """How many tensor hooks are registered on ``t``."""
+    return len(t._backward_hooks or ())
+
+
 def has_hooks(t: Tensor) -> bool:
     """Whether tensor hooks were registered on ``t``."""
     return bool(t._backward_hooks)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import multiprocessing
 import os
 import resource
 import signal
+import sys
 import warnings
 from multiprocessing.context import BaseContext
 from pathlib import Path
@@ -39,6 +41,7 @@ def prepare_process(memory: int, device: str, log: Path) -> None:
         log: the folder for what the worker prints.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _die_with_the_parent()
     descriptor = os.open(log / f"worker-{os.getpid()}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
@@ -60,3 +63,15 @@ def how_it_ended(status: int | None) -> str:
         except ValueError:
             return f"killed by signal {-status}"
     return f"exited with status {status}"
+
+
+def _die_with_the_parent() -> None:
+    """End this process when the server that forked it ends, as that does when the supervisor is killed: a worker that
+    hangs would else run forever, unseen. Linux only; elsewhere a worker ends with the program it runs.
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    set_death_signal = 1
+    ctypes.CDLL(None).prctl(set_death_signal, signal.SIGKILL)
+    if os.getppid() == 1:  # it was over before we asked
+        os._exit(1)

@@ -1,13 +1,17 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 0 --examples 1000, reduced"
-# torch = ["2.13.0"]
-# key = "(exception, forward, RuntimeError: isDifferentiableType(grad.scalar_type()) INTERNAL ASSERT FAILED at 'X':N, please report a bug to PyTorch)"
+# issue = "none found"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('isDifferentiableType(grad.scalar_type()) INTERNAL ASSERT FAILED at \u0022/__w/pytorch/pytorch/torch/csrc/autograd/engine.cpp\u0022:998, please report a bug to PyTorch. ')"
-# [expect]
-# aotcheck = "agree"
-# aot_function = "differs"
-# aot_eager = "differs"
+# [keys]
+# aot_function = "(exception, forward, RuntimeError: isDifferentiableType(grad.scalar_type()) INTERNAL ASSERT FAILED at 'X':N, please report a bug to PyTorch)"
+# aot_eager = "(exception, forward, RuntimeError: isDifferentiableType(grad.scalar_type()) INTERNAL ASSERT FAILED at 'X':N, please report a bug to PyTorch)"
+# [expect.aotcheck]
+# "*" = "agree"
+# [expect.aot_function]
+# "2.13.0" = "differs"
+# [expect.aot_eager]
+# "2.13.0" = "differs"
 # ///
 
 import torch

@@ -1,13 +1,16 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 31 --examples 2500, reduced"
-# torch = ["2.13.0"]
-# key = "(identity, none vs output-input)"
+# issue = "not looked up"
 # difference = "identity of output after forward of call 1: eager is the same object as nothing before it, compiled is the same object as a0"
-# [expect]
-# aotcheck = "agree"
-# aot_function = "differs"
-# aot_eager = "agree"
+# [keys]
+# aot_function = "(identity, none vs output-input)"
+# [expect.aotcheck]
+# "*" = "agree"
+# [expect.aot_function]
+# "2.13.0" = "differs"
+# [expect.aot_eager]
+# "2.13.0" = "agree"
 # ///
 
 import torch

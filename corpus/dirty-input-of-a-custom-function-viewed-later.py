@@ -1,13 +1,17 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 31 --examples 2500, reduced"
-# torch = ["2.13.0"]
-# key = "(values, gradient after backward)"
+# issue = "not looked up"
 # difference = "values of a0.grad after backward of call 1: eager 2.0 at [], compiled 0.0"
-# [expect]
-# aotcheck = "agree"
-# aot_function = "differs"
-# aot_eager = "differs"
+# [keys]
+# aot_function = "(values, gradient after backward)"
+# aot_eager = "(values, gradient after backward)"
+# [expect.aotcheck]
+# "*" = "agree"
+# [expect.aot_function]
+# "2.13.0" = "differs"
+# [expect.aot_eager]
+# "2.13.0" = "differs"
 # ///
 
 import torch

@@ -1,13 +1,16 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 31 --examples 2500, reduced"
-# torch = ["2.13.0"]
-# key = "(requires-grad, result after grad)"
+# issue = "not looked up"
 # difference = "requires-grad of result[0] after grad of call 1: eager True, compiled False"
-# [expect]
-# aotcheck = "agree"
-# aot_function = "differs"
-# aot_eager = "agree"
+# [keys]
+# aot_function = "(requires-grad, result after grad)"
+# [expect.aotcheck]
+# "*" = "agree"
+# [expect.aot_function]
+# "2.13.0" = "differs"
+# [expect.aot_eager]
+# "2.13.0" = "agree"
 # ///
 
 import torch

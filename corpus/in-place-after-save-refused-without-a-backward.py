@@ -1,13 +1,17 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 0 --examples 1000, reduced"
-# torch = ["2.13.0"]
-# key = "(exception, forward, RuntimeError: one of the variables needed for gradient computation has been modified by an inplace operation)"
+# issue = "not looked up"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('one of the variables needed for gradient computation has been modified by an inplace operation: [CPUBFloat16Type [1, 2]] is at version 1; expected version 0 instead. Hint: the backtrace further above ')"
-# [expect]
-# aotcheck = "agree"
-# aot_function = "differs"
-# aot_eager = "differs"
+# [keys]
+# aot_function = "(exception, forward, RuntimeError: one of the variables needed for gradient computation has been modified by an inplace operation)"
+# aot_eager = "(exception, forward, RuntimeError: one of the variables needed for gradient computation has been modified by an inplace operation)"
+# [expect.aotcheck]
+# "*" = "agree"
+# [expect.aot_function]
+# "2.13.0" = "differs"
+# [expect.aot_eager]
+# "2.13.0" = "differs"
 # ///
 
 import torch

@@ -1,13 +1,16 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 0 --examples 1000, reduced"
-# torch = ["2.13.0"]
-# key = "(values, input)"
+# issue = "not looked up"
 # difference = "values of a2 after forward of call 1: eager 1.0 at [0] (2 of 2 elements differ), compiled -1.0"
-# [expect]
-# aotcheck = "agree"
-# aot_eager = "differs"
-# aot_function = "agree"
+# [keys]
+# aot_eager = "(values, input)"
+# [expect.aotcheck]
+# "*" = "agree"
+# [expect.aot_function]
+# "2.13.0" = "agree"
+# [expect.aot_eager]
+# "2.13.0" = "differs"
 # ///
 
 import torch

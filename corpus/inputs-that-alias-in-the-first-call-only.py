@@ -1,13 +1,16 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 0 --examples 1000, reduced"
-# torch = ["2.13.0"]
-# key = "(values, input, later call)"
+# issue = "not looked up"
 # difference = "values of a0 after forward of call 2: eager 1.0 at [1] (7 of 8 elements differ), compiled 2.0"
-# [expect]
-# aotcheck = "agree"
-# aot_eager = "differs"
-# aot_function = "agree"
+# [keys]
+# aot_eager = "(values, input, later call)"
+# [expect.aotcheck]
+# "*" = "agree"
+# [expect.aot_function]
+# "2.13.0" = "agree"
+# [expect.aot_eager]
+# "2.13.0" = "differs"
 # ///
 
 import torch

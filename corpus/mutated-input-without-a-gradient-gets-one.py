@@ -1,13 +1,17 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 0 --examples 1000, reduced"
-# torch = ["2.13.0"]
-# key = "(gradient-none, gradient after backward)"
+# issue = "not looked up"
 # difference = "gradient-none of a4.grad after backward of call 1: eager None, compiled torch.float32 of shape ()"
-# [expect]
-# aotcheck = "agree"
-# aot_function = "differs"
-# aot_eager = "differs"
+# [keys]
+# aot_function = "(gradient-none, gradient after backward)"
+# aot_eager = "(exception, backward, RuntimeError: one of the variables needed for gradient computation has been modified by an inplace operation)"
+# [expect.aotcheck]
+# "*" = "agree"
+# [expect.aot_function]
+# "2.13.0" = "differs"
+# [expect.aot_eager]
+# "2.13.0" = "differs"
 # ///
 
 import torch

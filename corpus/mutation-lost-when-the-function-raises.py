@@ -1,13 +1,17 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 0 --examples 1000, reduced"
-# torch = ["2.13.0"]
-# key = "(values, input, both raise)"
+# issue = "none found"
 # difference = "values of a0 after forward of call 1: eager 2.0 at [0] (1 of 1 elements differ), compiled 1.0"
-# [expect]
-# aotcheck = "agree"
-# aot_function = "differs"
-# aot_eager = "differs"
+# [keys]
+# aot_function = "(values, input, both raise)"
+# aot_eager = "(values, input, both raise)"
+# [expect.aotcheck]
+# "*" = "agree"
+# [expect.aot_function]
+# "2.13.0" = "differs"
+# [expect.aot_eager]
+# "2.13.0" = "differs"
 # ///
 
 import torch

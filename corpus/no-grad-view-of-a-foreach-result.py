@@ -1,13 +1,17 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 0 --examples 1000, reduced"
-# torch = ["2.13.0"]
-# key = "(requires-grad, output)"
+# issue = "not looked up"
 # difference = "requires-grad of output after forward of call 1: eager True, compiled False"
-# [expect]
-# aotcheck = "agree"
-# aot_eager = "differs"
-# aot_function = "differs"
+# [keys]
+# aot_function = "(requires-grad, output)"
+# aot_eager = "(requires-grad, output)"
+# [expect.aotcheck]
+# "*" = "agree"
+# [expect.aot_function]
+# "2.13.0" = "differs"
+# [expect.aot_eager]
+# "2.13.0" = "differs"
 # ///
 
 import torch
@@ -593,4 +597,4 @@ def main(f, calls, backend, exact=True):
 
 
 if __name__ == "__main__":
-    sys.exit(1 if main(f, CALLS, "aot_eager", True) else 0)
+    sys.exit(1 if main(f, CALLS, "aot_function", True) else 0)

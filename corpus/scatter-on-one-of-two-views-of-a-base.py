@@ -1,13 +1,17 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 0 --examples 1000, reduced"
-# torch = ["2.13.0"]
-# key = "(exception, forward, AssertionError: outs_to_grad length [N] != tangents length [N])"
+# issue = "none found"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises AssertionError('outs_to_grad length (1) != tangents length (2)')"
-# [expect]
-# aotcheck = "agree"
-# aot_function = "differs"
-# aot_eager = "differs"
+# [keys]
+# aot_function = "(exception, forward, AssertionError: outs_to_grad length [N] != tangents length [N])"
+# aot_eager = "(exception, forward, AssertionError: outs_to_grad length [N] != tangents length [N])"
+# [expect.aotcheck]
+# "*" = "agree"
+# [expect.aot_function]
+# "2.13.0" = "differs"
+# [expect.aot_eager]
+# "2.13.0" = "differs"
 # ///
 
 import torch

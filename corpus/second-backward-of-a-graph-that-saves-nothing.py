@@ -1,13 +1,17 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 31 --examples 2500, reduced"
-# torch = ["2.13.0"]
-# key = "(exception, backward, RuntimeError: Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed))"
+# issue = "not looked up"
 # difference = "exception of call after backward 2 of call 1: eager raises nothing, compiled raises RuntimeError('Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed). Saved intermediate values of the graph are freed when you call .backward() or ')"
-# [expect]
-# aotcheck = "agree"
-# aot_function = "differs"
-# aot_eager = "differs"
+# [keys]
+# aot_function = "(exception, backward, RuntimeError: Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed))"
+# aot_eager = "(exception, backward, RuntimeError: Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed))"
+# [expect.aotcheck]
+# "*" = "agree"
+# [expect.aot_function]
+# "2.13.0" = "differs"
+# [expect.aot_eager]
+# "2.13.0" = "differs"
 # ///
 
 import torch

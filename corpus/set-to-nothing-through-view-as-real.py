@@ -1,13 +1,17 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 31 --examples 2500, reduced"
-# torch = ["2.13.0"]
-# key = "(exception, forward, RuntimeError: Tensor must have a last dimension of size N)"
+# issue = "not looked up"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('Tensor must have a last dimension of size 2')"
-# [expect]
-# aotcheck = "agree"
-# aot_function = "differs"
-# aot_eager = "differs"
+# [keys]
+# aot_function = "(exception, forward, RuntimeError: Tensor must have a last dimension of size N)"
+# aot_eager = "(exception, forward, RuntimeError: Tensor must have a last dimension of size N)"
+# [expect.aotcheck]
+# "*" = "agree"
+# [expect.aot_function]
+# "2.13.0" = "differs"
+# [expect.aot_eager]
+# "2.13.0" = "differs"
 # ///
 
 import torch

@@ -1,13 +1,16 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 31 --examples 2500, reduced"
-# torch = ["2.13.0"]
-# key = "(exception, backward, missing RuntimeError: derivative for set_ is not implemented)"
+# issue = "not looked up"
 # difference = "exception of call after backward of call 1: eager raises RuntimeError('derivative for set_ is not implemented'), compiled raises nothing"
-# [expect]
-# aotcheck = "agree"
-# aot_function = "differs"
-# aot_eager = "agree"
+# [keys]
+# aot_function = "(exception, backward, missing RuntimeError: derivative for set_ is not implemented)"
+# [expect.aotcheck]
+# "*" = "agree"
+# [expect.aot_function]
+# "2.13.0" = "differs"
+# [expect.aot_eager]
+# "2.13.0" = "agree"
 # ///
 
 import torch

@@ -1,13 +1,16 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 31 --examples 2500, reduced"
-# torch = ["2.13.0"]
-# key = "(shape, input, both raise)"
+# issue = "none found"
 # difference = "shape of a0 after forward of call 1: eager (), compiled (1,)"
-# [expect]
-# aotcheck = "agree"
-# aot_function = "differs"
-# aot_eager = "agree"
+# [keys]
+# aot_function = "(shape, input, both raise)"
+# [expect.aotcheck]
+# "*" = "agree"
+# [expect.aot_function]
+# "2.13.0" = "differs"
+# [expect.aot_eager]
+# "2.13.0" = "agree"
 # ///
 
 import torch

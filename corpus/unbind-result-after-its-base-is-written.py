@@ -1,13 +1,17 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 0 --examples 1000, reduced"
-# torch = ["2.13.0"]
-# key = "(exception, forward, RuntimeError: Output N of X is a view and its base or another view of its base has been modified inplace)"
+# issue = "not looked up"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('Output 1 of Unbind is a view and its base or another view of its base has been modified inplace. This view is the output of a function that returns multiple views. Such functions do not allow the outp')"
-# [expect]
-# aotcheck = "agree"
-# aot_function = "differs"
-# aot_eager = "differs"
+# [keys]
+# aot_function = "(exception, forward, RuntimeError: Output N of X is a view and its base or another view of its base has been modified inplace)"
+# aot_eager = "(exception, forward, RuntimeError: Output N of X is a view and its base or another view of its base has been modified inplace)"
+# [expect.aotcheck]
+# "*" = "agree"
+# [expect.aot_function]
+# "2.13.0" = "differs"
+# [expect.aot_eager]
+# "2.13.0" = "differs"
 # ///
 
 import torch

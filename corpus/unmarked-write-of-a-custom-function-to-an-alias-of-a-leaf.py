@@ -1,13 +1,16 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 31 --examples 2500, reduced"
-# torch = ["2.13.0"]
-# key = "(exception, forward, AssertionError: any_leaf=True != all_leaf=False for outer_indices=[N])"
+# issue = "none found"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises AssertionError('any_leaf=True != all_leaf=False for outer_indices=[0, 1]')"
-# [expect]
-# aotcheck = "agree"
-# aot_function = "differs"
-# aot_eager = "agree"
+# [keys]
+# aot_function = "(exception, forward, AssertionError: any_leaf=True != all_leaf=False for outer_indices=[N])"
+# [expect.aotcheck]
+# "*" = "agree"
+# [expect.aot_function]
+# "2.13.0" = "differs"
+# [expect.aot_eager]
+# "2.13.0" = "agree"
 # ///
 
 import torch

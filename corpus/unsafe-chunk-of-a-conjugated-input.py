@@ -1,11 +1,18 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aotcheck --seed 0"
-# torch = ["2.13.0"]
-# key = "(requires-grad, output), of aotcheck, fixed"
+# issue = "ours"
 # difference = "a result of unsafe_chunk did not require grad"
-# [expect]
-# aotcheck = "agree"
+# [keys]
+# aotcheck = "(requires-grad, output)"
+# aot_function = "(exception, forward, RuntimeError: one of the variables needed for gradient computation has been modified by an inplace operation)"
+# aot_eager = "(exception, forward, RuntimeError: one of the variables needed for gradient computation has been modified by an inplace operation)"
+# [expect.aotcheck]
+# "*" = "agree"
+# [expect.aot_function]
+# "2.13.0" = "differs"
+# [expect.aot_eager]
+# "2.13.0" = "differs"
 # ///
 
 import torch
@@ -600,4 +607,4 @@ def main(f, calls, backend, exact=True):
 
 
 if __name__ == "__main__":
-    sys.exit(1 if main(f, CALLS, "aotcheck", True) else 0)
+    sys.exit(1 if main(f, CALLS, "aot_function", True) else 0)

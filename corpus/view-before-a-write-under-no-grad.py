@@ -1,13 +1,17 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 31 --examples 2500, reduced"
-# torch = ["2.13.0"]
-# key = "(exception, forward, RuntimeError: A view was created in no_grad mode and its base or another view of its base has been modified inplace with grad mode ...)"
+# issue = "not looked up"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('A view was created in no_grad mode and its base or another view of its base has been modified inplace with grad mode enabled. Given that this use case is ambiguous and error-prone, it is forbidden. Yo')"
-# [expect]
-# aotcheck = "agree"
-# aot_function = "differs"
-# aot_eager = "differs"
+# [keys]
+# aot_function = "(exception, forward, RuntimeError: A view was created in no_grad mode and its base or another view of its base has been modified inplace with grad mode ...)"
+# aot_eager = "(exception, forward, RuntimeError: A view was created in no_grad mode and its base or another view of its base has been modified inplace with grad mode ...)"
+# [expect.aotcheck]
+# "*" = "agree"
+# [expect.aot_function]
+# "2.13.0" = "differs"
+# [expect.aot_eager]
+# "2.13.0" = "differs"
 # ///
 
 import torch

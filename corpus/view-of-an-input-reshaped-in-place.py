@@ -1,11 +1,16 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aotcheck --seed 0"
-# torch = ["2.13.0"]
-# key = "(crash, process), of aotcheck, fixed"
+# issue = "ours"
 # difference = "the trace replayed the index of a multi-output view on another shape"
-# [expect]
-# aotcheck = "agree"
+# [keys]
+# aotcheck = "(crash, process)"
+# [expect.aotcheck]
+# "*" = "agree"
+# [expect.aot_function]
+# "2.13.0" = "agree"
+# [expect.aot_eager]
+# "2.13.0" = "agree"
 # ///
 
 import torch

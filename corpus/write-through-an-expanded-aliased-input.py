@@ -1,13 +1,16 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 31 --examples 2500, reduced"
-# torch = ["2.13.0"]
-# key = "(exception, forward, RuntimeError: The expanded size of the tensor [N] must match the existing size [N] at non-singleton dimension N)"
+# issue = "not looked up"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('The expanded size of the tensor (1) must match the existing size (2) at non-singleton dimension 2.  Target sizes: [2, 2, 1].  Tensor sizes: [2]')"
-# [expect]
-# aotcheck = "agree"
-# aot_function = "differs"
-# aot_eager = "agree"
+# [keys]
+# aot_function = "(exception, forward, RuntimeError: The expanded size of the tensor [N] must match the existing size [N] at non-singleton dimension N)"
+# [expect.aotcheck]
+# "*" = "agree"
+# [expect.aot_function]
+# "2.13.0" = "differs"
+# [expect.aot_eager]
+# "2.13.0" = "agree"
 # ///
 
 import torch

@@ -1,13 +1,17 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 0 --examples 1000, reduced"
-# torch = ["2.13.0"]
-# key = "(exception, forward, RuntimeError: While executing X, functionalization encountered a tensor being mutated that has internal overlap)"
+# issue = "https://github.com/pytorch/pytorch/issues/165409"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('While executing unfold, functionalization encountered a tensor being mutated that has internal overlap. When using torch.compile (or running functionalization directly), this is banned as the behavior')"
-# [expect]
-# aotcheck = "agree"
-# aot_function = "differs"
-# aot_eager = "differs"
+# [keys]
+# aot_function = "(exception, forward, RuntimeError: While executing X, functionalization encountered a tensor being mutated that has internal overlap)"
+# aot_eager = "(exception, forward, RuntimeError: While executing X, functionalization encountered a tensor being mutated that has internal overlap)"
+# [expect.aotcheck]
+# "*" = "agree"
+# [expect.aot_function]
+# "2.13.0" = "differs"
+# [expect.aot_eager]
+# "2.13.0" = "differs"
 # ///
 
 import torch

@@ -1,13 +1,17 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 0 --examples 1000, reduced"
-# torch = ["2.13.0"]
-# key = "(aliasing, output-input vs none)"
+# issue = "not looked up"
 # difference = "aliasing of output after forward of call 1: eager shares storage with a0, compiled shares storage with nothing before it"
-# [expect]
-# aotcheck = "agree"
-# aot_function = "differs"
-# aot_eager = "differs"
+# [keys]
+# aot_function = "(aliasing, output-input vs none)"
+# aot_eager = "(aliasing, output-input vs none)"
+# [expect.aotcheck]
+# "*" = "agree"
+# [expect.aot_function]
+# "2.13.0" = "differs"
+# [expect.aot_eager]
+# "2.13.0" = "differs"
 # ///
 
 import torch

@@ -1,13 +1,17 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 0 --examples 1000, reduced"
-# torch = ["2.13.0"]
-# key = "(exception, forward, missing RuntimeError: more than one element of the written-to tensor refers to a single memory location)"
+# issue = "not looked up"
 # difference = "exception of call after forward of call 1: eager raises RuntimeError('unsupported operation: more than one element of the written-to tensor refers to a single memory location. Please clone() the tensor before performing the operation.'), compiled raises nothing"
-# [expect]
-# aotcheck = "agree"
-# aot_function = "differs"
-# aot_eager = "differs"
+# [keys]
+# aot_function = "(exception, forward, missing RuntimeError: more than one element of the written-to tensor refers to a single memory location)"
+# aot_eager = "(exception, forward, missing RuntimeError: more than one element of the written-to tensor refers to a single memory location)"
+# [expect.aotcheck]
+# "*" = "agree"
+# [expect.aot_function]
+# "2.13.0" = "differs"
+# [expect.aot_eager]
+# "2.13.0" = "differs"
 # ///
 
 import torch

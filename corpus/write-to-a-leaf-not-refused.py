@@ -1,13 +1,16 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 31 --examples 2500, reduced"
-# torch = ["2.13.0"]
-# key = "(exception, forward, missing RuntimeError: a leaf Variable that requires grad is being used in an in-place operation)"
+# issue = "not looked up"
 # difference = "exception of call after forward of call 1: eager raises RuntimeError('a leaf Variable that requires grad is being used in an in-place operation.'), compiled raises nothing"
-# [expect]
-# aotcheck = "agree"
-# aot_function = "differs"
-# aot_eager = "agree"
+# [keys]
+# aot_function = "(exception, forward, missing RuntimeError: a leaf Variable that requires grad is being used in an in-place operation)"
+# [expect.aotcheck]
+# "*" = "agree"
+# [expect.aot_function]
+# "2.13.0" = "differs"
+# [expect.aot_eager]
+# "2.13.0" = "agree"
 # ///
 
 import torch

@@ -1,13 +1,16 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 31 --examples 2500, reduced"
-# torch = ["2.13.0"]
-# key = "(exception, forward, AssertionError: aot_autograd() does not yet handle input mutations on views with different dtypes)"
+# issue = "https://github.com/pytorch/pytorch/issues/194747"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises AssertionError('aot_autograd() does not yet handle input mutations on views with different dtypes.')"
-# [expect]
-# aotcheck = "agree"
-# aot_function = "differs"
-# aot_eager = "agree"
+# [keys]
+# aot_function = "(exception, forward, AssertionError: aot_autograd() does not yet handle input mutations on views with different dtypes)"
+# [expect.aotcheck]
+# "*" = "agree"
+# [expect.aot_function]
+# "2.13.0" = "differs"
+# [expect.aot_eager]
+# "2.13.0" = "agree"
 # ///
 
 import torch

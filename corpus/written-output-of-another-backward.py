@@ -1,11 +1,18 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aotcheck --seed 2"
-# torch = ["2.13.0"]
-# key = "(exception, backward, later call), of aotcheck, fixed"
+# issue = "ours"
 # difference = "a backward checked saved tensors that it does not use"
-# [expect]
-# aotcheck = "agree"
+# [keys]
+# aotcheck = "(exception, backward, later call)"
+# aot_function = "(identity, output-input vs none)"
+# aot_eager = "(exception, backward, later call, RuntimeError: one of the variables needed for gradient computation has been modified by an inplace operation)"
+# [expect.aotcheck]
+# "*" = "agree"
+# [expect.aot_function]
+# "2.13.0" = "differs"
+# [expect.aot_eager]
+# "2.13.0" = "differs"
 # ///
 
 import torch
@@ -599,4 +606,4 @@ def main(f, calls, backend, exact=True):
 
 
 if __name__ == "__main__":
-    sys.exit(1 if main(f, CALLS, "aotcheck", True) else 0)
+    sys.exit(1 if main(f, CALLS, "aot_function", True) else 0)

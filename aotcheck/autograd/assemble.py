@@ -20,7 +20,8 @@ from aotcheck.autograd.partition.joint import Division, divide, joint_graph, joi
 from aotcheck.autograd.record import Visibility, Write
 from aotcheck.autograd.runtime import codegen, support
 from aotcheck.autograd.runtime.support import StrideCorrection
-from aotcheck.autograd.stages import Backwards, examples
+from aotcheck.autograd.stages import Backwards, examples, inputs_of, values_of
+from aotcheck.autograd.subclasses import Bundle
 from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Geometry, Value, getitem
 from aotcheck.autograd.twins import Kind, info_of
 
@@ -139,10 +140,13 @@ class Assembly:
         everything = tuple(range(len(stage.attached)))
         if everything not in stage.gradients:
             raise UnsupportedError("partition_fn", "no backward takes all tangents: eager's raises")
-        gradients = self.backwards.layout.spread(1, stage.gradients[everything])
+        found = stage.gradients[everything]
+        gradients = self.backwards.layout.spread(1, [None if isinstance(g, Bundle) else g for g in found])
+        gradients += values_of(g for g in found if isinstance(g, Bundle))
+        tangents = inputs_of(stage.tangents)
         primals, tables = len(self.inputs), self.compilers.decompositions
-        graph = joint_graph(self.inputs, stage.tangents, self.trace.values, self.forward, self.outputs, gradients)
-        names = [*self.input_names, *[t.name for t in stage.tangents]]
+        graph = joint_graph(self.inputs, tangents, self.trace.values, self.forward, self.outputs, gradients)
+        names = [*self.input_names, *[t.name for t in tangents]]
         joint, examples = joint_module(graph, names, self.fakes, primals, len(self.outputs), tables)
         written = {v.name for v in self.record.written_placeholders}
         self.division = divide(partition, joint, examples, primals, len(self.outputs), written)
@@ -188,7 +192,8 @@ class Assembly:
         for number, stage in enumerate(self.stages):
             functions[f"apply{number}"] = self.backwards.function(stage)
             saved = tuple(index[v] for v in stage.saved)
-            attachments.append(codegen.Attachment(stage.places, saved, stage.reached, tuple(stage.guards)))
+            guards, held = tuple(stage.guards), tuple(stage.held)
+            attachments.append(codegen.Attachment(stage.places, saved, stage.reached, guards, held))
         fresh = [self._is_fresh(v) for v in self.outputs] + fresh_saved
         moved = self.capture.recounted() if self.saved else set()
         aliases = frozenset(k for k, v in enumerate(self.saved_outputs) if v.memory in moved and v.memory is not None)

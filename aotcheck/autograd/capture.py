@@ -27,6 +27,16 @@ from aotcheck.autograd.partition.saved import saved_tensors
 from aotcheck.autograd.record import Arg, Attached, BaseOf, Constant, Record, Ref, Source
 from aotcheck.autograd.replicas import KernelState, Replica, ReplicaMaker, make_replica
 from aotcheck.autograd.storage import StorageState
+from aotcheck.autograd.subclasses import (
+    Bundle,
+    Outer,
+    WrapperArgument,
+    held_by,
+    is_wrapper,
+    leaves_of,
+    outer_key,
+    outer_of,
+)
 from aotcheck.autograd.trace import Geometry, Value, geometry_of
 from aotcheck.autograd.tracer import Tracer, exchange
 
@@ -59,6 +69,26 @@ class TracedArgument:
     version: int
     requires_grad: bool
     grad_fn: Any
+
+
+@dataclasses.dataclass
+class TracedWrapper:
+    """A wrapper among the arguments, with what was true of its replica before the function ran.
+
+    ``base`` is the argument of which it is a view, ``attributes`` what the Python object had.
+    """
+
+    index: int
+    base: int | None
+    real_is_leaf: bool | None
+    replica: Tensor
+    requires_grad: bool
+    version: int
+    grad_fn: Any
+    outer: Outer
+    attributes: dict[str, Any]
+    hooks: int = 0  # that are the trace's own
+    edges: list[GradientEdge] = dataclasses.field(default_factory=list)  # where its gradients arrive
 
 
 class Substitution(_torch.FunctionMode):
@@ -97,7 +127,8 @@ class Capture:
         mode: TraceMode,
         together: bool = False,
         hooks: bool = False,
-        with_gradients: bool = False,
+        gradients: int | None = None,
+        wrappers: Sequence[WrapperArgument] = (),
     ) -> None:
         self.mode = mode
         self.hooks = hooks  # whether default saved-tensor hooks are in force around the call
@@ -108,21 +139,24 @@ class Capture:
         self.tracer = Tracer(self.maker.kernels)
         self.roots: list[TracedRoot] = []
         self.arguments: list[TracedArgument] = []
+        self.wrappers: list[TracedWrapper] = []
         self.replicas: dict[int, Tensor] = {}  # id of the real tensor -> replica
         self.generators: list[tuple[int, torch.Generator]] = []  # argument -> its stand-in
         self.flat_replicas: list[Any] = list(arguments)
         self.record: Record
-        self.is_view = [isinstance(a, Tensor) and _base(a, mode) is not None for a in arguments]
-        self.is_custom_view = [isinstance(a, Tensor) and _is_custom_view(a) for a in arguments]
-        self._make_roots(arguments)
+        self.is_view = [_is_plain(a) and _base(a, mode) is not None for a in arguments]
+        self.is_custom_view = [_is_plain(a) and _is_custom_view(a) for a in arguments]
+        self._make_roots(arguments, wrappers)
         self._make_generators(arguments)
         self.entry_nbytes = {id(r.state): r.state.nbytes for r in self.roots}
         self.passed = {a.index: a.replica for a in self.arguments}  # the objects, whichever tensors they are by the end
         kernels = self.maker.kernels
         kernels.on_swap = self._swapped
-        with self._tracing():
-            self.gradients = Gradients(arguments, self.flat_replicas, with_gradients)
+        with self.tracing():
+            self.gradients = Gradients(arguments, self.flat_replicas, gradients)
             self.gradients.refuse_hooks(lambda: kernels.function_runs)
+        for w in self.wrappers:
+            w.hooks = _torch.count_hooks(w.replica)
         kernels.on_gradient = lambda t: self.gradients.note(t) if kernels.function_runs else None
 
     def _swapped(self, a: Tensor, b: Tensor) -> None:
@@ -135,14 +169,19 @@ class Capture:
         for k in known:
             k.replica = b if k.replica is a else a if k.replica is b else k.replica
 
+    @property
+    def differentiated(self) -> list[TracedRoot | TracedWrapper]:
+        """What of the caller's gradients may go to."""
+        return [*self.roots, *self.wrappers]
+
     # -- before
 
-    def _make_roots(self, arguments: Sequence[Any]) -> None:
+    def _make_roots(self, arguments: Sequence[Any], wrappers: Sequence[WrapperArgument]) -> None:
         views: list[int] = []
         self._versions = _shared_versions(arguments)
         with _torch.without_modes():
             for i, a in enumerate(arguments):
-                if not isinstance(a, Tensor):
+                if not _is_plain(a):
                     continue
                 base = _base(a, self.mode) if self.mode.with_bases or _is_quiet(a) else None
                 if base is not None and id(a) not in self.replicas:
@@ -150,17 +189,18 @@ class Capture:
                     views.append(i)
                 else:
                     self._root(a, Arg(i))
-        with self._tracing():
+        with self.tracing():
             for i in views:
                 a = arguments[i]
                 if id(a) not in self.replicas:
                     self.replicas[id(a)] = self._replay(a)
+        self._make_wrappers(arguments, wrappers)
         for i, a in enumerate(arguments):
             if isinstance(a, Tensor):
                 self.flat_replicas[i] = self.replicas[id(a)]
         seen: set[int] = set()
         for i, a in enumerate(arguments):
-            if isinstance(a, Tensor) and id(a) not in seen:
+            if _is_plain(a) and id(a) not in seen:
                 seen.add(id(a))
                 r = self.replicas[id(a)]
                 state = self.tracer.table.state(r)
@@ -179,6 +219,73 @@ class Capture:
         for root in self.roots:
             root.version = _torch.version_of(root.replica)
             root.grad_fn = root.replica.grad_fn
+
+    def _make_wrappers(self, arguments: Sequence[Any], wrappers: Sequence[WrapperArgument]) -> None:
+        """Wrappers of the same classes on replicas, each after what it is made from."""
+        left = {w.index: w for w in wrappers}
+
+        def make(w: WrapperArgument) -> None:
+            del left[w.index]
+            real = arguments[w.index]
+            replayed = self.mode.with_bases and w.base is not None and is_wrapper(arguments[w.base])
+            needed = [k for _, k in w.inner] + ([w.base] if replayed and w.base is not None else [])
+            for k in needed:
+                if k in left:
+                    make(left[k])
+            inner = {name: self.replicas[id(arguments[k])] for name, k in w.inner}
+            r = self._replay_wrapper(real, inner) if replayed else self._wrap(real, inner)
+            self.replicas[id(real)] = r
+
+        while left:
+            make(next(iter(left.values())))
+        for w in wrappers:
+            real = arguments[w.index]
+            r = self.replicas[id(real)]
+            edges = [] if r.grad_fn is None else [GradientEdge(r.grad_fn, r.output_nr)]
+            self.wrappers.append(
+                TracedWrapper(
+                    w.index,
+                    w.base,
+                    _torch.leafness(real),
+                    r,
+                    r.requires_grad,
+                    _torch.version_of(r),
+                    _torch.grad_fn_of(r),
+                    outer_of(r),
+                    dict(vars(r)),
+                    edges=edges,
+                )
+            )
+
+    def _wrap(self, real: Any, inner: dict[str, Tensor]) -> Tensor:
+        _, context = held_by(real)
+        sizes, strides, _ = outer_of(real)
+        with torch.inference_mode(real.is_inference()), torch.no_grad(), self.tracing():
+            r: Tensor = type(real).__tensor_unflatten__(inner, context, sizes, strides)
+        if r.requires_grad and r.is_leaf:
+            r.requires_grad_(False)
+        if isinstance(real, torch.nn.Parameter):
+            r._is_param = True
+        if real.requires_grad:
+            if _torch.leafness(real) is not False:
+                r.requires_grad_()
+            else:
+                self.maker.give_history(r)
+        return r
+
+    def _replay_wrapper(self, real: Any, inner: dict[str, Tensor]) -> Tensor:
+        """The view ``real`` made again on its base's replica; it holds the replicas of what ``real`` holds."""
+        base = _torch.base_of(real)
+        how = _torch.creation_meta(real)
+        with self.tracing(), torch.set_grad_enabled(how != _torch.CreationMeta.NO_GRAD_MODE):
+            r = _torch.view_func_of(real)(self.replicas[id(base)])
+        if outer_key(r) != outer_key(real):
+            raise UnsupportedError("view of a base that has changed", "the wrapper is not what its base now gives")
+        for name, t in inner.items():
+            setattr(r, name, t)
+        if how not in (_torch.CreationMeta.DEFAULT, _torch.CreationMeta.NO_GRAD_MODE):
+            _torch.set_creation_meta(r, how)
+        return r
 
     def _make_generators(self, arguments: Sequence[Any]) -> None:
         """Stand-ins for the call's generators, so that tracing advances none; the graph gets the real ones."""
@@ -237,7 +344,8 @@ class Capture:
         return r
 
     @contextlib.contextmanager
-    def _tracing(self) -> Any:
+    def tracing(self) -> Any:
+        """Ops are recorded inside."""
         with torch.autograd.set_multithreading_enabled(False), self.tracer:
             yield
 
@@ -277,7 +385,7 @@ class Capture:
         seed_before = torch.get_rng_state()
         own_before = [g.get_state() for _, g in self.generators]
         try:
-            with self._tracing(), substitution, self._saving(), self._function_runs():
+            with self.tracing(), substitution, self._saving(), self._function_runs():
                 outputs, extra = function(self.flat_replicas)
             self.exit_grad = torch.is_grad_enabled()
         finally:
@@ -291,19 +399,21 @@ class Capture:
         outputs = [mapped.get(id(o), o) for o in outputs]
         changes = self.gradients.changes([*[r.replica for r in self.roots], *self.maker.anchors], outputs)
         for o in [*outputs, *[g for _, g in changes]]:
-            if isinstance(o, Tensor) and type(o) is not Replica:
-                if type(o) in (Tensor, torch.nn.Parameter):
-                    raise RetraceWithCaptured(o)
-                raise UnsupportedError("subclass output", type(o).__name__)
-        with self._tracing(), torch.set_grad_enabled(self.entry_grad):
+            for x in leaves_of(o) if isinstance(o, Tensor) else ():
+                if type(x) in (Tensor, torch.nn.Parameter):
+                    raise RetraceWithCaptured(o if all(type(y) is not Replica for y in leaves_of(o)) else x)
+                if type(x) is not Replica:
+                    raise UnsupportedError("subclass output", type(x).__name__)
+        with self.tracing(), torch.set_grad_enabled(self.entry_grad):
             builder = EpilogueBuilder(self)
             self.record = builder.build(outputs, changes)
             self.cuts = builder.results.cuts
         returned = zip(self.record.returns, outputs, strict=True)
         self.visible: list[tuple[Ref, Tensor]] = [(Arg(a.index), a.replica) for a in self.arguments]
+        self.visible += [(Arg(w.index), w.replica) for w in self.wrappers]
         self.visible += [(r, o) for r, o in returned if isinstance(o, Tensor) and not isinstance(r, Constant)]
         reached = reached_leaves([a.tensor for a in self.record.attached])
-        for root in self.roots:
+        for root in self.differentiated:
             if root.requires_grad:
                 root.edges += reached.get(id(root.replica), ())
         self.leaf_edges = [reached[id(x.tensor)] for x in self.record.leaves]
@@ -319,7 +429,7 @@ class Capture:
 
     def trace_backward(
         self,
-        seeds: Sequence[tuple[Attached, Value]],
+        seeds: Sequence[tuple[Attached, Value | Bundle]],
         targets: Sequence[Sequence[GradientEdge]],
         create_graph: bool,
         ends: Sequence[Any] = (),
@@ -334,14 +444,9 @@ class Capture:
         grads_in: list[Tensor] = []
         with _torch.without_modes():
             for attached, tangent in seeds:
-                assert tangent.geometry is not None
-                g = tangent.geometry
-                elem = torch.empty_strided(g.shape, g.stride, dtype=g.dtype, device="meta")
-                t = make_replica(elem, attached.device, self.maker.kernels)
+                t = self._tangent(tangent)
                 if create_graph:
                     Tensor.requires_grad_(t)
-                self.tracer.table.bind(t, tangent)
-                self.tracer.keep.append(t)
                 results.append(attached.tensor)
                 grads_in.append(t)
         wanted = [(k, edge) for k, edges in enumerate(targets) for edge in edges]
@@ -349,7 +454,7 @@ class Capture:
         effects = len(self.tracer.trace.effects)
         before = [(r.state, r.state.version) for r in self.roots]
         with (
-            self._tracing(),
+            self.tracing(),
             torch.set_grad_enabled(create_graph),
             torch.autograd.set_detect_anomaly(False),
             _stopping_at(ends),
@@ -366,7 +471,7 @@ class Capture:
                 saved_tensors(attached.tensor, ())
             others = [e for edges in reached_leaves(results).values() for e in edges if e.node not in ends]
             if not wanted:
-                with self._tracing(), torch.set_grad_enabled(create_graph), _stopping_at(ends):
+                with self.tracing(), torch.set_grad_enabled(create_graph), _stopping_at(ends):
                     if others:
                         _differentiate(results, others, grads_in, create_graph)
                     else:  # no leaf whose .grad it could reach
@@ -379,17 +484,35 @@ class Capture:
             raise UnsupportedError("mutation in the backward", "the backward writes an input")
         return gradients, grads_in
 
+    def _tangent(self, tangent: Value | Bundle) -> Tensor:
+        """The replica that stands for an incoming gradient."""
+        if isinstance(tangent, Bundle):
+            leaves = [self._tangent(x) if type(x) is Value else x for x in tangent.leaves]
+            with self.tracing():
+                return tangent.wrapping.build(leaves)
+        assert tangent.geometry is not None and tangent.device is not None
+        g = tangent.geometry
+        elem = torch.empty_strided(g.shape, g.stride, dtype=g.dtype, device="meta")
+        t = make_replica(elem, tangent.device, self.maker.kernels)
+        self.tracer.table.bind(t, tangent)
+        self.tracer.keep.append(t)
+        return t
+
     def value_of(self, t: Tensor) -> Value:
         """The value of a replica now, found while no tracing goes on."""
-        with self._tracing():
+        with self.tracing():
             return self.tracer.table.read(t)
 
     def as_result(self, t: Tensor | None) -> Tensor | None:
         """A gradient; one that is a leaf is replaced by a view, as it is somebody else's tensor and not a result."""
         if t is None or not t.requires_grad or not t.is_leaf:
             return t
-        with self._tracing(), torch.enable_grad():
+        with self.tracing(), torch.enable_grad():
             return t.view_as(t)
+
+
+def _is_plain(a: Any) -> bool:
+    return isinstance(a, Tensor) and not is_wrapper(a)
 
 
 def _snapshot(t: Tensor) -> Tensor:
@@ -411,6 +534,8 @@ def _stopping_at(nodes: Sequence[Any]) -> Iterator[None]:
 def _is_quiet(a: Tensor) -> bool:
     """Whether ``a`` is a view that autograd was not told of: it requires grad as its base does, but leads nowhere."""
     base = _torch.base_of(a)
+    if is_wrapper(base):
+        return False
     return _torch.leafness(a) is None or bool(base is not None and base.requires_grad and _torch.leafness(a))
 
 
@@ -426,7 +551,11 @@ def _base(a: Tensor, mode: TraceMode) -> Tensor | None:
     base = _torch.base_of(a)
     if _is_custom_view(a) and not mode.with_custom_views:
         return None
-    if base is None or _torch.storage_address(_torch.storage_of(base)) != _torch.storage_address(_torch.storage_of(a)):
+    if (
+        base is None
+        or is_wrapper(base)
+        or _torch.storage_address(_torch.storage_of(base)) != _torch.storage_address(_torch.storage_of(a))
+    ):
         return None
     return base
 
@@ -449,8 +578,9 @@ def _shared_versions(arguments: Sequence[Any]) -> dict[int, Any]:
     """By id, for tensors that share a storage and for their bases: what is equal where they share a version counter."""
     by_storage: dict[int, dict[int, Tensor]] = {}
     for a in arguments:
-        if isinstance(a, Tensor):
+        if _is_plain(a):
             base = _torch.base_of(a)
+            base = None if is_wrapper(base) else base
             group = by_storage.setdefault(_torch.storage_address(_torch.storage_of(a)), {})
             for t in (a, base) if base is not None else (a,):
                 group[id(t)] = t

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch
+from aotcheck.autograd.subclasses import held_by, is_wrapper
 
 Path = Callable[[], Any]
 
@@ -47,6 +48,9 @@ def _children(obj: Any) -> Iterator[tuple[Path, Any]]:
     elif isinstance(obj, (list, tuple)):
         for k, item in enumerate(obj):
             yield (lambda k=k: obj[k]), item  # type: ignore[misc]
+    elif is_wrapper(obj):
+        for name, held in held_by(obj)[0]:
+            yield (lambda n=name: getattr(obj, n)), held  # type: ignore[misc]
     elif not isinstance(obj, (type, types.ModuleType, Tensor, str, int, float)) and hasattr(obj, "__dict__"):
         call = (
             getattr(type(obj), "forward", None) if isinstance(obj, torch.nn.Module) else vars(type(obj)).get("__call__")

@@ -48,7 +48,9 @@ from aotcheck.autograd.record import (
 )
 from aotcheck.autograd.results import Results, differentiable_dtype, has_history
 from aotcheck.autograd.storage import StorageState
+from aotcheck.autograd.subclasses import is_wrapper
 from aotcheck.autograd.trace import geometry_of
+from aotcheck.autograd.wrapped import WrappedResults
 
 if TYPE_CHECKING:
     from aotcheck.autograd.capture import Capture, TracedArgument, TracedRoot
@@ -63,6 +65,7 @@ class EpilogueBuilder:
     def __init__(self, capture: Capture) -> None:
         self.capture = capture
         self.results = Results(capture)
+        self.wrapped = WrappedResults(capture, self.results)
         self.kernels = capture.maker.kernels
         self.table = capture.tracer.table
         self.roots = capture.roots
@@ -79,13 +82,13 @@ class EpilogueBuilder:
             self.results.names[id(a.replica)] = Arg(a.index)
         for r in self.roots:
             self.results.names.setdefault(id(r.replica), r.source)
-        results = [o for o in outputs if isinstance(o, Tensor)]
-        returned = [*results, *[g for _, g in gradients if g is not None]]
+        results = [*[o for o in outputs if isinstance(o, Tensor)], *[g for _, g in gradients if g is not None]]
+        returned = [*[o for o in results if not is_wrapper(o)], *self.wrapped.collect(results)]
         hooks = HookSteps(self.capture, self.results)
         custom = [a for a in self.arguments if self.capture.is_custom_view[a.index]]
         if not self.capture.mode.with_custom_views and any(id(a.replica) in self.rebased for a in custom):
             raise Retrace(TraceMode(with_bases=True, with_custom_views=True))
-        if not self.capture.mode.with_bases and self._needs_bases():
+        if not self.capture.mode.with_bases and (self._needs_bases() or self.wrapped.needs_bases()):
             raise Retrace(dataclasses.replace(self.capture.mode, with_bases=True))
         input_states = self._input_states()
         self._storage_sizes(input_states)
@@ -93,29 +96,33 @@ class EpilogueBuilder:
             if state.version > 0:
                 self._data(state)
             self._versions(state)
+        self.histories += self.wrapped.before()
         moved = self._metadata()
         for o in [*returned, *self.capture.passed.values()]:
             self.results.collect(o)
         self.results.anchor_fresh_storages([*returned, *self.capture.passed.values()], moved)
         self.results.find_current(input_states)
         self.results.find_histories()
+        self.wrapped.make()
         self.results.make_leaves()
         cut = [a for a in self.arguments if id(a.replica) in self.kernels.detached and a.requires_grad]
         kept = self._kept_histories(cut)
         passed = [a.replica for a in self.arguments]
         hooks.find_stand_ins()
         survivors = [t for t in [*passed, *[r.replica for r in self.roots], *returned] if has_history(t)]
-        survivors += hooks.tensors
+        survivors += [*self.wrapped.survivors(), *hooks.tensors]
         self.results.group(survivors, self.capture.together)
         hooks.check_cuts()
         self.results.attach_independent()
         self._make_views_with_history(cut)
         self.results.name_left_behind()
         self._apply_metadata(moved)
+        self.wrapped.finish()
         later = {Arg(a.index) for a in cut}
         self._take_histories([s for s in self.histories if s.target not in later])
         self._take_histories(kept)
         self._detach(cut)
+        self.wrapped.cut()
         self._take_histories([s for s in self.histories if s.target in later])
         # First those whose making counts as a write, which must not make the others look for their histories.
         for o in sorted(returned, key=self._order):
@@ -138,6 +145,7 @@ class EpilogueBuilder:
         """Carry out ``steps``, each when what it needs is attached, which may need others of them."""
         tensors: dict[Ref, Tensor] = {r.source: r.replica for r in self.roots}
         tensors.update({Arg(a.index): a.replica for a in self.arguments})
+        tensors.update({Arg(w.index): w.replica for w in self.capture.wrappers})
         for s in steps:
             self.results.pending.setdefault(id(tensors[s.target]), []).append(s)
         for s in steps:
@@ -359,7 +367,7 @@ class EpilogueBuilder:
 
     def _retain_gradients(self, returned: Sequence[Tensor]) -> None:
         """What is no leaf and was told to keep its gradient."""
-        known: dict[int, Tensor] = {id(t): t for t in returned}
+        known: dict[int, Tensor] = {id(t): t for t in [*returned, *self.wrapped.survivors()]}
         known.update({id(a.replica): a.replica for a in self.arguments})
         for t in known.values():
             if t.requires_grad and _torch.leafness(t) is False and t.retains_grad:
@@ -390,5 +398,6 @@ class EpilogueBuilder:
             written_placeholders=frozenset(placeholders),
             entry_grad=self.capture.entry_grad,
             generators=tuple(i for i, _ in self.capture.generators),
+            wrappers=self.wrapped.roots,
         )
         return record.renumber({old: new for new, old in enumerate(order)})

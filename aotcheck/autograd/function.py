@@ -34,6 +34,7 @@ from aotcheck.autograd.record import TakeHistory
 from aotcheck.autograd.replicas import disarm
 from aotcheck.autograd.runtime.support import GraphFailed
 from aotcheck.autograd.specialize import PLAIN_LEAVES, call_key, check_supported, fast_guard
+from aotcheck.autograd.subclasses import WrapperArgument, expand, held_by, is_wrapper
 
 pytree = _torch.pytree
 
@@ -62,6 +63,23 @@ class Outcome:
     spec: Any
     slots: tuple[int, ...]
     containers: ContainerResult | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """What the arguments of a trace are: ``explicit`` ones, those the function reaches by itself, perhaps the gradients
+    of both, all in all ``passed``, and then those that wrappers among them stand for.
+    """
+
+    explicit: int
+    passed: int
+    with_gradients: bool
+    wrappers: tuple[WrapperArgument, ...]
+
+    @property
+    def own(self) -> int:
+        """How many come before gradients and what wrappers stand for."""
+        return self.passed // 2 if self.with_gradients else self.passed
 
 
 class _UserError(Exception):
@@ -95,7 +113,7 @@ class CompiledFunction:
         if last is not None and not kwargs and len(args) == last[0]:
             flat: Sequence[Any] = args
             if self.state is not None or self._paths or self._gradients:
-                flat = self._whole(args)
+                flat = self._passed(args)
             if last[1](flat):
                 try:
                     return last[2].call(flat)
@@ -140,7 +158,9 @@ class CompiledFunction:
         if self.state is not None:
             self.state.refresh()
         for _ in range(_MAX_RETRACES):
-            whole = self._whole(flat)
+            passed = self._passed(flat)
+            whole, wrappers = expand(passed)
+            split = Split(len(flat), len(passed), self._gradients, wrappers)
             check_supported(whole)
             key = (spec, len(flat), self.state.modes() if self.state else None, call_key(whole))
             with self._lock:
@@ -149,7 +169,7 @@ class CompiledFunction:
                     try:
                         self._hooks = _torch.has_saved_tensor_hooks()
                         with _torch.without_saved_tensor_hooks():
-                            found = self._specialize(key, flat, whole, spec)
+                            found = self._specialize(key, split, whole, spec)
                     except RetraceWithCaptured as needed:
                         self._capture_more(needed.args[0])
                         continue
@@ -171,7 +191,7 @@ class CompiledFunction:
         flat, spec = pytree.tree_flatten((args, kwargs))
         return flat, structure_of(args, kwargs, spec)
 
-    def _whole(self, flat: Sequence[Any]) -> list[Any]:
+    def _passed(self, flat: Sequence[Any]) -> list[Any]:
         """All arguments of a call: its own, those of the module or the closure, and perhaps the gradients of both."""
         state = self.state.tensors() if self.state is not None else [p() for p in self._paths]
         whole = [*flat, *state]
@@ -192,10 +212,10 @@ class CompiledFunction:
 
     # -- making one
 
-    def _specialize(self, key: Any, flat: Sequence[Any], whole: Sequence[Any], spec: Any) -> Specialization:
+    def _specialize(self, key: Any, split: Split, whole: Sequence[Any], spec: Any) -> Specialization:
         reassigned: list[tuple[int, Any]] = []
         try:
-            capture, outcome = self._capture(whole, len(flat), spec, reassigned)
+            capture, outcome = self._capture(whole, split, spec, reassigned)
             assign = self.state.assign if self.state is not None else None
             shape = ResultShape(None if outcome.containers else outcome.spec, outcome.slots, assign)
             try:
@@ -212,18 +232,18 @@ class CompiledFunction:
         return made
 
     def _capture(
-        self, whole: Sequence[Any], explicit: int, spec: Any, reassigned: list[tuple[int, Any]]
+        self, whole: Sequence[Any], split: Split, spec: Any, reassigned: list[tuple[int, Any]]
     ) -> tuple[Capture, Outcome]:
         mode = TraceMode()
         while True:
             reassigned.clear()
             together = self.compilers.partition is not None
-            capture = Capture(whole, mode, together, self._hooks, self._gradients)
-            captured = None if self.state is not None else [(whole[i], i) for i in range(explicit, len(whole))]
+            gradients = split.own if split.with_gradients else None
+            capture = Capture(whole, mode, together, self._hooks, gradients, split.wrappers)
+            captured = None if self.state is not None else [(whole[i], i) for i in range(split.explicit, len(whole))]
 
             def program(replicas: Sequence[Any]) -> tuple[list[Any], Outcome]:
-                count = len(replicas) // 2 if self._gradients else len(replicas)
-                return self._run_original(replicas[:count], explicit, spec, reassigned)
+                return self._run_original(replicas[: split.own], split.explicit, spec, reassigned)
 
             try:
                 return capture, capture.run(program, captured)
@@ -272,6 +292,10 @@ class CompiledFunction:
 
     def _capture_more(self, tensor: Tensor) -> None:
         path = locate(self.original, tensor) if self.state is None else None
+        if path is None and is_wrapper(tensor):
+            for _, held in held_by(tensor)[0]:
+                self._capture_more(held)
+            return
         if path is None:
             raise UnsupportedError(
                 "captured tensor",

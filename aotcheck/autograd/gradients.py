@@ -30,15 +30,15 @@ def gradients_of(flat: Sequence[Any]) -> list[Tensor | None]:
 
 
 class Gradients:
-    """The gradients of one trace's arguments; ``lifted`` where they are arguments themselves, the later half of all."""
+    """The gradients of one trace's arguments; ``lifted`` where they are arguments themselves, from ``first`` on."""
 
-    def __init__(self, arguments: Sequence[Any], replicas: Sequence[Any], lifted: bool) -> None:
-        self.lifted = lifted
-        count = len(arguments) // 2 if lifted else len(arguments)
+    def __init__(self, arguments: Sequence[Any], replicas: Sequence[Any], first: int | None) -> None:
+        self.lifted = first is not None
+        count = len(arguments) if first is None else first
         tensors = [k for k in range(count) if isinstance(arguments[k], Tensor)]
         self._tensors: dict[int, Tensor] = {id(replicas[k]): replicas[k] for k in tensors}
         self._hooked = [replicas[k] for k in tensors if _torch.has_hooks_of_any_kind(arguments[k])]
-        if lifted:
+        if self.lifted:
             for k in tensors:
                 set_own_gradient(replicas[k], replicas[count + k])
         self._before = {key: _known_gradient(t) for key, t in self._tensors.items()}

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from aotcheck.autograd.hooks import HookKind
 from aotcheck.autograd.partition.regions import Group
+from aotcheck.autograd.subclasses import Outer, Wrapping
 from aotcheck.autograd.trace import Geometry, Value
 
 
@@ -333,6 +334,32 @@ class Swap:
 
 
 @dataclasses.dataclass(frozen=True)
+class Wrap:
+    """Make a wrapper of the tensors ``inner``, without history."""
+
+    local: Local
+    wrapping: Wrapping
+    inner: tuple[Ref, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class RestrideWrapper:
+    """Change the geometry that the wrapper ``target`` claims to have; what it holds is left alone."""
+
+    target: Ref
+    outer: Outer
+
+
+@dataclasses.dataclass(frozen=True)
+class SetAttribute:
+    """Assign to an attribute of the wrapper ``target``."""
+
+    target: Ref
+    name: str
+    value: Ref | Constant
+
+
+@dataclasses.dataclass(frozen=True)
 class SetGradMode:
     """Leave grad mode as the function leaves it."""
 
@@ -363,6 +390,9 @@ Step = (
     | RegisterHook
     | SetGradient
     | Swap
+    | Wrap
+    | RestrideWrapper
+    | SetAttribute
     | SetGradMode
 )
 
@@ -374,6 +404,7 @@ class Record:
     ``before`` are the steps that come before results are attached to autograd, ``steps`` the others. ``attached`` are
     the tensors that get a history, in ``groups``; ``leaves`` and then ``cuts`` those that gradients go to besides the
     roots. ``generators`` are the arguments that are random generators, inputs of the graph after all tensors.
+    ``wrappers`` are the arguments that are wrappers: differentiated as roots are, but no inputs of the graph.
     """
 
     roots: tuple[Root, ...]
@@ -389,6 +420,7 @@ class Record:
     written_placeholders: frozenset[Value]
     entry_grad: bool
     generators: tuple[int, ...] = ()
+    wrappers: tuple[Root, ...] = ()
 
     @property
     def differentiable(self) -> bool:
@@ -434,4 +466,6 @@ def _renumbered(step: Step, place: Mapping[int, int]) -> Step:
         for f in dataclasses.fields(step)
         if isinstance(v := getattr(step, f.name), Result)
     }
+    if isinstance(step, Wrap):
+        changes["inner"] = tuple([_renumbered_ref(x, place) for x in step.inner])
     return dataclasses.replace(step, **changes) if changes else step

@@ -308,6 +308,14 @@ class ReplicaMaker:
                     _Rebound.apply(anchor, r)
         return r
 
+    def give_history(self, r: Tensor) -> None:
+        """Make a wrapper on replicas a non-leaf that is not a view."""
+        anchor = make_replica(torch.empty((), dtype=r.dtype, device="meta"), r.device, self.kernels)
+        anchor.requires_grad_()
+        self.anchors.append(anchor)
+        with torch.enable_grad():
+            _Rebound.apply(anchor, r)
+
 
 def _window(elem: Tensor, storage: torch.UntypedStorage, nbytes: int, offset: int, shape: Any, stride: Any) -> Tensor:
     _torch.set_geometry(elem, storage, offset, shape, stride)

@@ -47,8 +47,8 @@ from aotcheck.autograd.record import (
     Step,
     WindowOn,
 )
-from aotcheck.autograd.replicas import Replica
 from aotcheck.autograd.storage import StorageState
+from aotcheck.autograd.subclasses import is_wrapper
 from aotcheck.autograd.trace import Geometry, Value, geometry_of
 from aotcheck.autograd.windows import Derivation, Reshaping, lasting
 
@@ -92,6 +92,7 @@ class Results:
         self._stage = self.steps
         self.names: dict[int, Ref] = {}  # id of a replica -> where the real tensor is found
         self.locals = 0
+        self.makers: dict[int, Callable[[], Ref]] = {}  # id of a wrapper -> how it gets its name
         self.tensors: dict[int, tuple[Tensor, Tensor | None]] = {}  # tensors to be named, and their bases
         self.anchors: dict[int, tuple[Ref, int]] = {}  # id of a fresh storage's state -> a tensor on it, its offset
         # id of an input storage's state -> a tensor that has it when outputs are made
@@ -111,12 +112,17 @@ class Results:
         }
 
     @contextlib.contextmanager
-    def _before_attaching(self) -> Iterator[None]:
+    def before_attaching(self) -> Iterator[None]:
+        """What is made inside is made before results are attached to autograd."""
         self._stage = self.before
         try:
             yield
         finally:
             self._stage = self.steps
+
+    def emit(self, step: Step) -> None:
+        """One more step, in the part of the epilogue that is being written."""
+        self._stage.append(step)
 
     def local(self) -> Local:
         """A new name, for a tensor that a step will make."""
@@ -130,14 +136,12 @@ class Results:
 
     def attach(self, ref: Ref, t: Tensor) -> None:
         """Let the tensor ``ref`` get the history that the replica ``t`` has."""
-        assert isinstance(t, Replica)
-        self.attached.append(Attached(ref, t, t.real_device))
+        self.attached.append(Attached(ref, t, t.device))
 
     def stand_in(self, t: Tensor) -> Local:
         """A tensor without memory that gets the history of ``t``, for another to take over."""
-        assert isinstance(t, Replica)
         local = self.local()
-        self.before.append(StandIn(local, geometry_of(t), t.real_device))
+        self.before.append(StandIn(local, geometry_of(t), t.device))
         self.attach(local, t)
         return local
 
@@ -147,12 +151,13 @@ class Results:
         """Note that ``t`` is needed, and with it the bases from which it is made again."""
         while t is not None and id(t) not in self.names and id(t) not in self.tensors:
             base = _torch.base_of(t)
+            base = None if is_wrapper(base) else base
             if base is not None and self.table.state(base) is not self.table.state(t):
                 base = base if self._left(base, t) else None
             unsafe = self.tracer.unsafe_views.get(id(t))
             if base is None and unsafe is not None and unsafe.intact:
                 # The op may have run on a copy (of a conjugated tensor, say), of which autograd knows nothing.
-                base = unsafe.source if not t.requires_grad or _leads_to(t, unsafe.source) else None
+                base = unsafe.source if not t.requires_grad or leads_to(t, unsafe.source) else None
             self.tensors[id(t)] = (t, base)
             t = base
 
@@ -269,7 +274,7 @@ class Results:
     def group(self, survivors: Sequence[Tensor], together: bool) -> None:
         """Divide what is attached into groups: see Note [Cuts]."""
         tensors = [a.tensor for a in self.attached]
-        ends = {e.node for r in self.roots for e in r.edges}
+        ends = {e.node for r in self.capture.differentiated for e in r.edges}
         if together or not tensors:
             self.groups = [Group(tuple(range(len(tensors))))] if tensors else []
         else:
@@ -317,7 +322,7 @@ class Results:
         In the order of the program: see Note [What precedes attaching].
         """
         reached = reached_leaves([a.tensor for a in self.attached])
-        roots = {id(r.replica) for r in self.roots if r.requires_grad}
+        roots = {id(r.replica) for r in self.capture.differentiated if r.requires_grad}
         for t, base in list(self.tensors.values()):
             if id(t) in self.names:
                 continue
@@ -334,7 +339,7 @@ class Results:
         for a in self.arguments:
             if id(a.replica) in self.kernels.required and is_new_leaf(a.replica):
                 self._schedule_requirement(a.replica)
-        with self._before_attaching():
+        with self.before_attaching():
             while self._events:
                 heapq.heappop(self._events)[2]()
         for (accumulator, *_), t_id in zip(reached.values(), reached, strict=True):
@@ -385,6 +390,11 @@ class Results:
             if self._stage is self.steps:
                 self._settle(t)
             return named
+        if id(t) in self.makers:
+            made = self.makers[id(t)]()
+            if self._stage is self.steps:
+                self._settle(t)
+            return made
         _, base = self.tensors[id(t)]
         local = self.names[id(t)] = self.local()
         if base is None:
@@ -464,7 +474,7 @@ class Results:
             return True
         if not made.grad or _torch.creation_meta(t) == _torch.CreationMeta.IN_CUSTOM_FUNCTION:
             return False
-        return _leads_to(t, made.source) and (made.source is base or self._derives(made.source, base))
+        return leads_to(t, made.source) and (made.source is base or self._derives(made.source, base))
 
     def _derives(self, source: Tensor, base: Tensor) -> bool:
         """Whether what a view was made of can itself be made again, with its history."""
@@ -551,7 +561,7 @@ def _window(base: Tensor, shape: Any, stride: Any, offset: int) -> Tensor:
     return base.as_strided(shape, stride, offset)
 
 
-def _leads_to(t: Tensor, source: Tensor) -> bool:
+def leads_to(t: Tensor, source: Tensor) -> bool:
     """Whether gradients of ``t`` go from the node that made it straight to ``source``."""
     node = _torch.grad_fn_of(t)
     if node is None or not source.requires_grad:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from aotcheck import _torch
 from aotcheck.autograd.errors import UnsupportedError
+from aotcheck.autograd.subclasses import ContextKey, held_by, is_wrapper, outer_key
 from aotcheck.autograd.trace import geometry_of
 
 PLAIN_LEAVES = frozenset(
@@ -41,6 +42,8 @@ PLAIN_LEAVES = frozenset(
 def check_supported(flat: Sequence[Any]) -> None:
     """Raise UnsupportedError for arguments that cannot be traced."""
     for i, a in enumerate(flat):
+        if is_wrapper(a):
+            continue  # what it holds are arguments too
         if isinstance(a, Tensor):
             if type(a) is not Tensor and type(a) is not torch.nn.Parameter:
                 raise UnsupportedError("subclass input", f"argument {i} is a {type(a).__name__}")
@@ -89,12 +92,36 @@ def context_key() -> tuple[Any, ...]:
     )
 
 
+def _wrapper_key(a: Tensor, places: dict[int, int]) -> tuple[Any, ...]:
+    """The part of a call's key that is for a wrapper; ``places`` says where each tensor is among the arguments."""
+    held, context = held_by(a)
+    base = _torch.base_of(a)
+    return (
+        type(a),
+        ContextKey(context),
+        tuple([(name, places[id(t)]) for name, t in held]),
+        outer_key(a),
+        a.requires_grad,
+        _torch.leafness(a),
+        isinstance(a, torch.nn.Parameter),
+        a.is_inference(),
+        None if base is None else (places[id(base)], str(_torch.creation_meta(a))),
+    )
+
+
 def call_key(flat: Sequence[Any]) -> tuple[Any, ...]:
-    """Hashable; equal for two calls iff one specialization is right for both."""
+    """Hashable; equal for two calls iff one specialization is right for both.
+
+    ``flat`` are the arguments with those that wrappers stand for.
+    """
     parts: list[Any] = []
     objects: dict[int, int] = {}
     storages: dict[int, int] = {}
     bases: dict[int, int] = {}
+    wrappers = [a for a in flat if is_wrapper(a)]
+    places: dict[int, int] = {}
+    for i, a in enumerate(flat if wrappers else ()):
+        places.setdefault(id(a), i)
     for i, a in enumerate(flat):
         if not isinstance(a, (Tensor, torch.Generator)):
             parts.append(_scalar_key(a))
@@ -106,10 +133,15 @@ def call_key(flat: Sequence[Any]) -> tuple[Any, ...]:
         if isinstance(a, torch.Generator):
             parts.append(_scalar_key(a))
             continue
+        if wrappers and is_wrapper(a):
+            parts.append(_wrapper_key(a, places))
+            continue
         storage = a.untyped_storage()
         base = _torch.base_of(a)
         base_part: Any = None
-        if base is not None:
+        if wrappers and base is not None and is_wrapper(base):
+            base_part = (places[id(base)], str(_torch.creation_meta(a)))
+        elif base is not None:
             base_part = (
                 bases.setdefault(id(base), i),
                 objects.get(id(base), -1),
@@ -137,12 +169,13 @@ def call_key(flat: Sequence[Any]) -> tuple[Any, ...]:
     # Aliases that count versions together are told from those that do not.
     shared: dict[int, list[Tensor]] = {}
     for i, a in enumerate(flat):
-        if isinstance(a, Tensor) and objects[id(a)] == i:
+        if isinstance(a, Tensor) and objects[id(a)] == i and not (wrappers and is_wrapper(a)):
             shared.setdefault(_torch.storage_address(a.untyped_storage()), []).append(a)
+    versions_of_wrappers = tuple(_torch.version_groups(list({id(w): w for w in wrappers}.values())))
     versions = tuple(tuple(_torch.version_groups(group)) for group in shared.values() if len(group) > 1)
     # A base that is itself an argument further on is told apart from one that is not passed.
     late = tuple(objects.get(b, -1) for b in bases)
-    return (*parts, late, versions, *context_key())
+    return (*parts, late, versions, versions_of_wrappers, *context_key())
 
 
 def fast_guard(

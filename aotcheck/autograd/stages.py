@@ -24,7 +24,7 @@ import contextlib
 import dataclasses
 import functools
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -40,13 +40,22 @@ from aotcheck.autograd.partition.components import components, nodes_behind, rea
 from aotcheck.autograd.partition.default import backward_values, read_by, saved_values
 from aotcheck.autograd.partition.joint import Division
 from aotcheck.autograd.partition.saved import holds_saved, nodes_behind_output, runs_once, saved_tensors
-from aotcheck.autograd.record import Attached, Result, Role
-from aotcheck.autograd.replicas import Replica, disarm, rearm
+from aotcheck.autograd.record import Arg, Attached, Result, Role
+from aotcheck.autograd.replicas import disarm, rearm
 from aotcheck.autograd.runtime import codegen
+from aotcheck.autograd.subclasses import (
+    Bundle,
+    Wrapping,
+    coerced,
+    is_jagged,
+    is_wrapper,
+    is_wrapper_type,
+    leaves_of,
+    wrapping_of,
+)
 from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Geometry, Value, geometry_of
 
 aten = torch.ops.aten
-Key = tuple[int, ...]
 
 
 def tangent_geometry(g: Geometry) -> Geometry:
@@ -61,14 +70,45 @@ def tangent_geometry(g: Geometry) -> Geometry:
     return Geometry(0, g.shape, g.stride, g.dtype, False, False)
 
 
-def tangents_of(attached: Sequence[Attached]) -> list[Value]:
-    """An input of a backward for each of ``attached``."""
-    tangents = []
-    for number, a in enumerate(attached):
-        t = Value(PLACEHOLDER, (), {})
-        t.name, t.device, t.geometry = f"tangents_{number + 1}", a.device, tangent_geometry(geometry_of(a.tensor))
-        tangents.append(t)
-    return tangents
+Key = tuple[Any, ...]  # which tensors have tangents, each by its place; with what the tangent is like where that is odd
+Tangent = Value | Bundle
+Gradient = Value | Bundle | None
+
+
+@dataclasses.dataclass(frozen=True)
+class InTangent:
+    """What a gradient holds of a tangent: leaf ``leaf`` of the one with place ``place``."""
+
+    place: int
+    leaf: int
+
+
+def _placeholder(g: Geometry, device: torch.device) -> Value:
+    t = Value(PLACEHOLDER, (), {})
+    t.device, t.geometry = device, tangent_geometry(g)
+    return t
+
+
+def _bundle(wrapping: Wrapping, leaves: Sequence[Tensor], jagged: bool) -> Bundle:
+    """A tangent that is a wrapper like this; what says how ragged it is, it has in common with its result."""
+    found = [x if jagged and k else _placeholder(geometry_of(x), x.device) for k, x in enumerate(leaves)]
+    sizes, strides, _ = wrapping.outer
+    if all(type(n) is int for n in (*sizes, *strides)):
+        dense = tangent_geometry(Geometry(0, sizes, strides, torch.float32, False, False))
+        wrapping = dataclasses.replace(wrapping, outer=(sizes, dense.stride, 0))
+    return Bundle(dataclasses.replace(wrapping, is_parameter=False), tuple(found))
+
+
+def inputs_of(tangents: Iterable[Tangent]) -> list[Value]:
+    """The inputs of a backward's graph that these tangents are."""
+    return [x for t in tangents for x in (t.leaves if isinstance(t, Bundle) else (t,)) if type(x) is Value]
+
+
+def values_of(gradients: Iterable[Gradient]) -> list[Value | None]:
+    """The values of the trace that these gradients are made of."""
+    return [
+        x for g in gradients for x in (g.leaves if isinstance(g, Bundle) else (g,)) if x is None or type(x) is Value
+    ]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,19 +133,31 @@ class Stage:
     level: int
     places: tuple[int, ...]
     attached: tuple[Attached, ...]
-    tangents: tuple[Value, ...]
+    tangents: tuple[Tangent, ...]
     targets: tuple[Target, ...]
     saved: list[Value]
     reached: tuple[int, ...]
     before: tuple[Stage, ...] = ()
     guards: list[codegen.Guard] = dataclasses.field(default_factory=list)
-    gradients: dict[Key, list[Value | None]] = dataclasses.field(default_factory=dict)
+    gradients: dict[Key, list[Gradient]] = dataclasses.field(default_factory=dict)
     backwards: dict[tuple[Key, bool], Callable[..., Any]] = dataclasses.field(default_factory=dict)
+    odd: dict[Any, Tangent] = dataclasses.field(default_factory=dict)  # tangents unlike their results
+    held: list[Arg] = dataclasses.field(default_factory=list)  # arguments that gradients hold
+    sealed: bool = False  # whether ``held`` may still grow
 
     @property
     def ends(self) -> list[Any]:
         """The nodes of autograd at which the stage's own graph ends."""
         return [e.node for k in self.reached for e in self.targets[k].edges]
+
+    def tangent(self, part: Any) -> Tangent:
+        """The tangent that a part of a key stands for."""
+        return self.tangents[part] if type(part) is int else self.odd[part]
+
+    @property
+    def of_wrappers(self) -> bool:
+        """Whether a result is a wrapper."""
+        return any(isinstance(t, Bundle) for t in self.tangents)
 
     def freeing_nodes(self) -> set[Any]:
         """The nodes between the stage's tensors and its ends that keep what their first backward frees."""
@@ -184,13 +236,14 @@ class Backwards:
         """The stages of the call's results; ``forward`` is what the forward computes."""
         capture = self.capture
         targets = [Target(r.replica, tuple(r.edges)) for r in capture.roots]
+        targets += [Target(w.replica, tuple(w.edges)) for w in capture.wrappers]
         targets += [
             Target(x.tensor, tuple(edges)) for x, edges in zip(capture.record.leaves, capture.leaf_edges, strict=True)
         ]
         targets += [Target(c.tensor, (c.edge,), is_cut=True) for c in capture.cuts]
         stages = self._stages(1, capture.record.attached, targets, [g.attached for g in capture.record.groups])
         for stage in stages:
-            gradients = [g for found in stage.gradients.values() for g in found]
+            gradients = values_of(g for found in stage.gradients.values() for g in found)
             stage.saved = saved_values(forward, set(self.inputs), gradients, self.trace.values)
             stage.guards = self._guards(stage)
         return stages
@@ -203,7 +256,7 @@ class Backwards:
         groups: Sequence[Sequence[int]],
         before: tuple[Stage, ...] = (),
     ) -> list[Stage]:
-        tangents = tangents_of(attached)
+        tangents = self._tangents_of(attached)
         stages = []
         for group in groups:
             stage = Stage(
@@ -228,6 +281,26 @@ class Backwards:
                     self._try(stage, (j,))
             stages.append(stage)
         return stages
+
+    def _tangents_of(self, attached: Sequence[Attached]) -> list[Tangent]:
+        """Inputs of a backward for each of ``attached``."""
+        tangents: list[Tangent] = []
+        for a in attached:
+            if not is_wrapper(a.tensor):
+                tangents.append(_placeholder(geometry_of(a.tensor), a.device))
+                continue
+            with self.capture.tracing(), torch.no_grad():
+                like: Any = a.tensor.detach()
+                hook = getattr(like, "__coerce_tangent_metadata__", None)
+                like = hook() if hook is not None else like
+            wrapping = wrapping_of(like)
+            if wrapping is None:
+                tangents.append(_placeholder(geometry_of(like), a.device))
+            else:
+                tangents.append(_bundle(wrapping, leaves_of(like), is_jagged(like)))
+        for number, t in enumerate(inputs_of(tangents)):
+            t.name = f"tangents_{number + 1}"
+        return tangents
 
     def _guards(self, stage: Stage) -> list[codegen.Guard]:
         """What the caller can write of the memory that eager saves: after that the backward raises.
@@ -267,16 +340,39 @@ class Backwards:
             return False
         return True
 
-    def _gradients(self, stage: Stage, key: Key) -> list[Value | None]:
+    def _gradients(self, stage: Stage, key: Key) -> list[Gradient]:
         """The gradients of the targets if just the tensors ``key`` have tangents; raises what eager's backward does."""
         found = stage.gradients.get(key)
         if found is None:
             replicas, _ = self._trace(stage, key, create_graph=False)
-            found = stage.gradients[key] = [None if r is None else self.capture.value_of(r) for r in replicas]
+            found = stage.gradients[key] = [None if r is None else self._gradient(stage, key, r) for r in replicas]
         return found
 
+    def _gradient(self, stage: Stage, key: Key, r: Tensor) -> Gradient:
+        wrapping = wrapping_of(r)
+        if wrapping is None:
+            return self.capture.value_of(r)
+        inherited: dict[int, Any] = {
+            id(x): InTangent(_place(part), n)
+            for part in key
+            if isinstance(t := stage.tangent(part), Bundle)
+            for n, x in enumerate(t.leaves)
+            if isinstance(x, Tensor)
+        }
+        arguments = {id(a.replica): Arg(a.index) for a in self.capture.arguments}
+        leaves: list[Any] = []
+        for x in leaves_of(r):
+            known = inherited.get(id(x)) or arguments.get(id(x))
+            if isinstance(known, Arg) and known not in stage.held:
+                if stage.sealed or (stage.before and known not in stage.before[0].held):
+                    known = None
+                else:
+                    stage.held.append(known)
+            leaves.append(known or self.capture.value_of(x))
+        return Bundle(wrapping, tuple(leaves))
+
     def _trace(self, stage: Stage, key: Key, create_graph: bool) -> tuple[list[Tensor | None], list[Tensor]]:
-        seeds = [(stage.attached[j], stage.tangents[j]) for j in key]
+        seeds = [(stage.attached[_place(part)], stage.tangent(part)) for part in key]
         edges = [t.edges if k in stage.reached else () for k, t in enumerate(stage.targets)]
         return self.capture.trace_backward(seeds, edges, create_graph, stage.cut_nodes)
 
@@ -288,16 +384,76 @@ class Backwards:
         Called with ``(tensors, saved ..., [watched,] contexts, handles), *reached``.
         """
         once = [j for j, a in enumerate(stage.attached) if runs_once(a.tensor, stage.ends)]
+        stage.sealed = True
         w = codegen.write_function(
-            len(stage.attached), len(stage.saved), len(stage.reached), bool(stage.guards), once, stage.shared()
+            len(stage.attached),
+            len(stage.saved),
+            len(stage.reached),
+            bool(stage.guards),
+            once,
+            stage.shared(),
+            bool(stage.held),
         )
         define(w, "forward", "function")
         w.globals["backward_for"] = functools.partial(self.backward_for, stage)
         return _torch.bound_apply(codegen.make_function(w.globals["forward"], w.globals["backward"]))
 
-    def backward_for(self, stage: Stage, defined: tuple[bool, ...], create_graph: bool) -> Callable[..., Any]:
-        """The backward of ``stage`` for this set of defined tangents."""
-        key = tuple(j for j, d in enumerate(defined) if d)
+    def backward_for(self, stage: Stage, kinds: tuple[type, ...], create_graph: bool) -> Callable[..., Any]:
+        """The backward of ``stage`` for tangents of these types; type(None) where there is none."""
+        found = stage.backwards.get((kinds, create_graph))
+        if found is None:
+            if stage.of_wrappers or any(is_wrapper_type(k) for k in kinds):
+                found = functools.partial(self._run_for_wrappers, stage, create_graph)
+            else:
+                found = self._backward(stage, tuple(j for j, k in enumerate(kinds) if k is not _NONE), create_graph)
+            stage.backwards[kinds, create_graph] = found
+        return found
+
+    def _run_for_wrappers(self, stage: Stage, create_graph: bool, ctx: Any, g: Sequence[Any]) -> Any:
+        """Find the backward for tangents some of which are wrappers, or should be, and run it on what they hold."""
+        parts: list[Any] = []
+        flat: list[Tensor] = []
+        whole = list(g)
+        for j, t in enumerate(g):
+            if t is not None:
+                part, whole[j] = self._part(stage, j, t)
+                parts.append(part)
+                flat += leaves_of(whole[j])
+        try:
+            run = self._backward(stage, tuple(parts), create_graph)
+        except UnsupportedError as error:
+            if any(type(p) is not int for p in parts):
+                met = ", ".join(_described(t) for t in g if t is not None)
+                wanted = ", ".join(_described(a.tensor) for a in stage.attached)
+                raise UnsupportedError("tangent of another type", f"{met} for results {wanted}: {error}") from error
+            raise
+        return run(ctx, flat, whole)
+
+    def _part(self, stage: Stage, j: int, t: Tensor) -> tuple[Any, Tensor]:
+        """The part of a backward's key that the tangent ``t`` of result ``j`` is, and the tangent as it is to be."""
+        expected = stage.tangents[j]
+        wanted = expected.wrapping if isinstance(expected, Bundle) else None
+        found = _wrapping_without_grad(t)
+        if _fits(found, wanted):
+            return j, t
+        changed = coerced(t, wanted)
+        if changed is not None and _fits(_wrapping_without_grad(changed), wanted):
+            return j, changed
+        leaves = leaves_of(t)
+        geometries = tuple([(geometry_of(x), x.device) for x in leaves])
+        part = (j, None if found is None else found.key, geometries)
+        if part not in stage.odd:
+            if found is None:
+                stage.odd[part] = _placeholder(geometry_of(t), t.device)
+            else:
+                if is_jagged(t):
+                    raise UnsupportedError("tangent of another type", _described(t))
+                stage.odd[part] = _bundle(found, leaves, jagged=False)
+            for number, value in enumerate(inputs_of([stage.odd[part]])):
+                value.name = f"odd_tangents_{len(stage.odd)}_{number + 1}"
+        return part, t
+
+    def _backward(self, stage: Stage, key: Key, create_graph: bool) -> Callable[..., Any]:
         found = stage.backwards.get((key, create_graph))
         if found is None:
             with self.rearmed():
@@ -308,13 +464,19 @@ class Backwards:
         return found
 
     def _plain(self, stage: Stage, key: Key) -> Callable[..., Any]:
-        live = [stage.tangents[j] for j in key]
-        if self.division is not None and stage.level == 1 and len(live) == len(stage.tangents):
+        live = inputs_of([stage.tangent(part) for part in key])
+        found = self._gradients(stage, key)
+        gradients = self.layout.spread(stage.level, [None if isinstance(g, Bundle) else g for g in found])
+        wrapped: dict[int, tuple[Wrapping, list[str]]] = {}
+        for number, k in enumerate(stage.reached):
+            g = found[k]
+            if isinstance(g, Bundle):
+                wrapped[number] = g.wrapping, self._pick_leaves(stage, key, g, gradients)
+        if self.division is not None and stage.level == 1 and len(live) == len(inputs_of(stage.tangents)):
             used = list(range(len(stage.saved)))
             module = self.division.backward
             compiled = compile_module(self.compilers.backward, module, examples(module))
         else:
-            gradients = self.layout.spread(stage.level, self._gradients(stage, key))
             graph, used = self._cut(stage, live, gradients)
             compiled = self._compile(stage, graph, used, len(live))
         w = codegen.write_backward(
@@ -322,11 +484,26 @@ class Backwards:
             len(stage.saved),
             _expected(stage, key),
             [self.layout.place(stage.level, k) for k in stage.reached],
-            len(self.layout.spread(stage.level, [None] * len(stage.targets))),
+            len(gradients),
+            wrapped,
         )
         run = define(w, "run", "backward")
         w.globals["bw"] = compiled
         return run
+
+    def _pick_leaves(self, stage: Stage, key: Key, g: Bundle, results: list[Value | None]) -> list[str]:
+        """Where a backward finds what the gradient ``g`` holds; its values become further ``results`` of the graph."""
+        picked = []
+        for x in g.leaves:
+            match x:
+                case Arg():
+                    picked.append(f"ctx.held[{stage.held.index(x)}]")
+                case InTangent(place, leaf):
+                    picked.append(f"g[{_starts(stage, key)[place] + leaf}]")
+                case _:
+                    picked.append(f"d[{len(results)}]")
+                    results.append(x)
+        return picked
 
     def _cut(self, stage: Stage, live: Sequence[Value], results: Sequence[Value | None]) -> tuple[Graph, list[int]]:
         """The graph from the stage's saved values and tangents to ``results``, and which saved values it takes."""
@@ -357,17 +534,26 @@ class Backwards:
 
     def _differentiable(self, stage: Stage, key: Key) -> Callable[..., Any]:
         """The backward whose results have gradients themselves."""
-        live = [stage.tangents[j] for j in key]
+        live = inputs_of([stage.tangent(part) for part in key])
         replicas, seeds = self._trace(stage, key, create_graph=True)
         # Eager may give a tangent itself for a gradient.
-        same = {k: j for k, r in enumerate(replicas) for j, t in zip(key, seeds, strict=True) if r is t}
+        places = [_place(part) for part in key]
+        same = {k: j for k, r in enumerate(replicas) for j, t in zip(places, seeds, strict=True) if r is t}
         replicas = [r if k in same else self.capture.as_result(r) for k, r in enumerate(replicas)]
-        values = [None if r is None else self.capture.value_of(r) for r in replicas]
+        gradients = [None if r is None or k in same else self._gradient(stage, key, r) for k, r in enumerate(replicas)]
+        values = [None if isinstance(g, Bundle) else g for g in gradients]
         attached = [
-            Attached(Result(k), r, r.real_device)
+            Attached(Result(k), r, r.device)
             for k, r in enumerate(replicas)
-            if isinstance(r, Replica) and r.requires_grad and k not in same
+            if r is not None and r.requires_grad and k not in same
         ]
+        distinct = {a.ref.index for a in attached if isinstance(a.ref, Result)}
+        wrapped: dict[int, tuple[Wrapping, list[str]]] = {}
+        for k, g in enumerate(gradients):
+            if isinstance(g, Bundle):
+                first = len(values)
+                wrapped[k] = g.wrapping, self._pick_leaves(stage, key, g, values)
+                distinct |= set(range(first, len(values))) if k in distinct else set()
         targets = self._next_targets(stage, attached, seeds)
         groups = components([a.tensor for a in attached], [e.node for t in targets for e in t.edges])
         stages = self._stages(stage.level + 1, attached, targets, groups, (stage, *stage.before))
@@ -376,16 +562,17 @@ class Backwards:
         available = set(stage.saved) | set(live)
         computed = backward_values(values, available)
         for s in stages:
-            wanted = [g for found in s.gradients.values() for g in found]
+            wanted = values_of(g for found in s.gradients.values() for g in found)
             s.saved = read_by(wanted, computed | available, self.trace.values)
-        results = self._distinct(values, {a.ref.index for a in attached if isinstance(a.ref, Result)})
+        results = self._distinct(values, distinct)
         saved = list(dict.fromkeys(v for s in stages for v in s.saved))
         kept = [v for v in saved if v not in available]
         graph, used = self._cut(stage, live, [*results, *kept])
         compiled = self._compile(stage, graph, used, len(live))
         # What crosses to the next level is saved already, came as a tangent, or is one more result.
         source: dict[Value, str] = {v: f"s[{used.index(k)}]" for k, v in enumerate(stage.saved) if k in used}
-        source.update({t: f"t{j}" for j, t in zip(key, live, strict=True)})
+        expected = _expected(stage, key)
+        source.update({t: f"t{n}" for (n, _, _), t in zip(expected, live, strict=True)})
         source.update({v: f"d[{len(results) + n}]" for n, v in enumerate(kept)})
         unread = [k for k, v in enumerate(stage.saved) if v in saved and k not in used]
         source.update({stage.saved[k]: f"s[{len(used) + n}]" for n, k in enumerate(unread)})
@@ -396,12 +583,13 @@ class Backwards:
                 tuple(source[v] for v in s.saved),
                 s.reached,
                 any(s.shared()),
+                tuple(f"ctx.held[{stage.held.index(x)}]" for x in s.held),
             )
             for s in stages
         ]
         w = codegen.write_differentiable_backward(
-            [*used, *unread], len(used), len(stage.saved), _expected(stage, key), stage.reached, applications,
-            len(stage.targets), same,
+            [*used, *unread], len(used), len(stage.saved), expected, stage.reached, applications,
+            len(stage.targets), same, places, wrapped, _is_flat(stage, key),
         )  # fmt: skip
         run = define(w, "run", "differentiable backward")
         w.globals["bw"] = compiled
@@ -445,11 +633,57 @@ class Backwards:
 def _expected(stage: Stage, key: Key) -> list[tuple[int, tuple[int, ...], bool]]:
     """Of each defined tangent which it is, the strides that the graph expects, and whether it is complex."""
     expected = []
-    for j in key:
-        g = stage.tangents[j].geometry
-        assert g is not None
-        expected.append((j, g.stride, g.dtype.is_complex))
+    flat = _is_flat(stage, key)
+    starts = _starts(stage, key)
+    for part in key:
+        t = stage.tangent(part)
+        first = starts[_place(part)] if flat else _place(part)
+        for n, x in enumerate(t.leaves if isinstance(t, Bundle) else (t,)):
+            if type(x) is Value:
+                g = x.geometry
+                assert g is not None
+                expected.append((first + n, g.stride, g.dtype.is_complex))
     return expected
+
+
+_NONE = type(None)
+
+
+def _is_flat(stage: Stage, key: Key) -> bool:
+    """Whether the backward is called with what its tangents are made of."""
+    return stage.of_wrappers or any(isinstance(stage.tangent(part), Bundle) for part in key)
+
+
+def _wrapping_without_grad(t: Tensor) -> Wrapping | None:
+    """How the tangent ``t`` is made; that it requires grad, which some contexts say, does not matter."""
+    return wrapping_of(t.detach() if is_wrapper(t) and t.requires_grad else t)
+
+
+def _place(part: Any) -> int:
+    place: int = part if type(part) is int else part[0]
+    return place
+
+
+def _starts(stage: Stage, key: Key) -> dict[int, int]:
+    """Where among the leaves of all tangents those of each begin."""
+    starts, total = {}, 0
+    for part in key:
+        starts[_place(part)] = total
+        t = stage.tangent(part)
+        total += len(t.leaves) if isinstance(t, Bundle) else 1
+    return starts
+
+
+def _fits(found: Wrapping | None, wanted: Wrapping | None) -> bool:
+    """Whether a tangent like ``found`` can be taken apart as one like ``wanted``."""
+    if found is None or wanted is None:
+        return found is wanted
+    return found.key == wanted.key
+
+
+def _described(t: Tensor) -> str:
+    wrapping = wrapping_of(t)
+    return "Tensor" if wrapping is None else f"{wrapping.kind.__name__}({wrapping.context!r})"
 
 
 def examples(module: fx.GraphModule) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, cast
 
 import torch
@@ -13,6 +14,7 @@ from aotcheck.autograd.errors import RetraceWithCaptured, UnsupportedError
 from aotcheck.autograd.metadata import METADATA
 from aotcheck.autograd.replicas import KernelState, Replica, make_replica
 from aotcheck.autograd.storage import StorageTable, View
+from aotcheck.autograd.subclasses import is_wrapper, leaves_of, wrappers_in
 from aotcheck.autograd.trace import PLACEHOLDER, Geometry, Trace, Value, geometry_of, getitem, user_frame
 from aotcheck.autograd.twins import Kind, OpInfo, info_of
 from aotcheck.autograd.windows import (
@@ -36,6 +38,7 @@ class Tracer(_torch.TorchDispatchMode):
         self.table = StorageTable(self.trace)
         self.kernels = kernels
         self.keep: list[Any] = []
+        self._depth = 0  # how many wrappers' classes are at work
         self.regeometried: set[int] = set()  # ids of tensors whose own geometry was changed in place
         self.set_calls: set[int] = set()  # ids of tensors on which set_ was called
         self.keys: dict[Value, Any] = {}
@@ -63,16 +66,17 @@ class Tracer(_torch.TorchDispatchMode):
         kwargs = kwargs or {}
         for t in types:
             if t is not Replica and t is not Tensor and t is not torch.nn.Parameter:
-                return NotImplemented
+                return self._on_wrappers(func, types, args, kwargs)
         if func is aten.lift_fresh.default or func is aten.lift_fresh_copy.default:
             return self._lift(args[0])
         for a in args:
             self._check(a)
         for a in kwargs.values():
             self._check(a)
-        if torch.is_inference_mode_enabled() and _torch.is_composite(func):
-            # Elsewhere autograd takes such ops apart before they come here.
-            with _torch.as_before_dispatch(), self:
+        if (self._depth or torch.is_inference_mode_enabled()) and _torch.is_composite(func):
+            # Autograd takes such ops apart before they come here, but in inference mode and in what wrappers do.
+            below = contextlib.nullcontext() if self._depth else _torch.as_before_dispatch()
+            with below, self:
                 return func.decompose(*args, **kwargs)
         info = info_of(func)
         if info.takes_device and kwargs.get("device") == _torch.META:
@@ -105,6 +109,29 @@ class Tracer(_torch.TorchDispatchMode):
                 if func is aten.fill_diagonal_.default and not any(args[2:]) and not kwargs:
                     return self._fill_diagonal(*args)
                 raise UnsupportedError("op without a functional form", str(func))
+
+    def _on_wrappers(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Let the wrappers' own classes say what ``func`` does: see Note [Wrappers]."""
+        for a in wrappers_in(args, kwargs):
+            # A tensor of torch's own without data stands for a type.
+            strangers = [x for x in leaves_of(a) if type(x) is not Replica and not x.is_meta]
+            if strangers:
+                raise RetraceWithCaptured(a if len(strangers) == len(leaves_of(a)) else strangers[0])
+        out = NotImplemented
+        self._depth += 1
+        try:
+            with self:
+                for t in types:
+                    out = t.__torch_dispatch__(func, types, args, kwargs)
+                    if out is not NotImplemented:
+                        break
+        finally:
+            self._depth -= 1
+        results = out if isinstance(out, (list, tuple)) else [out]
+        made_of_wrapper = args and is_wrapper(args[0]) and results and all(is_wrapper(r) for r in results)
+        if made_of_wrapper and info_of(func).kind is Kind.VIEW:
+            self._note(self.views, func, args, kwargs, out)
+        return out
 
     def _check(self, a: Any) -> None:
         """Every tensor must be a replica of this trace; another is a captured one."""

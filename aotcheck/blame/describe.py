@@ -25,8 +25,10 @@ from aotcheck.autograd.record import (
     Reshape,
     ResizeStorage,
     Restride,
+    RestrideWrapper,
     Result,
     RetainGrad,
+    SetAttribute,
     SetCreationMeta,
     SetGradient,
     SetGradMode,
@@ -36,6 +38,7 @@ from aotcheck.autograd.record import (
     TakeHistory,
     Visibility,
     WindowOn,
+    Wrap,
     Write,
     WriteFlat,
 )
@@ -136,6 +139,13 @@ def describe_step(step: Step, record: Record) -> str:
             return f"{name(target)}, of integers, gets a history"
         case RetainGrad(target):
             return f"{name(target)} retains its gradient"
+        case Wrap(local, wrapping, inner):
+            return f"{name(local)}: a {wrapping.kind.__name__} of {_list([name(x) for x in inner])}"
+        case RestrideWrapper(target, outer):
+            return f"{name(target)} claims to have sizes {list(outer[0])} and strides {list(outer[1])}"
+        case SetAttribute(target, attribute, value):
+            what = repr(value.value) if isinstance(value, Constant) else name(value)
+            return f"{name(target)}.{attribute} becomes {what}"
         case RegisterHook(target, hook, kind):
             when = " for after accumulation" if kind is HookKind.ACCUMULATED else ""
             return f"{name(target)} gets the hook {_called(hook)}{when}"

@@ -11,7 +11,7 @@ from torch.autograd.graph import GradientEdge
 
 from aotcheck import _torch
 from aotcheck.autograd.record import Arg, Attached, BaseOf
-from aotcheck.autograd.stages import Stage
+from aotcheck.autograd.stages import Stage, inputs_of
 from aotcheck.blame.describe import name
 from aotcheck.blame.runs import EagerCall, Question, edge
 from aotcheck.blame.specimen import Key, Specimen, dense
@@ -48,7 +48,7 @@ def judge_joint(question: Question) -> str:
             continue
         if tried.eager is None:
             return f"eager's backward of {roots_of(tried)} {tried.error}, tracing it raises nothing"
-        live = {tried.stage.tangents[j]: t for j, t in zip(tried.key, tried.tangents, strict=True)}
+        live = dict(zip(inputs_of(tried.stage.tangents[j] for j in tried.key), tried.tangents, strict=True))
         done = specimen.interpret(live)
         if done.raised is not None:
             return f"the backward of {roots_of(tried)} {done.raised}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from aotcheck.autograd.record import Result
+from aotcheck.autograd.stages import inputs_of
 from aotcheck.blame.describe import name
 from aotcheck.blame.joint import Caller, differing, roots_of
 from aotcheck.blame.runs import Question
@@ -37,7 +38,7 @@ def judge_partition(question: Question) -> str:
             values = specimen.gradients(tried.stage, tried.key)
         except Exception:  # of the rung below
             continue
-        live = {tried.stage.tangents[j]: t for j, t in zip(tried.key, tried.tangents, strict=True)}
+        live = dict(zip(inputs_of(tried.stage.tangents[j] for j in tried.key), tried.tangents, strict=True))
         done = specimen.interpret(live)
         try:
             gradients = specimen.backward(tried.stage, tried.key, results, tried.tangents)

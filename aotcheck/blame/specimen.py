@@ -22,10 +22,10 @@ from aotcheck.autograd.api import aot_function
 from aotcheck.autograd.assemble import Assembly
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.graph import SourceWriter, define
-from aotcheck.autograd.record import Arg, Attach, BaseOf, Constant, Ref, Step
+from aotcheck.autograd.record import Arg, Attach, BaseOf, Constant, Ref, Step, Wrap
 from aotcheck.autograd.replicas import Replica
 from aotcheck.autograd.runtime import codegen
-from aotcheck.autograd.stages import Stage
+from aotcheck.autograd.stages import Stage, inputs_of, values_of
 from aotcheck.autograd.storage import StorageState
 from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Geometry, Value, flat_geometry, geometry_of, getitem
 from aotcheck.oracle.kinds import Role
@@ -36,6 +36,11 @@ from aotcheck.oracle.undefined import PLAIN, undefined_memory
 from aotcheck.program import Scene
 
 Key = tuple[int, ...]
+
+
+def _has_wrappers(assembly: Assembly) -> bool:
+    record = assembly.record
+    return bool(record.wrappers) or any(isinstance(step, Wrap) for step in record.all_steps)
 
 
 class Specimen:
@@ -78,6 +83,9 @@ class Specimen:
         except Exception as error:  # the program's own, or the compiler's
             self.raised = raised(self._watched.error or error)
         else:
+            if found.assembly is not None and _has_wrappers(found.assembly):
+                self.refusal = "tensor subclass"  # known to the compiler alone
+                return
             self.flat, self.assembly = whole, found.assembly
             args, self._result = self._watched.last
             known = {
@@ -189,7 +197,7 @@ class Specimen:
             return []
         table = self.capture.tracer.table
         resized = state.storage.nbytes() != state.nbytes
-        with self.capture._tracing():
+        with self.capture.tracing():
             views = [table.flat(state)] if resized or state.flat is not None else state.roots
             return [(v.geometry, table.read_view(v)) for v in views]
 
@@ -209,14 +217,14 @@ class Specimen:
 
     # -- gradients
 
-    def gradients(self, stage: Stage, key: Key) -> list[Value | None]:
+    def gradients(self, stage: Stage, key: Key) -> Sequence[Value | None]:
         """Of each target, the gradient that the trace has if just the tensors ``key`` of the stage have tangents.
 
         Raises what tracing it raises.
         """
         backwards = self.opened.backwards
         with backwards.rearmed():
-            return backwards._gradients(stage, key)
+            return values_of(backwards._gradients(stage, key))
 
     # -- the partitioned graphs
 
@@ -231,10 +239,10 @@ class Specimen:
         """What the graph of the backward gives, one result per target, from what ``forward`` saved."""
         assembly = self.opened
         backwards = assembly.backwards
-        live = [stage.tangents[j] for j in key]
+        live = inputs_of(stage.tangents[j] for j in key)
         saved = dict(zip(assembly.saved, results[len(assembly.outputs) :], strict=True))
         with backwards.rearmed():
-            graph, used = backwards._cut(stage, live, backwards._gradients(stage, key))
+            graph, used = backwards._cut(stage, live, values_of(backwards._gradients(stage, key)))
             run = backwards._compile(stage, graph, used, len(live))
         with torch.no_grad(), undefined_memory(PLAIN):
             return list(run(*[saved[stage.saved[k]] for k in used], *tangents))

@@ -44,6 +44,16 @@ class RunStarted:
     strategy: str
     versions: dict[str, str]
     time: str
+    timeout: float = 60.0
+    memory: int = 6 * 2**30
+
+
+@dataclass(frozen=True)
+class RunResumed:
+    """A run that was broken off goes on: ``programs`` of its programs need not be run again."""
+
+    programs: int
+    time: str
 
 
 @dataclass(frozen=True)
@@ -114,6 +124,53 @@ class ScriptRun:
 
 
 @dataclass(frozen=True)
+class FindingSigned:
+    """A finding has been minimized, alone in processes of its own, and has its signature.
+
+    Args:
+        path: the finding's script.
+        key: the coarse key that the minimized program shows, part of the signature as ``skeleton`` and ``stage`` are.
+        skeleton: what the minimized program is made of; what is said instead where it could not be minimized.
+        stage: the stage of our own AOT autograd that is to blame; empty for other backends.
+        minimized: the minimized program's script, one for each signature.
+        statements: how many it has.
+        finished: whether it is minimal; False where time was up.
+        known: the corpus file whose bug this is; empty for a new one.
+        seconds: how long it took.
+    """
+
+    path: str
+    key: CoarseKey
+    skeleton: str
+    stage: str
+    minimized: str
+    statements: int
+    finished: bool
+    known: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class FindingExplained:
+    """A finding is counted under an earlier signature, whose ops it holds; nobody has minimized it."""
+
+    path: str
+    key: CoarseKey
+    skeleton: str
+    stage: str
+    known: str = ""
+
+
+@dataclass(frozen=True)
+class FindingFlaky:
+    """A finding shows nothing in a process that has run nothing else; ``text`` is what became of it there."""
+
+    path: str
+    key: CoarseKey
+    text: str
+
+
+@dataclass(frozen=True)
 class WorkerDied:
     """A worker is gone; the rest of its block is run by another one. ``index`` is the program in flight, if one was."""
 
@@ -177,11 +234,15 @@ class RunFinished:
 
 Event = (
     RunStarted
+    | RunResumed
     | BlockGenerated
     | ProgramChecked
     | FindingWritten
     | FindingRechecked
     | ScriptRun
+    | FindingSigned
+    | FindingExplained
+    | FindingFlaky
     | WorkerDied
     | ProgramFailed
     | BlockFailed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +31,9 @@ class Settings:
         memory: bytes of resident memory that a worker may take.
         folder: the run's folder, ``reports/<run>``.
         first_block: the first block to run.
+        minimize_seconds: how long findings may be minimized once all programs have run; 0 to leave that out.
+        inspection: as ``minimize.Subject`` takes it.
+        corpus: the folder of known bugs, if there is one.
     """
 
     strategy: str
@@ -43,11 +47,19 @@ class Settings:
     memory: int
     folder: Path
     first_block: int = 0
+    minimize_seconds: float = 0.0
+    inspection: str = ""
+    corpus: Path | None = None
 
     @property
     def findings(self) -> Path:
         """Where the scripts of findings are."""
         return self.folder / "findings"
+
+    @property
+    def signatures(self) -> Path:
+        """Where the minimized programs are, one for each signature."""
+        return self.folder / "signatures"
 
     @property
     def journals(self) -> Path:
@@ -61,6 +73,7 @@ class Settings:
             SettingsError: they cannot be written.
         """
         try:
+            shutil.rmtree(self.journals, ignore_errors=True)  # of a supervisor that was killed
             for folder in (self.findings, self.journals):
                 folder.mkdir(parents=True, exist_ok=True)
             probe = self.folder / ".writable"

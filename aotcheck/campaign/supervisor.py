@@ -12,6 +12,7 @@ from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any
 
 import hypothesis
@@ -28,14 +29,18 @@ from aotcheck.campaign.events import (
     ProgramChecked,
     Reproduced,
     RunFinished,
+    RunResumed,
     RunStarted,
     ScriptRun,
     Shown,
     WorkerDied,
 )
 from aotcheck.campaign.flight import Flight
+from aotcheck.campaign.known import known_bugs
+from aotcheck.campaign.resume import Past
 from aotcheck.campaign.scripts import Scripts
 from aotcheck.campaign.settings import BLOCK_SIZE, Settings
+from aotcheck.campaign.triage import Triage
 from aotcheck.campaign.worker import Task, header_of, recheck, run_task, write_finding
 from aotcheck.oracle import CoarseKey, OracleKind, Outcome
 from aotcheck.program import difficulty, parse
@@ -61,10 +66,12 @@ class Campaign:
     Args:
         settings: what to run.
         stop: set it to end the campaign; what has been found is kept.
+        past: what the run has done before it was broken off.
     """
 
-    def __init__(self, settings: Settings, stop: threading.Event) -> None:
+    def __init__(self, settings: Settings, stop: threading.Event, past: Past | None = None) -> None:
         self.settings, self.stop = settings, stop
+        self._past = past or Past()
         self._flights: list[Flight] = []
         self._again: list[Task] = []
         self._next_block = settings.first_block
@@ -72,7 +79,9 @@ class Campaign:
         self._failures = 0
         self._attempts = 0
         self._coverage = Coverage()
-        self._shown_again: set[CoarseKey] = set()
+        for event in self._past.events:
+            self._coverage.feed(event)
+        self._shown_again: set[CoarseKey] = set(self._past.rerun)
         self._rechecks: dict[CoarseKey, tuple[str, Any]] = {}
         limit = settings.timeout + START_ALLOWANCE
         self._scripts = Scripts(settings.backend, settings.device, settings.jobs, limit, settings.journals)
@@ -81,7 +90,13 @@ class Campaign:
         """Run the campaign. The last event is :class:`RunFinished`, whatever happens."""
         began = time.monotonic()
         self.settings.make_folders()
-        yield _run_started(self.settings)
+        if self._past.started is None:
+            yield _run_started(self.settings)
+        else:
+            yield RunResumed(self._past.programs, datetime.now(UTC).isoformat(timespec="seconds"))
+        triage = Triage(self.settings, known_bugs(self.settings.corpus, self.settings.backend), self.stop)
+        for event in self._past.events:
+            triage.feed(event)
         deadline = began + self.settings.seconds if self.settings.seconds is not None else None
         environment = dict(os.environ)
         os.environ.update({"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"})
@@ -89,10 +104,11 @@ class Campaign:
         try:
             with self._pool(0) as pool, self._pool(1) as fresh:
                 try:
-                    for event in self._loop(pool, deadline):
+                    for event in chain(self._past.untold, self._loop(pool, deadline)):
                         self._coverage.feed(event)
                         yield event
                         self._run_again(fresh, event)
+                        triage.feed(event)
                     ending = self._ending(deadline)
                     for event in self._rechecked(deadline):
                         yield event
@@ -101,6 +117,9 @@ class Campaign:
                     self._scripts.close()
                     for stopped in (pool, fresh):
                         stopped.stop()
+            if self.settings.minimize_seconds and ending is not Ending.INFRASTRUCTURE:
+                yield from triage.events()
+                ending = Ending.INTERRUPTED if self.stop.is_set() else ending
         finally:
             os.environ.clear()
             os.environ.update(environment)
@@ -154,22 +173,28 @@ class Campaign:
         if self._again:
             task = self._again.pop()
             return replace(task, journal=settings.journals / f"{task.block:06d}-{self._attempts}.jsonl")
-        if self._left is not None and self._left <= 0:
-            return None
-        under_way = {flight.task.block for flight in self._flights}
-        if not self._coverage.ready(self._next_block, under_way):
-            return None
-        programs = BLOCK_SIZE if self._left is None else min(BLOCK_SIZE, self._left)
-        if self._left is not None:
-            self._left -= programs
-        block, self._next_block = self._next_block, self._next_block + 1
+        while self._left is None or self._left > 0:
+            under_way = {flight.task.block for flight in self._flights}
+            if not self._coverage.ready(self._next_block, under_way):
+                return None
+            programs = BLOCK_SIZE if self._left is None else min(BLOCK_SIZE, self._left)
+            if self._left is not None:
+                self._left -= programs
+            block, self._next_block = self._next_block, self._next_block + 1
+            skip = self._past.done.get(block, frozenset())
+            if len(skip) < programs:
+                return self._task(block, skip, programs)
+        return None
+
+    def _task(self, block: int, skip: frozenset[int], programs: int) -> Task:
+        settings = self.settings
         return Task(
             strategy=settings.strategy,
             backend=settings.backend,
             device=settings.device,
             seed=settings.seed,
             block=block,
-            skip=frozenset(),
+            skip=skip,
             programs=programs,
             journal=settings.journals / f"{block:06d}-{self._attempts}.jsonl",
             findings=settings.findings,
@@ -309,6 +334,8 @@ def _run_started(settings: Settings) -> RunStarted:
         examples=settings.examples,
         seconds=settings.seconds,
         jobs=settings.jobs,
+        timeout=settings.timeout,
+        memory=settings.memory,
         block_size=BLOCK_SIZE,
         strategy=settings.strategy,
         versions=versions,

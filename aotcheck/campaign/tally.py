@@ -11,7 +11,10 @@ from aotcheck.campaign.events import (
     BlockFailed,
     Ending,
     Event,
+    FindingExplained,
+    FindingFlaky,
     FindingRechecked,
+    FindingSigned,
     FindingWritten,
     PairsCounted,
     ProgramChecked,
@@ -23,6 +26,7 @@ from aotcheck.campaign.events import (
     Shown,
     WorkerDied,
 )
+from aotcheck.campaign.signature import Signature
 from aotcheck.oracle import CoarseKey, Outcome
 
 FLOORS: dict[str, float] = {
@@ -46,6 +50,20 @@ class ExitCode(IntEnum):
 
 
 @dataclass
+class Signed:
+    """A signature: the first finding that has it, and how many have it, or probably have it."""
+
+    first: FindingSigned | FindingExplained
+    minimized: int = 0
+    explained: int = 0
+
+    @property
+    def known(self) -> str:
+        """The corpus file whose bug it is; empty for a new one."""
+        return self.first.known
+
+
+@dataclass
 class Tally:
     """Counts, fed one event at a time."""
 
@@ -61,6 +79,8 @@ class Tally:
     examples: dict[CoarseKey, tuple[str, str]] = field(default_factory=dict)
     rechecked: dict[CoarseKey, Reproduced] = field(default_factory=dict)
     scripts: dict[CoarseKey, Shown] = field(default_factory=dict)
+    signatures: dict[Signature, Signed] = field(default_factory=dict)
+    flaky: list[FindingFlaky] = field(default_factory=list)
     soft: Counter[CoarseKey] = field(default_factory=Counter)
     refusals: Counter[str] = field(default_factory=Counter)
     features: Counter[str] = field(default_factory=Counter)
@@ -91,6 +111,10 @@ class Tally:
                 self.rechecked[event.key] = event.reproduced
             case ScriptRun():
                 self.scripts[event.key] = event.shown
+            case FindingSigned() | FindingExplained():
+                self._count_signature(event)
+            case FindingFlaky():
+                self.flaky.append(event)
             case WorkerDied():
                 self.deaths += 1
             case ProgramFailed():
@@ -104,6 +128,25 @@ class Tally:
                 self.seconds = event.seconds
             case _:
                 pass
+
+    def _count_signature(self, event: FindingSigned | FindingExplained) -> None:
+        signed = self.signatures.setdefault(Signature(event.key, event.skeleton, event.stage), Signed(event))
+        if isinstance(event, FindingSigned):
+            signed.minimized += 1
+        else:
+            signed.explained += 1
+
+    @property
+    def untriaged(self) -> int:
+        """Findings that nobody has minimized, counted under a signature, or found to be flaky."""
+        told = sum(signed.minimized + signed.explained for signed in self.signatures.values())
+        return self.findings - told - len(self.flaky)
+
+    @property
+    def new_findings(self) -> int:
+        """Findings that are not known to be bugs of the corpus."""
+        known = sum(s.minimized + s.explained for s in self.signatures.values() if s.known)
+        return self.findings - known
 
     @property
     def elapsed(self) -> float:
@@ -131,8 +174,8 @@ class Tally:
 
     @property
     def exit_code(self) -> ExitCode:
-        """Findings go before failures of the infrastructure: nothing found is ever lost."""
-        if self.findings:
+        """Findings go before failures of the infrastructure: nothing found is ever lost. Known bugs are no findings."""
+        if self.new_findings:
             return ExitCode.FINDINGS
         if self.failures or self.ending is Ending.INFRASTRUCTURE:
             return ExitCode.INFRASTRUCTURE

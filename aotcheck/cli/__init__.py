@@ -9,8 +9,10 @@ import click
 
 from aotcheck.cli.base import INSPECTION, STRATEGY, OneLine, Usage, seconds
 from aotcheck.cli.check import check
+from aotcheck.cli.corpus import corpus
 from aotcheck.cli.explain import blame, minimize
 from aotcheck.cli.fuzz import fuzz
+from aotcheck.cli.nightly import nightly
 from aotcheck.cli.replay import refresh, replay
 
 __all__ = ["INSPECTION", "STRATEGY", "Usage", "main", "seconds"]
@@ -22,5 +24,5 @@ def main() -> None:
     """Property-based tests for PyTorch compilers, and an AOT autograd of its own."""
 
 
-for command in (fuzz, check, replay, refresh, minimize, blame):
+for command in (fuzz, check, replay, refresh, minimize, blame, corpus, nightly):
     main.add_command(command)

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 STRATEGY = "strategies:programs"
 """What is fuzzed with; only this layer and the pytest plugin know it."""
 
+CORPUS = Path("corpus")
+"""Where the corpus is, seen from where commands are run."""
+
 INSPECTION = "strategies.calls:inspect"
 """What says whether a program has a well-defined outcome: what is drawn passes it, and so must what is minimized."""
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from aotcheck.cli.base import STRATEGY, Seconds, Usage, stopping_on_interrupt
+from aotcheck.cli.base import CORPUS, INSPECTION, STRATEGY, Seconds, Usage, stopping_on_interrupt
 
 if TYPE_CHECKING:
-    from aotcheck.campaign import Settings
+    from aotcheck.campaign import Past, Settings
 
 
 @click.command()
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 @click.option("--timeout", type=Seconds(), default="60", show_default=True, help="For one program.")
 @click.option("--memory", type=click.FloatRange(min=0.5), default=6.0, show_default=True, help="GiB for one worker.")
 @click.option("--out", type=click.Path(path_type=Path), help="The run's folder. Default: reports/<time>-<backend>.")
+@click.option("--minimize-time", type=Seconds(), default="5m", show_default=True, help="For minimizing findings.")
+@click.option("--no-minimize", is_flag=True, help="Leave findings as they were found.")
+@click.option("--resume", metavar="RUN", type=click.Path(path_type=Path), help="Go on with a run that was broken off.")
 @click.option("--strategy", default=STRATEGY, show_default=True, help="What draws programs, as module:attribute.")
 def fuzz(
     backend: str,
@@ -41,12 +44,26 @@ def fuzz(
     timeout: float,
     memory: float,
     out: Path | None,
+    minimize_time: float,
+    no_minimize: bool,
+    resume: Path | None,
     strategy: str,
 ) -> None:
-    """Run random programs through a backend and compare everything observable with eager."""
-    from aotcheck.campaign import Settings
+    """Run random programs through a backend and compare everything observable with eager.
 
-    if examples is None and duration is None:
+    Findings are then minimized and told apart by their signatures. With --resume everything but --jobs, --time and the
+    options about minimizing is as the run had it.
+    """
+    from aotcheck.campaign import Past, Settings
+
+    past = None if resume is None else _past(resume)
+    if past is not None and past.started is not None:
+        run = past.started
+        backend, device, seed, strategy = run.backend, run.device, run.seed, run.strategy
+        timeout, memory = run.timeout, run.memory / 2**30
+        examples = examples or run.examples
+        duration = duration or (max(run.seconds - past.seconds, 1.0) if run.seconds is not None else None)
+    elif examples is None and duration is None:
         examples = 1000
     slug = "".join(c if c.isalnum() or c in "_-" else "-" for c in backend)
     settings = Settings(
@@ -59,12 +76,29 @@ def fuzz(
         jobs=jobs or len(os.sched_getaffinity(0)),
         timeout=timeout,
         memory=int(memory * 2**30),
-        folder=out or Path("reports") / f"{time.strftime('%Y%m%d-%H%M%S')}-{slug}-{os.getpid()}",
+        folder=resume or out or Path("reports") / f"{time.strftime('%Y%m%d-%H%M%S')}-{slug}-{os.getpid()}",
+        minimize_seconds=0.0 if no_minimize else minimize_time,
+        inspection=INSPECTION if strategy == STRATEGY else "",
+        corpus=CORPUS if CORPUS.is_dir() else None,
     )
-    sys.exit(_fuzz(settings))
+    sys.exit(_fuzz(settings, past or Past()))
 
 
-def _fuzz(settings: Settings) -> int:
+def _past(folder: Path) -> Past:
+    """What a run has done; a usage error where ``folder`` holds no run."""
+    from aotcheck.campaign import Past
+    from aotcheck.report.jsonl import load_events
+
+    try:
+        past = Past.of(load_events(folder / "run.jsonl"))
+    except OSError as error:
+        raise Usage(f"{folder}: not a run: {error.strerror}: run.jsonl") from error
+    if past.started is None:
+        raise Usage(f"{folder}: run.jsonl does not say what was run; start anew with --out")
+    return past
+
+
+def _fuzz(settings: Settings, past: Past) -> int:
     from rich.console import Console
 
     from aotcheck.backends import BackendError, require_device, resolve
@@ -88,7 +122,9 @@ def _fuzz(settings: Settings) -> int:
         JsonLines(settings.folder / "run.jsonl") as lines,
         LiveDisplay(tally, console) as display,
     ):
-        for event in Campaign(settings, stop).events():
+        for event in past.events:
+            tally.feed(event)
+        for event in Campaign(settings, stop, past).events():
             lines.feed(event)
             tally.feed(event)
             display.feed(event)

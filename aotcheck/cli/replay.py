@@ -2,70 +2,84 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from aotcheck.cli.base import Usage, one_line, parsed_file, program_files
+from aotcheck.cli.base import Seconds, Usage, one_line, program_files, stopping_on_interrupt
 
 if TYPE_CHECKING:
-    import torch
-
-    from aotcheck.campaign import ExitCode
+    from aotcheck.campaign.replay import Replayed
 
 
 @click.command()
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--backend", help="What to run. Default: what the file names, or aotcheck.")
+@click.option("--backend", "backends", multiple=True, help="On what. Default: all that the file expects something of.")
 @click.option("--device", default="cpu", show_default=True)
-def replay(paths: tuple[Path, ...], backend: str | None, device: str) -> None:
-    """Run program files (or folders of them) again and say which differ. Files are parsed, never executed."""
-    from aotcheck.backends import BackendError
+@click.option("--jobs", type=click.IntRange(min=1), help="Worker processes. Default: one per core.")
+@click.option("--timeout", type=Seconds(), default="60", show_default=True, help="For one program.")
+@click.option("--memory", type=click.FloatRange(min=0.5), default=6.0, show_default=True, help="GiB for one process.")
+@click.option("--runs", type=click.IntRange(min=1), default=1, show_default=True, help="To see what is flaky.")
+@click.option("--quiet", is_flag=True, help="Say nothing of files that are as expected.")
+def replay(
+    paths: tuple[Path, ...],
+    backends: tuple[str, ...],
+    device: str,
+    jobs: int | None,
+    timeout: float,
+    memory: float,
+    runs: int,
+    quiet: bool,
+) -> None:
+    """Judge program files (or folders of them) again, each in a process of its own.
+
+    Each is new (differs though nobody expects it), known (differs as its header says), fixed (no longer does: update
+    the header), flaky, or agrees. Files are parsed, never executed. Exits 1 if anything is new or fixed, 2 if a file is
+    no program.
+    """
+    from aotcheck.backends import BackendError, require_device, resolve
+    from aotcheck.campaign.replay import Replay, exit_status
 
     try:
-        sys.exit(_replay(paths, backend, device))
+        require_device(device)
+        for backend in backends:
+            resolve(backend)
     except BackendError as error:
         raise Usage(str(error)) from error
+    stop, found = threading.Event(), list["Replayed"]()
+    files = program_files(paths)
+    cores = jobs or len(os.sched_getaffinity(0))
+    engine = Replay(files, backends, device, cores, timeout, int(memory * 2**30), runs, stop)
+    with stopping_on_interrupt(stop):
+        for one in engine.results():
+            found.append(one)
+            _show(one, quiet)
+    if len(found) > 1:
+        counts = Counter(one.status for one in found)
+        click.echo(", ".join(f"{count} {status.value}" for status, count in counts.items()))
+    sys.exit(3 if stop.is_set() else exit_status(found))
 
 
-def _replay(paths: tuple[Path, ...], backend: str | None, device_name: str) -> int:
-    from aotcheck.backends import require_device, resolve
-    from aotcheck.campaign import ExitCode
+def _show(one: Replayed, quiet: bool) -> None:
+    """A line for a file on a backend; beneath it what is new."""
+    from aotcheck.campaign.replay import Status
 
-    device = require_device(device_name)
-    if backend is not None:
-        resolve(backend)
-    codes = []
-    for path in program_files(paths):
-        try:
-            codes.append(_replay_file(path, backend, device))
-        except Usage as error:  # the other files are still judged
-            error.show()
-            codes.append(ExitCode.USAGE)
-    return int(max(codes, key=(ExitCode.CLEAN, ExitCode.FINDINGS, ExitCode.USAGE).index))
-
-
-def _replay_file(path: Path, backend: str | None, device: torch.device) -> ExitCode:
-    """Judge one file and say so, by what its header expects of the backend if it says anything."""
-    from aotcheck.campaign import ExitCode
-    from aotcheck.oracle import Outcome, check
-
-    parsed, compiled = parsed_file(path, device, lambda header: backend or str(header.get("backend") or "aotcheck"))
-    name = compiled.name
-    verdict = check(parsed.program, compiled, device)
-    expected = parsed.header.get("expect")
-    known = expected.get(name) if isinstance(expected, dict) else None
-    notes = ", ".join(verdict.refusals)
-    if known == "differs":
-        notes = "as expected" if verdict.outcome is Outcome.DIFFERS else f"expected to differ; update {path}"
-    click.echo(f"{path}: {name}: {verdict.outcome.value}{f' ({notes})' if notes else ''}")
-    if known == "differs":
-        return ExitCode.CLEAN if verdict.outcome is Outcome.DIFFERS else ExitCode.FINDINGS
-    for difference in verdict.hard:
-        click.echo(f"    {difference.text}")
-    return ExitCode.FINDINGS if verdict.outcome is Outcome.DIFFERS else ExitCode.CLEAN
+    where = str(one.path)
+    if one.status is Status.REJECTED:
+        text = one.text if where in one.text else f"{where}: {one.text}"
+        click.echo(f"aotcheck: {text}", err=True)
+        return
+    if quiet and one.status in (Status.AGREES, Status.KNOWN):
+        return
+    click.echo(f"{where}: {one.backend}: {one.status.value}{f' ({one.text})' if one.text else ''}")
+    if one.status in (Status.NEW, Status.FLAKY):
+        for text in (one.judged.key, *one.judged.texts) if one.judged.key else ():
+            click.echo(f"    {text}")
 
 
 @click.command()

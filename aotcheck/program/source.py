@@ -194,15 +194,16 @@ def _data(value: object) -> str:
     return show_literal(value)
 
 
-def _toml(header: Mapping[str, object]) -> Iterator[str]:
+def _toml(header: Mapping[str, object], within: str = "") -> Iterator[str]:
     tables = {k: v for k, v in header.items() if isinstance(v, Mapping)}
     for key, value in header.items():
         if key not in tables:
             yield f"{_toml_key(key)} = {_toml_value(value)}"
     for key, table in tables.items():
-        yield f"[{_toml_key(key)}]"
-        for inner, value in table.items():
-            yield f"{_toml_key(str(inner))} = {_toml_value(value)}"
+        name = f"{within}.{_toml_key(key)}" if within else _toml_key(key)
+        if not all(isinstance(value, Mapping) for value in table.values()) or not table:
+            yield f"[{name}]"
+        yield from _toml(table, name)
 
 
 def _toml_key(key: str) -> str:
@@ -247,7 +248,7 @@ def emit(program: Program, header: Mapping[str, object] | None = None, backend: 
 
     Args:
         program: what to write.
-        header: further TOML entries for the block at the top (strings, numbers, booleans, lists, one level of tables).
+        header: further TOML entries for the block at the top (strings, numbers, booleans, lists, tables).
         backend: what the script compares eager with when run (default ``aot_function``).
     """
     entries: dict[str, object] = {"format": FORMAT, **(header or {})}

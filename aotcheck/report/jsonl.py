@@ -8,8 +8,8 @@ import time
 from collections.abc import Iterator, Mapping
 from enum import Enum
 from pathlib import Path
-from types import TracebackType
-from typing import Any
+from types import NoneType, TracebackType, UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 from aotcheck.campaign import Event
 
@@ -28,7 +28,10 @@ class JsonLines:
     """Writes events to ``path``, each on disk's doorstep (flushed) before the next is handled."""
 
     def __init__(self, path: Path) -> None:
+        torn = path.exists() and not path.read_bytes().endswith(b"\n")
         self._file = path.open("a", encoding="utf-8")
+        if torn:  # by whoever killed the run: the next line begins a line of its own
+            self._file.write("\n")
 
     def __enter__(self) -> JsonLines:
         return self
@@ -47,9 +50,52 @@ class JsonLines:
 
 
 def read_events(path: Path) -> Iterator[Mapping[str, Any]]:
-    """The events of a run as mappings; a last line that a killed run left half-written is left out."""
-    with path.open(encoding="utf-8") as file:
+    """The events of a run as mappings. What a killed run left half-written, or a bad disk garbled, is left out."""
+    with path.open("rb") as file:
         for line in file:
-            if not line.endswith("\n"):
-                return
-            yield json.loads(line)
+            try:
+                found = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(found, dict) and line.endswith(b"\n"):
+                yield found
+
+
+def load_events(path: Path) -> Iterator[Event]:
+    """The events of a run as they were; what is none of them, or lacks something, is left out."""
+    for facts in read_events(path):
+        kind = _KINDS.get(str(facts.get("event")))
+        if kind is None:
+            continue
+        try:
+            yield _restored(kind, facts)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            continue
+
+
+_KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Event)}
+
+
+def _restored(kind: Any, facts: Any) -> Any:
+    """A value of type ``kind`` from JSON; raises where it does not fit."""
+    if dataclasses.is_dataclass(kind):
+        types = get_type_hints(kind)
+        made: Any = kind
+        known = {f.name: _restored(types[f.name], facts[f.name]) for f in dataclasses.fields(kind) if f.name in facts}
+        return made(**known)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return kind(facts)
+    if get_origin(kind) is tuple:
+        inner = get_args(kind)
+        kinds = inner[:1] * len(facts) if inner[1:] == (Ellipsis,) else inner
+        return tuple(_restored(one, item) for one, item in zip(kinds, facts, strict=True))
+    if get_origin(kind) is dict:
+        return {str(key): _restored(get_args(kind)[1], value) for key, value in facts.items()}
+    if isinstance(kind, UnionType):
+        wanted = [one for one in get_args(kind) if one is not NoneType]
+        return None if facts is None else _restored(wanted[0], facts)
+    if kind is float and isinstance(facts, int):
+        return float(facts)
+    if not isinstance(facts, kind):
+        raise TypeError(f"a {type(facts).__name__} for a {kind}")
+    return facts

@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.text import Text
 
 from aotcheck.campaign import Event, ExitCode, Tally
-from aotcheck.campaign.events import PairsCounted, Shown
+from aotcheck.campaign.events import FindingSigned, PairsCounted, Shown
 from aotcheck.campaign.tally import FLOORS
 from aotcheck.oracle import CoarseKey, Outcome
 
@@ -71,10 +71,28 @@ def print_summary(tally: Tally, console: Console) -> None:
     for key, count in tally.keys.most_common():
         console.print(Text.assemble(f"{count:>6}  {key}", (_again(tally, key), "dim")), soft_wrap=True)
         console.print(Text(f"        {tally.examples[key][0]}", style="dim"), soft_wrap=True)
+    _print_signatures(tally, console)
     for failure in tally.failures:
         console.print(Text(f"failed: {failure}", style="red"), soft_wrap=True)
     ending = tally.ending.value if tally.ending else "broken off"
     console.print(f"{ending}: {_verdict(tally)}", soft_wrap=True, highlight=False)
+
+
+def _print_signatures(tally: Tally, console: Console) -> None:
+    """Each signature with its findings, minimized and probable, the most frequent first."""
+    if not tally.signatures and not tally.flaky:
+        return
+    console.print("signatures (findings minimized + probably the same):", soft_wrap=True, highlight=False)
+    for signature, signed in sorted(tally.signatures.items(), key=lambda kv: -(kv[1].minimized + kv[1].explained)):
+        count = f"{signed.minimized}+{signed.explained}"
+        known = f" · known: {signed.known}" if signed.known else ""
+        console.print(Text.assemble(f"{count:>6}  {signature}", (known, "dim")), soft_wrap=True)
+        if isinstance(signed.first, FindingSigned) and signed.first.minimized:
+            console.print(Text(f"        {signed.first.minimized}", style="dim"), soft_wrap=True)
+    for flaky in tally.flaky:
+        console.print(Text(f" flaky  {flaky.key}: {flaky.text} ({flaky.path})", style="yellow"), soft_wrap=True)
+    if tally.untriaged:
+        console.print(f"{tally.untriaged} findings are left to minimize; --resume goes on", highlight=False)
 
 
 def _pairs(pairs: PairsCounted) -> str:
@@ -119,6 +137,8 @@ def _progress(tally: Tally) -> str:
     ]
     if tally.keys and tally.ending is None:
         parts.append(f"{len(tally.scripts)} of their first scripts run alone")
+    if tally.signatures:
+        parts.append(f"{len(tally.signatures)} signatures")
     if tally.deaths:
         parts.append(f"{tally.deaths} workers died")
     return " · ".join(parts)

@@ -99,12 +99,30 @@ def attempt_later(action: Callable[[], Any]) -> Any:
 
 
 def _strides_that_matter(tensor: torch.Tensor) -> tuple[int, ...]:
-    if tensor.numel() == 0:
+    if tensor.layout is torch.jagged or tensor.numel() == 0:
         return ()
     return tuple(stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size != 1)
 
 
-def _value(tensor: torch.Tensor) -> torch.Tensor | str:
+def held_by(tensor: torch.Tensor) -> list[tuple[str, torch.Tensor]]:
+    """The tensors that a wrapper subclass holds, by name; nothing for a plain tensor."""
+    if not hasattr(tensor, "__tensor_flatten__"):
+        return []
+    return [(name, getattr(tensor, name)) for name in tensor.__tensor_flatten__()[0]]
+
+
+def _expanded(name: str, leaf: Any) -> Iterator[tuple[str, Any]]:
+    """A leaf, and after it whatever it holds."""
+    yield name, leaf
+    if isinstance(leaf, torch.Tensor):
+        for attribute, inner in held_by(leaf):
+            yield from _expanded(f"{name}.{attribute}", inner)
+
+
+def _value(tensor: torch.Tensor) -> Any:
+    if held_by(tensor):
+        context = tensor.detach().__tensor_flatten__()[1]  # type: ignore[attr-defined]
+        return type(tensor).__name__, str(context), [_value(inner) for _, inner in held_by(tensor)]
     needed = tensor.storage_offset() + 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
     if tensor.numel() and tensor.untyped_storage().nbytes() < needed * tensor.element_size():
         return "beyond its storage"
@@ -112,12 +130,16 @@ def _value(tensor: torch.Tensor) -> torch.Tensor | str:
         return tensor.detach().resolve_conj().resolve_neg().clone()
 
 
+def _sizes(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return tuple(n if isinstance(n, int) else "ragged" for n in tensor.shape)
+
+
 def _facts(tensor: torch.Tensor) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "type": type(tensor),
         "dtype": tensor.dtype,
         "device": tensor.device,
-        "shape": tuple(tensor.shape),
+        "shape": _sizes(tensor),
         "stride": _strides_that_matter(tensor),
         "storage offset": tensor.storage_offset(),
         "requires_grad": tensor.requires_grad,
@@ -135,6 +157,8 @@ def _facts(tensor: torch.Tensor) -> dict[str, Any]:
 
 
 def _same_value(a: Any, b: Any, rtol: float) -> bool:
+    if isinstance(a, (tuple, list)) and isinstance(b, (tuple, list)):
+        return len(a) == len(b) and all(_same_value(x, y, rtol) for x, y in zip(a, b, strict=True))
     if not (isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)):
         return type(a) is type(b) and bool(a == b or (a != a and b != b))
     if a.shape != b.shape or a.dtype != b.dtype:
@@ -162,14 +186,15 @@ class _Moment:
     @classmethod
     def of(cls, observed: Any) -> _Moment:
         with_paths, structure = pytree.tree_flatten_with_path(observed)
-        names = [pytree.keystr(path) for path, _ in with_paths]
-        leaves = [leaf for _, leaf in with_paths]
+        expanded = [pair for path, leaf in with_paths for pair in _expanded(pytree.keystr(path), leaf)]
+        names = [name for name, _ in expanded]
+        leaves = [leaf for _, leaf in expanded]
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         return cls(
             structure,
             [(n, _facts(x) if isinstance(x, torch.Tensor) else x) for n, x in zip(names, leaves, strict=True)],
             _first_of_kind([id(tensor) for tensor in tensors]),
-            _first_of_kind([tensor.untyped_storage()._cdata for tensor in tensors]),
+            _first_of_kind([id(tensor) if held_by(tensor) else tensor.untyped_storage()._cdata for tensor in tensors]),
             torch.is_grad_enabled(),
             torch.get_rng_state(),
         )
@@ -283,8 +308,21 @@ def differentiable(outputs: Any) -> list[torch.Tensor]:
 def backward(outputs: Sequence[torch.Tensor], **options: Any) -> None:
     """Calls backward with a different small integer as the cotangent of each element."""
     # A cotangent is contiguous whatever the output is: zeros_like of an expanded one would overlap.
-    cotangents = [plain(*output.shape, seed=5 + k, dtype=output.dtype) for k, output in enumerate(outputs)]
+    cotangents = [cotangent(output, 5 + k) for k, output in enumerate(outputs)]
     torch.autograd.backward(list(outputs), cotangents, **options)
+
+
+def cotangent(output: torch.Tensor, seed: int = 5) -> torch.Tensor:
+    """Small integers, in a wrapper like ``output`` if that is one."""
+    if not held_by(output):
+        if not (output.is_floating_point() or output.is_complex()):
+            return output.detach()
+        return plain(*output.shape, seed=seed, dtype=output.dtype)
+    like: Any = output.detach()
+    inner = {name: cotangent(t, seed + k) for k, (name, t) in enumerate(held_by(output))}
+    made = type(like).__tensor_unflatten__(inner, like.__tensor_flatten__()[1], output.shape, output.stride())
+    assert isinstance(made, torch.Tensor)
+    return made
 
 
 def write(tensor: torch.Tensor) -> None:

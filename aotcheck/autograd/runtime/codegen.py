@@ -33,8 +33,10 @@ from aotcheck.autograd.record import (
     Reshape,
     ResizeStorage,
     Restride,
+    RestrideWrapper,
     Result,
     RetainGrad,
+    SetAttribute,
     SetCreationMeta,
     SetGradient,
     SetGradMode,
@@ -44,10 +46,12 @@ from aotcheck.autograd.record import (
     TakeHistory,
     Visibility,
     WindowOn,
+    Wrap,
     Write,
     WriteFlat,
 )
 from aotcheck.autograd.runtime import support
+from aotcheck.autograd.subclasses import Wrapping
 from aotcheck.autograd.trace import Geometry
 
 
@@ -136,6 +140,14 @@ def step_line(step: Step, w: SourceWriter) -> str:
             return f"{w.refer(support.require_grad_of_integer)}({_ref(target)})"
         case Swap(target, other):
             return f"{w.refer(_torch.swap)}({_ref(target)}, {_ref(other)})"
+        case Wrap(local, wrapping, inner):
+            held = "".join(f"{_ref(x)}, " for x in inner)
+            return f"{_ref(local)} = {w.refer(wrapping.build, 'wrap')}(({held}))"
+        case RestrideWrapper(target, outer):
+            return f"{w.refer(support.restride_wrapper)}({_ref(target)}, {w.refer(outer)})"
+        case SetAttribute(target, name, value):
+            what = w.refer(value.value, "k") if isinstance(value, Constant) else _ref(value)
+            return f"setattr({_ref(target)}, {name!r}, {what})"
         case SetGradMode(enabled):
             return f"{w.refer(_torch.set_grad_enabled_raw)}({enabled})"
 
@@ -164,21 +176,22 @@ class Attachment:
     """A Function that attaches results to autograd.
 
     It says which of the attached tensors those are, which saved values it keeps, and to which roots and leaves
-    gradients go.
+    gradients go. ``held`` are arguments that gradients of wrappers hold too.
     """
 
     outputs: tuple[int, ...]
     saved: tuple[int, ...]
     targets: tuple[int, ...]
     guards: tuple[Guard, ...] = ()
+    held: tuple[Arg, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
 class Application:
     """A Function that attaches results of a backward.
 
-    Which results, what it saves (as source), its targets, and whether it needs the contexts of the backwards it is
-    for: see Note [Shared nodes].
+    Which results, what it saves (as source), its targets, whether it needs the contexts of the backwards it is for (see
+    Note [Shared nodes]), and the arguments that gradients of wrappers hold (as source).
     """
 
     apply: Callable[..., Any]
@@ -186,6 +199,7 @@ class Application:
     saved: tuple[str, ...]
     targets: tuple[int, ...]
     contexts: bool
+    held: tuple[str, ...] = ()
 
 
 def write_call(
@@ -213,10 +227,12 @@ def write_call(
     lines = ["def call(a):"]
     lines += [f"    {b}" for b in _bases(record)]
     roots = [_ref(r.source) for r in record.roots]
-    targets = [*roots, *[_ref(x.ref) for x in (*record.leaves, *record.cuts)]]
+    wrappers = [_ref(r.source) for r in record.wrappers]
+    targets = [*roots, *wrappers, *[_ref(x.ref) for x in (*record.leaves, *record.cuts)]]
     # See Note [Handles].
     handles = [
-        r if root.is_leaf else f"{w.refer(support.bridge)}({r})" for r, root in zip(roots, record.roots, strict=True)
+        r if root.is_leaf else f"{w.refer(support.bridge)}({r})"
+        for r, root in zip([*roots, *wrappers], [*record.roots, *record.wrappers], strict=True)
     ]
     handles += [_ref(x.ref) for x in record.leaves]
     handles += [f"{w.refer(support.bridge)}({_ref(x.ref)})" for x in record.cuts]
@@ -249,6 +265,8 @@ def write_call(
         if part.guards:
             attached.append(f"w{number} = []")
             held += f"w{number}, "
+        if part.held:
+            held += f"({''.join(_ref(x) + ', ' for x in part.held)}), "
         held += f"(), ({''.join(handles[k] + ', ' for k in part.targets)}), "
         # Results that lead nowhere require grad all the same: they hang on a leaf of nobody's.
         ends = ", ".join(targets[k] for k in part.targets) or w.refer(support.DEAD_END)
@@ -275,24 +293,34 @@ def write_call(
 
 
 def write_function(
-    outputs: int, saved: int, targets: int, guarded: bool, once: Sequence[int], shared: Sequence[Sequence[int]]
+    outputs: int,
+    saved: int,
+    targets: int,
+    guarded: bool,
+    once: Sequence[int],
+    shared: Sequence[Sequence[int]],
+    holds: bool = False,
 ) -> SourceWriter:
     """``forward`` and ``backward`` of a Function that attaches computed results to autograd.
 
     Its first argument is a tuple of the results, of what is to be saved, (if ``guarded``) of a list that will hold the
-    versions that the backward checks, of the contexts of the stages before, and of the targets' handles; the others are
-    the targets, the tensors to differentiate by. ``once``: the results from which a second backward raises; torch does
-    that when saved tensors are asked for again, even if there are none. ``shared``: see Note [Shared nodes].
+    versions that the backward checks, (if it ``holds`` any) of a tuple of arguments, of the contexts of the stages
+    before, and of the targets' handles; the others are the targets, the tensors to differentiate by. ``once``: the
+    results from which a second backward raises; torch does that when saved tensors are asked for again, even if there
+    are none. ``shared``: see Note [Shared nodes].
     """
     w = SourceWriter()
     w.globals.update(grad_enabled=torch.is_grad_enabled)
     lines = ["def forward(ctx, h, *targets):", "    ctx.contexts, ctx.handles = h[-2:]"]
     if saved:
         lines.append(f"    ctx.save_for_backward(*h[{outputs}:{outputs + saved}])")
+    if holds:
+        lines.append("    ctx.held = h[-3]")
     if guarded:
-        lines.append("    ctx.watched = h[-3]")
+        lines.append(f"    ctx.watched = h[{-4 if holds else -3}]")
     lines += ["    ctx.set_materialize_grads(False)", f"    return h[:{outputs}]"]
     defined = "".join(f"g[{k}] is not None, " for k in range(outputs))
+    kinds = "".join(f"type(g[{k}]), " for k in range(outputs))
     # The engine comes by with nothing defined where another tensor's gradients end: no reason to look at what is saved.
     undefined = " and ".join(f"g[{k}] is None" for k in range(outputs))
     lines += [
@@ -301,7 +329,7 @@ def write_function(
         *_check_not_freed(w, outputs, saved, once),
         *([f"    {w.refer(support.check_watched)}(ctx.watched, ({defined}))"] if guarded else []),
         *_check_shared(w, outputs, shared),
-        f"    return backward_for(({defined}), grad_enabled())(ctx, g)",
+        f"    return backward_for(({kinds}), grad_enabled())(ctx, g)",
     ]
     w.lines = lines
     return w
@@ -353,16 +381,21 @@ def write_backward(
     tangents: Sequence[tuple[int, tuple[int, ...], bool]],
     differentiated: Sequence[int],
     gradients: int,
+    wrapped: Mapping[int, tuple[Wrapping, Sequence[str]]],
 ) -> SourceWriter:
     """``run(ctx, g)``: pick what this backward uses of the saved tensors and incoming gradients.
 
-    It gives a gradient per differentiated target, of the ``gradients`` that the graph returns.
+    It gives a gradient per differentiated target, of the ``gradients`` that the graph returns. ``wrapped`` says which
+    of the differentiated have wrappers for gradients, made of what.
     """
     w = SourceWriter()
-    lines = ["def run(ctx, g):", *_unpack(w, used, saved), *_take_tangents(w, tangents)]
+    lines = ["def run(ctx, g, whole=None):", *_unpack(w, used, saved), *_take_tangents(w, tangents)]
     names = [f"s[{k}]" for k in range(len(used))] + [f"t{k}" for k, _, _ in tangents]
-    picked = "".join(f"d[{k}], " for k in differentiated) or "None, "
-    if list(differentiated) == list(range(gradients)):
+    parts = [f"d[{k}]" for k in differentiated]
+    for number, (wrapping, leaves) in wrapped.items():
+        parts[number] = f"{w.refer(wrapping.build, 'wrap')}(({''.join(x + ', ' for x in leaves)}))"
+    picked = "".join(f"{x}, " for x in parts) or "None, "
+    if not wrapped and list(differentiated) == list(range(gradients)):
         lines.append(f"    return (None, *bw({', '.join(names)}))")
     else:
         lines += [f"    d = bw({', '.join(names)})", f"    return (None, {picked})"]
@@ -379,33 +412,41 @@ def write_differentiable_backward(
     applications: Sequence[Application],
     targets: int,
     same: Mapping[int, int],
+    places: Sequence[int],
+    wrapped: Mapping[int, tuple[Wrapping, Sequence[str]]],
+    flat: bool,
 ) -> SourceWriter:
     """``run(ctx, g)`` as ``write_backward`` writes it, but what it gives is attached to autograd.
 
     Of the saved tensors ``unpacked`` the graph reads the first ``read``. ``applications`` attach; their targets are
-    those of this backward, ``targets`` in number, and then the tangents. ``same`` says which gradients are which
-    tangent itself.
+    those of this backward, ``targets`` in number, and then the tangents, those with these ``places``. ``same`` says
+    which gradients are which tangent itself, ``wrapped`` which are wrappers, made of what. ``flat``: ``g`` is what the
+    tangents are made of.
     """
     w = SourceWriter()
-    lines = ["def run(ctx, g):", *_unpack(w, unpacked, saved)]
+    whole = "whole" if flat else "g"
+    lines = [f"def run(ctx, g{', whole' if flat else ''}):", *_unpack(w, unpacked, saved)]
     body = _take_tangents(w, tangents)
     names = [f"s[{k}]" for k in range(read)] + [f"t{k}" for k, _, _ in tangents]
     body.append(f"    d = bw({', '.join(names)})")
     w.globals.update(grad_mode=_torch.set_grad_enabled_raw)
     lines += ["    grad_mode(False)", "    try:", *["    " + x for x in body], "    finally: grad_mode(True)"]
     lines += ["    h, d = ctx.handles, list(d)"]
+    for k, (wrapping, leaves) in wrapped.items():
+        lines.append(f"    d[{k}] = {w.refer(wrapping.build, 'wrap')}(({''.join(x + ', ' for x in leaves)}))")
     place = {k: n for n, k in enumerate(reached)}
 
     def handle(k: int) -> str:
-        return f"h[{place[k]}]" if k < targets else f"g[{tangents[k - targets][0]}]"
+        return f"h[{place[k]}]" if k < targets else f"{whole}[{places[k - targets]}]"
 
     for a in applications:
         handles = [handle(k) for k in a.targets]
         held = "".join(f"d[{k}], " for k in a.results) + "".join(f"{x}, " for x in a.saved)
+        held += f"({''.join(x + ', ' for x in a.held)}), " if a.held else ""
         held += f"{'(ctx, *ctx.contexts)' if a.contexts else '()'}, ({''.join(x + ', ' for x in handles)}), "
         ends = ", ".join(handles) or w.refer(support.DEAD_END)
         lines.append(f"    {''.join(f'd[{k}], ' for k in a.results)}= {w.refer(a.apply)}(({held}), {ends})")
-    picked = "".join(f"g[{same[k]}], " if k in same else f"d[{k}], " for k in reached) or "None, "
+    picked = "".join(f"{whole}[{same[k]}], " if k in same else f"d[{k}], " for k in reached) or "None, "
     lines.append(f"    return (None, {picked})")
     w.lines = lines
     return w

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch
+from aotcheck.autograd.subclasses import Outer, is_jagged, is_wrapper, wrapping_of
 from aotcheck.autograd.trace import Geometry
 
 
@@ -90,6 +91,12 @@ def require_grad_of_integer(t: Tensor) -> None:
     with torch.enable_grad():
         t.ne_(torch.zeros((), device=t.device, requires_grad=True))
     hidden_write(t, value)
+
+
+def restride_wrapper(t: Tensor, outer: Outer) -> None:
+    """Change the geometry that the wrapper ``t`` claims to have; its class is not asked."""
+    with torch.no_grad(), _torch.meta_kernels():
+        t.as_strided_(*outer)
 
 
 def register_hook(t: Tensor, hook: Callable[[Tensor], Any]) -> None:
@@ -178,7 +185,8 @@ def watch(t: Tensor, place: int) -> tuple[Tensor, str, int, int]:
     That is a tensor without memory that counts versions with ``t``.
     """
     counter = t.detach()
-    counter.data = torch.empty(0, dtype=t.dtype, device=t.device)
+    if not is_wrapper(t):
+        counter.data = torch.empty(0, dtype=t.dtype, device=t.device)
     return counter, f"{t.type()} {list(t.shape)}", _torch.version_of(t), place
 
 
@@ -231,13 +239,23 @@ def check_not_spent(ctx: Any) -> None:
 DEAD_END = torch.zeros((), requires_grad=True)
 
 
+def _without_memory(t: Tensor) -> Tensor:
+    """A tensor like ``t`` that takes no memory to speak of; a ragged one keeps what says how ragged it is."""
+    if not (is_wrapper(t) and is_jagged(t)):
+        return stand_in(t.shape, t.dtype, t.device)
+    wrapping = wrapping_of(t)
+    assert wrapping is not None
+    inner = [getattr(t, name) for name, _ in wrapping.inner]
+    return wrapping.build([stand_in(x.shape, x.dtype, x.device) if x.is_floating_point() else x for x in inner])
+
+
 class _Bridge(torch.autograd.Function):
     """A tensor without memory in the place of another in autograd's graph."""
 
     @staticmethod
     def forward(ctx: Any, t: Tensor) -> Tensor:
         ctx.set_materialize_grads(False)
-        return stand_in(t.shape, t.dtype, t.device)
+        return _without_memory(t)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:

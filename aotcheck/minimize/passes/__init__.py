@@ -18,7 +18,13 @@ from aotcheck.minimize.passes.inputs import (
     unnest_arguments,
 )
 from aotcheck.minimize.passes.names import lower_names, rename
-from aotcheck.minimize.passes.ops import simplify_literals, simplify_ops, simplify_signatures, unpack_results
+from aotcheck.minimize.passes.ops import (
+    results_for_out,
+    simplify_literals,
+    simplify_ops,
+    simplify_signatures,
+    unpack_results,
+)
 from aotcheck.minimize.passes.outputs import delete_outputs
 from aotcheck.minimize.passes.plan import delete_calls, delete_steps, same_inputs, simplify_steps
 from aotcheck.minimize.passes.statements import delete_pairs, delete_statements, drop_contexts
@@ -52,6 +58,7 @@ PASSES: tuple[Pass, ...] = (
     simplify_tensors,
     shrink_shapes,
     simplify_ops,
+    results_for_out,
     simplify_signatures,
     simplify_dtypes,
     lower_names,

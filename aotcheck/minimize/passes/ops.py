@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
-from aotcheck.minimize.edit import Body, edited, inputs_of, leaves, renamed, renamed_call, with_inputs
+from aotcheck.minimize.edit import (
+    Body,
+    edited,
+    inputs_of,
+    leaves,
+    renamed,
+    renamed_call,
+    renamed_statements,
+    with_inputs,
+)
 from aotcheck.minimize.size import rank_of
 from aotcheck.program import (
     DictExpr,
@@ -22,7 +32,7 @@ from aotcheck.program import (
 )
 from aotcheck.program.ops import Form, Group, find
 
-__all__ = ["simplify_literals", "simplify_ops", "simplify_signatures", "unpack_results"]
+__all__ = ["results_for_out", "simplify_literals", "simplify_ops", "simplify_signatures", "unpack_results", "writes"]
 
 _TWO, _MINUS_ONE = Literal(2), TupleExpr((Literal(-1),))
 
@@ -84,8 +94,11 @@ def _operands(call: OpCall) -> list[Expr]:
     return [leaf for leaf in found if isinstance(leaf, Ref)]
 
 
-def _writes(call: OpCall) -> bool:
-    return any(op.writes or op.group in (Group.METADATA, Group.SET) for op in find(call.path))
+def writes(call: OpCall) -> bool:
+    """Whether the overload that is called writes to a tensor: one with ``out=`` does only where that is given."""
+    out = any(key == "out" for key, _ in call.kwargs)
+    called = [op for op in find(call.path) if out or op.group is not Group.OUT]
+    return any(op.writes or op.group in (Group.METADATA, Group.SET) for op in called)
 
 
 def simplify_ops(program: Program) -> Iterator[Program]:
@@ -93,10 +106,30 @@ def simplify_ops(program: Program) -> Iterator[Program]:
     for at, index, call in _calls(program):
         operands, rank = _operands(call), rank_of(call.path)
         for target in call.target if isinstance(call.target, tuple) else (call.target,):
-            for path, wanted, constants in _WRITES if _writes(call) else _READS:
+            for path, wanted, constants in _WRITES if writes(call) else _READS:
                 if rank_of(path) < rank and operands and wanted <= len(operands):
                     new = OpCall(target, path, (*operands[:wanted], *constants))
                     yield _everywhere(program, index, new, at)
+
+
+def results_for_out(program: Program) -> Iterator[Program]:
+    """A result returned in place of one written to ``out=``, where that is a tensor made for it."""
+    calls = list(flat_calls(program.body))
+    made = {call.target: index for index, call in enumerate(calls) if isinstance(call.target, str)}
+    for index, call in enumerate(calls):
+        out = dict(call.kwargs).get("out")
+        if not isinstance(out, Ref) or out.name not in made or isinstance(call.target, tuple):
+            continue
+        kwargs = tuple((key, value) for key, value in call.kwargs if key != "out")
+        new, maker = replace(call, target=out.name, kwargs=kwargs), made[out.name]
+        body = edited(program.body, partial(_without_maker, maker=maker, at=index, new=new))
+        names = {call.target: out.name} if call.target is not None else {}
+        body = renamed_statements(body, names)
+        yield replace(program, body=body, outputs=renamed(program.outputs, names))
+
+
+def _without_maker(index: int, call: OpCall, *, maker: int, at: int, new: OpCall) -> OpCall | None:
+    return None if index == maker else new if index == at else call
 
 
 MOST_RESULTS = 6

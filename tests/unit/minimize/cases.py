@@ -21,6 +21,7 @@ from aotcheck.minimize.passes import (
     lower_names,
     merge_arguments,
     rename,
+    results_for_out,
     same_inputs,
     shrink_data,
     shrink_shapes,
@@ -35,7 +36,7 @@ from aotcheck.minimize.passes import (
 )
 from aotcheck.oracle.kinds import Role
 from aotcheck.oracle.snapshot import TensorFacts
-from aotcheck.program import Backward, Program, flat_calls
+from aotcheck.program import Backward, Program, Ref, flat_calls
 from tests.unit.minimize.scripts import ONCE, PLAIN, Predicate, both, eagerly, has, inputs_hold, paths, program, runs
 
 
@@ -106,6 +107,14 @@ def written(made: Program) -> bool:
 def reads(made: Program, path: str, *names: str) -> bool:
     """Whether some call of an op reads one of these names."""
     return any(read_by(call) & set(names) for call in flat_calls(made.body) if call.path == path)
+
+
+def returns_what(made: Program, path: str) -> bool:
+    """Whether a tensor that some call of an op makes, or writes to ``out=``, is returned alone, and is no argument."""
+    if made.outputs in map(Ref, made.params):
+        return False
+    made_by = [c for c in flat_calls(made.body) if c.path == path]
+    return made.outputs in {Ref(str(c.target)) for c in made_by} | {dict(c.kwargs).get("out") for c in made_by}
 
 
 def chunks(made: Program) -> list[str]:
@@ -278,6 +287,12 @@ CASES = [
         program(
             "def f(x0):\n    v0, = torch.chunk(x0, 1)\n    v0.zero_()\n    return None", vector("[0]", "(1,)", "(1,)")
         ),
+    ),
+    Case(
+        results_for_out,
+        program("def f(x0):\n    v0 = x0.clone()\n    torch.cumsum(x0, 0, out=v0)\n    return v0"),
+        both(runs, lambda made: returns_what(made, "torch.cumsum")),
+        program("def f(x0):\n    v0 = torch.cumsum(x0, 0)\n    return v0"),
     ),
     Case(
         simplify_signatures,

@@ -1,0 +1,219 @@
+"""Traceable wrapper subclasses: taken apart into the tensors that they hold, and put together again.
+
+Note [Wrappers]
+A wrapper is a tensor without memory of its own whose class says what each op does to it (``__torch_dispatch__``), which
+tensors it holds (``__tensor_flatten__``) and how it is made from such (``__tensor_unflatten__``). What a call is given
+is *expanded*: the tensors that wrappers hold, wrappers among them, and the bases of which wrappers are views become
+further arguments. So memory is the business of plain tensors alone, and whatever holds of arguments (aliasing, writes,
+geometries, identity) holds of inner tensors without another line. What is left to a wrapper is what autograd knows of
+it: that it requires grad, its history, its version, of what it is a view.
+
+The function runs on wrappers of the very same classes that hold replicas. Their classes' own code runs then, below
+autograd and above the tracing mode, which only ever records ops on plain tensors.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from aotcheck import _torch
+from aotcheck.autograd.errors import UnsupportedError
+
+Outer = tuple[tuple[Any, ...], tuple[Any, ...], Any]
+
+
+def is_wrapper(t: Any) -> bool:
+    """Whether ``t`` is a tensor of a traceable wrapper subclass."""
+    return is_wrapper_type(type(t))
+
+
+def is_wrapper_type(kind: type) -> bool:
+    """Whether ``kind`` is a traceable wrapper subclass."""
+    if kind is Tensor or kind is torch.nn.Parameter or not issubclass(kind, Tensor):
+        return False
+    return hasattr(kind, "__tensor_flatten__") and hasattr(kind, "__tensor_unflatten__")
+
+
+def held_by(t: Any) -> tuple[list[tuple[str, Tensor]], Any]:
+    """The tensors that a wrapper holds, by name, and the rest of what it is made from, its context."""
+    names, context = t.__tensor_flatten__()
+    return [(name, getattr(t, name)) for name in names], context
+
+
+def leaves_of(t: Tensor) -> list[Tensor]:
+    """The plain tensors that ``t`` is made of, depth first; ``t`` itself if it is plain."""
+    if not is_wrapper(t):
+        return [t]
+    return [leaf for _, held in held_by(t)[0] for leaf in leaves_of(held)]
+
+
+def wrappers_in(*trees: Any) -> list[Tensor]:
+    """The wrappers among the arguments of an op."""
+    found: list[Tensor] = []
+    for tree in trees:
+        for a in tree.values() if isinstance(tree, dict) else tree:
+            if isinstance(a, (list, tuple)):
+                found += wrappers_in(a)
+            elif is_wrapper(a):
+                found.append(a)
+    return found
+
+
+# -- the geometry of a wrapper itself
+
+
+def outer_of(t: Tensor) -> Outer:
+    """Sizes, strides and offset that the wrapper claims to have."""
+    return tuple(t.shape), tuple(t.stride()), t.storage_offset()
+
+
+def is_jagged(t: Tensor) -> bool:
+    """Whether a dimension of ``t`` is ragged: its size is the identity of a tensor that it holds, not a number."""
+    return t.layout is torch.jagged
+
+
+def _number(n: Any) -> Any:
+    return n if type(n) is int else "ragged"
+
+
+def outer_key(t: Tensor) -> tuple[Any, ...]:
+    """``outer_of`` for a key: a ragged size is told by the inner tensor that it belongs to."""
+    sizes, strides, offset = outer_of(t)
+    return (tuple(map(_number, sizes)), tuple(map(_number, strides)), _number(offset), t.dtype, t.device, t.layout)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ContextKey:
+    """What a wrapper is made from beside tensors, as part of a key: anything that can be compared."""
+
+    context: Any
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ContextKey) or type(self.context) is not type(other.context):
+            return False
+        return self.context is other.context or bool(self.context == other.context)
+
+    def __hash__(self) -> int:
+        return hash(type(self.context))
+
+
+# -- what a wrapper is like
+
+
+@dataclasses.dataclass(frozen=True)
+class Wrapping:
+    """How a wrapper is made from plain tensors: of each inner tensor its name and, if it is a wrapper, its own."""
+
+    kind: type
+    context: Any
+    inner: tuple[tuple[str, Wrapping | None], ...]
+    outer: Outer
+    is_parameter: bool = False
+
+    def build(self, leaves: Sequence[Tensor]) -> Tensor:
+        """A new wrapper of this kind, without history, on the plain tensors ``leaves``."""
+        with torch.no_grad():
+            return self._build(iter(leaves))
+
+    def _build(self, leaves: Iterator[Tensor]) -> Tensor:
+        inner = {name: next(leaves) if held is None else held._build(leaves) for name, held in self.inner}
+        sizes, strides, _ = self.outer
+        kind: Any = self.kind
+        made: Tensor = kind.__tensor_unflatten__(inner, self.context, sizes, strides)
+        if made.requires_grad and made.is_leaf:
+            made.requires_grad_(False)
+        if self.is_parameter:
+            made._is_param = True
+        return made
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Hashable; equal for tangents that one backward is right for."""
+        inner = tuple([(name, None if held is None else held.key) for name, held in self.inner])
+        return self.kind, ContextKey(self.context), inner, tuple(map(_number, self.outer[0]))
+
+
+def wrapping_of(t: Tensor) -> Wrapping | None:
+    """How ``t`` is made from plain tensors; None if it is plain itself."""
+    if not is_wrapper(t):
+        return None
+    held, context = held_by(t)
+    inner = tuple([(name, wrapping_of(x)) for name, x in held])
+    return Wrapping(type(t), context, inner, outer_of(t), isinstance(t, torch.nn.Parameter))
+
+
+# -- arguments
+
+
+@dataclasses.dataclass(frozen=True)
+class WrapperArgument:
+    """Argument ``index`` is a wrapper, a view of argument ``base`` if that is not None.
+
+    ``inner`` are the arguments that it holds, by name.
+    """
+
+    index: int
+    inner: tuple[tuple[str, int], ...]
+    base: int | None
+
+
+def expand(flat: Sequence[Any]) -> tuple[list[Any], tuple[WrapperArgument, ...]]:
+    """The arguments followed by those that their wrappers stand for: see Note [Wrappers]."""
+    whole = list(flat)
+    if not any(is_wrapper(a) or _is_view_of_wrapper(a) for a in flat):
+        return whole, ()
+    places: dict[int, int] = {}
+    for k, a in enumerate(flat):
+        if isinstance(a, Tensor):
+            places.setdefault(id(a), k)
+
+    def place(t: Any) -> int:
+        if not isinstance(t, Tensor):
+            raise UnsupportedError("subclass input", f"it holds a {type(t).__name__}")
+        if id(t) not in places:
+            places[id(t)] = len(whole)
+            whole.append(t)
+        return places[id(t)]
+
+    wrappers = []
+    for k, a in enumerate(whole):  # grows on the way
+        if _is_view_of_wrapper(a):
+            place(_torch.base_of(a))
+        if is_wrapper(a) and places[id(a)] == k:
+            base = _torch.base_of(a)
+            inner = tuple([(name, place(t)) for name, t in held_by(a)[0]])
+            wrappers.append(WrapperArgument(k, inner, None if base is None else place(base)))
+    return whole, tuple(wrappers)
+
+
+def _is_view_of_wrapper(a: Any) -> bool:
+    return isinstance(a, Tensor) and is_wrapper(_torch.base_of(a))
+
+
+# -- tangents
+
+
+@dataclasses.dataclass(frozen=True)
+class Bundle:
+    """A tangent or a gradient that is a wrapper: how it is made, and from what.
+
+    The leaves are values of the trace, or (an offset of a ragged tensor, say) arguments and inner tensors of tangents
+    that are there already.
+    """
+
+    wrapping: Wrapping
+    leaves: tuple[Any, ...]
+
+
+def coerced(t: Tensor, wrapping: Wrapping | None) -> Tensor | None:
+    """``t`` as its own class turns it into a tangent like ``wrapping``; None where it does not."""
+    hook: Callable[..., Any] | None = getattr(t, "__coerce_same_metadata_as_tangent__", None)
+    if hook is None:
+        return None
+    made = hook(None, Tensor) if wrapping is None else hook(wrapping.context, wrapping.kind)
+    return made if isinstance(made, Tensor) else None

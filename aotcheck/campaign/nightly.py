@@ -1,0 +1,361 @@
+"""What runs every night: the corpus again, then each backend for its time, then what has changed since the last run.
+
+The result is plain data, kept as ``nightly.json``; writers of JUnit XML, Markdown and HTML are told nothing else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+import threading
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from aotcheck.campaign.events import Event
+from aotcheck.campaign.journal import write_durably
+from aotcheck.campaign.replay import Replay, Status
+from aotcheck.campaign.settings import Settings, SettingsError
+from aotcheck.campaign.supervisor import Campaign
+from aotcheck.campaign.tally import ExitCode, Tally
+
+__all__ = ["BackendRun", "Changes", "Config", "Job", "Nightly", "ReplayedFile", "load_config", "run"]
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Job:
+    """A backend and what it may take; ``seed`` None is the date, so that every night draws other programs."""
+
+    backend: str
+    seconds: float | None = None
+    examples: int | None = None
+    seed: int | None = None
+    minimize_seconds: float = 300.0
+    device: str = "cpu"
+    strategy: str = ""
+    timeout: float = 60.0
+
+
+@dataclass(frozen=True)
+class Config:
+    """What ``nightly.toml`` says.
+
+    Args:
+        jobs: what to run.
+        corpus: the corpus; None for none.
+        reports: where the folder of each run is made.
+        workers: worker processes.
+        memory: bytes that one may take.
+        replay_runs: how often each corpus file is judged at least.
+    """
+
+    jobs: tuple[Job, ...]
+    corpus: Path | None = None
+    reports: Path = Path("reports/nightly")
+    workers: int = 1
+    memory: int = 6 * 2**30
+    replay_runs: int = 2
+
+
+@dataclass(frozen=True)
+class ReplayedFile:
+    """What replaying a corpus file on a backend came to."""
+
+    path: str
+    backend: str
+    status: str
+    text: str = ""
+    shown: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """How it is called beside others."""
+        return f"{Path(self.path).stem} on {self.backend}" if self.backend else Path(self.path).stem
+
+
+@dataclass(frozen=True)
+class SignedBug:
+    """A signature of a run: how often, whether it is a known bug, and its smallest program."""
+
+    signature: str
+    findings: int
+    known: str = ""
+    minimized: str = ""
+
+
+@dataclass(frozen=True)
+class BackendRun:
+    """What fuzzing a backend came to.
+
+    Args:
+        untold: findings that have no signature: time was up, or minimizing was left out. They count as new.
+        failures: of the infrastructure, one line each.
+    """
+
+    backend: str
+    folder: str
+    seed: int
+    programs: int = 0
+    rate: float = 0.0
+    findings: int = 0
+    refused: int = 0
+    signatures: tuple[SignedBug, ...] = ()
+    untold: int = 0
+    flaky: int = 0
+    failures: tuple[str, ...] = ()
+
+    @property
+    def new(self) -> tuple[SignedBug, ...]:
+        """Signatures that the corpus does not have."""
+        return tuple(one for one in self.signatures if not one.known)
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What is otherwise than in the last run: lines for people; ``last`` is that run's folder, empty for none."""
+
+    last: str = ""
+    lines: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Nightly:
+    """A night."""
+
+    folder: str
+    time: str
+    versions: Mapping[str, str]
+    replayed: tuple[ReplayedFile, ...] = ()
+    runs: tuple[BackendRun, ...] = ()
+    changes: Changes = field(default_factory=Changes)
+    failures: tuple[str, ...] = ()
+    format: int = FORMAT
+
+    def count(self, status: Status) -> int:
+        """How many replayed files came to ``status``."""
+        return sum(one.status == status.value for one in self.replayed)
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """Findings first, since nothing that was found may be lost; then what could not be run."""
+        if self.count(Status.NEW) or self.count(Status.FIXED) or any(run.new or run.untold for run in self.runs):
+            return ExitCode.FINDINGS
+        if self.failures or any(run.failures for run in self.runs):
+            return ExitCode.INFRASTRUCTURE
+        return ExitCode.USAGE if self.count(Status.REJECTED) else ExitCode.CLEAN
+
+
+# -- configuration
+
+
+def load_config(path: Path, seconds: Callable[[str], float]) -> Config:
+    """Read ``nightly.toml``; ``seconds`` reads durations as the command line does.
+
+    Raises:
+        SettingsError: there is no such file, or it says something that cannot be.
+    """
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+        jobs = tuple(_job(entry, seconds) for entry in found.pop("backend", []))
+        corpus = found.pop("corpus", None)
+        config = Config(
+            jobs=jobs,
+            corpus=None if corpus is None else path.parent / corpus,
+            reports=path.parent / found.pop("reports", "reports/nightly"),
+            workers=_number(found.pop("workers", 1)),
+            memory=int(found.pop("memory_gib", 6.0) * 2**30),
+            replay_runs=_number(found.pop("replay_runs", 2)),
+        )
+    except OSError as error:
+        raise SettingsError(f"{path}: cannot be read: {error.strerror}") from error
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise SettingsError(f"{path}: {' '.join(str(error).split())}") from error
+    if found:
+        raise SettingsError(f"{path}: unknown: {', '.join(found)}")
+    if config.corpus is not None and not config.corpus.is_dir():
+        raise SettingsError(f"{path}: no folder {config.corpus}")
+    if not config.jobs and config.corpus is None:
+        raise SettingsError(f"{path}: neither corpus nor [[backend]]: nothing to run")
+    return config
+
+
+def _number(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{value!r} is not a positive number")
+    return value
+
+
+def _job(entry: Mapping[str, Any], seconds: Callable[[str], float]) -> Job:
+    left = dict(entry)
+    name = left.pop("name", None)
+    if not isinstance(name, str):
+        raise ValueError("a [[backend]] has no name")
+    duration, minimize = left.pop("time", None), left.pop("minimize_time", None)
+    job = Job(
+        backend=name,
+        seconds=None if duration is None else seconds(str(duration)),
+        examples=_number(left.pop("examples")) if "examples" in left else None,
+        seed=left.pop("seed", None),
+        minimize_seconds=300.0 if minimize is None else seconds(str(minimize)),
+        device=str(left.pop("device", "cpu")),
+        strategy=str(left.pop("strategy", "")),
+        timeout=seconds(str(left.pop("timeout", "60"))),
+    )
+    if left:
+        raise ValueError(f"[[backend]] {name}: unknown: {', '.join(left)}")
+    if job.seconds is None and job.examples is None:
+        raise ValueError(f"[[backend]] {name}: give it time or examples")
+    return job
+
+
+# -- the night
+
+
+def run(
+    config: Config,
+    strategy: str,
+    inspection: str,
+    stop: threading.Event,
+    heard: Callable[[str, Path, Event], None],
+    versions: Mapping[str, str],
+    said: Callable[[str], None] = lambda line: None,
+) -> Nightly:
+    """Replay, fuzz, compare. ``heard`` is given every event of every campaign, with the backend and the run's folder;
+    ``said`` a line for each thing that was done."""
+    now = datetime.datetime.now(datetime.UTC)
+    before = list(past_nights(config.reports))
+    folder = config.reports / now.strftime("%Y%m%d-%H%M%S")
+    folder.mkdir(parents=True, exist_ok=True)
+    failures: list[str] = []
+    replayed: list[ReplayedFile] = []
+    if config.corpus is not None:
+        for one in _replay(config, stop, failures):
+            replayed.append(one)
+            if one.status not in (Status.AGREES.value, Status.KNOWN.value):
+                said(f"{one.name}: {one.status}{f' ({one.text})' if one.text else ''}")
+    runs: list[BackendRun] = []
+    for number, job in enumerate(config.jobs):
+        if stop.is_set():
+            break
+        runs.append(
+            _fuzz(config, job, folder / f"{number}-{_slug(job.backend)}", now, strategy, inspection, stop, heard)
+        )
+        said(f"{job.backend}: {runs[-1].programs} programs, {len(runs[-1].new)} new signatures")
+    night = Nightly(str(folder), now.isoformat(timespec="seconds"), versions, tuple(replayed), tuple(runs))
+    night = dataclasses.replace(
+        night,
+        changes=compared(night, before[-1]) if before else Changes(),
+        failures=(*failures, *(["interrupted"] if stop.is_set() else [])),
+    )
+    write_durably(folder / "nightly.json", json.dumps(dataclasses.asdict(night), indent=1) + "\n")
+    return night
+
+
+def _slug(backend: str) -> str:
+    return "".join(c if c.isalnum() or c in "_-" else "-" for c in backend)
+
+
+def _replay(config: Config, stop: threading.Event, failures: list[str]) -> Iterator[ReplayedFile]:
+    assert config.corpus is not None
+    files = sorted(config.corpus.glob("*.py"))
+    if not files:
+        failures.append(f"{config.corpus}: no files")
+    engine = Replay(files, jobs=config.workers, memory=config.memory, runs=config.replay_runs, stop=stop)
+    for one in engine.results():
+        shown = (one.judged.key, *one.judged.texts) if one.judged.key else ()
+        yield ReplayedFile(str(one.path), one.backend, one.status.value, one.text, shown)
+
+
+def _fuzz(
+    config: Config,
+    job: Job,
+    folder: Path,
+    now: datetime.datetime,
+    strategy: str,
+    inspection: str,
+    stop: threading.Event,
+    heard: Callable[[str, Path, Event], None],
+) -> BackendRun:
+    seed = int(now.strftime("%Y%m%d")) if job.seed is None else job.seed
+    settings = Settings(
+        strategy=job.strategy or strategy,
+        backend=job.backend,
+        device=job.device,
+        seed=seed,
+        examples=job.examples,
+        seconds=job.seconds,
+        jobs=config.workers,
+        timeout=job.timeout,
+        memory=config.memory,
+        folder=folder,
+        minimize_seconds=job.minimize_seconds,
+        inspection="" if job.strategy else inspection,
+        corpus=config.corpus,
+    )
+    tally = Tally()
+    settings.make_folders()
+    for event in Campaign(settings, stop).events():
+        heard(job.backend, folder, event)
+        tally.feed(event)
+    return summed_up(tally, job.backend, folder, seed)
+
+
+def summed_up(tally: Tally, backend: str, folder: Path, seed: int) -> BackendRun:
+    """A campaign's tally as data."""
+    signed = []
+    for signature, one in tally.signatures.items():
+        minimized = getattr(one.first, "minimized", "")
+        signed.append(SignedBug(str(signature), one.minimized + one.explained, one.known, minimized))
+    return BackendRun(
+        backend=backend,
+        folder=str(folder),
+        seed=seed,
+        programs=tally.programs,
+        rate=round(tally.rate, 2),
+        findings=tally.findings,
+        refused=tally.refused,
+        signatures=tuple(signed),
+        untold=tally.untriaged,
+        flaky=len(tally.flaky),
+        failures=tuple(tally.failures),
+    )
+
+
+# -- comparison
+
+
+def past_nights(reports: Path) -> Iterator[Mapping[str, Any]]:
+    """What earlier runs came to, in their order; what cannot be read is left out."""
+    for path in sorted(reports.glob("*/nightly.json")):
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        if isinstance(found, dict) and found.get("format") == FORMAT:
+            yield found
+
+
+def compared(night: Nightly, last: Mapping[str, Any]) -> Changes:
+    """What is otherwise than in the last run."""
+    lines: list[str] = []
+    then = {(f["path"], f["backend"]): f["status"] for f in last.get("replayed", [])}
+    now = {(f.path, f.backend): f.status for f in night.replayed}
+    for at in sorted(then.keys() | now.keys()):
+        if then.get(at) != now.get(at):
+            name = f"{Path(at[0]).stem} on {at[1]}"
+            lines.append(f"{name}: {then.get(at, 'not there')} -> {now.get(at, 'not there')}")
+    before = {r["backend"]: r for r in last.get("runs", [])}
+    for run_ in night.runs:
+        old = before.get(run_.backend, {})
+        had = {s["signature"] for s in old.get("signatures", [])}
+        has = {s.signature for s in run_.signatures}
+        lines += [f"{run_.backend}: since then: {one}" for one in sorted(has - had)]
+        lines += [f"{run_.backend}: not found again: {one}" for one in sorted(had - has)]
+        if old.get("rate"):
+            lines.append(f"{run_.backend}: {old['rate']:.1f} -> {run_.rate:.1f} programs/s")
+    return Changes(str(last.get("folder", "")), tuple(lines))

@@ -1,0 +1,167 @@
+"""What tells two findings apart: the coarse key, the skeleton of the minimized program, and the stage to blame.
+
+Note [Skeletons]
+    A minimized program says what a bug needs: these ops, in this order, on tensors that hang together so. What is left
+    of chance in it, the numbers, sizes and dtypes that were drawn, is what the skeleton leaves out. Two findings of one
+    bug should come to one skeleton, two bugs to two. ``python -m benchmarks.signatures`` counts how often they do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from enum import Enum
+
+from aotcheck.minimize.edit import inputs_of
+from aotcheck.minimize.passes.ops import writes
+from aotcheck.minimize.size import rank_of
+from aotcheck.oracle import CoarseKey
+from aotcheck.program import (
+    Block,
+    Call,
+    DeviceOf,
+    DictExpr,
+    Expr,
+    GradMode,
+    Inputs,
+    ListExpr,
+    OpCall,
+    Program,
+    Ref,
+    Statement,
+    Step,
+    TupleExpr,
+    flat_calls,
+)
+
+__all__ = ["KnownBug", "Signature", "embeds", "skeleton"]
+
+
+@dataclass(frozen=True)
+class Signature:
+    """One bug, as far as can be told from outside.
+
+    Args:
+        key: the coarse key of the minimized program.
+        skeleton: what the minimized program is made of, see Note [Skeletons].
+        stage: which stage of our own AOT autograd is to blame; empty for other backends.
+    """
+
+    key: CoarseKey
+    skeleton: str
+    stage: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.key} {self.skeleton}{f' [{self.stage}]' if self.stage else ''}"
+
+
+@dataclass(frozen=True)
+class KnownBug:
+    """A bug that need not be found again: a signature, the program that shows it, and the corpus file if it is in one.
+
+    ``key`` is the coarse key in words, as headers have it.
+    """
+
+    key: str
+    skeleton: str
+    program: Program
+    stage: str = ""
+    name: str = ""
+
+
+def skeleton(program: Program) -> str:
+    """One line: the arguments that are out of the ordinary, the statements, what is returned, what the caller does."""
+    parts = [*_arguments(program), *_statements(program.body), f"return {_expr(program.outputs)}"]
+    plan = [_call(call) for call in program.calls]
+    if plan != [""]:
+        parts.append("calls " + " | ".join(said or "plain" for said in plan))
+    return "; ".join(parts)
+
+
+def embeds(minimized: Program, program: Program) -> bool:
+    """Whether ``program`` makes the calls of ``minimized`` in its order, others between them: the bug of the one is
+    then probably the bug of the other. An op that minimizing puts in place of any other stands for any of its kind."""
+    calls = flat_calls(program.body)
+    return all(any(_may_be(wanted, call) for call in calls) for wanted in flat_calls(minimized.body))
+
+
+def _may_be(minimal: OpCall, call: OpCall) -> bool:
+    if minimal.path == call.path:
+        return True
+    return rank_of(minimal.path) == 0 and writes(minimal) == writes(call)
+
+
+def _arguments(program: Program) -> Iterator[str]:
+    for at, inputs in inputs_of(program):
+        said = list(_inputs(inputs))
+        if said:
+            yield f"{'given' if at == 0 else 'then given'} {', '.join(said)}"
+
+
+def _inputs(inputs: Inputs) -> Iterator[str]:
+    first: dict[str, str] = {}
+    for t in inputs.tensors:
+        base = first.setdefault(t.storage, t.name)
+        words = ["trained"] if t.requires_grad else []
+        words += [f"on {base}"] if base != t.name else []
+        if words:
+            yield f"{t.name} {' '.join(words)}"
+    yield from _statements(inputs.derived)
+
+
+def _statements(body: tuple[Statement, ...]) -> Iterator[str]:
+    for statement in body:
+        if isinstance(statement, Block):
+            yield f"{statement.context.name.lower()} {{{'; '.join(_statements(statement.body))}}}"
+        else:
+            yield _op(statement)
+
+
+def _op(call: OpCall) -> str:
+    """A statement. A tensor that is an operand twice is said once: whether a second operand is the first one again or a
+    number is mostly chance."""
+    shown = [_expr(expr) for expr in call.args] + [f"{k}={_expr(expr)}" for k, expr in call.kwargs]
+    operands = [one for one in dict.fromkeys(shown) if one.rpartition("=")[2] != "_"]
+    name = call.path.removeprefix("Tensor.").removeprefix("torch.")
+    targets = f"{', '.join(call.targets)} = " if call.targets else ""
+    return f"{targets}{name}({', '.join(operands)})"
+
+
+def _expr(expr: Expr) -> str:
+    """Names and how they are held; ``_`` for what holds no name."""
+    match expr:
+        case Ref(name):
+            return name
+        case DeviceOf():
+            return "_"
+        case TupleExpr(items) | ListExpr(items):
+            shown = [part for item in items if (part := _expr(item)) != "_"]
+            left, right = "()" if isinstance(expr, TupleExpr) else "[]"
+            return f"{left}{', '.join(shown)}{right}" if shown else "_"
+        case DictExpr(pairs):
+            shown = [part for _, item in pairs if (part := _expr(item)) != "_"]
+            return f"{{{', '.join(shown)}}}" if shown else "_"
+        case _:
+            return "_"
+
+
+def _call(call: Call) -> str:
+    """What is out of the ordinary in a call; empty for a plain one."""
+    words = [] if call.inputs is not None else ["again"]
+    words += [call.grad_mode.value] if call.grad_mode is not GradMode.ENABLED else []
+    words += [one.value for one in call.around]
+    words += [f"before {_step(step)}" for step in call.before]
+    words += [_step(step) for step in call.steps]
+    return ", ".join(words)
+
+
+def _step(step: Step) -> str:
+    """The kind of a step and the choices in it that are not the default ones."""
+    words = [type(step).__name__.lower()]
+    for field in fields(step):
+        value = getattr(step, field.name)
+        if isinstance(value, Enum) and value != field.default:
+            words.append(value.value)
+        elif isinstance(value, tuple) and value and isinstance(value[0], Enum):
+            words.extend(one.value for one in value)
+    return " ".join(words)

@@ -1,0 +1,219 @@
+"""From findings to bugs: each is run again alone, minimized, blamed, and told apart by its signature.
+
+Note [Known bugs are not repeated]
+    Most findings of a campaign are a few bugs over and over. A finding that shows the coarse key of a bug that is known
+    by now, from the corpus or from an earlier finding, and makes all the calls of its minimized program, is probably
+    that bug: it goes to the end of the queue, and what is still there when time is up is counted under that signature.
+    Probably, since a bug may hide behind another: some of each coarse key are minimized all the same if there is time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+
+from aotcheck.backends import require_device
+from aotcheck.blame import blame
+from aotcheck.campaign.events import (
+    Event,
+    FindingExplained,
+    FindingFlaky,
+    FindingSigned,
+    FindingWritten,
+)
+from aotcheck.campaign.journal import write_durably
+from aotcheck.campaign.settings import Settings
+from aotcheck.campaign.signature import KnownBug, embeds, skeleton
+from aotcheck.campaign.worker import script_backend
+from aotcheck.minimize import DoesNotFailError, Limits, Reduced, Reduction, Subject
+from aotcheck.minimize.isolated import workers
+from aotcheck.oracle import CoarseKey, OracleKind
+from aotcheck.program import ParsedFile, Program, ProgramSyntaxError, UnknownOpError, emit, parse, parse_file
+
+__all__ = ["MOST_PER_KEY", "Triage"]
+
+MOST_PER_KEY = 3
+"""As many findings of one coarse key are minimized."""
+
+FINDING_SECONDS = 120.0
+"""What minimizing one finding may take."""
+
+HANG_SECONDS = 6.0
+"""A candidate that takes longer hangs, where a hang is what is minimized."""
+
+CANDIDATE_SECONDS = 30.0
+BLAME_SECONDS = 60.0
+NOT_MINIMIZED = "not minimized"
+
+
+class Triage:
+    """Gives findings their signatures, by iterating over :meth:`events`.
+
+    Args:
+        settings: the campaign's.
+        known: bugs that are known before.
+        stop: set it to end it.
+    """
+
+    def __init__(self, settings: Settings, known: Iterable[KnownBug], stop: threading.Event) -> None:
+        self.settings, self.stop = settings, stop
+        self._known = list(known)
+        self._waiting: dict[str, FindingWritten] = {}
+        self._tried: Counter[CoarseKey] = Counter()
+        self._deadline = 0.0
+
+    def feed(self, event: Event) -> None:
+        """Note what is found, and, of a run that is resumed, what has been done about it."""
+        match event:
+            case FindingWritten():
+                self._waiting[event.path] = event
+            case FindingSigned():
+                self._done(event.path)
+                self._learn(event)
+            case FindingExplained() | FindingFlaky():
+                self._done(event.path)
+            case _:
+                pass
+
+    def events(self) -> Iterator[Event]:
+        """Minimize what there is time for; then count what is explained by that."""
+        self._deadline = time.monotonic() + self.settings.minimize_seconds
+        while not self._over and (finding := self._next()) is not None:
+            event = self._sign(finding)
+            if event is None:  # stopped in the middle: it is as if it had not been begun
+                break
+            self.feed(event)
+            yield event
+        if not self.stop.is_set():
+            for finding in list(self._waiting.values()):
+                bug = self._explains(finding)
+                if bug is not None:
+                    self._done(finding.path)
+                    yield FindingExplained(finding.path, finding.key, bug.skeleton, bug.stage, bug.name)
+
+    @property
+    def _over(self) -> bool:
+        return self.stop.is_set() or time.monotonic() >= self._deadline
+
+    def _done(self, path: str) -> None:
+        finding = self._waiting.pop(path, None)
+        if finding is not None:
+            self._tried[finding.key] += 1
+
+    def _next(self) -> FindingWritten | None:
+        """The finding to minimize next: of the coarse key that has had the least, not explained before explained."""
+        allowed = [f for f in self._waiting.values() if self._tried[f.key] < MOST_PER_KEY]
+        allowed.sort(key=lambda f: self._tried[f.key])  # stable: else in the order in which they were found
+        explained: list[FindingWritten] = []
+        for finding in allowed:
+            if self._explains(finding) is None:
+                return finding
+            explained.append(finding)
+        return explained[0] if explained else None
+
+    def _explains(self, finding: FindingWritten) -> KnownBug | None:
+        """The known bug that ``finding`` probably is, see Note [Known bugs are not repeated]."""
+        candidates = [bug for bug in self._known if bug.key == str(finding.key)]
+        if not candidates:
+            return None
+        read = _read(finding.path)
+        if read is None:
+            return None
+        holding = [bug for bug in candidates if embeds(bug.program, read.program)]
+        return max(holding, key=lambda bug: bug.program.statements, default=None)
+
+    def _learn(self, signed: FindingSigned) -> None:
+        read = _read(signed.minimized) if signed.minimized else None
+        if read is not None:
+            bug = KnownBug(str(signed.key), signed.skeleton, read.program, signed.stage, signed.known)
+            if bug not in self._known:
+                self._known.append(bug)
+
+    def _sign(self, finding: FindingWritten) -> Event | None:
+        began = time.monotonic()
+        read = _read(finding.path)
+        if read is None:
+            return FindingFlaky(finding.path, finding.key, "its script is gone or cannot be read")
+        if finding.key.oracle == OracleKind.MEMORY.value:  # a candidate without a limit would take the machine with it
+            return FindingSigned(
+                finding.path, finding.key, NOT_MINIMIZED, "", "", read.program.statements, False, "", 0.0
+            )
+        hang = finding.key.oracle == OracleKind.TIMEOUT.value
+        timeout = min(HANG_SECONDS if hang else CANDIDATE_SECONDS, self.settings.timeout)
+        seconds = min(FINDING_SECONDS, max(self._deadline - began, 1.0))
+        subject = Subject(self.settings.backend, self.settings.device, self.settings.inspection)
+        limits = Limits(self.settings.jobs, timeout, self.settings.memory, seconds)
+        reduction = Reduction(read.program, subject, limits, self.stop)
+        try:
+            for _ in reduction.steps():
+                pass
+        except DoesNotFailError as error:
+            return None if self.stop.is_set() else FindingFlaky(finding.path, finding.key, str(error))
+        reduced = reduction.result
+        if reduced is None or self.stop.is_set():
+            return None
+        return self._signed(finding, read, reduced, began)
+
+    def _signed(self, finding: FindingWritten, read: ParsedFile, reduced: Reduced, began: float) -> Event:
+        key = reduced.shows.key
+        assert key is not None
+        said = skeleton(reduced.program)
+        stage = self._stage(reduced.program)
+        known = next((b.name for b in self._known if b.name and (b.key, b.skeleton) == (str(key), said)), "")
+        kept = {entry: read.header[entry] for entry in ("found", "block", "index", "torch") if entry in read.header}
+        header: dict[str, object] = {"format": 1, **kept, "backend": self.settings.backend, "key": str(key)}
+        header |= {"difference": reduced.shows.text, "skeleton": said}
+        header |= {"stage": stage} if stage else {}
+        name = "".join(c if c.isalnum() else "-" for c in f"{key.oracle}-{key.place}")
+        digest = hashlib.sha256(f"{key} {said} {stage}".encode()).hexdigest()[:10]
+        path = self.settings.signatures / f"{name}-{digest}.py"
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_durably(path, emit(reduced.program, header, script_backend(self.settings.backend)))
+        return FindingSigned(
+            path=finding.path,
+            key=key,
+            skeleton=said,
+            stage=stage,
+            minimized=str(path),
+            statements=reduced.program.statements,
+            finished=reduced.finished,
+            known=known,
+            seconds=round(time.monotonic() - began, 2),
+        )
+
+    def _stage(self, program: Program) -> str:
+        """The stage to blame, for the one backend that we can look into, in a process of its own."""
+        if self.settings.backend != "aotcheck":
+            return ""
+        subject = Subject(self.settings.backend, self.settings.device)
+        with workers(subject, Limits(1, BLAME_SECONDS, self.settings.memory), max_tasks=1) as pool:
+            try:
+                stage: str = pool.schedule(
+                    stage_of, args=(emit(program), self.settings.device), timeout=BLAME_SECONDS
+                ).result()
+            except Exception:  # died, hung, or could not cope: the signature does without
+                return "unknown stage"
+        return stage
+
+
+def stage_of(source: str, device: str) -> str:
+    """The stage of our own AOT autograd that makes a script's program differ."""
+    torch.set_num_threads(1)
+    rung = blame(parse(source).program, require_device(device)).rung
+    return rung.value if rung is not None else "no stage"
+
+
+@lru_cache(maxsize=4096)
+def _read(path: str) -> ParsedFile | None:
+    try:
+        return parse_file(Path(path))
+    except (OSError, ProgramSyntaxError, UnknownOpError):
+        return None

@@ -1,0 +1,150 @@
+"""``aotcheck corpus``: programs taken into the corpus, held to its form, and taken out."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from aotcheck.cli.base import CORPUS, OneLine, Usage, one_line
+
+if TYPE_CHECKING:
+    from aotcheck.campaign.replay import Replayed
+    from aotcheck.program import ParsedFile
+
+JUDGED_ON = ("aotcheck", "aot_function", "aot_eager")
+"""The backends of which a corpus file says what is expected."""
+
+
+@click.group(cls=OneLine)
+def corpus() -> None:
+    """Add to the corpus, check it, prune it."""
+
+
+@corpus.command()
+@click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
+@click.option("--name", help="What to call it: words that say what is wrong. Default: as FILE is called.")
+@click.option("--issue", default="not looked up", show_default=True, help="A link to where the bug is reported.")
+@click.option("--backend", "backends", multiple=True, help="Judge it on these too.")
+@click.option("--corpus", "folder", type=click.Path(path_type=Path), default=CORPUS, show_default=True)
+def add(path: Path, name: str | None, issue: str, backends: tuple[str, ...], folder: Path) -> None:
+    """Judge FILE, best a minimized finding, on each backend and take it into the corpus with what it showed.
+
+    Exits 1 if the corpus has a file that shows the same.
+    """
+    import torch
+
+    from aotcheck.campaign.corpus import Expected, complaints, duplicates, entries, entry_of
+    from aotcheck.campaign.journal import write_durably
+    from aotcheck.campaign.replay import Replay
+    from aotcheck.oracle import Outcome
+    from aotcheck.program import emit, parse_file
+
+    parsed = _read(path)
+    named = parsed.header.get("backend")
+    judged_on = tuple(dict.fromkeys((*JUDGED_ON, *([named] if isinstance(named, str) else []), *backends)))
+    results = list(Replay((path,), judged_on, jobs=len(os.sched_getaffinity(0)), runs=2).results())
+    version = torch.__version__.partition("+")[0]
+    keys: dict[str, str] = {}
+    expect: dict[str, dict[str, str]] = {}
+    for one in results:
+        _require_judged(one)
+        differs = one.judged.outcome is Outcome.DIFFERS
+        if differs:
+            keys[one.backend] = one.judged.key
+        said = Expected.DIFFERS if differs else Expected.AGREE
+        expect[one.backend] = {version if differs or not one.backend.startswith("aotcheck") else "*": said.value}
+    if not keys:
+        click.echo(f"{path}: agrees on {', '.join(judged_on)}; add it by hand if it is a fixed bug of ours")
+        sys.exit(1)
+    first = next(one for one in results if one.backend in keys)
+    header: dict[str, object] = {
+        "format": 1,
+        "found": str(parsed.header.get("found", "by hand")),
+        "issue": issue,
+        "difference": first.judged.texts[0],
+        "keys": keys,
+        "expect": expect,
+    }
+    target = folder / f"{name or path.stem}.py"
+    if target.exists():
+        raise Usage(f"{target} is there already; choose another --name")
+    before = list(entries(folder))
+    write_durably(target, emit(parsed.program, header, first.backend))
+    same = next(
+        (old for new, old in duplicates([*before, entry_of(target, parse_file(target))]) if new.path == target), None
+    )
+    if same is not None:
+        target.unlink()
+        click.echo(f"{path}: {same.path} shows the same")
+        sys.exit(1)
+    for complaint in complaints(target):
+        click.echo(complaint)
+    click.echo(f"added: {target}: {', '.join(f'{backend} {key}' for backend, key in keys.items())}")
+
+
+@corpus.command()
+@click.argument("folder", type=click.Path(path_type=Path), default=CORPUS)
+def check(folder: Path) -> None:
+    """Hold the files of FOLDER to the corpus's form: canonical, complete headers, no two that show the same.
+
+    Nothing of them is executed; ``aotcheck replay`` runs them. Exits 1 if anything is wrong, a line for each thing.
+    """
+    from aotcheck.campaign.corpus import complaints, duplicates, entries
+
+    files = _folder(folder)
+    wrong = [line for path in files for line in complaints(path)]
+    wrong += [f"{new.path}: shows the same as {old.path}" for new, old in duplicates(entries(folder))]
+    for line in wrong:
+        click.echo(line)
+    click.echo(f"{len(files)} files, {len(wrong)} complaints")
+    sys.exit(1 if wrong else 0)
+
+
+@corpus.command()
+@click.argument("folder", type=click.Path(path_type=Path), default=CORPUS)
+@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+def prune(folder: Path, dry_run: bool) -> None:
+    """Delete the files of FOLDER that add nothing: they show what another file shows.
+
+    What no longer differs stays: it is a regression test. Nothing is executed.
+    """
+    from aotcheck.campaign.corpus import duplicates, entries
+
+    files = _folder(folder)
+    gone = list(duplicates(entries(folder)))
+    for new, old in gone:
+        if not dry_run:
+            new.path.unlink()
+        click.echo(f"{new.path}: {'would go' if dry_run else 'deleted'}: shows the same as {old.path}")
+    click.echo(f"{len(files) - len(gone)} of {len(files)} files stay")
+
+
+def _folder(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        raise Usage(f"{folder}: no such folder")
+    return sorted(folder.glob("*.py"))
+
+
+def _read(path: Path) -> ParsedFile:
+    from aotcheck.program import ProgramSyntaxError, UnknownOpError, parse_file
+
+    try:
+        return parse_file(path)
+    except (ProgramSyntaxError, UnknownOpError) as error:
+        raise Usage(one_line(error, path)) from error
+    except OSError as error:
+        raise Usage(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def _require_judged(one: Replayed) -> None:
+    """A program that cannot be judged twice with one result is no corpus file."""
+    from aotcheck.campaign.replay import Status
+
+    if one.status is Status.REJECTED:
+        raise Usage(f"{one.path}: {one.text}")
+    if one.status is Status.FLAKY:
+        raise Usage(f"{one.path}: {one.backend}: flaky: {one.text}")

@@ -1,0 +1,70 @@
+"""``aotcheck nightly``."""
+
+from __future__ import annotations
+
+import contextlib
+import platform
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from aotcheck.cli.base import INSPECTION, STRATEGY, Usage, seconds, stopping_on_interrupt
+
+if TYPE_CHECKING:
+    from aotcheck.campaign import Event
+
+
+@click.command()
+@click.option(
+    "--config", type=click.Path(path_type=Path), default=Path("nightly.toml"), show_default=True, help="What to run."
+)
+def nightly(config: Path) -> None:
+    """Replay the corpus, fuzz each backend for its time, and say what has changed since the last run.
+
+    Leaves a folder with summary.md, junit.xml, nightly.json and the folder of each campaign. Exits 0 when clean, 1 with
+    new findings or corpus files that no longer differ, 2 when the configuration or a corpus file is wrong, 3 when
+    something could not be run.
+    """
+    import hypothesis
+    import torch
+
+    from aotcheck.backends import BackendError, require_device, resolve
+    from aotcheck.campaign import SettingsError
+    from aotcheck.campaign.journal import write_durably
+    from aotcheck.campaign.nightly import load_config, run
+    from aotcheck.report.jsonl import JsonLines
+    from aotcheck.report.junit import write_junit
+    from aotcheck.report.markdown import markdown
+
+    try:
+        told = load_config(config, seconds)
+        for job in told.jobs:
+            require_device(job.device)
+            resolve(job.backend)
+    except (SettingsError, BackendError) as error:
+        raise Usage(str(error)) from error
+    versions = {"torch": torch.__version__, "hypothesis": hypothesis.__version__, "python": platform.python_version()}
+    stop = threading.Event()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(stopping_on_interrupt(stop))
+        writers: dict[Path, JsonLines] = {}
+
+        def heard(backend: str, folder: Path, event: Event) -> None:
+            if folder not in writers:
+                writers[folder] = stack.enter_context(JsonLines(folder / "run.jsonl"))
+            writers[folder].feed(event)
+
+        try:
+            night = run(told, STRATEGY, INSPECTION, stop, heard, versions, click.echo)
+        except SettingsError as error:
+            raise Usage(str(error)) from error
+    folder = Path(night.folder)
+    write_junit(folder / "junit.xml", night.replayed, night.runs)
+    summary = markdown(night)
+    write_durably(folder / "summary.md", summary)
+    click.echo(summary)
+    click.echo(f"folder: {folder}")
+    sys.exit(int(night.exit_code))

@@ -1,0 +1,74 @@
+"""JUnit XML, as CI servers read it: a test for each thing that may be new."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+from aotcheck.campaign.journal import write_durably
+from aotcheck.campaign.nightly import BackendRun, ReplayedFile
+from aotcheck.campaign.replay import Status
+
+_FAILS = {Status.NEW.value, Status.FIXED.value}
+
+
+def write_junit(path: Path, replayed: tuple[ReplayedFile, ...], runs: tuple[BackendRun, ...]) -> None:
+    """A suite for the corpus and one for each campaign. A known bug passes, one that is new or fixed fails, a file that
+    is no program is an error, and so is an infrastructure that failed."""
+    root = ET.Element("testsuites", name="aotcheck")
+    if replayed:
+        _suite(root, "corpus", [_file(one) for one in replayed])
+    for run in runs:
+        _suite(root, f"fuzz {run.backend}", list(_campaign(run)))
+    ET.indent(root)
+    write_durably(path, '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n")
+
+
+def _suite(root: ET.Element, name: str, cases: list[ET.Element]) -> None:
+    failures = sum(case.find("failure") is not None for case in cases)
+    errors = sum(case.find("error") is not None for case in cases)
+    suite = ET.SubElement(
+        root, "testsuite", name=name, tests=str(len(cases)), failures=str(failures), errors=str(errors), skipped="0"
+    )
+    for case in cases:
+        case.set("classname", f"aotcheck.{name.replace(' ', '.')}")
+        suite.append(case)
+
+
+def _case(name: str, kind: str = "", message: str = "", body: str = "") -> ET.Element:
+    case = ET.Element("testcase", name=_printable(name))
+    if kind:
+        ET.SubElement(case, kind, message=_printable(message)).text = _printable(body)
+    return case
+
+
+def _file(one: ReplayedFile) -> ET.Element:
+    shown = "\n".join(one.shown)
+    if one.status in _FAILS:
+        return _case(one.name, "failure", f"{one.status}: {one.text}", shown)
+    if one.status == Status.REJECTED.value:
+        return _case(one.name, "error", one.text)
+    if one.status in (Status.FLAKY.value, Status.REFUSED.value, Status.KNOWN.value):
+        return _case(one.name, "system-out", "", f"{one.status}: {one.text}\n{shown}")
+    return _case(one.name)
+
+
+def _campaign(run: BackendRun) -> list[ET.Element]:
+    cases = [
+        _case(
+            f"{run.programs} programs", *(("error", run.failures[0], "\n".join(run.failures)) if run.failures else ())
+        )
+    ]
+    for bug in run.signatures:
+        if bug.known:
+            cases.append(_case(bug.signature, "system-out", "", f"known: {bug.known}, {bug.findings} findings"))
+        else:
+            cases.append(_case(bug.signature, "failure", f"new, {bug.findings} findings", bug.minimized))
+    if run.untold:
+        cases.append(_case("findings without a signature", "failure", f"{run.untold} findings in {run.folder}"))
+    return cases
+
+
+def _printable(text: str) -> str:
+    """XML has no control characters."""
+    return "".join(c if c in "\t\n" or c >= " " else "?" for c in text)

@@ -1,0 +1,71 @@
+"""The summary of a night, for a pull request or a job's page."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from aotcheck.campaign.nightly import BackendRun, Nightly
+from aotcheck.campaign.replay import Status
+
+_SHOWN = (Status.NEW, Status.FIXED, Status.FLAKY, Status.REJECTED, Status.REFUSED)
+_VERDICTS = {0: "clean", 1: "new findings", 2: "a file is no program", 3: "infrastructure failed"}
+
+
+def markdown(night: Nightly) -> str:
+    """The whole summary."""
+    return "\n".join(_lines(night)) + "\n"
+
+
+def counts(night: Nightly) -> str:
+    """The corpus in a line: ``1 new, 1 known, 1 fixed, 1 flaky``."""
+    found = Counter(one.status for one in night.replayed)
+    order = (Status.NEW, Status.KNOWN, Status.FIXED, Status.FLAKY, Status.REFUSED, Status.REJECTED, Status.AGREES)
+    return ", ".join(f"{found[status.value]} {status.value}" for status in order if found[status.value]) or "nothing"
+
+
+def _lines(night: Nightly) -> Iterator[str]:
+    yield f"# aotcheck: {_VERDICTS[int(night.exit_code)]}"
+    yield ""
+    yield f"{night.time}, {', '.join(f'{name} {version}' for name, version in night.versions.items())}"
+    yield ""
+    yield f"Corpus: {counts(night)}."
+    yield ""
+    rows = [one for status in _SHOWN for one in night.replayed if one.status == status.value]
+    if rows:
+        yield "| corpus file | backend | | |"
+        yield "| --- | --- | --- | --- |"
+        for one in rows:
+            text = one.text or " ".join(one.shown)
+            yield f"| {_cell(one.path)} | {_cell(one.backend)} | **{one.status}** | {_cell(text)} |"
+        yield ""
+    for run in night.runs:
+        yield from _run(run)
+    if night.changes.last:
+        yield f"## Since {night.changes.last}"
+        yield ""
+        yield from (f"- {_cell(line)}" for line in night.changes.lines or ("nothing has changed",))
+        yield ""
+    yield from (f"- failed: {_cell(line)}" for line in night.failures)
+
+
+def _run(run: BackendRun) -> Iterator[str]:
+    yield f"## {run.backend}"
+    yield ""
+    yield (
+        f"Seed {run.seed}: {run.programs} programs, {run.rate:.1f} a second, {run.refused} refused, {run.findings} "
+        f"findings: {len(run.new)} new signatures, {len(run.signatures) - len(run.new)} known, {run.flaky} flaky, "
+        f"{run.untold} findings without a signature."
+    )
+    yield ""
+    if run.signatures:
+        yield "| findings | signature | |"
+        yield "| --- | --- | --- |"
+        for bug in sorted(run.signatures, key=lambda bug: (bool(bug.known), -bug.findings)):
+            yield f"| {bug.findings} | `{_cell(bug.signature)}` | {f'known: {bug.known}' if bug.known else '**new**'} |"
+        yield ""
+    yield from (f"- failed: {_cell(line)}" for line in run.failures)
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.replace("|", "\\|").replace("`", "'").split())

@@ -1,0 +1,154 @@
+"""How well signatures tell bugs apart: writes docs/signatures.md.
+
+Run as ``python -m benchmarks.signatures``. Each bug of ``tests/meta/bugs.py`` is planted, the first finding of each of
+ten seeds is minimized, and the signatures are counted: those of one bug should be one, those of two bugs two. What is
+measured goes to a file as it comes, so that a second run goes on where the first one was stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+
+import torch
+
+from aotcheck.backends import resolve
+from aotcheck.campaign.generate import load_strategy, programs_of_block
+from aotcheck.campaign.signature import skeleton
+from aotcheck.cli import INSPECTION, STRATEGY
+from aotcheck.minimize import DoesNotFailError, Limits, Reduction, Subject
+from aotcheck.oracle import check
+from aotcheck.program import Program
+
+ROOT = Path(__file__).resolve().parent.parent
+OUTPUT = ROOT / "docs" / "signatures.md"
+SEEDS = range(10)
+MOST_BLOCKS = 12
+"""How many blocks of 25 programs of a seed are searched for the first finding."""
+
+HEAD = """\
+# Signatures
+
+A signature is the coarse key, the skeleton of the minimized program and, for aotcheck's own AOT autograd, the stage to
+blame. Made by `python -m benchmarks.signatures` on torch {version}: each bug of `tests/meta/bugs.py` is planted in an
+otherwise right path, and the first finding of each of ten seeds is minimized.
+
+- Seeds that came to the most frequent signature of their bug: {same} of {runs}. Bugs with at least 9 of 10 (or all but
+  one, where fewer seeds find the bug in {programs} programs): {stable} of {bugs}.
+- Signatures that two bugs share: {shared}.
+
+| bug | seeds that find it | with one signature | the signature |
+| --- | --- | --- | --- |
+"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What the first finding of a seed came to; ``key`` is empty where the seed does not find the bug."""
+
+    bug: str
+    seed: int
+    key: str
+    skeleton: str
+    seconds: float
+
+
+@lru_cache(maxsize=len(SEEDS))
+def _drawn(seed: int) -> list[Program]:
+    return []
+
+
+def _programs(seed: int) -> Iterator[Program]:
+    """The programs of a seed, drawn once."""
+    drawn = _drawn(seed)
+    strategy = load_strategy(STRATEGY)
+    for block in range(MOST_BLOCKS):
+        if len(drawn) <= 25 * block:
+            drawn.extend(programs_of_block(strategy, seed, block))
+        yield from drawn[25 * block : 25 * (block + 1)]
+
+
+def measure(bug: str, seed: int) -> Row:
+    """Find, minimize, sign."""
+    name = f"tests.meta.bugs:{bug}"
+    backend, device = resolve(name), torch.device("cpu")
+    harmless = resolve("tests.meta.bugs:harmless")
+    began = time.monotonic()
+    for program in _programs(seed):
+        if not check(program, backend, device).hard or check(program, harmless, device).hard:
+            continue
+        reduction = Reduction(program, Subject(name, "cpu", INSPECTION), Limits(), threading.Event())
+        try:
+            for _ in reduction.steps():
+                pass
+        except DoesNotFailError:
+            continue
+        assert reduction.result is not None
+        key = reduction.result.shows.key
+        return Row(bug, seed, str(key), skeleton(reduction.result.program), round(time.monotonic() - began, 1))
+    return Row(bug, seed, "", "", round(time.monotonic() - began, 1))
+
+
+def page(rows: list[Row]) -> str:
+    """What was measured, in words and as a table."""
+    by_bug: defaultdict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
+    for row in rows:
+        if row.key:
+            by_bug[row.bug][row.key, row.skeleton] += 1
+    owners: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+    for bug, found in by_bug.items():
+        for signature in found:
+            owners[signature].add(bug)
+    most = {bug: found.most_common(1)[0] for bug, found in by_bug.items()}
+    runs, same = sum(found.total() for found in by_bug.values()), sum(count for _, count in most.values())
+    stable = sum(most[bug][1] >= found.total() - 1 for bug, found in by_bug.items())
+    text = HEAD.format(
+        version=torch.__version__,
+        same=same,
+        runs=runs,
+        programs=25 * MOST_BLOCKS,
+        stable=stable,
+        bugs=len(by_bug),
+        shared=sum(len(bugs) > 1 for bugs in owners.values()),
+    )
+    for bug, found in by_bug.items():
+        (key, said), count = most[bug]
+        text += f"| {bug} | {found.total()} | {count} | `{key} {said}` |\n".replace("|`", "")
+    return text
+
+
+def main() -> None:
+    """Measure and write the page."""
+    from tests.meta.bugs import BUGS, DEADLY
+
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.signatures", description=__doc__.split("\n")[0])
+    parser.add_argument("--data", type=Path, default=Path("reports/signatures.jsonl"), help="what has been measured")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
+    parser.add_argument("--output", type=Path, default=OUTPUT, help="the file to write")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    rows = [Row(**json.loads(line)) for line in options.data.read_text().splitlines()] if options.data.exists() else []
+    done = {(row.bug, row.seed) for row in rows}
+    deadline = time.monotonic() + options.seconds
+    todo = ((b, s) for s in SEEDS for b in BUGS if b not in DEADLY and (b, s) not in done)
+    for bug, seed in islice(todo, None):
+        if time.monotonic() > deadline:
+            break
+        row = measure(bug, seed)
+        rows.append(row)
+        with options.data.open("a") as file:
+            file.write(json.dumps(asdict(row)) + "\n")
+        print(f"{row.bug} {row.seed}: {row.key} {row.skeleton} ({row.seconds} s)", flush=True)
+    options.output.write_text(page(rows), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,412 @@
+"""BEHAVIOUR 6: traceable wrapper subclasses as inputs, outputs, parameters, intermediates and tangents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.testing._internal.two_tensor import TwoTensor, TwoTensorMode
+
+from tests.behaviour.harness import check, check_session, cotangent, given, leaf, plain
+from tests.behaviour.wrappers import Tagged, extra, jagged, nested, quantized, tagged, two
+
+MAKERS: list[Callable[..., Any]] = [two, extra, tagged, nested]
+every_class = pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
+
+
+# -- through the function ----------------------------------------------------------------------------
+
+
+@every_class
+def test_an_input_and_an_output(make):
+    check(lambda x: x * 2 + 1, lambda: given(make(3)))
+
+
+@every_class
+def test_a_gradient(make):
+    check(lambda x: (x * x, x + 1), lambda: given(make(3, grad=True)))
+
+
+@every_class
+def test_an_intermediate_is_not_a_leaf_of_the_callers(make):
+    def f(x):
+        return (x * 3).sum(), x.exp().log() if False else x * 2
+
+    check(f, lambda: given(make(3, grad=True)))
+
+
+@every_class
+def test_mixed_with_plain_tensors(make):
+    check(lambda x, y: (x * y, y + 1), lambda: given(make(3), leaf(3, seed=2)))
+
+
+@pytest.mark.parametrize("make", [two, extra, nested], ids=lambda make: make.__name__)
+def test_a_plain_leaf_gets_a_wrapper_for_a_gradient(make):
+    check(lambda x, y: x * y, lambda: given(make(3, grad=True), leaf(3, seed=2)))
+
+
+@every_class
+def test_a_non_leaf(make):
+    def session(compile):
+        x = make(3, grad=True)
+        y = x * 2
+        f = compile(lambda y: y * y)
+        z = f(y)
+        yield x, y, z
+        z.backward(cotangent(z))
+        yield x, y, z
+
+    check_session(session)
+
+
+@every_class
+def test_a_reduction(make):
+    check(lambda x: x.sum(), lambda: given(make(3, 2, grad=True)))
+
+
+@every_class
+def test_an_input_returned(make):
+    check(lambda x: (x, x), lambda: given(make(3, grad=True)))
+
+
+@every_class
+def test_the_same_wrapper_passed_twice(make):
+    def f(x, y):
+        x.mul_(2)
+        return x + y
+
+    check(f, lambda: (lambda t: given(t, t))(make(3)))
+
+
+@every_class
+def test_a_second_call_with_other_values(make):
+    check(lambda x: x * x, lambda: given(make(3, grad=True)), lambda: given(make(3, seed=5, grad=True)))
+
+
+def test_a_second_call_with_another_class():
+    calls = [lambda make=make: given(make(3, grad=True)) for make in MAKERS]
+    check(lambda x: x * x, lambda: given(leaf(3)), *calls, lambda: given(leaf(3)))
+
+
+def test_a_second_call_with_other_metadata():
+    def f(x):
+        return x * x.scale if x.tag == "a" else x + 1
+
+    check(f, lambda: given(tagged(3, tag="a")), lambda: given(tagged(3, tag="b")), lambda: given(tagged(3, tag="a")))
+
+
+def test_metadata_that_ops_change():
+    check(lambda x: ((x * 3) * 2, x + 1), lambda: given(tagged(3, grad=True)))
+
+
+def test_metadata_read_inside():
+    check(lambda x: x * x.get_complicated_metadata().foo, lambda: given(extra(3)), lambda: given(extra(3, constant=7)))
+
+
+def test_metadata_changed_inside():
+    def f(x):
+        x.add_constant(3)
+        return x * x.constant_attribute
+
+    def session(compile):
+        x = extra(3)
+        y = compile(f)(x)
+        yield x, y, x.constant_attribute, y.constant_attribute
+
+    check_session(session)
+
+
+# -- what they hold ----------------------------------------------------------------------------------
+
+
+def test_inner_tensors_read_inside():
+    check(lambda x: (x.a * x.b, x.get_elem_a() + 1), lambda: given(two(3)))
+
+
+def test_an_inner_tensor_returned():
+    check(lambda x: (x.a, x), lambda: given(two(3)))
+
+
+def test_an_inner_tensor_of_a_result_returned():
+    def f(x):
+        y = x * 2
+        return y, y.a, y.b.view(3, 1)
+
+    check(f, lambda: given(two(3)))
+
+
+def test_an_inner_tensor_of_a_view_returned():
+    def f(x):
+        y = x.view(-1)
+        return y, y.a
+
+    check(f, lambda: given(two(3, 2)))
+
+
+def test_an_inner_tensor_written():
+    def f(x):
+        x.a.add_(1)
+        return x * 2
+
+    check(f, lambda: given(two(3)))
+
+
+def test_inner_tensors_exchanged():
+    def f(x):
+        x.a, x.b = x.b, x.a
+        return x * 2
+
+    check(f, lambda: given(two(3)))
+
+
+def test_an_inner_tensor_replaced():
+    def f(x, y):
+        x.a = x.a * 2
+        return x * y
+
+    check(f, lambda: given(two(3), plain(3)))
+
+
+def test_an_inner_tensor_twice():
+    def make():
+        t = plain(3)
+        return given(TwoTensor(t, t))
+
+    def f(x):
+        y = x + 1
+        x.a.mul_(2)
+        return x, y
+
+    check(f, make)
+
+
+def test_inner_tensors_that_overlap():
+    def make():
+        t = plain(5)
+        return given(TwoTensor(t[:4], t[:4].clone()), t)
+
+    def f(x, t):
+        t.mul_(2)
+        return x + 1
+
+    check(f, make)
+
+
+def test_a_plain_input_is_an_inner_tensor():
+    def make():
+        t = plain(3)
+        return given(t, TwoTensor(t, plain(3, seed=1)))
+
+    def f(t, x):
+        t.add_(1)
+        return x * t, x
+
+    check(f, make)
+
+
+def test_two_wrappers_hold_the_same_tensor():
+    def make():
+        t = plain(3)
+        return given(TwoTensor(t, plain(3, seed=1)), TwoTensor(plain(3, seed=2), t))
+
+    def f(x, y):
+        x.mul_(2)
+        return y + 1
+
+    check(f, make)
+
+
+# -- made inside -------------------------------------------------------------------------------------
+
+
+def test_made_of_arguments():
+    check(lambda x, y: TwoTensor(x, y), lambda: given(plain(3), plain(3, seed=1)))
+
+
+def test_made_of_intermediates():
+    check(lambda x: TwoTensor(x * 2, x + 1) * 3, lambda: given(plain(3)))
+
+
+class ToTwo(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return TwoTensor(x * 1, x * 2)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g.a + 2 * g.b
+
+
+class FromTwo(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.a + x.b
+
+    @staticmethod
+    def backward(ctx, g):
+        return TwoTensor(g, g * 2)
+
+
+def test_made_by_a_custom_function():
+    check(lambda x: ToTwo.apply(x) * 3, lambda: given(leaf(3)))
+
+
+def test_left_by_a_custom_function():
+    check(lambda x: FromTwo.apply(x * x), lambda: given(two(3, grad=True)))
+
+
+def test_only_inside():
+    check(lambda x: FromTwo.apply(ToTwo.apply(x) * 3), lambda: given(leaf(3)))
+
+
+def test_a_mode_inside():
+    def f(x):
+        with TwoTensorMode():
+            y = torch.ones(3)
+        return x * y
+
+    check(f, lambda: given(plain(3)))
+
+
+def test_a_leaf_made_inside():
+    def f(x):
+        w = TwoTensor(x.detach().clone(), x.detach() + 1).requires_grad_()
+        return x * w, w
+
+    check(f, lambda: given(plain(3)))
+
+
+def test_from_a_closure():
+    w = two(3, seed=4, grad=True)
+
+    def session(compile):
+        w.grad = None
+        f = compile(lambda x: x * w)
+        y = f(plain(3))
+        yield y, w
+        y.backward(cotangent(y))
+        yield y, w
+
+    check_session(session)
+
+
+def test_an_inner_tensor_of_one_from_a_closure():
+    w = two(3, seed=4)
+    check(lambda x: x * w.b, lambda: given(leaf(3)))
+
+
+# -- parameters --------------------------------------------------------------------------------------
+
+
+class Linear(torch.nn.Module):
+    def __init__(self, weight):
+        super().__init__()
+        self.weight = torch.nn.Parameter(weight)
+        self.bias = torch.nn.Parameter(plain(2, seed=8))
+
+    def forward(self, x):
+        return torch.nn.functional.linear(x, self.weight, self.bias)
+
+
+@pytest.mark.parametrize("make", [two, tagged], ids=lambda make: make.__name__)
+def test_a_parameter(make):
+    def session(compile):
+        m = Linear(make(2, 3))
+        f = compile(m)
+        for seed in (0, 1):
+            x = leaf(4, 3, seed=seed) if make is two else plain(4, 3, seed=seed)
+            y = f(x)
+            yield x, y, dict(m.named_parameters())
+            y.backward(cotangent(y))
+            yield x, y, dict(m.named_parameters())
+            with torch.no_grad():
+                m.weight.add_(m.weight.grad)
+
+    check_session(session)
+
+
+def test_a_quantized_weight():
+    def session(compile):
+        m = Linear(quantized(2, 3))
+        m.weight.requires_grad_(False)
+        f = compile(m)
+        x = leaf(4, 3)
+        y = f(x)
+        yield x, y, dict(m.named_parameters())
+        y.backward(cotangent(y))
+        yield x, y, dict(m.named_parameters())
+
+    check_session(session)
+
+
+def test_a_quantized_weight_that_is_trained():
+    def session(compile):
+        m = Linear(quantized(2, 3))
+        f = compile(m)
+        x = leaf(4, 3)
+        y = f(x)
+        y.backward(cotangent(y))
+        yield x, y, dict(m.named_parameters())
+
+    check_session(session)
+
+
+def test_a_quantized_tensor_falls_back_to_real_numbers():
+    check(lambda q, x: (q + x, q[1:]), lambda: given(quantized(3, 2), plain(3, 2)))
+
+
+# -- jagged ------------------------------------------------------------------------------------------
+
+
+def test_a_ragged_batch():
+    check(lambda x: x * 2, lambda: given(jagged(2, 3, 1)), lambda: given(jagged(1, 1)), probe=False)
+
+
+def test_a_ragged_batch_and_its_gradient():
+    check(lambda x: (x * x).sin(), lambda: given(jagged(2, 3, 1, grad=True)), probe=False)
+
+
+def test_two_ragged_batches_with_the_same_offsets():
+    def make():
+        x = jagged(2, 3, grad=True)
+        y = torch.nested.nested_tensor_from_jagged(plain(5, 2, seed=3), x.offsets()).requires_grad_()
+        return given(x, y)
+
+    check(lambda x, y: x * y + x, make, probe=False)
+
+
+def test_a_ragged_batch_and_a_weight():
+    check(torch.nn.functional.linear, lambda: given(jagged(2, 3, grad=True), leaf(3, 2)), probe=False)
+
+
+def test_the_values_of_a_ragged_batch():
+    check(lambda x: x.values() * 2, lambda: given(jagged(2, 3, grad=True)), probe=False)
+
+
+def test_a_ragged_batch_made_inside():
+    def f(values, offsets):
+        return torch.nested.nested_tensor_from_jagged(values * 2, offsets) + 1
+
+    check(f, lambda: given(leaf(5, 2), torch.tensor([0, 2, 5])), probe=False)
+
+
+def test_a_ragged_tangent_is_not_the_primal():
+    def session(compile):
+        x = jagged(2, 3, grad=True)
+        y = compile(lambda x: x * x)(x)
+        y.backward(x.detach())
+        yield x, y
+        assert x.grad is not None and x.grad.offsets() is x.offsets()
+
+    check_session(session)
+
+
+# -- tagged classes of the tests' own ----------------------------------------------------------------
+
+
+def test_the_tests_own_class_is_one():
+    x = Tagged(plain(2), "x")
+    assert x.__tensor_flatten__() == (["elem"], {"tag": "x", "scale": 1})
+    assert (x * x).scale == 2

@@ -1,0 +1,243 @@
+"""A night says exactly what is new, known, fixed and flaky, and returns what it should; one file does not spoil the
+next."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+from click.testing import CliRunner, Result
+
+from aotcheck.campaign.corpus import Expected, entries, entry_of
+from aotcheck.campaign.nightly import Nightly, ReplayedFile, compared
+from aotcheck.campaign.replay import Replay, Status, exit_status
+from aotcheck.cli import main
+from aotcheck.program import emit, parse_file
+from tests.meta.small import DOUBLE, MUTATES, X, op, program
+
+PLANTED = "tests.meta.planted"
+KEY = "(values, output)"
+
+
+def entry(folder: Path, name: str, backend: str, said: str, found: object = DOUBLE, key: str = KEY) -> Path:
+    """A corpus file."""
+    folder.mkdir(exist_ok=True)
+    header = {
+        "found": "by hand",
+        "issue": "not looked up",
+        "difference": "planted",
+        "keys": {backend: key} if said == "differs" else {},
+        "expect": {backend: {"*": said}},
+    }
+    path = folder / f"{name}.py"
+    path.write_text(emit(found, header), encoding="utf-8")  # type: ignore[arg-type]
+    return path
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(main, [str(a) for a in arguments])
+
+
+def four(folder: Path) -> None:
+    """One new, one known, one fixed and one flaky entry."""
+    entry(folder, "a-new-one", f"{PLANTED}:doubles", "agree")
+    entry(folder, "b-known-one", f"{PLANTED}:doubles", "differs")
+    entry(folder, "c-fixed-one", f"{PLANTED}:identity", "differs")
+    entry(folder, "d-flaky-one", f"{PLANTED}:sometimes_doubles", "agree")
+
+
+def test_replay_tells_new_known_fixed_and_flaky(tmp_path: Path) -> None:
+    four(tmp_path / "corpus")
+    result = run("replay", tmp_path / "corpus")
+    assert result.exit_code == 1
+    statuses = [line.split(": ")[2].split(" ")[0] for line in result.output.splitlines() if "one.py" in line]
+    assert statuses == ["new", "known", "fixed", "flaky"]
+    assert result.output.splitlines()[-1] == "1 new, 1 known, 1 fixed, 1 flaky"
+
+
+def test_a_known_bug_that_shows_otherwise_is_new(tmp_path: Path) -> None:
+    path = entry(tmp_path, "other", f"{PLANTED}:doubles", "differs", key="(shape, output)")
+    (one,) = Replay((path,)).results()
+    assert (one.status, one.text) == (Status.NEW, "expected (shape, output)")
+
+
+def test_flaky_alone_does_not_fail_and_a_file_that_is_no_program_does(tmp_path: Path) -> None:
+    flaky = entry(tmp_path, "flaky", f"{PLANTED}:sometimes_doubles", "agree")
+    results = list(Replay((flaky,)).results())
+    assert ([one.status for one in results], exit_status(results)) == ([Status.FLAKY], 0)
+    bad = tmp_path / "bad.py"
+    bad.write_text("import os\nos.abort()\n")
+    results = list(Replay((bad, flaky)).results())
+    assert ([one.status for one in results], exit_status(results)) == ([Status.REJECTED, Status.FLAKY], 2)
+
+
+def test_a_file_that_crashes_hangs_or_poisons_does_not_spoil_the_next(tmp_path: Path) -> None:
+    seven = program(op("v0", "torch.mul", X, 2), size=(7,))  # what the planted killers wait for
+    paths = [
+        entry(tmp_path, "a-dies", f"{PLANTED}:dies", "agree", seven),
+        entry(tmp_path, "b-hangs", f"{PLANTED}:hangs", "agree", seven),
+        entry(tmp_path, "c-poisons", f"{PLANTED}:poisons", "agree"),
+        entry(tmp_path, "d-right", "eager", "agree"),
+    ]
+    results = list(Replay(paths, timeout=1.0).results())
+    assert [one.status for one in results] == [Status.NEW, Status.NEW, Status.NEW, Status.AGREES]
+    assert results[0].judged.key == "(crash, process, killed by SIGKILL)"
+    assert results[1].judged.key == "(timeout, process)"
+    assert any("leaves the process as it was" in text for text in results[2].judged.texts)
+
+
+def test_an_expectation_is_that_of_the_version_or_of_the_newest_before_it(tmp_path: Path) -> None:
+    path = tmp_path / "x.py"
+    said = {"2.12.0": "agree", "2.13.0": "differs", "2.20.1": "agree"}
+    path.write_text(emit(DOUBLE, {"keys": {}, "expect": {"eager": said, "aotcheck": {"*": "agree"}}}))
+    found = entry_of(path, parse_file(path))
+    versions = ("2.11.0", "2.12.0+cpu", "2.13.0", "2.14.0a0", "2.20.0", "2.20.1", "3.0")
+    said_of = [found.expected("eager", version) for version in versions]
+    agree, differs = Expected.AGREE, Expected.DIFFERS
+    assert said_of == [None, agree, differs, differs, differs, agree, agree]
+    assert found.expected("aotcheck", "9.9") is agree
+    assert found.expected("inductor", "2.13.0") is None
+
+
+# -- the night
+
+CONFIG = """
+corpus = "corpus"
+reports = "reports"
+workers = 1
+replay_runs = 2
+
+[[backend]]
+name = "{backend}"
+examples = 25
+seed = 1
+strategy = "tests.meta.small:drawn"
+minimize_time = "60s"
+"""
+
+
+def night(folder: Path, backend: str) -> tuple[Result, Path]:
+    config = folder / "nightly.toml"
+    config.write_text(CONFIG.format(backend=backend))
+    result = run("nightly", "--config", config)
+    return result, max((folder / "reports").iterdir())
+
+
+def test_a_night_says_what_is_new_known_fixed_and_flaky(tmp_path: Path) -> None:
+    four(tmp_path / "corpus")
+    result, folder = night(tmp_path, "eager")
+    assert result.exit_code == 1, result.output
+    summary = (folder / "summary.md").read_text()
+    assert "Corpus: 1 new, 1 known, 1 fixed, 1 flaky." in summary
+    assert [line.split("|")[3].strip() for line in summary.splitlines() if "-one.py" in line] == [
+        "**new**",
+        "**fixed**",
+        "**flaky**",
+    ]
+    suites = {suite.get("name"): suite for suite in ET.parse(folder / "junit.xml").getroot()}
+    assert (suites["corpus"].get("tests"), suites["corpus"].get("failures")) == ("4", "2")
+    failed = [case.get("name") for case in suites["corpus"] if case.find("failure") is not None]
+    assert failed == [f"a-new-one on {PLANTED}:doubles", f"c-fixed-one on {PLANTED}:identity"]
+    assert (suites["fuzz eager"].get("tests"), suites["fuzz eager"].get("failures")) == ("1", "0")
+    assert json.loads((folder / "nightly.json").read_text())["runs"][0]["programs"] == 25
+
+
+def test_a_clean_night_is_clean_and_a_bug_of_the_corpus_is_none(tmp_path: Path) -> None:
+    minimal = program(op("v0", "Tensor.clone", X), size=(1,))
+    entry(tmp_path / "corpus", "everything-is-doubled", f"{PLANTED}:doubles", "differs", minimal)
+    clean, _ = night(tmp_path, "eager")
+    assert clean.exit_code == 0, clean.output
+    known, folder = night(tmp_path, f"{PLANTED}:doubles")
+    assert known.exit_code == 0, known.output
+    assert "0 new signatures, 1 known" in (folder / "summary.md").read_text()
+    for path in (tmp_path / "corpus").iterdir():
+        path.unlink()
+    entry(tmp_path / "corpus", "another", "eager", "agree")
+    new, folder = night(tmp_path, f"{PLANTED}:doubles")
+    assert new.exit_code == 1, new.output
+    summary = (folder / "summary.md").read_text()
+    assert "another on eager: not there -> agrees" in summary
+    assert "everything-is-doubled on tests.meta.planted:doubles: known -> not there" in summary
+
+
+def test_what_cannot_be_run_is_infrastructure(tmp_path: Path) -> None:
+    (tmp_path / "corpus").mkdir()
+    config = tmp_path / "nightly.toml"
+    config.write_text('corpus = "corpus"\nreports = "reports"\n')
+    assert run("nightly", "--config", config).exit_code == 3
+    config.write_text(CONFIG.format(backend="eager").replace("drawn", "broken"))
+    entry(tmp_path / "corpus", "right", "eager", "agree")
+    assert run("nightly", "--config", config).exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("corpus = 3", "nightly.toml"),
+        ("backend = [", "nightly.toml"),
+        ("[[backend]]\ntime = '1m'", "has no name"),
+        ("[[backend]]\nname = 'eager'", "give it time or examples"),
+        ("[[backend]]\nname = 'eager'\ntime = 'soon'", "soon"),
+        ("[[backend]]\nname = 'eagr'\ntime = '1m'", "did you mean 'eager'?"),
+        ("corpus = 'nowhere'", "no folder"),
+        ("what = 1\n[[backend]]\nname = 'eager'\ntime = '1m'", "unknown: what"),
+        ("", "nothing to run"),
+    ],
+)
+def test_a_wrong_configuration_is_one_line(tmp_path: Path, text: str, said: str) -> None:
+    config = tmp_path / "nightly.toml"
+    config.write_text(text)
+    result = run("nightly", "--config", config)
+    assert result.exit_code == 2
+    assert len(result.stderr.strip().splitlines()) == 1 and said in result.stderr
+
+
+def test_what_changed_since_the_last_run_is_said() -> None:
+    def replayed(status: str) -> tuple[ReplayedFile, ...]:
+        return (ReplayedFile("corpus/one.py", "eager", status),)
+
+    last = {"folder": "then", "replayed": [{"path": "corpus/one.py", "backend": "eager", "status": "known"}]}
+    changed = compared(Nightly("now", "", {}, replayed("fixed")), last)
+    assert (changed.last, changed.lines) == ("then", ("one on eager: known -> fixed",))
+    assert compared(Nightly("now", "", {}, replayed("known")), last).lines == ()
+
+
+# -- the corpus commands
+
+
+def test_a_program_is_added_with_what_it_shows_and_only_once(tmp_path: Path) -> None:
+    corpus, found = tmp_path / "corpus", tmp_path / "found.py"
+    corpus.mkdir()
+    found.write_text(emit(MUTATES, {"backend": f"{PLANTED}:doubles", "found": "aotcheck fuzz"}))
+    added = run("corpus", "add", found, "--name", "everything", "--corpus", corpus)
+    assert added.exit_code == 0, added.output
+    (one,) = entries(corpus)
+    assert one.keys == {f"{PLANTED}:doubles": KEY}
+    assert one.expect["aotcheck"] == {"*": Expected.AGREE}
+    assert run("corpus", "check", corpus).output == "1 files, 0 complaints\n"
+    assert run("replay", corpus, "--backend", f"{PLANTED}:doubles").exit_code == 0
+    again = run("corpus", "add", found, "--corpus", corpus)
+    assert (again.exit_code, "shows the same" in again.output) == (1, True)
+    assert len(list(corpus.iterdir())) == 1
+
+
+def test_duplicates_are_pruned_and_nothing_else(tmp_path: Path) -> None:
+    entry(tmp_path, "a", f"{PLANTED}:doubles", "differs")
+    entry(tmp_path, "b", f"{PLANTED}:doubles", "differs", program(op("v0", "torch.mul", X, 5), size=(3,)))
+    entry(tmp_path, "c", f"{PLANTED}:doubles", "differs", program(op("v0", "torch.neg", X)))
+    entry(tmp_path, "d", "eager", "agree", MUTATES)
+    assert run("corpus", "check", tmp_path).exit_code == 1
+    dry = run("corpus", "prune", tmp_path, "--dry-run")
+    assert "b.py: would go" in dry.output and len(list(tmp_path.iterdir())) == 4
+    assert run("corpus", "prune", tmp_path).output.splitlines()[-1] == "3 of 4 files stay"
+    assert sorted(path.stem for path in tmp_path.iterdir()) == ["a", "c", "d"]
+
+
+def test_a_file_that_is_not_of_the_corpuss_form_is_named(tmp_path: Path) -> None:
+    (tmp_path / "odd.py").write_text(emit(DOUBLE, {"expect": {"eager": "differs"}}))
+    (tmp_path / "stranger.py").write_text("print(1)\n")
+    result = run("corpus", "check", tmp_path)
+    assert result.exit_code == 1
+    assert "expect.eager is a table of versions" in result.output and "stranger.py:1: no header" in result.output
