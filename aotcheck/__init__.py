@@ -42,7 +42,7 @@ _HOMES = {
     ),
     "aotcheck.autograd.config": ("Config", "OnUnsupported", "config", "patch_config"),
     "aotcheck.autograd.counters": ("Counters", "counters"),
-    "aotcheck.autograd.errors": ("InternalError", "NotFunctionalError", "UnsupportedError"),
+    "aotcheck.autograd.errors": ("InternalError", "NotFunctionalError", "SchemaError", "UnsupportedError"),
     "aotcheck.autograd.graph": ("assert_functional",),
     "aotcheck.checking": ("check",),
 }
@@ -54,6 +54,7 @@ __all__ = [
     "InternalError",
     "NotFunctionalError",
     "OnUnsupported",
+    "SchemaError",
     "UnsupportedError",
     "aot_function",
     "aot_module",

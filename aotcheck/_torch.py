@@ -7,6 +7,7 @@ one file, with one clear error at import. Each name is used as a primitive; what
 from __future__ import annotations
 
 import contextlib
+import ctypes
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
@@ -16,7 +17,8 @@ from torch import Tensor, fx
 try:
     import torch.utils._pytree as pytree
     from torch._C._dynamo.guards import TensorGuards
-    from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+    from torch._higher_order_ops.auto_functionalize import auto_functionalized, can_auto_functionalize
+    from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, UnsupportedOperatorException
     from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
     _C = torch._C
@@ -46,6 +48,8 @@ __all__ = [
     "FakeTensorMode",
     "TensorGuards",
     "TorchDispatchMode",
+    "auto_functionalized",
+    "can_auto_functionalize",
     "pytree",
 ]
 
@@ -93,6 +97,13 @@ def make_subclass(cls: type[Tensor], elem: Tensor, device: torch.device) -> Tens
 def dispatch_mode_depth() -> int:
     """How many torch-dispatch modes are active on this thread."""
     return int(_C._len_torch_dispatch_stack())
+
+
+def lacks_meta_kernel(error: Exception) -> bool:
+    """Whether an op that was run without data raised ``error`` because it has no kernel for that."""
+    if isinstance(error, (NotImplementedError, UnsupportedOperatorException)):
+        return True
+    return isinstance(error, RuntimeError) and "There was no fake impl registered" in str(error)
 
 
 def functorch_active() -> bool:
@@ -312,6 +323,12 @@ def counted_by(tensors: Sequence[Tensor], counters: Sequence[Tensor]) -> list[in
 storage_of = Tensor.untyped_storage
 
 
+def content_of(t: Tensor) -> bytes:
+    """The bytes of the storage of ``t``, on the CPU, read without dispatching anything."""
+    storage = t.untyped_storage()
+    return ctypes.string_at(storage.data_ptr(), storage.nbytes())
+
+
 def set_geometry(
     t: Tensor, storage: torch.UntypedStorage, offset: int, shape: Sequence[int], stride: Sequence[int]
 ) -> Tensor:
@@ -437,6 +454,22 @@ def is_composite(op: Any) -> bool:
         and bool(op._can_decompose())
         and not _C._dispatch_has_kernel_for_dispatch_key(op.name(), "ADInplaceOrView")
     )
+
+
+def transparent_kernels(op: Any) -> frozenset[str]:
+    """The dispatch keys under which ``op`` has a kernel in Python, if it has none for autograd."""
+    if any(
+        _C._dispatch_has_kernel_for_dispatch_key(op.name(), key) for key in ("Autograd", "AutogradCPU", "AutogradCUDA")
+    ):
+        return frozenset()
+    namespace, _, name = op.name().partition("::")
+    keys = ("CPU", "CUDA", "CompositeExplicitAutograd")
+    return frozenset(key for key in keys if f"{namespace}/{name}/{key}" in torch.library._impls)
+
+
+def run_kernel(op: Any, key: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What the kernel of ``op`` for ``key`` gives."""
+    return op.redispatch(_C.DispatchKeySet(getattr(_C.DispatchKey, key)), *args, **kwargs)
 
 
 def overload_name(op: Any) -> str:

@@ -13,7 +13,7 @@ from aotcheck.autograd.capture import Capture
 from aotcheck.autograd.compile_graph import Compilers, compile_graph, compile_module, nop
 from aotcheck.autograd.containers import ShapeResult
 from aotcheck.autograd.errors import UnsupportedError
-from aotcheck.autograd.first_run import Restorable, laid_out_as, learn_strides, much_the_same, run_dead_code
+from aotcheck.autograd.first_run import Restorable, laid_out_as, learn_strides, much_the_same, run_dead_code, shaped_as
 from aotcheck.autograd.graph import FakeValues, Graph, cut, define
 from aotcheck.autograd.partition.default import forward_values
 from aotcheck.autograd.partition.joint import Division, divide, joint_graph, joint_module, unknown
@@ -22,7 +22,7 @@ from aotcheck.autograd.runtime import codegen, support
 from aotcheck.autograd.runtime.support import StrideCorrection
 from aotcheck.autograd.stages import Backwards, examples, inputs_of, values_of
 from aotcheck.autograd.subclasses import Bundle
-from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Geometry, Value, getitem
+from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Geometry, Value, ancestors, getitem
 from aotcheck.autograd.twins import Kind, info_of
 
 aten = torch.ops.aten
@@ -141,6 +141,9 @@ class Assembly:
         if everything not in stage.gradients:
             raise UnsupportedError("partition_fn", "no backward takes all tangents: eager's raises")
         found = stage.gradients[everything]
+        used = ancestors(values_of(found))
+        if any(v in self.trace.drawn and v not in used for v in stage.effects[everything]):
+            raise UnsupportedError("partition_fn", "the backward draws random numbers that it does not use")
         gradients = self.backwards.layout.spread(1, [None if isinstance(g, Bundle) else g for g in found])
         gradients += values_of(g for g in found if isinstance(g, Bundle))
         tangents = inputs_of(stage.tangents)
@@ -233,9 +236,10 @@ class Assembly:
         wrong = [k for k in range(len(self.outputs)) if not laid_out_as(results[k], self.record.outputs[k])]
         # Strides of empty tensors show only in the offsets of what is cut from them: settle them before anyone sees.
         empty = self.interpreted and any(v.geometry is not None and 0 in v.geometry.shape for v in self.trace.values)
-        if (wrong or empty) and self.interpreted:
+        misshapen = any(not shaped_as(results[k], self.record.outputs[k].geometry) for k in wrong)
+        if misshapen or ((wrong or empty) and self.interpreted):
             before.restore()
-            if self._learn_strides(args, before):
+            if self._learn_strides(args, before, misshapen):
                 raise StrideCorrection
             results = self._compiled(*args)
         if wrong:
@@ -251,8 +255,8 @@ class Assembly:
         self._namespace["fw"] = self._compiled
         return results
 
-    def _learn_strides(self, args: Sequence[Any], before: Restorable) -> bool:
-        if not self.interpreted:
+    def _learn_strides(self, args: Sequence[Any], before: Restorable, misshapen: bool = False) -> bool:
+        if not self.interpreted and not misshapen:
             return False
         try:
             return learn_strides(self.forward_graph, self.capture.tracer.keys, args)

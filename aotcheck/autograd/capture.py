@@ -382,19 +382,12 @@ class Capture:
             if captured is None
             else Substitution({id(real): self.flat_replicas[i] for real, i in captured}, self.maker.kernels)
         )
-        seed_before = torch.get_rng_state()
-        own_before = [g.get_state() for _, g in self.generators]
         try:
-            with self.tracing(), substitution, self._saving(), self._function_runs():
+            with self.tracing(), substitution, self._saving(), self._function_runs(), self.tracer.drawing():
                 outputs, extra = function(self.flat_replicas)
             self.exit_grad = torch.is_grad_enabled()
         finally:
             torch.set_grad_enabled(self.entry_grad)
-        if not torch.equal(seed_before, torch.get_rng_state()):
-            torch.set_rng_state(seed_before)
-            raise UnsupportedError("seeding inside the function", "the generator's state changed while tracing")
-        if not all(torch.equal(b, g.get_state()) for b, (_, g) in zip(own_before, self.generators, strict=True)):
-            raise UnsupportedError("seeding inside the function", "a generator's state is set inside")
         mapped = {id(real): self.flat_replicas[i] for real, i in captured or ()}
         outputs = [mapped.get(id(o), o) for o in outputs]
         changes = self.gradients.changes([*[r.replica for r in self.roots], *self.maker.anchors], outputs)
@@ -451,13 +444,13 @@ class Capture:
                 grads_in.append(t)
         wanted = [(k, edge) for k, edges in enumerate(targets) for edge in edges]
         gradients: list[Tensor | None] = [None] * len(targets)
-        effects = len(self.tracer.trace.effects)
         before = [(r.state, r.state.version) for r in self.roots]
         with (
             self.tracing(),
             torch.set_grad_enabled(create_graph),
             torch.autograd.set_detect_anomaly(False),
             _stopping_at(ends),
+            self.tracer.drawing(),
         ):
             found = () if not wanted else _differentiate(results, [edge for _, edge in wanted], grads_in, create_graph)
             for (k, _), gradient in zip(wanted, found, strict=True):
@@ -476,10 +469,6 @@ class Capture:
                         _differentiate(results, others, grads_in, create_graph)
                     else:  # no leaf whose .grad it could reach
                         torch.autograd.backward(results, grads_in, retain_graph=True, create_graph=create_graph)
-        if len(self.tracer.trace.effects) != effects:
-            raise UnsupportedError(
-                "random op in the backward", "numbers drawn in the backward are not functionalized yet"
-            )
         if any(state.version != version for state, version in before):
             raise UnsupportedError("mutation in the backward", "the backward writes an input")
         return gradients, grads_in

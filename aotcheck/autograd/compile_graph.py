@@ -12,6 +12,7 @@ from torch import fx
 from aotcheck import _torch
 from aotcheck.autograd.config import config
 from aotcheck.autograd.graph import FakeValues, Graph, assert_functional, graph_module, interpreter
+from aotcheck.autograd.schema_check import checked
 
 Compiler = Callable[[fx.GraphModule, list[Any]], Callable[..., Any]]
 Partition = Callable[..., tuple[fx.GraphModule, fx.GraphModule]]
@@ -54,6 +55,18 @@ def compile_graph(
         fakes: where the example inputs and ``node.meta["val"]`` come from.
         title: which graph this is, for whoever prints it.
     """
+    run = _compiled(compiler, graph, names, fakes, decompositions, title)
+    return checked(graph, run) if config().debug else run
+
+
+def _compiled(
+    compiler: Compiler | None,
+    graph: Graph,
+    names: Sequence[str],
+    fakes: FakeValues,
+    decompositions: Decompositions | None,
+    title: str,
+) -> Callable[..., Any]:
     if compiler is None or (compiler is nop and not decompositions):
         if config().debug:
             assert_functional(graph_module(graph, names, fakes)[0])

@@ -24,7 +24,7 @@ class Config:
     on_unsupported: None lets the entry point decide (raise; under torch.compile run eagerly, counted and warned about
     once per reason). cache_size: specializations kept per compiled function, the least recently used go first.
     recompile_warning: warn once when one function has been specialized this often. debug: check each graph for
-    functionality when it is made.
+    functionality when it is made, and hold custom ops to their schemas (SchemaError) when it first runs.
     """
 
     on_unsupported: OnUnsupported | None = None

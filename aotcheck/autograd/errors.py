@@ -24,6 +24,10 @@ class NotFunctionalError(AssertionError):
     """A graph that must be functional holds a node that mutates; the message names it."""
 
 
+class SchemaError(RuntimeError):
+    """A custom op does not do what its schema says; raised in debug mode, and names the op."""
+
+
 class InternalError(RuntimeError):
     """A compiled graph failed where the original function does not: a bug of aotcheck."""
 
@@ -54,3 +58,15 @@ class RetraceWithGradients(Exception):
 
 class RetraceWithCaptured(Exception):
     """The trace met tensors that are not arguments: they become implicit inputs of the next trace."""
+
+
+_LACK_OF_DATA = (
+    "its data is not allocated yet",
+    "Not available for 'meta' device type",
+    "Cannot copy out of meta tensor",
+)
+
+
+def is_lack_of_data(error: Exception) -> bool:
+    """Whether torch's own code raised ``error`` because a replica has no data to read."""
+    return isinstance(error, (RuntimeError, NotImplementedError)) and any(x in str(error) for x in _LACK_OF_DATA)

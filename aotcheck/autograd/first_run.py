@@ -1,10 +1,10 @@
 """What is checked when a compiled forward runs for the first time, before anything of the caller's has been touched.
 
 Note [First run]
-A trace foretells shapes and strides from meta kernels, and these differ from real ones in places; a program's dead code
+A trace foretells shapes and strides from meta kernels, and both differ from real ones in places; a program's dead code
 may raise though no graph holds it. Both show only on real data, so the first run compares what it gets with the record,
 and runs once what the graph leaves out. Where our own interpreter runs the graph, the op whose strides were foretold
-wrongly is found and remembered, and the call is traced again.
+wrongly is found and remembered, and the call is traced again; a wrong shape is looked for whoever runs the graph.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def run_dead_code(values: Sequence[Value], inputs: Sequence[Value], forward: set
 
 
 def learn_strides(graph: Graph, keys: dict[Value, Any], args: Sequence[Any]) -> bool:
-    """Run ``graph`` op by op and note where real strides differ from what the meta kernel said. True if any was new."""
+    """Run ``graph`` op by op; note shapes and strides that are not what the meta kernel said. True if any was new."""
     known: dict[Value, Any] = dict(zip(graph.inputs, args, strict=True))
     learnt = False
 
@@ -65,7 +65,9 @@ def learn_strides(graph: Graph, keys: dict[Value, Any], args: Sequence[Any]) -> 
             container, geometries, device = told
             tensors = [known[v]] if container is None else list(known[v])[: len(geometries)]
             corrected = tuple(
-                g if _agrees(t, g) else g._replace(stride=t.stride(), conj=t.is_conj(), neg=t.is_neg())
+                g
+                if _agrees(t, g)
+                else g._replace(shape=tuple(t.shape), stride=t.stride(), conj=t.is_conj(), neg=t.is_neg())
                 for t, g in zip(tensors, geometries, strict=True)
             )
             if corrected != geometries:
@@ -85,6 +87,11 @@ def laid_out_as(t: Any, output: GraphOutput) -> bool:
     return t.storage_offset() == g.offset and _agrees(t, g)
 
 
+def shaped_as(t: Tensor, g: Geometry) -> bool:
+    """Whether a result has the shape that a meta kernel foretold; some are wrong."""
+    return tuple(t.shape) == g.shape
+
+
 def much_the_same(t: Tensor, g: Geometry) -> bool:
     """Whether only strides of size-1 dimensions differ; those of empty tensors show in the offsets of their views."""
     if t.storage_offset() != g.offset or t.is_conj() != g.conj or t.is_neg() != g.neg:
@@ -96,9 +103,9 @@ def much_the_same(t: Tensor, g: Geometry) -> bool:
 
 def _agrees(t: Any, g: Geometry) -> bool:
     """Whether a result lies as foretold; kernels may also answer with a lazy conjugate."""
-    if t is None or tuple(t.shape) != g.shape:
+    if t is None:
         return True
-    return bool(t.stride() == g.stride and t.is_conj() == g.conj and t.is_neg() == g.neg)
+    return bool(shaped_as(t, g) and t.stride() == g.stride and t.is_conj() == g.conj and t.is_neg() == g.neg)
 
 
 class Restorable:

@@ -26,8 +26,10 @@ from aotcheck.autograd.errors import (
     Retrace,
     RetraceWithCaptured,
     RetraceWithGradients,
+    SchemaError,
     TraceMode,
     UnsupportedError,
+    is_lack_of_data,
 )
 from aotcheck.autograd.gradients import gradients_of
 from aotcheck.autograd.record import TakeHistory
@@ -117,8 +119,8 @@ class CompiledFunction:
             if last[1](flat):
                 try:
                     return last[2].call(flat)
-                except GraphFailed:
-                    return self._reproduce(args, kwargs)
+                except GraphFailed as failed:
+                    return self._reproduce(args, kwargs, failed)
         return self._look_up(args, kwargs)
 
     # -- slow path
@@ -149,8 +151,8 @@ class CompiledFunction:
                 with self._lock:
                     self._cache.pop(key, None)
                     self._last = None
-            except GraphFailed:
-                return self._reproduce(args, kwargs)
+            except GraphFailed as failed:
+                return self._reproduce(args, kwargs, failed)
         raise InternalError("the strides of the function's results could not be settled")
 
     def _find(self, flat: list[Any], spec: Any) -> tuple[Any, list[Any], Specialization]:
@@ -274,6 +276,8 @@ class CompiledFunction:
         except (UnsupportedError, Retrace, RetraceWithCaptured, RetraceWithGradients):
             raise
         except Exception as error:
+            if is_lack_of_data(error):
+                raise UnsupportedError("data-dependent", "code of torch's reads values at trace time") from error
             raise _UserError from error
         containers = None
         if watched is None:
@@ -327,8 +331,10 @@ class CompiledFunction:
             raise error
         return self.original(*args, **kwargs)
 
-    def _reproduce(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _reproduce(self, args: tuple[Any, ...], kwargs: dict[str, Any], failed: GraphFailed | None = None) -> Any:
         """The program raised when traced, or its graph when run: the original raises the same on the real inputs."""
+        if failed is not None and isinstance(failed.__cause__, SchemaError):
+            raise failed.__cause__
         try:
             result = self.original(*args, **kwargs)
         except Exception:

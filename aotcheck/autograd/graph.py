@@ -12,6 +12,7 @@ import torch
 from torch import fx
 
 from aotcheck import _torch
+from aotcheck.autograd import no_meta
 from aotcheck.autograd.errors import NotFunctionalError
 from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Value, getitem
 
@@ -178,8 +179,21 @@ class FakeValues:
             fake = _torch.fake_from_meta(self.mode, t, v.device or torch.device("cpu"))
             fake = _torch.conj_view(fake) if g.conj else fake
             return _torch.neg_view(fake) if g.neg else fake
-        with torch.no_grad(), self.mode:
-            return v.op(*[self._arg(a) for a in v.args], **{k: self._arg(a) for k, a in v.kwargs.items()})
+        args, kwargs = tuple([self._arg(a) for a in v.args]), {k: self._arg(a) for k, a in v.kwargs.items()}
+        with torch.no_grad():
+            try:
+                with self.mode:
+                    return v.op(*args, **kwargs)
+            except Exception as lacking:
+                if not _torch.lacks_meta_kernel(lacking):
+                    raise
+                return self._faked(no_meta.results_of(v.op, args, kwargs, lacking), v.device or torch.device("cpu"))
+
+    def _faked(self, a: Any, device: torch.device) -> Any:
+        """Meta tensors as fake ones."""
+        if isinstance(a, (list, tuple)):
+            return type(a)(self._faked(x, device) for x in a)
+        return _torch.fake_from_meta(self.mode, a, device) if isinstance(a, torch.Tensor) else a
 
     def _arg(self, a: Any) -> Any:
         if type(a) is Value:

@@ -15,20 +15,13 @@ from torch import Tensor
 
 from aotcheck import _torch
 from aotcheck.autograd.errors import UnsupportedError
+from aotcheck.autograd.stand_ins import StandIns, tensors_in
 from aotcheck.autograd.trace import Geometry, geometry_of
 from aotcheck.autograd.twins import OpInfo
 
 _ORDER_DEPENDENT = {"addmm_", "addmv_", "addr_", "addbmm_", "baddbmm_"}
+_EXACT = 1 << 20  # elements whose addresses are looked at one by one
 _PROBE_LIMIT = 1 << 24  # bytes of storage worth allocating to learn whether eager would refuse
-
-
-def _tensors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
-    found = []
-    for a in (*args, *kwargs.values()):
-        for x in a if type(a) in (list, tuple) else (a,):
-            if isinstance(x, Tensor):
-                found.append(x)
-    return found
 
 
 def _span(g: Geometry) -> tuple[int, int]:
@@ -44,9 +37,20 @@ def _overlap(a: Geometry, b: Geometry) -> bool:
     return p[0] < q[1] and q[0] < p[1]
 
 
+def share_memory(a: Tensor, b: Tensor) -> bool:
+    """Whether a byte lies within both tensors; of large ones, whether it may."""
+    same = _torch.storage_address(_torch.storage_of(a)) == _torch.storage_address(_torch.storage_of(b))
+    p, q = geometry_of(a), geometry_of(b)
+    if not same or not _overlap(p, q):
+        return False
+    if max(p.numel, q.numel) > _EXACT or p.dtype.itemsize != q.dtype.itemsize:
+        return True
+    return not p.places.isdisjoint(q.places)
+
+
 def check(func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Raise eager's RuntimeError where eager refuses the write ``func`` because of the memory it would write."""
-    tensors = _tensors(args, kwargs)
+    tensors = tensors_in(args, kwargs)
     targets: list[Tensor] = []
     for w in info.written:
         target: Any = args[w] if isinstance(w, int) and w < len(args) else kwargs.get(str(w))
@@ -110,41 +114,21 @@ def _probe(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Answer:
 
 
 def _ask(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Answer:
-    storages: dict[int, Tensor] = {}
-    made: dict[int, Tensor] = {}  # kernels tell the same tensor from another one on the same memory
-    given = _tensors(args, kwargs)
+    stand_ins = StandIns()
+    given = tensors_in(args, kwargs)
     total = sum(_torch.storage_of(t).nbytes() for t in given)
     if total > _PROBE_LIMIT:
         raise UnsupportedError("overlapping write", f"{func} writes memory of {total} bytes, too much to try out")
-
-    def real(a: Any) -> Any:
-        if isinstance(a, Tensor):
-            if id(a) in made:
-                return made[id(a)]
-            storage = _torch.storage_of(a)
-            address = _torch.storage_address(storage)
-            device = a.device
-            if address not in storages:
-                storages[address] = torch.zeros(storage.nbytes(), dtype=torch.uint8, device=device)
-            g = geometry_of(a)
-            t = torch.empty(0, dtype=g.dtype, device=device)
-            _torch.set_geometry(t, _torch.storage_of(storages[address]), g.offset, g.shape, g.stride)
-            if g.conj:
-                t = _torch.conj_view(t)
-            made[id(a)] = _torch.neg_view(t) if g.neg else t
-            return made[id(a)]
-        if type(a) in (list, tuple):
-            return [real(x) for x in a]
-        return a
 
     devices = [t.device for t in given if t.device.type == "cuda"]
     with _torch.without_modes(), torch.no_grad(), torch.random.fork_rng(devices=devices), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            func(*[real(a) for a in args], **{k: real(a) for k, a in kwargs.items()})
+            func(*[stand_ins.of(a) for a in args], **{k: stand_ins.of(a) for k, a in kwargs.items()})
         except RuntimeError as error:
             return _Answer(str(error))
-        return _Answer(None, tuple((geometry_of(made[id(t)]), _torch.storage_of(made[id(t)]).nbytes()) for t in given))
+        made = [stand_ins.of(t) for t in given]
+        return _Answer(None, tuple((geometry_of(t), _torch.storage_of(t).nbytes()) for t in made))
 
 
 def resized(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[int, tuple[Geometry, int]]:
@@ -153,4 +137,4 @@ def resized(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[in
     Raises eager's RuntimeError where it refuses.
     """
     answer = _probe(func, args, kwargs)
-    return {id(t): place for t, place in zip(_tensors(args, kwargs), answer.places, strict=True)}
+    return {id(t): place for t, place in zip(tensors_in(args, kwargs), answer.places, strict=True)}

@@ -53,7 +53,7 @@ from aotcheck.autograd.subclasses import (
     leaves_of,
     wrapping_of,
 )
-from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Geometry, Value, geometry_of
+from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Geometry, Value, geometry_of, getitem
 
 aten = torch.ops.aten
 
@@ -140,10 +140,17 @@ class Stage:
     before: tuple[Stage, ...] = ()
     guards: list[codegen.Guard] = dataclasses.field(default_factory=list)
     gradients: dict[Key, list[Gradient]] = dataclasses.field(default_factory=dict)
+    effects: dict[Key, list[Value]] = dataclasses.field(default_factory=dict)  # that the backwards have besides
     backwards: dict[tuple[Key, bool], Callable[..., Any]] = dataclasses.field(default_factory=dict)
     odd: dict[Any, Tangent] = dataclasses.field(default_factory=dict)  # tangents unlike their results
     held: list[Arg] = dataclasses.field(default_factory=list)  # arguments that gradients hold
     sealed: bool = False  # whether ``held`` may still grow
+
+    @property
+    def wanted(self) -> list[Value | None]:
+        """What its backwards compute, as far as they are traced."""
+        gradients = values_of(g for found in self.gradients.values() for g in found)
+        return [*gradients, *[v for found in self.effects.values() for v in found]]
 
     @property
     def ends(self) -> list[Any]:
@@ -242,9 +249,12 @@ class Backwards:
         ]
         targets += [Target(c.tensor, (c.edge,), is_cut=True) for c in capture.cuts]
         stages = self._stages(1, capture.record.attached, targets, [g.attached for g in capture.record.groups])
+        forward.update(self.trace.states)  # those that a backward goes back to
+        forward.update(
+            v for v in self.trace.values if v.op is getitem and v.args[0] in forward
+        )  # and of draws repeated
         for stage in stages:
-            gradients = values_of(g for found in stage.gradients.values() for g in found)
-            stage.saved = saved_values(forward, set(self.inputs), gradients, self.trace.values)
+            stage.saved = saved_values(forward, set(self.inputs), stage.wanted, self.trace.values)
             stage.guards = self._guards(stage)
         return stages
 
@@ -344,7 +354,7 @@ class Backwards:
         """The gradients of the targets if just the tensors ``key`` have tangents; raises what eager's backward does."""
         found = stage.gradients.get(key)
         if found is None:
-            replicas, _ = self._trace(stage, key, create_graph=False)
+            replicas, _, stage.effects[key] = self._trace(stage, key, create_graph=False)
             found = stage.gradients[key] = [None if r is None else self._gradient(stage, key, r) for r in replicas]
         return found
 
@@ -371,10 +381,18 @@ class Backwards:
             leaves.append(known or self.capture.value_of(x))
         return Bundle(wrapping, tuple(leaves))
 
-    def _trace(self, stage: Stage, key: Key, create_graph: bool) -> tuple[list[Tensor | None], list[Tensor]]:
+    def _trace(
+        self, stage: Stage, key: Key, create_graph: bool
+    ) -> tuple[list[Tensor | None], list[Tensor], list[Value]]:
+        """The gradients of the targets, the tangents, and the effects that this backward has besides."""
         seeds = [(stage.attached[_place(part)], stage.tangent(part)) for part in key]
         edges = [t.edges if k in stage.reached else () for k, t in enumerate(stage.targets)]
-        return self.capture.trace_backward(seeds, edges, create_graph, stage.cut_nodes)
+        before = len(self.trace.effects)
+        try:
+            replicas, tangents = self.capture.trace_backward(seeds, edges, create_graph, stage.cut_nodes)
+        finally:
+            effects = self.trace.effects_since(before)
+        return replicas, tangents, effects
 
     # -- functions
 
@@ -477,7 +495,7 @@ class Backwards:
             module = self.division.backward
             compiled = compile_module(self.compilers.backward, module, examples(module))
         else:
-            graph, used = self._cut(stage, live, gradients)
+            graph, used = self._cut(stage, live, gradients, stage.effects[key])
             compiled = self._compile(stage, graph, used, len(live))
         w = codegen.write_backward(
             used,
@@ -505,11 +523,15 @@ class Backwards:
                     results.append(x)
         return picked
 
-    def _cut(self, stage: Stage, live: Sequence[Value], results: Sequence[Value | None]) -> tuple[Graph, list[int]]:
-        """The graph from the stage's saved values and tangents to ``results``, and which saved values it takes."""
+    def _cut(
+        self, stage: Stage, live: Sequence[Value], results: Sequence[Value | None], effects: Sequence[Value]
+    ) -> tuple[Graph, list[int]]:
+        """The graph from the stage's saved values and tangents to ``results``, which has ``effects`` besides, and which
+        saved values it takes.
+        """
         available = set(stage.saved) | set(live)
-        keep = backward_values(results, available)
-        missing = [v for v in (*self.inputs, *self.trace.effects) if v in keep]
+        keep = backward_values([*results, *effects], available)
+        missing = [v for v in (*self.inputs, *self.trace.effects, *self.trace.states) if v in keep]
         missing += [v for v in keep if v.op is PLACEHOLDER and v not in missing]
         if missing:
             raise UnsupportedError("backward needs an unsaved value", f"{missing} for {len(live)} tangents")
@@ -535,7 +557,7 @@ class Backwards:
     def _differentiable(self, stage: Stage, key: Key) -> Callable[..., Any]:
         """The backward whose results have gradients themselves."""
         live = inputs_of([stage.tangent(part) for part in key])
-        replicas, seeds = self._trace(stage, key, create_graph=True)
+        replicas, seeds, effects = self._trace(stage, key, create_graph=True)
         # Eager may give a tangent itself for a gradient.
         places = [_place(part) for part in key]
         same = {k: j for k, r in enumerate(replicas) for j, t in zip(places, seeds, strict=True) if r is t}
@@ -560,14 +582,13 @@ class Backwards:
         if any(k < len(stage.targets) and k not in stage.reached for s in stages for k in s.reached):
             raise UnsupportedError("second derivative", "by what the first derivative does not lead to")
         available = set(stage.saved) | set(live)
-        computed = backward_values(values, available)
+        computed = backward_values([*values, *effects], available)
         for s in stages:
-            wanted = values_of(g for found in s.gradients.values() for g in found)
-            s.saved = read_by(wanted, computed | available, self.trace.values)
+            s.saved = read_by(s.wanted, computed | available, self.trace.values)
         results = self._distinct(values, distinct)
         saved = list(dict.fromkeys(v for s in stages for v in s.saved))
         kept = [v for v in saved if v not in available]
-        graph, used = self._cut(stage, live, [*results, *kept])
+        graph, used = self._cut(stage, live, [*results, *kept], effects)
         compiled = self._compile(stage, graph, used, len(live))
         # What crosses to the next level is saved already, came as a tangent, or is one more result.
         source: dict[Value, str] = {v: f"s[{used.index(k)}]" for k, v in enumerate(stage.saved) if k in used}

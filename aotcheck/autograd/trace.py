@@ -61,12 +61,15 @@ class Geometry(NamedTuple):
             return False
         if any(s == 0 and n > 1 for n, s in zip(self.shape, self.stride, strict=True)) or self.numel > 1 << 20:
             return True
-        places = {0}
-        count = 1
+        return len(self.places) < self.numel
+
+    @property
+    def places(self) -> set[int]:
+        """Where in the storage, counted in elements, the tensor's elements lie."""
+        places = {self.offset}
         for n, s in zip(self.shape, self.stride, strict=True):
             places = {p + k * s for p in places for k in range(n)}
-            count *= n
-        return len(places) < count
+        return places
 
     @property
     def dense_order(self) -> list[int] | None:
@@ -168,6 +171,8 @@ class Trace:
         self.placeholders: list[Value] = []
         self.values: list[Value] = []
         self.effects: list[Value] = []
+        self.drawn: set[Value] = set()  # random ones
+        self.states: list[Value] = []  # states of generators that a later moment goes back to
 
     def placeholder(self, name: str, geometry: Geometry, device: torch.device) -> Value:
         """A new input."""
@@ -188,6 +193,12 @@ class Trace:
         v = Value(op, args, kwargs or {})
         self.values.append(v)
         return v
+
+    def effects_since(self, count: int) -> list[Value]:
+        """Take away the effects after the first ``count``, which are another graph's."""
+        taken = self.effects[count:]
+        del self.effects[count:]
+        return taken
 
 
 def ancestors(roots: Iterable[Value | None]) -> set[Value]:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from aotcheck import _torch
-from aotcheck.autograd import writes
+from aotcheck.autograd import no_meta, writes
 from aotcheck.autograd.errors import RetraceWithCaptured, UnsupportedError
 from aotcheck.autograd.metadata import METADATA
 from aotcheck.autograd.replicas import KernelState, Replica, make_replica
+from aotcheck.autograd.rng import Draws, default_generators
+from aotcheck.autograd.stand_ins import tensors_in
 from aotcheck.autograd.storage import StorageTable, View
 from aotcheck.autograd.subclasses import is_wrapper, leaves_of, wrappers_in
 from aotcheck.autograd.trace import PLACEHOLDER, Geometry, Trace, Value, geometry_of, getitem, user_frame
@@ -46,6 +49,7 @@ class Tracer(_torch.TorchDispatchMode):
         self.views: dict[int, Derivation] = {}  # by id of the replica: how autograd's views were made
         self.unsafe_views: dict[int, Derivation] = {}  # and windows that are no views to autograd
         self.generators: dict[int, Value] = {}  # by address of the stand-in
+        self.draws: dict[Value | None, Draws] = {None: Draws(self.trace, default_generators(), None)}
 
     @classmethod
     def is_infra_mode(cls) -> bool:
@@ -79,6 +83,9 @@ class Tracer(_torch.TorchDispatchMode):
             with below, self:
                 return func.decompose(*args, **kwargs)
         info = info_of(func)
+        if info.transparent and (key := self._transparent(info, args, kwargs)) is not None:
+            with contextlib.nullcontext() if self._depth else _torch.as_before_dispatch(), self:
+                return _torch.run_kernel(func, key, args, kwargs)
         if info.takes_device and kwargs.get("device") == _torch.META:
             # Some formulas of autograd ask the implementation, not the tensor, and learn that replicas have no data.
             rest = {k: a for k, a in kwargs.items() if k != "device"}
@@ -105,10 +112,20 @@ class Tracer(_torch.TorchDispatchMode):
                 return writes.batch_norm(self, func, args, kwargs)
             case Kind.VALUE_DEPENDENT:
                 raise UnsupportedError("data-dependent", f"{func} needs values at trace time")
-            case Kind.NO_TWIN:
+            case Kind.WRITES:
                 if func is aten.fill_diagonal_.default and not any(args[2:]) and not kwargs:
                     return self._fill_diagonal(*args)
+                return writes.by_form(self, func, info, args, kwargs)
+            case Kind.UNKNOWN:
                 raise UnsupportedError("op without a functional form", str(func))
+
+    def _transparent(self, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+        """The kernel that eager's autograd would look into in this call: see Note [Transparent ops]."""
+        recorded = torch.is_grad_enabled() and any(t.requires_grad for t in tensors_in(args, kwargs))
+        if not recorded and info.kind is not Kind.VIEW:
+            return None
+        own = self.device_of(args, kwargs).type.upper()
+        return next((k for k in (own, "CompositeExplicitAutograd") if k in info.transparent), None)
 
     def _on_wrappers(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Let the wrappers' own classes say what ``func`` does: see Note [Wrappers]."""
@@ -163,6 +180,7 @@ class Tracer(_torch.TorchDispatchMode):
         value = Value(PLACEHOLDER, (), {})
         value.constant, value.device = stand_in, stand_in.device
         self.generators[_torch.generator_address(stand_in)] = value
+        self.draws[value] = Draws(self.trace, [stand_in], value)
 
     def swap(self, a: Tensor, b: Tensor) -> None:
         """Two objects exchanged the tensors that they are: what is known by object is now known of the other one."""
@@ -187,10 +205,13 @@ class Tracer(_torch.TorchDispatchMode):
         try:
             with _torch.meta_kernels():
                 return func(*args, **kwargs)
-        except NotImplementedError as error:
-            raise UnsupportedError("no meta kernel", f"{func}: {str(error)[:120]}") from error
+        except Exception as error:
+            if not _torch.lacks_meta_kernel(error):
+                raise
+            lacking = error
         finally:
             self.kernels.inside = False
+        return no_meta.results_of(func, args, kwargs, lacking)
 
     def device_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device:
         """The device that the op's results are on."""
@@ -238,14 +259,35 @@ class Tracer(_torch.TorchDispatchMode):
         self.table.bind(r, value)
         return r
 
-    def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Value:
-        """``func`` recorded with the user's line, and as an effect if it draws random numbers."""
+    def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], random: bool = False) -> Value:
+        """``func`` recorded with the user's line, and as an effect if it draws random numbers (or is ``random``)."""
+        draws = self._draws(args, kwargs) if random or info_of(func).random else None
+        if draws is not None and (known := draws.repeated(func, args, kwargs)) is not None:
+            return known
         value = self.trace.call(func, args, kwargs)
         value.where = user_frame()
         value.sequence = _torch.autograd_sequence_number()
-        if info_of(func).random:
+        if draws is not None:
             self.trace.effects.append(value)
+            draws.drawn(value)
         return value
+
+    def _draws(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Draws:
+        """Those from the generator that an op with these arguments draws from."""
+        given = [a for a in (*args, *kwargs.values()) if type(a) is Value and a in self.draws]
+        return self.draws[given[0] if given else None]
+
+    @contextlib.contextmanager
+    def drawing(self) -> Iterator[None]:
+        """See Note [Draws]; inside, the generators are ours."""
+        before = {draws: draws.begin() for draws in self.draws.values()}
+        try:
+            yield
+            for draws in before:
+                draws.settle()
+        finally:
+            for draws, states in before.items():
+                draws.restore(states)
 
     # -- pure ops
 
@@ -316,7 +358,7 @@ class Tracer(_torch.TorchDispatchMode):
         if key is not None:
             self.keys[value] = key
         if known is None:
-            return self._bind_results(out, value, device)
+            return self.bind_results(out, value, device)
         container, geometries, device = known
         if container is None:
             return self.fresh(geometries[0], device, value)
@@ -324,7 +366,8 @@ class Tracer(_torch.TorchDispatchMode):
             [self.fresh(g, device, self.trace.call(getitem, (value, k))) for k, g in enumerate(geometries)]
         )
 
-    def _bind_results(self, out: Any, value: Value, device: torch.device) -> Any:
+    def bind_results(self, out: Any, value: Value, device: torch.device) -> Any:
+        """What an op gave, on fresh storages, as replicas that hold ``value`` or its items."""
         if isinstance(out, Tensor):
             return self._bind_fresh(out, value, device)
         if isinstance(out, (list, tuple)):

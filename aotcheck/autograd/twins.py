@@ -1,4 +1,9 @@
-"""What kind of op each overload is, and the functional twin of each one that writes."""
+"""What kind of op each overload is, and the functional twin of each one that writes.
+
+Note [Transparent ops]
+A custom op that was given a kernel in Python but none for autograd is no black box to eager: autograd records what the
+kernel calls. So where gradients are recorded, or the op gives a view, its kernel is run in its place.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +30,8 @@ class Kind(enum.Enum):
     STORAGE_SIZE = "storage size"  # gives its argument's storage another size, whatever its schema says
     BATCH_NORM = "batch norm"  # writes running statistics; what its schema says is not to be trusted
     VALUE_DEPENDENT = "value dependent"  # what it returns depends on data: shapes or Python values
-    NO_TWIN = "no twin"  # writes, and torch has no functional form of it
+    WRITES = "writes"  # writes arguments; see functional_forms
+    UNKNOWN = "unknown"  # a higher-order op
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +39,8 @@ class OpInfo:
     """What the tracer needs to know of an op, computed once.
 
     ``written`` are the written arguments: positions, or names where keyword-only. ``twin`` computes functionally what
-    the op writes.
+    the op writes, and takes the op's arguments in ``order`` if not in their own.
+    ``transparent`` are the dispatch keys of kernels that autograd looks into: see Note [Transparent ops].
     """
 
     kind: Kind
@@ -43,6 +50,12 @@ class OpInfo:
     takes_device: bool = False
     effectful: bool = False
     cacheable: bool = False
+    order: tuple[int, ...] | None = None
+    transparent: frozenset[str] = frozenset()
+
+    def for_twin(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The op's positional arguments as the twin takes them."""
+        return args if self.order is None else tuple([args[k] for k in self.order])
 
 
 _STORAGE_OPS = {"set_", "resize_", "resize_as_"}
@@ -68,6 +81,8 @@ _IRREGULAR_TWINS: dict[Any, Any] = {
     aten.float_power_.Scalar: aten.float_power.Tensor_Scalar,
     aten.floor_divide_.Tensor: aten.floor_divide.default,
     aten.float_power_.Tensor: aten.float_power.Tensor_Tensor,
+    aten.ldexp_.default: aten.ldexp.Tensor,
+    aten.polygamma_.default: aten.polygamma.default,
     aten.zero_.default: aten.zero.default,
     aten.copy_.default: aten.copy.default,
     **{
@@ -76,6 +91,7 @@ _IRREGULAR_TWINS: dict[Any, Any] = {
         for o in ("Scalar", "Tensor")
     },
 }
+_ORDERS = {aten.polygamma_.default: (1, 0)}
 # Views whose result may be a copy, and results that alias without the schema saying so: never answered from the cache.
 UNANNOTATED_ALIASES = frozenset(
     {aten._unsafe_view.default, aten.reshape.default, aten.lift.default, aten._reshape_alias.default}
@@ -94,7 +110,7 @@ def info_of(op: Any) -> OpInfo:
 
 def _work_out(op: Any) -> OpInfo:
     if not isinstance(op, _torch.OpOverload):
-        return OpInfo(Kind.NO_TWIN)
+        return OpInfo(Kind.UNKNOWN)
     schema = _torch.schema_of(op)
     name = _torch.op_name(op)
     tags = op.tags
@@ -109,6 +125,8 @@ def _work_out(op: Any) -> OpInfo:
         "takes_device": any(a.name == "device" for a in schema.arguments),
         "effectful": not schema.returns and not written,
     }
+    if op.namespace not in ("aten", "prims", "prim", "inductor"):
+        facts["transparent"] = _torch.transparent_kernels(op)
     if op.namespace == "inductor" and name == "resize_storage_bytes_":
         return OpInfo(Kind.STORAGE_SIZE, **facts)
     if name in _BATCH_NORMS and op.namespace == "aten":
@@ -125,7 +143,7 @@ def _work_out(op: Any) -> OpInfo:
         if torch.Tag.inplace_view in tags or name == "detach_":
             return OpInfo(Kind.RESHAPING, **facts)
         twin, kind = _twin(op, schema, name, written)
-        return OpInfo(kind, twin=twin, **facts)
+        return OpInfo(kind, twin=twin, order=_ORDERS.get(op), **facts)
     if any(r.alias_info is not None for r in schema.returns) and op not in UNANNOTATED_ALIASES:
         return OpInfo(Kind.VIEW, **facts)
     cacheable = op.namespace in ("aten", "prims") and op not in UNANNOTATED_ALIASES and bool(schema.returns)
@@ -137,7 +155,7 @@ def _twin(op: Any, schema: Any, name: str, written: tuple[int | str, ...]) -> tu
     if irregular is not None:
         return irregular, Kind.IN_PLACE
     if op.namespace != "aten":
-        return None, Kind.NO_TWIN
+        return None, Kind.WRITES
     names = [(a.name, str(a.type)) for a in schema.arguments]
     if name.endswith("_") and not name.endswith("__"):
         twin = getattr(getattr(aten, name[:-1], None), _torch.overload_name(op), None)
@@ -145,7 +163,7 @@ def _twin(op: Any, schema: Any, name: str, written: tuple[int | str, ...]) -> tu
             twin_names = [(a.name, str(a.type)) for a in _torch.schema_of(twin).arguments]
             if twin_names[: len(names)] == names:
                 return twin, Kind.IN_PLACE
-        return None, Kind.NO_TWIN
+        return None, Kind.WRITES
     if all(isinstance(w, str) for w in written):
         wanted = [(a.name, str(a.type)) for a in schema.arguments if a.name not in written]
         for overload in op.overloadpacket.overloads():
@@ -154,7 +172,7 @@ def _twin(op: Any, schema: Any, name: str, written: tuple[int | str, ...]) -> tu
             same = [(a.name, str(a.type)) for a in other.arguments] == wanted
             if same and not other.is_mutable and len(other.returns) == len(written):
                 return twin, Kind.OUT
-    return None, Kind.NO_TWIN
+    return None, Kind.WRITES
 
 
 _FOREACH_OVERLOADS = {

@@ -10,8 +10,10 @@ from torch import Tensor
 from aotcheck import _torch
 from aotcheck.autograd import overlap
 from aotcheck.autograd.errors import UnsupportedError
+from aotcheck.autograd.functional_forms import form_of, written_names
 from aotcheck.autograd.random_order import Order, inverse, order_of
 from aotcheck.autograd.replicas import Replica
+from aotcheck.autograd.stand_ins import tensors_in
 from aotcheck.autograd.trace import Geometry, Value, geometry_of, getitem
 from aotcheck.autograd.twins import Kind, OpInfo, foreach_element_op, info_of, writes_are_order_free
 
@@ -25,15 +27,17 @@ def in_place(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwa
     """An op whose name ends in ``_``: its functional twin, and a write of what that gives to the first argument."""
     target = args[0]
     if type(target) in (list, tuple):
+        if len(info.written) > 1:
+            return by_form(tracer, func, info, args, kwargs)
         return _foreach(tracer, func, info, args, kwargs)
+    if len(info.written) > 1:
+        return by_form(tracer, func, info, args, kwargs)
     overlap.check(func, info, args, kwargs)
     if torch.Tag.pointwise in func.tags and not writes_are_order_free(func) and geometry_of(target).overlaps_itself:
         raise UnsupportedError("overlapping operands", f"{func} writes an address more than once, reading it each time")
     value_args = tuple([tracer.value_of(a) for a in args])
     value_kwargs = {k: tracer.value_of(a) for k, a in kwargs.items()} if kwargs else {}
     tracer.run(func, args, kwargs)
-    if len(info.written) > 1:
-        raise UnsupportedError("op without a functional form", str(func))
     if func is aten.bernoulli_.float and len(value_args) == 1 and "p" not in value_kwargs:
         value_args, args = (*value_args, 0.5), (*args, 0.5)
     order = geometry_of(target).dense_order
@@ -44,8 +48,8 @@ def in_place(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwa
         value = tracer.trace.call(aten.permute.default, (drawn, inverse(order)))
         tracer.table.write(tracer.table.view(target), value)
         return target
-    value = tracer.call(info.twin, value_args, value_kwargs)
-    _write(tracer, target, info.twin, args, kwargs, value)
+    value = tracer.call(info.twin, info.for_twin(value_args), value_kwargs)
+    _write(tracer, target, info.twin, info.for_twin(args), kwargs, value)
     return target
 
 
@@ -169,9 +173,51 @@ def _resize(tracer: Tracer, func: Any, args: tuple[Any, ...], kwargs: dict[str, 
     return targets[0] if len(targets) == 1 else tuple(targets)
 
 
+def by_form(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """An op that writes arguments and has no twin of the same arguments: see ``functional_forms``."""
+    form, schema = form_of(func), _torch.schema_of(func)
+    given = {**{schema.arguments[k].name: a for k, a in enumerate(args)}, **kwargs}
+    targets = [given.get(name) for name in written_names(func)]
+    written = tensors_in(tuple(targets), {})
+    _check_apart(func, written, tensors_in(args, kwargs))
+    values = {name: tracer.value_of(a) for name, a in given.items()}
+    places = [geometry_of(t) for t in written]
+    out = tracer.run(func, args, kwargs) if schema.returns else None
+    if [geometry_of(t) for t in written] != places:
+        raise UnsupportedError("op without a functional form", f"{func} changes the geometry of an argument")
+    value = tracer.call(form.call, form.first, values, random=info.random)
+    single = len(form.own) + len(targets) == 1 and not form.first
+    items = iter(
+        [value] if single else [tracer.trace.call(getitem, (value, k)) for k in range(len(form.own) + len(targets))]
+    )
+    results: list[Any] = [*(out or ())] if len(schema.returns) > 1 else [out]
+    device = tracer.device_of(args, kwargs)
+    for own, item in zip(form.own, items, strict=False):
+        if own is not None:
+            results[own] = tracer.bind_results(results[own], item, device)
+    for target, item in zip(targets, items, strict=True):
+        several = list(target) if isinstance(target, (list, tuple)) else None
+        for k, t in enumerate([target] if several is None else several):
+            if t is not None:
+                new = item if several is None else tracer.trace.call(getitem, (item, k))
+                tracer.table.write(tracer.table.view(t), new)
+                if func.namespace != "aten":  # a custom op's kernel counts, and does not run here
+                    _torch.count_write(t)
+    return tuple(results) if len(schema.returns) > 1 else results[0]
+
+
+def _check_apart(func: Any, written: list[Tensor], passed: list[Tensor]) -> None:
+    """Refuse a write to memory that another argument shows as well: what the op then reads is its kernel's business."""
+    for t in written:
+        if geometry_of(t).overlaps_itself or sum(overlap.share_memory(t, other) for other in passed) > 1:
+            raise UnsupportedError("overlapping operands", f"{func} writes memory that it is given twice")
+
+
 def batch_norm(tracer: Tracer, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Running statistics are written in training whatever the schema says; the functional form returns them."""
     name = _torch.op_name(func)
+    if name == "_batch_norm_with_update":
+        return by_form(tracer, func, info_of(func), args, kwargs)
     if name not in ("native_batch_norm", "_native_batch_norm_legit") or kwargs:
         raise UnsupportedError("batch norm variant", str(func))
     if len(args) != 8:

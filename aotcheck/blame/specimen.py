@@ -242,7 +242,8 @@ class Specimen:
         live = inputs_of(stage.tangents[j] for j in key)
         saved = dict(zip(assembly.saved, results[len(assembly.outputs) :], strict=True))
         with backwards.rearmed():
-            graph, used = backwards._cut(stage, live, values_of(backwards._gradients(stage, key)))
+            gradients = values_of(backwards._gradients(stage, key))
+            graph, used = backwards._cut(stage, live, gradients, stage.effects[key])
             run = backwards._compile(stage, graph, used, len(live))
         with torch.no_grad(), undefined_memory(PLAIN):
             return list(run(*[saved[stage.saved[k]] for k in used], *tangents))

@@ -1,0 +1,99 @@
+"""``python -m tools.op_coverage``: see ``make op-coverage``."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections import Counter
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from tools.op_coverage import report
+from tools.op_coverage.compare import Side
+from tools.op_coverage.runner import Task, run_all
+from tools.op_coverage.store import ROOT, Store
+from tools.op_coverage.subjects import DTYPES, Subject, subjects
+
+
+def _selected(every: list[Subject], ops: str, dtypes: tuple[str, ...], limit: int | None) -> list[Subject]:
+    patterns = [p for p in ops.split(",") if p]
+    chosen = [
+        s
+        for s in every
+        if (not dtypes or s.dtype in dtypes) and (not patterns or any(fnmatch.fnmatch(s.name, p) for p in patterns))
+    ]
+    return chosen[:limit]
+
+
+@click.command()
+@click.option("--ops", default="", help="Only ops and modules of these names, by comma; * stands for anything.")
+@click.option("--dtype", "dtypes", multiple=True, type=click.Choice(list(DTYPES)), help="Only these dtypes.")
+@click.option("--limit", type=int, help="Only so many subjects.")
+@click.option("--side", type=click.Choice([s.name.lower() for s in Side]), help="Only ours, or only torch's.")
+@click.option("--samples", "most", default=8, show_default=True, help="At most so many samples of each.")
+@click.option("--jobs", default=2, show_default=True, help="Processes.")
+@click.option("--timeout", default=60.0, show_default=True, help="Seconds that one subject may take.")
+@click.option("--failed", is_flag=True, help="Only what failed the last time.")
+@click.option("--accept", is_flag=True, help="What fails now is expected from now on.")
+@click.option("--results", type=click.Path(path_type=Path), default=ROOT / "reports" / "op_coverage.jsonl")
+def main(
+    ops: str,
+    dtypes: tuple[str, ...],
+    limit: int | None,
+    side: str | None,
+    most: int,
+    jobs: int,
+    timeout: float,
+    failed: bool,
+    accept: bool,
+    results: Path,
+) -> None:
+    """Run torch's databases of ops and modules through both AOT autograds, and compare with eager.
+
+    Goes on where the last run stopped. Once everything has run, writes docs/op_coverage.md. Exits with 1 if something
+    of ours fails that was not expected to.
+    """
+    console = Console()
+    store = Store(results)
+    every = list(subjects(list(DTYPES)))
+    chosen = _selected(every, ops, dtypes, limit)
+    sides = [s for s in Side if side is None or s.name.lower() == side]
+    tasks: list[Task] = [(s, subject) for subject in chosen for s in sides if not store.holds(s, subject.key)]
+    if failed:
+        before = {s: store.failures(s, [c.key for c in chosen]) for s in sides}
+        tasks = [(s, subject) for subject in chosen for s in sides if subject.key in before[s]]
+    console.print(f"{len(chosen)} of {len(every)} subjects, {len(tasks)} runs to do")
+    known = report.expected()
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console) as progress:
+        bar = progress.add_task("", total=len(tasks))
+        count = Counter[Side]()
+        for (whose, subject), outcome in run_all(tasks, most, jobs, timeout, lambda total: None):
+            store.put(whose, subject.key, outcome)
+            if outcome.reason is not None:
+                count[whose] += 1
+                if whose is Side.OURS and subject.key not in known:
+                    progress.print(
+                        f"[red]{subject.key}[/]: {len(outcome.failures)} of {outcome.samples}:", outcome.reason
+                    )
+            described = ", ".join(f"{s.value} {count[s]} failed" for s in sides)
+            progress.update(bar, advance=1, description=described)
+    if report.is_complete(store, every):
+        report.DOCUMENT.write_text(report.document(store, every))
+        console.print(f"wrote {report.DOCUMENT.relative_to(ROOT)}")
+    if accept:
+        report.write_expected(store, every)
+    failures = store.failures(Side.OURS, [s.key for s in chosen])
+    new = [k for k in failures if k not in known]
+    cured = [s.key for s in chosen if s.key in known and s.key not in failures]
+    console.print(
+        f"ours: {len(failures)} failed, {len(new)} of them not expected; {len(cured)} expected to fail passed"
+    )
+    if new and not accept:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()

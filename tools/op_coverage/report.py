@@ -1,0 +1,104 @@
+"""What docs/op_coverage.md says, and what is expected to fail."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from tools.op_coverage.compare import Side
+from tools.op_coverage.store import ROOT, Store
+from tools.op_coverage.subjects import Subject
+
+DOCUMENT = ROOT / "docs" / "op_coverage.md"
+EXPECTED = Path(__file__).parent / "expected.json"
+
+_HEAD = """\
+# Torch's ops and modules
+
+Written by `make op-coverage`: every op and module of torch's own test databases (`torch.testing`, torch {torch}, CPU),
+forward and backward, again with new values, in place where the op can, compared with eager: values, gradients, dtypes,
+shapes, strides, `requires_grad`, errors, the random generator's state. A few samples of each op, the odd ones among
+them. "torch's" is `functorch.compile.aot_function`. An op counts as failed with a dtype if one of its samples does.
+`tools/op_coverage/expected.json` holds what is known to fail on our side; any other failure fails the run.
+"""
+
+
+def expected() -> dict[str, str]:
+    """What is known to fail on our side, and why."""
+    found: dict[str, str] = json.loads(EXPECTED.read_text()) if EXPECTED.exists() else {}
+    return found
+
+
+def write_expected(store: Store, subjects: Sequence[Subject]) -> None:
+    """From now on what fails fails."""
+    failures = store.failures(Side.OURS, [s.key for s in subjects])
+    EXPECTED.write_text(json.dumps(dict(sorted(failures.items())), indent=1) + "\n")
+
+
+def is_complete(store: Store, subjects: Sequence[Subject]) -> bool:
+    """Whether there is an outcome of each subject on both sides."""
+    return all(store.holds(side, s.key) for side in Side for s in subjects)
+
+
+def _plain(reason: str) -> str:
+    """A reason as a table cell: short, and without what would break the table."""
+    reason = re.sub(r"0x[0-9a-f]+", "0x..", reason)
+    return reason.replace("|", "\\|").replace("\n", " ").replace("<", "&lt;").strip()[:120]
+
+
+def _totals(store: Store, subjects: Sequence[Subject]) -> list[str]:
+    lines = [
+        "| what | subjects | samples | ours: equal to eager | torch's: equal to eager |",
+        "| --- | --: | --: | --: | --: |",
+    ]
+    groups: dict[tuple[str, str], list[Subject]] = {}
+    for s in subjects:
+        if store.outcomes[Side.OURS, s.key].samples:
+            groups.setdefault((s.kind.value, s.dtype), []).append(s)
+    totals = Counter[str]()
+    for (kind, dtype), group in groups.items():
+        count = {
+            "subjects": len(group),
+            "samples": sum(store.outcomes[Side.OURS, s.key].samples for s in group),
+            **{side.value: sum(store.outcomes[side, s.key].reason is None for s in group) for side in Side},
+        }
+        totals.update(count)
+        lines.append(f"| {kind}, {dtype} | " + " | ".join(str(n) for n in count.values()) + " |")
+    lines.append(
+        "| **all** | "
+        + " | ".join(f"**{totals[n]}**" for n in ("subjects", "samples", *[s.value for s in Side]))
+        + " |"
+    )
+    return lines
+
+
+def _table(rows: Sequence[tuple[str, ...]], head: Sequence[str]) -> list[str]:
+    return [
+        "| " + " | ".join(head) + " |",
+        "| " + " | ".join("---" for _ in head) + " |",
+        *["| " + " | ".join(row) + " |" for row in rows],
+    ]
+
+
+def document(store: Store, subjects: Sequence[Subject]) -> str:
+    """The page."""
+    keys = [s.key for s in subjects]
+    ours, torchs = store.failures(Side.OURS, keys), store.failures(Side.TORCHS, keys)
+    worse = [k for k in ours if k not in torchs]
+    both = [k for k in ours if k in torchs]
+    theirs = [k for k in torchs if k not in ours]
+    lines = [_HEAD.format(torch=torch.__version__.split("+")[0]), *_totals(store, subjects), ""]
+    lines += [f"## Ours fails, torch's does not: {len(worse)}", ""]
+    lines += [*_table([(k, _plain(ours[k])) for k in worse], ("subject", "why")), ""] if worse else []
+    lines += [f"## Both fail: {len(both)}", ""]
+    lines += (
+        _table([(k, _plain(ours[k]), _plain(torchs[k])) for k in both], ("subject", "ours", "torch's")) if both else []
+    )
+    lines += ["", f"## Torch's fails, ours does not: {len(theirs)}", ""]
+    lines += _table([(k, _plain(torchs[k])) for k in theirs], ("subject", "why")) if theirs else []
+    return "\n".join(lines).rstrip() + "\n"
