@@ -14,4 +14,4 @@ def settled() -> st.SearchStrategy[Program]:
 
     A test run must be silent; what campaigns draw beyond this still shows differences of our own (docs/limits.md).
     """
-    return programs(Profile(inside=0))
+    return programs(Profile(inside=0, trained_later=0, alike=0))

@@ -357,13 +357,17 @@ def _with_call(choose: Chooser, profile: Profile, program: Program) -> Program:
     inputs: Inputs | None = None
     assert first.inputs is not None
     if not choose.likely(15, "call:same-arguments"):
-        inputs = choose.toward(_ALL if profile.inside else _WEIGHTED, lambda change: _LEADS_TO[change])(
-            choose, first.inputs, build_call(program, 0)
-        )
+        untrained = not any(t.requires_grad for t in first.inputs.tensors)
+        changes = _ALL if profile.inside else _WEIGHTED
+        if profile.trained_later and untrained and choose.chance(profile.trained_later):
+            changes = (_other_grad,)
+        inputs = choose.toward(changes, lambda change: _LEADS_TO[change])(choose, first.inputs, build_call(program, 0))
     count = len(program.params)
     sides = Sides(1, choose.between(1, 3), count, 2)
     steps, earlier = draw_steps(choose, profile, sides), last.steps
     if earlier and choose.likely(profile.interleaved, "step:interleaved"):
+        if profile.alike and inputs is not None and choose.chance(profile.alike):
+            inputs = _other_values(choose, first.inputs, build_call(program, 0))
         # What the caller would have done after the last call, or the end of it, is done after this one.
         kept = choose.below(len(earlier))
         late = tuple(

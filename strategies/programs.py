@@ -72,6 +72,7 @@ _INSIDE = (Group.AUTOGRAD, Group.MODULE)
 _GROUPS = tuple(group for group in _WEIGHTS if group not in _INSIDE)
 _STEERED = 60
 """Of programs while pairs are wanted: how many aim at one."""
+_NEED_INSIDE = ("op:autograd", "op:module", "context:block-autocast")
 _OF_MODE = {GradMode.NO_GRAD: "context:call-no-grad", GradMode.INFERENCE: "context:call-inference"}
 _OF_CONTEXT = {
     Context.NO_GRAD: "context:block-no-grad",
@@ -116,9 +117,9 @@ class _Drawer:
     def __init__(self, choose: Chooser, profile: Profile, inputs: Inputs) -> None:
         self.choose, self.profile = choose, profile
         self.refuse = choose.likely(profile.refused, "end:refused")
-        self.inexact = choose.chance(profile.inexact)
+        self.inexact = choose.likely(profile.inexact, "context:block-autocast")
         self.random = choose.chance(profile.random)
-        self.inside = profile.inside > 0 and choose.likely(profile.inside, "op:autograd", "op:module")
+        self.inside = profile.inside > 0 and choose.likely(profile.inside, *_NEED_INSIDE)
         other = choose.likely(7, *_OF_MODE.values())
         mode = choose.toward(tuple(_OF_MODE), lambda mode: (_OF_MODE[mode],)) if other else GradMode.ENABLED
         self.state = State(inputs, mode)
