@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -111,13 +111,21 @@ def functorch_active() -> bool:
     return bool(_C._are_functorch_transforms_active())
 
 
-def ambient_state() -> tuple[int, int, bool, bool]:
-    """Active dispatch modes and function modes; whether torch.func transforms or saved-tensor hooks are in force."""
+def determinism() -> tuple[bool, bool]:
+    """Whether deterministic algorithms are asked for, and whether their lack is but warned about."""
+    return _C._get_deterministic_algorithms(), _C._get_deterministic_algorithms_warn_only()
+
+
+def ambient_state() -> tuple[int, int, bool, bool, bool, bool]:
+    """Active dispatch modes and function modes; whether torch.func transforms or saved-tensor hooks are in force;
+    determinism.
+    """
     return (
         _C._len_torch_dispatch_stack(),
         _C._len_torch_function_stack(),
         _C._are_functorch_transforms_active(),
         _C._autograd._top_saved_tensors_default_hooks(True) is not None,
+        *determinism(),
     )
 
 
@@ -454,6 +462,14 @@ def is_composite(op: Any) -> bool:
         and bool(op._can_decompose())
         and not _C._dispatch_has_kernel_for_dispatch_key(op.name(), "ADInplaceOrView")
     )
+
+
+def run_composite(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Run a composite op as eager does: torch's decompositions in Python draw other random numbers."""
+    key = _C.DispatchKey.CompositeImplicitAutograd
+    if _C._dispatch_has_kernel_for_dispatch_key(op.name(), key):
+        return op._op_dk(key, *args, **kwargs)
+    return op.decompose(*args, **kwargs)
 
 
 def transparent_kernels(op: Any) -> frozenset[str]:

@@ -14,6 +14,7 @@ from aotcheck.autograd.compile_graph import Compilers, compile_graph, compile_mo
 from aotcheck.autograd.containers import ShapeResult
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.first_run import Restorable, laid_out_as, learn_strides, much_the_same, run_dead_code, shaped_as
+from aotcheck.autograd.global_state import without_autocast
 from aotcheck.autograd.graph import FakeValues, Graph, cut, define
 from aotcheck.autograd.partition.default import forward_values
 from aotcheck.autograd.partition.joint import Division, divide, joint_graph, joint_module, unknown
@@ -178,7 +179,7 @@ class Assembly:
             )
         self.interpreted = (compiler is None or compiler is nop) and self.division is None
         self._shape_result = shape_result
-        self._compiled = compiled
+        self._compiled = without_autocast(compiled) if self.capture.entry_autocast else compiled
         self._link({})
         self._namespace["fw"] = self._first_run
         return self.call

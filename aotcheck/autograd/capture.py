@@ -21,6 +21,7 @@ from torch.autograd.graph import GradientEdge
 from aotcheck import _torch
 from aotcheck.autograd.epilogue import EpilogueBuilder
 from aotcheck.autograd.errors import RetraceWithCaptured, TraceMode, UnsupportedError
+from aotcheck.autograd.global_state import autocast_is_on, unchanged
 from aotcheck.autograd.gradients import GRADIENT_ACCESS, Gradients
 from aotcheck.autograd.partition.components import reached_leaves
 from aotcheck.autograd.partition.saved import saved_tensors
@@ -134,6 +135,7 @@ class Capture:
         self.hooks = hooks  # whether default saved-tensor hooks are in force around the call
         self.together = together  # whether all results are attached to autograd by one Function
         self.entry_grad = torch.is_grad_enabled()
+        self.entry_autocast = autocast_is_on()
         self.entry_inference = torch.is_inference_mode_enabled()
         self.maker = ReplicaMaker()
         self.tracer = Tracer(self.maker.kernels)
@@ -223,21 +225,8 @@ class Capture:
     def _make_wrappers(self, arguments: Sequence[Any], wrappers: Sequence[WrapperArgument]) -> None:
         """Wrappers of the same classes on replicas, each after what it is made from."""
         left = {w.index: w for w in wrappers}
-
-        def make(w: WrapperArgument) -> None:
-            del left[w.index]
-            real = arguments[w.index]
-            replayed = self.mode.with_bases and w.base is not None and is_wrapper(arguments[w.base])
-            needed = [k for _, k in w.inner] + ([w.base] if replayed and w.base is not None else [])
-            for k in needed:
-                if k in left:
-                    make(left[k])
-            inner = {name: self.replicas[id(arguments[k])] for name, k in w.inner}
-            r = self._replay_wrapper(real, inner) if replayed else self._wrap(real, inner)
-            self.replicas[id(real)] = r
-
         while left:
-            make(next(iter(left.values())))
+            self._make_wrapper(next(iter(left.values())), left, arguments)
         for w in wrappers:
             real = arguments[w.index]
             r = self.replicas[id(real)]
@@ -256,6 +245,19 @@ class Capture:
                     edges=edges,
                 )
             )
+
+    def _make_wrapper(self, w: WrapperArgument, left: dict[int, WrapperArgument], arguments: Sequence[Any]) -> None:
+        """The replica of ``w``, after those of what it is made from; ``left`` are the wrappers that have none yet."""
+        del left[w.index]
+        real = arguments[w.index]
+        replayed = self.mode.with_bases and w.base is not None and is_wrapper(arguments[w.base])
+        needed = [k for _, k in w.inner] + ([w.base] if replayed and w.base is not None else [])
+        for k in needed:
+            if k in left:
+                self._make_wrapper(left[k], left, arguments)
+        inner = {name: self.replicas[id(arguments[k])] for name, k in w.inner}
+        r = self._replay_wrapper(real, inner) if replayed else self._wrap(real, inner)
+        self.replicas[id(real)] = r
 
     def _wrap(self, real: Any, inner: dict[str, Tensor]) -> Tensor:
         _, context = held_by(real)
@@ -383,7 +385,14 @@ class Capture:
             else Substitution({id(real): self.flat_replicas[i] for real, i in captured}, self.maker.kernels)
         )
         try:
-            with self.tracing(), substitution, self._saving(), self._function_runs(), self.tracer.drawing():
+            with (
+                unchanged(),
+                self.tracing(),
+                substitution,
+                self._saving(),
+                self._function_runs(),
+                self.tracer.drawing(),
+            ):
                 outputs, extra = function(self.flat_replicas)
             self.exit_grad = torch.is_grad_enabled()
         finally:

@@ -31,6 +31,7 @@ from aotcheck.autograd.errors import (
     UnsupportedError,
     is_lack_of_data,
 )
+from aotcheck.autograd.global_state import autocast_off
 from aotcheck.autograd.gradients import gradients_of
 from aotcheck.autograd.record import TakeHistory
 from aotcheck.autograd.replicas import disarm
@@ -221,7 +222,8 @@ class CompiledFunction:
             assign = self.state.assign if self.state is not None else None
             shape = ResultShape(None if outcome.containers else outcome.spec, outcome.slots, assign)
             try:
-                assembly = Assembly(capture, self.compilers, shape.expression)
+                with autocast_off():
+                    assembly = Assembly(capture, self.compilers, shape.expression)
             finally:
                 disarm(capture.maker.kernels)
         except UnsupportedError as error:

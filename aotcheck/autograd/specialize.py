@@ -16,6 +16,7 @@ from torch import Tensor
 
 from aotcheck import _torch
 from aotcheck.autograd.errors import UnsupportedError
+from aotcheck.autograd.graph import compiled
 from aotcheck.autograd.subclasses import ContextKey, held_by, is_wrapper, outer_key
 from aotcheck.autograd.trace import geometry_of
 
@@ -89,6 +90,7 @@ def context_key() -> tuple[Any, ...]:
         torch.get_default_dtype(),
         torch.get_default_device(),
         torch.is_autocast_cache_enabled(),
+        _torch.determinism(),
     )
 
 
@@ -230,6 +232,6 @@ def fast_guard(
         namespace.update(modes=module_modes, modes_now=module_modes())
         conditions.append("modes() == modes_now")
     source = f"def guard(a):\n    {', '.join(names)}, = a\n    return {' and '.join(conditions)}"
-    exec(compile(source, "<aotcheck guard>", "exec"), namespace)
+    exec(compiled(source, "guard"), namespace)
     guard: Callable[[Sequence[Any]], bool] = namespace["guard"]
     return guard

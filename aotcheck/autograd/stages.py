@@ -35,6 +35,7 @@ from aotcheck import _torch
 from aotcheck.autograd.capture import Capture
 from aotcheck.autograd.compile_graph import Compilers, compile_graph, compile_module
 from aotcheck.autograd.errors import UnsupportedError
+from aotcheck.autograd.global_state import autocast_off
 from aotcheck.autograd.graph import FakeValues, Graph, cut, define
 from aotcheck.autograd.partition.components import components, nodes_behind, reached_leaves
 from aotcheck.autograd.partition.default import backward_values, read_by, saved_values
@@ -232,7 +233,7 @@ class Backwards:
         with self._lock:
             rearm(kernels)
             try:
-                with _torch.without_saved_tensor_hooks():
+                with _torch.without_saved_tensor_hooks(), autocast_off():
                     yield
             finally:
                 disarm(kernels)

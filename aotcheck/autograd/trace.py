@@ -121,17 +121,31 @@ CONSTANT = "constant"
 class Value:
     """One value of the functional program: an input, a constant, or what ``op`` gives for ``args`` and ``kwargs``.
 
-    ``geometry`` is what the value measures at run time where known (None for a tuple of results). ``memory`` is the
-    placeholder whose memory the value shares at run time, if any. ``where`` is the user's source line.
+    ``geometry`` is what the value measures at run time where known (None for a tuple of results), ``parts`` what each
+    of a tuple of results does. ``memory`` is the placeholder whose memory the value shares at run time, if any.
+    ``where`` is the user's source line.
     """
 
-    __slots__ = ("args", "constant", "device", "geometry", "kwargs", "memory", "name", "op", "sequence", "where")
+    __slots__ = (
+        "args",
+        "constant",
+        "device",
+        "geometry",
+        "kwargs",
+        "memory",
+        "name",
+        "op",
+        "parts",
+        "sequence",
+        "where",
+    )
 
     def __init__(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.op = op
         self.args = args
         self.kwargs = kwargs
         self.geometry: Geometry | None = None
+        self.parts: tuple[Geometry, ...] | None = None
         self.device: torch.device | None = None
         self.memory: Value | None = None
         self.name = ""

@@ -49,6 +49,7 @@ class Tracer(_torch.TorchDispatchMode):
         self.views: dict[int, Derivation] = {}  # by id of the replica: how autograd's views were made
         self.unsafe_views: dict[int, Derivation] = {}  # and windows that are no views to autograd
         self.generators: dict[int, Value] = {}  # by address of the stand-in
+        self.default_dtype = torch.get_default_dtype()
         self.draws: dict[Value | None, Draws] = {None: Draws(self.trace, default_generators(), None)}
 
     @classmethod
@@ -77,11 +78,11 @@ class Tracer(_torch.TorchDispatchMode):
             self._check(a)
         for a in kwargs.values():
             self._check(a)
-        if (self._depth or torch.is_inference_mode_enabled()) and _torch.is_composite(func):
-            # Autograd takes such ops apart before they come here, but in inference mode and in what wrappers do.
+        if (self._depth or _of_inference(args)) and _torch.is_composite(func):
+            # Autograd takes such ops apart before they come here, but for inference tensors and in what wrappers do.
             below = contextlib.nullcontext() if self._depth else _torch.as_before_dispatch()
             with below, self:
-                return func.decompose(*args, **kwargs)
+                return _torch.run_composite(func, args, kwargs)
         info = info_of(func)
         if info.transparent and (key := self._transparent(info, args, kwargs)) is not None:
             with contextlib.nullcontext() if self._depth else _torch.as_before_dispatch(), self:
@@ -332,6 +333,8 @@ class Tracer(_torch.TorchDispatchMode):
             raise UnsupportedError("data-dependent", "indexing by a mask gives a shape that depends on values")
         if func is aten.repeat_interleave.Tensor and kwargs.get("output_size") is None:
             raise UnsupportedError("data-dependent", "repeat_interleave without output_size")
+        if torch.get_default_dtype() is not self.default_dtype:
+            kwargs = self._with_default_dtype(func, info, args, kwargs)
         key, known = self.metadata(func, info, args, kwargs)
         if known is None:
             run_kwargs = (
@@ -362,9 +365,25 @@ class Tracer(_torch.TorchDispatchMode):
         container, geometries, device = known
         if container is None:
             return self.fresh(geometries[0], device, value)
+        value.parts, value.device = geometries, device
         return container(
             [self.fresh(g, device, self.trace.call(getitem, (value, k))) for k, g in enumerate(geometries)]
         )
+
+    def _with_default_dtype(
+        self, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> dict[str, Any]:
+        """The arguments with the default dtype that the program has set, where the op would take another one later."""
+        tensors = tensors_in(args, kwargs)
+        if any(t.is_floating_point() or t.is_complex() for t in tensors):
+            return kwargs
+        run_kwargs = {**kwargs, "device": _torch.META} if info.takes_device and not tensors else kwargs
+        results = tensors_in((self.run(func, args, run_kwargs),), {})
+        if not any(t.is_floating_point() or t.is_complex() for t in results):
+            return kwargs
+        if tensors or not any(a.name == "dtype" for a in _torch.schema_of(func).arguments):
+            raise UnsupportedError("global state", f"{func} depends on a default dtype that is set inside")
+        return {**kwargs, "dtype": results[0].dtype}
 
     def bind_results(self, out: Any, value: Value, device: torch.device) -> Any:
         """What an op gave, on fresh storages, as replicas that hold ``value`` or its items."""
@@ -530,6 +549,11 @@ class Tracer(_torch.TorchDispatchMode):
         if state.storage.nbytes() != state.nbytes:
             self.table.flat(state)
         return t
+
+
+def _of_inference(args: tuple[Any, ...]) -> bool:
+    """Whether an op is below autograd: in inference mode, or on tensors made in it."""
+    return torch.is_inference_mode_enabled() or any(type(a) is Replica and a.is_inference() for a in args)
 
 
 def exchange(known: dict[int, Any], a: int, b: int) -> None:

@@ -60,9 +60,12 @@ class _TakeHistory(torch.autograd.Function):
 
 
 def take_history(t: Tensor, source: Tensor) -> None:
-    """Give ``t`` the history of ``source``."""
+    """Give ``t`` the history of ``source``; a gradient that it has stays, where marking it as written drops that."""
+    gradient = _torch.gradient_of(t)
     with torch.enable_grad():
         _TakeHistory.apply(t, source)
+    if gradient is not None:
+        t.grad = gradient
 
 
 class _GiveHistory(torch.autograd.Function):
