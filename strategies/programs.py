@@ -27,7 +27,7 @@ from aotcheck.program import (
 from aotcheck.program.memory import fits
 from aotcheck.program.ops import Group, Op, Work, find, ops
 from strategies.arguments import Impossible, draw_arguments
-from strategies.calls import Unsafe, arity, draw_further_calls, draw_plan, train
+from strategies.calls import Unsafe, arity, draw_further_calls, draw_plan, train, untrained
 from strategies.chooser import Chooser
 from strategies.idioms import draw_idiom
 from strategies.inputs import draw_inputs
@@ -70,6 +70,8 @@ _WEIGHTS: dict[Group, int] = {
 }
 _INSIDE = (Group.AUTOGRAD, Group.MODULE)
 _GROUPS = tuple(group for group in _WEIGHTS if group not in _INSIDE)
+_UNTRAINED = 6
+"""Programs whose first call has no leaf that requires grad, beside those that have nothing to train."""
 _STEERED = 60
 """Of programs while pairs are wanted: how many aim at one."""
 _NEED_INSIDE = ("op:autograd", "op:module", "context:block-autocast")
@@ -273,7 +275,10 @@ def _programs(draw: st.DrawFn, profile: Profile, wanted: tuple[tuple[str, str], 
         warnings.simplefilter("ignore")
         try:
             inputs = draw_inputs(choose)
-            program = _Drawer(choose, profile, train(choose, inputs) if choose.chance(94) else inputs).program()
+            inputs = train(choose, inputs) if choose.chance(94) else inputs
+            if profile.trained_later and choose.chance(_UNTRAINED):
+                inputs = untrained(inputs)
+            program = _Drawer(choose, profile, inputs).program()
         except Unsafe:
             assume(False)
         finally:
