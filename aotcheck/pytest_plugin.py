@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from aotcheck.checking.subject import Given
 
 EXAMPLES = 300
-STRATEGY = "strategies:programs"
+STRATEGY = "strategies:settled"
 
 PROFILES = {"dev": 50, "ci": 300, "nightly": 5000}
 """Hypothesis profiles, with how many examples each gives a property."""

@@ -596,6 +596,7 @@ def main(f, calls, backend, exact=True):
 
 # -- functions 1: canonical text, ignored when the file is read back
 import torch
+import torch.utils.checkpoint
 
 
 class SavesTensors(torch.autograd.Function):
@@ -739,6 +740,84 @@ class Unmaterialized(torch.autograd.Function):
         if g is None:
             return None if h is None else h * 5
         return g * 2 if h is None else g + h
+
+
+class Inside:
+    """What autograd can be told to do while a function runs."""
+
+    @staticmethod
+    def doubles(x):
+        """Hang a hook on `x` that doubles its gradient."""
+        if x.grad_fn is not None or x.requires_grad:  # asked first: torch crashes where it refuses to say
+            x.register_hook(lambda g: g * 2)
+
+    @staticmethod
+    def negates_after(x):
+        """Hang a hook on `x` that negates what it has accumulated."""
+
+        def negate(p):
+            p.grad = -p.grad
+
+        x.register_post_accumulate_grad_hook(negate)
+
+    @staticmethod
+    def checkpointed(x, y):
+        """A product whose operands are computed once more in the backward."""
+        return torch.utils.checkpoint.checkpoint(_checkpointed, x, y, use_reentrant=False)
+
+
+def _checkpointed(x, y):
+    z = (x * y).mul_(2)
+    return z.unsqueeze(0) * x
+
+
+class Module:
+    """Modules whose parameters and buffers are the caller's: each is made once, without memory."""
+
+    made: dict[tuple[object, ...], torch.nn.Module] = {}  # noqa: RUF012
+
+    @classmethod
+    def of(cls, kind, *sizes, **options):
+        key = kind, sizes, tuple(options.items())
+        if key not in cls.made:
+            cls.made[key] = getattr(torch.nn, kind)(*sizes, device="meta", **options)
+        return cls.made[key]
+
+    @staticmethod
+    def run(module, state, x, training=True):
+        module.train(training)
+        return torch.func.functional_call(module, state, (x,))
+
+    @classmethod
+    def linear(cls, x, weight, bias):
+        module = cls.of("Linear", weight.shape[1], weight.shape[0])
+        return cls.run(module, {"weight": weight, "bias": bias}, x)
+
+    @classmethod
+    def conv(cls, x, weight, bias):
+        module = cls.of("Conv2d", weight.shape[1], weight.shape[0], 1)
+        return cls.run(module, {"weight": weight, "bias": bias}, x)
+
+    @classmethod
+    def batch_norm(cls, x, weight, bias, mean, variance, training):
+        module = cls.of("BatchNorm1d", x.shape[1])
+        state = {"weight": weight, "bias": bias, "running_mean": mean, "running_var": variance}
+        state["num_batches_tracked"] = torch.zeros((), dtype=torch.int64, device=x.device)
+        return cls.run(module, state, x, training)
+
+    @classmethod
+    def layer_norm(cls, x, weight, bias):
+        return cls.run(cls.of("LayerNorm", x.shape[-1]), {"weight": weight, "bias": bias}, x)
+
+    @classmethod
+    def embedding(cls, index, weight):
+        return cls.run(cls.of("Embedding", *weight.shape), {"weight": weight}, index)
+
+    @classmethod
+    def dropout(cls, x, training):
+        module = cls.made.setdefault("Dropout", torch.nn.Dropout(0.5))
+        module.train(training)
+        return module(x)
 
 
 if __name__ == "__main__":

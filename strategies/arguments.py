@@ -91,6 +91,10 @@ _DRAWERS: dict[Kind, Callable[[Arguments], Expr]] = {
     Kind.NORMALIZED: lambda a: ints(a.shape()[-1:]),
     Kind.CONV_WEIGHT: Arguments.conv_weight,
     Kind.TABLE: Arguments.table,
+    Kind.BIAS: Arguments.bias,
+    Kind.CHANNELS: Arguments.channels,
+    Kind.STATISTICS: Arguments.statistics,
+    Kind.FLAG: Arguments.flag,
 }
 
 

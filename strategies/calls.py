@@ -43,7 +43,7 @@ from strategies.plans import Sides, draw_around, draw_before, draw_steps, with_t
 from strategies.profile import Profile
 from strategies.state import EXPECTED, fragile, hazardous, perilous, tidy
 
-__all__ = ["Unsafe", "arity", "draw_further_calls", "draw_plan", "inspect", "train"]
+__all__ = ["Unsafe", "arity", "draw_further_calls", "draw_plan", "inspect", "train", "untrained"]
 
 
 class Unsafe(Exception):
@@ -156,6 +156,11 @@ def train(choose: Chooser, inputs: Inputs) -> Inputs:
     made = OpCall(f"{leaf.name}m", "torch.mul", (Ref(leaf.name), Literal(1)))
     args = tuple(_renamed(a, {leaf.name: f"{leaf.name}m"}) for a in inputs.args)
     return replace(inputs, tensors=tensors, derived=(*inputs.derived, made), args=args)
+
+
+def untrained(inputs: Inputs) -> Inputs:
+    """The inputs with leaves that require no grad."""
+    return replace(inputs, tensors=tuple(replace(t, requires_grad=False) for t in inputs.tensors))
 
 
 def draw_plan(choose: Chooser, profile: Profile, program: Program, sides: Sides) -> tuple[Program, frozenset[Feature]]:
@@ -300,6 +305,14 @@ def _same_object(choose: Chooser, inputs: Inputs, built: BuiltCall) -> Inputs:
     return replace(inputs, args=tuple(_renamed(a, {dropped: kept}) for a in inputs.args))
 
 
+def _other_constant(choose: Chooser, inputs: Inputs, built: BuiltCall) -> Inputs:
+    """Another flag, as when a module goes from training to evaluation; where there is none, other values."""
+    flags = [a for a in inputs.args if isinstance(a, Literal) and isinstance(a.value, bool)]
+    if not flags:
+        return _other_values(choose, inputs, built)
+    return replace(inputs, args=tuple(Literal(not a.value) if a in flags else a for a in inputs.args))  # type: ignore[union-attr]  # a flag is a Literal
+
+
 _CHANGES: tuple[tuple[Callable[[Chooser, Inputs, BuiltCall], Inputs], int], ...] = (
     (_other_values, 3),
     (_other_grad, 4),
@@ -310,8 +323,10 @@ _CHANGES: tuple[tuple[Callable[[Chooser, Inputs, BuiltCall], Inputs], int], ...]
     (_sizes, 3),
 )
 _WEIGHTED = tuple(change for change, weight in _CHANGES for _ in range(weight))
+_ALL = (*_WEIGHTED, _other_constant, _other_constant)
 _LEADS_TO: dict[Callable[[Chooser, Inputs, BuiltCall], Inputs], tuple[str, ...]] = {
     _other_values: ("call:other-values",),
+    _other_constant: ("call:other-constant",),
     _other_grad: ("call:other-grad",),
     _apart: ("call:other-aliasing",),
     _together: ("call:other-aliasing",),
@@ -325,7 +340,10 @@ _OF_CHANGE = ("step:interleaved", *dict.fromkeys(trait for traits in _LEADS_TO.v
 
 def draw_further_calls(choose: Chooser, program: Program, profile: Profile) -> Program:
     """The program with a second call, perhaps a third, that eager gives a well-defined outcome to."""
-    further = choose.likely(profile.second_call, "call:third", "call:same-arguments", "call:other-mode", *_OF_CHANGE)
+    later = choose.chance(profile.trained_later) if profile.trained_later and _may_train(program) else False
+    further = later or choose.likely(
+        profile.second_call, "call:third", "call:same-arguments", "call:other-mode", *_OF_CHANGE
+    )
     count = 1 + choose.likely(profile.third_call, "call:third") if further else 0
     for _ in range(count):
         for _ in range(3):
@@ -338,6 +356,14 @@ def draw_further_calls(choose: Chooser, program: Program, profile: Profile) -> P
     return program
 
 
+def _may_train(program: Program) -> bool:
+    """Whether a later call can train something where the first trains nothing."""
+    inputs = program.calls[0].inputs
+    tensors = () if inputs is None else inputs.tensors
+    trained = any(t.requires_grad for t in tensors) or program.calls[0].grad_mode is not GradMode.ENABLED
+    return not trained and any(t.dtype.startswith(_DIFFERENTIABLE) for t in tensors)
+
+
 _MODES = (GradMode.ENABLED,) * 15 + (GradMode.NO_GRAD,) * 4 + (GradMode.INFERENCE,)
 
 
@@ -347,13 +373,16 @@ def _with_call(choose: Chooser, profile: Profile, program: Program) -> Program:
     inputs: Inputs | None = None
     assert first.inputs is not None
     if not choose.likely(15, "call:same-arguments"):
-        inputs = choose.toward(_WEIGHTED, lambda change: _LEADS_TO[change])(
-            choose, first.inputs, build_call(program, 0)
-        )
+        changes = _ALL if profile.inside else _WEIGHTED
+        if profile.trained_later and _may_train(program) and choose.chance(profile.trained_later):
+            changes = (_other_grad,)
+        inputs = choose.toward(changes, lambda change: _LEADS_TO[change])(choose, first.inputs, build_call(program, 0))
     count = len(program.params)
     sides = Sides(1, choose.between(1, 3), count, 2)
     steps, earlier = draw_steps(choose, profile, sides), last.steps
     if earlier and choose.likely(profile.interleaved, "step:interleaved"):
+        if profile.alike and inputs is not None and choose.chance(profile.alike):
+            inputs = _other_values(choose, first.inputs, build_call(program, 0))
         # What the caller would have done after the last call, or the end of it, is done after this one.
         kept = choose.below(len(earlier))
         late = tuple(

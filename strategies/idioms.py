@@ -10,14 +10,14 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from aotcheck.program import Context, DType, Expr, ListExpr, Literal, OpCall, Ref, SliceExpr, TupleExpr
+from aotcheck.program import Context, DType, Expr, GradMode, ListExpr, Literal, OpCall, Ref, SliceExpr, TupleExpr
 from aotcheck.program.memory import address, extent_in_bytes
 from aotcheck.program.ops import find
 from strategies.arguments import Impossible
 from strategies.chooser import Chooser
 from strategies.state import EXPECTED, Outcome, State, overlaps_itself
 
-__all__ = ["IDIOMS", "Idiom", "draw_idiom"]
+__all__ = ["IDIOMS", "INSIDE", "Idiom", "draw_idiom"]
 
 Named = tuple[str, torch.Tensor]
 _SMALL = 36
@@ -356,6 +356,50 @@ def _no_grad_view(i: Idiom) -> None:
     i.perhaps(50, "torch.neg", i.choose.one((made[0], Ref(name))))
 
 
+def _trained(i: Idiom) -> Named:
+    """A tensor to differentiate inside, where grad mode is on."""
+    if i.state.context not in (None, Context.ENABLE_GRAD) or i.state.mode is not GradMode.ENABLED:
+        raise Impossible
+    return i.pick(lambda t: t.requires_grad and not t.is_inference() and 0 < t.numel() <= _SMALL)
+
+
+def _grad_inside(i: Idiom) -> None:
+    """``torch.autograd.grad`` inside, what it returns used and perhaps differentiated again."""
+    name, _ = _trained(i)
+    start = i.make("torch.ones_like", Ref(name))
+    others = [u for u, s in i.state.tensors() if s.requires_grad and u != name]
+    if not others:
+        raise Impossible
+    wanted = dict.fromkeys(i.choose.one(others) for _ in range(i.choose.between(1, 2)))
+    made = tuple(i.state.fresh() for _ in wanted)
+    options = {"create_graph": Literal(True)} if i.choose.chance(60) else {"retain_graph": Literal(True)}
+    lists = (ListExpr((Ref(name),)), ListExpr(tuple(map(Ref, wanted))), ListExpr((start,)))
+    call = OpCall(made, "torch.autograd.grad", lists, (*options.items(), ("allow_unused", Literal(True))))
+    if i.state.attempt(call, find(call.path)[0]) is not Outcome.DONE:
+        raise Impossible
+    for gradient in made:
+        if isinstance(i.state.env[gradient], torch.Tensor):
+            i.perhaps(70, "torch.mul", Ref(gradient), Literal(2))
+
+
+def _backward_inside(i: Idiom) -> None:
+    """``.backward()`` inside, to the leaves there are or to some inputs."""
+    name, _ = _trained(i)
+    start = i.make("torch.ones_like", Ref(name))
+    inputs = [u for u in i.state.params if isinstance(t := i.state.env[u], torch.Tensor) and t.requires_grad]
+    chosen = {"inputs": ListExpr((Ref(i.choose.one(inputs)),))} if inputs and i.choose.chance(40) else {}
+    i.do("Tensor.backward", Ref(name), start, retain_graph=Literal(True), **chosen)
+
+
+def _load_state(i: Idiom) -> None:
+    """Parameters loaded as ``load_state_dict`` does: copied to under no_grad, then used."""
+    name, t = i.pick(lambda t: t.requires_grad and t.is_leaf and 0 < t.numel() <= _SMALL)
+    alike = [u for u, s in i.state.tensors() if s is not t and s.shape == t.shape and s.dtype == t.dtype]
+    source = Ref(i.choose.one(alike)) if alike else i.make("torch.ones_like", Ref(name))
+    i.silently(lambda: i.do("Tensor.copy_", Ref(name), source))
+    i.perhaps(80, "torch.mul", Ref(name), Literal(2))
+
+
 IDIOMS: tuple[tuple[Callable[[Idiom], None], int], ...] = (
     (_cancel, 3),
     (_left_behind, 3),
@@ -370,6 +414,13 @@ IDIOMS: tuple[tuple[Callable[[Idiom], None], int], ...] = (
 )
 """Every idiom and how often it is drawn."""
 
+INSIDE: tuple[tuple[Callable[[Idiom], None], int], ...] = (
+    (_grad_inside, 3),
+    (_backward_inside, 1),
+    (_load_state, 1),
+)
+"""Those of functions that differentiate and train while they run."""
+
 _WEIGHTED = tuple(idiom for idiom, weight in IDIOMS for _ in range(weight))
 _LEADS_TO: dict[Callable[[Idiom], None], tuple[str, ...]] = {
     _out: ("op:out",),
@@ -380,15 +431,20 @@ _LEADS_TO: dict[Callable[[Idiom], None], tuple[str, ...]] = {
     _expanded: ("layout:expanded",),
     _bits: ("op:dtype_view",),
     _beyond: ("op:strided_view",),
+    _grad_inside: ("op:autograd",),
+    _backward_inside: ("op:autograd",),
     _no_grad_view: ("context:block-no-grad", "context:block-inference"),
 }
 """The traits that an idiom is there for."""
 
 
-def draw_idiom(choose: Chooser, state: State) -> bool:
-    """Draw one idiom; whether all that it needs was there."""
+_ALL = (*_WEIGHTED, *(idiom for idiom, weight in INSIDE for _ in range(weight)))
+
+
+def draw_idiom(choose: Chooser, state: State, inside: bool = False) -> bool:
+    """Draw one idiom, of those ``inside`` too; whether all that it needs was there."""
     try:
-        choose.toward(_WEIGHTED, lambda idiom: _LEADS_TO.get(idiom, ()))(Idiom(choose, state))
+        choose.toward(_ALL if inside else _WEIGHTED, lambda idiom: _LEADS_TO.get(idiom, ()))(Idiom(choose, state))
     except (Impossible, *EXPECTED):
         return False
     return True

@@ -405,8 +405,9 @@ class Drawing:
             args = [*args[:k], self.choose.toward(nested, lambda made: (_NESTED[type(made)],))]
             if k:
                 args[-2] = self.in_another_container(args[-2], args[-1])
-        if self.choose.likely(8, "argument:constant"):
-            args.append(Literal(self.choose.one((2, None, 0.5, True))))
+        if self.choose.likely(8, "argument:constant", "call:other-constant"):
+            constants = (Literal(2), Literal(None), Literal(0.5), Literal(True))
+            args.append(self.choose.toward(constants, lambda c: ("call:other-constant",) if c.value is True else ()))
         return tuple(args)
 
 

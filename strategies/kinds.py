@@ -8,11 +8,22 @@ from typing import Any
 
 import torch
 
-from aotcheck.program import DictExpr, DType, Expr, ListExpr, Literal, OpCall, Ref, SliceExpr, TupleExpr
+from aotcheck.program import (
+    DictExpr,
+    DType,
+    Expr,
+    ListExpr,
+    Literal,
+    OpCall,
+    Ref,
+    SliceExpr,
+    TupleExpr,
+    evaluate,
+)
 from aotcheck.program.memory import extent_in_bytes
 from aotcheck.program.ops import Form, Group, Kind, Op, find
 from strategies.chooser import Chooser
-from strategies.state import Outcome, State
+from strategies.state import Outcome, State, overlaps_itself
 
 __all__ = ["Arguments", "Impossible", "ints", "literal"]
 
@@ -408,6 +419,30 @@ class Arguments:
 
     def conv_weight(self) -> Expr:
         return self.tensor_of((self.choose.between(1, 2), self.shape()[1], 1, 1))
+
+    def bias(self) -> Expr:
+        before = evaluate(self.drawn[-1], self.state.env)
+        return self.tensor_of((before.shape[0],))
+
+    def channels(self) -> Expr:
+        return self.tensor_of((self.shape()[1],))
+
+    def statistics(self) -> Expr:
+        size = (self.shape()[1],)
+        others = [evaluate(expr, self.state.env).untyped_storage() for expr in self.drawn]
+        found = [
+            name
+            for name, t in self.state.tensors()
+            if t.shape == size and t.dtype == self.self_.dtype and not t.requires_grad and not overlaps_itself(t)
+            if all(t.untyped_storage() is not storage for storage in others)
+        ]
+        if found and self.choose.chance(80):
+            return Ref(self.choose.one(found))
+        return self.made("torch.ones", ints(size), dtype=_dtype(self.self_.dtype), device=self.state.device())
+
+    def flag(self) -> Expr:
+        found = [name for name, value in self.state.env.items() if isinstance(value, bool)]
+        return Ref(self.choose.one(found)) if found and self.choose.chance(80) else Literal(self.choose.chance(50))
 
     def table(self) -> Expr:
         return self.ref(lambda t: t.dim() == 2 and t.shape[0] >= 2 and t.is_floating_point())

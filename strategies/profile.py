@@ -20,7 +20,11 @@ class Profile:
         second_call: how many make a second call.
         third_call: of those, how many make a third.
         calls: of differentiable calls, how many have a plan of several backwards or of higher derivatives.
+        alike: of those, how many have arguments of the first call's geometry.
+        inside: how many may tell autograd something while they run (gradients, hooks, checkpoints, autocast) and call
+            modules.
         written_inputs: of backwards with respect to inputs that the call has written, how many stay so.
+        trained_later: of further calls of programs whose first call trains nothing, how many train something.
         interleaved: of further calls, how many come before backwards of the call before.
     """
 
@@ -32,5 +36,8 @@ class Profile:
     second_call: int = 34
     third_call: int = 15
     calls: int = 94
+    trained_later: int = 60
     interleaved: int = 30
+    alike: int = 50
+    inside: int = 40
     written_inputs: int = 50

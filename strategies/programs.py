@@ -27,7 +27,7 @@ from aotcheck.program import (
 from aotcheck.program.memory import fits
 from aotcheck.program.ops import Group, Op, Work, find, ops
 from strategies.arguments import Impossible, draw_arguments
-from strategies.calls import Unsafe, arity, draw_further_calls, draw_plan, train
+from strategies.calls import Unsafe, arity, draw_further_calls, draw_plan, train, untrained
 from strategies.chooser import Chooser
 from strategies.idioms import draw_idiom
 from strategies.inputs import draw_inputs
@@ -66,15 +66,22 @@ _WEIGHTS: dict[Group, int] = {
     Group.NN: 2,
     Group.RNG: 4,
     Group.SUBCLASS: 3,
+    Group.AUTOGRAD: 2,
+    Group.MODULE: 3,
 }
-_GROUPS = tuple(_WEIGHTS)
+_INSIDE = (Group.AUTOGRAD, Group.MODULE)
+_GROUPS = tuple(group for group in _WEIGHTS if group not in _INSIDE)
+_UNTRAINED = 6
+"""Programs whose first call has no leaf that requires grad, beside those that have nothing to train."""
 _STEERED = 60
 """Of programs while pairs are wanted: how many aim at one."""
+_NEED_INSIDE = ("op:autograd", "op:module", "context:block-autocast")
 _OF_MODE = {GradMode.NO_GRAD: "context:call-no-grad", GradMode.INFERENCE: "context:call-inference"}
 _OF_CONTEXT = {
     Context.NO_GRAD: "context:block-no-grad",
     Context.ENABLE_GRAD: "context:block-enable-grad",
     Context.INFERENCE: "context:block-inference",
+    Context.AUTOCAST: "context:block-autocast",
 }
 _CONTEXTS = (Context.NO_GRAD, Context.ENABLE_GRAD, Context.NO_GRAD, Context.INFERENCE)
 
@@ -92,14 +99,15 @@ def _of_group(group: Group, inexact: bool) -> tuple[Op, ...]:
     return tuple(op for op in fitting for _ in range(op.weight * (2 if op.work is Work.INEXACT else 1)))
 
 
-def _draw_groups(choose: Chooser, inexact: bool, random: bool) -> tuple[Group, ...]:
+def _draw_groups(choose: Chooser, inexact: bool, random: bool, inside: bool) -> tuple[Group, ...]:
     """Swarm testing: some groups are off, so that the others meet more often; all are on in the simplest program."""
-    off = choose.mask(len(_GROUPS)) & choose.mask(len(_GROUPS)) if choose.chance(80) else 0
+    groups = (*_GROUPS, *_INSIDE) if inside else _GROUPS
+    off = choose.mask(len(groups)) & choose.mask(len(groups)) if choose.chance(80) else 0
 
     def on(i: int, g: Group) -> bool:
         return f"op:{g.value}" in choose.wanted or (not off >> i & 1 and (random or g is not Group.RNG))
 
-    kept = [g for i, g in enumerate(_GROUPS) if on(i, g)] or [
+    kept = [g for i, g in enumerate(groups) if on(i, g)] or [
         Group.INPLACE,
         Group.VIEW,
     ]
@@ -112,8 +120,9 @@ class _Drawer:
     def __init__(self, choose: Chooser, profile: Profile, inputs: Inputs) -> None:
         self.choose, self.profile = choose, profile
         self.refuse = choose.likely(profile.refused, "end:refused")
-        self.inexact = choose.chance(profile.inexact)
+        self.inexact = choose.likely(profile.inexact, "context:block-autocast")
         self.random = choose.chance(profile.random)
+        self.inside = profile.inside > 0 and choose.likely(profile.inside, *_NEED_INSIDE)
         other = choose.likely(7, *_OF_MODE.values())
         mode = choose.toward(tuple(_OF_MODE), lambda mode: (_OF_MODE[mode],)) if other else GradMode.ENABLED
         self.state = State(inputs, mode)
@@ -121,18 +130,19 @@ class _Drawer:
     def body(self) -> None:
         """Draw the statements."""
         self.unnest()
-        groups = _draw_groups(self.choose, self.inexact, self.random)
+        groups = _draw_groups(self.choose, self.inexact, self.random, self.inside)
         if not any(isinstance(value, list | dict) for value in self.state.env.values()):
             groups = tuple(g for g in groups if g is not Group.CONTAINER) or (Group.INPLACE,)
         wanted = self.choose.between(1, self.profile.statements)
         tries, kept, left_in_block = 0, 0, 0
         while kept < wanted and tries < 2 * wanted + 4 and not self.state.refused:
             if self.state.context is None and self.choose.likely(5, *_OF_CONTEXT.values()):
-                self.state.open(self.choose.toward(_CONTEXTS, lambda context: (_OF_CONTEXT[context],)))
+                contexts = (*_CONTEXTS, Context.AUTOCAST) if self.inside and self.inexact else _CONTEXTS
+                self.state.open(self.choose.toward(contexts, lambda context: (_OF_CONTEXT[context],)))
                 left_in_block = self.choose.between(1, 3)
             tries += 1
             if self.choose.likely(self.profile.idioms, "op:out", "op:swap", "op:data"):
-                kept += draw_idiom(self.choose, self.state)
+                kept += draw_idiom(self.choose, self.state, self.inside)
             elif self.statement(self.choose.toward(groups, _of_group_traits), kept >= wanted // 2):
                 kept += 1
             if self.state.context is not None:
@@ -266,7 +276,10 @@ def _programs(draw: st.DrawFn, profile: Profile, wanted: tuple[tuple[str, str], 
         warnings.simplefilter("ignore")
         try:
             inputs = draw_inputs(choose)
-            program = _Drawer(choose, profile, train(choose, inputs) if choose.chance(94) else inputs).program()
+            inputs = train(choose, inputs) if choose.chance(94) else inputs
+            if profile.trained_later and choose.chance(_UNTRAINED):
+                inputs = untrained(inputs)
+            program = _Drawer(choose, profile, inputs).program()
         except Unsafe:
             assume(False)
         finally:

@@ -16,7 +16,6 @@ from aotcheck.checking.subject import Given, Subject, UserRun, as_subject, shell
 from aotcheck.checking.variations import VARIATIONS, Variation
 from aotcheck.oracle import Difference, Pair, Severity, as_promised, compare
 from aotcheck.oracle.execute import Observation, identity
-from aotcheck.oracle.reference import upto
 from aotcheck.oracle.state import canary, global_state
 from aotcheck.program import Program
 
@@ -30,6 +29,7 @@ class Standing(Enum):
     DIFFERS = "differs"
     REFUSED = "refused"
     UNSTABLE = "eager differs from itself"
+    NOT_PROMISED = "not promised"
     NOT_APPLICABLE = "not applicable"
 
 
@@ -156,11 +156,20 @@ class _Trial:
         self, subject: Subject, variation: Variation, backend: Backend, device: torch.device, exact: bool
     ) -> None:
         self.subject, self.variation, self.backend, self.device, self.exact = subject, variation, backend, device, exact
-        self.program: Program = as_promised(shell(variation), backend.promises)[0]
-        self.calls = len(variation.calls) if Promise.GUARDS in backend.promises else 1
+        self.program: Program = shell(variation)
+
+    def not_promised(self) -> str:
+        """What the variation asks of the backend that it does not promise."""
+        missing = {promise for promise in Promise if promise not in self.backend.promises}
+        if Promise.GUARDS in missing and len(self.variation.calls) > 1:
+            return Promise.GUARDS.value
+        changed = as_promised(self.program, self.backend.promises)[1]
+        return Promise.DOUBLE_BACKWARD.value if changed else ""
 
     def result(self) -> Result:
         """Judge it."""
+        if missing := self.not_promised():
+            return Result(self.variation, Standing.NOT_PROMISED, reason=missing)
         try:
             eager = self.run(identity)
         except NotApplicableError:
@@ -184,7 +193,7 @@ class _Trial:
     def run(self, compile_function: Callable[[Callable[..., Any]], Callable[..., Any]]) -> list[Observation]:
         """What one path shows."""
         run = UserRun(self.subject, self.variation, compile_function, self.program, self.device)
-        return list(upto(run.observations(), self.calls))
+        return list(run.observations())
 
     def first_difference(self, eager: list[Observation], other: list[Observation]) -> tuple[Difference, ...]:
         """The hard differences of the first step that has any."""

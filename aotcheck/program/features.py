@@ -21,6 +21,7 @@ from aotcheck.program.model import (
     Backward,
     Block,
     Call,
+    Context,
     Fill,
     GradMode,
     Graph,
@@ -75,6 +76,8 @@ class Feature(StrEnum):
     STORAGE_RESIZED = auto()
     CUSTOM_FUNCTION = auto()
     CONTAINER_WRITTEN = auto()
+    AUTOGRAD_INSIDE = auto()
+    MODULE_CALLED = auto()
     OUT_ARGUMENT = auto()
     OUT_RESIZED = auto()
     INFERENCE_BLOCK = auto()
@@ -110,7 +113,8 @@ def groups(program: Program) -> frozenset[Group]:
 
 def exact(program: Program) -> bool:
     """Whether every op is exact on small integers and nothing casts, so that outcomes are compared bitwise."""
-    return all(op.work is Work.EXACT for op in _overloads(program)) and not any(map(_casts, program.calls))
+    casts = any(map(_casts, program.calls)) or Context.AUTOCAST in noticed.contexts(program)
+    return not casts and all(op.work is Work.EXACT for op in _overloads(program))
 
 
 def _casts(call: Call) -> bool:

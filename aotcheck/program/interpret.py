@@ -70,6 +70,8 @@ def context_of(context: Context) -> AbstractContextManager[Any]:
             return torch.enable_grad()
         case Context.INFERENCE:
             return torch.inference_mode()
+        case Context.AUTOCAST:
+            return torch.autocast("cpu", torch.bfloat16)
 
 
 def execute(statement: Statement, env: MutableMapping[str, Any], before: Before | None = None) -> None:

@@ -160,6 +160,7 @@ class Context(Enum):
     NO_GRAD = "torch.no_grad()"
     ENABLE_GRAD = "torch.enable_grad()"
     INFERENCE = "torch.inference_mode()"
+    AUTOCAST = "torch.autocast('cpu', torch.bfloat16)"
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from aotcheck.program.memory import extent_in_bytes, fits, tensors_of
 from aotcheck.program.model import Block, Context, GradMode, ListExpr, OpCall, Program, Statement, flat_calls
 from aotcheck.program.ops import Group, find
 
-__all__ = ["after", "around", "before", "in_source", "out_sizes", "when_returned"]
+__all__ = ["after", "around", "before", "contexts", "in_source", "out_sizes", "when_returned"]
 
 _BY_PATH = {
     "Tensor.data=": "data_assigned",
@@ -24,6 +24,8 @@ _BY_GROUP = {
     Group.FUNCTION: "custom_function",
     Group.CONTAINER: "container_written",
     Group.SUBCLASS: "subclass",
+    Group.AUTOGRAD: "autograd_inside",
+    Group.MODULE: "module_called",
 }
 _MULTIPLYING = ("Tensor.index_add_", "Tensor.index_put_", "Tensor.scatter_add_", "torch.index_add")
 
@@ -33,6 +35,11 @@ def _blocks(body: tuple[Statement, ...]) -> Iterator[Block]:
         if isinstance(statement, Block):
             yield statement
             yield from _blocks(statement.body)
+
+
+def contexts(program: Program) -> set[Context]:
+    """The contexts of a program's blocks."""
+    return {block.context for block in _blocks(program.body)}
 
 
 def in_source(program: Program) -> Iterator[str]:
@@ -46,7 +53,7 @@ def in_source(program: Program) -> Iterator[str]:
             yield kind
         if any(keyword == "out" for keyword, _ in call.kwargs):
             yield "out_argument"
-    if any(block.context is Context.INFERENCE for block in _blocks(program.body)):
+    if Context.INFERENCE in contexts(program):
         yield "inference_block"
     if any(call.grad_mode is GradMode.INFERENCE for call in program.calls):
         yield "inference_call"

@@ -84,6 +84,8 @@ class Group(StrEnum):
     FACTORY = auto()
     RNG = auto()
     SUBCLASS = auto()
+    AUTOGRAD = auto()
+    MODULE = auto()
 
 
 class Work(Enum):
@@ -204,6 +206,10 @@ class Kind(StrEnum):
     DEVICE = auto()
     NORMALIZED = auto()  # the last dimensions' sizes
     CONV_WEIGHT = auto()
+    BIAS = auto()  # a vector as long as what comes before it
+    CHANNELS = auto()  # a vector as long as dimension 1 of the first
+    STATISTICS = auto()  # the same, without grad and on memory of its own: it is written
+    FLAG = auto()  # a bool among the arguments of the program, or a constant
     TABLE = auto()  # a matrix to look rows up in
     CONSTANT = auto()
 

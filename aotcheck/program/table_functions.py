@@ -1,11 +1,11 @@
-"""Table entries: the custom autograd Functions of :mod:`aotcheck.program.functions`."""
+"""Table entries: what :mod:`aotcheck.program.functions` holds: custom autograd Functions, modules, autograd inside."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from aotcheck.program import functions
-from aotcheck.program.ops import DTypes, Group, entry
+from aotcheck.program.ops import DTypes, Group, Work, entry
 
 __all__ = ["FUNCTIONS"]
 
@@ -29,3 +29,43 @@ _entry(functions.WritesUnmarked, "self", writes=True)
 _entry(functions.NonDifferentiable, "self", results=None)
 _entry(functions.OnceDifferentiable, "self")
 _entry(functions.Unmaterialized, "self", results=None)
+
+for _class in (functions.Inside, functions.Module):
+    FUNCTIONS[_class.__name__] = _class
+
+
+def _inside(name: str, signature: str, **fields: Any) -> None:
+    entry(
+        f"Inside.{name}",
+        signature,
+        Group.AUTOGRAD,
+        function=getattr(functions.Inside, name),
+        dtypes=DTypes.DIFFERENTIABLE,
+        **fields,
+    )
+
+
+_inside("doubles", "self", results=0)
+_inside("negates_after", "self", results=0)
+_inside("checkpointed", "self same", weight=3)
+entry("torch.autograd.grad", "self", Group.AUTOGRAD, results=None, weight=0)
+entry("Tensor.backward", "self", Group.AUTOGRAD, results=0, weight=0)
+
+
+def _module(name: str, signature: str, **fields: Any) -> None:
+    entry(f"Module.{name}", signature, Group.MODULE, function=getattr(functions.Module, name), **fields)
+
+
+_module("linear", "self mat_t bias", dtypes=DTypes.FLOATING, ndim=(1, 3), weight=4)
+_module("conv", "self conv_weight bias", dtypes=DTypes.FLOATING, ndim=(4, 4))
+_module(
+    "batch_norm",
+    "self channels channels statistics statistics flag",
+    dtypes=DTypes.FLOATING,
+    ndim=(2, 3),
+    work=Work.INEXACT,
+    weight=6,
+)
+_module("layer_norm", "self vec vec", dtypes=DTypes.FLOATING, ndim=(1, 4), work=Work.INEXACT)
+_module("embedding", "index table")
+_module("dropout", "self flag", dtypes=DTypes.FLOATING, weight=4)

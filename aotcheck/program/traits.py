@@ -28,6 +28,7 @@ from aotcheck.program.model import (
     Graph,
     Hook,
     HookKind,
+    Literal,
     Of,
     OpCall,
     Probe,
@@ -97,6 +98,7 @@ _NAMES: Mapping[Facet, tuple[str, ...]] = {
         "block-no-grad",
         "block-enable-grad",
         "block-inference",
+        "block-autocast",
         "call-no-grad",
         "call-inference",
         "call-autocast",
@@ -136,6 +138,7 @@ _NAMES: Mapping[Facet, tuple[str, ...]] = {
         "other-strides",
         "other-shape",
         "other-mode",
+        "other-constant",
         "third",
     ),
     Facet.END: ("mutated", "metadata-changed", "refused", "backward-refused"),
@@ -200,6 +203,7 @@ _OF_CONTEXT = {
     Context.NO_GRAD: "context:block-no-grad",
     Context.ENABLE_GRAD: "context:block-enable-grad",
     Context.INFERENCE: "context:block-inference",
+    Context.AUTOCAST: "context:block-autocast",
 }
 
 
@@ -347,6 +351,12 @@ def of_call(program: Program, index: int) -> Iterator[str]:
         yield "call:other-mode"
     if index and call.inputs is None:
         yield "call:same-arguments"
+    elif index and _constants(call) != _constants(program.calls[0]):
+        yield "call:other-constant"
+
+
+def _constants(call: Call) -> object:
+    return () if call.inputs is None else [arg for arg in call.inputs.args if isinstance(arg, Literal)]
 
 
 def _around(call: Call) -> object:

@@ -12,6 +12,7 @@ _STYLES = {
     Standing.DIFFERS: "bold red",
     Standing.REFUSED: "yellow",
     Standing.UNSTABLE: "magenta",
+    Standing.NOT_PROMISED: "dim",
     Standing.NOT_APPLICABLE: "dim",
 }
 

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 
 import aotcheck
-from aotcheck.backends import Backend
+from aotcheck.backends import Backend, Promise
 from aotcheck.checking import CHANGES, VARIATIONS, DifferenceError, Report, Standing, Variation
 from aotcheck.checking.inputs import InputsSyntaxError, inputs_from
 from aotcheck.checking.strategy import variations
@@ -89,6 +89,13 @@ def test_a_module_is_checked_with_its_parameters_and_buffers() -> None:
 
 def subjects_backend(compile_function: Any) -> Backend:
     return Backend("planted", compile_function)
+
+
+def test_what_a_backend_does_not_promise_is_not_asked_of_it() -> None:
+    backend = Backend("less", lambda fn: fn, frozenset({Promise.CONTAINERS}))
+    names = ["as given", "double backward", "again, with grad"]
+    found = standings(aotcheck.check(subjects.scale, subjects.pair, backend, variations=names))
+    assert list(found.values()) == [Standing.AGREES, Standing.NOT_PROMISED, Standing.NOT_PROMISED]
 
 
 def test_an_example_is_copied_and_variations_can_be_chosen() -> None:

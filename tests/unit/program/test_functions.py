@@ -89,7 +89,7 @@ def _program(name: str) -> Program:
     )
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("name", [name for name, made in FUNCTIONS.items() if hasattr(made, "apply")])
 def test_a_program_that_calls_one_is_read_back(name: str) -> None:
     program = _program(name)
     source = emit(program)
