@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import multiprocessing
 import os
 import resource
 import signal
-import sys
+import threading
 import warnings
 from multiprocessing.context import BaseContext
 from pathlib import Path
@@ -68,12 +67,16 @@ def how_it_ended(status: int | None) -> str:
 
 
 def _die_with_the_parent() -> None:
-    """End this process when the server that forked it ends, as that does when the supervisor is killed: a worker that
-    hangs would else run forever, unseen. Linux only; elsewhere a worker ends with the program it runs.
+    """End this process when the supervisor ends: a worker that hangs would else run forever, unseen.
+
+    The server that forked it is no help: it lives as long as any of its children.
     """
-    if not sys.platform.startswith("linux"):
+    parent = multiprocessing.parent_process()
+    if parent is None:
         return
-    set_death_signal = 1
-    ctypes.CDLL(None).prctl(set_death_signal, signal.SIGKILL)
-    if os.getppid() == 1:  # it was over before we asked
+
+    def watch() -> None:
+        parent.join()
         os._exit(1)
+
+    threading.Thread(target=watch, daemon=True, name="watches the supervisor").start()
