@@ -7,7 +7,7 @@ ARGS ?=
 
 export OMP_NUM_THREADS := 1
 
-.PHONY: fuzz test lint format benchmark clean
+.PHONY: fuzz test lint format benchmark op-coverage clean
 
 # Fuzz the project's own AOT autograd. ARGS="--backend inductor --time 10m" goes to aotcheck.
 fuzz: $(STAMP)
@@ -28,9 +28,15 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# Rewrites docs/performance.md.
+# Rewrites docs/performance.md and docs/memory.md.
 benchmark: $(STAMP)
 	$(BIN)/python -m benchmarks.performance
+	$(BIN)/python -m benchmarks.memory
+
+# Runs torch's databases of ops and modules and writes docs/op_coverage.md; goes on where the last run stopped.
+# ARGS="--ops 'linalg_*' --dtype float32 --side ours" runs a slice.
+op-coverage: $(STAMP)
+	$(BIN)/python -W ignore -m tools.op_coverage $(ARGS)
 
 # torch comes pinned: without the constraints a newer torch, with all of CUDA, would be installed.
 $(STAMP): pyproject.toml constraints.txt

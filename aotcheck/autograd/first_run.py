@@ -40,9 +40,14 @@ def run_dead_code(values: Sequence[Value], inputs: Sequence[Value], forward: set
 
 
 def learn_strides(graph: Graph, keys: dict[Value, Any], args: Sequence[Any]) -> bool:
-    """Run ``graph`` op by op; note shapes and strides that are not what the meta kernel said. True if any was new."""
+    """Run ``graph`` op by op; note shapes and strides that are not what the meta kernel said. True if any was new.
+
+    The same op may answer in two ways, because what is written in eager is computed anew in the graph and may then lie
+    otherwise: the first answer counts.
+    """
     known: dict[Value, Any] = dict(zip(graph.inputs, args, strict=True))
     learnt = False
+    answered: set[Any] = set()
 
     def real(a: Any) -> Any:
         if type(a) is Value:
@@ -60,8 +65,9 @@ def learn_strides(graph: Graph, keys: dict[Value, Any], args: Sequence[Any]) -> 
                 break
             key = keys.get(v)
             told = METADATA.get(key) if key is not None else None
-            if told is None:
+            if told is None or key in answered:
                 continue
+            answered.add(key)
             container, geometries, device = told
             tensors = [known[v]] if container is None else list(known[v])[: len(geometries)]
             corrected = tuple(

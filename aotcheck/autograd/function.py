@@ -31,6 +31,7 @@ from aotcheck.autograd.errors import (
     UnsupportedError,
     is_lack_of_data,
 )
+from aotcheck.autograd.global_state import autocast_off
 from aotcheck.autograd.gradients import gradients_of
 from aotcheck.autograd.record import TakeHistory
 from aotcheck.autograd.replicas import disarm
@@ -132,7 +133,7 @@ class CompiledFunction:
             self._find(flat, spec)
 
     def _look_up(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if _torch.functorch_active() or _torch.dispatch_mode_depth():
+        if _torch.functorch_active() or _torch.dispatch_mode_depth() or _torch.dual_level() >= 0:
             return self.original(*args, **kwargs)
         flat, spec = self._flatten(args, kwargs)
         for _ in range(_MAX_RETRACES):
@@ -221,7 +222,8 @@ class CompiledFunction:
             assign = self.state.assign if self.state is not None else None
             shape = ResultShape(None if outcome.containers else outcome.spec, outcome.slots, assign)
             try:
-                assembly = Assembly(capture, self.compilers, shape.expression)
+                with autocast_off():
+                    assembly = Assembly(capture, self.compilers, shape.expression)
             finally:
                 disarm(capture.maker.kernels)
         except UnsupportedError as error:
@@ -247,6 +249,8 @@ class CompiledFunction:
             def program(replicas: Sequence[Any]) -> tuple[list[Any], Outcome]:
                 return self._run_original(replicas[: split.own], split.explicit, spec, reassigned)
 
+            if self.state is not None:
+                capture.swapping = self.state.swapping(capture.flat_replicas[split.explicit : split.own])
             try:
                 return capture, capture.run(program, captured)
             except Retrace as needed:

@@ -9,16 +9,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import fx
+from torch import Tensor, fx
 
 from aotcheck import _torch
 from aotcheck.autograd import no_meta
 from aotcheck.autograd.errors import NotFunctionalError
-from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Value, getitem
+from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Geometry, Value, getitem
 
 aten = torch.ops.aten
 _LISTS = (list, torch.Size, fx.immutable_collections.immutable_list)
 _BUILTINS = frozenset(dir(builtins))
+_CPU = torch.device("cpu")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,16 +135,20 @@ _code_cache: dict[str, Any] = {}
 
 def define(writer: SourceWriter, name: str, title: str) -> Callable[..., Any]:
     """Compile the lines (once per text) and return the function ``name``."""
-    source = "\n".join(writer.lines)
+    namespace = writer.globals
+    exec(compiled("\n".join(writer.lines), title), namespace)
+    function: Callable[..., Any] = namespace[name]
+    return function
+
+
+def compiled(source: str, title: str) -> Any:
+    """The code of ``source``, compiled once per text."""
     code = _code_cache.get(source)
     if code is None:
         if len(_code_cache) > 2000:
             _code_cache.clear()
         code = _code_cache[source] = compile(source, f"<aotcheck {title}>", "exec")
-    namespace = writer.globals
-    exec(code, namespace)
-    function: Callable[..., Any] = namespace[name]
-    return function
+    return code
 
 
 class FakeValues:
@@ -161,24 +166,17 @@ class FakeValues:
         return found
 
     def _make(self, v: Value) -> Any:
-        g = v.geometry
-        if g is not None and not g.conj and not g.neg and v.op is not getitem:
-            with torch.no_grad():
-                elem = torch.empty(g.elements_reached, dtype=g.dtype, device="meta").as_strided(
-                    g.shape, g.stride, g.offset
-                )
-                return _torch.fake_from_meta(self.mode, elem, v.device or torch.device("cpu"))
         if v.op is getitem:
             return self.of(v.args[0])[v.args[1]]
         if v.op is CONSTANT:
             return self.mode.from_tensor(v.constant)
+        g = v.geometry
+        if g is not None and (v.op is PLACEHOLDER or not (g.conj or g.neg)):
+            return self._like(g, v.device)
         if v.op is PLACEHOLDER:
-            if g is None:
-                return v.constant
-            t = torch.empty(g.elements_reached, dtype=g.dtype, device="meta").as_strided(g.shape, g.stride, g.offset)
-            fake = _torch.fake_from_meta(self.mode, t, v.device or torch.device("cpu"))
-            fake = _torch.conj_view(fake) if g.conj else fake
-            return _torch.neg_view(fake) if g.neg else fake
+            return v.constant
+        if v.parts is not None:
+            return tuple([self._like(part, v.device) for part in v.parts])
         args, kwargs = tuple([self._arg(a) for a in v.args]), {k: self._arg(a) for k, a in v.kwargs.items()}
         with torch.no_grad():
             try:
@@ -187,13 +185,24 @@ class FakeValues:
             except Exception as lacking:
                 if not _torch.lacks_meta_kernel(lacking):
                     raise
-                return self._faked(no_meta.results_of(v.op, args, kwargs, lacking), v.device or torch.device("cpu"))
+                return self._faked(no_meta.results_of(v.op, args, kwargs, lacking), v.device or _CPU)
 
     def _faked(self, a: Any, device: torch.device) -> Any:
         """Meta tensors as fake ones."""
         if isinstance(a, (list, tuple)):
             return type(a)(self._faked(x, device) for x in a)
         return _torch.fake_from_meta(self.mode, a, device) if isinstance(a, torch.Tensor) else a
+
+    def _like(self, g: Geometry, device: torch.device | None) -> Tensor:
+        with torch.no_grad():
+            if g.offset:
+                elem = torch.empty(g.elements_reached, dtype=g.dtype, device=_torch.META)
+                elem = elem.as_strided(g.shape, g.stride, g.offset)
+            else:
+                elem = torch.empty_strided(g.shape, g.stride, dtype=g.dtype, device=_torch.META)
+            fake = _torch.fake_from_meta(self.mode, elem, device or _CPU)
+            fake = _torch.conj_view(fake) if g.conj else fake
+            return _torch.neg_view(fake) if g.neg else fake
 
     def _arg(self, a: Any) -> Any:
         if type(a) is Value:

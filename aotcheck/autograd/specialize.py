@@ -15,7 +15,9 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch
+from aotcheck.autograd.autocast import autocast_state
 from aotcheck.autograd.errors import UnsupportedError
+from aotcheck.autograd.graph import compiled
 from aotcheck.autograd.subclasses import ContextKey, held_by, is_wrapper, outer_key
 from aotcheck.autograd.trace import geometry_of
 
@@ -80,15 +82,15 @@ def _scalar_key(a: Any) -> Any:
 
 def context_key() -> tuple[Any, ...]:
     """The ambient state that a trace bakes in."""
-    autocast = tuple((d, torch.get_autocast_dtype(d)) for d in ("cpu", "cuda") if torch.is_autocast_enabled(d))
     return (
         torch.is_grad_enabled(),
         torch.is_inference_mode_enabled(),
         _torch.has_saved_tensor_hooks(),
-        autocast,
+        autocast_state(),
         torch.get_default_dtype(),
         torch.get_default_device(),
         torch.is_autocast_cache_enabled(),
+        _torch.determinism(),
     )
 
 
@@ -187,9 +189,7 @@ def fast_guard(
     """
     if not flat or any(type(a) not in (Tensor, torch.nn.Parameter) for a in flat):
         return None
-    if len({_torch.storage_address(a.untyped_storage()) for a in flat}) != len(flat) or any(
-        torch.is_autocast_enabled(d) for d in ("cpu", "cuda")
-    ):
+    if len({_torch.storage_address(a.untyped_storage()) for a in flat}) != len(flat) or autocast_state():
         return None
     if writes and any(_torch.base_of(a) is not None for a in flat):
         return None
@@ -230,6 +230,6 @@ def fast_guard(
         namespace.update(modes=module_modes, modes_now=module_modes())
         conditions.append("modes() == modes_now")
     source = f"def guard(a):\n    {', '.join(names)}, = a\n    return {' and '.join(conditions)}"
-    exec(compile(source, "<aotcheck guard>", "exec"), namespace)
+    exec(compiled(source, "guard"), namespace)
     guard: Callable[[Sequence[Any]], bool] = namespace["guard"]
     return guard

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import torch
@@ -30,6 +30,7 @@ from aotcheck.autograd.windows import (
 )
 
 aten = torch.ops.aten
+_TANGENT_OPS = frozenset({aten.to.dtype_layout})
 
 
 class Tracer(_torch.TorchDispatchMode):
@@ -48,7 +49,10 @@ class Tracer(_torch.TorchDispatchMode):
         self.reshapings: dict[int, list[Reshaping]] = {}  # and how, by id
         self.views: dict[int, Derivation] = {}  # by id of the replica: how autograd's views were made
         self.unsafe_views: dict[int, Derivation] = {}  # and windows that are no views to autograd
+        # called before a tensor changes its geometry in place, or (True) perhaps goes elsewhere
+        self.on_reshaping: Callable[[Tensor, bool], None] = lambda t, elsewhere: None
         self.generators: dict[int, Value] = {}  # by address of the stand-in
+        self.default_dtype = torch.get_default_dtype()
         self.draws: dict[Value | None, Draws] = {None: Draws(self.trace, default_generators(), None)}
 
     @classmethod
@@ -67,6 +71,8 @@ class Tracer(_torch.TorchDispatchMode):
     ) -> Any:
         if func is _torch.PRIM_DEVICE:
             return args[0].device
+        if _torch.another_tracer_active():
+            raise UnsupportedError("another tracer inside", "the function traces one of its own, as linearize does")
         kwargs = kwargs or {}
         for t in types:
             if t is not Replica and t is not Tensor and t is not torch.nn.Parameter:
@@ -77,11 +83,13 @@ class Tracer(_torch.TorchDispatchMode):
             self._check(a)
         for a in kwargs.values():
             self._check(a)
-        if (self._depth or torch.is_inference_mode_enabled()) and _torch.is_composite(func):
-            # Autograd takes such ops apart before they come here, but in inference mode and in what wrappers do.
+        apart = self._depth or func in _TANGENT_OPS or _of_inference(args)
+        if apart and _torch.is_composite(func):
+            # Autograd takes such ops apart before they come here, but for inference tensors, in what wrappers do, and
+            # of tangents of forward mode.
             below = contextlib.nullcontext() if self._depth else _torch.as_before_dispatch()
             with below, self:
-                return func.decompose(*args, **kwargs)
+                return _torch.run_composite(func, args, kwargs)
         info = info_of(func)
         if info.transparent and (key := self._transparent(info, args, kwargs)) is not None:
             with contextlib.nullcontext() if self._depth else _torch.as_before_dispatch(), self:
@@ -332,6 +340,8 @@ class Tracer(_torch.TorchDispatchMode):
             raise UnsupportedError("data-dependent", "indexing by a mask gives a shape that depends on values")
         if func is aten.repeat_interleave.Tensor and kwargs.get("output_size") is None:
             raise UnsupportedError("data-dependent", "repeat_interleave without output_size")
+        if torch.get_default_dtype() is not self.default_dtype:
+            kwargs = self._with_default_dtype(func, info, args, kwargs)
         key, known = self.metadata(func, info, args, kwargs)
         if known is None:
             run_kwargs = (
@@ -343,6 +353,8 @@ class Tracer(_torch.TorchDispatchMode):
             device = self.device_of(args, kwargs)
             if not _has_tensor((out,)) and out is not None:
                 return out
+            if isinstance(out, Tensor) and out.layout is not torch.strided:
+                raise UnsupportedError("sparse tensor", f"{func} gives one")
             if args and type(args[0]) is Replica and shares_storage(out, args[0]):
                 bound = self._bind_views(func, args, kwargs, out)
                 self._note(self.unsafe_views, func, args, kwargs, bound)
@@ -362,9 +374,25 @@ class Tracer(_torch.TorchDispatchMode):
         container, geometries, device = known
         if container is None:
             return self.fresh(geometries[0], device, value)
+        value.parts, value.device = geometries, device
         return container(
             [self.fresh(g, device, self.trace.call(getitem, (value, k))) for k, g in enumerate(geometries)]
         )
+
+    def _with_default_dtype(
+        self, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> dict[str, Any]:
+        """The arguments with the default dtype that the program has set, where the op would take another one later."""
+        tensors = tensors_in(args, kwargs)
+        if any(t.is_floating_point() or t.is_complex() for t in tensors):
+            return kwargs
+        run_kwargs = {**kwargs, "device": _torch.META} if info.takes_device and not tensors else kwargs
+        results = tensors_in((self.run(func, args, run_kwargs),), {})
+        if not any(t.is_floating_point() or t.is_complex() for t in results):
+            return kwargs
+        if tensors or not any(a.name == "dtype" for a in _torch.schema_of(func).arguments):
+            raise UnsupportedError("global state", f"{func} depends on a default dtype that is set inside")
+        return {**kwargs, "dtype": results[0].dtype}
 
     def bind_results(self, out: Any, value: Value, device: torch.device) -> Any:
         """What an op gave, on fresh storages, as replicas that hold ``value`` or its items."""
@@ -477,6 +505,7 @@ class Tracer(_torch.TorchDispatchMode):
     def _reshaping(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         t: Replica = args[0]
         self.keep.append(t)
+        self.on_reshaping(t, False)
         self.regeometried.add(id(t))
         name = _torch.op_name(func)
         if name == "detach_":
@@ -504,6 +533,7 @@ class Tracer(_torch.TorchDispatchMode):
 
     def _storage(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         t: Replica = args[0]
+        self.on_reshaping(t, True)
         self.kernels.sizes_matter = True
         self.keep.append(t)
         self.regeometried.add(id(t))
@@ -530,6 +560,11 @@ class Tracer(_torch.TorchDispatchMode):
         if state.storage.nbytes() != state.nbytes:
             self.table.flat(state)
         return t
+
+
+def _of_inference(args: tuple[Any, ...]) -> bool:
+    """Whether an op is below autograd: in inference mode, or on tensors made in it."""
+    return torch.is_inference_mode_enabled() or any(type(a) is Replica and a.is_inference() for a in args)
 
 
 def exchange(known: dict[int, Any], a: int, b: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from tests.behaviour.harness import attempt_later, backward, check, check_session, given, leaf, plain
@@ -93,5 +94,30 @@ def test_an_alias_made_in_inference_mode_beside_the_tensor():
             view = base[2:]
         yield attempt_later(lambda: compile(f)(base, view)), base, view
         yield attempt_later(lambda: compile(f)(view, base)), base, view
+
+    check_session(session)
+
+
+COMPOSITES = {
+    "long": lambda x: x.long(),
+    "reshape": lambda x: x.reshape(-1),
+    "contiguous": lambda x: x.contiguous(),
+    "flatten of its transpose": lambda x: x.T.flatten(),
+    "matmul": lambda x: x.matmul(x),
+    "where": lambda x: torch.where(x > 0, x, 0),
+    "dropout of everything": lambda x: torch.nn.functional.dropout(x, 1.0),
+}
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("name", COMPOSITES)
+def test_composite_ops_on_inference_tensors(name: str, inside: bool):
+    def session(compile):
+        f = compile(COMPOSITES[name])
+        with torch.inference_mode():
+            x = plain(3, 3)
+        with torch.inference_mode(inside):
+            yield x, f(x)
+            yield x, f(x)
 
     check_session(session)

@@ -65,6 +65,7 @@ def main(
         before = {s: store.failures(s, [c.key for c in chosen]) for s in sides}
         tasks = [(s, subject) for subject in chosen for s in sides if subject.key in before[s]]
     console.print(f"{len(chosen)} of {len(every)} subjects, {len(tasks)} runs to do")
+    progress_is_seen = console.is_terminal
     known = report.expected()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console) as progress:
@@ -80,6 +81,9 @@ def main(
                     )
             described = ", ".join(f"{s.value} {count[s]} failed" for s in sides)
             progress.update(bar, advance=1, description=described)
+            done = progress.tasks[0].completed
+            if not progress_is_seen and done % 100 == 0:
+                progress.print(f"{done:.0f} of {len(tasks)}: {described}")
     if report.is_complete(store, every):
         report.DOCUMENT.write_text(report.document(store, every))
         console.print(f"wrote {report.DOCUMENT.relative_to(ROOT)}")

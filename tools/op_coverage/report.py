@@ -41,8 +41,8 @@ def write_expected(store: Store, subjects: Sequence[Subject]) -> None:
 
 
 def is_complete(store: Store, subjects: Sequence[Subject]) -> bool:
-    """Whether there is an outcome of each subject on both sides."""
-    return all(store.holds(side, s.key) for side in Side for s in subjects)
+    """Whether there is an outcome of each subject on both sides, be it of earlier sources."""
+    return all(store.has(side, s.key) for side in Side for s in subjects)
 
 
 def _plain(reason: str) -> str:

@@ -56,6 +56,10 @@ class Store:
         """Whether there is an outcome that is still true of the sources."""
         return self._fingerprints.get((side, key)) == fingerprint(side)
 
+    def has(self, side: Side, key: str) -> bool:
+        """Whether there is an outcome, be it of earlier sources."""
+        return (side, key) in self.outcomes
+
     def put(self, side: Side, key: str, outcome: Outcome) -> None:
         """Keep an outcome, on disk at once."""
         self.outcomes[side, key] = outcome

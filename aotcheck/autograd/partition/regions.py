@@ -37,15 +37,30 @@ class Group:
 
 
 def find_cuts(attached: Sequence[Tensor], survivors: Sequence[Tensor], ends: set[Any]) -> list[Cut]:
-    """Those of ``survivors`` that some of ``attached`` are computed from; the search ends at the nodes ``ends``."""
-    beyond = [n for t in attached if (start := _torch.grad_fn_of(t)) is not None for n, _ in start.next_functions]
-    behind = nodes_behind(beyond, ends)
-    cuts: dict[Any, Cut] = {}
+    """Those of ``survivors`` that some of ``attached`` are computed from; the search ends at the nodes ``ends``.
+
+    A node with several results is cut if all of them survive that something is computed from.
+    """
+    met: dict[Any, set[int]] = {}
+    todo = [e for t in attached if (start := _torch.grad_fn_of(t)) is not None for e in start.next_functions]
+    while todo:
+        node, place = todo.pop()
+        if node is None:
+            continue
+        if node not in met and node not in ends:
+            todo.extend(node.next_functions)
+        met.setdefault(node, set()).add(place)
+    alive: dict[Any, dict[int, Tensor]] = {}
     for t in survivors:
         node = _torch.grad_fn_of(t)
-        if node is not None and node in behind and node not in ends and _torch.outputs_of(node) == 1:
-            cuts.setdefault(node, Cut(t, GradientEdge(node, t.output_nr)))
-    return list(cuts.values())
+        if node is not None and node in met and node not in ends:
+            alive.setdefault(node, {}).setdefault(t.output_nr, t)
+    return [
+        Cut(tensors[place], GradientEdge(node, place))
+        for node, tensors in alive.items()
+        if met[node] <= tensors.keys()
+        for place in sorted(met[node])
+    ]
 
 
 def divide(attached: Sequence[Tensor], cuts: Sequence[Cut], ends: set[Any]) -> tuple[list[Group], list[Cut]]:
@@ -58,7 +73,7 @@ def divide(attached: Sequence[Tensor], cuts: Sequence[Cut], ends: set[Any]) -> t
         circular = _circular(attached, groups, kept)
         if circular is None:
             return groups, kept
-        del kept[circular]
+        kept = [c for c in kept if c.edge.node is not kept[circular].edge.node]
 
 
 def _group(attached: Sequence[Tensor], places: Sequence[int], cuts: Sequence[Cut], stop: set[Any]) -> Group:

@@ -21,6 +21,8 @@ def holds_saved(node: Any, near: Tensor) -> bool:
     """
     if type(node).__name__ == "CopySlices":
         return True
+    if _has_packed(node):  # to unpack it here may run the user's program again, outside the trace
+        return True
     try:
         return bool(saved_by(node, near))
     except RuntimeError:  # one was written since: eager will say so in the backward
@@ -35,16 +37,10 @@ def saved_by(node: Any, near: Tensor) -> list[Tensor]:
     """
     if _torch.is_opaque(node):
         return _kept_by_opaque(node, near)
-    kind = type(node)
-    names = _fields.get(kind)
-    if names is None:
-        names = _fields[kind] = tuple(
-            n.replace("_raw_saved_", "_saved_") for n in dir(kind) if n.startswith("_raw_saved_")
-        )
     found: list[Tensor] = []
     with _torch.meta_kernels():  # unpacking an output of the node detaches it
-        for name in names:
-            saved = node.saved_tensors if name == "_saved_tensors" else getattr(node, name)
+        for name in _raw_fields(type(node)):
+            saved = node.saved_tensors if name == "_raw_saved_tensors" else getattr(node, name.replace("_raw", "", 1))
             found += [s for s in (saved if isinstance(saved, (tuple, list)) else (saved,)) if isinstance(s, Tensor)]
     return found
 
@@ -79,13 +75,20 @@ def saved_tensors(output: Tensor, stop: Iterable[Any], *, packed: bool = True) -
 
 def _has_packed(node: Any) -> bool:
     """Whether hooks packed what the node keeps."""
-    for name in dir(type(node)):
-        if name.startswith("_raw_saved_"):
-            kept = getattr(node, name)
-            for s in kept if isinstance(kept, (tuple, list)) else (kept,):
-                if getattr(s, "unpack_hook", None) is not None:
-                    return True
+    for name in _raw_fields(type(node)):
+        kept = getattr(node, name)
+        for s in kept if isinstance(kept, (tuple, list)) else (kept,):
+            if getattr(s, "unpack_hook", None) is not None:
+                return True
     return False
+
+
+def _raw_fields(kind: type) -> tuple[str, ...]:
+    """The attributes of such nodes that hold what they keep as it is kept."""
+    names = _fields.get(kind)
+    if names is None:
+        names = _fields[kind] = tuple(n for n in dir(kind) if n.startswith("_raw_saved_"))
+    return names
 
 
 def runs_once(output: Tensor, stop: Iterable[Any]) -> bool:

@@ -1,0 +1,101 @@
+"""The global state that ops depend on: what of it a trace finds, and that a trace leaves it as it was.
+
+Note [Autocast]
+A trace under autocast records the casts, so its graph runs with autocast off. A backward is traced for the state that
+is in force around it, as in eager, which need not be the forward's: each state has backwards of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from aotcheck.autograd.errors import UnsupportedError
+
+_DEVICES = ("cpu", "cuda")
+
+
+@dataclasses.dataclass(frozen=True)
+class GlobalState:
+    """What a function may set for good, grad mode aside."""
+
+    default_dtype: torch.dtype
+    deterministic: tuple[bool, bool]
+    autocast: tuple[tuple[bool, torch.dtype], ...]
+    autocast_cache: bool
+
+    @classmethod
+    def now(cls) -> GlobalState:
+        """The state in force."""
+        return cls(
+            torch.get_default_dtype(),
+            (torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()),
+            tuple((torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in _DEVICES),
+            torch.is_autocast_cache_enabled(),
+        )
+
+    def restore(self) -> None:
+        """Put it in force again."""
+        torch.set_default_dtype(self.default_dtype)
+        torch.use_deterministic_algorithms(self.deterministic[0], warn_only=self.deterministic[1])
+        for device, (enabled, dtype) in zip(_DEVICES, self.autocast, strict=True):
+            torch.set_autocast_enabled(device, enabled)
+            torch.set_autocast_dtype(device, dtype)
+        torch.set_autocast_cache_enabled(self.autocast_cache)
+
+
+@contextlib.contextmanager
+def unchanged() -> Iterator[None]:
+    """Whatever runs inside, the state is as before afterwards; UnsupportedError if what ended well had changed it."""
+    before = GlobalState.now()
+    try:
+        yield
+        after = GlobalState.now()
+    except BaseException:
+        if GlobalState.now() != before:
+            before.restore()
+        raise
+    if after != before:
+        before.restore()
+        raise UnsupportedError("global state", "the function sets the default dtype, determinism or autocast for good")
+
+
+@contextlib.contextmanager
+def autocast_off() -> Iterator[None]:
+    """Autocast is off inside, on every device."""
+    enabled = _turn_off()
+    try:
+        yield
+    finally:
+        for device in enabled:
+            torch.set_autocast_enabled(device, True)
+
+
+def without_autocast(run: Callable[..., Any]) -> Callable[..., Any]:
+    """``run`` with autocast off."""
+
+    def call(*args: Any) -> Any:
+        enabled = _turn_off()
+        try:
+            return run(*args)
+        finally:
+            for device in enabled:
+                torch.set_autocast_enabled(device, True)
+
+    return call
+
+
+def autocast_is_on() -> bool:
+    """Whether autocast is on, on any device."""
+    return any(torch.is_autocast_enabled(d) for d in _DEVICES)
+
+
+def _turn_off() -> list[str]:
+    enabled = [d for d in _DEVICES if torch.is_autocast_enabled(d)]
+    for device in enabled:
+        torch.set_autocast_enabled(device, False)
+    return enabled

@@ -1,0 +1,113 @@
+"""The comparison behind docs/op_coverage.md, on planted differences, and what it keeps on disk."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tools.op_coverage import compare
+from tools.op_coverage.compare import Side, check
+from tools.op_coverage.report import document
+from tools.op_coverage.store import Store
+from tools.op_coverage.subjects import Kind, Sample, Subject
+from tools.op_coverage.worker import Outcome
+
+
+class _Fault(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 2
+
+
+def _drawing(f):
+    return lambda *a: (torch.rand(1), f(*a))[1]
+
+
+def _raising(f):
+    def raising(*a):
+        raise ValueError("not today")
+
+    return raising
+
+
+def _on_the_second_call(f):
+    calls = []
+
+    def run(*a):
+        calls.append(a)
+        return f(*a) + (len(calls) > 1)
+
+    return run
+
+
+FAULTS = {
+    "no fault": (lambda f: f, None),
+    "a value": (lambda f: lambda *a: f(*a) + 1, "output 0: values differ"),
+    "a gradient": (lambda f: lambda *a: _Fault.apply(f(*a)), "gradient 0: values differ"),
+    "strides": (lambda f: lambda *a: f(*a).t().clone(memory_format=torch.contiguous_format).t(), "output 0: strides"),
+    "a dtype": (lambda f: lambda *a: f(*a).double(), "output 0: dtype"),
+    "no gradient": (lambda f: lambda *a: f(*a).detach(), "output 0: requires_grad"),
+    "a number drawn": (_drawing, "generator's state: differs"),
+    "an input written": (lambda f: lambda *a: (f(*a), a[1].add_(1))[0], "input 1: values differ"),
+    "an error": (_raising, "raises ValueError: not today"),
+    "the second call": (_on_the_second_call, "second call: output 0: values differ"),
+}
+
+
+@pytest.mark.parametrize(("plant", "expected"), FAULTS.values(), ids=FAULTS)
+def test_a_planted_fault_is_told(plant, expected, monkeypatch):
+    monkeypatch.setattr(compare, "compile_with", lambda side, f: f if side is None else plant(f))
+    calls = tuple([torch.randn(2, 3, requires_grad=True), torch.randn(2, 3)] for _ in range(2))
+    said = check(Sample(lambda x, y: x * 2 + y, calls, lambda out: out), Side.OURS)
+    assert said == expected if expected is None else said is not None and said.startswith(expected)
+
+
+def test_an_error_that_eager_raises_too_is_no_difference():
+    calls = tuple([torch.randn(2, 3), torch.randn(5)] for _ in range(2))
+    assert check(Sample(lambda x, y: x + y, calls, lambda out: out), Side.OURS) is None
+
+
+def test_a_refusal_is_a_failure_with_its_reason():
+    calls = tuple([torch.randn(3)] for _ in range(2))
+    said = check(Sample(lambda x: x.nonzero(), calls, lambda out: out), Side.OURS)
+    assert said is not None
+    assert said.startswith("raises UnsupportedError: data-dependent")
+
+
+def test_what_eager_itself_leaves_open_is_not_compared(monkeypatch):
+    monkeypatch.setattr(compare, "compile_with", lambda side, f: f)
+    numbers = iter(range(100))
+    calls = tuple([torch.ones(3)] for _ in range(2))
+    assert check(Sample(lambda x: x * next(numbers), calls, lambda out: out), Side.OURS) is None
+
+
+def test_results_outlive_a_run_that_was_cut_off(tmp_path):
+    path = tmp_path / "results.jsonl"
+    store = Store(path)
+    store.put(Side.OURS, "op: add float32", Outcome(3, {1: "values differ"}, 0.1))
+    store.put(Side.OURS, "op: mul float32", Outcome(3, {}, 0.1))
+    with path.open("a") as file:
+        file.write('{"side": "ours", "key": "op: s')
+    again = Store(path)
+    assert again.holds(Side.OURS, "op: add float32")
+    assert not again.holds(Side.TORCHS, "op: add float32")
+    assert again.failures(Side.OURS, ["op: add float32", "op: mul float32"]) == {"op: add float32": "values differ"}
+
+
+def test_the_page_says_who_fails_and_why(tmp_path):
+    store = Store(tmp_path / "results.jsonl")
+    subjects = [Subject(Kind.OP, name, "float32") for name in ("add", "mul", "sub")]
+    ours = {"op: mul float32": "a|b", "op: sub float32": "both"}
+    torchs = {"op: sub float32": "both as well"}
+    for s in subjects:
+        for side, failing in ((Side.OURS, ours), (Side.TORCHS, torchs)):
+            store.put(side, s.key, Outcome(2, {0: failing[s.key]} if s.key in failing else {}, 0.1))
+    page = document(store, subjects)
+    assert "| op, float32 | 3 | 6 | 1 | 2 |" in page
+    assert "## Ours fails, torch's does not: 1" in page
+    assert "| op: mul float32 | a\\|b |" in page
+    assert "| op: sub float32 | both | both as well |" in page
