@@ -28,9 +28,10 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# Rewrites docs/performance.md.
+# Rewrites docs/performance.md and docs/memory.md.
 benchmark: $(STAMP)
 	$(BIN)/python -m benchmarks.performance
+	$(BIN)/python -m benchmarks.memory
 
 # Runs torch's databases of ops and modules and writes docs/op_coverage.md; goes on where the last run stopped.
 # ARGS="--ops 'linalg_*' --dtype float32 --side ours" runs a slice.

@@ -19,6 +19,7 @@ try:
     from torch._C._dynamo.guards import TensorGuards
     from torch._higher_order_ops.auto_functionalize import auto_functionalized, can_auto_functionalize
     from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, UnsupportedOperatorException
+    from torch.fx import _symbolic_trace
     from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
     _C = torch._C
@@ -32,6 +33,7 @@ try:
     _function_apply = _C._FunctionBase.__dict__["apply"]
     _restore_dispatch = vars(_C)["_RestorePythonTLSSnapshot"]
     _top_hooks: Callable[[bool], Any] = _C._autograd._top_saved_tensors_default_hooks
+    _skip_one_hop = _C._skip_one_hop_torch_function
     swap_impls: Callable[[Tensor, Tensor], None] = vars(_C)["_swap_tensor_impl"]
     set_grad_enabled_raw: Callable[[bool], None] = _C._set_grad_enabled
     storage_address: Callable[[torch.UntypedStorage], int] = torch.UntypedStorage._cdata.__get__
@@ -80,11 +82,17 @@ class FunctionMode(torch.overrides.TorchFunctionMode):
     """Public base of our function mode, named here beside the dispatch mode."""
 
 
+def past_function_modes(func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """Call ``func``, of which function modes are not told, while they are active for what it calls."""
+    return _skip_one_hop(func, (), args, kwargs)
+
+
 def as_before_dispatch() -> contextlib.AbstractContextManager[Any]:
     """Ops that a dispatch mode's handler calls inside are dispatched from the top again, view tracking included."""
     return cast("contextlib.AbstractContextManager[Any]", _restore_dispatch())
 
 
+without_torch_function: Callable[[], contextlib.AbstractContextManager[Any]] = torch._C.DisableTorchFunction
 disabled_torch_function = torch._C._disabled_torch_function_impl
 disabled_torch_dispatch: Any = torch._C._disabled_torch_dispatch_impl
 
@@ -111,20 +119,31 @@ def functorch_active() -> bool:
     return bool(_C._are_functorch_transforms_active())
 
 
+def dual_level() -> int:
+    """The level of forward-mode differentiation that is active; -1 if none is."""
+    return int(torch.autograd.forward_ad._current_level)
+
+
+def another_tracer_active() -> bool:
+    """Whether FX is tracing on this thread, as ``make_fx`` does."""
+    return bool(_symbolic_trace._is_fx_tracing_flag)
+
+
 def determinism() -> tuple[bool, bool]:
     """Whether deterministic algorithms are asked for, and whether their lack is but warned about."""
     return _C._get_deterministic_algorithms(), _C._get_deterministic_algorithms_warn_only()
 
 
-def ambient_state() -> tuple[int, int, bool, bool, bool, bool]:
-    """Active dispatch modes and function modes; whether torch.func transforms or saved-tensor hooks are in force;
-    determinism.
+def ambient_state() -> tuple[int, int, bool, bool, int, bool, bool]:
+    """Active dispatch modes and function modes; whether torch.func transforms or saved-tensor hooks are in force; the
+    level of forward-mode differentiation; determinism.
     """
     return (
         _C._len_torch_dispatch_stack(),
         _C._len_torch_function_stack(),
         _C._are_functorch_transforms_active(),
         _C._autograd._top_saved_tensors_default_hooks(True) is not None,
+        dual_level(),
         *determinism(),
     )
 
@@ -288,6 +307,11 @@ def count_write(t: Tensor) -> None:
     """Move the version counter of ``t``, if it has one."""
     if version_of(t) >= 0:
         torch.autograd.graph.increment_version(t)
+
+
+def set_version(t: Tensor, version: int) -> None:
+    """Give the version counter of ``t`` this value."""
+    _set_version((t,), (version,))
 
 
 def version_groups(tensors: Sequence[Tensor]) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,7 +32,7 @@ class FuzzOptions:
         device: the device to test on.
         seed: decides the programs.
         examples: how many programs, over all of xdist's workers.
-        seconds: how long each worker goes on instead, if given.
+        seconds: how long all workers together go on instead, if given.
         folder: where findings are written.
     """
 
@@ -72,7 +72,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """One test per block, or with ``--fuzz-time`` one test per worker, each with blocks of its own."""
+    """One test per block, or with ``--fuzz-time`` one test per worker."""
     if "fuzz_blocks" not in metafunc.fixturenames:
         return
     from aotcheck.campaign.settings import BLOCK_SIZE
@@ -80,11 +80,34 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     config = metafunc.config
     if config.getoption("--fuzz-time") is not None:
         workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-        shares = [range(i, 10**9, workers) for i in range(workers)]
-        metafunc.parametrize("fuzz_blocks", shares, ids=[f"share-{i + 1}-of-{workers}" for i in range(workers)])
+        ids = [f"share-{i + 1}-of-{workers}" for i in range(workers)]
+        metafunc.parametrize("fuzz_blocks", [None] * workers, ids=ids, indirect=True)
     else:
-        blocks = range(-(-max(config.getoption("--fuzz-examples"), 1) // BLOCK_SIZE))
-        metafunc.parametrize("fuzz_blocks", [range(i, i + 1) for i in blocks], ids=[f"block-{i}" for i in blocks])
+        wanted = max(config.getoption("--fuzz-examples"), 1)
+        blocks = range(-(-wanted // BLOCK_SIZE))
+        budgets = [(i, min(BLOCK_SIZE, wanted - i * BLOCK_SIZE)) for i in blocks]
+        metafunc.parametrize("fuzz_blocks", budgets, ids=[f"block-{i}" for i in blocks], indirect=True)
+
+
+@pytest.fixture
+def fuzz_blocks(
+    request: pytest.FixtureRequest, fuzz_options: FuzzOptions, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[int, int]]:
+    """The blocks of a test, each with how many of its programs are wanted.
+
+    With ``--fuzz-time`` they are taken, one at a time, from all that there are, by whichever of xdist's workers is
+    free, until the time of all of them is up: it begins with the first.
+    """
+    from aotcheck.campaign.claims import Claims
+    from aotcheck.campaign.settings import BLOCK_SIZE
+
+    if fuzz_options.seconds is None:
+        return iter([request.param])
+    shared = tmp_path_factory.getbasetemp()
+    if os.environ.get("PYTEST_XDIST_WORKER"):
+        shared = shared.parent  # a worker's own folder is in it
+    claims = Claims(shared / f"aotcheck-claims-{fuzz_options.seed}", fuzz_options.seconds)
+    return ((block, BLOCK_SIZE) for block in claims.blocks())
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 32 --examples 1500, reduced"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('setStorage: sizes [1], strides [0], storage offset 1, and itemsize 4 requiring a storage size of 8 are out of bounds for storage of size 4')"
 # [keys]
 # aot_function = "(exception, forward, RuntimeError: Attempted to call resize_() on an invalid python storage)"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 32 --examples 1500, reduced"
-# issue = "not looked up"
+# issue = "https://github.com/pytorch/pytorch/issues/197448"
 # difference = "values of output after forward of call 1: eager -4.0 at [0] (1 of 1 elements differ), compiled -8.0"
 # [keys]
 # aot_function = "(values, output)"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 0 --examples 1000, reduced"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('one of the variables needed for gradient computation has been modified by an inplace operation: [CPUBFloat16Type [1, 2]] is at version 1; expected version 0 instead. Hint: the backtrace further above ')"
 # [keys]
 # aot_function = "(exception, forward, RuntimeError: one of the variables needed for gradient computation has been modified by an inplace operation)"

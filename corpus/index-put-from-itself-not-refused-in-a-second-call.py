@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 32 --examples 1500, reduced"
-# issue = "not looked up"
+# issue = "https://github.com/pytorch/pytorch/issues/139789"
 # difference = "exception of call after forward of call 2: eager raises RuntimeError('unsupported operation: some elements of the input tensor and the written-to tensor refer to a single memory location. Please clone() the tensor before performing the operation.'), compiled raises nothing"
 # [keys]
 # aot_function = "(exception, forward, AssertionError: Found a graph input that had its metadata mutated in the backward)"

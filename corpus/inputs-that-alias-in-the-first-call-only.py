@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 0 --examples 1000, reduced"
-# issue = "not looked up"
+# issue = "https://github.com/pytorch/pytorch/issues/139789"
 # difference = "values of a0 after forward of call 2: eager 1.0 at [1] (7 of 8 elements differ), compiled 2.0"
 # [keys]
 # aot_eager = "(values, input, later call)"

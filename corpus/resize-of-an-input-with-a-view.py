@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 31 --examples 2500, reduced"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('Attempted to resize a view tensor to a larger size. This is not allowed in the functionalization pass')"
 # [keys]
 # aot_function = "(exception, forward, RuntimeError: Attempted to resize a view tensor to a larger size)"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 0 --examples 1000, reduced"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('Output 1 of Unbind is a view and its base or another view of its base has been modified inplace. This view is the output of a function that returns multiple views. Such functions do not allow the outp')"
 # [keys]
 # aot_function = "(exception, forward, RuntimeError: Output N of X is a view and its base or another view of its base has been modified inplace)"

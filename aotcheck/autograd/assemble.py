@@ -141,9 +141,12 @@ class Assembly:
         everything = tuple(range(len(stage.attached)))
         if everything not in stage.gradients:
             raise UnsupportedError("partition_fn", "no backward takes all tangents: eager's raises")
+        traced = stage.traces[everything]
+        if traced.written or traced.reshaped:
+            raise UnsupportedError("mutation in the backward", "with a partition_fn")
         found = stage.gradients[everything]
         used = ancestors(values_of(found))
-        if any(v in self.trace.drawn and v not in used for v in stage.effects[everything]):
+        if any(v in self.trace.drawn and v not in used for v in traced.draws):
             raise UnsupportedError("partition_fn", "the backward draws random numbers that it does not use")
         gradients = self.backwards.layout.spread(1, [None if isinstance(g, Bundle) else g for g in found])
         gradients += values_of(g for g in found if isinstance(g, Bundle))
@@ -193,11 +196,14 @@ class Assembly:
         several = any(len(stage.attached) > 1 for stage in self.stages)
         # What is saved for one of several outputs is unpacked by itself, which works for what is no output.
         fresh_saved = [self._is_fresh(v) and not (several and v in self.outputs) for v in self.saved_outputs]
+        live = self.backwards.live
         for number, stage in enumerate(self.stages):
             functions[f"apply{number}"] = self.backwards.function(stage)
             saved = tuple(index[v] for v in stage.saved)
             guards, held = tuple(stage.guards), tuple(stage.held)
-            attachments.append(codegen.Attachment(stage.places, saved, stage.reached, guards, held))
+            attachments.append(
+                codegen.Attachment(stage.places, saved, stage.reached, guards, held, live.windows, live.reshaped)
+            )
         fresh = [self._is_fresh(v) for v in self.outputs] + fresh_saved
         moved = self.capture.recounted() if self.saved else set()
         aliases = frozenset(k for k, v in enumerate(self.saved_outputs) if v.memory in moved and v.memory is not None)

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -27,6 +28,7 @@ from aotcheck.autograd.partition.components import reached_leaves
 from aotcheck.autograd.partition.saved import saved_tensors
 from aotcheck.autograd.record import Arg, Attached, BaseOf, Constant, Record, Ref, Source
 from aotcheck.autograd.replicas import KernelState, Replica, ReplicaMaker, make_replica
+from aotcheck.autograd.sandbox import BackwardTrace, Sandbox, SetAside
 from aotcheck.autograd.storage import StorageState
 from aotcheck.autograd.subclasses import (
     Bundle,
@@ -92,6 +94,9 @@ class TracedWrapper:
     edges: list[GradientEdge] = dataclasses.field(default_factory=list)  # where its gradients arrive
 
 
+_ENGINE = frozenset({torch.autograd.grad, torch.autograd.backward, Tensor.backward})
+
+
 class Substitution(_torch.FunctionMode):
     """Gives the function replicas in place of the captured tensors it meets."""
 
@@ -106,6 +111,9 @@ class Substitution(_torch.FunctionMode):
             if type(t) is not Replica:
                 raise RetraceWithCaptured(t)
             self.kernels.on_gradient(t)
+        if func in _ENGINE:  # what custom backwards do in there comes here too
+            with self:
+                return _torch.past_function_modes(func, args, kwargs or {})
         return func(*[self._swap(a) for a in args], **{k: self._swap(a) for k, a in (kwargs or {}).items()})
 
     def _swap(self, a: Any) -> Any:
@@ -143,6 +151,10 @@ class Capture:
         self.arguments: list[TracedArgument] = []
         self.wrappers: list[TracedWrapper] = []
         self.replicas: dict[int, Tensor] = {}  # id of the real tensor -> replica
+        self.captured: dict[int, Any] | None = None  # id of a tensor that the function reaches by itself -> replica
+        # entered around a backward: puts a module's replicas where code that is run again looks for them
+        self.swapping: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
+        self.accumulates = False  # whether what the backward calls must not be asked for single gradients
         self.generators: list[tuple[int, torch.Generator]] = []  # argument -> its stand-in
         self.flat_replicas: list[Any] = list(arguments)
         self.record: Record
@@ -359,6 +371,10 @@ class Capture:
         finally:
             self.maker.kernels.function_runs = False
 
+    def _substitution(self) -> contextlib.AbstractContextManager[Any]:
+        """Tensors that the function reaches by itself are replaced inside."""
+        return contextlib.nullcontext() if self.captured is None else Substitution(self.captured, self.maker.kernels)
+
     def _saving(self) -> contextlib.AbstractContextManager[Any]:
         """What the call's saved-tensor hooks do to the trace: what is saved is what it is when it is saved.
 
@@ -379,16 +395,13 @@ class Capture:
         ``captured`` pairs each tensor that the function reaches by itself with the index under which it was made an
         argument; None where it can reach none.
         """
-        substitution = (
-            contextlib.nullcontext()
-            if captured is None
-            else Substitution({id(real): self.flat_replicas[i] for real, i in captured}, self.maker.kernels)
-        )
+        if captured is not None:
+            self.captured = {id(real): self.flat_replicas[i] for real, i in captured}
         try:
             with (
                 unchanged(),
                 self.tracing(),
-                substitution,
+                self._substitution(),
                 self._saving(),
                 self._function_runs(),
                 self.tracer.drawing(),
@@ -397,10 +410,13 @@ class Capture:
             self.exit_grad = torch.is_grad_enabled()
         finally:
             torch.set_grad_enabled(self.entry_grad)
-        mapped = {id(real): self.flat_replicas[i] for real, i in captured or ()}
+        mapped = self.captured or {}
         outputs = [mapped.get(id(o), o) for o in outputs]
         changes = self.gradients.changes([*[r.replica for r in self.roots], *self.maker.anchors], outputs)
+        known = {id(a.replica) for a in self.arguments}
         for o in [*outputs, *[g for _, g in changes]]:
+            if isinstance(o, Replica) and o.is_parameter and id(o) not in known:
+                raise UnsupportedError("parameter made inside", "and returned")
             for x in leaves_of(o) if isinstance(o, Tensor) else ():
                 if type(x) in (Tensor, torch.nn.Parameter):
                     raise RetraceWithCaptured(o if all(type(y) is not Replica for y in leaves_of(o)) else x)
@@ -435,52 +451,85 @@ class Capture:
         targets: Sequence[Sequence[GradientEdge]],
         create_graph: bool,
         ends: Sequence[Any] = (),
-    ) -> tuple[list[Tensor | None], list[Tensor]]:
-        """The gradients that arrive at ``targets`` when just these tensors have (these) tangents, and the tangents.
+        live: Mapping[int, tuple[StorageState, Value]] = MappingProxyType({}),
+        read: Callable[[Tensor], Any] = lambda t: None,
+    ) -> BackwardTrace:
+        """The gradients that arrive at ``targets`` when just these tensors have (these) tangents, and what it changes.
 
         None where eager gives None. Nothing gets past the nodes ``ends``. Raises what eager's backward raises. The
-        graph of the replicas is kept, so that other sets can be traced later. With ``create_graph`` the gradients have
+        graph of the replicas is kept, so that other sets can be traced later, and so is all else: see Note [Writes in
+        the backward]; so what gradients hold is ``read`` before it is undone. With ``create_graph`` the gradients have
         a graph of their own.
         """
-        results: list[Tensor] = []
-        grads_in: list[Tensor] = []
+        results = [attached.tensor for attached, _ in seeds]
         with _torch.without_modes():
-            for attached, tangent in seeds:
-                t = self._tangent(tangent)
-                if create_graph:
-                    Tensor.requires_grad_(t)
-                results.append(attached.tensor)
-                grads_in.append(t)
+            grads_in = [self._tangent(tangent) for _, tangent in seeds]
+            for t in grads_in if create_graph else ():
+                Tensor.requires_grad_(t)
         wanted = [(k, edge) for k, edges in enumerate(targets) for edge in edges]
-        gradients: list[Tensor | None] = [None] * len(targets)
-        before = [(r.state, r.state.version) for r in self.roots]
+        edges = [edge for _, edge in wanted]
+        arrived: list[tuple[int, Tensor | None]]
+        if not self.accumulates:
+            with self._sandboxed(live) as sandbox:
+                try:
+                    with self._backward_runs(create_graph), _stopping_at(ends):
+                        found = _differentiate(results, edges, grads_in, create_graph) if wanted else ()
+                        if all(g is None for g in found):
+                            self._run_what_leads_nowhere(seeds, results, grads_in, create_graph, ends, bool(wanted))
+                        arrived = [(k, g) for (k, _), g in zip(wanted, found, strict=True)]
+                        gradients = _summed(len(targets), arrived)
+                    return sandbox.traced(gradients, grads_in, read)
+                except RuntimeError as error:
+                    if "passing an `inputs` parameter" not in str(error) or create_graph:
+                        raise
+                    self.accumulates = True
+        with self._sandboxed(live) as sandbox:
+            leaves = [r.replica if _torch.leafness(r.replica) else None for r in self.roots]
+            with self._backward_runs(create_graph), _stopping_at(ends), SetAside(leaves) as aside:
+                found = _accumulate(results, edges, grads_in)
+                arrived = [(k, g) for (k, _), g in zip(wanted, found, strict=True)]
+                # What a backward inside the backward accumulated went past the graph.
+                gradients = _summed(len(targets), [*arrived, *enumerate(aside.accumulated())])
+            return sandbox.traced(gradients, grads_in, read)
+
+    @contextlib.contextmanager
+    def _sandboxed(self, live: Mapping[int, tuple[StorageState, Value]]) -> Iterator[Sandbox]:
+        with Sandbox(self.tracer, live) as sandbox:
+            yield sandbox
+
+    @contextlib.contextmanager
+    def _backward_runs(self, create_graph: bool) -> Iterator[None]:
         with (
             self.tracing(),
             torch.set_grad_enabled(create_graph),
             torch.autograd.set_detect_anomaly(False),
-            _stopping_at(ends),
+            self._substitution(),
+            self.swapping(),
             self.tracer.drawing(),
         ):
-            found = () if not wanted else _differentiate(results, [edge for _, edge in wanted], grads_in, create_graph)
-            for (k, _), gradient in zip(wanted, found, strict=True):
-                if gradient is not None:
-                    known = gradients[k]
-                    gradients[k] = gradient if known is None else known + gradient
-        if all(g is None for g in gradients):
-            # The engine skips nodes that lead to no root; eager runs them, and they raise if what they saved was
-            # written, or if they are there to raise.
-            for attached, _ in seeds:
-                saved_tensors(attached.tensor, ())
-            others = [e for edges in reached_leaves(results).values() for e in edges if e.node not in ends]
-            if not wanted:
-                with self.tracing(), torch.set_grad_enabled(create_graph), _stopping_at(ends):
-                    if others:
-                        _differentiate(results, others, grads_in, create_graph)
-                    else:  # no leaf whose .grad it could reach
-                        torch.autograd.backward(results, grads_in, retain_graph=True, create_graph=create_graph)
-        if any(state.version != version for state, version in before):
-            raise UnsupportedError("mutation in the backward", "the backward writes an input")
-        return gradients, grads_in
+            yield
+
+    def _run_what_leads_nowhere(
+        self,
+        seeds: Sequence[tuple[Attached, Value | Bundle]],
+        results: Sequence[Tensor],
+        grads_in: Sequence[Tensor],
+        create_graph: bool,
+        ends: Sequence[Any],
+        tried: bool,
+    ) -> None:
+        """The engine skips nodes that lead to no root; eager runs them, and they raise if what they saved was written,
+        or if they are there to raise.
+        """
+        for attached, _ in seeds:
+            saved_tensors(attached.tensor, ())
+        others = [e for edges in reached_leaves(results).values() for e in edges if e.node not in ends]
+        if tried:
+            return
+        if others:
+            _differentiate(results, others, grads_in, create_graph)
+        else:  # no leaf whose .grad it could reach
+            torch.autograd.backward(results, grads_in, retain_graph=True, create_graph=create_graph)
 
     def _tangent(self, tangent: Value | Bundle) -> Tensor:
         """The replica that stands for an incoming gradient."""
@@ -570,6 +619,43 @@ def _differentiate(
             # A formula strides over a gradient whose layout in eager is another than the one foretold for it.
             raise UnsupportedError("backward depends on the layout of a gradient", str(error)) from error
         raise
+
+
+def _summed(count: int, arrived: Sequence[tuple[int, Tensor | None]]) -> list[Tensor | None]:
+    """For each of so many targets the sum of the gradients that arrived there."""
+    gradients: list[Tensor | None] = [None] * count
+    for k, gradient in arrived:
+        if gradient is not None:
+            known = gradients[k]
+            gradients[k] = gradient if known is None else known + gradient
+    return gradients
+
+
+def _accumulate(
+    results: Sequence[Tensor], edges: Sequence[GradientEdge], grads_in: Sequence[Tensor]
+) -> tuple[Tensor | None, ...]:
+    """As ``_differentiate`` does, but by a backward to all leaves, which gets no further than ``edges`` and leaves."""
+    arrived: dict[Any, list[Tensor | None]] = {}
+
+    def stop_at(node: Any) -> Callable[[Sequence[Tensor | None]], tuple[None, ...]]:
+        def take(grads: Sequence[Tensor | None]) -> tuple[None, ...]:
+            known = arrived.setdefault(node, [None] * len(grads))
+            for k, g in enumerate(grads):
+                had = known[k]
+                if g is not None:
+                    known[k] = g if had is None else had + g
+            return (None,) * len(grads)
+
+        return take
+
+    nodes = {e.node for e in edges} | {e.node for found in reached_leaves(results).values() for e in found}
+    hooks = [n.register_prehook(stop_at(n)) for n in nodes]
+    try:
+        torch.autograd.backward(results, grads_in, retain_graph=True)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return tuple(arrived[e.node][e.output_nr] if e.node in arrived else None for e in edges)
 
 
 def _shared_versions(arguments: Sequence[Any]) -> dict[int, Any]:

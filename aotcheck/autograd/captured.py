@@ -38,6 +38,9 @@ def _children(obj: Any) -> Iterator[tuple[Path, Any]]:
         wrapped = getattr(obj, "__wrapped__", None)
         if wrapped is not None:
             yield (lambda: obj.__wrapped__), wrapped  # type: ignore[attr-defined]
+    elif isinstance(obj, type) and issubclass(obj, torch.autograd.Function):
+        for name in ("forward", "setup_context", "backward"):
+            yield (lambda n=name: getattr(obj, n)), getattr(obj, name)  # type: ignore[misc]
     elif isinstance(obj, functools.partial):
         yield (lambda: obj.func), obj.func
         yield (lambda: obj.args), obj.args
@@ -126,20 +129,31 @@ class ModuleState:
     @contextlib.contextmanager
     def swapped(self, replicas: Sequence[Tensor], reassigned: list[tuple[int, Any]]) -> Iterator[None]:
         """The module runs on ``replicas`` inside; what it puts into slots goes to ``reassigned``: (slot, object)."""
-        originals = self.tensors()
-        for (owner, name), replica in zip(self.slots, replicas, strict=True):
-            owner[name] = replica
-        try:
+        slots = self.slots
+        with _swapped(slots, replicas):
             yield
-            for k, ((owner, name), replica) in enumerate(zip(self.slots, replicas, strict=True)):
+            for k, ((owner, name), replica) in enumerate(zip(slots, replicas, strict=True)):
                 if owner.get(name) is not replica:
                     reassigned.append((k, owner.get(name)))
-        finally:
-            for (owner, name), original in zip(self.slots, originals, strict=True):
-                owner[name] = original
+
+    def swapping(self, replicas: Sequence[Tensor]) -> Callable[[], contextlib.AbstractContextManager[None]]:
+        """What puts ``replicas`` into the slots that there are now, once more and for as long as it is entered."""
+        return functools.partial(_swapped, self.slots, replicas)
 
     def assign(self, slots: Sequence[int], tensors: Sequence[Any]) -> None:
         """Put the objects that the program left in these slots there."""
         for k, t in zip(slots, tensors, strict=True):
             owner, name = self.slots[k]
             owner[name] = t
+
+
+@contextlib.contextmanager
+def _swapped(slots: Sequence[tuple[dict[str, Any], str]], replicas: Sequence[Tensor]) -> Iterator[None]:
+    originals = [owner.get(name) for owner, name in slots]
+    for (owner, name), replica in zip(slots, replicas, strict=True):
+        owner[name] = replica
+    try:
+        yield
+    finally:
+        for (owner, name), original in zip(slots, originals, strict=True):
+            owner[name] = original

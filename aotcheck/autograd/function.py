@@ -133,7 +133,7 @@ class CompiledFunction:
             self._find(flat, spec)
 
     def _look_up(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if _torch.functorch_active() or _torch.dispatch_mode_depth():
+        if _torch.functorch_active() or _torch.dispatch_mode_depth() or _torch.dual_level() >= 0:
             return self.original(*args, **kwargs)
         flat, spec = self._flatten(args, kwargs)
         for _ in range(_MAX_RETRACES):
@@ -249,6 +249,8 @@ class CompiledFunction:
             def program(replicas: Sequence[Any]) -> tuple[list[Any], Outcome]:
                 return self._run_original(replicas[: split.own], split.explicit, spec, reassigned)
 
+            if self.state is not None:
+                capture.swapping = self.state.swapping(capture.flat_replicas[split.explicit : split.own])
             try:
                 return capture, capture.run(program, captured)
             except Retrace as needed:

@@ -1,8 +1,8 @@
 """The global state that ops depend on: what of it a trace finds, and that a trace leaves it as it was.
 
 Note [Autocast]
-A trace under autocast records the casts, so its graph runs with autocast off. A backward is traced with autocast off
-and runs under whatever is in force around the backward, as eager's does.
+A trace under autocast records the casts, so its graph runs with autocast off. A backward is traced for the state that
+is in force around it, as in eager, which need not be the forward's: each state has backwards of its own.
 """
 
 from __future__ import annotations

@@ -95,8 +95,12 @@ class Replica(Tensor):
         return _torch.META if self.kernels.inside else self.real_device
 
     @property
-    def _is_param(self) -> bool:  # type: ignore[override]  # torch types it as an attribute
+    def _is_param(self) -> bool:
         return self.is_parameter
+
+    @_is_param.setter
+    def _is_param(self, value: bool) -> None:
+        self.is_parameter = value
 
     @property
     def grad(self) -> Tensor | None:

@@ -63,6 +63,19 @@ _read = torch.ops.aotcheck.generator_state.default
 _set = torch.ops.aotcheck.set_generator_state.default
 
 
+# What these draw depends on their first argument's geometry alone.
+_FILLS = frozenset(
+    {
+        *("uniform", "normal_functional", "exponential", "geometric", "cauchy", "log_normal", "random"),
+        *("rand_like", "randn_like", "randint_like"),
+    }
+)
+
+
+def _looks_at_geometry(op: Any) -> bool:
+    return op is torch.ops.aten.bernoulli.p or _torch.op_name(op) in _FILLS
+
+
 @dataclasses.dataclass(eq=False)
 class _Position:
     """A moment in the sequence of draws: the one ``after`` a value was computed, and what was drawn from there on."""
@@ -115,7 +128,7 @@ class Draws:
         """The value that this very draw gave before; None, with the graph's generator in place, if it is new."""
         here = self._here()
         for value, following in here.draws:
-            if value.op is op and self._literal((args, kwargs)) == self._literal((value.args, value.kwargs)):
+            if value.op is op and self._looked_at(op, args, kwargs) == self._looked_at(op, value.args, value.kwargs):
                 self._put(following)
                 return value
         if here is not self._reached:
@@ -169,6 +182,12 @@ class Draws:
         self._reached = position
 
     # -- whether two draws are of the same
+
+    def _looked_at(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What a draw by ``op`` depends on: of some arguments just the geometry."""
+        if args and type(args[0]) is Value and args[0].geometry is not None and _looks_at_geometry(op):
+            return args[0].geometry, self._literal((args[1:], kwargs))
+        return self._literal((args, kwargs))
 
     def _literal(self, a: Any) -> Any:
         """An argument as something that is equal for equal arguments; values that are computed alike are equal."""

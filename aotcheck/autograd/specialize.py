@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch
+from aotcheck.autograd.autocast import autocast_state
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.graph import compiled
 from aotcheck.autograd.subclasses import ContextKey, held_by, is_wrapper, outer_key
@@ -81,12 +82,11 @@ def _scalar_key(a: Any) -> Any:
 
 def context_key() -> tuple[Any, ...]:
     """The ambient state that a trace bakes in."""
-    autocast = tuple((d, torch.get_autocast_dtype(d)) for d in ("cpu", "cuda") if torch.is_autocast_enabled(d))
     return (
         torch.is_grad_enabled(),
         torch.is_inference_mode_enabled(),
         _torch.has_saved_tensor_hooks(),
-        autocast,
+        autocast_state(),
         torch.get_default_dtype(),
         torch.get_default_device(),
         torch.is_autocast_cache_enabled(),
@@ -189,9 +189,7 @@ def fast_guard(
     """
     if not flat or any(type(a) not in (Tensor, torch.nn.Parameter) for a in flat):
         return None
-    if len({_torch.storage_address(a.untyped_storage()) for a in flat}) != len(flat) or any(
-        torch.is_autocast_enabled(d) for d in ("cpu", "cuda")
-    ):
+    if len({_torch.storage_address(a.untyped_storage()) for a in flat}) != len(flat) or autocast_state():
         return None
     if writes and any(_torch.base_of(a) is not None for a in flat):
         return None

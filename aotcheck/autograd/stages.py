@@ -32,18 +32,22 @@ from torch import Tensor, fx
 from torch.autograd.graph import GradientEdge
 
 from aotcheck import _torch
+from aotcheck.autograd.autocast import OFF, Autocast, autocast_as, autocast_state
 from aotcheck.autograd.capture import Capture
 from aotcheck.autograd.compile_graph import Compilers, compile_graph, compile_module
-from aotcheck.autograd.errors import UnsupportedError
-from aotcheck.autograd.global_state import autocast_off
+from aotcheck.autograd.errors import RetraceWithCaptured, UnsupportedError
+from aotcheck.autograd.global_state import autocast_off, without_autocast
 from aotcheck.autograd.graph import FakeValues, Graph, cut, define
+from aotcheck.autograd.live import LiveMemory
 from aotcheck.autograd.partition.components import components, nodes_behind, reached_leaves
-from aotcheck.autograd.partition.default import backward_values, read_by, saved_values
+from aotcheck.autograd.partition.default import backward_values, read_by, saved_values, scheduled
 from aotcheck.autograd.partition.joint import Division
+from aotcheck.autograd.partition.masks import pack_masks, packed
 from aotcheck.autograd.partition.saved import holds_saved, nodes_behind_output, runs_once, saved_tensors
 from aotcheck.autograd.record import Arg, Attached, Result, Role
 from aotcheck.autograd.replicas import disarm, rearm
 from aotcheck.autograd.runtime import codegen
+from aotcheck.autograd.sandbox import BackwardTrace
 from aotcheck.autograd.subclasses import (
     Bundle,
     Wrapping,
@@ -54,7 +58,7 @@ from aotcheck.autograd.subclasses import (
     leaves_of,
     wrapping_of,
 )
-from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Geometry, Value, geometry_of, getitem
+from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Geometry, Value, ancestors, geometry_of, getitem
 
 aten = torch.ops.aten
 
@@ -141,17 +145,23 @@ class Stage:
     before: tuple[Stage, ...] = ()
     guards: list[codegen.Guard] = dataclasses.field(default_factory=list)
     gradients: dict[Key, list[Gradient]] = dataclasses.field(default_factory=dict)
-    effects: dict[Key, list[Value]] = dataclasses.field(default_factory=dict)  # that the backwards have besides
+    traces: dict[Key, BackwardTrace] = dataclasses.field(default_factory=dict)
     backwards: dict[tuple[Key, bool], Callable[..., Any]] = dataclasses.field(default_factory=dict)
     odd: dict[Any, Tangent] = dataclasses.field(default_factory=dict)  # tangents unlike their results
     held: list[Arg] = dataclasses.field(default_factory=list)  # arguments that gradients hold
     sealed: bool = False  # whether ``held`` may still grow
+    autocast: Autocast = OFF  # what its backwards are traced for
+    variants: dict[Autocast, Stage] = dataclasses.field(default_factory=dict)
 
-    @property
-    def wanted(self) -> list[Value | None]:
-        """What its backwards compute, as far as they are traced."""
-        gradients = values_of(g for found in self.gradients.values() for g in found)
-        return [*gradients, *[v for found in self.effects.values() for v in found]]
+    def under(self, autocast: Autocast) -> Stage:
+        """The stage itself, or where autocast is on a variant with backwards of its own."""
+        if autocast == OFF:
+            return self
+        found = self.variants.get(autocast)
+        if found is None:
+            found = dataclasses.replace(self, gradients={}, traces={}, backwards={}, variants={}, autocast=autocast)
+            found = self.variants.setdefault(autocast, found)
+        return found
 
     @property
     def ends(self) -> list[Any]:
@@ -181,6 +191,13 @@ class Stage:
             theirs = other.freeing_nodes()
             behind = [set(nodes_behind_output(a.tensor, self.ends)) for a in self.attached]
             found.append(tuple(j for j, nodes in enumerate(behind) if nodes & theirs))
+        return found
+
+    def wanted(self) -> list[Value | None]:
+        """Everything that the backwards traced so far compute."""
+        found = values_of(g for gradients in self.gradients.values() for g in gradients)
+        for traced in self.traces.values():
+            found += [*traced.draws, *[w.after for w in traced.written]]
         return found
 
     @property
@@ -224,6 +241,8 @@ class Backwards:
         self.layout = Layout(len(capture.roots), len(inputs))
         self.division: Division | None = None
         self.forward_names: dict[Value, str] = {}
+        self.live = LiveMemory(capture)
+        self.forward: set[Value] = set()  # what the forward computes
         self._lock = threading.RLock()
 
     @contextlib.contextmanager
@@ -242,21 +261,34 @@ class Backwards:
 
     def first(self, forward: set[Value]) -> list[Stage]:
         """The stages of the call's results; ``forward`` is what the forward computes."""
-        capture = self.capture
+        capture, self.forward = self.capture, forward
         targets = [Target(r.replica, tuple(r.edges)) for r in capture.roots]
         targets += [Target(w.replica, tuple(w.edges)) for w in capture.wrappers]
         targets += [
             Target(x.tensor, tuple(edges)) for x, edges in zip(capture.record.leaves, capture.leaf_edges, strict=True)
         ]
         targets += [Target(c.tensor, (c.edge,), is_cut=True) for c in capture.cuts]
-        stages = self._stages(1, capture.record.attached, targets, [g.attached for g in capture.record.groups])
+        groups = [g.attached for g in capture.record.groups]
+        stages = self._stages(1, capture.record.attached, targets, groups)
+        while self.live.grew():  # what one stage's backward writes another's may read
+            stages = self._stages(1, capture.record.attached, targets, groups)
         forward.update(self.trace.states)  # those that a backward goes back to
         forward.update(
             v for v in self.trace.values if v.op is getitem and v.args[0] in forward
         )  # and of draws repeated
         for stage in stages:
-            stage.saved = saved_values(forward, set(self.inputs), stage.wanted, self.trace.values)
+            must = self.live.saved_of([w for traced in stage.traces.values() for w in traced.written])
+            forward.update(ancestors(must))
+            stage.saved = saved_values(forward, set(self.inputs), stage.wanted(), self.trace.values)
+            stage.saved += [v for v in must if v not in stage.saved]
+        if self.compilers.partition is None:
+            outputs = {o.value for o in capture.record.outputs}
+            pack_masks(self.trace, forward, [s.saved for s in stages], outputs)
+            for stage in stages:
+                stage.saved = list(dict.fromkeys(packed(v, outputs) for v in stage.saved))
+        for stage in stages:
             stage.guards = self._guards(stage)
+        self.live.settled = True
         return stages
 
     def _stages(
@@ -267,8 +299,18 @@ class Backwards:
         groups: Sequence[Sequence[int]],
         before: tuple[Stage, ...] = (),
     ) -> list[Stage]:
+        with autocast_off():  # as most backwards are called; another state has backwards of its own
+            return list(self._make_stages(level, attached, targets, groups, before))
+
+    def _make_stages(
+        self,
+        level: int,
+        attached: Sequence[Attached],
+        targets: Sequence[Target],
+        groups: Sequence[Sequence[int]],
+        before: tuple[Stage, ...],
+    ) -> Iterator[Stage]:
         tangents = self._tangents_of(attached)
-        stages = []
         for group in groups:
             stage = Stage(
                 level,
@@ -290,8 +332,10 @@ class Backwards:
                 # alone.
                 for j in everything:
                     self._try(stage, (j,))
-            stages.append(stage)
-        return stages
+            # A backward inside the backward leads past the graph.
+            found = {k for gradients in stage.gradients.values() for k, g in enumerate(gradients) if g is not None}
+            stage.reached = tuple(sorted(found.union(stage.reached)))
+            yield stage
 
     def _tangents_of(self, attached: Sequence[Attached]) -> list[Tangent]:
         """Inputs of a backward for each of ``attached``."""
@@ -345,7 +389,7 @@ class Backwards:
     def _try(self, stage: Stage, key: Key) -> bool:
         try:
             self._gradients(stage, key)
-        except UnsupportedError:
+        except (UnsupportedError, RetraceWithCaptured):
             raise
         except Exception:
             return False
@@ -355,8 +399,11 @@ class Backwards:
         """The gradients of the targets if just the tensors ``key`` have tangents; raises what eager's backward does."""
         found = stage.gradients.get(key)
         if found is None:
-            replicas, _, stage.effects[key] = self._trace(stage, key, create_graph=False)
-            found = stage.gradients[key] = [None if r is None else self._gradient(stage, key, r) for r in replicas]
+            traced = self._trace(stage, key, create_graph=False)
+            while self.live.take(traced):
+                traced = self._trace(stage, key, create_graph=False)
+            stage.traces[key] = traced
+            found = stage.gradients[key] = traced.values
         return found
 
     def _gradient(self, stage: Stage, key: Key, r: Tensor) -> Gradient:
@@ -382,18 +429,14 @@ class Backwards:
             leaves.append(known or self.capture.value_of(x))
         return Bundle(wrapping, tuple(leaves))
 
-    def _trace(
-        self, stage: Stage, key: Key, create_graph: bool
-    ) -> tuple[list[Tensor | None], list[Tensor], list[Value]]:
-        """The gradients of the targets, the tangents, and the effects that this backward has besides."""
+    def _trace(self, stage: Stage, key: Key, create_graph: bool) -> BackwardTrace:
         seeds = [(stage.attached[_place(part)], stage.tangent(part)) for part in key]
         edges = [t.edges if k in stage.reached else () for k, t in enumerate(stage.targets)]
-        before = len(self.trace.effects)
-        try:
-            replicas, tangents = self.capture.trace_backward(seeds, edges, create_graph, stage.cut_nodes)
-        finally:
-            effects = self.trace.effects_since(before)
-        return replicas, tangents, effects
+        live, ends = self.live.contents, stage.cut_nodes
+        if create_graph:
+            return self.capture.trace_backward(seeds, edges, create_graph, ends, live)
+        read = functools.partial(self._gradient, stage, key)
+        return self.capture.trace_backward(seeds, edges, create_graph, ends, live, read)
 
     # -- functions
 
@@ -412,13 +455,18 @@ class Backwards:
             once,
             stage.shared(),
             bool(stage.held),
+            stage.level == 1 and self.live.needed,
         )
         define(w, "forward", "function")
         w.globals["backward_for"] = functools.partial(self.backward_for, stage)
         return _torch.bound_apply(codegen.make_function(w.globals["forward"], w.globals["backward"]))
 
     def backward_for(self, stage: Stage, kinds: tuple[type, ...], create_graph: bool) -> Callable[..., Any]:
-        """The backward of ``stage`` for tangents of these types; type(None) where there is none."""
+        """The backward of ``stage`` for tangents of these types, in the state of autocast that is in force.
+
+        type(None) is the type where there is none.
+        """
+        stage = stage.under(autocast_state())
         found = stage.backwards.get((kinds, create_graph))
         if found is None:
             if stage.of_wrappers or any(is_wrapper_type(k) for k in kinds):
@@ -475,7 +523,7 @@ class Backwards:
     def _backward(self, stage: Stage, key: Key, create_graph: bool) -> Callable[..., Any]:
         found = stage.backwards.get((key, create_graph))
         if found is None:
-            with self.rearmed():
+            with self.rearmed(), autocast_as(stage.autocast):
                 found = stage.backwards.get((key, create_graph))
                 if found is None:
                     make = self._differentiable if create_graph else self._plain
@@ -495,9 +543,22 @@ class Backwards:
             used = list(range(len(stage.saved)))
             module = self.division.backward
             compiled = compile_module(self.compilers.backward, module, examples(module))
+            windows: list[int] = []
+            writes: list[codegen.BackwardWrite] = []
+            reshaped: list[codegen.BackwardReshape] = []
         else:
-            graph, used = self._cut(stage, live, gradients, stage.effects[key])
-            compiled = self._compile(stage, graph, used, len(live))
+            traced = stage.traces[key]
+            if stage.level > 1:
+                self._refuse_writes(traced)
+            results = [*gradients, *[w.after for w in traced.written]]
+            must = self.live.saved_of(traced.written)
+            graph, used, windows = self._cut(stage, live, results, traced.draws, must)
+            compiled = self._compile(stage, graph, used, len(live), windows)
+            starts, flat = _starts(stage, key), _is_flat(stage, key)
+            places = [starts[_place(part)] if flat else _place(part) for part in key]
+            saved = {stage.saved[k]: n for n, k in enumerate(used)}
+            writes = self.live.writes(traced, saved, places, len(gradients))
+            reshaped = self.live.reshapings(traced)
         w = codegen.write_backward(
             used,
             len(stage.saved),
@@ -505,9 +566,13 @@ class Backwards:
             [self.layout.place(stage.level, k) for k in stage.reached],
             len(gradients),
             wrapped,
+            windows,
+            writes,
+            reshaped,
         )
         run = define(w, "run", "backward")
-        w.globals["bw"] = compiled
+        # Its graph has the casts.
+        w.globals["bw"] = compiled if stage.autocast == OFF else without_autocast(compiled)
         return run
 
     def _pick_leaves(self, stage: Stage, key: Key, g: Bundle, results: list[Value | None]) -> list[str]:
@@ -524,26 +589,42 @@ class Backwards:
                     results.append(x)
         return picked
 
+    def _refuse_writes(self, traced: BackwardTrace) -> None:
+        if traced.written or traced.reshaped:
+            raise UnsupportedError("mutation in the backward", "of a backward that is differentiated itself")
+
     def _cut(
-        self, stage: Stage, live: Sequence[Value], results: Sequence[Value | None], effects: Sequence[Value]
-    ) -> tuple[Graph, list[int]]:
-        """The graph from the stage's saved values and tangents to ``results``, which has ``effects`` besides, and which
-        saved values it takes.
+        self,
+        stage: Stage,
+        live: Sequence[Value],
+        results: Sequence[Value | None],
+        draws: Sequence[Value] = (),
+        must: Sequence[Value] = (),
+    ) -> tuple[Graph, list[int], list[int]]:
+        """The graph from the stage's saved values, tangents and live memory to ``results``.
+
+        Also which saved values it takes, ``must`` among them, and which windows on live memory. ``draws`` are done
+        whether needed or not.
         """
-        available = set(stage.saved) | set(live)
-        keep = backward_values([*results, *effects], available)
+        available = {*stage.saved, *live, *self.live.placeholders}
+        keep = backward_values([*results, *draws], available)
         missing = [v for v in (*self.inputs, *self.trace.effects, *self.trace.states) if v in keep]
         missing += [v for v in keep if v.op is PLACEHOLDER and v not in missing]
         if missing:
             raise UnsupportedError("backward needs an unsaved value", f"{missing} for {len(live)} tangents")
         read = {g for g in results if g is not None} | {a for v in keep for a in v.inputs()}
-        used = [k for k, v in enumerate(stage.saved) if v in read]
-        inputs = [stage.saved[k] for k in used] + list(live)
-        return cut("backward", inputs, self.trace.values, keep, results), used
+        used = [k for k, v in enumerate(stage.saved) if v in read or v in must]
+        windows = [k for k, v in enumerate(self.live.placeholders) if v in read]
+        inputs = [stage.saved[k] for k in used] + list(live) + [self.live.placeholders[k] for k in windows]
+        order = scheduled(self.trace.values, keep, self.forward)
+        return cut("backward", inputs, order, keep, results), used, windows
 
-    def _compile(self, stage: Stage, graph: Graph, used: Sequence[int], tangents: int) -> Callable[..., Any]:
+    def _compile(
+        self, stage: Stage, graph: Graph, used: Sequence[int], tangents: int, windows: Sequence[int] = ()
+    ) -> Callable[..., Any]:
         names = [self._saved_name(stage.saved[k]) for k in used]
         names += [f"tangents_{number + 1}" for number in range(tangents)]
+        names += [f"live_{k + 1}" for k in windows]
         return compile_graph(
             self.compilers.backward, graph, names, self.fakes, self.compilers.decompositions, "backward"
         )
@@ -558,7 +639,9 @@ class Backwards:
     def _differentiable(self, stage: Stage, key: Key) -> Callable[..., Any]:
         """The backward whose results have gradients themselves."""
         live = inputs_of([stage.tangent(part) for part in key])
-        replicas, seeds, effects = self._trace(stage, key, create_graph=True)
+        traced = self._trace(stage, key, create_graph=True)
+        self._refuse_writes(traced)
+        replicas, seeds = traced.gradients, traced.seeds
         # Eager may give a tangent itself for a gradient.
         places = [_place(part) for part in key]
         same = {k: j for k, r in enumerate(replicas) for j, t in zip(places, seeds, strict=True) if r is t}
@@ -583,13 +666,15 @@ class Backwards:
         if any(k < len(stage.targets) and k not in stage.reached for s in stages for k in s.reached):
             raise UnsupportedError("second derivative", "by what the first derivative does not lead to")
         available = set(stage.saved) | set(live)
-        computed = backward_values([*values, *effects], available)
+        computed = backward_values([*values, *traced.draws], available)
         for s in stages:
-            s.saved = read_by(s.wanted, computed | available, self.trace.values)
+            s.saved = read_by(s.wanted(), computed | available, self.trace.values)
         results = self._distinct(values, distinct)
         saved = list(dict.fromkeys(v for s in stages for v in s.saved))
         kept = [v for v in saved if v not in available]
-        graph, used = self._cut(stage, live, [*results, *kept], effects)
+        graph, used, windows = self._cut(stage, live, [*results, *kept], traced.draws)
+        if windows:
+            raise UnsupportedError("mutation in the backward", "of a backward that is differentiated itself")
         compiled = self._compile(stage, graph, used, len(live))
         # What crosses to the next level is saved already, came as a tangent, or is one more result.
         source: dict[Value, str] = {v: f"s[{used.index(k)}]" for k, v in enumerate(stage.saved) if k in used}
@@ -614,7 +699,8 @@ class Backwards:
             len(stage.targets), same, places, wrapped, _is_flat(stage, key),
         )  # fmt: skip
         run = define(w, "run", "differentiable backward")
-        w.globals["bw"] = compiled
+        # Its graph has the casts.
+        w.globals["bw"] = compiled if stage.autocast == OFF else without_autocast(compiled)
         return run
 
     def _next_targets(self, stage: Stage, attached: Sequence[Attached], seeds: Sequence[Tensor]) -> list[Target]:

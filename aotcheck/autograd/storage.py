@@ -18,6 +18,7 @@ own, which the runtime fills with the real storage.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -25,7 +26,7 @@ from torch import Tensor
 
 from aotcheck import _torch
 from aotcheck.autograd.errors import UnsupportedError
-from aotcheck.autograd.trace import Geometry, Trace, Value, flat_geometry, geometry_of, getitem
+from aotcheck.autograd.trace import Geometry, Trace, Value, disjoint, flat_geometry, geometry_of, getitem
 
 aten = torch.ops.aten
 
@@ -119,6 +120,7 @@ class StorageState:
 
     __slots__ = (
         "device",
+        "epoch",
         "flat",
         "flushed",
         "nbytes",
@@ -131,8 +133,9 @@ class StorageState:
         "views",
     )
 
-    def __init__(self, storage: torch.UntypedStorage, device: torch.device) -> None:
+    def __init__(self, storage: torch.UntypedStorage, device: torch.device, epoch: int = 0) -> None:
         self.storage = storage  # kept alive: its address is its name
+        self.epoch = epoch  # see StorageTable.begin_epoch
         self.device = device
         self.nbytes = storage.nbytes()
         self.version = 0
@@ -143,6 +146,26 @@ class StorageState:
         self.pending: list[tuple[View, Value, int]] = []
         self.sized = False  # whether its size is not that of the tensor for which it was made
         self.source: Any = None  # for an input's storage: where the runtime finds a tensor on it
+
+    def snapshot(self) -> Callable[[], None]:
+        """What brings the state back to what it is now, as long as its storage keeps its size."""
+        flat, flushed, pending, roots, version = (
+            self.flat,
+            self.flushed,
+            list(self.pending),
+            list(self.roots),
+            self.version,
+        )
+        views = {g: (v, [getattr(v, name) for name in View.__slots__]) for g, v in self.views.items()}
+
+        def restore() -> None:
+            self.flat, self.flushed, self.pending, self.roots, self.version = flat, flushed, pending, roots, version
+            self.views = {g: v for g, (v, _) in views.items()}
+            for v, fields in views.values():
+                for name, value in zip(View.__slots__, fields, strict=True):
+                    setattr(v, name, value)
+
+        return restore
 
     @property
     def is_input(self) -> bool:
@@ -157,6 +180,8 @@ class StorageTable:
         self.trace = trace
         self.states: dict[int, StorageState] = {}
         self.flat_inputs: list[tuple[Value, Any, torch.dtype]] = []
+        self._epoch = 0
+        self._first_write: Callable[[StorageState], None] | None = None
         self._multiple: dict[Any, Value] = {}  # results of multi-output views, by what they are computed from
 
     # -- lookup
@@ -166,7 +191,7 @@ class StorageTable:
         storage = _torch.storage_of(t)
         state = self.states.get(_torch.storage_address(storage))
         if state is None:
-            state = self.states[_torch.storage_address(storage)] = StorageState(storage, t.device)
+            state = self.states[_torch.storage_address(storage)] = StorageState(storage, t.device, self._epoch)
         return state
 
     def bind(self, t: Tensor, value: Value) -> View:
@@ -390,6 +415,11 @@ class StorageTable:
         if view.version == state.version:
             assert view.value is not None
             return view.value
+        since = max(view.version, state.flushed)  # the last version of which its value is at hand
+        if all(v <= since or disjoint(w.geometry, view.geometry) for w, _, v in state.pending):
+            # What was written since lies beside it.
+            view.value, view.version = self._at(view, since), state.version
+            return view.value
         self.flush(state)
         return self._at(view, state.version)
 
@@ -421,9 +451,27 @@ class StorageTable:
 
     # -- writing
 
+    def begin_epoch(self, first_write: Callable[[StorageState], None]) -> None:
+        """From now on ``first_write`` is called before the first write to each storage that there is already."""
+        self._epoch += 1
+        self._first_write = first_write
+
+    def end_epoch(self) -> None:
+        """It is called no more."""
+        self._first_write = None
+
+    def replace(self, state: StorageState, value: Value) -> None:
+        """The root of ``state``, which has just one and no pending writes, holds ``value`` from now on."""
+        (root,) = state.roots
+        state.version += 1
+        root.value, root.version, state.flushed = value, state.version, state.version
+
     def write(self, view: View, value: Value) -> None:
         """``view`` holds ``value`` from now on, and so does whatever shares its memory."""
         state = view.state
+        if self._first_write is not None and state.epoch < self._epoch:
+            state.epoch = self._epoch
+            self._first_write(state)
         if state.is_input and len(state.roots) > 1:
             self.flat(state)
         step: View | None = view

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -109,6 +110,44 @@ def geometry_of(t: Tensor) -> Geometry:
     return Geometry(int(t.storage_offset()), tuple(t.shape), t.stride(), t.dtype, t.is_conj(), t.is_neg())
 
 
+def disjoint(a: Geometry, b: Geometry) -> bool:
+    """Whether two windows on one storage are known to have no address in common."""
+    if 0 in a.shape or 0 in b.shape:
+        return True
+    if a.elements_reached * a.dtype.itemsize <= b.offset * b.dtype.itemsize:
+        return True
+    if b.elements_reached * b.dtype.itemsize <= a.offset * a.dtype.itemsize:
+        return True
+    if a.dtype.itemsize != b.dtype.itemsize:
+        return False
+    # As in the columns of a matrix: each address as digits, one per stride; some digit of theirs never agrees.
+    strides = sorted({s for g in (a, b) for n, s in zip(g.shape, g.stride, strict=True) if n > 1}, reverse=True)
+    if not strides or 0 in strides or any(s % t for s, t in itertools.pairwise(strides)):
+        return False
+    spans = [_digits(g, strides) for g in (a, b)]
+    if spans[0] is None or spans[1] is None:
+        return False
+    return any(x.stop <= y.start or y.stop <= x.start for x, y in zip(*spans, strict=True))
+
+
+def _digits(g: Geometry, strides: Sequence[int]) -> list[range] | None:
+    """For each stride the range of its digit in the addresses of ``g``; None where one runs over into the next."""
+    sizes = dict.fromkeys(strides, 1)
+    for n, s in zip(g.shape, g.stride, strict=True):
+        if n > 1:
+            if sizes[s] > 1:
+                return None
+            sizes[s] = n
+    left, spans = g.offset, []
+    for k, s in enumerate(strides):
+        first, left = divmod(left, s)
+        if k and first + sizes[s] > strides[k - 1] // s:
+            return None
+        spans.append(range(first, first + sizes[s]))
+    spans.append(range(left, left + 1))
+    return spans
+
+
 def flat_geometry(nbytes: int, dtype: torch.dtype) -> Geometry:
     """A whole storage of ``nbytes`` bytes as one dimension."""
     return Geometry(0, (nbytes // dtype.itemsize,), (1,), dtype, False, False)
@@ -165,6 +204,17 @@ class Value:
                 yield a
             elif type(a) in (list, tuple):
                 yield from _nested(a)
+
+    def replace(self, old: Value, new: Value) -> None:
+        """Compute this from ``new`` where it is computed from ``old``."""
+
+        def swap(a: Any) -> Any:
+            if type(a) in (list, tuple):
+                return type(a)([swap(x) for x in a])
+            return new if a is old else a
+
+        self.args = swap(self.args)
+        self.kwargs = {k: swap(a) for k, a in self.kwargs.items()}
 
     def __repr__(self) -> str:
         return f"%{self.name or _torch.op_name(self.op)}"

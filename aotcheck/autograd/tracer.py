@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import torch
@@ -30,6 +30,7 @@ from aotcheck.autograd.windows import (
 )
 
 aten = torch.ops.aten
+_TANGENT_OPS = frozenset({aten.to.dtype_layout})
 
 
 class Tracer(_torch.TorchDispatchMode):
@@ -48,6 +49,8 @@ class Tracer(_torch.TorchDispatchMode):
         self.reshapings: dict[int, list[Reshaping]] = {}  # and how, by id
         self.views: dict[int, Derivation] = {}  # by id of the replica: how autograd's views were made
         self.unsafe_views: dict[int, Derivation] = {}  # and windows that are no views to autograd
+        # called before a tensor changes its geometry in place, or (True) perhaps goes elsewhere
+        self.on_reshaping: Callable[[Tensor, bool], None] = lambda t, elsewhere: None
         self.generators: dict[int, Value] = {}  # by address of the stand-in
         self.default_dtype = torch.get_default_dtype()
         self.draws: dict[Value | None, Draws] = {None: Draws(self.trace, default_generators(), None)}
@@ -68,6 +71,8 @@ class Tracer(_torch.TorchDispatchMode):
     ) -> Any:
         if func is _torch.PRIM_DEVICE:
             return args[0].device
+        if _torch.another_tracer_active():
+            raise UnsupportedError("another tracer inside", "the function traces one of its own, as linearize does")
         kwargs = kwargs or {}
         for t in types:
             if t is not Replica and t is not Tensor and t is not torch.nn.Parameter:
@@ -78,8 +83,10 @@ class Tracer(_torch.TorchDispatchMode):
             self._check(a)
         for a in kwargs.values():
             self._check(a)
-        if (self._depth or _of_inference(args)) and _torch.is_composite(func):
-            # Autograd takes such ops apart before they come here, but for inference tensors and in what wrappers do.
+        apart = self._depth or func in _TANGENT_OPS or _of_inference(args)
+        if apart and _torch.is_composite(func):
+            # Autograd takes such ops apart before they come here, but for inference tensors, in what wrappers do, and
+            # of tangents of forward mode.
             below = contextlib.nullcontext() if self._depth else _torch.as_before_dispatch()
             with below, self:
                 return _torch.run_composite(func, args, kwargs)
@@ -346,6 +353,8 @@ class Tracer(_torch.TorchDispatchMode):
             device = self.device_of(args, kwargs)
             if not _has_tensor((out,)) and out is not None:
                 return out
+            if isinstance(out, Tensor) and out.layout is not torch.strided:
+                raise UnsupportedError("sparse tensor", f"{func} gives one")
             if args and type(args[0]) is Replica and shares_storage(out, args[0]):
                 bound = self._bind_views(func, args, kwargs, out)
                 self._note(self.unsafe_views, func, args, kwargs, bound)
@@ -496,6 +505,7 @@ class Tracer(_torch.TorchDispatchMode):
     def _reshaping(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         t: Replica = args[0]
         self.keep.append(t)
+        self.on_reshaping(t, False)
         self.regeometried.add(id(t))
         name = _torch.op_name(func)
         if name == "detach_":
@@ -523,6 +533,7 @@ class Tracer(_torch.TorchDispatchMode):
 
     def _storage(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         t: Replica = args[0]
+        self.on_reshaping(t, True)
         self.kernels.sizes_matter = True
         self.keep.append(t)
         self.regeometried.add(id(t))

@@ -59,11 +59,11 @@ def _write(
     """``target`` now holds ``value``, converted where the twin gives another dtype or strides than eager writes."""
     geometry = _twin_geometry(tracer, twin, args, kwargs)
     if geometry is not None:
-        value = _conform(tracer, value, geometry, geometry_of(target), target.real_device)
+        value = _conform(tracer, value, geometry, geometry_of(target))
     tracer.table.write(tracer.table.view(target), value)
 
 
-def _conform(tracer: Tracer, value: Value, has: Geometry, wants: Geometry, device: torch.device) -> Value:
+def _conform(tracer: Tracer, value: Value, has: Geometry, wants: Geometry) -> Value:
     if has.dtype != wants.dtype:
         if not torch.can_cast(has.dtype, wants.dtype):
             raise RuntimeError(f"result type {has.dtype} can't be cast to the desired output type {wants.dtype}")
@@ -71,17 +71,19 @@ def _conform(tracer: Tracer, value: Value, has: Geometry, wants: Geometry, devic
     if 0 in wants.shape or wants.may_self_overlap or _same_strides(has, wants):
         return value
     order = wants.dense_order
-    if order is None:
-        holder = tracer.trace.call(
-            aten.empty_strided.default,
-            (list(wants.shape), list(wants.stride)),
-            {"dtype": wants.dtype, "device": device},
-        )
-        return tracer.trace.call(aten.copy.default, (holder, value))
+    if order is None:  # a window: of its layout only the order of dimensions shows in what is computed from it
+        order = stride_order(wants)
+        if has.dense_order is not None and stride_order(has) == order:
+            return value
     permuted = tracer.trace.call(aten.permute.default, (value, order))
     copied = tracer.trace.call(aten.clone.default, (permuted,), {"memory_format": torch.contiguous_format})
     back = [order.index(d) for d in range(len(order))]
     return tracer.trace.call(aten.permute.default, (copied, back))
+
+
+def stride_order(g: Geometry) -> list[int]:
+    """The dimensions of more than one element from outermost to innermost, then the others."""
+    return sorted(range(len(g.shape)), key=lambda i: (g.shape[i] == 1, -g.stride[i], -g.shape[i]))
 
 
 def _twin_geometry(tracer: Tracer, twin: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Geometry | None:
@@ -123,7 +125,7 @@ def _foreach(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwa
     tracer.run(func, args, kwargs)
     value = tracer.call(info.twin, value_args, value_kwargs)
     for k, (x, o) in enumerate(zip(targets, out, strict=True)):
-        item = _conform(tracer, tracer.trace.call(getitem, (value, k)), geometry_of(o), geometry_of(x), x.real_device)
+        item = _conform(tracer, tracer.trace.call(getitem, (value, k)), geometry_of(o), geometry_of(x))
         tracer.table.write(tracer.table.view(x), item)
         _torch.count_write(x)  # eager counts in its per-tensor kernels, which do not run here
     return None
@@ -154,7 +156,7 @@ def to_out(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwarg
         state = tracer.table.state(t)
         if state.storage.nbytes() != state.nbytes:
             tracer.table.flat(state)
-        item = _conform(tracer, item, geometry_of(r), geometry_of(t), t.real_device)
+        item = _conform(tracer, item, geometry_of(r), geometry_of(t))
         tracer.table.write(tracer.table.view(t), item)
     return out
 

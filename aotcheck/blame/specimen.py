@@ -243,7 +243,9 @@ class Specimen:
         saved = dict(zip(assembly.saved, results[len(assembly.outputs) :], strict=True))
         with backwards.rearmed():
             gradients = values_of(backwards._gradients(stage, key))
-            graph, used = backwards._cut(stage, live, gradients, stage.effects[key])
+            graph, used, windows = backwards._cut(stage, live, gradients, stage.traces[key].draws)
+            if windows:
+                raise UnsupportedError("mutation in the backward", "it cannot be run by itself")
             run = backwards._compile(stage, graph, used, len(live))
         with torch.no_grad(), undefined_memory(PLAIN):
             return list(run(*[saved[stage.saved[k]] for k in used], *tangents))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import resource
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,25 +47,31 @@ class Flight:
         """Events for what the worker has told since the last time."""
         for line in self.reader.lines():
             self.since = time.monotonic()
-            match line.get("kind"):
-                case "process":
-                    self.pid = int(line["pid"])
-                case "generated":
-                    yield BlockGenerated(
-                        self.task.block, int(line["programs"]), float(line["seconds"]), tuple(line["traits"])
-                    )
-                case "started":
-                    self.running = int(line["index"])
-                case "finished":
-                    self.running = None
-                    self.done.add(int(line["index"]))
-                    yield from self._checked(line)
-                case "failed":
-                    self.running = None
-                    self.done.add(int(line["index"]))
-                    yield ProgramFailed(self.task.block, int(line["index"]), str(line["error"]), str(line["path"]))
-                case _:
-                    pass
+            with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError):
+                yield from self._told(line)  # what a bad disk has garbled is left out: that program is run again
+
+    def _told(self, line: Mapping[str, Any]) -> Iterator[Event]:
+        """Events for one line."""
+        match line.get("kind"):
+            case "process":
+                self.pid = int(line["pid"])
+            case "generated":
+                yield BlockGenerated(
+                    self.task.block, int(line["programs"]), float(line["seconds"]), tuple(line["traits"])
+                )
+            case "started":
+                self.running = int(line["index"])
+            case "finished":
+                events = list(self._checked(line))
+                self.running = None
+                self.done.add(int(line["index"]))
+                yield from events
+            case "failed":
+                self.running = None
+                self.done.add(int(line["index"]))
+                yield ProgramFailed(self.task.block, int(line["index"]), str(line["error"]), str(line["path"]))
+            case _:
+                pass
 
     def _checked(self, line: Any) -> Iterator[Event]:
         checked = ProgramChecked(

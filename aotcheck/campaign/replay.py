@@ -39,7 +39,6 @@ START_ALLOWANCE = 30.0
 _TORCHS = (
     "functorch.compile",
     "networkx",
-    "torch._dynamo",
     "torch._dynamo.debug_utils",
     "torch._inductor.compiler_bisector",
     "torch._inductor.fx_utils",

@@ -2,13 +2,14 @@
 
 Note [Skeletons]
     A minimized program says what a bug needs: these ops, in this order, on tensors that hang together so. What is left
-    of chance in it, the numbers, sizes and dtypes that were drawn, is what the skeleton leaves out. Two findings of one
-    bug should come to one skeleton, two bugs to two. ``python -m benchmarks.signatures`` counts how often they do.
+    of chance in it, the numbers, sizes and dtypes that were drawn, is what the skeleton leaves out; so is which
+    spelling of an op was drawn (``argsort`` is ``sort``), and results that nobody uses. Two findings of one bug should
+    come to one skeleton, two bugs to two. ``python -m benchmarks.signatures`` counts how often they do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, fields
 from enum import Enum
 
@@ -32,9 +33,26 @@ from aotcheck.program import (
     Step,
     TupleExpr,
     flat_calls,
+    references,
 )
 
-__all__ = ["KnownBug", "Signature", "embeds", "skeleton"]
+SPELLINGS = {
+    "Tensor.narrow": "getitem",
+    "Tensor.select": "getitem",
+    "Tensor.tensor_split": "getitem",
+    "Tensor.take_along_dim": "gather",
+    "torch.argsort": "sort",
+    "torch.msort": "sort",
+    "torch.narrow": "getitem",
+    "torch.select": "getitem",
+    "torch.tensor_split": "getitem",
+    "torch.take_along_dim": "gather",
+    "Tensor.argsort": "sort",
+    "Tensor.msort": "sort",
+}
+"""Ops that are another one under the hood."""
+
+__all__ = ["KnownBug", "Signature", "embeds", "is_known", "skeleton"]
 
 
 @dataclass(frozen=True)
@@ -71,7 +89,13 @@ class KnownBug:
 
 def skeleton(program: Program) -> str:
     """One line: the arguments that are out of the ordinary, the statements, what is returned, what the caller does."""
-    parts = [*_arguments(program), *_statements(program.body), f"return {_expr(program.outputs)}"]
+    used = {
+        name
+        for call in flat_calls(program.body)
+        for expr in (*call.args, *dict(call.kwargs).values())
+        for name in references(expr)
+    } | set(references(program.outputs))
+    parts = [*_arguments(program), *_statements(program.body, used), f"return {_expr(program.outputs)}"]
     plan = [_call(call) for call in program.calls]
     if plan != [""]:
         parts.append("calls " + " | ".join(said or "plain" for said in plan))
@@ -83,6 +107,16 @@ def embeds(minimized: Program, program: Program) -> bool:
     then probably the bug of the other. An op that minimizing puts in place of any other stands for any of its kind."""
     calls = flat_calls(program.body)
     return all(any(_may_be(wanted, call) for call in calls) for wanted in flat_calls(minimized.body))
+
+
+def is_known(key: CoarseKey, minimized: Program, bug: KnownBug) -> bool:
+    """Whether a minimized program shows a known bug: the same calls under the same key; where the key has an error's
+    message, which few bugs share, some of its calls will do, since a corpus file need not be as small as minimizing
+    makes a finding."""
+    if bug.key != str(key):
+        return False
+    ours, theirs = ([call.path for call in flat_calls(program.body)] for program in (minimized, bug.program))
+    return ours == theirs or (bool(key.error) and embeds(minimized, bug.program))
 
 
 def _may_be(minimal: OpCall, call: OpCall) -> bool:
@@ -109,21 +143,22 @@ def _inputs(inputs: Inputs) -> Iterator[str]:
     yield from _statements(inputs.derived)
 
 
-def _statements(body: tuple[Statement, ...]) -> Iterator[str]:
+def _statements(body: tuple[Statement, ...], used: Collection[str] | None = None) -> Iterator[str]:
     for statement in body:
         if isinstance(statement, Block):
-            yield f"{statement.context.name.lower()} {{{'; '.join(_statements(statement.body))}}}"
+            yield f"{statement.context.name.lower()} {{{'; '.join(_statements(statement.body, used))}}}"
         else:
-            yield _op(statement)
+            yield _op(statement, used)
 
 
-def _op(call: OpCall) -> str:
+def _op(call: OpCall, used: Collection[str] | None) -> str:
     """A statement. A tensor that is an operand twice is said once: whether a second operand is the first one again or a
     number is mostly chance."""
     shown = [_expr(expr) for expr in call.args] + [f"{k}={_expr(expr)}" for k, expr in call.kwargs]
     operands = [one for one in dict.fromkeys(shown) if one.rpartition("=")[2] != "_"]
-    name = call.path.removeprefix("Tensor.").removeprefix("torch.")
-    targets = f"{', '.join(call.targets)} = " if call.targets else ""
+    name = SPELLINGS.get(call.path, call.path.removeprefix("Tensor.").removeprefix("torch."))
+    bound = [target for target in call.targets if used is None or target in used]
+    targets = f"{', '.join(bound)} = " if bound else ""
     return f"{targets}{name}({', '.join(operands)})"
 
 

@@ -1,4 +1,10 @@
-"""The engine: gives blocks to workers, watches them, and turns what happens into events."""
+"""The engine: gives blocks to workers, watches them, and turns what happens into events.
+
+Note [Suspects]
+    A worker that is gone may have died of the program that it ran, or somebody else may have killed it: the system for
+    want of memory, a person. So the program is run once more, by another worker, and is a finding if that one dies of
+    it too. What the supervisor itself has killed, for its time or its memory, is a finding at once.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +13,11 @@ import platform
 import shutil
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as FutureTimeout
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import chain
@@ -20,6 +28,7 @@ import torch
 from pebble import ProcessExpired, ProcessPool
 
 from aotcheck.campaign.coverage import Coverage
+from aotcheck.campaign.crew import Crew
 from aotcheck.campaign.events import (
     BlockFailed,
     Ending,
@@ -53,8 +62,11 @@ GRACE_SECONDS = 10.0
 AGAIN_GRACE_SECONDS = 60.0
 """How long findings may still be run again once the time is up."""
 
-START_ALLOWANCE = 15.0
+START_ALLOWANCE = 60.0
 """What a fresh process may take to import torch, over the program's own time."""
+
+MAX_LOST = 10
+"""So often may workers of a block die before any program of it has run."""
 
 MAX_FAILURES = 3
 """After so many blocks in a row that could not be run at all, the campaign gives up."""
@@ -78,6 +90,8 @@ class Campaign:
         self._left = settings.examples
         self._failures = 0
         self._attempts = 0
+        self._suspects: set[tuple[int, int]] = set()
+        self._lost: Counter[int] = Counter()
         self._coverage = Coverage()
         for event in self._past.events:
             self._coverage.feed(event)
@@ -102,9 +116,9 @@ class Campaign:
         os.environ.update({"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"})
         ending = Ending.INFRASTRUCTURE
         try:
-            with self._pool(0) as pool, self._pool(1) as fresh:
+            with Crew(self._one_worker, self.settings.jobs) as crew, self._pool(1) as fresh:
                 try:
-                    for event in chain(self._past.untold, self._loop(pool, deadline)):
+                    for event in chain(self._past.untold, self._loop(crew, deadline)):
                         self._coverage.feed(event)
                         yield event
                         self._run_again(fresh, event)
@@ -115,8 +129,8 @@ class Campaign:
                         self._run_again(fresh, event)
                 finally:
                     self._scripts.close()
-                    for stopped in (pool, fresh):
-                        stopped.stop()
+                    crew.stop()
+                    fresh.stop()
             if self.settings.minimize_seconds and ending is not Ending.INFRASTRUCTURE:
                 yield from triage.events()
                 ending = Ending.INTERRUPTED if self.stop.is_set() else ending
@@ -127,11 +141,14 @@ class Campaign:
         yield self._coverage.counted()
         yield RunFinished(ending, time.monotonic() - began)
 
-    def _pool(self, max_tasks: int) -> ProcessPool:
+    def _one_worker(self) -> ProcessPool:
+        return self._pool(0, 1)
+
+    def _pool(self, max_tasks: int, workers: int | None = None) -> ProcessPool:
         """Worker processes; with ``max_tasks`` 1 each task has a process of its own."""
         settings = self.settings
         return ProcessPool(
-            max_workers=settings.jobs,
+            max_workers=workers or settings.jobs,
             max_tasks=max_tasks,
             initializer=prepare_process,
             initargs=(settings.memory, settings.device, settings.journals),
@@ -147,11 +164,11 @@ class Campaign:
 
     # -- the loop
 
-    def _loop(self, pool: ProcessPool, deadline: float | None) -> Iterator[Event]:
+    def _loop(self, crew: Crew, deadline: float | None) -> Iterator[Event]:
         while not self.stop.is_set() and self._failures < MAX_FAILURES:
             late = deadline is not None and time.monotonic() >= deadline
             while not late and len(self._flights) < self.settings.jobs and (task := self._next_task()) is not None:
-                self._send(pool, task)
+                self._flights.append(self._sent(crew, task))
             if not self._flights or (late and deadline is not None and time.monotonic() > deadline + GRACE_SECONDS):
                 break
             for flight in list(self._flights):
@@ -160,7 +177,9 @@ class Campaign:
                 flight.enforce()
                 if over:
                     self._flights.remove(flight)
-                    yield from self._landed(flight)
+                    how, error = _how_it_ended(flight)
+                    crew.over(flight.future, alive=how is None)
+                    yield from self._landed(flight, how, error)
             yield from self._scripts.poll()
             time.sleep(POLL_SECONDS)
         for flight in self._flights:
@@ -201,18 +220,19 @@ class Campaign:
             wanted=self._coverage.wanted(block),
         )
 
-    def _send(self, pool: ProcessPool, task: Task) -> None:
-        future = pool.schedule(run_task, args=(task,))
-        self._flights.append(Flight(task, future, self.settings.timeout, self.settings.memory))
+    def _sent(self, crew: Crew, task: Task) -> Flight:
+        return Flight(task, crew.schedule(run_task, task), self.settings.timeout, self.settings.memory)
 
-    def _landed(self, flight: Flight) -> Iterator[Event]:
+    def _landed(self, flight: Flight, how: str | None, error: str | None) -> Iterator[Event]:
         """What a block that is over means: done, dead with a culprit, dead without one."""
-        how, error = _how_it_ended(flight)
         task = flight.task
         done = task.skip | flight.done
         if how is None and error is None:
             self._failures = 0
             flight.reader.discard()
+            if len(done) < task.programs and self._lost[task.block] < MAX_LOST:  # its journal was garbled
+                self._lost[task.block] += 1
+                self._again.append(replace(task, skip=frozenset(done)))
             return
         if error is not None:
             self._failures += 1
@@ -220,13 +240,19 @@ class Campaign:
             return
         assert how is not None
         culprit = flight.running
-        if culprit is not None:
+        if culprit is not None and flight.killed is None and (task.block, culprit) not in self._suspects:
+            self._suspects.add((task.block, culprit))  # see Note [Suspects]
+            yield WorkerDied(task.block, culprit, how)
+        elif culprit is not None:
             yield from self._death(flight, culprit, how)
             done |= {culprit}
         elif not flight.done and how != _POISONED:
-            self._failures += 1
-            yield BlockFailed(task.block, f"the worker ended before any program ran: {how}")
-            return
+            self._lost[task.block] += 1
+            if self._lost[task.block] >= MAX_LOST:
+                self._failures += 1
+                yield BlockFailed(task.block, f"the worker ended before any program ran: {how}")
+                return
+            yield WorkerDied(task.block, None, how)
         else:
             yield WorkerDied(task.block, None, how)
         self._failures = 0
@@ -307,6 +333,8 @@ def _how_it_ended(flight: Flight) -> tuple[str | None, str | None]:
         if death.exitcode == POISONED:
             return _POISONED, None
         return how_it_ended(death.exitcode), None
+    except BrokenProcessPool:  # its worker died with a lock in its hands
+        return "its pool broke", None
     except Exception as error:  # raised by our own code in the worker
         return None, f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
     return None, None

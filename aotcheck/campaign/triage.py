@@ -14,6 +14,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from concurrent.futures.process import BrokenProcessPool
 from functools import lru_cache
 from pathlib import Path
 
@@ -30,7 +31,7 @@ from aotcheck.campaign.events import (
 )
 from aotcheck.campaign.journal import write_durably
 from aotcheck.campaign.settings import Settings
-from aotcheck.campaign.signature import KnownBug, embeds, skeleton
+from aotcheck.campaign.signature import KnownBug, embeds, is_known, skeleton
 from aotcheck.campaign.worker import script_backend
 from aotcheck.minimize import DoesNotFailError, Limits, Reduced, Reduction, Subject
 from aotcheck.minimize.isolated import workers
@@ -87,8 +88,9 @@ class Triage:
         self._deadline = time.monotonic() + self.settings.minimize_seconds
         while not self._over and (finding := self._next()) is not None:
             event = self._sign(finding)
-            if event is None:  # stopped in the middle: it is as if it had not been begun
-                break
+            if event is None:  # stopped in the middle: it is as if it had not been begun, and left to --resume
+                self._waiting.pop(finding.path)
+                continue
             self.feed(event)
             yield event
         if not self.stop.is_set():
@@ -156,6 +158,8 @@ class Triage:
                 pass
         except DoesNotFailError as error:
             return None if self.stop.is_set() else FindingFlaky(finding.path, finding.key, str(error))
+        except (RuntimeError, BrokenProcessPool):  # somebody has killed our workers
+            return None
         reduced = reduction.result
         if reduced is None or self.stop.is_set():
             return None
@@ -166,7 +170,7 @@ class Triage:
         assert key is not None
         said = skeleton(reduced.program)
         stage = self._stage(reduced.program)
-        known = next((b.name for b in self._known if b.name and (b.key, b.skeleton) == (str(key), said)), "")
+        known = next((b.name for b in self._known if b.name and is_known(key, reduced.program, b)), "")
         kept = {entry: read.header[entry] for entry in ("found", "block", "index", "torch") if entry in read.header}
         header: dict[str, object] = {"format": 1, **kept, "backend": self.settings.backend, "key": str(key)}
         header |= {"difference": reduced.shows.text, "skeleton": said}

@@ -14,6 +14,7 @@ from aotcheck.cli.explain import blame, minimize
 from aotcheck.cli.fuzz import fuzz
 from aotcheck.cli.nightly import nightly
 from aotcheck.cli.replay import refresh, replay
+from aotcheck.cli.report import report
 
 __all__ = ["INSPECTION", "STRATEGY", "Usage", "main", "seconds"]
 
@@ -24,5 +25,5 @@ def main() -> None:
     """Property-based tests for PyTorch compilers, and an AOT autograd of its own."""
 
 
-for command in (fuzz, check, replay, refresh, minimize, blame, corpus, nightly):
+for command in (fuzz, check, replay, refresh, minimize, blame, corpus, nightly, report):
     main.add_command(command)

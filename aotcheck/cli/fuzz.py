@@ -7,12 +7,14 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from aotcheck.cli.base import CORPUS, INSPECTION, STRATEGY, Seconds, Usage, stopping_on_interrupt
+from aotcheck.cli.report import write_reports
 
 if TYPE_CHECKING:
     from aotcheck.campaign import Past, Settings
@@ -84,6 +86,16 @@ def fuzz(
     sys.exit(_fuzz(settings, past or Past()))
 
 
+@contextlib.contextmanager
+def _full_disk(folder: Path) -> Iterator[None]:
+    """A disk that is full, or gone, ends a run with one line and exit code 3; what it has told of is on disk."""
+    try:
+        yield
+    except OSError as error:
+        click.echo(f"aotcheck: {folder}: cannot be written: {error.strerror}; go on with --resume {folder}", err=True)
+        sys.exit(3)
+
+
 def _past(folder: Path) -> Past:
     """What a run has done; a usage error where ``folder`` holds no run."""
     from aotcheck.campaign import Past
@@ -117,6 +129,7 @@ def _fuzz(settings: Settings, past: Past) -> int:
     console, tally, stop = Console(), Tally(), threading.Event()
     # The writer comes first: what is shown has been written.
     with (
+        _full_disk(settings.folder),
         contextlib.suppress(KeyboardInterrupt),  # what has been found is on disk; the summary says "broken off"
         stopping_on_interrupt(stop),
         JsonLines(settings.folder / "run.jsonl") as lines,
@@ -129,5 +142,6 @@ def _fuzz(settings: Settings, past: Past) -> int:
             tally.feed(event)
             display.feed(event)
     print_summary(tally, console)
+    write_reports(settings.folder)
     console.print(f"run folder: {settings.folder}", soft_wrap=True, highlight=False)
     return int(tally.exit_code)

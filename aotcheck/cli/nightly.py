@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 def nightly(config: Path) -> None:
     """Replay the corpus, fuzz each backend for its time, and say what has changed since the last run.
 
-    Leaves a folder with summary.md, junit.xml, nightly.json and the folder of each campaign. Exits 0 when clean, 1 with
-    new findings or corpus files that no longer differ, 2 when the configuration or a corpus file is wrong, 3 when
-    something could not be run.
+    Leaves a folder with summary.md, junit.xml, nightly.json and the folder of each campaign, report.html in it. Exits 0
+    when clean, 1 with new findings or corpus files that no longer differ, 2 when the configuration or a corpus file is
+    wrong, 3 when something could not be run.
     """
     import hypothesis
     import torch
@@ -35,6 +35,7 @@ def nightly(config: Path) -> None:
     from aotcheck.campaign import SettingsError
     from aotcheck.campaign.journal import write_durably
     from aotcheck.campaign.nightly import load_config, run
+    from aotcheck.report.html import write_html
     from aotcheck.report.jsonl import JsonLines
     from aotcheck.report.junit import write_junit
     from aotcheck.report.markdown import markdown
@@ -63,6 +64,13 @@ def nightly(config: Path) -> None:
             raise Usage(str(error)) from error
     folder = Path(night.folder)
     write_junit(folder / "junit.xml", night.replayed, night.runs)
+    for campaign in night.runs:
+        before = Path(night.changes.last) / Path(campaign.folder).name
+        previous = before if night.changes.last and (before / "run.jsonl").exists() else None
+        try:
+            write_html(Path(campaign.folder), told.corpus, previous)
+        except OSError as error:
+            click.echo(f"aotcheck: {campaign.folder}: no report.html: {error.strerror}", err=True)
     summary = markdown(night)
     write_durably(folder / "summary.md", summary)
     click.echo(summary)

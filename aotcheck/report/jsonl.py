@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
+import os
 import time
 from collections.abc import Iterator, Mapping
 from enum import Enum
@@ -28,7 +30,7 @@ class JsonLines:
     """Writes events to ``path``, each on disk's doorstep (flushed) before the next is handled."""
 
     def __init__(self, path: Path) -> None:
-        torn = path.exists() and not path.read_bytes().endswith(b"\n")
+        torn = _torn(path)
         self._file = path.open("a", encoding="utf-8")
         if torn:  # by whoever killed the run: the next line begins a line of its own
             self._file.write("\n")
@@ -39,7 +41,8 @@ class JsonLines:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._file.close()
+        with contextlib.suppress(OSError):  # a full disk: whoever fed the event knows
+            self._file.close()
 
     def feed(self, event: Event) -> None:
         """Write ``event``."""
@@ -47,6 +50,18 @@ class JsonLines:
         facts |= dataclasses.asdict(event)
         self._file.write(json.dumps(facts, default=_plain) + "\n")
         self._file.flush()
+
+
+def _torn(path: Path) -> bool:
+    """Whether a file ends in the middle of a line."""
+    try:
+        with path.open("rb") as file:
+            if file.seek(0, os.SEEK_END) == 0:
+                return False
+            file.seek(-1, os.SEEK_END)
+            return file.read(1) != b"\n"
+    except FileNotFoundError:
+        return False
 
 
 def read_events(path: Path) -> Iterator[Mapping[str, Any]]:

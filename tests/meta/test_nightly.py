@@ -141,6 +141,7 @@ def test_a_night_says_what_is_new_known_fixed_and_flaky(tmp_path: Path) -> None:
     failed = [case.get("name") for case in suites["corpus"] if case.find("failure") is not None]
     assert failed == [f"a-new-one on {PLANTED}:doubles", f"c-fixed-one on {PLANTED}:identity"]
     assert (suites["fuzz eager"].get("tests"), suites["fuzz eager"].get("failures")) == ("1", "0")
+    assert "aotcheck fuzz: eager" in (folder / "0-eager" / "report.html").read_text()
     assert json.loads((folder / "nightly.json").read_text())["runs"][0]["programs"] == 25
 
 

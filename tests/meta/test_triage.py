@@ -21,7 +21,7 @@ from aotcheck.campaign.events import (
     RunResumed,
     RunStarted,
 )
-from aotcheck.campaign.signature import Signature, embeds, skeleton
+from aotcheck.campaign.signature import KnownBug, Signature, embeds, is_known, skeleton
 from aotcheck.campaign.triage import MOST_PER_KEY, Triage, stage_of
 from aotcheck.campaign.worker import write_finding
 from aotcheck.oracle import CoarseKey
@@ -38,6 +38,7 @@ KEY = CoarseKey("values", "output")
 def test_numbers_sizes_and_dtypes_are_not_in_a_skeleton() -> None:
     other = program(op("v0", "torch.mul", X, 7), size=(2, 3), dtype="float64")
     assert skeleton(other) == skeleton(DOUBLE) == "v0 = mul(x0); return v0"
+    assert skeleton(program(op("v0", "torch.narrow", X, 0, 0, 2))) == "v0 = getitem(x0); return v0"
     assert skeleton(program(op("v0", "torch.mul", X, X))) == skeleton(DOUBLE), "a number or the tensor again: chance"
 
 
@@ -63,6 +64,16 @@ def test_a_program_that_makes_the_calls_of_another_embeds_it() -> None:
     assert embeds(DOUBLE, longer)
     assert not embeds(longer, DOUBLE)
     assert not embeds(MUTATES, DOUBLE)
+
+
+def test_a_known_bug_is_the_same_calls_or_with_a_message_some_of_them() -> None:
+    longer = program(op(None, "Tensor.add_", X, 1), op("v0", "torch.mul", X, 3), outputs=X)
+    crash = CoarseKey("exception", "forward", "RuntimeError: planted")
+    assert is_known(KEY, DOUBLE, KnownBug(str(KEY), "", program(op("v0", "torch.mul", X, 9), outputs=X)))
+    assert not is_known(KEY, DOUBLE, KnownBug(str(KEY), "", longer))
+    assert is_known(crash, DOUBLE, KnownBug(str(crash), "", longer))
+    assert not is_known(crash, longer, KnownBug(str(crash), "", DOUBLE))
+    assert not is_known(crash, DOUBLE, KnownBug(str(KEY), "", DOUBLE))
 
 
 def finding(told: Settings, index: int, found: Program, key: CoarseKey = KEY) -> FindingWritten:

@@ -22,11 +22,17 @@ def forward_values(order: Sequence[Value], outputs: Sequence[Value], effects: Se
 def saved_values(
     forward: set[Value], given: set[Value], gradients: Sequence[Value | None], order: Sequence[Value]
 ) -> list[Value]:
-    """What the backward reads that the forward computes or is given, each once, in the order first read."""
+    """What the backward reads that the forward computes or is given, each once, in the order first read.
+
+    A result of an op with several that only the backward asks for is added to the forward, which has the op.
+    """
     backward = ancestors(gradients)
     saved: dict[Value, None] = {}
     for v in order:
         if v in backward and v not in forward and v not in given:
+            if v.op is getitem and v.args[0] in forward:
+                forward.add(v)
+                continue
             for a in v.inputs():
                 if (a in forward or a in given) and a.op is not CONSTANT:
                     saved[a] = None
@@ -48,8 +54,33 @@ def backward_values(gradients: Sequence[Value | None], available: set[Value]) ->
     return seen
 
 
+def scheduled(order: Sequence[Value], keep: set[Value], forward: set[Value]) -> list[Value]:
+    """``keep`` in ``order``; but what of ``forward`` a backward computes again comes right before its first use."""
+    again = [v for v in order if v in keep and v in forward]
+    if not again:
+        return [v for v in order if v in keep]
+    done: set[Value] = set()
+    result: list[Value] = []
+
+    def emit(v: Value) -> None:
+        for a in v.inputs():
+            if a in keep and a in forward and a not in done:
+                emit(a)
+        done.add(v)
+        result.append(v)
+
+    for v in order:
+        if v in keep and v not in forward:
+            emit(v)
+    for v in again:
+        if v not in done:
+            emit(v)
+    return result
+
+
 def read_by(gradients: Sequence[Value | None], available: set[Value], order: Sequence[Value]) -> list[Value]:
     """What of ``available`` is read to compute ``gradients``, each once, in the order first read."""
+    available = available | {v for v in order if v.op is getitem and v.args[0] in available}
     needed = backward_values(gradients, available)
     read: dict[Value, None] = {}
     for v in order:

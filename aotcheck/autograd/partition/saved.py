@@ -20,6 +20,8 @@ def holds_saved(node: Any, near: Tensor) -> bool:
     """
     if type(node).__name__ == "CopySlices":
         return True
+    if _has_packed(node):  # to unpack it here may run the user's program again, outside the trace
+        return True
     try:
         return bool(saved_by(node, near))
     except RuntimeError:  # one was written since: eager will say so in the backward

@@ -172,6 +172,36 @@ class Guard:
 
 
 @dataclasses.dataclass(frozen=True)
+class Window:
+    """Memory that a backward reads as it is then, and writes: ``geometry`` on the storage of ``holder``.
+
+    ``anchor`` is as for WindowOn.
+    """
+
+    holder: Ref
+    geometry: Geometry
+    anchor: int | None
+
+
+@dataclasses.dataclass(frozen=True)
+class BackwardWrite:
+    """Overwrite ``target``, an expression in the backward, with its graph's result ``result``."""
+
+    target: str
+    result: int
+    visibility: Visibility
+
+
+@dataclasses.dataclass(frozen=True)
+class BackwardReshape:
+    """Change the geometry of the argument that the context holds at ``place``; it must be ``before``."""
+
+    place: int
+    before: Geometry
+    after: Geometry
+
+
+@dataclasses.dataclass(frozen=True)
 class Attachment:
     """A Function that attaches results to autograd.
 
@@ -184,6 +214,8 @@ class Attachment:
     targets: tuple[int, ...]
     guards: tuple[Guard, ...] = ()
     held: tuple[Arg, ...] = ()
+    windows: tuple[Window, ...] = ()
+    reshaped: tuple[Ref, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -265,6 +297,10 @@ def write_call(
         if part.guards:
             attached.append(f"w{number} = []")
             held += f"w{number}, "
+        if part.windows or part.reshaped:
+            on = w.refer(support.window_on)
+            windows = [f"{on}({_ref(x.holder)}, {w.refer(x.geometry)}, {x.anchor}, False)" for x in part.windows]
+            held += f"({''.join(x + ', ' for x in [*windows, *map(_ref, part.reshaped)])}), "
         if part.held:
             held += f"({''.join(_ref(x) + ', ' for x in part.held)}), "
         held += f"(), ({''.join(handles[k] + ', ' for k in part.targets)}), "
@@ -300,14 +336,15 @@ def write_function(
     once: Sequence[int],
     shared: Sequence[Sequence[int]],
     holds: bool = False,
+    live: bool = False,
 ) -> SourceWriter:
     """``forward`` and ``backward`` of a Function that attaches computed results to autograd.
 
     Its first argument is a tuple of the results, of what is to be saved, (if ``guarded``) of a list that will hold the
-    versions that the backward checks, (if it ``holds`` any) of a tuple of arguments, of the contexts of the stages
-    before, and of the targets' handles; the others are the targets, the tensors to differentiate by. ``once``: the
-    results from which a second backward raises; torch does that when saved tensors are asked for again, even if there
-    are none. ``shared``: see Note [Shared nodes].
+    versions that the backward checks, (if ``live``) of windows on memory that the backward writes, (if it ``holds``
+    any) of a tuple of arguments, of the contexts of the stages before, and of the targets' handles; the others are the
+    targets, the tensors to differentiate by. ``once``: the results from which a second backward raises; torch does
+    that when saved tensors are asked for again, even if there are none. ``shared``: see Note [Shared nodes].
     """
     w = SourceWriter()
     w.globals.update(grad_enabled=torch.is_grad_enabled)
@@ -317,7 +354,9 @@ def write_function(
     if holds:
         lines.append("    ctx.held = h[-3]")
     if guarded:
-        lines.append(f"    ctx.watched = h[{-4 if holds else -3}]")
+        lines.append(f"    ctx.watched = h[{-3 - holds - live}]")
+    if live:
+        lines.append(f"    ctx.live = h[{-3 - holds}]")
     lines += ["    ctx.set_materialize_grads(False)", f"    return h[:{outputs}]"]
     defined = "".join(f"g[{k}] is not None, " for k in range(outputs))
     kinds = "".join(f"type(g[{k}]), " for k in range(outputs))
@@ -382,23 +421,32 @@ def write_backward(
     differentiated: Sequence[int],
     gradients: int,
     wrapped: Mapping[int, tuple[Wrapping, Sequence[str]]],
+    windows: Sequence[int] = (),
+    writes: Sequence[BackwardWrite] = (),
+    reshaped: Sequence[BackwardReshape] = (),
 ) -> SourceWriter:
     """``run(ctx, g)``: pick what this backward uses of the saved tensors and incoming gradients.
 
     It gives a gradient per differentiated target, of the ``gradients`` that the graph returns. ``wrapped`` says which
-    of the differentiated have wrappers for gradients, made of what.
+    of the differentiated have wrappers for gradients, made of what. ``windows`` are those on live memory that the graph
+    reads; ``writes`` and ``reshaped`` come last.
     """
     w = SourceWriter()
     lines = ["def run(ctx, g, whole=None):", *_unpack(w, used, saved), *_take_tangents(w, tangents)]
     names = [f"s[{k}]" for k in range(len(used))] + [f"t{k}" for k, _, _ in tangents]
+    names += [f"ctx.live[{k}]" for k in windows]
     parts = [f"d[{k}]" for k in differentiated]
     for number, (wrapping, leaves) in wrapped.items():
         parts[number] = f"{w.refer(wrapping.build, 'wrap')}(({''.join(x + ', ' for x in leaves)}))"
     picked = "".join(f"{x}, " for x in parts) or "None, "
-    if not wrapped and list(differentiated) == list(range(gradients)):
+    changes = [f"    {w.refer(_WRITERS[x.visibility])}({x.target}, d[{x.result}])" for x in writes]
+    for y in reshaped:
+        change = w.refer(support.reshape_in_backward)
+        changes.append(f"    {change}(ctx.live[{y.place}], {w.refer(y.before)}, {w.refer(y.after)})")
+    if not wrapped and not changes and list(differentiated) == list(range(gradients)):
         lines.append(f"    return (None, *bw({', '.join(names)}))")
     else:
-        lines += [f"    d = bw({', '.join(names)})", f"    return (None, {picked})"]
+        lines += [f"    d = bw({', '.join(names)})", *changes, f"    return (None, {picked})"]
     w.lines = lines
     return w
 

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch
+from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.subclasses import Outer, is_jagged, is_wrapper, wrapping_of
-from aotcheck.autograd.trace import Geometry
+from aotcheck.autograd.trace import Geometry, geometry_of
 
 
 def flat_view(t: Tensor, dtype: torch.dtype) -> Tensor:
@@ -114,6 +115,17 @@ def restride(t: Tensor, shape: Any, stride: Any, offset: int) -> None:
     """Change the geometry of ``t`` in place; its history does not show it."""
     with torch.no_grad():
         t.as_strided_(shape, stride, offset)
+
+
+def reshape_in_backward(t: Tensor, before: Geometry, after: Geometry) -> None:
+    """Change the geometry of ``t`` from ``before`` as the traced backward does, as a change that counts as a write.
+
+    Raises:
+        UnsupportedError: it has another geometry by now, for which another backward would have to be traced.
+    """
+    if geometry_of(t) != before:
+        raise UnsupportedError("mutation in the backward", "of the metadata of a tensor, for the second time")
+    restride(t, after.shape, after.stride, after.offset)
 
 
 def point_at(t: Tensor, holder: Tensor, g: Geometry, relative: bool, through_data: bool) -> None:

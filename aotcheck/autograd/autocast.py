@@ -1,0 +1,34 @@
+"""The state of autocast on this thread, as a value."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import torch
+
+Autocast = tuple[tuple[str, torch.dtype], ...]
+"""The devices for which autocast is on, and the dtype it casts to."""
+
+OFF: Autocast = ()
+_DEVICES = ("cpu", "cuda")
+
+
+def autocast_state() -> Autocast:
+    """What is in force now."""
+    return tuple([(d, torch.get_autocast_dtype(d)) for d in _DEVICES if torch.is_autocast_enabled(d)])
+
+
+@contextlib.contextmanager
+def autocast_as(state: Autocast) -> Iterator[None]:
+    """``state`` is in force inside, where autocast is off."""
+    before = [(d, torch.get_autocast_dtype(d)) for d, _ in state]
+    for device, dtype in state:
+        torch.set_autocast_enabled(device, True)
+        torch.set_autocast_dtype(device, dtype)
+    try:
+        yield
+    finally:
+        for device, dtype in before:
+            torch.set_autocast_enabled(device, False)
+            torch.set_autocast_dtype(device, dtype)

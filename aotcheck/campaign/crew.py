@@ -1,0 +1,71 @@
+"""The workers of a campaign: a pool of one for each job.
+
+Note [One pool a worker]
+    The workers of one pebble pool share a channel and its locks. One that gets SIGKILL while it holds a lock takes the
+    others with it, and the pool breaks. So each has a pool of its own, which goes when its worker has died.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pebble import ProcessPool
+
+__all__ = ["Crew"]
+
+
+class Crew:
+    """Runs as many tasks at a time as there are jobs.
+
+    Args:
+        make: makes a pool of one worker.
+        jobs: how many there may be.
+    """
+
+    def __init__(self, make: Callable[[], ProcessPool], jobs: int) -> None:
+        self._make, self._jobs = make, jobs
+        self._idle: list[ProcessPool] = []
+        self._busy: dict[int, ProcessPool] = {}
+
+    def __enter__(self) -> Crew:
+        return self
+
+    def __exit__(self, *ending: object) -> None:
+        self.stop()
+
+    def schedule(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """The future of a call in a worker that has nothing else to do."""
+        assert len(self._busy) < self._jobs
+        while self._idle:
+            pool = self._idle.pop()
+            if pool.active:
+                break
+            _end(pool)
+        else:
+            pool = self._make()
+        future = pool.schedule(function, args=arguments)
+        self._busy[id(future)] = pool
+        return future
+
+    def over(self, future: Any, alive: bool) -> None:
+        """What a future stands for is over; if its worker is not ``alive``, or fit, it gets no further task."""
+        pool = self._busy.pop(id(future))
+        if alive:
+            self._idle.append(pool)
+        else:
+            _end(pool)
+
+    def stop(self) -> None:
+        """Kill all workers."""
+        for pool in (*self._idle, *self._busy.values()):
+            pool.stop()
+        for pool in (*self._idle, *self._busy.values()):
+            pool.join()
+        self._idle.clear()
+        self._busy.clear()
+
+
+def _end(pool: ProcessPool) -> None:
+    pool.stop()
+    pool.join()

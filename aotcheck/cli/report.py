@@ -1,0 +1,39 @@
+"""``aotcheck report``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from aotcheck.cli.base import CORPUS, Usage
+
+
+@click.command()
+@click.argument("run", metavar="RUN", type=click.Path(path_type=Path))
+@click.option("--previous", type=click.Path(path_type=Path), help="The run to compare with. Default: the last before.")
+def report(run: Path, previous: Path | None) -> None:
+    """Write RUN/report.html, one self-contained page, and RUN/junit.xml. The smallest programs are run again for it."""
+    write_reports(run, previous)
+    click.echo(f"written: {run / 'report.html'}, {run / 'junit.xml'}")
+
+
+def write_reports(run: Path, previous: Path | None = None) -> None:
+    """Both reports of a run; a usage error where there is none or nothing can be written."""
+    from aotcheck.campaign import Past, Tally
+    from aotcheck.campaign.nightly import summed_up
+    from aotcheck.report.html import write_html
+    from aotcheck.report.jsonl import load_events
+    from aotcheck.report.junit import write_junit
+
+    try:
+        past = Past.of(load_events(run / "run.jsonl"))
+        if past.started is None:
+            raise Usage(f"{run}: run.jsonl does not say what was run")
+        tally = Tally()
+        for event in past.events:
+            tally.feed(event)
+        write_junit(run / "junit.xml", (), (summed_up(tally, past.started.backend, run, past.started.seed),))
+        write_html(run, CORPUS if CORPUS.is_dir() else None, previous)
+    except OSError as error:
+        raise Usage(f"{error.filename or run}: {error.strerror}") from error

@@ -1,0 +1,159 @@
+"""BEHAVIOUR 5: nothing is kept longer than eager keeps it."""
+
+from __future__ import annotations
+
+import gc
+import os
+import weakref
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+import aotcheck
+from benchmarks.memory import SUBJECTS, measure, ours, torchs
+from tests.behaviour.harness import Recorder, leaf, plain
+
+SIZE = 1 << 14
+"""Elements of each tensor: a thousand that are kept make 64 MiB."""
+
+
+class Counting(torch.autograd.Function):
+    """Counts its backwards in a buffer."""
+
+    @staticmethod
+    def forward(ctx, x, count):
+        ctx.count = count
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        ctx.count.add_(1)
+        return g * 2, None
+
+
+def hooked(x, b):
+    y = x * x
+    y.register_hook(lambda g: g * 2)
+    return y.exp()
+
+
+def stepping(x, b):
+    loss = (x * b).sum()
+    loss.backward()
+    return x.grad * 2
+
+
+def passed_on(x, b):
+    b.add_(1)
+    y = x * b.clone()
+    return y.view(-1), y
+
+
+FUNCTIONS = {
+    "plain": lambda x, b: (x * b).exp() * x,
+    "aliases and a written buffer": passed_on,
+    "a hook inside": hooked,
+    "a backward inside": stepping,
+    "a write in the backward": lambda x, b: Counting.apply(x * x, b),
+    "a checkpoint": lambda x, b: checkpoint(lambda x: F.dropout(x * x, 0.5).exp(), x, use_reentrant=False),
+    "a reentrant checkpoint": lambda x, b: checkpoint(lambda x: (x * x).exp(), x, use_reentrant=True),
+}
+
+
+@pytest.fixture(params=FUNCTIONS.values(), ids=FUNCTIONS)
+def function(request):
+    return request.param
+
+
+def first(out):
+    return out[0] if isinstance(out, tuple) else out
+
+
+def objects() -> int:
+    gc.collect()
+    return sum(issubclass(type(o), (torch.Tensor, torch.UntypedStorage)) for o in gc.get_objects())
+
+
+def resident() -> int:
+    """Bytes of the process that are in memory."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_a_thousand_steps_leave_nothing_behind(function):
+    """No objects, and no memory of the process: with what one step saves, a thousand would make 64 MiB and more."""
+    compiled = Recorder().compile(function)
+    x, b = torch.rand(SIZE, requires_grad=True), torch.rand(SIZE)
+
+    def step() -> None:
+        x.grad = None
+        out = first(compiled(x, b))
+        if out.requires_grad:
+            out.sum().backward()
+
+    for _ in range(50):
+        step()
+    tensors, memory = objects(), resident()
+    for _ in range(1000):
+        step()
+    assert objects() <= tensors + 2
+    assert resident() - memory < 24 << 20
+
+
+def test_no_reference_cycles(function):
+    compiled = Recorder().compile(function)
+    x, b = leaf(4), plain(4)
+    for _ in range(2):
+        out = first(compiled(x, b))
+        if out.requires_grad:
+            out.sum().backward()
+    del out
+    gc.collect()
+    gc.disable()
+    try:
+        out = first(compiled(x, b))
+        seen = weakref.ref(out)
+        if out.requires_grad:
+            out.sum().backward()
+        del out
+        assert seen() is None
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
+
+
+def test_an_output_that_is_dropped_takes_what_was_saved_with_it(function):
+    """No backward needed: the memory that eager frees with the output is freed with ours."""
+    compiled = Recorder().compile(function)
+    x, b = torch.rand(1 << 20, requires_grad=True), torch.rand(1 << 20)
+    for _ in range(2):
+        compiled(x, b)
+    x.grad = None
+    gc.collect()
+    with torch.autograd.profiler.profile(profile_memory=True) as profile:
+        compiled(x, b)
+    changes = [e.nbytes() for e in profile.kineto_results.events() if e.name() == "[memory]"]
+    kept = 0 if x.grad is None else x.grad.nbytes
+    assert abs(sum(changes) - kept) < 1 << 16
+
+
+@pytest.mark.parametrize("subject", SUBJECTS, ids=[s.name for s in SUBJECTS])
+def test_a_training_step_takes_no_more_than_torchs(subject):
+    mine, theirs = measure(subject, ours), measure(subject, torchs)
+    assert mine.saved <= theirs.saved
+    assert mine.peak <= theirs.peak
+
+
+def test_what_a_specialization_keeps_does_not_grow_with_calls():
+    compiled = aotcheck.aot_function(lambda x, b: Counting.apply(x * x, b))
+    x, b = leaf(4), plain(4)
+    compiled(x, b).sum().backward()
+    before = objects()
+    held = [compiled(x, b) for _ in range(10)]
+    for out in held:
+        out.sum().backward()
+    del held, out
+    assert objects() <= before + 2

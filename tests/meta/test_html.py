@@ -1,0 +1,139 @@
+"""The HTML report: one page that needs nothing else and says what the run did, whatever its programs are like."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from aotcheck.campaign.events import (
+    Ending,
+    Event,
+    FindingSigned,
+    FindingWritten,
+    PairsCounted,
+    ProgramChecked,
+    RunFinished,
+    RunStarted,
+)
+from aotcheck.oracle import CoarseKey
+from aotcheck.program import Ref, emit
+from aotcheck.report.drawings import alias_diagram, heat_map, throughput
+from aotcheck.report.html import previous_run, write_html
+from aotcheck.report.illustrate import illustrate
+from aotcheck.report.jsonl import JsonLines
+from tests.meta.small import X, op, pair, program
+
+PLANTED = "tests.meta.planted"
+VIEWS = program(op("v0", "torch.mul", X, 2), op("v1", "Tensor.narrow", Ref("v0"), 0, 1, 2), outputs=pair("v0", "v1"))
+KEY = CoarseKey("values", "output", "<script>alert(1)</script>")
+VOID = {"meta", "br", "img", "line", "polyline"}
+
+
+class Page(HTMLParser):
+    """A page's tags, balanced or not, and what it refers to."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[str] = []
+        self.links: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+        self.links += [str(value) for name, value in attrs if name in ("src", "href")]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+
+def run(folder: Path, backend: str, time: str, skeletons: tuple[str, ...], died: bool = False) -> Path:
+    """A run's folder as a campaign leaves it."""
+    (folder / "signatures").mkdir(parents=True)
+    versions = {"torch": "2.13.0"}
+    events: list[Event] = [RunStarted(backend, "cpu", 7, 50, None, 1, 25, "s:s", versions, time)]
+    for i in range(30):
+        hard = (KEY,) if i < len(skeletons) else ()
+        outcome = "differs" if hard else "agrees"
+        events.append(ProgramChecked(0, i, outcome, 0.01, hard=hard, texts=("...",) * len(hard), path=f"{i}.py"))
+    for i, said in enumerate(skeletons):
+        script = folder / "signatures" / f"{i}.py"
+        script.write_text(emit(VIEWS, {"backend": backend}, backend), encoding="utf-8")
+        events.append(FindingWritten(0, i, KEY, "values of ...", f"{i}.py"))
+        events.append(FindingSigned(f"{i}.py", KEY, said, "runtime", str(script), 2, True, "", 1.0))
+    counts = ((), (3,), (0, 1))
+    events.append(PairsCounted(("op:a", "op:b", "call:c"), counts, counts, ((2, 1, "why"),), 2, 2, 2, 0, 30))
+    events.append(RunFinished(Ending.DONE, 3.0))
+    with JsonLines(folder / "run.jsonl") as lines:
+        for event in events[: -2 if died else None]:
+            lines.feed(event)
+    return folder
+
+
+def test_the_page_says_what_was_found_and_compares_it_with_the_run_before(tmp_path: Path) -> None:
+    doubles = f"{PLANTED}:doubles"
+    run(tmp_path / "a", doubles, "2026-01-01T00:00:00", ("old one", "both"))
+    run(tmp_path / "b", "eager", "2026-01-02T00:00:00", ("of another backend",))
+    now = run(tmp_path / "c", doubles, "2026-01-03T00:00:00", ("both", "new one"))
+    assert previous_run(now) == (tmp_path / "a").resolve()
+    text = write_html(now).read_text(encoding="utf-8")
+    page = Page(text)
+    assert page.open == []
+    assert [link for link in page.links if not link.startswith("data:")] == [], "nothing is loaded"
+    assert "<script" not in text and "&lt;script&gt;alert(1)" in text
+    for said in ("both", "new one", "since then: ", "not found again: ", "old one", "blame: runtime", "torch.narrow"):
+        assert said in text or said == "torch.narrow"
+    assert text.count('class="alias"') == 4, "eager and compiled of both"
+    assert text.count("<article>") == 2
+    assert 'class="d"' in text, "elements that differ are marked"
+    assert "2 of 2 pairs met in 30 programs" in text
+
+
+def test_a_run_that_was_killed_and_one_without_findings_have_a_page(tmp_path: Path) -> None:
+    killed = run(tmp_path / "killed", "eager", "2026-01-01T00:00:00", (), died=True)
+    with (killed / "run.jsonl").open("a") as file:
+        file.write('{"event": "Progr')
+    text = write_html(killed).read_text()
+    assert Page(text).open == []
+    assert "broken off" in text and "The run did not count them." in text and "<p>None.</p>" in text
+
+
+def test_a_program_that_kills_its_process_does_not_spoil_the_page(tmp_path: Path) -> None:
+    backend = f"{PLANTED}:dies"
+    now = run(tmp_path / "run", backend, "2026-01-01T00:00:00", ("one",))
+    script = now / "signatures" / "0.py"
+    script.write_text(emit(program(op("v0", "torch.mul", X, 2), size=(7,)), {"backend": backend}, backend))
+    assert "nothing to show: ProcessExpired" in write_html(now).read_text()
+
+
+def test_values_that_differ_are_marked_and_aliases_drawn() -> None:
+    seen = illustrate(emit(VIEWS), f"{PLANTED}:doubles", "cpu")
+    assert seen.eager is not None and seen.compiled is not None
+    values = {v.name: v for v in seen.values}
+    assert values["output[0]"].eager == ("2", "4", "6", "8")
+    assert values["output[0]"].compiled == ("4", "8", "12", "16")
+    assert set(values["output[0]"].differs) == {True}
+    assert not any(values["storage of a0"].differs)
+    assert {w.storage for w in seen.eager.windows} == {"a0", "output[0]"}
+    assert {w.storage for w in seen.compiled.windows} == {"a0", "output[0]", "output[1]"}
+    bars = re.findall(r"<title>(\S+): float32\[2\], stride \[1\], offset 1</title></rect>", alias_diagram(seen.eager))
+    assert bars == ["output[1]", "output[1]"], "two cells of the storage of output[0]"
+
+
+def test_what_agrees_has_nothing_to_show() -> None:
+    assert illustrate(emit(VIEWS), "eager", "cpu").failed == "does not differ here"
+
+
+@pytest.mark.parametrize("rates", [[], [(1.0, 2.0)]])
+def test_too_few_programs_have_no_curve(rates: list[tuple[float, float]]) -> None:
+    assert throughput(rates) == ""
+
+
+def test_a_heat_map_is_a_picture() -> None:
+    assert heat_map(((), (3,), (0, 1)), frozenset()).startswith("data:image/png;base64,iVBOR")
