@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from aotcheck.autograd.errors import InternalError, NotFunctionalError, UnsupportedError
     from aotcheck.autograd.graph import assert_functional
     from aotcheck.checking import check
+    from aotcheck.program.subclasses import register_subclass
 
 __version__ = "0.1.0"
 
@@ -45,6 +46,7 @@ _HOMES = {
     "aotcheck.autograd.errors": ("InternalError", "NotFunctionalError", "SchemaError", "UnsupportedError"),
     "aotcheck.autograd.graph": ("assert_functional",),
     "aotcheck.checking": ("check",),
+    "aotcheck.program.subclasses": ("register_subclass",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -70,6 +72,7 @@ __all__ = [
     "make_boxed_func",
     "nop",
     "patch_config",
+    "register_subclass",
 ]
 
 

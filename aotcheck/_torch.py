@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
@@ -278,6 +280,19 @@ def bound_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
     return cast("Callable[..., Any]", _function_apply.__get__(None, function))
 
 
+warnings.filterwarnings("ignore", message="The .grad attribute of a Tensor that is not a leaf", module=__name__)
+
+
+def held_gradient(t: Tensor) -> Tensor | None:
+    """``t.grad``, also where ``t`` is no leaf, without a warning."""
+    return t.grad
+
+
+def asked_for_gradient_edge() -> bool:
+    """Whether the caller of the caller is torch, finding out where the gradients of a tensor arrive."""
+    return sys._getframe(2).f_globals is vars(torch.autograd.graph)
+
+
 def count_hooks(t: Tensor) -> int:
     """How many tensor hooks are registered on ``t``."""
     return len(t._backward_hooks or ())
@@ -494,6 +509,11 @@ def run_composite(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> An
     if _C._dispatch_has_kernel_for_dispatch_key(op.name(), key):
         return op._op_dk(key, *args, **kwargs)
     return op.decompose(*args, **kwargs)
+
+
+def run_composite_kernel(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """The kernel that ``op`` has for every backend, which calls other ops."""
+    return op._op_dk(_C.DispatchKey.CompositeExplicitAutograd, *args, **kwargs)
 
 
 def transparent_kernels(op: Any) -> frozenset[str]:

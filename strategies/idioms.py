@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from aotcheck.program import Context, DType, Expr, GradMode, ListExpr, Literal, OpCall, Ref, SliceExpr, TupleExpr
-from aotcheck.program.memory import extent_in_bytes
+from aotcheck.program.memory import address, extent_in_bytes
 from aotcheck.program.ops import find
 from strategies.arguments import Impossible
 from strategies.chooser import Chooser
@@ -187,12 +187,8 @@ def _out(i: Idiom) -> None:
     """``out=`` of the right size, of another, a view, or empty: eager resizes it."""
     choose = i.choose
     name, t = i.pick(lambda t: 0 < t.numel() <= _SMALL and (t.is_floating_point() or t.is_complex()))
-    place = t.untyped_storage().data_ptr()
-    outs = [
-        (u, s)
-        for u, s in i.state.tensors()
-        if s.dtype == t.dtype and not s.requires_grad and s.untyped_storage().data_ptr() != place
-    ]
+    place = address(t)
+    outs = [(u, s) for u, s in i.state.tensors() if s.dtype == t.dtype and not s.requires_grad and address(s) != place]
     if not outs:
         outs = [(made := i.make("torch.zeros_like", Ref(name)).name, i.now(Ref(made)))]
     out = Ref(choose.one(outs)[0])
@@ -254,11 +250,7 @@ def _foreach(i: Idiom) -> None:
     choose = i.choose
     name, t = i.pick(lambda t: t.dtype != torch.bool and not t.is_complex() and not overlaps_itself(t))
     others = [
-        u
-        for u, s in i.state.tensors()
-        if s.untyped_storage().data_ptr() == t.untyped_storage().data_ptr()
-        and s.dtype == t.dtype
-        and not overlaps_itself(s)
+        u for u, s in i.state.tensors() if address(s) == address(t) and s.dtype == t.dtype and not overlaps_itself(s)
     ]
     other = Ref(choose.one([name, *others]))
     if choose.chance(40):

@@ -25,6 +25,7 @@ from aotcheck.program import (
     Strided,
     TupleExpr,
 )
+from aotcheck.program.subclasses import subclasses
 from strategies.chooser import Chooser
 
 __all__ = ["contiguous", "data", "draw_inputs"]
@@ -349,6 +350,32 @@ class Drawing:
         made = self.derive(path, Ref(base))
         self.passed += [base, made] if self.choose.chance(60) else [made]
 
+    def wrapper(self) -> None:
+        """A tensor of a wrapper subclass, a leaf or not, of tensors that may be passed too; with a view of it."""
+        kind = self.choose.one(subclasses())
+        dtype, size = self.choose.one(("float32", "float32", "float64", "int64")), self.size()
+        parts = [self.leaf(dtype, size, False) for _ in range(kind.tensors)]
+        if len(parts) > 1 and self.choose.chance(15):
+            parts[1] = parts[0]
+        if self.choose.chance(15):
+            parts = [self.derive("Tensor.unsqueeze", Ref(part), Literal(0)) for part in parts]
+            size = (1, *size)
+        made = self.derive(kind.path, *map(Ref, parts))
+        if self.choose.chance(12):
+            other = self.derive(kind.path, *map(Ref, reversed(parts)))
+            pair = next((s for s in subclasses() if s.tensors == 2 and s.built_in), None)
+            made = other if pair is None else self.derive(pair.path, Ref(made), Ref(other))
+        if self.grad(dtype):
+            self.derived.append(OpCall(None, "Tensor.requires_grad_", (Ref(made),)))
+            if self.choose.chance(60):
+                made = self.derive("torch.mul", Ref(made), Literal(2))
+        self.passed.append(made)
+        if self.choose.chance(30):
+            view = self.view(made, size)
+            self.passed = [*self.passed, view] if self.choose.chance(60) else [*self.passed[:-1], view]
+        if self.choose.chance(25):
+            self.passed.append(parts[0])
+
     # -- arguments
 
     def in_another_container(self, arg: Expr, last: Expr) -> Expr:
@@ -400,6 +427,7 @@ _PATTERNS: tuple[tuple[Callable[[Drawing], None], int], ...] = (
     (Drawing.freed, 1),
     (Drawing.inference, 1),
     (Drawing.from_function, 1),
+    (Drawing.wrapper, 3),
 )
 _WEIGHTED = tuple(pattern for pattern, weight in _PATTERNS for _ in range(weight))
 _LEADS_TO: Mapping[Callable[[Drawing], None], tuple[str, ...]] = {

@@ -65,6 +65,7 @@ _WEIGHTS: dict[Group, int] = {
     Group.FACTORY: 3,
     Group.NN: 2,
     Group.RNG: 4,
+    Group.SUBCLASS: 3,
     Group.AUTOGRAD: 2,
     Group.MODULE: 3,
 }

@@ -44,7 +44,7 @@ _RECIPES: tuple[tuple[str, tuple[Expr, ...], Callable[[torch.Tensor], bool]], ..
 def _safely(fits: Callable[[torch.Tensor], bool], t: torch.Tensor) -> bool:
     try:
         return fits(t)
-    except RuntimeError:  # a view made in no_grad mode whose base was written with grad enabled refuses to say
+    except Exception:  # a view made in no_grad mode whose base was written with grad enabled refuses to say
         return False
 
 

@@ -32,7 +32,7 @@ from aotcheck.program import (
     build_call,
 )
 from aotcheck.program.interpret import context_of, evaluate
-from aotcheck.program.memory import Saved, execute_definite, fits, reads_nothing_missing
+from aotcheck.program.memory import Saved, address, execute_definite, fits, holds_wrapper, reads_nothing_missing
 from aotcheck.program.memory import tensors_of as _tensors
 from aotcheck.program.ops import Group, Op, find
 
@@ -56,6 +56,7 @@ _IMPURE = frozenset(
         Group.MODULE,
     }
 )
+_OF_STORAGES = frozenset({Group.SET, Group.STORAGE})
 EXPECTED = (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError)
 _RAISED = (*EXPECTED, AssertionError, AttributeError)
 """What eager raises; the last two are torch's own mistakes."""
@@ -97,8 +98,8 @@ def _same_place(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def _overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
-    pointer = a.untyped_storage().data_ptr()
-    if pointer == 0 or pointer != b.untyped_storage().data_ptr() or not a.numel() or not b.numel():
+    pointer = address(a)
+    if pointer == 0 or pointer != address(b) or not a.numel() or not b.numel():
         return False
     if max(a.numel(), b.numel()) > 512:
         return True
@@ -145,6 +146,14 @@ def hazardous(call: OpCall, env: dict[str, Any]) -> bool:
     return False
 
 
+def _held_by_another(call: OpCall, env: dict[str, Any]) -> bool:
+    """Whether a wrapper holds the first operand, or one that swaps with it."""
+    changed = {id(evaluate(expr, env)) for expr in call.args[:2]}
+    return any(
+        id(t) in changed for value in env.values() if holds_wrapper(value) for t in _tensors(value) if t is not value
+    )
+
+
 def perilous(call: OpCall, env: dict[str, Any], saved: Saved) -> bool:
     """Whether running a call might crash torch, now or in a backward, or leaves memory undefined unseen.
 
@@ -154,14 +163,22 @@ def perilous(call: OpCall, env: dict[str, Any], saved: Saved) -> bool:
     """
     if not reads_nothing_missing(call, env) or saved.lost(call, env):
         return True
+    if find(call.path)[0].group in _OF_STORAGES or call.path == "Tensor.resize_":
+        given = (*call.args, *(expr for _, expr in call.kwargs))
+        if any(holds_wrapper(evaluate(expr, env)) for expr in given):
+            return True  # a wrapper has no storage to speak of: torch crashes when that is read
+    if find(call.path)[0].group in (Group.METADATA, Group.SET, Group.STORAGE) and _held_by_another(call, env):
+        return True  # a wrapper that holds what has another shape than its own is broken
     for keyword, expr in call.kwargs:
         if keyword == "out" and isinstance(expr, Ref):
             out = env[expr.name]
+            if holds_wrapper(out):
+                return True
             operands = [t for a in call.args for t in _tensors(evaluate(a, env))]
             elementwise = call.path in ("torch.add", "torch.mul", "torch.neg")
             elementwise = elementwise and all(t.shape == out.shape for t in operands)
-            place = out.untyped_storage().data_ptr()
-            aliased = any(t is out or (place and t.untyped_storage().data_ptr() == place) for t in operands)
+            place = address(out)
+            aliased = any(t is out or (place and address(t) == place) for t in operands)
             behind = out.storage_offset() * out.itemsize > out.untyped_storage().nbytes()
             return behind or (aliased and not elementwise)
     return False

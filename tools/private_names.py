@@ -33,8 +33,16 @@ TORCHS_AOT_AUTOGRAD = (
     "functorch.compile",
 )
 
-COPIED_INTO_SCRIPTS = "aotcheck/program/harness.py"
-"""Its text goes into scripts that need torch alone, so for pytrees it cannot go through ``aotcheck._torch``."""
+COPIED_INTO_SCRIPTS = ("aotcheck/program/harness.py", "aotcheck/program/wrapped.py")
+"""Their text goes into scripts that need torch alone, so these names cannot go through ``aotcheck._torch``."""
+
+ALLOWED_IN_SCRIPTS = (
+    "torch.utils._pytree",
+    "torch.utils._python_dispatch",
+    "torch.testing._internal",
+    "_make_wrapper_subclass",
+)
+"""What every author of a tensor subclass uses."""
 
 OPS_WITH_UNDERSCORES = ("_foreach_",)
 """Ops that torch offers under a private name only; they are operators to test, not internals."""
@@ -177,8 +185,8 @@ def lint(path: str, source: str) -> list[Finding]:
     found: list[tuple[int, str]] = []
     if not path.startswith(THE_ONE_PLACE):
         uses = _private_uses(tree)
-        if path == COPIED_INTO_SCRIPTS:
-            uses = (use for use in uses if "torch.utils._pytree" not in use[1])
+        if path in COPIED_INTO_SCRIPTS:
+            uses = (use for use in uses if not any(name in use[1] for name in ALLOWED_IN_SCRIPTS))
         found += [(line, f"{what}; move it to aotcheck/_torch.py") for line, what in uses]
     if path.startswith(WITHOUT_TORCHS_AOT_AUTOGRAD):
         found += _names_of_torchs_aot_autograd(source, tree)

@@ -179,6 +179,7 @@ class Capture:
         kernels = self.maker.kernels
         exchange(kernels.detached, id(a), id(b))
         exchange(kernels.required, id(a), id(b))
+        exchange(kernels.moved, id(a), id(b))
         known: list[TracedRoot | TracedArgument] = [*self.roots, *self.arguments]
         for k in known:
             k.replica = b if k.replica is a else a if k.replica is b else k.replica
@@ -343,13 +344,14 @@ class Capture:
         assert base is not None
         how = _torch.creation_meta(real)
         no_grad = how == _torch.CreationMeta.NO_GRAD_MODE
-        with torch.set_grad_enabled(not no_grad):
+        inference = how == _torch.CreationMeta.INFERENCE_MODE
+        with torch.inference_mode(inference), torch.set_grad_enabled(not no_grad):
             r = _torch.view_func_of(real)(self.replicas[id(base)])
         if geometry_of(r) != geometry_of(real):
             raise UnsupportedError(
                 "view of a base that has changed", "the argument's window is not what its base now gives"
             )
-        if how not in (_torch.CreationMeta.DEFAULT, _torch.CreationMeta.NO_GRAD_MODE):
+        if how in (_torch.CreationMeta.IN_CUSTOM_FUNCTION, _torch.CreationMeta.MULTI_OUTPUT_NODE):
             _torch.set_creation_meta(r, how)
         if isinstance(r, Replica):
             r.is_parameter = isinstance(real, torch.nn.Parameter)
@@ -412,7 +414,8 @@ class Capture:
             torch.set_grad_enabled(self.entry_grad)
         mapped = self.captured or {}
         outputs = [mapped.get(id(o), o) for o in outputs]
-        changes = self.gradients.changes([*[r.replica for r in self.roots], *self.maker.anchors], outputs)
+        with self.tracing():  # where autograd looks for the histories of written views, it makes those views again
+            changes = self.gradients.changes([*[r.replica for r in self.roots], *self.maker.anchors], outputs)
         known = {id(a.replica) for a in self.arguments}
         for o in [*outputs, *[g for _, g in changes]]:
             if isinstance(o, Replica) and o.is_parameter and id(o) not in known:

@@ -10,6 +10,8 @@ part every kind presupposes the earlier ones on the real tensors.
 from __future__ import annotations
 
 import dataclasses
+import functools
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +42,7 @@ from aotcheck.autograd.record import (
     Root,
     SetGradient,
     SetGradMode,
+    Step,
     Swap,
     TakeHistory,
     Visibility,
@@ -49,6 +52,7 @@ from aotcheck.autograd.record import (
 from aotcheck.autograd.results import Results, differentiable_dtype, has_history
 from aotcheck.autograd.storage import StorageState
 from aotcheck.autograd.subclasses import is_wrapper
+from aotcheck.autograd.timeline import Timeline
 from aotcheck.autograd.trace import geometry_of
 from aotcheck.autograd.wrapped import WrappedResults
 
@@ -74,7 +78,8 @@ class EpilogueBuilder:
         self.steps = self.results.steps
         self.rebased = self.results.rebased
         self.resized: list[StorageState] = []
-        self.histories: list[TakeHistory | RequireGradOfInteger | Reshape] = []
+        self.room: dict[int, int] = {}  # id of an input storage's state -> how large it is until the end
+        self.histories: list[TakeHistory | RequireGradOfInteger] = []
 
     def build(self, outputs: Sequence[Any], gradients: Sequence[tuple[Tensor, Tensor | None]]) -> Record:
         """The record of the capture, whose function returned ``outputs`` and left these ``gradients`` to tensors."""
@@ -86,7 +91,8 @@ class EpilogueBuilder:
         returned = [*[o for o in results if not is_wrapper(o)], *self.wrapped.collect(results)]
         hooks = HookSteps(self.capture, self.results)
         custom = [a for a in self.arguments if self.capture.is_custom_view[a.index]]
-        if not self.capture.mode.with_custom_views and any(id(a.replica) in self.rebased for a in custom):
+        changed = {*self.rebased, *self.kernels.detached}
+        if not self.capture.mode.with_custom_views and any(id(a.replica) in changed for a in custom):
             raise Retrace(TraceMode(with_bases=True, with_custom_views=True))
         if not self.capture.mode.with_bases and (self._needs_bases() or self.wrapped.needs_bases()):
             raise Retrace(dataclasses.replace(self.capture.mode, with_bases=True))
@@ -114,16 +120,14 @@ class EpilogueBuilder:
         self.results.group(survivors, self.capture.together)
         hooks.check_cuts()
         self.results.attach_independent()
-        self._make_views_with_history(cut)
-        self.results.name_left_behind()
-        self._apply_metadata(moved)
-        self.wrapped.finish()
-        later = {Arg(a.index) for a in cut}
-        self._take_histories([s for s in self.histories if s.target not in later])
-        self._take_histories(kept)
-        self._detach(cut)
-        self.wrapped.cut()
-        self._take_histories([s for s in self.histories if s.target in later])
+        timeline = Timeline()
+        timeline.at(math.inf, self.wrapped.finish)
+        self._schedule_metadata(timeline, moved)
+        self._schedule_histories(timeline, kept)
+        self._schedule_cuts(timeline, cut)
+        timeline.at(math.inf, self.wrapped.cut)
+        self.results.schedule_views(timeline)
+        timeline.run()
         # First those whose making counts as a write, which must not make the others look for their histories.
         for o in sorted(returned, key=self._order):
             self.results.name(o)
@@ -141,15 +145,27 @@ class EpilogueBuilder:
 
     # -- helpers
 
-    def _take_histories(self, steps: Sequence[TakeHistory | RequireGradOfInteger | Reshape]) -> None:
-        """Carry out ``steps``, each when what it needs is attached, which may need others of them."""
-        tensors: dict[Ref, Tensor] = {r.source: r.replica for r in self.roots}
-        tensors.update({Arg(a.index): a.replica for a in self.arguments})
-        tensors.update({Arg(w.index): w.replica for w in self.capture.wrappers})
-        for s in steps:
-            self.results.pending.setdefault(id(tensors[s.target]), []).append(s)
-        for s in steps:
-            self.results.name(tensors[s.target])
+    def _schedule_histories(self, timeline: Timeline, kept: Sequence[tuple[float, TakeHistory]]) -> None:
+        """Let arguments take over their histories when they got them, or when another's history needs theirs."""
+        tensors: dict[Ref, TracedRoot | TracedArgument] = {Arg(a.index): a for a in self.arguments}
+        tensors.update({r.source: r for r in self.roots})
+        wrappers: dict[Ref, Tensor] = {Arg(w.index): w.replica for w in self.capture.wrappers}
+        moments = [
+            (math.inf if s.target in wrappers else self._moment_of_history(tensors[s.target]), s)
+            for s in self.histories
+        ]
+        for moment, step in [*moments, *kept]:
+            t = wrappers[step.target] if step.target in wrappers else tensors[step.target].replica
+            self.results.pending.setdefault(id(t), []).append(step)
+            timeline.at(moment, functools.partial(self.results.settle, t))
+
+    def _moment_of_history(self, x: TracedRoot | TracedArgument) -> float:
+        """When the tensor got the history it has: at a write, or else at the end; never in another shape."""
+        state, t = self.table.state(x.replica), x.replica
+        moment: float = max(x.state.written, state.written if state is not x.state else 0)
+        if geometry_of(t).shape != x.geometry.shape or not moment:
+            moment = max(moment, self.kernels.moved.get(id(t), 0))
+        return moment or math.inf
 
     def _order(self, t: Tensor) -> int:
         if _torch.leafness(t) is None:
@@ -168,6 +184,15 @@ class EpilogueBuilder:
             if r.state not in states:
                 states.append(r.state)
         return states
+
+    def _moves(self, root: TracedRoot) -> bool:
+        """Whether a root, no leaf, has another history, or one that autograd refuses to say, before all is attached."""
+        if not root.requires_grad or root.real_is_leaf is not False:
+            return False
+        if isinstance(root.source, Arg) and self.capture.is_custom_view[root.source.index]:
+            return True
+        late = any(group.cuts for group in self.results.groups)
+        return late and _torch.grad_fn_of(root.replica) is not root.grad_fn
 
     def _arguments_on(self, state: StorageState) -> list[TracedArgument]:
         return [a for a in self.arguments if a.state is state]
@@ -199,12 +224,17 @@ class EpilogueBuilder:
             if nbytes != before:
                 self.table.flat(state)
                 self.resized.append(state)
-            if nbytes > before:
-                self.before.append(ResizeStorage(state.source, nbytes))
+            # What is freed in the end may have held more in between, as the arguments that it was held for still show.
+            there = [geometry_of(a.replica) for a in self.arguments if self.table.state(a.replica) is state]
+            reached = [g.elements_reached * g.dtype.itemsize for g in there if 0 not in g.shape]
+            room = max([nbytes, *reached]) if nbytes != before else nbytes
+            if room > before:
+                self.before.append(ResizeStorage(state.source, room))
+            self.room[id(state)] = max(room, before)
 
     def _shrink(self) -> None:
         for state in self.resized:
-            if state.storage.nbytes() < self.capture.entry_nbytes[id(state)]:
+            if state.storage.nbytes() < self.room[id(state)]:
                 self.steps.append(ResizeStorage(self.results.current[id(state)], state.storage.nbytes()))
         self.steps += self.results.shrink
 
@@ -275,7 +305,7 @@ class EpilogueBuilder:
                 changes.append((a, "geometry" if same_kind else "storage"))
         return changes
 
-    def _apply_metadata(self, changes: Sequence[tuple[TracedArgument, str]]) -> None:
+    def _schedule_metadata(self, timeline: Timeline, changes: Sequence[tuple[TracedArgument, str]]) -> None:
         holders: dict[int, tuple[Local, int | None]] = {}
         holds: dict[int, Hold] = {}
         for a, kind in changes:
@@ -294,24 +324,30 @@ class EpilogueBuilder:
             used = shapes.get(id(t), set())
             if len(used) > 1:
                 raise UnsupportedError("change of metadata of a leaf", "it was used both before and after")
-            early = used == {geometry.shape} and geometry.shape != a.geometry.shape
-            stage = self.before if early else self.steps
-            if a.index in holds:
-                stage.append(holds[a.index])
+            steps: list[Step] = [holds[a.index]] if a.index in holds else []
             if kind == "geometry":
                 last = self.results.lasting(t)
-                if last:
-                    if last[0].geometry != a.geometry:
-                        stage.append(Restride(Arg(a.index), last[0].geometry))
-                    self.histories += [Reshape(Arg(a.index), change.repeat) for change in last]
-                else:
-                    stage.append(Restride(Arg(a.index), geometry))
+                lies = last[0].geometry if last else geometry
+                if not last or lies != a.geometry:
+                    steps.append(Restride(Arg(a.index), lies))
+                steps += [Reshape(Arg(a.index), change.repeat) for change in last]
             else:
                 holder, offset = holders[a.index]
                 through_data = id(t) not in self.capture.tracer.set_calls or geometry[3:] != a.geometry[3:]
                 if offset is not None:
                     geometry = geometry._replace(offset=geometry.offset - offset)
-                stage.append(PointAt(Arg(a.index), holder, geometry, offset is not None, through_data))
+                steps.append(
+                    PointAt(Arg(a.index), holder, geometry, offset is not None, through_data, t.is_inference())
+                )
+            if used == {geometry.shape} and geometry.shape != a.geometry.shape:
+                self.before += steps
+                self.results.entered.pop(id(t), None)
+            else:
+                timeline.at(self.kernels.moved.get(id(t), math.inf), functools.partial(self._move, t, steps))
+
+    def _move(self, t: Tensor, steps: Sequence[Step]) -> None:
+        self.results.entered.pop(id(t), None)
+        self.steps += steps
 
     def _accumulated_shapes(self) -> dict[int, set[tuple[int, ...]]]:
         """By id of a leaf, the shapes in which its gradients arrive."""
@@ -321,18 +357,9 @@ class EpilogueBuilder:
             for leaf, accumulators in reached.items()
         }
 
-    def _make_views_with_history(self, cut: Sequence[TracedArgument]) -> None:
-        """Make the views of arguments that are then ``cut`` from their history, and that have it still."""
-        for a in cut:
-            when = self.kernels.detached[id(a.replica)]
-            for t, base in list(self.results.tensors.values()):
-                made = self.capture.tracer.views.get(id(t))
-                if base is a.replica and made is not None and made.time < when and has_history(t):
-                    self.results.name(t)
-
-    def _kept_histories(self, cut: Sequence[TracedArgument]) -> list[TakeHistory]:
-        """Views that got another history before their base was cut from its own still have that."""
-        bases = {id(a.replica) for a in cut if not a.replica.requires_grad}
+    def _kept_histories(self, cut: Sequence[TracedArgument]) -> list[tuple[float, TakeHistory]]:
+        """Views that got another history before their base was cut from its own still have that; when at the latest."""
+        bases = {id(a.replica): self.kernels.detached[id(a.replica)] for a in cut if not a.replica.requires_grad}
         kept = []
         for view in self.arguments:
             t = view.replica
@@ -340,30 +367,32 @@ class EpilogueBuilder:
             leads = node is not None and any(n is not None for n, _ in node.next_functions)
             differs = has_history(t) and leads and node is not view.grad_fn
             if id(_torch.base_of(t)) in bases and differs and differentiable_dtype(t):
-                kept.append(TakeHistory(Arg(view.index), self.results.stand_in(t)))
+                before = bases[id(_torch.base_of(t))] - 0.5
+                kept.append((before, TakeHistory(Arg(view.index), self.results.stand_in(t))))
         return kept
 
-    def _detach(self, cut: Sequence[TracedArgument]) -> None:
-        """Cut arguments from their history."""
+    def _schedule_cuts(self, timeline: Timeline, cut: Sequence[TracedArgument]) -> None:
+        """Let arguments be cut from their history when they were."""
         for a in cut:
             leaf = bool(a.real_is_leaf)
             requires_again = a.replica.requires_grad and _torch.leafness(a.replica) is True
             if not (leaf and requires_again):
-                self.steps.append(Detach(Arg(a.index), leaf))
+                moment = self.kernels.detached[id(a.replica)]
+                timeline.at(moment, functools.partial(self.steps.append, Detach(Arg(a.index), leaf)))
 
     # -- the end
 
     def _swap(self, outputs: Sequence[Any], returns: list[Ref | Constant]) -> list[Ref | Constant]:
         """Let the caller's objects become the tensors that the function made of them; what is then returned."""
-        moves: dict[Ref, Ref] = {}
+        objects: dict[Ref, Ref] = {}  # a tensor, by the name it had -> which object has become it
+        tensors: dict[Ref, Ref] = {}  # and the other way round
         for index, t in self.capture.passed.items():
-            other, own = self.results.name(t), Arg(index)
-            if other != own and other not in moves:
-                self.steps.append(Swap(own, other))
-                moves[own], moves[other] = other, own
-                if len(moves) > 2:
-                    raise UnsupportedError("swap_tensors", "of more than two tensors")
-        return [r if isinstance(r, Constant) else moves.get(r, r) for r in returns]
+            wanted, own = self.results.name(t), Arg(index)
+            there, has = objects.get(wanted, wanted), tensors.get(own, own)
+            if there != own:
+                self.steps.append(Swap(own, there))
+                objects[wanted], objects[has], tensors[own], tensors[there] = own, there, wanted, has
+        return [r if isinstance(r, Constant) else objects.get(r, r) for r in returns]
 
     def _retain_gradients(self, returned: Sequence[Tensor]) -> None:
         """What is no leaf and was told to keep its gradient."""
@@ -385,7 +414,9 @@ class EpilogueBuilder:
         placeholders = {r.placeholder for r in self.roots if id(r.state) in touched}
         placeholders |= {f.value for f in flats}
         record = Record(
-            roots=tuple(Root(r.source, r.requires_grad, r.real_is_leaf is not False) for r in self.roots),
+            roots=tuple(
+                Root(r.source, r.requires_grad, r.real_is_leaf is not False, moves=self._moves(r)) for r in self.roots
+            ),
             leaves=tuple(self.results.leaves),
             flats=flats,
             outputs=tuple(self.results.outputs),
@@ -398,6 +429,7 @@ class EpilogueBuilder:
             written_placeholders=frozenset(placeholders),
             entry_grad=self.capture.entry_grad,
             generators=tuple(i for i, _ in self.capture.generators),
+            swapped=tuple(i for i, t in self.capture.passed.items() if any(t is s for s in self.kernels.swapped)),
             wrappers=self.wrapped.roots,
         )
         return record.renumber({old: new for new, old in enumerate(order)})

@@ -21,6 +21,8 @@ from aotcheck.autograd.record import GraphOutput
 from aotcheck.autograd.runtime import support
 from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Geometry, Value, ancestors
 
+_KEY_LENGTH = 7  # what a key says of one tensor: offset, shape, stride, dtype, conj, neg, device
+
 
 def run_dead_code(values: Sequence[Value], inputs: Sequence[Value], forward: set[Value], args: Sequence[Any]) -> bool:
     """Run what of ``values`` is not in ``forward``, because eager would run it and it may raise. True if there was any.
@@ -65,7 +67,7 @@ def learn_strides(graph: Graph, keys: dict[Value, Any], args: Sequence[Any]) -> 
                 break
             key = keys.get(v)
             told = METADATA.get(key) if key is not None else None
-            if told is None or key in answered:
+            if told is None or key in answered or not _given_as_foretold(v, key, known):
                 continue
             answered.add(key)
             container, geometries, device = told
@@ -80,6 +82,16 @@ def learn_strides(graph: Graph, keys: dict[Value, Any], args: Sequence[Any]) -> 
                 METADATA.correct(key, (container, corrected, device))
                 learnt = True
     return learnt
+
+
+def _given_as_foretold(v: Value, key: Any, known: dict[Value, Any]) -> bool:
+    """Whether the op's tensors lay as the key says that they do; else its result says nothing about the key."""
+    for a, part in zip(v.args, key[1:], strict=False):
+        if type(a) is Value and type(part) is tuple and len(part) == _KEY_LENGTH:
+            t, (_, shape, stride) = known[a], part[:3]
+            if any(n > 1 and s != r for n, s, r in zip(shape, stride, t.stride(), strict=False)):
+                return False
+    return True
 
 
 def laid_out_as(t: Any, output: GraphOutput) -> bool:

@@ -56,7 +56,7 @@ class Gradients:
                 raise UnsupportedError("hook", "a backward inside reaches an argument on which hooks are registered")
 
         for t in self._hooked:
-            if t.requires_grad:
+            if t.requires_grad and _torch.leafness(t) is not None:
                 Tensor.register_hook(t, refuse)
 
     def changes(self, roots: Sequence[Tensor], outputs: Sequence[Any]) -> list[tuple[Tensor, Tensor | None]]:

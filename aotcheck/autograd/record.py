@@ -64,13 +64,15 @@ class Root:
     """A tensor that is differentiated and whose value is an input of the graph.
 
     ``is_leaf`` only says something of one that requires grad. ``hidden``: the graph itself writes it, and neither
-    autograd nor its version counter is to notice.
+    autograd nor its version counter is to notice. ``moves``: by the time that results are attached it may have another
+    history than the one with which the call began, and gradients go by that.
     """
 
     source: Source
     requires_grad: bool
     is_leaf: bool
     hidden: bool = False
+    moves: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -223,7 +225,8 @@ class Reshape:
 class PointAt:
     """``target`` moves to the storage of ``holder``, by set_ or (``through_data``) by ``.data =``; no history is left.
 
-    The offset counts from the storage's beginning, or from ``holder``'s own offset if ``relative``.
+    The offset counts from the storage's beginning, or from ``holder``'s own offset if ``relative``. By ``.data =`` it
+    may become an ``inference`` tensor, or cease to be one.
     """
 
     target: Ref
@@ -231,6 +234,7 @@ class PointAt:
     geometry: Geometry
     relative: bool
     through_data: bool
+    inference: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -242,12 +246,14 @@ class Detach:
 
 
 class ReplayMode(enum.Enum):
-    """The grad mode in which a view is made again."""
+    """The mode in which a view is made again; ``OUTSIDE`` is outside the inference mode of the call."""
 
     AMBIENT = "ambient"
     GRAD = "grad"
     NO_GRAD = "no_grad"
     INFERENCE = "inference"
+    OUTSIDE_WITH_GRAD = "outside, grad"
+    OUTSIDE_WITHOUT_GRAD = "outside, no_grad"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -262,13 +268,17 @@ class ReplayView:
 
 @dataclasses.dataclass(frozen=True)
 class WindowOn:
-    """A tensor on the storage of ``holder``, unrelated to it in autograd; ``anchor`` is its offset in the trace."""
+    """A tensor on the storage of ``holder``, unrelated to it in autograd; ``anchor`` is its offset in the trace.
+
+    ``inference`` says whether it is an inference tensor; None: as the holder is.
+    """
 
     local: Local
     holder: Ref
     geometry: Geometry
     anchor: int | None
     own_version: bool
+    inference: bool | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -288,9 +298,10 @@ class SetCreationMeta:
 
 @dataclasses.dataclass(frozen=True)
 class RequireGrad:
-    """Make a leaf that requires grad, as a tensor made inside and returned is."""
+    """Make a leaf that requires grad, as a tensor made inside and returned is; ``inference``: an inference tensor."""
 
     target: Ref
+    inference: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -404,6 +415,7 @@ class Record:
     ``before`` are the steps that come before results are attached to autograd, ``steps`` the others. ``attached`` are
     the tensors that get a history, in ``groups``; ``leaves`` and then ``cuts`` those that gradients go to besides the
     roots. ``generators`` are the arguments that are random generators, inputs of the graph after all tensors.
+    ``swapped`` are those that the function passed to swap_tensors, which looks at how many hold them.
     ``wrappers`` are the arguments that are wrappers: differentiated as roots are, but no inputs of the graph.
     """
 
@@ -420,6 +432,7 @@ class Record:
     written_placeholders: frozenset[Value]
     entry_grad: bool
     generators: tuple[int, ...] = ()
+    swapped: tuple[int, ...] = ()
     wrappers: tuple[Root, ...] = ()
 
     @property

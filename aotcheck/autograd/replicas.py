@@ -42,6 +42,7 @@ class KernelState:
         "function_runs",
         "hooks",
         "inside",
+        "moved",
         "on_gradient",
         "on_swap",
         "required",
@@ -57,6 +58,7 @@ class KernelState:
         self.on_gradient: Callable[[Tensor], None] = lambda t: None  # called when ``t.grad`` is read or written
         self.detached: dict[int, int] = {}  # id of a replica -> when detach_ was last called on it
         self.required: dict[int, int] = {}  # and requires_grad_
+        self.moved: dict[int, int] = {}  # and when it last came to lie elsewhere
         self.sizes_matter = False  # whether what the program does may depend on the sizes of storages
         self.function_runs = False  # whether what runs is the user's function, not a backward of it
         self.hooks: list[NotedHook] = []  # what the function registered, in order
@@ -84,6 +86,8 @@ class Replica(Tensor):
             self._note_requirement(bool(value), lambda: super(Replica, self).__setattr__(name, value))
             return
         super().__setattr__(name, value)
+        if name == "data":
+            kernels.moved[id(self)] = kernels.now()
         if name == "__dict__":
             kernels.swapped.append(self)
             if len(kernels.swapped) % 2 == 0:
@@ -129,6 +133,8 @@ class Replica(Tensor):
     def detach_(self) -> Tensor:
         """Noted besides, since no dispatch shows it."""
         result = super().detach_()
+        if self.requires_grad:  # under inference mode it does nothing
+            return result
         self.kernels.detached[id(self)] = self.kernels.now()
         return result
 
@@ -144,6 +150,13 @@ class Replica(Tensor):
             self.kernels.required[id(self)] = self.kernels.now()
         elif before:
             self.kernels.detached[id(self)] = self.kernels.now()
+
+    def view_as(self, other: Tensor) -> Tensor:
+        """The view that torch makes to find out where gradients arrive is none of the program's."""
+        if other is self and _torch.asked_for_gradient_edge():
+            with _torch.meta_kernels():
+                return super().view_as(other)
+        return super().view_as(other)
 
     def register_hook(self, hook: Callable[[Tensor], Any]) -> RemovableHandle:
         """Noted besides: see Note [Hooks registered inside]."""
@@ -208,7 +221,12 @@ def make_replica(elem: Tensor, device: torch.device, kernels: KernelState) -> Re
 
     No mode may be active.
     """
-    r: Any = _torch.make_subclass(_Undispatched, elem, device)
+    r: Any
+    if elem.is_inference() and _torch.version_of(elem) < 0:  # outside inference mode it would be given a counter
+        with torch.inference_mode():
+            r = _torch.make_subclass(_Undispatched, elem, device)
+    else:
+        r = _torch.make_subclass(_Undispatched, elem, device)
     r.__class__ = Replica
     r.__dict__.update(real_device=device, kernels=kernels)
     kernels.alive.append(r)
@@ -264,7 +282,7 @@ class ReplicaMaker:
     def plain(self, real: Tensor, versions: Any = None) -> Replica:
         """The window of ``real`` on its storage's stand-in, detached.
 
-        Replicas made with equal ``versions`` (not None) on one storage share a version counter, as their originals do.
+        Replicas made with equal ``versions`` (not None) share a version counter, as their originals do.
         """
         source = _torch.storage_of(real)
         storage = self.storage(source)
@@ -284,8 +302,14 @@ class ReplicaMaker:
                 whole = self.counters[versions] = _window(whole, storage, source.nbytes(), 0, (source.nbytes(),), (1,))
             size = real.dtype.itemsize
             with torch.no_grad():
-                typed = whole[: source.nbytes() // size * size].view(real.dtype)
-                elem = typed.as_strided(real.shape, real.stride(), real.storage_offset())
+                if _torch.storage_address(_torch.storage_of(whole)) != _torch.storage_address(storage):
+                    # One of them left the storage that they shared; .data = leaves the counter as it was.
+                    empty = whole[:0].view(real.dtype)
+                    offset = int(real.storage_offset())
+                    elem = _window(empty, storage, source.nbytes(), offset, real.shape, real.stride())
+                else:
+                    typed = whole[: source.nbytes() // size * size].view(real.dtype)
+                    elem = typed.as_strided(real.shape, real.stride(), real.storage_offset())
         if real.is_conj() or real.is_neg():
             with torch.no_grad():
                 if real.is_conj():

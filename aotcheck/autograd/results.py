@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import heapq
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +48,7 @@ from aotcheck.autograd.record import (
 )
 from aotcheck.autograd.storage import StorageState
 from aotcheck.autograd.subclasses import is_wrapper
+from aotcheck.autograd.timeline import Timeline
 from aotcheck.autograd.trace import Geometry, Value, geometry_of
 from aotcheck.autograd.windows import Derivation, Reshaping, lasting
 
@@ -97,15 +97,15 @@ class Results:
         self.anchors: dict[int, tuple[Ref, int]] = {}  # id of a fresh storage's state -> a tensor on it, its offset
         # id of an input storage's state -> a tensor that has it when outputs are made
         self.current: dict[int, Ref] = {}
-        # What happens before results are attached, by time; the second number keeps the order of what is simultaneous.
-        self._events: list[tuple[int, int, Callable[[], Any]]] = []
+        self._preceding = Timeline()  # what happens before results are attached
         self.groups: list[Group] = []
         self.cuts: list[Cut] = []
         self.pending: dict[int, list[Step]] = {}  # id of an argument's replica -> how it takes its history
         self._owner: dict[int, int] = {}  # id of an attached replica -> its group
         self._done: set[int] = set()  # groups that are attached
         # id of an argument's replica -> where it lay when the call began, while the real one lies there still
-        self._entered = {id(a.replica): a.geometry for a in self.arguments}
+        self.entered = {id(a.replica): a.geometry for a in self.arguments}
+        self._early: set[int] = set()  # ids of views that are made when the program made them
         self._histories: dict[int, Local] = {}  # id of a replica -> the stand-in that has its history
         self.rebased = {
             id(r.replica) for r in self.roots if r.replica.requires_grad and r.replica.grad_fn is not r.grad_fn
@@ -154,8 +154,10 @@ class Results:
             base = None if is_wrapper(base) else base
             if base is not None and self.table.state(base) is not self.table.state(t):
                 base = base if self._left(base, t) else None
+                if base is None and t.requires_grad and _torch.leafness(t) is None:
+                    raise UnsupportedError("view of a base that has changed", "eager refuses to say its history")
             unsafe = self.tracer.unsafe_views.get(id(t))
-            if base is None and unsafe is not None and unsafe.intact:
+            if base is None and unsafe is not None and unsafe.intact and geometry_of(t) == unsafe.geometry:
                 # The op may have run on a copy (of a conjugated tensor, say), of which autograd knows nothing.
                 base = unsafe.source if not t.requires_grad or leads_to(t, unsafe.source) else None
             self.tensors[id(t)] = (t, base)
@@ -166,21 +168,40 @@ class Results:
         state = self.table.state(t)
         return any(r.replica is base and r.state is state for r in self.roots)
 
-    def name_left_behind(self) -> None:
-        """Make the views that are left behind while their bases are where they were."""
-        for t, base in list(self.tensors.values()):
-            if base is not None and (self.table.state(base) is not self.table.state(t) or self._of_moved(t)):
-                self.name(t)
-        self._entered.clear()
+    def schedule_views(self, timeline: Timeline) -> None:
+        """Let the views that something befell later than they were made be made at their moment.
 
-    def _of_moved(self, t: Tensor) -> bool:
-        """Whether ``t`` is a view of what an argument was before its geometry changed unseen by autograd."""
-        made = self._current(t)
-        while made is not None:
-            if not made.source_stays:
-                return True
-            made = self._current(made.source)
-        return False
+        See Note [In the program's order].
+        """
+        for t, base in list(self.tensors.values()):
+            if base is None or id(t) in self.names:
+                continue
+            made = self.tracer.views.get(id(t))
+            left = self.table.state(base) is not self.table.state(t)
+            if made is None:
+                if left:
+                    timeline.at(0, functools.partial(self.name, t))
+                continue
+            view = t
+            while made is not None and view is not base:
+                if (left or self._changed(made, view) > made.time) and id(view) not in self.names:
+                    self.tensors.setdefault(id(view), (view, base))
+                    self._early.add(id(view))
+                    timeline.at(made.time, functools.partial(self.name, view))
+                view = made.source
+                made = self.tracer.views.get(id(view))
+
+    def _changed(self, made: Derivation, view: Tensor) -> int:
+        """When last something befell what ``view`` was made of that shows in views made later."""
+        source = made.source
+        moments = [0]
+        if not made.source_stays or self.table.state(source) is not self.table.state(view):
+            moments.append(self.kernels.moved.get(id(source), 0))
+        if has_history(view):
+            moments.append(self.kernels.detached.get(id(source), 0))
+        if any(a.replica is source and self.capture.is_custom_view[a.index] for a in self.arguments):
+            moments.append(self.table.state(source).written)
+        return max(moments)
 
     # -- storages made inside
 
@@ -251,7 +272,7 @@ class Results:
             else:
                 self.steps.append(RequireGradOfInteger(ref))
         elif is_new_leaf(chosen):
-            self.before.append(RequireGrad(ref))
+            self.before.append(RequireGrad(ref, chosen.is_inference()))
         self.names[id(chosen)] = ref
         self.anchors[id(state)] = (ref, geometry.offset)
 
@@ -297,18 +318,26 @@ class Results:
         if number not in self._done:
             self._done.add(number)
             for k in self.groups[number].cuts:
+                self._settle_base(self.cuts[k].tensor)
                 self.name(self.cuts[k].tensor)
+                self.settle(self.cuts[k].tensor)
             self.steps.append(Attach(number))
 
-    def _settle(self, t: Tensor) -> None:
+    def settle(self, t: Tensor) -> None:
         """``t``, which has a name, gets its history now if it has not got it yet."""
-        if id(t) in self._owner:
-            self._attach_group(self._owner[id(t)])
+        self._attach(t)
+        self._settle_base(t)
+        self.steps += self.pending.pop(id(t), ())
+
+    def _settle_base(self, t: Tensor) -> None:
         base = _torch.base_of(t)
         if base is not None and id(base) in self.pending:
-            self._settle(base)
-        for step in self.pending.pop(id(t), ()):
-            self.steps.append(step)
+            self.settle(base)
+
+    def _attach(self, t: Tensor) -> None:
+        """Attach ``t``, if it is to be attached."""
+        if id(t) in self._owner:
+            self._attach_group(self._owner[id(t)])
 
     def cut_targets(self) -> tuple[Leaf, ...]:
         """The cuts under the names that they have."""
@@ -319,7 +348,7 @@ class Results:
     def make_leaves(self) -> None:
         """Make the leaves that gradients go to, and the views that were there before their base required grad.
 
-        In the order of the program: see Note [What precedes attaching].
+        See Note [What precedes attaching] and Note [In the program's order].
         """
         reached = reached_leaves([a.tensor for a in self.attached])
         roots = {id(r.replica) for r in self.capture.differentiated if r.requires_grad}
@@ -335,24 +364,20 @@ class Results:
             for time, view in early:
                 if view is not t:
                     self.tensors.setdefault(id(view), (view, base))
-                self._schedule(time, functools.partial(self.name, view))
+                self._preceding.at(time, functools.partial(self.name, view))
         for a in self.arguments:
             if id(a.replica) in self.kernels.required and is_new_leaf(a.replica):
                 self._schedule_requirement(a.replica)
         with self.before_attaching():
-            while self._events:
-                heapq.heappop(self._events)[2]()
+            self._preceding.run()
         for (accumulator, *_), t_id in zip(reached.values(), reached, strict=True):
             if t_id in self.names and t_id not in roots and _torch.variable_of(accumulator.node).requires_grad:
                 self.leaves.append(Leaf(self.names[t_id], _torch.variable_of(accumulator.node)))
 
-    def _schedule(self, time: int, action: Callable[[], Any]) -> None:
-        heapq.heappush(self._events, (time, len(self._events) + self.locals, action))
-
     def _schedule_requirement(self, t: Tensor) -> None:
         """``t`` starts to require grad when the program says so: views made of it before do not."""
-        step = RequireGrad(self.names[id(t)])
-        self._schedule(self.kernels.required[id(t)], functools.partial(self.before.append, step))
+        step = RequireGrad(self.names[id(t)], t.is_inference())
+        self._preceding.at(self.kernels.required[id(t)], functools.partial(self.before.append, step))
 
     def _preceding_requirement(self, t: Tensor, base: Tensor) -> list[tuple[int, Tensor]]:
         """The views, from ``t`` to its base, of what was told to require grad only later; and when each was made."""
@@ -388,12 +413,12 @@ class Results:
         named = self.names.get(id(t))
         if named is not None:
             if self._stage is self.steps:
-                self._settle(t)
+                self._attach(t)
             return named
         if id(t) in self.makers:
             made = self.makers[id(t)]()
             if self._stage is self.steps:
-                self._settle(t)
+                self._attach(t)
             return made
         _, base = self.tensors[id(t)]
         local = self.names[id(t)] = self.local()
@@ -407,7 +432,7 @@ class Results:
             if self._stage is self.before and id(t) in self.kernels.required:
                 self._schedule_requirement(t)
             else:
-                self._stage.append(RequireGrad(local))
+                self._stage.append(RequireGrad(local, t.is_inference()))
         return local
 
     def _window(self, local: Local, t: Tensor) -> list[Step]:
@@ -417,7 +442,8 @@ class Results:
             ref, anchor = self.current[id(state)], None
         else:
             ref, anchor = self.anchors[id(state)]
-        steps: list[Step] = [WindowOn(local, ref, geometry, anchor, self._own_version(t, ref))]
+        own_version, kind = self._own_version(t, ref), self._kind_of_window(t, ref)
+        steps: list[Step] = [WindowOn(local, ref, geometry, anchor, own_version, kind)]
         if has_history(t):
             steps += self._history(local, t)
         return steps
@@ -425,16 +451,29 @@ class Results:
     def _history(self, local: Local, t: Tensor) -> list[Step]:
         if not differentiable_dtype(t):
             return [RequireGradOfInteger(local)]
-        if id(t) in self._owner:
-            self._attach_group(self._owner[id(t)])
+        self._attach(t)
         return [GiveHistory(local, self._histories[id(t)])]
+
+    def _kind_of_window(self, t: Tensor, ref: Ref) -> bool | None:
+        """Whether ``t`` is an inference tensor; None where it goes without saying."""
+        here = self.capture.entry_inference
+        holder = self._holder(ref)
+        if holder is None or holder.is_inference() != t.is_inference():
+            return t.is_inference()
+        # Outside inference mode an alias of an inference tensor gets a version counter.
+        plain = t.is_inference() == here or (not here and _torch.version_of(t) >= 0)
+        return None if plain else t.is_inference()
+
+    def _holder(self, ref: Ref) -> Tensor | None:
+        """The replica of what the epilogue makes a window on."""
+        if isinstance(ref, Result):
+            return self.outputs[ref.index].tensor
+        known: list[TracedArgument | TracedRoot] = [*self.arguments, *self.roots]
+        return next((k.replica for k in known if self.names.get(id(k.replica)) == ref), None)
 
     def _own_version(self, t: Tensor, ref: Ref) -> bool:
         """Whether ``t`` counts its versions apart from the tensor that the epilogue makes it from."""
-        known: list[TracedArgument | TracedRoot] = [*self.arguments, *self.roots]
-        holder = next((k.replica for k in known if self.names.get(id(k.replica)) == ref), None)
-        if isinstance(ref, Result):
-            holder = self.outputs[ref.index].tensor
+        holder = self._holder(ref)
         return holder is not None and _torch.version_groups([holder, t])[1] != 0
 
     # -- views
@@ -452,18 +491,18 @@ class Results:
 
     def lasting(self, t: Tensor) -> Sequence[Reshaping]:
         """The changes in place of the view ``t`` that make up its history; none where they do not."""
-        if _torch.base_of(t) is None or not t.requires_grad:
+        if _torch.base_of(t) is None or not has_history(t):
             return ()
         return lasting(self.tracer.reshapings.get(id(t), ()), _torch.version_of(t))
 
     def _current(self, t: Tensor) -> Derivation | None:
-        """How the view ``t`` was made if neither the memory nor the geometry changed since, so that making it so again
-        gives it the history it has.
+        """How the view ``t`` was made if making it so again gives it the history it has: neither the memory nor the
+        geometry changed since, or it is made at its moment.
         """
         made = self.tracer.views.get(id(t))
-        if made is None or not made.current or id(t) in self.tracer.regeometried:
+        if made is None or id(t) in self.tracer.regeometried or not (made.current or id(t) in self._early):
             return None
-        if not made.source_stays and self._entered.get(id(made.source)) != made.source_geometry:
+        if not made.source_stays and self.entered.get(id(made.source)) != made.source_geometry:
             return None
         return made
 
@@ -504,16 +543,19 @@ class Results:
             ref = self._made_of(made.source, base)
             mode = ReplayMode.GRAD if made.grad else ReplayMode.NO_GRAD
             if made.inference != self.capture.entry_inference:
-                if not made.inference:
-                    raise UnsupportedError("inference mode", "a view made outside inference mode, inside of it")
-                return [ReplayView(local, ref, made.replay, ReplayMode.INFERENCE)]
+                if made.inference:
+                    mode = ReplayMode.INFERENCE
+                else:
+                    mode = ReplayMode.OUTSIDE_WITH_GRAD if made.grad else ReplayMode.OUTSIDE_WITHOUT_GRAD
+                return [ReplayView(local, ref, made.replay, mode)]
             if made.grad == self.capture.entry_grad or not (base.requires_grad or made.source.requires_grad):
                 mode = ReplayMode.AMBIENT
             steps = [ReplayView(local, ref, made.replay, mode)]
             if geometry_of(t) != made.geometry:  # by .data =, which leaves its history as it was
                 from_base = geometry_of(t).offset - geometry_of(base).offset
                 lies = geometry_of(t)._replace(offset=from_base)
-                steps.append(PointAt(local, self.name(base), lies, relative=True, through_data=True))
+                kind = t.is_inference()
+                steps.append(PointAt(local, self.name(base), lies, relative=True, through_data=True, inference=kind))
         else:
             ref = self.name(base)
             mode = ReplayMode.NO_GRAD if how == _UNDER_NO_GRAD else ReplayMode.GRAD

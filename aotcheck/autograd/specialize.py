@@ -55,8 +55,6 @@ def check_supported(flat: Sequence[Any]) -> None:
                 raise UnsupportedError("integer tensor that requires grad", f"argument {i} is {a.dtype}")
             if a.device.type not in ("cpu", "cuda"):
                 raise UnsupportedError("device", f"argument {i} is on {a.device}")
-            if _torch.has_hooks(a) and not a.is_leaf and a.requires_grad:
-                continue
         elif isinstance(a, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             raise UnsupportedError(
                 "symbolic sizes",

@@ -131,6 +131,7 @@ class StorageState:
         "storage",
         "version",
         "views",
+        "written",
     )
 
     def __init__(self, storage: torch.UntypedStorage, device: torch.device, epoch: int = 0) -> None:
@@ -139,6 +140,7 @@ class StorageState:
         self.device = device
         self.nbytes = storage.nbytes()
         self.version = 0
+        self.written = 0  # when it last was
         self.flushed = 0
         self.views: dict[Geometry, View] = {}
         self.roots: list[View] = []
@@ -176,8 +178,9 @@ class StorageState:
 class StorageTable:
     """All storages of one trace; reads and writes on them become operations of the functional program."""
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: Trace, now: Callable[[], int]) -> None:
         self.trace = trace
+        self.now = now
         self.states: dict[int, StorageState] = {}
         self.flat_inputs: list[tuple[Value, Any, torch.dtype]] = []
         self._epoch = 0
@@ -483,6 +486,7 @@ class StorageTable:
                 break
             step = step.parent
         state.version += 1
+        state.written = self.now()
         view.value, view.version = value, state.version
         if value.geometry is None:
             value.geometry = view.geometry
@@ -534,11 +538,11 @@ class StorageTable:
         if op is aten._neg_view.default:
             return self._op(value, aten.neg.default, value)
         if op is aten.view_as_real.default:
-            return self._op(
-                value,
-                aten.view_as_complex.default,
-                self._op(value, aten.clone.default, value, memory_format=torch.contiguous_format),
-            )
+            order = view.geometry.dense_order
+            kept = order is not None and order[-1] == len(order) - 1  # real and imaginary parts lie together
+            layout = torch.preserve_format if kept else torch.contiguous_format
+            copy = self._op(value, aten.clone.default, value, memory_format=layout)
+            return self._op(value, aten.view_as_complex.default, copy)
         if op is aten.view_as_complex.default:
             return self._op(value, aten.view_as_real.default, self._op(value, aten.resolve_conj.default, value))
         whole = self._at(parent, before)

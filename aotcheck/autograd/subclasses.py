@@ -114,10 +114,14 @@ class Wrapping:
     inner: tuple[tuple[str, Wrapping | None], ...]
     outer: Outer
     is_parameter: bool = False
+    inference: bool | None = None
 
     def build(self, leaves: Sequence[Tensor]) -> Tensor:
-        """A new wrapper of this kind, without history, on the plain tensors ``leaves``."""
-        with torch.no_grad():
+        """A new wrapper of this kind, without history, on the plain tensors ``leaves``.
+
+        It is an inference tensor or not as ``inference`` says, or as inference mode is on or not.
+        """
+        with torch.no_grad() if self.inference is None else torch.inference_mode(self.inference), torch.no_grad():
             return self._build(iter(leaves))
 
     def _build(self, leaves: Iterator[Tensor]) -> Tensor:

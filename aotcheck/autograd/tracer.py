@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch
-from aotcheck.autograd import no_meta, writes
+from aotcheck.autograd import folding, no_meta, writes
 from aotcheck.autograd.errors import RetraceWithCaptured, UnsupportedError
 from aotcheck.autograd.metadata import METADATA
 from aotcheck.autograd.replicas import KernelState, Replica, make_replica
@@ -22,6 +22,7 @@ from aotcheck.autograd.trace import PLACEHOLDER, Geometry, Trace, Value, geometr
 from aotcheck.autograd.twins import Kind, OpInfo, info_of
 from aotcheck.autograd.windows import (
     COPIES_STORAGE,
+    UNSAFE_VIEWS,
     Derivation,
     Reshaping,
     check_bounds,
@@ -39,7 +40,7 @@ class Tracer(_torch.TorchDispatchMode):
     def __init__(self, kernels: KernelState) -> None:
         super().__init__()
         self.trace = Trace()
-        self.table = StorageTable(self.trace)
+        self.table = StorageTable(self.trace, kernels.now)
         self.kernels = kernels
         self.keep: list[Any] = []
         self._depth = 0  # how many wrappers' classes are at work
@@ -90,6 +91,11 @@ class Tracer(_torch.TorchDispatchMode):
             below = contextlib.nullcontext() if self._depth else _torch.as_before_dispatch()
             with below, self:
                 return _torch.run_composite(func, args, kwargs)
+        if torch.is_inference_mode_enabled() and func in UNSAFE_VIEWS:
+            with _torch.as_before_dispatch(), self:
+                parts = _torch.run_composite_kernel(func, args, kwargs)
+            self._note(self.views, func, args, kwargs, parts, shares_version=False)
+            return parts
         info = info_of(func)
         if info.transparent and (key := self._transparent(info, args, kwargs)) is not None:
             with contextlib.nullcontext() if self._depth else _torch.as_before_dispatch(), self:
@@ -119,13 +125,23 @@ class Tracer(_torch.TorchDispatchMode):
             case Kind.BATCH_NORM:
                 return writes.batch_norm(self, func, args, kwargs)
             case Kind.VALUE_DEPENDENT:
-                raise UnsupportedError("data-dependent", f"{func} needs values at trace time")
+                return self._value_dependent(func, args, kwargs)
             case Kind.WRITES:
                 if func is aten.fill_diagonal_.default and not any(args[2:]) and not kwargs:
                     return self._fill_diagonal(*args)
                 return writes.by_form(self, func, info, args, kwargs)
             case Kind.UNKNOWN:
                 raise UnsupportedError("op without a functional form", str(func))
+
+    def _value_dependent(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What depends on values is known if those depend on no input; only Python values are asked for."""
+        if not _torch.schema_of(func).returns or "Tensor" in str(_torch.schema_of(func).returns[0].type):
+            raise UnsupportedError("data-dependent", f"{func} gives a shape that depends on values")
+        values = [self.value_of(a) for a in args]
+        certain, answer = folding.known(self.trace, func, values, {k: self.value_of(a) for k, a in kwargs.items()})
+        if not certain:
+            raise UnsupportedError("data-dependent", f"{func} needs values at trace time")
+        return answer
 
     def _transparent(self, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
         """The kernel that eager's autograd would look into in this call: see Note [Transparent ops]."""
@@ -479,7 +495,13 @@ class Tracer(_torch.TorchDispatchMode):
         return type(out)(replicas) if many else replicas[0]
 
     def _note(
-        self, notes: dict[int, Derivation], func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], bound: Any
+        self,
+        notes: dict[int, Derivation],
+        func: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        bound: Any,
+        shares_version: bool = True,
     ) -> None:
         """Remember how a window on memory was made; the epilogue makes it again."""
         source = args[0]
@@ -490,6 +512,7 @@ class Tracer(_torch.TorchDispatchMode):
             notes[id(r)] = Derivation(
                 r,
                 geometry_of(r),
+                version if shares_version else _torch.version_of(r),
                 source,
                 version,
                 geometry,
@@ -507,6 +530,7 @@ class Tracer(_torch.TorchDispatchMode):
         self.keep.append(t)
         self.on_reshaping(t, False)
         self.regeometried.add(id(t))
+        self.kernels.moved[id(t)] = self.kernels.now()
         name = _torch.op_name(func)
         if name == "detach_":
             self.run(func, args, kwargs)
@@ -537,6 +561,7 @@ class Tracer(_torch.TorchDispatchMode):
         self.kernels.sizes_matter = True
         self.keep.append(t)
         self.regeometried.add(id(t))
+        self.kernels.moved[id(t)] = self.kernels.now()
         old = self.table.state(t)
         if not old.roots:
             raise UnsupportedError("unknown storage", str(func))

@@ -17,12 +17,13 @@ from aotcheck.autograd.trace import Geometry, geometry_of
 class Derivation:
     """How a tensor that shares memory with ``source`` was made: ``op`` gave it, as result ``index`` if of several.
 
-    ``geometry`` is where it lay, ``source_geometry`` where ``source`` lay, ``source_version`` the version of that,
-    ``grad`` the grad mode, ``inference`` whether inference mode was on, ``time`` the moment.
+    ``geometry`` is where it lay, ``version`` its version, and the same of ``source``; ``grad`` the grad mode,
+    ``inference`` whether inference mode was on, ``time`` the moment.
     """
 
     tensor: Tensor
     geometry: Geometry
+    version: int
     source: Tensor
     source_version: int
     source_geometry: Geometry
@@ -47,7 +48,7 @@ class Derivation:
     @property
     def current(self) -> bool:
         """Whether the memory was not written since, as far as versions tell: autograd keeps the history it has."""
-        return _torch.version_of(self.source) == self.source_version
+        return _torch.version_of(self.tensor) == self.version
 
     def after_swap(self, a: Tensor, b: Tensor) -> Derivation:
         """The same derivation once the objects ``a`` and ``b`` have exchanged the tensors that they are."""
@@ -75,6 +76,7 @@ class Reshaping:
 
     def repeat(self, t: Tensor) -> None:
         """The same change of another tensor."""
+        _torch.grad_fn_of(t)  # lets autograd look for the history of a view; the op itself would miss it
         with torch.enable_grad():
             self.op(t, *self.args, **self.kwargs)
 
@@ -121,6 +123,12 @@ COPIES_STORAGE = frozenset(
         torch.ops.aten.diagonal_scatter.default,
         torch.ops.aten.as_strided_scatter.default,
     }
+)
+
+
+# These hide from autograd that their results are views, and do not where autograd is not there.
+UNSAFE_VIEWS = frozenset(
+    {torch.ops.aten.unsafe_split.Tensor, torch.ops.aten.unsafe_split_with_sizes.default},
 )
 
 

@@ -116,6 +116,8 @@ class WrappedResults:
     def _origin(self, t: Tensor) -> Tensor | None:
         """The wrapper of which ``t`` is made again as a view, if its history is that of a view."""
         base, made = _torch.base_of(t), self.tracer.views.get(id(t))
+        if t.is_inference() != self.capture.entry_inference:
+            return None
         if base is None:
             if made is not None and made.op in _ALIASES and not t.requires_grad and is_wrapper(made.source):
                 return made.source if made.source_stays else None
@@ -163,7 +165,9 @@ class WrappedResults:
         refs = tuple([self.results.name(x) for _, x in held])
         local = self.results.names[id(t)] = self.results.local()
         is_parameter = isinstance(t, torch.nn.Parameter)
-        wrapping = Wrapping(type(t), context, tuple([(n, None) for n, _ in held]), outer_of(t), is_parameter)
+        inference = t.is_inference() if t.is_inference() != self.capture.entry_inference else None
+        inner = tuple([(name, None) for name, _ in held])
+        wrapping = Wrapping(type(t), context, inner, outer_of(t), is_parameter, inference)
         self._emit(Wrap(local, wrapping, refs))
         if is_new_leaf(t):
             self._emit(RequireGrad(local))

@@ -106,6 +106,8 @@ def _foreach(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwa
     One after another where the list's tensors share storages with each other or with operands.
     """
     targets = args[0]
+    if not torch.is_inference_mode_enabled() and any(x.is_inference() and _torch.version_of(x) < 0 for x in targets):
+        raise RuntimeError("eager's per-tensor kernels refuse an inference tensor outside inference mode")
     states = [tracer.table.state(x) for x in targets]
     operands = [x for a in args[1:] for x in (a if type(a) in (list, tuple) else (a,)) if type(x) is Replica]
     if len(set(map(id, states))) < len(states) or any(tracer.table.state(x) in states for x in operands):
@@ -143,6 +145,7 @@ def to_out(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwarg
         if isinstance(t, Tensor):
             tracer.table.view(t)
             tracer.regeometried.add(id(t))
+            tracer.kernels.moved[id(t)] = tracer.kernels.now()
             tracer.keep.append(t)
     wanted = [reference] if isinstance(reference, Tensor) else reference
     if all(t.shape == r.shape for t, r in zip(targets, wanted, strict=True)):

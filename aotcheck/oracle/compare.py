@@ -94,8 +94,12 @@ def structures(pair: Pair) -> Iterator[Difference]:
 
 
 def _tensor_pairs(pair: Pair) -> Iterator[tuple[TensorFacts, TensorFacts]]:
-    if len(pair.eager.snapshot.tensors) == len(pair.compiled.snapshot.tensors):
-        yield from zip(pair.eager.snapshot.tensors, pair.compiled.snapshot.tensors, strict=True)
+    eager, compiled = pair.eager.snapshot.tensors, pair.compiled.snapshot.tensors
+    if len(eager) == len(compiled):
+        yield from zip(eager, compiled, strict=True)
+    elif pair.eager.structure == pair.compiled.structure:  # a wrapper that is none, or that holds something else
+        found = {t.name: t for t in compiled}
+        yield from ((t, found[t.name]) for t in eager if t.name in found)
 
 
 def _effective_stride(facts: TensorFacts) -> tuple[int, ...]:
@@ -126,6 +130,7 @@ class Fact:
 
 FACTS = (
     Fact(OracleKind.TYPE, lambda t: t.type),
+    Fact(OracleKind.METADATA, lambda t: t.metadata),
     Fact(OracleKind.DTYPE, lambda t: t.dtype),
     Fact(OracleKind.DEVICE, lambda t: t.device),
     Fact(OracleKind.SHAPE, lambda t: t.shape),
@@ -194,6 +199,7 @@ def gradient_presence(pair: Pair) -> Iterator[Difference]:
 
 _GRADIENT_FACTS: Sequence[tuple[OracleKind, Callable[[GradientFacts], object]]] = (
     (OracleKind.TYPE, lambda g: g.type),
+    (OracleKind.METADATA, lambda g: g.metadata),
     (OracleKind.DTYPE, lambda g: g.dtype),
     (OracleKind.SHAPE, lambda g: g.shape),
     (OracleKind.REQUIRES_GRAD, lambda g: g.requires_grad),
@@ -269,7 +275,11 @@ def values(pair: Pair) -> Iterator[Difference]:
 
 def generators(pair: Pair) -> Iterator[Difference]:
     """As many random numbers are drawn as eager draws."""
-    if not all(map(torch.equal, pair.eager.generators, pair.compiled.generators)):
+    try:
+        same = all(map(torch.equal, pair.eager.generators, pair.compiled.generators))
+    except RuntimeError:  # what raised has left the process so that no op works: the canary says so
+        return
+    if not same:
         place = pair.place(Role.PROCESS)
         yield Difference(OracleKind.RNG, HARD, place, "leaves the generator in one state", "in another")
 

@@ -226,4 +226,4 @@ _PHASES = {phase.value: phase for phase in Phase}
 
 def role_of(name: str) -> Role:
     """Whether ``name`` is an output's or an input's."""
-    return Role.OUTPUT if name == "output" or name.startswith("output[") else Role.INPUT
+    return Role.OUTPUT if name == "output" or name.startswith(("output[", "output.")) else Role.INPUT

@@ -22,6 +22,7 @@ class OracleKind(Enum):
     STRUCTURE = "structure"
     CONSTANT = "constant"
     TYPE = "type"
+    METADATA = "metadata"
     DTYPE = "dtype"
     DEVICE = "device"
     SHAPE = "shape"

@@ -6,13 +6,14 @@ program: two runs then have the same sharing iff the names are equal, and a diff
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
 
 from aotcheck._torch import is_view, storage_key, version_of
 from aotcheck.oracle.kinds import Role
+from aotcheck.program.harness import held, metadata, opened
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,8 @@ class TensorFacts:
 
     ``is_leaf`` and ``grad_fn`` are "refused" where autograd raises when asked: a view made under no_grad whose base was
     then written to with grad enabled. ``storage`` and ``identity`` name the first place that shows the same storage or
-    the same object; ``value`` is a dense copy, None where it cannot be read (freed storage) or is covered by the
+    the same object; ``metadata`` is what a wrapper subclass has beside tensors, which follow it under names of their
+    own; ``value`` is a dense copy, None where it cannot be read (freed storage) or is covered by the
     storage's own copy.
     """
 
@@ -46,6 +48,7 @@ class TensorFacts:
     identity: str
     readable: bool
     value: torch.Tensor | None
+    metadata: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,7 @@ class GradientFacts:
     stride: tuple[int, ...]
     requires_grad: bool
     value: torch.Tensor | None
+    metadata: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +90,7 @@ def _history(tensor: torch.Tensor) -> tuple[bool | str, bool | str]:
     """Leafness and whether there is a grad_fn."""
     try:
         return tensor.is_leaf, tensor.grad_fn is not None
-    except RuntimeError:
+    except Exception:
         return "refused", "refused"
 
 
@@ -121,19 +125,20 @@ def snapshot(
         storages: list[tuple[str, torch.Tensor]] = []
         gradients: list[GradientFacts] = []
         for role, group in ((Role.INPUT, inputs), (Role.OUTPUT, outputs)):
-            for name, tensor in group:
+            for name, tensor in opened(dict(group)).items():
                 key = storage_key(tensor)
+                wraps = bool(held(tensor))
                 nbytes = tensor.untyped_storage().nbytes()
                 is_leaf, grad_fn = _history(tensor)
-                readable = _extent(tensor) <= nbytes
-                if key not in first_storage:
+                readable = not wraps and _extent(tensor) <= nbytes
+                if key not in first_storage and not wraps:
                     first_storage[key] = name
                     if role is Role.INPUT:
                         storages.append((name, _contents(tensor)))
                 if id(tensor) not in first_object:
                     first_object[id(tensor)] = name
                     if tensor.requires_grad and is_leaf != "refused":
-                        gradients.append(_gradient(Role.GRADIENT, f"{name}.grad", tensor.grad))
+                        gradients.extend(_gradient(Role.GRADIENT, f"{name}.grad", tensor.grad))
                 facts.append(
                     TensorFacts(
                         name=name,
@@ -153,20 +158,30 @@ def snapshot(
                         inference=tensor.is_inference(),
                         version=version_of(tensor),
                         is_view=is_view(tensor),
-                        storage=first_storage[key],
+                        storage=name if wraps else first_storage[key],
                         identity=first_object[id(tensor)],
                         readable=readable,
                         value=_dense(tensor) if role is Role.OUTPUT and readable else None,
+                        metadata=metadata(tensor),
                     )
                 )
-        gradients.extend(_gradient(*each) for each in further)
+        for each in further:
+            gradients.extend(_gradient(*each))
     return Snapshot(tuple(facts), tuple(storages), tuple(gradients))
 
 
-def _gradient(role: Role, name: str, gradient: torch.Tensor | None) -> GradientFacts:
+def _gradient(role: Role, name: str, gradient: torch.Tensor | None) -> Iterator[GradientFacts]:
     if gradient is None:
-        return GradientFacts(name, role, "None", None, (), (), False, None)
+        yield GradientFacts(name, role, "None", None, (), (), False, None)
+        return
     kind, shape, stride = type(gradient).__qualname__, tuple(gradient.shape), gradient.stride()
+    if held(gradient):
+        nothing = torch.empty(0, dtype=gradient.dtype)
+        requires_grad = gradient.requires_grad
+        yield GradientFacts(name, role, kind, gradient.dtype, shape, stride, requires_grad, nothing, metadata(gradient))
+        for inner, t in held(gradient):
+            yield from _gradient(role, f"{name}.{inner}", t)
+        return
     dense = gradient.clone(memory_format=torch.contiguous_format)  # zeros may have no memory to read
     value = dense.resolve_conj().resolve_neg()
-    return GradientFacts(name, role, kind, gradient.dtype, shape, stride, gradient.requires_grad, value)
+    yield GradientFacts(name, role, kind, gradient.dtype, shape, stride, gradient.requires_grad, value)

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from aotcheck._torch import dispatch_mode_class, storage_key
+from aotcheck.program.harness import held
 
 _aten = torch.ops.aten
 _FRESH = frozenset(
@@ -104,6 +105,10 @@ class FillUndefined(_Mode):
 
     def fill(self, tensor: torch.Tensor, first_byte: int) -> None:
         """Fill the storage of ``tensor`` from ``first_byte`` on, without bumping its version."""
+        if held(tensor):
+            for _, inner in held(tensor):
+                self.fill(inner, first_byte)
+            return
         storage = tensor.untyped_storage()
         dtype = torch.bool if tensor.dtype is torch.bool else torch.uint8
         length = storage.nbytes() - first_byte

@@ -15,7 +15,7 @@ from aotcheck._torch import pytree
 from aotcheck.program import noticed, traits
 from aotcheck.program.build import BuiltCall, Scene, around, build_call, forget, perform, scene_of
 from aotcheck.program.interpret import context_of, evaluate
-from aotcheck.program.memory import Saved, execute_definite
+from aotcheck.program.memory import Saved, address, execute_definite
 from aotcheck.program.model import (
     Around,
     Backward,
@@ -36,6 +36,7 @@ from aotcheck.program.model import (
     flat_calls,
 )
 from aotcheck.program.ops import Group, Op, Work, find
+from aotcheck.program.subclasses import leaves
 
 __all__ = ["DryRun", "Feature", "difficulty", "exact", "groups", "remember", "traits_of"]
 
@@ -95,6 +96,7 @@ class Feature(StrEnum):
     RETURNS_CONTAINER_OF_CALLER = auto()
     RETURNS_INFERENCE_TENSOR = auto()
     RETURNS_FREED = auto()
+    SUBCLASS = auto()
 
 
 def _overloads(program: Program) -> list[Op]:
@@ -150,36 +152,33 @@ def _geometry(t: torch.Tensor) -> tuple[object, ...]:
 def _is_leaf(t: torch.Tensor) -> bool | None:
     try:
         return t.is_leaf
-    except RuntimeError:  # a view made in no_grad mode whose base was written with grad enabled refuses to say
+    except Exception:  # a view made in no_grad mode whose base was written with grad enabled refuses to say
         return None
 
 
 def _history(t: torch.Tensor) -> object:
     try:
         return t.grad_fn
-    except RuntimeError:
+    except Exception:
         return None
 
 
 def _bytes(t: torch.Tensor) -> tuple[int, bytes]:
-    s = t.untyped_storage()
-    return s.data_ptr(), bytes(s) if s.nbytes() else b""
+    stores = [x.untyped_storage() for x in leaves(t)]
+    return address(t), b"".join(bytes(s) if s.nbytes() else b"" for s in stores)
 
 
 def _shares(t: torch.Tensor, others: list[torch.Tensor]) -> bool:
-    pointer = t.untyped_storage().data_ptr()
-    return pointer != 0 and any(o.untyped_storage().data_ptr() == pointer for o in others)
+    pointer = address(t)
+    return pointer != 0 and any(address(o) == pointer for o in others)
 
 
 def key_of(built: BuiltCall, call: Call) -> tuple[object, ...]:
     """What of a call a specialization depends on: geometry, flags, identity, aliasing, grad mode."""
     tensors = tensors_in(built.args)
     first = {id(t): i for i, t in reversed(list(enumerate(tensors)))}
-    storage = {t.untyped_storage().data_ptr(): i for i, t in reversed(list(enumerate(tensors)))}
-    rows = tuple(
-        (*_geometry(t), _is_leaf(t), t.is_conj(), first[id(t)], storage[t.untyped_storage().data_ptr()])
-        for t in tensors
-    )
+    storage = {address(t): i for i, t in reversed(list(enumerate(tensors)))}
+    rows = tuple((*_geometry(t), _is_leaf(t), t.is_conj(), first[id(t)], storage[address(t)]) for t in tensors)
     return call.grad_mode, call.around, rows
 
 

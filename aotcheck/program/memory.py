@@ -22,8 +22,19 @@ import torch
 from aotcheck.program.interpret import evaluate, execute
 from aotcheck.program.model import OpCall
 from aotcheck.program.ops import Group, find
+from aotcheck.program.subclasses import held, leaves
 
-__all__ = ["Saved", "execute_definite", "extent_in_bytes", "fits", "operands", "reads_nothing_missing", "tensors_of"]
+__all__ = [
+    "Saved",
+    "address",
+    "execute_definite",
+    "extent_in_bytes",
+    "fits",
+    "holds_wrapper",
+    "operands",
+    "reads_nothing_missing",
+    "tensors_of",
+]
 
 _SAVES_NOTHING = frozenset(
     {
@@ -51,19 +62,36 @@ def extent_in_bytes(t: torch.Tensor) -> int:
 
 def fits(t: torch.Tensor) -> bool:
     """Whether all that ``t`` addresses lies within its storage."""
+    if held(t):
+        return all(map(fits, leaves(t)))
     return extent_in_bytes(t) <= t.untyped_storage().nbytes()
 
 
+def address(t: torch.Tensor) -> int:
+    """The same for two tensors on one storage, never the same for others that are alive; 0 without memory."""
+    storage = t.untyped_storage()
+    return -id(storage) if held(t) else storage.data_ptr()
+
+
 def tensors_of(value: Any) -> Iterator[torch.Tensor]:
-    """The tensors in nested tuples, lists and dicts."""
+    """The plain tensors in nested tuples, lists, dicts and wrapper subclasses."""
     if isinstance(value, torch.Tensor):
-        yield value
+        yield from leaves(value)
     elif isinstance(value, tuple | list):
         for item in value:
             yield from tensors_of(item)
     elif isinstance(value, dict):
         for item in value.values():
             yield from tensors_of(item)
+
+
+def holds_wrapper(value: Any) -> bool:
+    """Whether there is a tensor of a wrapper subclass in nested tuples, lists and dicts."""
+    if isinstance(value, tuple | list):
+        return any(map(holds_wrapper, value))
+    if isinstance(value, dict):
+        return any(map(holds_wrapper, value.values()))
+    return isinstance(value, torch.Tensor) and bool(held(value))
 
 
 def operands(call: OpCall, env: MutableMapping[str, Any]) -> list[torch.Tensor]:
@@ -113,6 +141,8 @@ class Saved:
         if _group(call.path) is not Group.STORAGE or len(call.args) < 2:
             return False
         t, size = evaluate(call.args[0], env), evaluate(call.args[1], env)
+        if held(t):
+            return True
         storage = t.untyped_storage()
         return size < storage.nbytes() and id(storage) in self._storages
 
@@ -140,6 +170,10 @@ def execute_definite(call: OpCall, env: MutableMapping[str, Any]) -> None:
 
 
 def _fill(t: torch.Tensor, first_byte: int) -> None:
+    if held(t):
+        for leaf in leaves(t):
+            _fill(leaf, first_byte)
+        return
     storage, item = t.untyped_storage(), t.itemsize
     start, end = -(-first_byte // item), storage.nbytes() // item
     if start < end:

@@ -23,6 +23,7 @@ _BY_GROUP = {
     Group.STORAGE: "storage_resized",
     Group.FUNCTION: "custom_function",
     Group.CONTAINER: "container_written",
+    Group.SUBCLASS: "subclass",
     Group.AUTOGRAD: "autograd_inside",
     Group.MODULE: "module_called",
 }
@@ -43,6 +44,9 @@ def contexts(program: Program) -> set[Context]:
 
 def in_source(program: Program) -> Iterator[str]:
     """What can be read off a program."""
+    derived = [s for call in program.calls if call.inputs is not None for s in call.inputs.derived]
+    if any(find(call.path)[0].group is Group.SUBCLASS for call in flat_calls(tuple(derived))):
+        yield "subclass"
     for call in flat_calls(program.body):
         kind = _BY_PATH.get(call.path) or _BY_GROUP.get(find(call.path)[0].group)
         if kind:
@@ -121,7 +125,7 @@ def around(named: Mapping[str, torch.Tensor]) -> Iterator[str]:
 def _is_leaf(t: torch.Tensor) -> bool:
     try:
         return t.is_leaf
-    except RuntimeError:
+    except Exception:
         return False
 
 

@@ -83,6 +83,7 @@ class Group(StrEnum):
     CAST = auto()
     FACTORY = auto()
     RNG = auto()
+    SUBCLASS = auto()
     AUTOGRAD = auto()
     MODULE = auto()
 
@@ -348,6 +349,11 @@ def find(path: str) -> tuple[Op, ...]:
     try:
         return tuple(_TABLE[path])
     except KeyError:
+        space, _, key = path.partition(".")
+        if space == "wrapped":
+            raise UnknownOpError(
+                f"no tensor subclass is registered as {key!r}; register it with aotcheck.register_subclass"
+            ) from None
         raise UnknownOpError(
             f"op {path!r} is not in the op table; register it with aotcheck.program.register_op"
         ) from None

@@ -42,12 +42,15 @@ from aotcheck.program.model import (
 )
 from aotcheck.program.ops import Form, find
 from aotcheck.program.plans import fields_of
+from aotcheck.program.subclasses import NAMESPACE, subclasses
 from aotcheck.program.table_functions import FUNCTIONS
+from aotcheck.program.wrapped import wrapped
 
 __all__ = ["FORMAT", "HARNESS_MARK", "body_source", "emit", "function_of", "show_expr", "show_statement"]
 
 FORMAT = 1
 HARNESS_MARK = "# -- harness 1: canonical text, ignored when the file is read back"
+SUBCLASSES_MARK = "# -- subclasses 1: canonical text, ignored when the file is read back"
 FUNCTIONS_MARK = "# -- functions 1: canonical text, ignored when the file is read back"
 
 
@@ -232,15 +235,39 @@ def _functions() -> str:
     return text[text.index(FUNCTIONS_MARK) :]
 
 
-def _roots(program: Program) -> set[str]:
+@lru_cache(maxsize=1)
+def _wrapped() -> str:
+    text = Path(__file__).with_name("wrapped.py").read_text(encoding="utf-8")
+    return text[text.index(SUBCLASSES_MARK) :]
+
+
+def _subclasses(program: Program) -> list[str]:
+    """What a script that makes tensors of subclasses carries for it."""
+    paths = _paths(program)
+    if not any(p.startswith(f"{NAMESPACE}.") for p in paths):
+        return []
+    imported = [
+        f'{s.path} = importlib.import_module("{s.make.__module__}").{s.make.__qualname__}'
+        for s in subclasses()
+        if s.path in paths and not s.built_in
+    ]
+    return ["", "", _wrapped(), *(["", *imported] if imported else [])]
+
+
+def _paths(program: Program) -> set[str]:
     paths = {c.path for c in flat_calls(program.body)}
     for call in program.calls:
         paths |= {c.path for c in flat_calls(call.inputs.derived)} if call.inputs else set()
+    return paths
+
+
+def _roots(program: Program) -> set[str]:
+    paths = _paths(program)
     return {p.rsplit(".", 1)[0] for p in paths if find(p)[0].form is Form.FUNCTION}
 
 
 def _modules(program: Program) -> list[str]:
-    return sorted(r for r in _roots(program) - set(FUNCTIONS) if r != "torch" and not r.startswith("torch."))
+    return sorted(r for r in _roots(program) - {*FUNCTIONS, NAMESPACE} if r != "torch" and not r.startswith("torch."))
 
 
 def emit(program: Program, header: Mapping[str, object] | None = None, backend: str | None = None) -> str:
@@ -261,14 +288,14 @@ def emit(program: Program, header: Mapping[str, object] | None = None, backend: 
     compare = f'main(f, CALLS, "{backend or "aot_function"}", {exact(program)})'
     ending = f'if __name__ == "__main__":\n    sys.exit(1 if {compare} else 0)'
     called = ["", "", _functions()] if _roots(program) & set(FUNCTIONS) else []
-    return "\n".join([*parts, _harness(), *called, "", ending, ""])
+    return "\n".join([*parts, _harness(), *called, *_subclasses(program), "", ending, ""])
 
 
 @lru_cache(maxsize=512)
 def _compiled(source: str, modules: tuple[str, ...]) -> FunctionType:
     filename = f"<aotcheck program {sha256(source.encode()).hexdigest()[:12]}>"
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
-    scope: dict[str, Any] = {"torch": torch, "__name__": "aotcheck_program", **FUNCTIONS}
+    scope: dict[str, Any] = {"torch": torch, "__name__": "aotcheck_program", NAMESPACE: wrapped, **FUNCTIONS}
     for module in modules:
         scope[module.split(".")[0]] = import_module(module.split(".")[0])
         import_module(module)
@@ -290,5 +317,5 @@ def function_of(program: Program) -> Callable[..., Any]:
 
 def is_name(text: str) -> bool:
     """Whether a program may use ``text`` as a name."""
-    reserved = {"torch", "device", "storage", "strided", "named", "f", *FUNCTIONS}
+    reserved = {"torch", "device", "storage", "strided", "named", "f", NAMESPACE, *FUNCTIONS}
     return text.isascii() and text.isidentifier() and not keyword.iskeyword(text) and text not in reserved

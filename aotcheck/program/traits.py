@@ -248,7 +248,7 @@ def _layout(t: torch.Tensor) -> Iterator[str]:
 def _is_leaf(t: torch.Tensor) -> bool:
     try:
         return t.is_leaf
-    except RuntimeError:
+    except Exception:
         return False
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import Given, check, given, leaf, plain
+from tests.behaviour.harness import Given, check, check_session, given, leaf, plain
 
 
 def non_leaf(*shape: int, seed: int = 0) -> Given:
@@ -249,3 +249,38 @@ def test_out_that_resizes_an_intermediate():
         return z, z * 2, w
 
     check(f, lambda: given(plain(3), plain(3, seed=1)))
+
+
+def test_a_view_reshaped_in_place_after_it_was_written_from_what_requires_grad():
+    def f(x, y):
+        x.copy_(y)
+        x.t_()
+        return x * 2
+
+    def make():
+        base = plain(3, 2)
+        return given(base.t(), leaf(2, 3), also=[base])
+
+    check(f, make)
+
+
+def test_a_view_is_reshaped_in_place_and_then_made_a_leaf():
+    def f(x):
+        x.t_()
+        x.requires_grad_()
+        return x * 2
+
+    check(f, lambda: given(plain(3, 2).t()))
+
+
+def test_what_a_function_resizes_in_between_and_then_frees():
+    def f(x):
+        torch.cumsum(torch.ones(5), 0, out=x)
+        x.untyped_storage().resize_(0)
+
+    def session(compile):
+        x = torch.zeros(())
+        compile(f)(x)
+        yield x.shape, x.stride(), x.untyped_storage().nbytes()
+
+    check_session(session)

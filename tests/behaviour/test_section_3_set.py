@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import weakref
+
 import pytest
 import torch
 
-from tests.behaviour.harness import Given, attempt_later, backward, check, check_session, given, leaf, plain
+from tests.behaviour.harness import Given, attempt, attempt_later, backward, check, check_session, given, leaf, plain
 
 
 def non_leaf(*shape: int, seed: int = 0) -> Given:
@@ -287,6 +289,47 @@ def test_swap_tensors_back():
     check(f, lambda: given(plain(3), plain(4, seed=1)))
 
 
+def test_swap_tensors_of_leaves():
+    def f(x, y):
+        z = x * x
+        torch.utils.swap_tensors(x, y)
+        return z, x * 2, y * 3
+
+    check(f, lambda: given(leaf(3), leaf(3, seed=1)))
+    check(f, lambda: given(leaf(3), plain(2, seed=1)))
+
+
+def test_swap_tensors_of_three_inputs_in_a_circle():
+    def f(x, y, z):
+        torch.utils.swap_tensors(x, y)
+        torch.utils.swap_tensors(y, z)
+        return x, y * 2, z
+
+    check(f, lambda: given(leaf(3), plain(4), plain(2)))
+
+
+def test_swap_tensors_looks_at_who_holds_them_on_every_call():
+    def session(compile):
+        f = compile(lambda x: (torch.utils.swap_tensors(x, x), x.t())[1])
+        x, y = plain(2, 3), plain(3, 2)
+        yield f(x), attempt(lambda: f(x))
+        reference = weakref.ref(y)
+        yield attempt(lambda: f(y)), reference() is y
+
+    check_session(session)
+
+
+def test_swap_tensors_poisons_a_leaf_that_was_used():
+    def session(compile):
+        x, y = leaf(3), leaf(3, seed=1)
+        before = x * 3
+        after = compile(lambda x, y: (torch.utils.swap_tensors(x, y), x * 2)[1])(x, y)
+        backward([after])
+        yield after, x, y, attempt_later(lambda: backward([before]))
+
+    check_session(session)
+
+
 # -- the size of a storage -------------------------------------------------------------------------
 
 
@@ -417,3 +460,45 @@ def test_a_storage_freed_and_grown_again(resize):
         return x * 2
 
     check(f, lambda: given(plain(3), plain(3, seed=1)))
+
+
+def test_inputs_that_exchange_their_data_beside_a_view_left_behind_twice():
+    def f(x, y, z):
+        w = y.detach()
+        y.data = x
+        x.data = w
+
+    def session(compile):
+        compiled = compile(f)
+        x, y = plain(3), plain(3, seed=1)
+        with torch.no_grad():
+            z = y.view(-1)
+        for _ in range(3):
+            compiled(x, y, z)
+            yield x, y, z
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("leave", [lambda x, y: x.set_(y), lambda x, y: setattr(x, "data", y)], ids=["set_", "data"])
+@pytest.mark.parametrize("grad", [False, True])
+def test_views_made_before_and_after_their_base_leaves_its_storage(leave, grad):
+    def f(x, y):
+        before = x.view(-1)
+        leave(x, y)
+        after = before[1:]
+        x.mul_(2)
+        return before, after, x * 3
+
+    check(f, lambda: given(leaf(3) * 2 if grad else plain(3), plain(4)))
+
+
+def test_a_reshaped_input_leaves_its_storage():
+    def f(x, y):
+        x.squeeze_()
+        view = x.t()
+        x.data = y
+        return view
+
+    check(f, lambda: given(plain(1, 3), plain(3, 2)))
+    check(f, lambda: given(plain(1, dtype=torch.complex64), plain(1, dtype=torch.complex64).conj()))

@@ -5,7 +5,18 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import Given, attempt, attempt_later, backward, check, check_session, given, leaf, plain
+from tests.behaviour.harness import (
+    Given,
+    attempt,
+    attempt_later,
+    backward,
+    check,
+    check_session,
+    given,
+    leaf,
+    plain,
+    write,
+)
 
 
 def non_leaf(*shape: int, seed: int = 0) -> Given:
@@ -495,5 +506,102 @@ def test_a_refused_write_of_a_leaf_may_be_caught_inside():
     def session(compile):
         x = leaf(3)
         yield attempt(lambda: compile(f)(x)), x
+
+    check_session(session)
+
+
+def test_a_written_input_that_its_own_history_saves_may_not_be_written_again():
+    def session(compile):
+        x = leaf(3) * 2
+        y = compile(lambda x: x.relu_())(x)
+        write(y)
+        yield x, y, attempt_later(lambda: backward([y]))
+
+    check_session(session)
+
+
+class ReturnsView(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 3
+
+
+def test_the_base_of_a_view_made_by_a_custom_function_is_written_after_the_view_was_used():
+    def session(compile):
+        def f(x, y):
+            z = y * 3
+            with torch.no_grad():
+                x.add_(1)
+            return z
+
+        root = leaf(3)
+        base = root * 2
+        z = compile(f)(base, ReturnsView.apply(base))
+        yield z, base, attempt_later(lambda: backward([z])), root.grad
+
+    check_session(session)
+
+
+def test_gradients_go_by_the_history_that_an_input_had_when_it_was_used():
+    def f(x, y):
+        y.mul_(2)
+        z = x * y
+        x.mul_(0)
+        return z, y * 3
+
+    def make():
+        a, b = leaf(3), leaf(3, seed=1)
+        return given(a * 2, b * 2, also=[a, b])
+
+    check(f, make)
+
+
+def test_the_real_view_of_a_transposed_complex_tensor_is_written():
+    def f(x):
+        torch.view_as_real(x).mul_(2)
+        return x.clone(), x * 1
+
+    check(f, lambda: (plain(2, 3, dtype=torch.complex64).t().clone(),))
+
+
+def test_the_gradient_that_an_input_holds_stays_when_it_is_written():
+    def session(compile):
+        f = compile(lambda x: x.mul_(2))
+        x = leaf(3) * 2
+        f(x).sum().backward(inputs=[x])
+        x.mul_(2)
+        kept = x.grad
+        f(x)
+        yield x, x.grad, x.grad is kept
+
+    check_session(session)
+
+
+def test_a_view_of_a_custom_function_may_not_be_detached_in_place():
+    def f(x, y):
+        x.untyped_storage().resize_(0)
+        y.detach_()
+
+    def session(compile):
+        x, y = plain(3), ReturnsView.apply(leaf(3))
+        yield attempt_later(lambda: compile(f)(x, y)), x.untyped_storage().nbytes(), y
+
+    check_session(session)
+
+
+def test_a_second_call_with_a_view_made_under_no_grad_whose_base_was_written():
+    def session(compile):
+        f = compile(lambda x, y: x.mul_(2))
+        x = leaf(3) * 2
+        with torch.no_grad():
+            y = x.view(-1)
+        y.register_hook(lambda g: None) if y.requires_grad else None
+        for _ in range(2):
+            f(x, y)
+        yield x
 
     check_session(session)

@@ -98,6 +98,129 @@ def test_an_alias_made_in_inference_mode_beside_the_tensor():
     check_session(session)
 
 
+def test_a_view_of_an_inference_tensor_is_refused_writes_outside():
+    def session(compile):
+        with torch.inference_mode():
+            x = plain(2, 3)
+        yield attempt_later(lambda: compile(lambda x: x.t().zero_())(x)), x
+
+    check_session(session)
+
+
+def test_requires_grad_of_an_inference_tensor_made_inside():
+    def f(x):
+        with torch.inference_mode():
+            y = x * 2
+            y.requires_grad_()
+        return y, x * 3
+
+    check(f, lambda: given(plain(3)))
+
+
+@pytest.mark.parametrize(
+    "op", [lambda x: torch.unsafe_split(x, 1), lambda x: [torch.ops.aten._unsafe_view(x, (3,))]], ids=["split", "view"]
+)
+def test_unsafe_views_are_views_under_inference_mode(op):
+    def f(x):
+        with torch.inference_mode():
+            y = op(x)[0]
+        return y.zero_()
+
+    def session(compile):
+        x = leaf(3)
+        yield attempt_later(lambda: compile(f)(x)), x
+        with torch.inference_mode():
+            yield compile(lambda x: (op(x)[0], x.zero_())[0])(x), x
+
+    check_session(session)
+
+
+def test_set_and_data_between_inference_tensors_and_others():
+    def f(x, y):
+        z, w = x * 2, x * 3
+        z.set_(y)
+        w.data = y
+        return z, w
+
+    def session(compile):
+        with torch.inference_mode():
+            y = plain(3)
+        yield compile(f)(plain(3), y), y
+        yield compile(f)(plain(3), plain(3))
+        x, y = plain(3), plain(3)
+        with torch.inference_mode():
+            yield compile(f)(x, y)
+        yield x, y
+
+    check_session(session)
+
+
+def test_data_of_an_input_under_inference_mode():
+    def session(compile):
+        x, y = plain(4, dtype=torch.complex64), plain(3)
+        with torch.inference_mode():
+            compile(lambda x: setattr(x, "data", x.imag))(x)
+            compile(lambda y: setattr(y, "data", y * 2))(y)
+        yield x, y, x * 2
+
+    check_session(session)
+
+
+def test_detach_in_place_under_inference_mode_does_nothing():
+    def f(x):
+        with torch.inference_mode():
+            x.detach_()
+
+    check(f, lambda: given(leaf(3) * 2))
+
+
+def test_dropout_under_inference_mode():
+    def session(compile):
+        x = plain(8)
+        for p in (0.0, 1.0, 0.5):
+            f = compile(lambda x, p=p: torch.nn.functional.dropout(x, p=p))
+            torch.manual_seed(0)
+            with torch.inference_mode():
+                y = f(x)
+            yield y, y is x, torch.get_rng_state()
+
+    check_session(session)
+
+
+def test_a_view_made_in_inference_mode_beside_what_is_written():
+    def session(compile):
+        root = leaf(2, 2)
+        with torch.inference_mode():
+            view = root.t()
+        x = root * 2
+        out = compile(lambda x, y: (x * y, x.zero_())[0])(x, view)
+        backward([out])
+        yield out, x, view, root
+
+    check_session(session)
+
+
+def test_results_made_outside_inference_mode_in_a_call_under_it():
+    def f(x, y):
+        with torch.inference_mode(False):
+            with torch.enable_grad():
+                v, z = x.view(-1), x * 2
+            with torch.no_grad():
+                w = x.view(-1)
+            u = y.view(-1)
+        return v, w, u, z
+
+    def session(compile):
+        x, y = leaf(2, 3), plain(2, 3)
+        with torch.inference_mode():
+            out = compile(f)(x, y)
+        yield out, x, y
+        backward([out[0], out[3]])
+        yield x
+
+    check_session(session)
+
+
 COMPOSITES = {
     "long": lambda x: x.long(),
     "reshape": lambda x: x.reshape(-1),
@@ -119,5 +242,17 @@ def test_composite_ops_on_inference_tensors(name: str, inside: bool):
         with torch.inference_mode(inside):
             yield x, f(x)
             yield x, f(x)
+
+    check_session(session)
+
+
+def test_an_alias_of_an_inference_tensor_made_outside_may_be_written():
+    def session(compile):
+        with torch.inference_mode():
+            x = plain(3)
+        y = compile(lambda x: x.detach())(x)
+        yield attempt_later(lambda: y.add_(1)), x
+        yield attempt_later(lambda: compile(lambda x: x.detach().mul_(2))(x)), x
+        yield attempt_later(lambda: compile(lambda x: torch._foreach_mul_([x], 2))(x)), x
 
     check_session(session)

@@ -344,3 +344,13 @@ def test_a_reshape_that_is_a_view_for_one_layout_and_a_copy_for_another():
 
 def test_contiguous_returns_its_input_where_it_is():
     check(lambda x: x.contiguous(), lambda: given(leaf(2, 3)), lambda: given(plain(3, 2).t()))
+
+
+def test_the_imaginary_part_of_what_is_then_written():
+    def f(x):
+        y = x.clone()
+        part = y.imag
+        y.mul_(2)
+        return part
+
+    check(f, lambda: given(leaf(3, dtype=torch.complex64)))

@@ -505,3 +505,24 @@ def test_grad_mode_changed_inside(function, enabled):
             yield x, y
 
     check_session(session)
+
+
+# -- values that depend on no input ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x * torch.arange(5).sum().item(),
+        lambda x: x * 2 if torch.ones(3).equal(torch.ones(3)) else x * 3,
+        lambda x: x * float(torch.tensor(2.5) * 2),
+        lambda x: torch.istft(torch.stft(x.reshape(-1).repeat(8), 8, return_complex=True), 8),
+    ],
+)
+def test_a_value_that_depends_on_no_input_may_be_asked_for(function):
+    check(function, *[lambda: given(leaf(2, 3))] * 2, rtol=1e-5)
+
+
+def test_a_drawn_value_may_not_be_asked_for():
+    with pytest.raises(aotcheck.UnsupportedError, match="data-dependent"):
+        aotcheck.aot_function(lambda x: x * torch.rand(()).item())(plain(3))

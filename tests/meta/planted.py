@@ -21,6 +21,24 @@ def identity(fn: Function) -> Function:
     return fn
 
 
+def retagged(t: Any) -> Any:
+    """The same wrapper under another name."""
+    t.tag = "other"
+    return t
+
+
+def elem_written(t: Any) -> Any:
+    """The same wrapper, what it holds written."""
+    t.elem.add_(1)
+    return t
+
+
+def unshared(t: Any) -> Any:
+    """The same wrapper, what it holds copied."""
+    t.a = t.a.clone()
+    return t
+
+
 def on_result(change: Callable[[Any], Any]) -> Callable[[Function], Function]:
     """A path that changes what the function returns."""
     return lambda fn: lambda *args: change(fn(*args))

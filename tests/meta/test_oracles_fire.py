@@ -102,7 +102,15 @@ ONE_STEP = TupleExpr((Literal(1),))
 EMPTIED = program(op("v0", "torch.neg", X), op(None, "Tensor.untyped_storage().resize_", X, 0))
 
 
+TAGGED = program(op("v0", "wrapped.tagged", X), op("v1", "torch.mul", Ref("v0"), 2), outputs=Ref("v1"))
+WRAPPED = program(op("v0", "wrapped.two", X, X), op("v1", "Tensor.view", Ref("v0"), -1), outputs=pair("v0", "v1"))
+VIEWED = program(op("v0", "wrapped.two", X, X), op("v1", "Tensor.view", Ref("v0"), -1), outputs=Ref("v1"))
 PLANTS = (
+    Plant("a plain tensor for a wrapper", tensors(lambda t: t.elem), TAGGED, K.TYPE, "output"),
+    Plant("other metadata of a wrapper", tensors(planted.retagged), TAGGED, K.METADATA, "output"),
+    Plant("another value in a wrapper", tensors(planted.elem_written), TAGGED, K.VALUES, "output"),
+    Plant("a wrapper that holds a copy", tensors(planted.unshared), WRAPPED, K.IDENTITY, "output-input vs none"),
+    Plant("a wrapper that shares no memory", tensors(planted.unshared), VIEWED, K.ALIASING, "output-input vs none"),
     Plant(
         "raises where eager does not",
         planted.raises(ValueError("bad 12")),

@@ -7,6 +7,7 @@ import multiprocessing
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 import pytest
@@ -74,7 +75,11 @@ class Elsewhere:
         return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
 
     def run(self, function: Callable[..., tuple[Any, bool]], *args: object) -> Any:
-        result, unfit = self.pool.submit(function, *args).result()
+        """None where torch crashes, which nobody can show from inside."""
+        try:
+            result, unfit = self.pool.submit(function, *args).result()
+        except BrokenProcessPool:
+            result, unfit = None, True
         if unfit:
             self.pool.shutdown()
             self.pool = self.new()
@@ -89,11 +94,16 @@ def by_oracles(name: str, source: str) -> tuple[list[tuple[str, str]] | None, bo
     return keys if verdict.outcome is Outcome.DIFFERS else None, verdict.poisoned
 
 
-def by_script(name: str, source: str) -> tuple[list[tuple[str, str]], bool]:
+def by_script(name: str, source: str) -> tuple[list[tuple[str, str]] | None, bool]:
     warnings.simplefilter("ignore")
     backend = resolve(name)
     judged, _ = as_promised(parse(source).program, backend.promises)
-    return shown_by_script(judged, backend, name), bool(canary())
+    try:
+        return shown_by_script(judged, backend, name), bool(canary())
+    except RuntimeError as error:
+        if "INTERNAL ASSERT" not in str(error):
+            raise
+        return None, True  # no op of torch works in this process any more
 
 
 @pytest.mark.parametrize("name", ["aot_function", "aot_eager"])
@@ -103,8 +113,10 @@ def test_random_findings_are_shown_by_scripts_as_by_the_oracles(name: str) -> No
         oracles = elsewhere.run(by_oracles, name, source)
         if oracles is None:
             continue
-        findings += 1
-        assert elsewhere.run(by_script, name, source)[:1] == oracles[:1], source
+        shown = elsewhere.run(by_script, name, source)
+        if shown is not None:
+            findings += 1
+            assert shown[:1] == oracles[:1], source
     elsewhere.pool.shutdown()
     assert findings >= 5, "a sample without findings shows nothing"
 

@@ -27,7 +27,7 @@ from aotcheck.program import (
     flat_calls,
 )
 from aotcheck.program.interpret import context_of
-from aotcheck.program.memory import execute_definite
+from aotcheck.program.memory import execute_definite, tensors_of
 from aotcheck.program.ops import Group, find, ops
 from strategies import programs
 
@@ -179,7 +179,8 @@ def _runs(program: Program, index: int, copied: bool) -> list[bytes] | None:
             call = replace(call, args=(call.args[0], *rest))
         _execute(call, env)
     written = env[call.args[0].name]
-    return [bytes(t.untyped_storage()) for t in (written, *built.named.values()) if t.untyped_storage().nbytes()]
+    stores = [t.untyped_storage() for t in tensors_of([written, *built.named.values()])]
+    return [bytes(s) for s in stores if s.nbytes()]
 
 
 def test_no_write_depends_on_whether_its_operands_are_copies() -> None:

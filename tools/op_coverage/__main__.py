@@ -37,6 +37,8 @@ def _selected(every: list[Subject], ops: str, dtypes: tuple[str, ...], limit: in
 @click.option("--timeout", default=60.0, show_default=True, help="Seconds that one subject may take.")
 @click.option("--failed", is_flag=True, help="Only what failed the last time.")
 @click.option("--accept", is_flag=True, help="What fails now is expected from now on.")
+@click.option("--write", is_flag=True, help="Write the page even if not everything has run.")
+@click.option("--no-run", is_flag=True, help="Run nothing; report what is there.")
 @click.option("--results", type=click.Path(path_type=Path), default=ROOT / "reports" / "op_coverage.jsonl")
 def main(
     ops: str,
@@ -48,6 +50,8 @@ def main(
     timeout: float,
     failed: bool,
     accept: bool,
+    write: bool,
+    no_run: bool,
     results: Path,
 ) -> None:
     """Run torch's databases of ops and modules through both AOT autograds, and compare with eager.
@@ -64,6 +68,7 @@ def main(
     if failed:
         before = {s: store.failures(s, [c.key for c in chosen]) for s in sides}
         tasks = [(s, subject) for subject in chosen for s in sides if subject.key in before[s]]
+    tasks = [] if no_run else tasks
     console.print(f"{len(chosen)} of {len(every)} subjects, {len(tasks)} runs to do")
     progress_is_seen = console.is_terminal
     known = report.expected()
@@ -84,7 +89,7 @@ def main(
             done = progress.tasks[0].completed
             if not progress_is_seen and done % 100 == 0:
                 progress.print(f"{done:.0f} of {len(tasks)}: {described}")
-    if report.is_complete(store, every):
+    if write or len(report.compared(store, every)) == len(every):
         report.DOCUMENT.write_text(report.document(store, every))
         console.print(f"wrote {report.DOCUMENT.relative_to(ROOT)}")
     if accept:

@@ -40,9 +40,9 @@ def write_expected(store: Store, subjects: Sequence[Subject]) -> None:
     EXPECTED.write_text(json.dumps(dict(sorted(failures.items())), indent=1) + "\n")
 
 
-def is_complete(store: Store, subjects: Sequence[Subject]) -> bool:
-    """Whether there is an outcome of each subject on both sides, be it of earlier sources."""
-    return all(store.has(side, s.key) for side in Side for s in subjects)
+def compared(store: Store, subjects: Sequence[Subject]) -> list[Subject]:
+    """The subjects of which there is an outcome on both sides, be it of earlier sources."""
+    return [s for s in subjects if all(store.has(side, s.key) for side in Side)]
 
 
 def _plain(reason: str) -> str:
@@ -85,14 +85,17 @@ def _table(rows: Sequence[tuple[str, ...]], head: Sequence[str]) -> list[str]:
     ]
 
 
-def document(store: Store, subjects: Sequence[Subject]) -> str:
-    """The page."""
+def document(store: Store, every: Sequence[Subject]) -> str:
+    """The page, on what has run on both sides."""
+    subjects = compared(store, every)
     keys = [s.key for s in subjects]
     ours, torchs = store.failures(Side.OURS, keys), store.failures(Side.TORCHS, keys)
     worse = [k for k in ours if k not in torchs]
     both = [k for k in ours if k in torchs]
     theirs = [k for k in torchs if k not in ours]
     lines = [_HEAD.format(torch=torch.__version__.split("+")[0]), *_totals(store, subjects), ""]
+    if len(subjects) < len(every):
+        lines += [f"{len(every) - len(subjects)} of {len(every)} subjects have not run on both sides yet.", ""]
     lines += [f"## Ours fails, torch's does not: {len(worse)}", ""]
     lines += [*_table([(k, _plain(ours[k])) for k in worse], ("subject", "why")), ""] if worse else []
     lines += [f"## Both fail: {len(both)}", ""]

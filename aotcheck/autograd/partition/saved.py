@@ -9,6 +9,7 @@ from torch import Tensor
 
 from aotcheck import _torch
 from aotcheck.autograd.replicas import Replica
+from aotcheck.autograd.subclasses import leaves_of
 
 _fields: dict[type, tuple[str, ...]] = {}
 
@@ -49,6 +50,7 @@ def _kept_by_opaque(node: Any, near: Tensor) -> list[Tensor]:
 
     Run without gradients it computes nothing, but looks whether what it keeps is as it was.
     """
+    near = leaves_of(near)[0]
     assert isinstance(near, Replica)
     with _torch.meta_kernels():
         _torch.run_without_gradients(node)

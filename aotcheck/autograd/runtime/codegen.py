@@ -83,6 +83,8 @@ _REPLAYS = {
     ReplayMode.GRAD: support.replay_with_grad,
     ReplayMode.NO_GRAD: support.replay_without_grad,
     ReplayMode.INFERENCE: support.replay_under_inference_mode,
+    ReplayMode.OUTSIDE_WITH_GRAD: support.replay_outside_with_grad,
+    ReplayMode.OUTSIDE_WITHOUT_GRAD: support.replay_outside_without_grad,
 }
 
 
@@ -111,10 +113,11 @@ def step_line(step: Step, w: SourceWriter) -> str:
             return f"{w.refer(support.restride)}({_ref(target)}, {g.shape}, {g.stride}, {g.offset})"
         case Reshape(target, change):
             return f"{w.refer(change, 'change')}({_ref(target)})"
-        case PointAt(target, holder, g, relative, through_data):
-            return (
-                f"{w.refer(support.point_at)}({_ref(target)}, {_ref(holder)}, {w.refer(g)}, {relative}, {through_data})"
-            )
+        case PointAt(target, holder, g, relative, through_data, inference):
+            given = f"{_ref(target)}, {_ref(holder)}, {w.refer(g)}, {relative}"
+            if through_data:
+                return f"{w.refer(support.point_data_at)}({given}, {inference})"
+            return f"{w.refer(support.point_at)}({given})"
         case Detach(target, leaf):
             return f"{_ref(target)}.requires_grad_(False)" if leaf else f"{_ref(target)}.detach_()"
         case ReplayView(local, base, view_func, mode):
@@ -131,10 +134,14 @@ def step_line(step: Step, w: SourceWriter) -> str:
             return f"{w.refer(_REGISTER[kind])}({_ref(target)}, {w.refer(hook, 'hook')})"
         case SetGradient(target, source):
             return f"{_ref(target)}.grad = {'None' if source is None else _ref(source)}"
-        case WindowOn(local, holder, g, anchor, own_version):
-            call = f"{w.refer(support.window_on)}({_ref(holder)}, {w.refer(g)}, {anchor}, {own_version})"
-            return f"{_ref(local)} = {call}"
-        case RequireGrad(target):
+        case WindowOn(local, holder, g, anchor, own_version, inference):
+            given = f"{_ref(holder)}, {w.refer(g)}, {anchor}, {own_version}"
+            if inference is not None:
+                return f"{_ref(local)} = {w.refer(support.window_of_kind)}({given}, {inference})"
+            return f"{_ref(local)} = {w.refer(support.window_on)}({given})"
+        case RequireGrad(target, inference):
+            if inference:
+                return f"{w.refer(support.require_grad_of_inference)}({_ref(target)})"
             return f"{_ref(target)}.requires_grad_()"
         case RequireGradOfInteger(target):
             return f"{w.refer(support.require_grad_of_integer)}({_ref(target)})"
@@ -257,15 +264,21 @@ def write_call(
     names = [f"r{k}" for k in range(n)] + [f"s{k}" for k in range(len(fresh) - n)]
     left = ", ".join(names) + ", = " if names else ""
     lines = ["def call(a):"]
+    lines += [f"    {w.refer(support.check_swap)}(a[{i}])" for i in record.swapped]
     lines += [f"    {b}" for b in _bases(record)]
     roots = [_ref(r.source) for r in record.roots]
     wrappers = [_ref(r.source) for r in record.wrappers]
-    targets = [*roots, *wrappers, *[_ref(x.ref) for x in (*record.leaves, *record.cuts)]]
     # See Note [Handles].
     handles = [
         r if root.is_leaf else f"{w.refer(support.bridge)}({r})"
         for r, root in zip([*roots, *wrappers], [*record.roots, *record.wrappers], strict=True)
     ]
+    targets = [*roots, *wrappers, *[_ref(x.ref) for x in (*record.leaves, *record.cuts)]]
+    reached = {k for part in attachments for k in part.targets}
+    for k, root in enumerate(record.roots):
+        if root.moves and k in reached:
+            lines.append(f"    e{k} = {w.refer(support.early_bridge)}({roots[k]})")
+            handles[k] = targets[k] = f"e{k}"
     handles += [_ref(x.ref) for x in record.leaves]
     handles += [f"{w.refer(support.bridge)}({_ref(x.ref)})" for x in record.cuts]
     inputs = [f"{r}.data" if root.hidden else r for r, root in zip(roots, record.roots, strict=True)]

@@ -62,7 +62,7 @@ class _TakeHistory(torch.autograd.Function):
 
 def take_history(t: Tensor, source: Tensor) -> None:
     """Give ``t`` the history of ``source``; a gradient that it has stays, where marking it as written drops that."""
-    gradient = _torch.gradient_of(t)
+    gradient = _torch.held_gradient(t)
     with torch.enable_grad():
         _TakeHistory.apply(t, source)
     if gradient is not None:
@@ -97,6 +97,12 @@ def require_grad_of_integer(t: Tensor) -> None:
     hidden_write(t, value)
 
 
+def require_grad_of_inference(t: Tensor) -> None:
+    """Let the inference tensor ``t`` require grad, which only inference mode allows."""
+    with torch.inference_mode():
+        t.requires_grad_()
+
+
 def restride_wrapper(t: Tensor, outer: Outer) -> None:
     """Change the geometry that the wrapper ``t`` claims to have; its class is not asked."""
     with torch.no_grad(), _torch.meta_kernels():
@@ -128,13 +134,16 @@ def reshape_in_backward(t: Tensor, before: Geometry, after: Geometry) -> None:
     restride(t, after.shape, after.stride, after.offset)
 
 
-def point_at(t: Tensor, holder: Tensor, g: Geometry, relative: bool, through_data: bool) -> None:
+def point_at(t: Tensor, holder: Tensor, g: Geometry, relative: bool) -> None:
     """``t`` moves to the storage of ``holder``; its history does not show it."""
     offset = g.offset + (int(holder.storage_offset()) if relative else 0)
-    if through_data:
-        t.data = window_on(holder, g._replace(offset=offset), None, own_version=True)
-    else:
-        _torch.set_geometry(t, holder.untyped_storage(), offset, g.shape, g.stride)
+    _torch.set_geometry(t, holder.untyped_storage(), offset, g.shape, g.stride)
+
+
+def point_data_at(t: Tensor, holder: Tensor, g: Geometry, relative: bool, inference: bool) -> None:
+    """The same by ``.data =``, after which ``t`` is an inference tensor, or is none."""
+    offset = g.offset + (int(holder.storage_offset()) if relative else 0)
+    t.data = window_of_kind(holder, g._replace(offset=offset), None, True, inference)
 
 
 def window_on(holder: Tensor, g: Geometry, anchor: int | None, own_version: bool) -> Tensor:
@@ -164,6 +173,22 @@ def window_on(holder: Tensor, g: Geometry, anchor: int | None, own_version: bool
         return _torch.neg_view(d) if g.neg else d
 
 
+def window_of_kind(holder: Tensor, g: Geometry, anchor: int | None, own_version: bool, inference: bool) -> Tensor:
+    """The same, and an inference tensor, or (not ``inference``) one that is none; versions are shared within a kind."""
+    with torch.inference_mode(inference):
+        if holder.is_inference() == inference:
+            return window_on(holder, g, anchor, own_version)
+        offset = g.offset if anchor is None else g.offset - anchor + int(holder.storage_offset())
+        return _plain_window(holder.untyped_storage(), g._replace(offset=offset), holder.device)
+
+
+def _plain_window(storage: torch.UntypedStorage, g: Geometry, device: torch.device) -> Tensor:
+    t = torch.empty(0, dtype=g.dtype, device=device)
+    _torch.set_geometry(t, storage, g.offset, g.shape, g.stride)
+    t = _torch.conj_view(t) if g.conj else t
+    return _torch.neg_view(t) if g.neg else t
+
+
 def replay_without_grad(view_func: Any, base: Tensor) -> Tensor:
     """A view of ``base`` as one made under no_grad, whatever the caller's grad mode."""
     with torch.no_grad():
@@ -185,13 +210,22 @@ def replay_under_inference_mode(view_func: Any, base: Tensor) -> Tensor:
     return result
 
 
+def replay_outside_with_grad(view_func: Any, base: Tensor) -> Tensor:
+    """A view of ``base`` as one made outside the inference mode of the call, under grad."""
+    with torch.inference_mode(False):
+        return replay_with_grad(view_func, base)
+
+
+def replay_outside_without_grad(view_func: Any, base: Tensor) -> Tensor:
+    """A view of ``base`` as one made outside the inference mode of the call, under no_grad."""
+    with torch.inference_mode(False):
+        return replay_without_grad(view_func, base)
+
+
 def as_inference(t: Tensor, wanted: bool) -> Tensor:
     """``t``, which nobody else has, as an inference tensor on the same memory; or as one that is none."""
     with torch.inference_mode(wanted):
-        plain = torch.empty(0, dtype=t.dtype, device=t.device)
-        _torch.set_geometry(plain, t.untyped_storage(), int(t.storage_offset()), t.shape, t.stride())
-        plain = _torch.conj_view(plain) if t.is_conj() else plain
-        return _torch.neg_view(plain) if t.is_neg() else plain
+        return _plain_window(t.untyped_storage(), geometry_of(t), t.device)
 
 
 def watch(t: Tensor, place: int) -> tuple[Tensor, str, int, int]:
@@ -283,8 +317,22 @@ def bridge(t: Tensor) -> Tensor:
     return result
 
 
+def early_bridge(t: Tensor) -> Tensor:
+    """The same, made before ``t`` gets another history; gradients go by it."""
+    with torch.enable_grad():
+        return bridge(t)
+
+
 class GraphFailed(Exception):
     """A compiled forward raised; nothing of the caller's has been touched, random state included."""
+
+
+def check_swap(t: Tensor) -> None:
+    """Do what swap_tensors does before it swaps: refuse a tensor that others hold, poison a leaf that was used."""
+    try:
+        torch.utils.swap_tensors(t, t)
+    except RuntimeError as error:
+        raise GraphFailed from error
 
 
 class StrideCorrection(Exception):

@@ -41,6 +41,7 @@ from aotcheck.program import (
     flat_calls,
     references,
 )
+from aotcheck.program.memory import address
 
 __all__ = [
     "delete_arguments",
@@ -185,9 +186,9 @@ def _plain(inputs: Inputs, built: BuiltCall, name: str, shared: bool) -> Inputs 
     storage, size, stride, offset = None, tuple(t.shape), tuple(t.stride()), int(t.storage_offset())
     storages = inputs.storages
     if shared:
-        place = t.untyped_storage().data_ptr()
+        place = address(t)
         home = (u for u in inputs.tensors if u.name in built.named)
-        storage = next((u.storage for u in home if built.named[u.name].untyped_storage().data_ptr() == place), None)
+        storage = next((u.storage for u in home if address(built.named[u.name]) == place), None)
         if storage is None or not place:
             return None
     else:
