@@ -323,3 +323,16 @@ def test_under_compiled_autograd():
         yield x
 
     check_session(session)
+
+
+def test_a_hook_inside_on_a_view_whose_base_was_written():
+    def f(x):
+        y = x * 2
+        v = y[:2]
+        y.mul_(3)
+        assert v.grad_fn is not None  # without this torch itself crashes
+        v.register_hook(lambda g: g * 5)
+        return y, v
+
+    check(f, lambda: given(leaf(4)))
+    check(f, lambda: given(leaf(4)), backward=[1])

@@ -112,8 +112,10 @@ def restride_wrapper(t: Tensor, outer: Outer) -> None:
 def register_hook(t: Tensor, hook: Callable[[Tensor], Any]) -> None:
     """Register ``hook`` for the gradient of ``t``; it is not called when there is none.
 
-    Autograd calls hooks with None where gradients reach only other results of the same Function.
+    Autograd calls hooks with None where gradients reach only other results of the same Function. The history of a view
+    whose base was written is brought up to date first: torch crashes where a hook is put on a stale one.
     """
+    _torch.grad_fn_of(t)
     t.register_hook(lambda g: None if g is None else hook(g))
 
 
