@@ -419,7 +419,8 @@ class StorageTable:
             assert view.value is not None
             return view.value
         since = max(view.version, state.flushed)  # the last version of which its value is at hand
-        if all(v <= since or disjoint(w.geometry, view.geometry) for w, _, v in state.pending):
+        beside = all(v <= since or disjoint(w.geometry, view.geometry) for w, _, v in state.pending)
+        if beside and 0 not in view.geometry.shape and _known_at(view, since):
             # What was written since lies beside it.
             view.value, view.version = self._at(view, since), state.version
             return view.value
@@ -562,3 +563,12 @@ class StorageTable:
                 value, aten.slice_scatter.default, whole, value, dim, start, start + view.geometry.shape[dim]
             )
         raise AssertionError(f"no inverse for {op}")
+
+
+def _known_at(view: View | None, version: int) -> bool:
+    """Whether the value of ``view``, or of one that it is derived from, is at hand as of ``version``."""
+    while view is not None:
+        if view.version == version:
+            return True
+        view = view.parent
+    return False

@@ -605,3 +605,18 @@ def test_a_second_call_with_a_view_made_under_no_grad_whose_base_was_written():
         yield x
 
     check_session(session)
+
+
+@pytest.mark.parametrize("shape", [(0,), (3,), (2, 0, 3)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
+def test_a_view_of_a_leaf_written_under_no_grad_and_saved(dtype: torch.dtype, shape: tuple[int, ...]):
+    def f(x):
+        with torch.no_grad():
+            x.zero_()
+        return x * x
+
+    def inputs():
+        a = leaf(*shape, dtype=dtype)
+        return given(a.unsqueeze(0), also=[a])
+
+    check(f, inputs)
