@@ -91,8 +91,11 @@ class EpilogueBuilder:
         returned = [*[o for o in results if not is_wrapper(o)], *self.wrapped.collect(results)]
         hooks = HookSteps(self.capture, self.results)
         custom = [a for a in self.arguments if self.capture.is_custom_view[a.index]]
-        changed = {*self.rebased, *self.kernels.detached}
-        if not self.capture.mode.with_custom_views and any(id(a.replica) in changed for a in custom):
+        # Autograd refuses a custom view once it or what it is a view of was written, by whomever.
+        written = any(
+            id(a.replica) in self.kernels.detached or _torch.version_of(a.replica) != a.version for a in custom
+        )
+        if written and not self.capture.mode.with_custom_views:
             raise Retrace(TraceMode(with_bases=True, with_custom_views=True))
         if not self.capture.mode.with_bases and (self._needs_bases() or self.wrapped.needs_bases()):
             raise Retrace(dataclasses.replace(self.capture.mode, with_bases=True))
@@ -110,6 +113,7 @@ class EpilogueBuilder:
         self.results.find_current(input_states)
         self.results.find_histories()
         self.wrapped.make()
+        self.results.make_views_of_custom_views()
         self.results.make_leaves()
         cut = [a for a in self.arguments if id(a.replica) in self.kernels.detached and a.requires_grad]
         kept = self._kept_histories(cut)

@@ -191,6 +191,29 @@ class Results:
                 view = made.source
                 made = self.tracer.views.get(id(view))
 
+    def make_views_of_custom_views(self) -> None:
+        """Make the views of arguments that custom Functions gave, made before these were written.
+
+        Once the write is counted autograd refuses to say what their history is. What they show is written later.
+        """
+        early: list[Step] = []
+        stage, self._stage = self._stage, early
+        for t, _ in list(self.tensors.values()):
+            made = self.tracer.views.get(id(t))
+            while made is not None and not self._is_custom_view(made.source):
+                made = self.tracer.views.get(id(made.source))
+            if made is not None and made.source_stays and self._made_before_writes(t, made.source):
+                self.name(t)
+        self._stage = stage
+        self.before[:0] = early
+
+    def _is_custom_view(self, t: Tensor) -> bool:
+        return any(a.replica is t and self.capture.is_custom_view[a.index] for a in self.arguments)
+
+    def _made_before_writes(self, t: Tensor, source: Tensor) -> bool:
+        state = self.table.state(t)
+        return self.tracer.views[id(t)].time < state.written and state is self.table.state(source)
+
     def _changed(self, made: Derivation, view: Tensor) -> int:
         """When last something befell what ``view`` was made of that shows in views made later."""
         source = made.source
@@ -199,7 +222,7 @@ class Results:
             moments.append(self.kernels.moved.get(id(source), 0))
         if has_history(view):
             moments.append(self.kernels.detached.get(id(source), 0))
-        if any(a.replica is source and self.capture.is_custom_view[a.index] for a in self.arguments):
+        if self._is_custom_view(source):
             moments.append(self.table.state(source).written)
         return max(moments)
 

@@ -164,3 +164,42 @@ def test_checkpointing_around_the_compiled_function(reentrant: bool):
             yield x, w
 
     check_session(session)
+
+
+class _View(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("written", ["base", "view"])
+@pytest.mark.parametrize("read", ["before", "after", "both", "view before"])
+def test_a_view_that_a_custom_function_gave_and_a_write_near_it(read: str, written: str, grad: bool):
+    def f(base, view):
+        results = []
+        if read in ("before", "both"):
+            results.append(view * 2)
+        if read == "view before":
+            results.append(view.as_strided((2,), (1,)))
+        with torch.set_grad_enabled(grad):
+            (base if written == "base" else view).add_(1)
+        if read in ("after", "both"):
+            results.append(view * 3)
+        return results
+
+    def session(compile):
+        g = compile(f)
+        x = plain(2, 2)
+        yield attempt_later(lambda: g(x, x))
+        a = leaf(2, 2)
+        base = a * 2
+        view = _View.apply(base)
+        yield attempt_later(lambda: g(base, view))
+        yield base
+
+    check_session(session)
