@@ -60,10 +60,37 @@ def strided(s, dtype, size, stride, offset, requires_grad=False):
     return torch.empty(0, dtype=dtype, device=s.device).set_(s, offset, size, stride).requires_grad_(requires_grad)
 
 
+def held(t):
+    """The tensors that a wrapper subclass holds, by name; nothing for a plain tensor."""
+    if not hasattr(type(t), "__tensor_flatten__"):
+        return []
+    return [(name, getattr(t, name)) for name in t.__tensor_flatten__()[0]]
+
+
+def opened(tensors):
+    """Tensors by name, each followed by those that it holds."""
+    found = {}
+    for name, t in tensors.items():
+        found[name] = t
+        found.update(opened({f"{name}.{inner}": x for inner, x in held(t)}))
+    return found
+
+
+def metadata(t):
+    """What a wrapper subclass has beside tensors, in words."""
+    return str(t.__tensor_flatten__()[1]) if held(t) else ""
+
+
 def cotangent(t, seed=0, fill="pattern"):
     """A cotangent for `t`: ones for seed 0, else a pattern of small integers; None to leave it to autograd."""
     if fill == "implicit" and readable(t):
         return None
+    if held(t):
+        like = t.detach()
+        inner = {name: cotangent(x, seed, fill if readable(x) else "pattern").detach() for name, x in held(t)}
+        sizes = next(iter(inner.values()))
+        made = type(t).__tensor_unflatten__(inner, like.__tensor_flatten__()[1], sizes.size(), sizes.stride())
+        return made.requires_grad_() if fill == "trained" else made
     if fill == "expanded":
         return torch.full((), seed + 1, dtype=t.dtype, device=t.device).expand(t.shape)
     if readable(t):
@@ -83,6 +110,8 @@ def cotangent(t, seed=0, fill="pattern"):
 
 def readable(t):
     """Whether `t` lies within its storage."""
+    if held(t):
+        return all(readable(x) for _, x in held(t))
     last = t.storage_offset() + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
     return not t.numel() or (last + 1) * t.itemsize <= t.untyped_storage().nbytes()
 
@@ -309,10 +338,11 @@ def facts(t):
     """What can be asked of a tensor. Strides that address nothing (size 1, no elements) are nobody's business."""
     try:
         is_leaf, has_grad_fn = t.is_leaf, t.grad_fn is not None
-    except RuntimeError:  # a view made in no_grad mode whose base was then written with grad enabled
+    except Exception:  # a view made in no_grad mode whose base was then written with grad enabled
         is_leaf = has_grad_fn = "refused"
     return {
         "type": type(t).__qualname__,
+        "metadata": metadata(t),
         "dtype": t.dtype,
         "device": str(t.device),
         "shape": tuple(t.shape),
@@ -345,7 +375,12 @@ def gradient(seen, name, g):
     """What is seen of a gradient."""
     seen["gradient-none", name] = g is None
     if g is not None:
-        seen.update({(kind, name): facts(g)[kind] for kind in ("type", "dtype", "shape", "requires-grad")})
+        kinds = ("type", "metadata", "dtype", "shape", "requires-grad")
+        seen.update({(kind, name): facts(g)[kind] for kind in kinds})
+        for inner, x in held(g):
+            gradient(seen, f"{name}.{inner}", x)
+        if held(g):
+            return
         seen["values", name] = g.clone().resolve_conj().resolve_neg()  # zeros may have no memory
 
 
@@ -353,14 +388,18 @@ def gradient(seen, name, g):
 def look(scene, hooks, failed):
     """Everything observable of the tensors now: (kind, thing) to what is seen. Gradients not if a backward failed."""
     seen, storages, objects = {}, {}, {}
-    for name, t in {**scene.inputs, **scene.held(), **scene.outputs}.items():
+    outputs = opened(scene.outputs)
+    for name, t in {**opened({**scene.inputs, **scene.held()}), **outputs}.items():
         s = t.untyped_storage()  # torch has one object per storage
         new = id(s) not in storages, id(t) not in objects
-        seen["aliasing", name] = f"shares the storage of {storages.setdefault(id(s), (name, s))[0]}"
+        if not held(t):
+            seen["aliasing", name] = f"shares the storage of {storages.setdefault(id(s), (name, s))[0]}"
         seen["identity", name] = f"is the object {objects.setdefault(id(t), name)}"
         known = facts(t)
         seen.update({(kind, name): fact for kind, fact in known.items()})
-        if name in scene.outputs:
+        if held(t):
+            pass  # it has no memory of its own
+        elif name in outputs:
             seen["values", name] = value(t)
         else:
             seen["storage-size", name] = s.nbytes()
@@ -464,13 +503,18 @@ def filled(byte):
             kept = 0 if name.startswith("empty") else memory(first).nbytes()
             result = original(first, *args, **kwargs)
             t = first if result is None else result
-            s, dtype = memory(t), torch.bool if getattr(t, "dtype", None) == torch.bool else torch.uint8
-            if kept < s.nbytes():
-                tail = empty(0, dtype=dtype, device=s.device).set_(s, kept, (s.nbytes() - kept,), (1,))
-                tail.fill_(byte & 1 if dtype == torch.bool else byte)
+            fill(t, kept)
             return result
 
         return made
+
+    def fill(t, kept):
+        for _, x in held(t):
+            fill(x, kept)
+        s, dtype = memory(t), torch.bool if getattr(t, "dtype", None) == torch.bool else torch.uint8
+        if kept < s.nbytes() and not held(t):
+            tail = empty(0, dtype=dtype, device=s.device).set_(s, kept, (s.nbytes() - kept,), (1,))
+            tail.fill_(byte & 1 if dtype == torch.bool else byte)
 
     def memory(t):
         return t.untyped_storage() if isinstance(t, torch.Tensor) else t
@@ -508,9 +552,9 @@ def masked(eager, other, fills):
 
 
 KINDS = [
-    "exception", "global-state", "structure", "constant", "type", "dtype", "device", "shape", "gradient-none", "hook",
-    "identity", "aliasing", "storage-offset", "storage-size", "stride", "requires-grad", "leafness", "grad-fn", "conj",
-    "neg", "inference", "values", "rng",
+    "exception", "global-state", "structure", "constant", "type", "metadata", "dtype", "device", "shape",
+    "gradient-none", "hook", "identity", "aliasing", "storage-offset", "storage-size", "stride", "requires-grad",
+    "leafness", "grad-fn", "conj", "neg", "inference", "values", "rng",
 ]  # fmt: skip
 
 

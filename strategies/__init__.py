@@ -10,8 +10,8 @@ __all__ = ["Profile", "programs", "settled"]
 
 
 def settled() -> st.SearchStrategy[Program]:
-    """The programs of a fixed stream that every test run repeats: those without autograd and modules inside.
+    """The programs of a fixed stream that every test run repeats: without autograd, modules and wrappers inside.
 
     A test run must be silent; what campaigns draw beyond this still shows differences of our own (docs/limits.md).
     """
-    return programs(Profile(inside=0, trained_later=0, alike=0))
+    return programs(Profile(inside=0, wrappers=0, trained_later=0, alike=0))

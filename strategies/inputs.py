@@ -430,6 +430,7 @@ _PATTERNS: tuple[tuple[Callable[[Drawing], None], int], ...] = (
     (Drawing.wrapper, 3),
 )
 _WEIGHTED = tuple(pattern for pattern, weight in _PATTERNS for _ in range(weight))
+_PLAIN = tuple(pattern for pattern in _WEIGHTED if pattern is not Drawing.wrapper)
 _LEADS_TO: Mapping[Callable[[Drawing], None], tuple[str, ...]] = {
     Drawing.plain: ("input:one", "input:apart", "input:leaf"),
     Drawing.non_leaf: ("input:non-leaf",),
@@ -448,10 +449,10 @@ _LEADS_TO: Mapping[Callable[[Drawing], None], tuple[str, ...]] = {
 """The traits that a pattern is there for."""
 
 
-def draw_inputs(choose: Chooser) -> Inputs:
-    """One to three families of tensors, at most five arguments."""
+def draw_inputs(choose: Chooser, wrappers: bool) -> Inputs:
+    """One to three families of tensors, at most five arguments; of wrapper subclasses only if ``wrappers``."""
     drawing = Drawing(choose)
     for _ in range(choose.one((1, 2, 2, 1, 3))):
-        choose.toward(_WEIGHTED, lambda pattern: _LEADS_TO.get(pattern, ()))(drawing)
+        choose.toward(_WEIGHTED if wrappers else _PLAIN, lambda pattern: _LEADS_TO.get(pattern, ()))(drawing)
     args = drawing.arguments()
     return Inputs(tuple(drawing.storages), tuple(drawing.tensors), tuple(drawing.derived), args)

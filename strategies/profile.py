@@ -23,6 +23,7 @@ class Profile:
         alike: of those, how many have arguments of the first call's geometry.
         inside: how many may tell autograd something while they run (gradients, hooks, checkpoints, autocast) and call
             modules.
+        wrappers: how many may hold tensors of wrapper subclasses.
         written_inputs: of backwards with respect to inputs that the call has written, how many stay so.
         trained_later: of further calls of programs whose first call trains nothing, how many train something.
         interleaved: of further calls, how many come before backwards of the call before.
@@ -40,4 +41,5 @@ class Profile:
     interleaved: int = 30
     alike: int = 50
     inside: int = 40
+    wrappers: int = 70
     written_inputs: int = 50

@@ -99,9 +99,10 @@ def _of_group(group: Group, inexact: bool) -> tuple[Op, ...]:
     return tuple(op for op in fitting for _ in range(op.weight * (2 if op.work is Work.INEXACT else 1)))
 
 
-def _draw_groups(choose: Chooser, inexact: bool, random: bool, inside: bool) -> tuple[Group, ...]:
+def _draw_groups(choose: Chooser, inexact: bool, random: bool, inside: bool, wrappers: bool) -> tuple[Group, ...]:
     """Swarm testing: some groups are off, so that the others meet more often; all are on in the simplest program."""
     groups = (*_GROUPS, *_INSIDE) if inside else _GROUPS
+    groups = groups if wrappers else tuple(group for group in groups if group is not Group.SUBCLASS)
     off = choose.mask(len(groups)) & choose.mask(len(groups)) if choose.chance(80) else 0
 
     def on(i: int, g: Group) -> bool:
@@ -117,8 +118,8 @@ def _draw_groups(choose: Chooser, inexact: bool, random: bool, inside: bool) -> 
 class _Drawer:
     """One program in the making."""
 
-    def __init__(self, choose: Chooser, profile: Profile, inputs: Inputs) -> None:
-        self.choose, self.profile = choose, profile
+    def __init__(self, choose: Chooser, profile: Profile, inputs: Inputs, wrappers: bool) -> None:
+        self.choose, self.profile, self.wrappers = choose, profile, wrappers
         self.refuse = choose.likely(profile.refused, "end:refused")
         self.inexact = choose.likely(profile.inexact, "context:block-autocast")
         self.random = choose.chance(profile.random)
@@ -130,7 +131,7 @@ class _Drawer:
     def body(self) -> None:
         """Draw the statements."""
         self.unnest()
-        groups = _draw_groups(self.choose, self.inexact, self.random, self.inside)
+        groups = _draw_groups(self.choose, self.inexact, self.random, self.inside, self.wrappers)
         if not any(isinstance(value, list | dict) for value in self.state.env.values()):
             groups = tuple(g for g in groups if g is not Group.CONTAINER) or (Group.INPLACE,)
         wanted = self.choose.between(1, self.profile.statements)
@@ -275,11 +276,12 @@ def _programs(draw: st.DrawFn, profile: Profile, wanted: tuple[tuple[str, str], 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            inputs = draw_inputs(choose)
+            wrappers = profile.wrappers > 0 and choose.chance(profile.wrappers)
+            inputs = draw_inputs(choose, wrappers)
             inputs = train(choose, inputs) if choose.chance(94) else inputs
             if profile.trained_later and choose.chance(_UNTRAINED):
                 inputs = untrained(inputs)
-            program = _Drawer(choose, profile, inputs).program()
+            program = _Drawer(choose, profile, inputs, wrappers).program()
         except Unsafe:
             assume(False)
         finally:

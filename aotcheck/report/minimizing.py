@@ -35,7 +35,7 @@ class MinimizingDisplay:
 
     def __enter__(self) -> MinimizingDisplay:
         if self._live is not None:
-            self._live.start()
+            self._live.start(refresh=True)
         return self
 
     def __exit__(

@@ -9,14 +9,15 @@ import torch
 
 from aotcheck.oracle import OracleKind as K
 from aotcheck.program.memory import extent_in_bytes, fits
+from aotcheck.program.subclasses import leaves
 from tools.faulty.fault import Compile, Function, fault, shares, tensors
 
 AREA = "mutations"
 
 
 def distinct(args: Any) -> list[torch.Tensor]:
-    """The tensors among the arguments, each object once."""
-    return list({id(t): t for t in tensors(args)}.values())
+    """The tensors among the arguments that have memory, each object once: of a wrapper those that it holds."""
+    return list({id(x): x for t in tensors(args) for x in leaves(t)}.values())
 
 
 def memory(t: torch.Tensor) -> torch.Tensor:

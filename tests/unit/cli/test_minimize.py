@@ -39,7 +39,7 @@ def test_the_result_is_a_script_that_still_differs(script: Path) -> None:
     assert (parsed.header["backend"], parsed.header["key"]) == (DOUBLES, "(identity, output-input vs none)")
     again = run("replay", made)
     assert again.exit_code == 1
-    assert f"{made}: {DOUBLES}: differs" in again.output
+    assert f"{made}: {DOUBLES}: new" in again.output
 
 
 def test_minimizing_the_result_changes_nothing(script: Path) -> None:

@@ -14,7 +14,7 @@ from aotcheck.oracle.kinds import Role
 from aotcheck.program import Program, emit, flat_calls, parse
 from aotcheck.program.ops import find
 from aotcheck.program.samples import ALIASED_VIEWS, SAMPLES
-from strategies import programs
+from strategies import settled
 from tests.unit.minimize.scripts import Predicate, both, eagerly, paths, runs, text
 
 
@@ -60,7 +60,7 @@ some = settings(
 
 @pytest.mark.parametrize("name", PREDICATES)
 @some
-@given(program=programs())
+@given(program=settled())
 def test_a_result_fails_is_well_formed_is_no_larger_and_is_minimal(name: str, program: Program) -> None:
     fails = PREDICATES[name]
     assume(fails(program))
@@ -75,7 +75,7 @@ def test_a_result_fails_is_well_formed_is_no_larger_and_is_minimal(name: str, pr
 
 
 @settings(some, max_examples=12)
-@given(program=programs())
+@given(program=settled())
 def test_what_a_pass_proposes_and_holds_together_is_a_program_that_can_be_written(program: Program) -> None:
     for made_by in PASSES:
         for candidate in filter(closed, islice(made_by(program), 15)):
@@ -83,7 +83,7 @@ def test_what_a_pass_proposes_and_holds_together_is_a_program_that_can_be_writte
 
 
 @some
-@given(program=programs())
+@given(program=settled())
 def test_each_step_is_smaller_than_the_one_before(program: Program) -> None:
     assume(paths(program))
     fails, last = has_the_last_group(program), program
