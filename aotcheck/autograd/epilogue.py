@@ -91,11 +91,11 @@ class EpilogueBuilder:
         returned = [*[o for o in results if not is_wrapper(o)], *self.wrapped.collect(results)]
         hooks = HookSteps(self.capture, self.results)
         custom = [a for a in self.arguments if self.capture.is_custom_view[a.index]]
-        # Autograd refuses a custom view once it or what it is a view of was written, by whomever.
-        written = any(
-            id(a.replica) in self.kernels.detached or _torch.version_of(a.replica) != a.version for a in custom
-        )
-        if written and not self.capture.mode.with_custom_views:
+        # A custom view also shows, by being refused, when its base or another view of that got another history.
+        changed = {*self.rebased, *self.kernels.detached}
+        known: list[TracedRoot | TracedArgument] = [*self.roots, *self.arguments]
+        states = {id(x.state) for x in known if id(x.replica) in changed}
+        if not self.capture.mode.with_custom_views and any(id(a.state) in states for a in custom):
             raise Retrace(TraceMode(with_bases=True, with_custom_views=True))
         if not self.capture.mode.with_bases and (self._needs_bases() or self.wrapped.needs_bases()):
             raise Retrace(dataclasses.replace(self.capture.mode, with_bases=True))
