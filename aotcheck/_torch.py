@@ -181,6 +181,17 @@ def swap(a: Tensor, b: Tensor) -> None:
     swap_impls(a, b)
 
 
+def set_data(t: Tensor, data: Tensor) -> None:
+    """``t.data = data``, past a subclass that looks at what is assigned to it."""
+    Tensor.data.__set__(t, data)  # type: ignore[attr-defined]  # a C attribute, typed as a property of instances
+
+
+def use_count(t: Tensor) -> int:
+    """How many hold the tensor that the object is: the object, its accumulator of gradients, saved variables."""
+    count: int = t._use_count()  # type: ignore[attr-defined]  # missing from the stubs
+    return count
+
+
 def leafness(t: Tensor) -> bool | None:
     """``t.is_leaf``; None where torch refuses to say, of a view made under no_grad whose base was written since."""
     try:
@@ -273,6 +284,12 @@ def backward_keeps_graph() -> bool:
 def after_backward(action: Callable[[], None]) -> None:
     """Do ``action`` when the backward that is running on this thread is over."""
     torch.autograd.Variable._execution_engine.queue_callback(action)
+
+
+def will_run(node: Any) -> bool:
+    """Whether the backward that is running on this thread comes to ``node``."""
+    comes: bool = torch._C._will_engine_execute_node(node)
+    return comes
 
 
 def bound_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:

@@ -30,6 +30,7 @@ from aotcheck.autograd.record import (
     Hold,
     Local,
     PointAt,
+    Poison,
     Record,
     Ref,
     RequireGradOfInteger,
@@ -113,11 +114,13 @@ class EpilogueBuilder:
         self.results.find_current(input_states)
         self.results.find_histories()
         self.wrapped.make()
-        self.results.make_views_of_custom_views()
+        self.results.make_views_of_odd_views()
         self.results.make_leaves()
         cut = [a for a in self.arguments if id(a.replica) in self.kernels.detached and a.requires_grad]
         kept = self._kept_histories(cut)
-        passed = [a.replica for a in self.arguments]
+        passed = list(
+            {id(t): t for t in [*[a.replica for a in self.arguments], *self.capture.passed.values()]}.values()
+        )
         hooks.find_stand_ins()
         survivors = [t for t in [*passed, *[r.replica for r in self.roots], *returned] if has_history(t)]
         survivors += [*self.wrapped.survivors(), *hooks.tensors]
@@ -142,6 +145,7 @@ class EpilogueBuilder:
             self.steps.append(SetGradient(self.results.name(t), None if g is None else self.results.name(g)))
         hooks.register()
         self._shrink()
+        self.steps += [Poison(Arg(a.index)) for a in self.capture.poisoned]
         returns = self._swap(outputs, returns)
         if self.capture.exit_grad != self.capture.entry_grad:
             self.steps.append(SetGradMode(self.capture.exit_grad))

@@ -337,6 +337,13 @@ class SetGradient:
 
 
 @dataclasses.dataclass(frozen=True)
+class Poison:
+    """No gradient may be accumulated into ``target`` from now on, as after a swap of a leaf that was used before."""
+
+    target: Arg
+
+
+@dataclasses.dataclass(frozen=True)
 class Swap:
     """The objects exchange the tensors that they are."""
 
@@ -400,6 +407,7 @@ Step = (
     | RetainGrad
     | RegisterHook
     | SetGradient
+    | Poison
     | Swap
     | Wrap
     | RestrideWrapper

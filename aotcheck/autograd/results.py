@@ -55,6 +55,7 @@ from aotcheck.autograd.windows import Derivation, Reshaping, lasting
 if TYPE_CHECKING:
     from aotcheck.autograd.capture import Capture, TracedArgument, TracedRoot
 
+aten = torch.ops.aten
 _DEFAULT, _UNDER_NO_GRAD = _torch.CreationMeta.DEFAULT, _torch.CreationMeta.NO_GRAD_MODE
 
 
@@ -191,8 +192,8 @@ class Results:
                 view = made.source
                 made = self.tracer.views.get(id(view))
 
-    def make_views_of_custom_views(self) -> None:
-        """Make the views of arguments that custom Functions gave, made before these were written.
+    def make_views_of_odd_views(self) -> None:
+        """Make the views of arguments that custom Functions or no_grad gave, made before these were written.
 
         Once the write is counted autograd refuses to say what their history is. What they show is written later.
         """
@@ -200,19 +201,26 @@ class Results:
         stage, self._stage = self._stage, early
         for t, _ in list(self.tensors.values()):
             made = self.tracer.views.get(id(t))
-            while made is not None and not self._is_custom_view(made.source):
+            while made is not None and not self._is_odd_view(made.source):
                 made = self.tracer.views.get(id(made.source))
             if made is not None and made.source_stays and self._made_before_writes(t, made.source):
+                self._early.add(id(t))
                 self.name(t)
         self._stage = stage
         self.before[:0] = early
 
-    def _is_custom_view(self, t: Tensor) -> bool:
-        return any(a.replica is t and self.capture.is_custom_view[a.index] for a in self.arguments)
+    def _is_odd_view(self, t: Tensor) -> bool:
+        """Whether ``t`` is an argument, and a view whose history autograd will not look for anew."""
+        index = next((a.index for a in self.arguments if a.replica is t), None)
+        if index is None:
+            return False
+        custom = self.capture.is_custom_view[index]
+        return custom or (_torch.base_of(t) is not None and _torch.creation_meta(t) != _DEFAULT)
 
     def _made_before_writes(self, t: Tensor, source: Tensor) -> bool:
         state = self.table.state(t)
-        return self.tracer.views[id(t)].time < state.written and state is self.table.state(source)
+        there = any(a.replica is source and a.state is state for a in self.arguments)
+        return there and self.tracer.views[id(t)].time < state.written
 
     def _changed(self, made: Derivation, view: Tensor) -> int:
         """When last something befell what ``view`` was made of that shows in views made later."""
@@ -222,7 +230,7 @@ class Results:
             moments.append(self.kernels.moved.get(id(source), 0))
         if has_history(view):
             moments.append(self.kernels.detached.get(id(source), 0))
-        if self._is_custom_view(source):
+        if self._is_odd_view(source):
             moments.append(self.table.state(source).written)
         return max(moments)
 
@@ -586,8 +594,11 @@ class Results:
                 mode = ReplayMode.AMBIENT
             last = self.lasting(t)
             lies = last[0].geometry if last else geometry_of(t)
-            steps = [ReplayView(local, ref, self._window_of_base(t, base, lies), mode)]
-            if self._replays_elsewhere(t, base, lies):
+            if not t.requires_grad and self.table.state(base) is not self.table.state(t):  # the base has left
+                steps = [ReplayView(local, ref, aten.alias.default, mode), self._on_own_storage(local, t, base, lies)]
+            else:
+                steps = [ReplayView(local, ref, self._window_of_base(t, base, lies), mode)]
+            if len(steps) == 1 and self._replays_elsewhere(t, base, lies):
                 steps.append(Restride(local, lies))
             if how not in (_DEFAULT, _UNDER_NO_GRAD):
                 steps.append(SetCreationMeta(local, how))
@@ -595,6 +606,15 @@ class Results:
         if _torch.leafness(t) is None:  # eager refuses to say what the history is
             steps.append(BumpVersion(local))
         return steps
+
+    def _on_own_storage(self, local: Local, t: Tensor, base: Tensor, lies: Geometry) -> PointAt:
+        """Take the real tensor for ``t`` to the storage that ``t`` is on."""
+        state = self.table.state(t)
+        ref, anchor = (self.current[id(state)], None) if state.is_input else self.anchors[id(state)]
+        at = lies if anchor is None else lies._replace(offset=lies.offset - anchor)
+        kind = t.is_inference()
+        elsewhere = geometry_of(base)[3:] != lies[3:]
+        return PointAt(local, ref, at, relative=anchor is not None, through_data=elsewhere, inference=kind)
 
     def _window_of_base(self, t: Tensor, base: Tensor, lies: Geometry) -> Callable[[Tensor], Tensor]:
         """How autograd makes the view ``t`` of its base when it looks for its history anew."""

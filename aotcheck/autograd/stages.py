@@ -459,7 +459,10 @@ class Backwards:
         )
         define(w, "forward", "function")
         w.globals["backward_for"] = functools.partial(self.backward_for, stage)
-        return _torch.bound_apply(codegen.make_function(w.globals["forward"], w.globals["backward"]))
+        frees = frozenset(
+            j for j in once if holds_saved(_torch.grad_fn_of(stage.attached[j].tensor), stage.attached[j].tensor)
+        )
+        return _torch.bound_apply(codegen.make_function(w.globals["forward"], w.globals["backward"], frees))
 
     def backward_for(self, stage: Stage, kinds: tuple[type, ...], create_graph: bool) -> Callable[..., Any]:
         """The backward of ``stage`` for tangents of these types, in the state of autocast that is in force.

@@ -15,6 +15,7 @@ from aotcheck.autograd.record import (
     Local,
     MakeInference,
     PointAt,
+    Poison,
     Record,
     Ref,
     RegisterHook,
@@ -111,6 +112,8 @@ def describe_step(step: Step, record: Record) -> str:
             return f"attach to autograd {_list([name(record.attached[k].ref) for k in record.groups[group].attached])}"
         case MakeInference(target, wanted):
             return f"{name(target)} becomes {'an' if wanted else 'no'} inference tensor"
+        case Poison(target):
+            return f"no gradient may be accumulated into {name(target)} any more"
         case Swap(target, other):
             return f"{name(target)} and {name(other)} are swapped"
         case TakeHistory(target, source):

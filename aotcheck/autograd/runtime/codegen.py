@@ -23,6 +23,7 @@ from aotcheck.autograd.record import (
     Local,
     MakeInference,
     PointAt,
+    Poison,
     Record,
     Ref,
     RegisterHook,
@@ -145,6 +146,8 @@ def step_line(step: Step, w: SourceWriter) -> str:
             return f"{_ref(target)}.requires_grad_()"
         case RequireGradOfInteger(target):
             return f"{w.refer(support.require_grad_of_integer)}({_ref(target)})"
+        case Poison(target):
+            return f"{w.refer(support.poison)}({_ref(target)})"
         case Swap(target, other):
             return f"{w.refer(_torch.swap)}({_ref(target)}, {_ref(other)})"
         case Wrap(local, wrapping, inner):
@@ -513,10 +516,12 @@ def write_differentiable_backward(
     return w
 
 
-def make_function(forward: Callable[..., Any], backward: Callable[..., Any]) -> type[torch.autograd.Function]:
-    """An autograd Function of its own for one specialization."""
+def make_function(
+    forward: Callable[..., Any], backward: Callable[..., Any], frees: frozenset[int]
+) -> type[torch.autograd.Function]:
+    """An autograd Function of its own for one specialization; ``frees``: see ``support.frees``."""
     return type(
         "CompiledFunction",
         (torch.autograd.Function,),
-        {"forward": staticmethod(forward), "backward": staticmethod(backward)},
+        {"forward": staticmethod(forward), "backward": staticmethod(backward), "frees": frees},
     )
