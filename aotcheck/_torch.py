@@ -225,17 +225,22 @@ def run_without_gradients(node: Any) -> None:
 
 
 @contextlib.contextmanager
-def as_if_written(t: Tensor) -> Iterator[None]:
-    """The version counter of ``t``, if it has one, is one further inside."""
+def as_if_written(t: Tensor, times: int = 1) -> Iterator[None]:
+    """The version counter of ``t``, if it has one, is so many writes further inside."""
     version = version_of(t)
     if version < 0:
         yield
         return
-    _set_version((t,), (version + 1,))
+    _set_version((t,), (version + times,))
     try:
         yield
     finally:
         _set_version((t,), (version,))
+
+
+def at_another_version(t: Tensor) -> contextlib.AbstractContextManager[None]:
+    """Inside, the version counter of ``t`` stands where no number of writes to come will bring it."""
+    return as_if_written(t, 1 << 30)
 
 
 def variable_of(accumulator: Any) -> Tensor:

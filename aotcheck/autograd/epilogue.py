@@ -33,6 +33,7 @@ from aotcheck.autograd.record import (
     Poison,
     Record,
     Ref,
+    RenewHistory,
     RequireGradOfInteger,
     Reshape,
     ResizeStorage,
@@ -153,7 +154,7 @@ class EpilogueBuilder:
 
     # -- helpers
 
-    def _schedule_histories(self, timeline: Timeline, kept: Sequence[tuple[float, TakeHistory]]) -> None:
+    def _schedule_histories(self, timeline: Timeline, kept: Sequence[tuple[float, TakeHistory | RenewHistory]]) -> None:
         """Let arguments take over their histories when they got them, or when another's history needs theirs."""
         tensors: dict[Ref, TracedRoot | TracedArgument] = {Arg(a.index): a for a in self.arguments}
         tensors.update({r.source: r for r in self.roots})
@@ -365,10 +366,11 @@ class EpilogueBuilder:
             for leaf, accumulators in reached.items()
         }
 
-    def _kept_histories(self, cut: Sequence[TracedArgument]) -> list[tuple[float, TakeHistory]]:
+    def _kept_histories(self, cut: Sequence[TracedArgument]) -> list[tuple[float, TakeHistory | RenewHistory]]:
         """Views that got another history before their base was cut from its own still have that; when at the latest."""
         bases = {id(a.replica): self.kernels.detached[id(a.replica)] for a in cut if not a.replica.requires_grad}
-        kept = []
+        leaves = {id(a.replica) for a in cut if a.real_is_leaf}
+        kept: list[tuple[float, TakeHistory | RenewHistory]] = []
         for view in self.arguments:
             t = view.replica
             node = _torch.grad_fn_of(t)
@@ -376,7 +378,10 @@ class EpilogueBuilder:
             differs = has_history(t) and leads and node is not view.grad_fn
             if id(_torch.base_of(t)) in bases and differs and differentiable_dtype(t):
                 before = bases[id(_torch.base_of(t))] - 0.5
-                kept.append((before, TakeHistory(Arg(view.index), self.results.stand_in(t))))
+                step: TakeHistory | RenewHistory = RenewHistory(Arg(view.index))
+                if id(_torch.base_of(t)) not in leaves:  # of a leaf, a view has another history only if renewed
+                    step = TakeHistory(Arg(view.index), self.results.stand_in(t))
+                kept.append((before, step))
         return kept
 
     def _schedule_cuts(self, timeline: Timeline, cut: Sequence[TracedArgument]) -> None:

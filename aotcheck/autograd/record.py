@@ -198,6 +198,13 @@ class TakeHistory:
 
 
 @dataclasses.dataclass(frozen=True)
+class RenewHistory:
+    """Autograd looks for the history of the view ``target``, as it does when a program first uses a written one."""
+
+    target: Source
+
+
+@dataclasses.dataclass(frozen=True)
 class GiveHistory:
     """``target``, new and without a history, gets that of ``source``."""
 
@@ -258,12 +265,16 @@ class ReplayMode(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class ReplayView:
-    """Make a view of ``base`` again, as ``view_func`` did on the replicas."""
+    """Make a view of ``base`` again, as ``view_func`` did on the replicas.
+
+    If ``outdated``, autograd takes it for made before a write, which some views do not survive.
+    """
 
     local: Local
     base: Ref
     view_func: Callable[[Tensor], Tensor]
     mode: ReplayMode
+    outdated: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -394,6 +405,7 @@ Step = (
     | Attach
     | TakeHistory
     | GiveHistory
+    | RenewHistory
     | Restride
     | Reshape
     | PointAt

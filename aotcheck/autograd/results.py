@@ -7,6 +7,7 @@ another tensor holds.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -604,7 +605,11 @@ class Results:
                 steps.append(SetCreationMeta(local, how))
             steps += [Reshape(local, change.repeat) for change in last]
         if _torch.leafness(t) is None:  # eager refuses to say what the history is
-            steps.append(BumpVersion(local))
+            first = steps[0]
+            if isinstance(first, ReplayView) and first.base == self.names.get(id(base)):
+                steps[0] = dataclasses.replace(first, outdated=True)
+            else:  # a view as a source would itself count as made before a write
+                steps.append(BumpVersion(local))
         return steps
 
     def _on_own_storage(self, local: Local, t: Tensor, base: Tensor, lies: Geometry) -> PointAt:

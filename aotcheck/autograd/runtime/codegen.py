@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -27,6 +28,7 @@ from aotcheck.autograd.record import (
     Record,
     Ref,
     RegisterHook,
+    RenewHistory,
     ReplayMode,
     ReplayView,
     RequireGrad,
@@ -108,6 +110,8 @@ def step_line(step: Step, w: SourceWriter) -> str:
             raise AssertionError("written by write_call")
         case TakeHistory(target, source):
             return f"{w.refer(support.take_history)}({_ref(target)}, {_ref(source)})"
+        case RenewHistory(target):
+            return f"{w.refer(_torch.grad_fn_of)}({_ref(target)})"
         case GiveHistory(target, source):
             return f"{_ref(target)} = {w.refer(support.give_history)}({_ref(target)}, {_ref(source)})"
         case Restride(target, g):
@@ -121,7 +125,9 @@ def step_line(step: Step, w: SourceWriter) -> str:
             return f"{w.refer(support.point_at)}({given})"
         case Detach(target, leaf):
             return f"{_ref(target)}.requires_grad_(False)" if leaf else f"{_ref(target)}.detach_()"
-        case ReplayView(local, base, view_func, mode):
+        case ReplayView(local, base, view_func, mode, outdated):
+            if outdated:
+                view_func = functools.partial(support.replay_outdated, view_func)
             if mode is ReplayMode.AMBIENT:
                 return f"{_ref(local)} = {w.refer(view_func, 'view')}({_ref(base)})"
             return f"{_ref(local)} = {w.refer(_REPLAYS[mode])}({w.refer(view_func, 'view')}, {_ref(base)})"

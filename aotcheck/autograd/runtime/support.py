@@ -209,6 +209,12 @@ def replay_with_grad(view_func: Any, base: Tensor) -> Tensor:
     return result
 
 
+def replay_outdated(view_func: Callable[[Tensor], Tensor], base: Tensor) -> Tensor:
+    """A view of ``base`` that autograd takes for one made before a write."""
+    with _torch.at_another_version(base):
+        return view_func(base)
+
+
 def replay_under_inference_mode(view_func: Any, base: Tensor) -> Tensor:
     """A view of ``base`` as one made under inference mode."""
     with torch.inference_mode():
