@@ -604,7 +604,8 @@ class Results:
             if how not in (_DEFAULT, _UNDER_NO_GRAD):
                 steps.append(SetCreationMeta(local, how))
             steps += [Reshape(local, change.repeat) for change in last]
-        if _torch.leafness(t) is None:  # eager refuses to say what the history is
+        # Where eager refuses to say what the history is; in inference mode no write is counted.
+        if _torch.leafness(t) is None and not self.capture.entry_inference:
             first = steps[0]
             if isinstance(first, ReplayView) and first.base == self.names.get(id(base)):
                 steps[0] = dataclasses.replace(first, outdated=True)
