@@ -200,15 +200,20 @@ class Results:
         """
         early: list[Step] = []
         stage, self._stage = self._stage, early
-        for t, _ in list(self.tensors.values()):
+        for t, base in list(self.tensors.values()):
             made = self.tracer.views.get(id(t))
-            while made is not None and not self._is_odd_view(made.source):
+            # Autograd compares the version that its base had with its own, which stands still.
+            alone = base is not None and made is not None and made.source is base and self._counts_alone(t, base)
+            while made is not None and not (alone or self._is_odd_view(made.source)):
                 made = self.tracer.views.get(id(made.source))
             if made is not None and made.source_stays and self._made_before_writes(t, made.source):
                 self._early.add(id(t))
                 self.name(t)
         self._stage = stage
         self.before[:0] = early
+
+    def _counts_alone(self, t: Tensor, base: Tensor) -> bool:
+        return t.is_inference() == base.is_inference() and _torch.version_groups([base, t])[1] != 0
 
     def _is_odd_view(self, t: Tensor) -> bool:
         """Whether ``t`` is an argument, and a view whose history autograd will not look for anew."""
