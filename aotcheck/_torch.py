@@ -293,11 +293,6 @@ def asked_for_gradient_edge() -> bool:
     return sys._getframe(2).f_globals is vars(torch.autograd.graph)
 
 
-def count_hooks(t: Tensor) -> int:
-    """How many tensor hooks are registered on ``t``."""
-    return len(t._backward_hooks or ())
-
-
 def has_hooks(t: Tensor) -> bool:
     """Whether tensor hooks were registered on ``t``."""
     return bool(t._backward_hooks)

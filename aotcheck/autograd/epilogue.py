@@ -125,12 +125,12 @@ class EpilogueBuilder:
         hooks.check_cuts()
         self.results.attach_independent()
         timeline = Timeline()
-        timeline.at(math.inf, self.wrapped.finish)
+        self.wrapped.schedule(timeline)
         self._schedule_metadata(timeline, moved)
         self._schedule_histories(timeline, kept)
         self._schedule_cuts(timeline, cut)
-        timeline.at(math.inf, self.wrapped.cut)
         self.results.schedule_views(timeline)
+        self.wrapped.schedule_views(timeline)
         timeline.run()
         # First those whose making counts as a write, which must not make the others look for their histories.
         for o in sorted(returned, key=self._order):

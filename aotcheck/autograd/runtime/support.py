@@ -69,6 +69,13 @@ def take_history(t: Tensor, source: Tensor) -> None:
         t.grad = gradient
 
 
+def take_history_uncounted(t: Tensor, source: Tensor) -> None:
+    """The same without a write that views of ``t`` would notice."""
+    version = _torch.version_of(t)
+    take_history(t, source)
+    _torch.set_version(t, version)
+
+
 class _GiveHistory(torch.autograd.Function):
     """Gives a new tensor, in a tuple so that autograd does not take it for an input, the history of its second."""
 
