@@ -275,6 +275,11 @@ def after_backward(action: Callable[[], None]) -> None:
     torch.autograd.Variable._execution_engine.queue_callback(action)
 
 
+def sequence_of(node: Any) -> int:
+    """When the node was made, as autograd counts: a backward comes by later ones first."""
+    return cast("int", node._sequence_nr())
+
+
 def bound_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
     """``function.apply`` without the Python layer that handles torch.func transforms."""
     return cast("Callable[..., Any]", _function_apply.__get__(None, function))

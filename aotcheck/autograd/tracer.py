@@ -423,10 +423,15 @@ class Tracer(_torch.TorchDispatchMode):
         if isinstance(out, Tensor):
             return self._bind_fresh(out, value, device)
         if isinstance(out, (list, tuple)):
-            bound = [
-                self._bind_fresh(o, self.trace.call(getitem, (value, k)), device) if isinstance(o, Tensor) else o
-                for k, o in enumerate(out)
-            ]
+            bound: list[Any] = []
+            for k, o in enumerate(out):
+                if not isinstance(o, Tensor):
+                    bound.append(o)
+                elif any(isinstance(x, Tensor) and _same_window(x, o) for x in bound):
+                    # Some ops give one tensor twice (the gradients of an LSTM's biases): it is bound once.
+                    bound.append(o if type(o) is Replica else make_replica(o, device, self.kernels))
+                else:
+                    bound.append(self._bind_fresh(o, self.trace.call(getitem, (value, k)), device))
             return type(out)(bound)
         if out is None:
             self.trace.effects.append(value)
@@ -612,6 +617,11 @@ def exchange(known: dict[int, Any], a: int, b: int) -> None:
     """Exchange two keys of a dictionary."""
     values = {key: known.pop(other) for key, other in ((a, b), (b, a)) if other in known}
     known.update(values)
+
+
+def _same_window(a: Tensor, b: Tensor) -> bool:
+    storages = [_torch.storage_address(_torch.storage_of(t)) for t in (a, b)]
+    return storages[0] == storages[1] and geometry_of(a) == geometry_of(b)
 
 
 def _has_tensor(args: tuple[Any, ...]) -> bool:

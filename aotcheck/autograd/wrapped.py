@@ -142,7 +142,11 @@ class WrappedResults:
         if not base.requires_grad or _torch.creation_meta(t) == _torch.CreationMeta.IN_CUSTOM_FUNCTION:
             return True
         made = self.tracer.views.get(id(t))
-        return made is not None and made.current and not (made.grad and leads_to(t, made.source))
+        if made is None or not made.current:
+            return False
+        if not (made.grad and leads_to(t, made.source)):
+            return True
+        return made.source is not base and _torch.base_of(made.source) is base and self._is_given(made.source, base)
 
     def _replay(self, t: Tensor, base: Tensor) -> Ref:
         made = self.tracer.views.get(id(t))
@@ -168,7 +172,7 @@ class WrappedResults:
         if given is not None:
             self.results.attach_now(t)
             self._emit(GiveHistory(local, given))
-        if how not in (_torch.CreationMeta.DEFAULT, _torch.CreationMeta.NO_GRAD_MODE):
+        if given is not None or how not in (_torch.CreationMeta.DEFAULT, _torch.CreationMeta.NO_GRAD_MODE):
             self._emit(SetCreationMeta(local, how))
         for name, held in held_by(t)[0]:
             if id(held) in self.results.names:  # somebody else has it too
