@@ -97,6 +97,9 @@ class EpilogueBuilder:
         changed = {*self.rebased, *self.kernels.detached}
         known: list[TracedRoot | TracedArgument] = [*self.roots, *self.arguments]
         states = {id(x.state) for x in known if id(x.replica) in changed}
+        # Or when a view of it was reshaped in place.
+        tracer = self.capture.tracer
+        states |= {id(self.table.state(t)) for t in tracer.keep if custom and id(t) in tracer.regeometried}
         if not self.capture.mode.with_custom_views and any(id(a.state) in states for a in custom):
             raise Retrace(TraceMode(with_bases=True, with_custom_views=True))
         if not self.capture.mode.with_bases and (self._needs_bases() or self.wrapped.needs_bases()):
@@ -137,7 +140,8 @@ class EpilogueBuilder:
         self.wrapped.schedule_views(timeline)
         timeline.run()
         # First those whose making counts as a write, which must not make the others look for their histories.
-        for o in sorted([*returned, *[o for o in results if is_wrapper(o)]], key=self._order):
+        objects = [o for o in results if is_wrapper(o)] + list(self.capture.passed.values())
+        for o in sorted([*returned, *objects], key=self._order):
             self.results.name(o)
         returns = [self.results.name(o) if isinstance(o, Tensor) else self._constant(o) for o in outputs]
         self.results.attach_all()
@@ -232,11 +236,12 @@ class EpilogueBuilder:
             nbytes, before = state.storage.nbytes(), self.capture.entry_nbytes[id(state)]
             if nbytes != before:
                 self.table.flat(state)
+            if state.sized:
                 self.resized.append(state)
             # What is freed in the end may have held more in between, as the arguments that it was held for still show.
             there = [geometry_of(a.replica) for a in self.arguments if self.table.state(a.replica) is state]
             reached = [g.elements_reached * g.dtype.itemsize for g in there if 0 not in g.shape]
-            room = max([nbytes, *reached]) if nbytes != before else nbytes
+            room = max([nbytes, *reached]) if state.sized else nbytes
             if room > before:
                 self.before.append(ResizeStorage(state.source, room))
             self.room[id(state)] = max(room, before)

@@ -206,7 +206,7 @@ class Results:
             alone = base is not None and made is not None and made.source is base and self._counts_alone(t, base)
             while made is not None and not (alone or self._is_odd_view(made.source)):
                 made = self.tracer.views.get(id(made.source))
-            if made is not None and made.source_stays and self._made_before_writes(t, made.source):
+            if made is not None and self._made_before_writes(t, made):
                 self._early.add(id(t))
                 self.name(t)
         self._stage = stage
@@ -223,10 +223,12 @@ class Results:
         custom = self.capture.is_custom_view[index]
         return custom or (_torch.base_of(t) is not None and _torch.creation_meta(t) != _DEFAULT)
 
-    def _made_before_writes(self, t: Tensor, source: Tensor) -> bool:
+    def _made_before_writes(self, t: Tensor, made: Derivation) -> bool:
+        """Whether ``t``, which was first ``made`` of an argument that lay as it came, can be made before any write."""
         state = self.table.state(t)
-        there = any(a.replica is source and a.state is state for a in self.arguments)
-        return there and self.tracer.views[id(t)].time < state.written
+        return self.tracer.views[id(t)].time < state.written and any(
+            a.replica is made.source and a.state is state and a.geometry == made.source_geometry for a in self.arguments
+        )
 
     def _changed(self, made: Derivation, view: Tensor) -> int:
         """When last something befell what ``view`` was made of that shows in views made later."""
@@ -575,6 +577,8 @@ class Results:
             ref = self._made_of(made.source, base) if made is not None else self.name(base)
             replay = made.replay if made is not None else self._window_of_base(t, base, geometry_of(t))
             steps = [ReplayView(local, ref, replay, ReplayMode.NO_GRAD), *self._history(local, t)]
+            if made is not None:
+                steps += self._moved_by_data(local, t, base, made)
             return [*steps, SetCreationMeta(local, how)]
         if made is not None:
             ref = self._made_of(made.source, base)
@@ -588,11 +592,7 @@ class Results:
             if made.grad == self.capture.entry_grad or not (base.requires_grad or made.source.requires_grad):
                 mode = ReplayMode.AMBIENT
             steps = [ReplayView(local, ref, made.replay, mode)]
-            if geometry_of(t) != made.geometry:  # by .data =, which leaves its history as it was
-                from_base = geometry_of(t).offset - geometry_of(base).offset
-                lies = geometry_of(t)._replace(offset=from_base)
-                kind = t.is_inference()
-                steps.append(PointAt(local, self.name(base), lies, relative=True, through_data=True, inference=kind))
+            steps += self._moved_by_data(local, t, base, made)
         else:
             ref = self.name(base)
             mode = ReplayMode.NO_GRAD if how == _UNDER_NO_GRAD else ReplayMode.GRAD
@@ -609,14 +609,20 @@ class Results:
             if how not in (_DEFAULT, _UNDER_NO_GRAD):
                 steps.append(SetCreationMeta(local, how))
             steps += [Reshape(local, change.repeat) for change in last]
-        # Where eager refuses to say what the history is; in inference mode no write is counted.
-        if _torch.leafness(t) is None and not self.capture.entry_inference:
+        if _torch.leafness(t) is None and not self._counts_alone(t, base):  # eager refuses to say what the history is
             first = steps[0]
             if isinstance(first, ReplayView) and first.base == self.names.get(id(base)):
                 steps[0] = dataclasses.replace(first, outdated=True)
             else:  # a view as a source would itself count as made before a write
                 steps.append(BumpVersion(local))
         return steps
+
+    def _moved_by_data(self, local: Local, t: Tensor, base: Tensor, made: Derivation) -> list[Step]:
+        """Take the real tensor for ``t`` to where ``.data =`` took ``t``; that leaves its history as it was."""
+        if geometry_of(t) == made.geometry:
+            return []
+        lies = geometry_of(t)._replace(offset=geometry_of(t).offset - geometry_of(base).offset)
+        return [PointAt(local, self.name(base), lies, relative=True, through_data=True, inference=t.is_inference())]
 
     def _on_own_storage(self, local: Local, t: Tensor, base: Tensor, lies: Geometry) -> PointAt:
         """Take the real tensor for ``t`` to the storage that ``t`` is on."""
