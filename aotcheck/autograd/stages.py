@@ -475,9 +475,26 @@ class Backwards:
             if stage.of_wrappers or any(is_wrapper_type(k) for k in kinds):
                 found = functools.partial(self._run_for_wrappers, stage, create_graph)
             else:
-                found = self._backward(stage, tuple(j for j, k in enumerate(kinds) if k is not _NONE), create_graph)
+                try:
+                    found = self._backward(stage, tuple(j for j, k in enumerate(kinds) if k is not _NONE), create_graph)
+                except RuntimeError as error:
+                    return functools.partial(self._raise_if_needed, stage, error)
             stage.backwards[kinds, create_graph] = found
         return found
+
+    def _raise_if_needed(self, stage: Stage, error: RuntimeError, ctx: Any, g: Sequence[Any]) -> tuple[None, ...]:
+        """What a backward gives that cannot be traced for all targets: nothing, if eager's would not come to any now.
+
+        The engine comes to a Function wherever one of its inputs is asked for, not only where that is reached from the
+        results that have gradients.
+        """
+        with self.rearmed():
+            starts = [_torch.grad_fn_of(a.tensor) for a, t in zip(stage.attached, g, strict=True) if t is not None]
+            behind = nodes_behind(starts, set(stage.ends))
+        for k, (node, _) in zip(stage.reached, ctx.next_functions, strict=False):
+            if node is not None and _torch.will_run(node) and any(e.node in behind for e in stage.targets[k].edges):
+                raise error
+        return (None,) * (1 + max(1, len(stage.reached)))
 
     def _run_for_wrappers(self, stage: Stage, create_graph: bool, ctx: Any, g: Sequence[Any]) -> Any:
         """Find the backward for tangents some of which are wrappers, or should be, and run it on what they hold."""
