@@ -114,6 +114,8 @@ class Substitution(_torch.FunctionMode):
         if func in _ENGINE:  # what custom backwards do in there comes here too
             with self:
                 return _torch.past_function_modes(func, args, kwargs or {})
+        if not self.replicas:
+            return func(*args, **(kwargs or {}))
         return func(*[self._swap(a) for a in args], **{k: self._swap(a) for k, a in (kwargs or {}).items()})
 
     def _swap(self, a: Any) -> Any:
@@ -204,7 +206,7 @@ class Capture:
                     views.append(i)
                 else:
                     self._root(a, Arg(i))
-        with self.tracing():
+        with self.tracing() if views else contextlib.nullcontext():
             for i in views:
                 a = arguments[i]
                 if id(a) not in self.replicas:
@@ -549,9 +551,8 @@ class Capture:
         return t
 
     def value_of(self, t: Tensor) -> Value:
-        """The value of a replica now, found while no tracing goes on."""
-        with self.tracing():
-            return self.tracer.table.read(t)
+        """The value of a replica now; nothing is dispatched."""
+        return self.tracer.table.read(t)
 
     def as_result(self, t: Tensor | None) -> Tensor | None:
         """A gradient; one that is a leaf is replaced by a view, as it is somebody else's tensor and not a result."""

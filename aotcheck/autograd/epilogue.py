@@ -321,7 +321,7 @@ class EpilogueBuilder:
                     ref, anchored_at = self.results.anchors[id(state)]
                 holder = self.results.local()
                 holds[a.index], holders[a.index] = Hold(holder, ref), (holder, anchored_at)
-        shapes = self._accumulated_shapes()
+        shapes = self._accumulated_shapes() if changes else {}
         for a, kind in changes:
             t, geometry = a.replica, geometry_of(a.replica)
             # A leaf's gradient has the shape that the leaf had when it was first used.

@@ -16,6 +16,12 @@ Note [Handles]
 To attach the gradients, the tensors they lead to must be at hand in the backward. A leaf is held as it is; autograd
 holds it anyhow. Of any other tensor only its place in the caller's graph is wanted, not its memory: a *bridge*, a
 tensor without memory whose history is that of the target, stands for it.
+
+Note [Guards]
+Eager's backward raises when what a node on its way saved was written since. Where that memory is saved here too
+autograd sees to it when it is unpacked; of several tensors' backwards each unpacks what is saved of the memory that its
+own nodes saved in eager, and no more, be it read or not (``checked``). Other memory is watched by counters
+(``guards``).
 """
 
 from __future__ import annotations
@@ -36,7 +42,7 @@ from aotcheck.autograd.autocast import OFF, Autocast, autocast_as, autocast_stat
 from aotcheck.autograd.capture import Capture
 from aotcheck.autograd.compile_graph import Compilers, compile_graph, compile_module
 from aotcheck.autograd.errors import RetraceWithCaptured, UnsupportedError
-from aotcheck.autograd.global_state import autocast_off, without_autocast
+from aotcheck.autograd.global_state import autocast_is_on, autocast_off, without_autocast
 from aotcheck.autograd.graph import FakeValues, Graph, cut, define
 from aotcheck.autograd.live import LiveMemory
 from aotcheck.autograd.partition.components import components, nodes_behind, reached_leaves
@@ -144,6 +150,7 @@ class Stage:
     reached: tuple[int, ...]
     before: tuple[Stage, ...] = ()
     guards: list[codegen.Guard] = dataclasses.field(default_factory=list)
+    checked: list[tuple[int, ...]] = dataclasses.field(default_factory=list)  # for each tensor: see Note [Guards]
     gradients: dict[Key, list[Gradient]] = dataclasses.field(default_factory=dict)
     traces: dict[Key, BackwardTrace] = dataclasses.field(default_factory=dict)
     backwards: dict[tuple[Key, bool], Callable[..., Any]] = dataclasses.field(default_factory=dict)
@@ -246,14 +253,19 @@ class Backwards:
         self._lock = threading.RLock()
 
     @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """One thread at a time is inside, and nothing that the caller has in force."""
+        with self._lock, _torch.without_saved_tensor_hooks(), autocast_off():
+            yield
+
+    @contextlib.contextmanager
     def rearmed(self) -> Iterator[None]:
         """The trace goes on inside."""
         kernels = self.capture.maker.kernels
-        with self._lock:
+        with self.alone():
             rearm(kernels)
             try:
-                with _torch.without_saved_tensor_hooks(), autocast_off():
-                    yield
+                yield
             finally:
                 disarm(kernels)
 
@@ -287,7 +299,7 @@ class Backwards:
             for stage in stages:
                 stage.saved = list(dict.fromkeys(packed(v, outputs) for v in stage.saved))
         for stage in stages:
-            stage.guards = self._guards(stage)
+            self.guard(stage)
         self.live.settled = True
         return stages
 
@@ -357,34 +369,39 @@ class Backwards:
             t.name = f"tangents_{number + 1}"
         return tangents
 
-    def _guards(self, stage: Stage) -> list[codegen.Guard]:
-        """What the caller can write of the memory that eager saves: after that the backward raises.
-
-        Where just that memory is saved here too, autograd sees to it.
-        """
+    def guard(self, stage: Stage) -> None:
+        """Find what the caller can write of the memory that eager saves: see Note [Guards]."""
         capture = self.capture
+        stage.guards, stage.checked = [], []
         visible = [(ref, t) for ref, t in capture.visible if _torch.version_of(t) >= 0]
         counters = [t for _, t in visible]
         copied = capture.recounted() | capture.record.written_placeholders
-        kept = {v.memory for v in stage.saved if v.memory is not None} - copied
-        saved_here = [r.replica for r in capture.roots if r.placeholder in kept]
-        saved_here += [
-            o.tensor
+        saved_here: dict[int, Tensor] = {}  # by place among what is saved: what counts versions with it
+        by_placeholder = {r.placeholder: r.replica for r in capture.roots if r.placeholder not in copied}
+        # What an argument is overwritten with is another tensor than the argument.
+        outputs = {
+            o.value: o.tensor
             for o in capture.record.outputs
-            # What an argument is overwritten with is another tensor than the argument.
-            if o.tensor is not None and o.role is not Role.MUTATED_INPUT and o.value in stage.saved
-        ]
-        # Of several tensors' backwards each looks just at what it uses itself.
-        seen_to = set(_torch.counted_by(saved_here, counters)) if len(stage.attached) == 1 else set()
-        guards = []
+            if o.tensor is not None and o.role is not Role.MUTATED_INPUT
+        }
+        for n, v in enumerate(stage.saved):
+            known = outputs.get(v) if v.memory is None else by_placeholder.get(v.memory, outputs.get(v))
+            if known is not None:
+                saved_here[n] = known
+        counted = _torch.counted_by(list(saved_here.values()), counters)
+        seen_to = {k: n for n, k in zip(saved_here, counted, strict=True) if k is not None}
+        several = len(stage.attached) > 1
+        if several and capture.hooks:
+            seen_to = {}  # to unpack what hooks packed is to call them
         for place, attached in enumerate(stage.attached):
             try:
                 saved = saved_tensors(attached.tensor, stage.ends, packed=False)
             except RuntimeError:  # written inside already: the backward raises at once
+                stage.checked.append(())
                 continue
-            found = set(_torch.counted_by(saved, counters)) - seen_to
-            guards += [codegen.Guard(visible[k][0], place) for k in sorted(k for k in found if k is not None)]
-        return guards
+            found = sorted({k for k in _torch.counted_by(saved, counters) if k is not None})
+            stage.guards += [codegen.Guard(visible[k][0], place) for k in found if k not in seen_to]
+            stage.checked.append(tuple(sorted(seen_to[k] for k in found if k in seen_to)) if several else ())
 
     def _try(self, stage: Stage, key: Key) -> bool:
         try:
@@ -440,33 +457,28 @@ class Backwards:
 
     # -- functions
 
-    def function(self, stage: Stage) -> Callable[..., Any]:
-        """What attaches the stage's tensors.
-
-        Called with ``(tensors, saved ..., [watched,] contexts, handles), *reached``.
-        """
-        once = [j for j, a in enumerate(stage.attached) if runs_once(a.tensor, stage.ends)]
+    def function(self, stage: Stage) -> codegen.Function:
+        """What attaches the stage's tensors."""
+        once = tuple([j for j, a in enumerate(stage.attached) if runs_once(a.tensor, stage.ends)])
         stage.sealed = True
-        w = codegen.write_function(
+        apply = codegen.function_like(
             len(stage.attached),
             len(stage.saved),
             len(stage.reached),
             bool(stage.guards),
+            tuple(stage.checked),
             once,
-            stage.shared(),
-            bool(stage.held),
-            stage.level == 1 and self.live.needed,
+            tuple(stage.shared()),
         )
-        define(w, "forward", "function")
-        w.globals["backward_for"] = functools.partial(self.backward_for, stage)
-        return _torch.bound_apply(codegen.make_function(w.globals["forward"], w.globals["backward"]))
+        return codegen.Function(apply, functools.partial(self.backward_for, stage))
 
     def backward_for(self, stage: Stage, kinds: tuple[type, ...], create_graph: bool) -> Callable[..., Any]:
         """The backward of ``stage`` for tangents of these types, in the state of autocast that is in force.
 
         type(None) is the type where there is none.
         """
-        stage = stage.under(autocast_state())
+        if autocast_is_on():
+            stage = stage.under(autocast_state())
         found = stage.backwards.get((kinds, create_graph))
         if found is None:
             if stage.of_wrappers or any(is_wrapper_type(k) for k in kinds):
@@ -581,7 +593,7 @@ class Backwards:
         for x in g.leaves:
             match x:
                 case Arg():
-                    picked.append(f"ctx.held[{stage.held.index(x)}]")
+                    picked.append(f"{codegen.HELD}[{stage.held.index(x)}]")
                 case InTangent(place, leaf):
                     picked.append(f"g[{_starts(stage, key)[place] + leaf}]")
                 case _:
@@ -690,7 +702,7 @@ class Backwards:
                 tuple(source[v] for v in s.saved),
                 s.reached,
                 any(s.shared()),
-                tuple(f"ctx.held[{stage.held.index(x)}]" for x in s.held),
+                tuple(f"{codegen.HELD}[{stage.held.index(x)}]" for x in s.held),
             )
             for s in stages
         ]

@@ -197,9 +197,9 @@ class StorageTable:
             state = self.states[_torch.storage_address(storage)] = StorageState(storage, t.device, self._epoch)
         return state
 
-    def bind(self, t: Tensor, value: Value) -> View:
-        """``t`` is a root of its storage and holds ``value``."""
-        state, geometry = self.state(t), geometry_of(t)
+    def bind(self, t: Tensor, value: Value, geometry: Geometry | None = None) -> View:
+        """``t``, whose ``geometry`` may be known already, is a root of its storage and holds ``value``."""
+        state, geometry = self.state(t), geometry or geometry_of(t)
         view = View(state, geometry)
         view.value, view.version = value, state.version
         state.views[geometry] = view
@@ -207,9 +207,12 @@ class StorageTable:
         value.geometry, value.device = geometry, state.device
         return view
 
-    def view(self, t: Tensor) -> View:
-        """The view ``t`` is now; one made behind the tracer's back is cut from the flat value."""
-        state, geometry = self.state(t), geometry_of(t)
+    def view(self, t: Tensor, geometry: Geometry | None = None) -> View:
+        """The view ``t`` is now, with its ``geometry`` if that is known already.
+
+        One made behind the tracer's back is cut from the flat value.
+        """
+        state, geometry = self.state(t), geometry or geometry_of(t)
         view = state.views.get(geometry)
         if view is None:
             if not state.roots and state.flat is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
 import torch
@@ -72,9 +72,13 @@ class Tracer(_torch.TorchDispatchMode):
     ) -> Any:
         if func is _torch.PRIM_DEVICE:
             return args[0].device
+        # A function mode is told of all that is asked of a tensor; of what a tracer asks it has nothing to know.
+        with _torch.without_torch_function():
+            return self._dispatch(func, types, args, kwargs or {})
+
+    def _dispatch(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if _torch.another_tracer_active():
             raise UnsupportedError("another tracer inside", "the function traces one of its own, as linearize does")
-        kwargs = kwargs or {}
         for t in types:
             if t is not Replica and t is not Tensor and t is not torch.nn.Parameter:
                 return self._on_wrappers(func, types, args, kwargs)
@@ -280,7 +284,7 @@ class Tracer(_torch.TorchDispatchMode):
         elem = _torch.conj_view(elem) if geometry.conj else elem
         elem = _torch.neg_view(elem) if geometry.neg else elem
         r = make_replica(elem, device, self.kernels)
-        self.table.bind(r, value)
+        self.table.bind(r, value, geometry)
         return r
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], random: bool = False) -> Value:
@@ -372,9 +376,7 @@ class Tracer(_torch.TorchDispatchMode):
             if isinstance(out, Tensor) and out.layout is not torch.strided:
                 raise UnsupportedError("sparse tensor", f"{func} gives one")
             if args and type(args[0]) is Replica and shares_storage(out, args[0]):
-                bound = self._bind_views(func, args, kwargs, out)
-                self._note(self.unsafe_views, func, args, kwargs, bound)
-                return bound
+                return self._bind_views(self.unsafe_views, func, args, kwargs, out)
             self.learn(key, out, device)
         value_args = tuple([self.value_of(a) for a in args])
         value_kwargs = {k: self.value_of(a) for k, a in kwargs.items()} if kwargs else {}
@@ -415,10 +417,9 @@ class Tracer(_torch.TorchDispatchMode):
         if isinstance(out, Tensor):
             return self._bind_fresh(out, value, device)
         if isinstance(out, (list, tuple)):
-            bound = [
-                self._bind_fresh(o, self.trace.call(getitem, (value, k)), device) if isinstance(o, Tensor) else o
-                for k, o in enumerate(out)
-            ]
+            items = [self.trace.call(getitem, (value, k)) if isinstance(o, Tensor) else o for k, o in enumerate(out)]
+            bound = [self._bind_fresh(o, v, device) if type(v) is Value else o for o, v in zip(out, items, strict=True)]
+            value.parts, value.device = tuple([v.geometry if type(v) is Value else v for v in items]), device
             return type(out)(bound)
         if out is None:
             self.trace.effects.append(value)
@@ -469,30 +470,34 @@ class Tracer(_torch.TorchDispatchMode):
             check_bounds(first)
         if _torch.storage_address(_torch.storage_of(first)) != _torch.storage_address(_torch.storage_of(source)):
             raise UnsupportedError("conditional view", f"{func} copied where its schema says that it may alias")
-        bound = self._bind_views(func, args, kwargs, out)
-        self._note(self.views, func, args, kwargs, bound)
-        return bound
+        return self._bind_views(self.views, func, args, kwargs, out)
 
-    def _bind_views(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
+    def _bind_views(
+        self, notes: dict[int, Derivation], func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
+    ) -> Any:
+        """What ``func`` gave, as replicas that are windows on the memory of its first argument; and in ``notes``."""
         source: Replica = args[0]
         self.keep.append(source)
-        state = self.table.state(source)
+        state, lies = self.table.state(source), geometry_of(source)
         parent: View | None = None
-        replicas = []
+        replicas, geometries = [], []
         many = not isinstance(out, Tensor)
         for k, o in enumerate(out if many else (out,)):
             r = o if type(o) is Replica else make_replica(o, source.real_device, self.kernels)
-            replicas.append(r)
             geometry = geometry_of(r)
+            replicas.append(r)
+            geometries.append(geometry)
             if geometry not in state.views:
                 if parent is None:
-                    parent = self.table.view(source)
+                    parent = self.table.view(source, lies)
                 if func is aten.as_strided.default or not parent.fits:
                     self.table.view(r)
                 else:
                     view = state.views[geometry] = View(state, geometry)
                     view.derive_from(parent, func, tuple(args[1:]), dict(kwargs), k if many else None)
-        return type(out)(replicas) if many else replicas[0]
+        bound = type(out)(replicas) if many else replicas[0]
+        self._note(notes, func, args, kwargs, bound, geometries=(lies, *geometries))
+        return bound
 
     def _note(
         self,
@@ -502,20 +507,26 @@ class Tracer(_torch.TorchDispatchMode):
         kwargs: dict[str, Any],
         bound: Any,
         shares_version: bool = True,
+        geometries: Sequence[Geometry] = (),
     ) -> None:
-        """Remember how a window on memory was made; the epilogue makes it again."""
+        """Remember how a window on memory was made; the epilogue makes it again.
+
+        ``geometries`` are those of its source and of what was made, if they are known already.
+        """
         source = args[0]
         many, now = not isinstance(bound, Tensor), self.kernels.now()
-        version, geometry, grad = _torch.version_of(source), geometry_of(source), torch.is_grad_enabled()
+        made = bound if many else (bound,)
+        lies, *geometries = geometries or [geometry_of(t) for t in (source, *made)]
+        version, grad = _torch.version_of(source), torch.is_grad_enabled()
         inference = torch.is_inference_mode_enabled()
-        for k, r in enumerate(bound if many else (bound,)):
+        for k, (r, geometry) in enumerate(zip(made, geometries, strict=True)):
             notes[id(r)] = Derivation(
                 r,
-                geometry_of(r),
+                geometry,
                 version if shares_version else _torch.version_of(r),
                 source,
                 version,
-                geometry,
+                lies,
                 func,
                 tuple(args[1:]),
                 dict(kwargs),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,9 +13,8 @@ from aotcheck import _torch
 from aotcheck.autograd.trace import Geometry, geometry_of
 
 
-@dataclasses.dataclass(frozen=True)
-class Derivation:
-    """How a tensor that shares memory with ``source`` was made: ``op`` gave it, as result ``index`` if of several.
+class Derivation(NamedTuple):
+    """How a tensor that shares memory with ``source`` was made: ``op`` gave it, as ``result`` so many if of several.
 
     ``geometry`` is where it lay, ``version`` its version, and the same of ``source``; ``grad`` the grad mode,
     ``inference`` whether inference mode was on, ``time`` the moment.
@@ -30,7 +29,7 @@ class Derivation:
     op: Any
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    index: int | None
+    result: int | None
     grad: bool
     inference: bool
     time: int
@@ -54,12 +53,12 @@ class Derivation:
         """The same derivation once the objects ``a`` and ``b`` have exchanged the tensors that they are."""
         other = {id(a): b, id(b): a}
         tensor, source = other.get(id(self.tensor), self.tensor), other.get(id(self.source), self.source)
-        return dataclasses.replace(self, tensor=tensor, source=source)
+        return self._replace(tensor=tensor, source=source)
 
     def replay(self, source: Tensor) -> Tensor:
         """The op again on ``source``."""
         out = self.op(source, *self.args, **self.kwargs)
-        result: Tensor = out if self.index is None else out[self.index]
+        result: Tensor = out if self.result is None else out[self.result]
         return result
 
 
