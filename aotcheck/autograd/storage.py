@@ -71,9 +71,12 @@ WINDOW = "window"  # a view cut from a flat value by its geometry
 
 
 class View:
-    """One geometry of a storage: how it is derived from ``parent``, and the value it had at ``version``."""
+    """One geometry of a storage: how it is derived from ``parent``, and the value it had at ``version``.
 
-    __slots__ = ("args", "geometry", "index", "kwargs", "op", "parent", "state", "value", "version")
+    ``results`` are the geometries of everything that the op gives where it gives several views.
+    """
+
+    __slots__ = ("args", "geometry", "index", "kwargs", "op", "parent", "results", "state", "value", "version")
 
     def __init__(self, state: StorageState, geometry: Geometry) -> None:
         self.state = state
@@ -83,6 +86,7 @@ class View:
         self.args: tuple[Any, ...] = ()
         self.kwargs: dict[str, Any] = {}
         self.index: int | None = None
+        self.results: list[Geometry] | None = None
         self.value: Value | None = None
         self.version = -1
 
@@ -206,6 +210,15 @@ class StorageTable:
         state.roots.append(view)
         value.geometry, value.device = geometry, state.device
         return view
+
+    def bind_new(self, t: Tensor, value: Value, geometry: Geometry, device: torch.device) -> None:
+        """As ``bind``, where the storage of ``t`` is new."""
+        storage = _torch.storage_of(t)
+        state = self.states[_torch.storage_address(storage)] = StorageState(storage, device, self._epoch)
+        view = state.views[geometry] = View(state, geometry)
+        view.value, view.version = value, 0
+        state.roots.append(view)
+        value.geometry, value.device = geometry, device
 
     def view(self, t: Tensor, geometry: Geometry | None = None) -> View:
         """The view ``t`` is now, with its ``geometry`` if that is known already.
@@ -452,6 +465,7 @@ class StorageTable:
             all_results = self._multiple.get(key)
             if all_results is None:
                 all_results = self._multiple[key] = self._viewop(view.op, parent, *view.args, **view.kwargs)
+                all_results.parts = None if view.results is None else tuple(view.results)
             value = self._viewop(getitem, all_results, view.index)
         value.geometry = view.geometry
         return value

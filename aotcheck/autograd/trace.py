@@ -166,7 +166,7 @@ class Value:
     """One value of the functional program: an input, a constant, or what ``op`` gives for ``args`` and ``kwargs``.
 
     ``geometry`` is what the value measures at run time where known (None for a tuple of results), ``parts`` what each
-    of a tuple of fresh results does, or the result itself where it is no tensor. ``memory`` is the placeholder whose
+    of a tuple of results does, or the result itself where it is no tensor. ``memory`` is the placeholder whose
     memory the value shares at run time, if any. ``where`` is the user's source line.
     """
 
@@ -282,12 +282,18 @@ def ancestors(roots: Iterable[Value | None]) -> set[Value]:
     return seen
 
 
+_users: dict[str, bool] = {}  # by name, whether a module is the user's
+
+
 def user_frame() -> tuple[str, int, str] | None:
     """File, line and function of the innermost frame that is neither torch's nor ours; None if there is none."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
-        if not (module == "torch" or module.startswith(("torch.", "aotcheck.autograd"))):
+        users = _users.get(module)
+        if users is None:
+            users = _users[module] = module != "torch" and not module.startswith(("torch.", "aotcheck.autograd"))
+        if users:
             return frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name
         frame = frame.f_back
     return None

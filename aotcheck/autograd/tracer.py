@@ -21,7 +21,6 @@ from aotcheck.autograd.subclasses import is_wrapper, leaves_of, wrappers_in
 from aotcheck.autograd.trace import PLACEHOLDER, Geometry, Trace, Value, geometry_of, getitem, user_frame
 from aotcheck.autograd.twins import Kind, OpInfo, info_of
 from aotcheck.autograd.windows import (
-    COPIES_STORAGE,
     UNSAFE_VIEWS,
     Derivation,
     Reshaping,
@@ -31,7 +30,7 @@ from aotcheck.autograd.windows import (
 )
 
 aten = torch.ops.aten
-_TANGENT_OPS = frozenset({aten.to.dtype_layout})
+_TANGENT_OP = aten.to.dtype_layout
 
 
 class Tracer(_torch.TorchDispatchMode):
@@ -84,11 +83,15 @@ class Tracer(_torch.TorchDispatchMode):
                 return self._on_wrappers(func, types, args, kwargs)
         if func is aten.lift_fresh.default or func is aten.lift_fresh_copy.default:
             return self._lift(args[0])
+        below_autograd = torch.is_inference_mode_enabled()
         for a in args:
-            self._check(a)
+            if type(a) is Replica:
+                below_autograd = below_autograd or a.is_inference()
+            else:
+                self._check(a)
         for a in kwargs.values():
             self._check(a)
-        apart = self._depth or func in _TANGENT_OPS or _of_inference(args)
+        apart = self._depth or below_autograd or func is _TANGENT_OP
         if apart and _torch.is_composite(func):
             # Autograd takes such ops apart before they come here, but for inference tensors, in what wrappers do, and
             # of tangents of forward mode.
@@ -284,7 +287,7 @@ class Tracer(_torch.TorchDispatchMode):
         elem = _torch.conj_view(elem) if geometry.conj else elem
         elem = _torch.neg_view(elem) if geometry.neg else elem
         r = make_replica(elem, device, self.kernels)
-        self.table.bind(r, value, geometry)
+        self.table.bind_new(r, value, geometry, device)
         return r
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], random: bool = False) -> Value:
@@ -327,7 +330,7 @@ class Tracer(_torch.TorchDispatchMode):
         key: Any = None
         if info.cacheable:
             key = (
-                func,
+                info,
                 *[self._key_of(a) for a in args],
                 *[(k, self._key_of(a)) for k, a in kwargs.items()],
                 torch.get_default_dtype(),
@@ -383,7 +386,7 @@ class Tracer(_torch.TorchDispatchMode):
         if info.takes_device and kwargs.get("device") is None and not _has_tensor(args):
             value_kwargs["device"] = self.device_of(args, kwargs)
         value = self.call(func, value_args, value_kwargs)
-        if func in COPIES_STORAGE and copies_more_than_itself(args[0]):
+        if info.copies_storage and copies_more_than_itself(args[0]):
             return self._in_copied_storage(args[0], value)
         if key is not None:
             self.keys[value] = key
@@ -491,10 +494,11 @@ class Tracer(_torch.TorchDispatchMode):
                 if parent is None:
                     parent = self.table.view(source, lies)
                 if func is aten.as_strided.default or not parent.fits:
-                    self.table.view(r)
+                    self.table.view(r, geometry)
                 else:
                     view = state.views[geometry] = View(state, geometry)
                     view.derive_from(parent, func, tuple(args[1:]), dict(kwargs), k if many else None)
+                    view.results = geometries if many else None
         bound = type(out)(replicas) if many else replicas[0]
         self._note(notes, func, args, kwargs, bound, geometries=(lies, *geometries))
         return bound
@@ -596,11 +600,6 @@ class Tracer(_torch.TorchDispatchMode):
         if state.storage.nbytes() != state.nbytes:
             self.table.flat(state)
         return t
-
-
-def _of_inference(args: tuple[Any, ...]) -> bool:
-    """Whether an op is below autograd: in inference mode, or on tensors made in it."""
-    return torch.is_inference_mode_enabled() or any(type(a) is Replica and a.is_inference() for a in args)
 
 
 def exchange(known: dict[int, Any], a: int, b: int) -> None:
