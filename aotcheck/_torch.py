@@ -461,8 +461,9 @@ def quick_op(op: Any, args: Sequence[Any], kwargs: dict[str, Any], tensor: type)
     if found is None:
         name = op.overloadpacket.__name__
         found = getattr(_C._VariableFunctions, name, None) or getattr(_C.TensorBase, name, None)
-        if op.namespace != "aten" or found is None or not _chooses(found, op, args, kwargs, tensor):
-            found = raw_op(op)
+        with without_modes():
+            if op.namespace != "aten" or found is None or not _chooses(found, op, args, kwargs, tensor):
+                found = raw_op(op)
         _quick_ops[key] = found
     return found
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from aotcheck import _torch
+from aotcheck.autograd.replicas import Replica
 from aotcheck.autograd.trace import Geometry, geometry_of
 
 
@@ -55,11 +56,19 @@ class Derivation(NamedTuple):
         tensor, source = other.get(id(self.tensor), self.tensor), other.get(id(self.source), self.source)
         return self._replace(tensor=tensor, source=source)
 
-    def replay(self, source: Tensor) -> Tensor:
-        """The op again on ``source``."""
-        out = self.op(source, *self.args, **self.kwargs)
-        result: Tensor = out if self.result is None else out[self.result]
-        return result
+    @property
+    def replay(self) -> Callable[[Tensor], Tensor]:
+        """The op again, on another source."""
+        op, args, kwargs, result = self.op, self.args, self.kwargs, self.result
+        if type(self.source) is Replica:  # a wrapper's class may tell one way to call an op from another
+            op = _torch.quick_op(op, (self.source, *args), kwargs, Replica)
+
+        def again(source: Tensor) -> Tensor:
+            out = op(source, *args, **kwargs)
+            made: Tensor = out if result is None else out[result]
+            return made
+
+        return again
 
 
 @dataclasses.dataclass(frozen=True)
