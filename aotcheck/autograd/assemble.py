@@ -21,10 +21,12 @@ from aotcheck.autograd.partition.joint import Division, divide, joint_graph, joi
 from aotcheck.autograd.record import Visibility, Write
 from aotcheck.autograd.runtime import codegen, support
 from aotcheck.autograd.runtime.support import StrideCorrection
-from aotcheck.autograd.stages import Backwards, examples, inputs_of, values_of
+from aotcheck.autograd.stages import Backwards, examples
 from aotcheck.autograd.subclasses import Bundle
+from aotcheck.autograd.tangents import inputs_of, values_of
 from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Geometry, Value, ancestors, getitem
 from aotcheck.autograd.twins import Kind, info_of
+from aotcheck.autograd.written_since import guard
 
 aten = torch.ops.aten
 
@@ -161,7 +163,7 @@ class Assembly:
         # What no value of ours stands for can only be used by the user's own backward.
         stage.saved = [known.get(name) or unknown(name) for name in self.division.saved]
         self.saved = self.saved_outputs = list(stage.saved)
-        self.backwards.guard(stage)
+        guard(self.capture, stage)
         self.backwards.division = self.division
         self.backwards.forward_names = dict(zip(stage.saved, self.division.saved, strict=True))
 

@@ -275,24 +275,24 @@ def forward_results_swapped(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def backward_results_swapped(monkeypatch: pytest.MonkeyPatch) -> None:
-    cut = Backwards._cut
+    cut = Backwards.cut
 
     def planted(self: Backwards, *args: Any) -> Any:
         graph, used = cut(self, *args)
         return dataclasses.replace(graph, outputs=graph.outputs[::-1]), used
 
-    monkeypatch.setattr(Backwards, "_cut", planted)
+    monkeypatch.setattr(Backwards, "cut", planted)
 
 
 def backward_saves_the_wrong_value(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is saved is looked up one place too far."""
-    cut = Backwards._cut
+    cut = Backwards.cut
 
     def planted(self: Backwards, stage: Any, *args: Any) -> Any:
         graph, used = cut(self, stage, *args)
         return graph, [(k + 1) % len(stage.saved) for k in used]
 
-    monkeypatch.setattr(Backwards, "_cut", planted)
+    monkeypatch.setattr(Backwards, "cut", planted)
 
 
 def backward_graphs_negated(monkeypatch: pytest.MonkeyPatch) -> None:
