@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from aotcheck import _torch
-from aotcheck.autograd import folding, no_meta, writes
+from aotcheck.autograd import folding, no_meta, view_ops, writes
 from aotcheck.autograd.errors import RetraceWithCaptured, UnsupportedError
 from aotcheck.autograd.metadata import METADATA
 from aotcheck.autograd.replicas import KernelState, Replica, make_replica
 from aotcheck.autograd.rng import Draws, default_generators
 from aotcheck.autograd.stand_ins import tensors_in
-from aotcheck.autograd.storage import StorageTable, View
+from aotcheck.autograd.storage import StorageTable
 from aotcheck.autograd.subclasses import is_wrapper, leaves_of, wrappers_in
 from aotcheck.autograd.trace import PLACEHOLDER, Geometry, Trace, Value, geometry_of, getitem, user_frame
 from aotcheck.autograd.twins import Kind, OpInfo, info_of
@@ -24,7 +24,6 @@ from aotcheck.autograd.windows import (
     UNSAFE_VIEWS,
     Derivation,
     Reshaping,
-    check_bounds,
     copies_more_than_itself,
     shares_storage,
 )
@@ -101,7 +100,7 @@ class Tracer(_torch.TorchDispatchMode):
         if torch.is_inference_mode_enabled() and func in UNSAFE_VIEWS:
             with _torch.as_before_dispatch(), self:
                 parts = _torch.run_composite_kernel(func, args, kwargs)
-            self._note(self.views, func, args, kwargs, parts, shares_version=False)
+            view_ops.note(self, self.views, func, args, kwargs, parts, shares_version=False)
             return parts
         info = info_of(func)
         if info.transparent and (key := self._transparent(info, args, kwargs)) is not None:
@@ -115,15 +114,15 @@ class Tracer(_torch.TorchDispatchMode):
             case Kind.PURE:
                 return self.pure(func, info, args, kwargs)
             case Kind.VIEW:
-                return self._view(func, args, kwargs)
+                return view_ops.view(self, func, args, kwargs)
             case Kind.IN_PLACE:
                 return writes.in_place(self, func, info, args, kwargs)
             case Kind.OUT:
                 return writes.to_out(self, func, info, args, kwargs)
             case Kind.RESHAPING:
-                return self._reshaping(func, args, kwargs)
+                return view_ops.reshaping(self, func, args, kwargs)
             case Kind.STORAGE:
-                return self._storage(func, args, kwargs)
+                return view_ops.storage(self, func, args, kwargs)
             case Kind.STORAGE_SIZE:
                 self.kernels.sizes_matter = True
                 self.table.view(args[0])  # what it holds now is settled before
@@ -135,7 +134,7 @@ class Tracer(_torch.TorchDispatchMode):
                 return self._value_dependent(func, args, kwargs)
             case Kind.WRITES:
                 if func is aten.fill_diagonal_.default and not any(args[2:]) and not kwargs:
-                    return self._fill_diagonal(*args)
+                    return view_ops.fill_diagonal(self, *args)
                 return writes.by_form(self, func, info, args, kwargs)
             case Kind.UNKNOWN:
                 raise UnsupportedError("op without a functional form", str(func))
@@ -178,7 +177,7 @@ class Tracer(_torch.TorchDispatchMode):
         results = out if isinstance(out, (list, tuple)) else [out]
         made_of_wrapper = args and is_wrapper(args[0]) and results and all(is_wrapper(r) for r in results)
         if made_of_wrapper and info_of(func).kind is Kind.VIEW:
-            self._note(self.views, func, args, kwargs, out)
+            view_ops.note(self, self.views, func, args, kwargs, out)
         return out
 
     def _check(self, a: Any) -> None:
@@ -379,7 +378,7 @@ class Tracer(_torch.TorchDispatchMode):
             if isinstance(out, Tensor) and out.layout is not torch.strided:
                 raise UnsupportedError("sparse tensor", f"{func} gives one")
             if args and type(args[0]) is Replica and shares_storage(out, args[0]):
-                return self._bind_views(self.unsafe_views, func, args, kwargs, out)
+                return view_ops.bind(self, self.unsafe_views, func, args, kwargs, out)
             self.learn(key, out, device)
         value_args = tuple([self.value_of(a) for a in args])
         value_kwargs = {k: self.value_of(a) for k, a in kwargs.items()} if kwargs else {}
@@ -450,156 +449,6 @@ class Tracer(_torch.TorchDispatchMode):
             )
         self.table.bind(out, value)
         return out
-
-    def _fill_diagonal(self, t: Replica, value: Any) -> Replica:
-        """A write to the diagonal, which is a window as well."""
-        g = geometry_of(t)
-        if 0 not in g.shape:
-            diagonal = self._view(aten.as_strided.default, (t, [min(g.shape)], [sum(g.stride)], g.offset), {})
-            writes.in_place(self, aten.fill_.Scalar, info_of(aten.fill_.Scalar), (diagonal, value), {})
-        return t
-
-    # -- views
-
-    def _view(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        source = args[0]
-        if type(source) in (list, tuple) or not isinstance(source, Tensor):
-            raise UnsupportedError("view of several tensors", str(func))
-        out = self.run(func, args, kwargs)
-        first = out if isinstance(out, Tensor) else next((o for o in out if isinstance(o, Tensor)), None)
-        if first is None:
-            return out
-        if func is aten.as_strided.default and self.table.view(source).fits:
-            check_bounds(first)
-        if _torch.storage_address(_torch.storage_of(first)) != _torch.storage_address(_torch.storage_of(source)):
-            raise UnsupportedError("conditional view", f"{func} copied where its schema says that it may alias")
-        return self._bind_views(self.views, func, args, kwargs, out)
-
-    def _bind_views(
-        self, notes: dict[int, Derivation], func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
-    ) -> Any:
-        """What ``func`` gave, as replicas that are windows on the memory of its first argument; and in ``notes``."""
-        source: Replica = args[0]
-        self.keep.append(source)
-        state, lies = self.table.state(source), geometry_of(source)
-        parent: View | None = None
-        replicas, geometries = [], []
-        many = not isinstance(out, Tensor)
-        for k, o in enumerate(out if many else (out,)):
-            r = o if type(o) is Replica else make_replica(o, source.real_device, self.kernels)
-            geometry = geometry_of(r)
-            replicas.append(r)
-            geometries.append(geometry)
-            if geometry not in state.views:
-                if parent is None:
-                    parent = self.table.view(source, lies)
-                if func is aten.as_strided.default or not parent.fits:
-                    self.table.view(r, geometry)
-                else:
-                    view = state.views[geometry] = View(state, geometry)
-                    view.derive_from(parent, func, tuple(args[1:]), dict(kwargs), k if many else None)
-                    view.results = geometries if many else None
-        bound = type(out)(replicas) if many else replicas[0]
-        self._note(notes, func, args, kwargs, bound, geometries=(lies, *geometries))
-        return bound
-
-    def _note(
-        self,
-        notes: dict[int, Derivation],
-        func: Any,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        bound: Any,
-        shares_version: bool = True,
-        geometries: Sequence[Geometry] = (),
-    ) -> None:
-        """Remember how a window on memory was made; the epilogue makes it again.
-
-        ``geometries`` are those of its source and of what was made, if they are known already.
-        """
-        source = args[0]
-        many, now = not isinstance(bound, Tensor), self.kernels.now()
-        made = bound if many else (bound,)
-        lies, *geometries = geometries or [geometry_of(t) for t in (source, *made)]
-        version, grad = _torch.version_of(source), torch.is_grad_enabled()
-        inference = torch.is_inference_mode_enabled()
-        for k, (r, geometry) in enumerate(zip(made, geometries, strict=True)):
-            notes[id(r)] = Derivation(
-                r,
-                geometry,
-                version if shares_version else _torch.version_of(r),
-                source,
-                version,
-                lies,
-                func,
-                tuple(args[1:]),
-                dict(kwargs),
-                k if many else None,
-                grad,
-                inference,
-                now,
-            )
-
-    def _reshaping(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        t: Replica = args[0]
-        self.keep.append(t)
-        self.on_reshaping(t, False)
-        self.regeometried.add(id(t))
-        self.kernels.moved[id(t)] = self.kernels.now()
-        name = _torch.op_name(func)
-        if name == "detach_":
-            self.run(func, args, kwargs)
-            return t
-        parent = self.table.view(t)
-        self.reshapings.setdefault(id(t), []).append(
-            Reshaping(
-                func, tuple(args[1:]), dict(kwargs), _torch.version_of(t), geometry_of(t), torch.is_grad_enabled()
-            )
-        )
-        self.run(func, args, kwargs)
-        if name == "as_strided_":
-            check_bounds(t)
-        geometry, state = geometry_of(t), parent.state
-        if geometry not in state.views:
-            if name == "as_strided_":
-                self.table.view(t)
-            else:
-                names = {"transpose_": "transpose.int", "swapaxes_": "transpose.int", "swapdims_": "transpose.int"}
-                packet, _, overload = names.get(name, f"{name[:-1]}.{_torch.overload_name(func)}").partition(".")
-                view = state.views[geometry] = View(state, geometry)
-                view.derive_from(parent, getattr(getattr(aten, packet), overload), tuple(args[1:]), dict(kwargs))
-        return t
-
-    def _storage(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        t: Replica = args[0]
-        self.on_reshaping(t, True)
-        self.kernels.sizes_matter = True
-        self.keep.append(t)
-        self.regeometried.add(id(t))
-        self.kernels.moved[id(t)] = self.kernels.now()
-        old = self.table.state(t)
-        if not old.roots:
-            raise UnsupportedError("unknown storage", str(func))
-        if _torch.op_name(func) == "set_":
-            self.set_calls.add(id(t))
-        sizes = {id(s): s.storage.nbytes() for s in self.table.states.values()}
-        self.run(func, args, kwargs)
-        state = self.table.state(t)
-        if _torch.op_name(func) == "set_" and state.storage.nbytes() > sizes.get(id(state), state.storage.nbytes()):
-            raise UnsupportedError("set_ beyond its storage", "meta storages grow where real ones may refuse")
-        if not state.roots:
-            count = state.storage.nbytes() // t.dtype.itemsize
-            geometry = Geometry(0, (count,), (1,), t.dtype, False, False)
-            value = self.trace.call(aten.empty.memory_format, ([count],), {"dtype": t.dtype, "device": t.real_device})
-            value.geometry, value.device = geometry, t.real_device
-            state.device = t.real_device
-            root = View(state, geometry)
-            root.value, root.version = value, state.version
-            state.views[geometry] = root
-            state.roots.append(root)
-        if state.storage.nbytes() != state.nbytes:
-            self.table.flat(state)
-        return t
 
 
 def exchange(known: dict[int, Any], a: int, b: int) -> None:
