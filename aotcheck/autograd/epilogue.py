@@ -50,7 +50,7 @@ from aotcheck.autograd.record import (
     WriteFlat,
 )
 from aotcheck.autograd.results import Results, differentiable_dtype, has_history
-from aotcheck.autograd.storage import StorageState
+from aotcheck.autograd.storage_state import StorageState
 from aotcheck.autograd.subclasses import is_wrapper
 from aotcheck.autograd.timeline import Timeline
 from aotcheck.autograd.trace import geometry_of

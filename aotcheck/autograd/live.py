@@ -11,7 +11,7 @@ from aotcheck.autograd.partition.saved import saved_tensors
 from aotcheck.autograd.record import Arg, Ref, Result, Visibility
 from aotcheck.autograd.runtime.codegen import LIVE, BackwardReshape, BackwardWrite, Window
 from aotcheck.autograd.sandbox import BackwardTrace, Reshaped, Written
-from aotcheck.autograd.storage import StorageState
+from aotcheck.autograd.storage_state import StorageState
 from aotcheck.autograd.subclasses import is_wrapper
 from aotcheck.autograd.trace import PLACEHOLDER, Value, geometry_of
 

@@ -12,7 +12,7 @@ from aotcheck import _torch
 from aotcheck.autograd import writes
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.replicas import Replica, make_replica
-from aotcheck.autograd.storage import View
+from aotcheck.autograd.storage_state import View
 from aotcheck.autograd.trace import Geometry, geometry_of
 from aotcheck.autograd.twins import info_of
 from aotcheck.autograd.windows import Derivation, Reshaping, check_bounds

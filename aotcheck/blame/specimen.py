@@ -26,7 +26,7 @@ from aotcheck.autograd.record import Arg, Attach, BaseOf, Constant, Ref, Step, W
 from aotcheck.autograd.replicas import Replica
 from aotcheck.autograd.runtime import codegen
 from aotcheck.autograd.stage import Stage
-from aotcheck.autograd.storage import StorageState
+from aotcheck.autograd.storage_state import StorageState
 from aotcheck.autograd.tangents import inputs_of, values_of
 from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Geometry, Value, flat_geometry, geometry_of, getitem
 from aotcheck.oracle.kinds import Role

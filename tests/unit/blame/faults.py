@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from aotcheck.autograd import compile_graph, function, replicas, stages, storage, tracer, twins
+from aotcheck.autograd import compile_graph, function, replicas, stages, storage_state, tracer, twins
 from aotcheck.autograd.assemble import Assembly
 from aotcheck.autograd.capture import Capture
+from aotcheck.autograd.emit import Emitter
 from aotcheck.autograd.epilogue import EpilogueBuilder
 from aotcheck.autograd.partition import regions
 from aotcheck.autograd.record import (
@@ -195,18 +196,18 @@ def replicas_without_grad(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def results_taken_from_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """The parts of a multi-output view are all the first."""
-    viewop = StorageTable._viewop
+    viewop = Emitter.viewop
 
-    def planted(self: StorageTable, op: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
+    def planted(self: Emitter, op: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
         return viewop(self, op, value, *([0] if op is getitem else args), **kwargs)
 
-    monkeypatch.setattr(StorageTable, "_viewop", planted)
-    derive = storage.View.derive_from
+    monkeypatch.setattr(Emitter, "viewop", planted)
+    derive = storage_state.View.derive_from
 
     def derived(self: Any, parent: Any, op: Any, args: Any = (), kwargs: Any = None, index: Any = None) -> None:
         derive(self, parent, op, args, kwargs, 0 if index else index)
 
-    monkeypatch.setattr(storage.View, "derive_from", derived)
+    monkeypatch.setattr(storage_state.View, "derive_from", derived)
 
 
 # -- the joint graph
