@@ -167,7 +167,7 @@ ALIASED_LATER = twice(
 
 def wrong_twin(monkeypatch: pytest.MonkeyPatch) -> None:
     op = aten.add_.Tensor
-    monkeypatch.setitem(twins._infos, op, dataclasses.replace(twins.info_of(op), twin=aten.sub.Tensor))
+    monkeypatch.setitem(twins._infos, id(op), (dataclasses.replace(twins.info_of(op), twin=aten.sub.Tensor), op))
 
 
 def writes_to_views_lost(monkeypatch: pytest.MonkeyPatch) -> None:
