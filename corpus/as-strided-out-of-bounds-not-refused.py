@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 0 --examples 1000, reduced"
-# issue = "not looked up"
+# issue = "https://github.com/pytorch/pytorch/issues/195665"
 # difference = "exception of call after forward of call 1: eager raises RuntimeError('setStorage: sizes [99], strides [5], storage offset 0, and itemsize 4 requiring a storage size of 1964 are out of bounds for storage of size 4'), compiled raises nothing"
 # [keys]
 # aot_function = "(exception, forward, missing RuntimeError: setStorage: sizes [N], strides [N], storage offset N, and itemsize N requiring a storage size of N are out of bounds ...)"

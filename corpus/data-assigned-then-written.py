@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 31 --examples 2500, reduced"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "values of output after forward of call 2: eager -0.0 at [], compiled 1.0"
 # [keys]
 # aot_function = "(values, output, later call)"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 31 --examples 2500, reduced"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError(\u0022shape '[]' is invalid for input of size 2\u0022)"
 # [keys]
 # aot_function = "(exception, forward, RuntimeError: shape 'X' is invalid for input of size N)"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 31 --examples 2500, reduced"
-# issue = "not looked up"
+# issue = "https://github.com/pytorch/pytorch/issues/184113"
 # difference = "values of a0.grad after backward of call 1: eager 2.0 at [], compiled 0.0"
 # [keys]
 # aot_function = "(values, gradient after backward)"

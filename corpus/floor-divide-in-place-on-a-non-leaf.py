@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 0 --examples 1000, reduced"
-# issue = "not looked up"
+# issue = "https://github.com/pytorch/pytorch/issues/148856"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('derivative for aten::floor_divide_ is not implemented')"
 # [keys]
 # aot_function = "(exception, forward, RuntimeError: derivative for aten::X is not implemented)"

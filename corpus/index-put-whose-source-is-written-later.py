@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 0 --examples 1000, reduced"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "values of a2 after forward of call 1: eager 1.0 at [0] (2 of 2 elements differ), compiled -1.0"
 # [keys]
 # aot_eager = "(values, input)"

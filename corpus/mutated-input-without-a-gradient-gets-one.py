@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 0 --examples 1000, reduced"
-# issue = "not looked up"
+# issue = "https://github.com/pytorch/pytorch/pull/186355"
 # difference = "gradient-none of a4.grad after backward of call 1: eager None, compiled torch.float32 of shape ()"
 # [keys]
 # aot_function = "(gradient-none, gradient after backward)"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 32 --examples 1500, reduced"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "leafness of a1 after forward of call 1: eager refused, compiled True"
 # [keys]
 # aot_function = "(exception, forward, missing RuntimeError: A view was created in no_grad mode and its base or another view of its base has been modified inplace with grad mode ...)"

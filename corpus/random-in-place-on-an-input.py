@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 0 --examples 1000, reduced"
-# issue = "not looked up"
+# issue = "https://github.com/pytorch/pytorch/issues/151432"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises SyntaxError('invalid syntax (proxy_tensor.py:1738 in wrapped, line 5)')"
 # [keys]
 # aot_function = "(exception, forward, SyntaxError: invalid syntax (proxy_tensor.py:N in wrapped, line N))"

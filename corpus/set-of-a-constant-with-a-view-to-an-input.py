@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 31 --examples 2500, reduced"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('invalid gradient at index 0 - got [] but expected shape compatible with [1]')"
 # [keys]
 # aot_function = "(exception, forward, RuntimeError: invalid gradient at index N - got [N] but expected shape compatible with [N])"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 0 --examples 1000, reduced"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('expand: attempting to expand a dimension of length 0 -> 1!')"
 # [keys]
 # aot_function = "(exception, forward, RuntimeError: output with shape [N] doesn't match the broadcast shape [N])"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 31 --examples 2500, reduced"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "exception of call after backward of call 1: eager raises RuntimeError('derivative for set_ is not implemented'), compiled raises nothing"
 # [keys]
 # aot_function = "(exception, backward, missing RuntimeError: derivative for set_ is not implemented)"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 31 --examples 2500, reduced"
-# issue = "not looked up"
+# issue = "https://github.com/pytorch/pytorch/issues/198095"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError(\u0022split_with_sizes expects split_sizes to sum exactly to 4 (input tensor's size at dimension 0), but got split_sizes=[2, 1]\u0022)"
 # [keys]
 # aot_function = "(exception, forward, RuntimeError: split_with_sizes expects split_sizes to sum exactly to N (input tensor's size at dimension N), but got split_sizes=[N])"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 0 --examples 1000, reduced"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises AssertionError('Expected native_dropout to be a tensor')"
 # [keys]
 # aot_function = "(exception, forward, AssertionError: Expected native_dropout to be a tensor)"

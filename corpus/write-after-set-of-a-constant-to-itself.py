@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 32 --examples 1500, reduced"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('cannot mutate tensors with frozen storage')"
 # [keys]
 # aot_function = "(exception, forward, RuntimeError: cannot mutate tensors with frozen storage)"

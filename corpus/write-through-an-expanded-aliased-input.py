@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 31 --examples 2500, reduced"
-# issue = "not looked up"
+# issue = "https://github.com/pytorch/pytorch/issues/198095"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('The expanded size of the tensor (1) must match the existing size (2) at non-singleton dimension 2.  Target sizes: [2, 2, 1].  Tensor sizes: [2]')"
 # [keys]
 # aot_function = "(exception, forward, RuntimeError: The expanded size of the tensor [N] must match the existing size [N] at non-singleton dimension N)"

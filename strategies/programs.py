@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import suppress
 from functools import lru_cache
 
 import torch
@@ -34,7 +35,7 @@ from strategies.inputs import draw_inputs
 from strategies.plans import Sides
 from strategies.profile import Profile
 from strategies.refusals import draw_refusal
-from strategies.state import EXPECTED, Outcome, State
+from strategies.state import EXPECTED, Ended, Outcome, State
 
 __all__ = ["programs"]
 
@@ -130,6 +131,11 @@ class _Drawer:
 
     def body(self) -> None:
         """Draw the statements."""
+        with suppress(Ended):
+            self.statements()
+
+    def statements(self) -> None:
+        """Draw one after the other, until there are enough or eager refuses one."""
         self.unnest()
         groups = _draw_groups(self.choose, self.inexact, self.random, self.inside, self.wrappers)
         if not any(isinstance(value, list | dict) for value in self.state.env.values()):

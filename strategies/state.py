@@ -5,11 +5,17 @@ Note [Order of writes]
     drawn. A write is such when the written tensor overlaps itself or an operand overlaps it otherwise than element
     by element, and eager does
     not refuse it; ops marked ``ordered`` (they store one value everywhere) are excepted.
+
+Note [Drawing looks, and looking leaves traces]
+    Who asks a view whose base was written for its history makes it, as of that moment. So statements that ran while
+    arguments were drawn in between may raise when they run one after the other, as they do whenever the state is made
+    again. What they do then is what eager does: the body ends there, with a statement that eager refuses.
 """
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from enum import Enum, auto
 from typing import Any
@@ -36,7 +42,7 @@ from aotcheck.program.memory import Saved, address, execute_definite, fits, hold
 from aotcheck.program.memory import tensors_of as _tensors
 from aotcheck.program.ops import Group, Op, find
 
-__all__ = ["EXPECTED", "Outcome", "State", "fragile", "hazardous", "overlaps_itself", "perilous", "tidy"]
+__all__ = ["EXPECTED", "Ended", "Outcome", "State", "fragile", "hazardous", "overlaps_itself", "perilous", "tidy"]
 
 _BOUND = 2**18
 _HALF_BOUND = 2**8
@@ -60,6 +66,10 @@ _OF_STORAGES = frozenset({Group.SET, Group.STORAGE})
 EXPECTED = (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError)
 _RAISED = (*EXPECTED, AssertionError, AttributeError)
 """What eager raises; the last two are torch's own mistakes."""
+
+
+class Ended(Exception):
+    """The body is over: eager refuses a statement of it when all run without a break, see Note [Drawing looks]."""
 
 
 class Outcome(Enum):
@@ -146,9 +156,9 @@ def hazardous(call: OpCall, env: dict[str, Any]) -> bool:
     return False
 
 
-def _held_by_another(call: OpCall, env: dict[str, Any]) -> bool:
-    """Whether a wrapper holds the first operand, or one that swaps with it."""
-    changed = {id(evaluate(expr, env)) for expr in call.args[:2]}
+def _held_by_another(changing: Iterable[Expr], env: dict[str, Any]) -> bool:
+    """Whether a wrapper holds one of these tensors, which may change their geometry."""
+    changed = {id(evaluate(expr, env)) for expr in changing}
     return any(
         id(t) in changed for value in env.values() if holds_wrapper(value) for t in _tensors(value) if t is not value
     )
@@ -167,7 +177,9 @@ def perilous(call: OpCall, env: dict[str, Any], saved: Saved) -> bool:
         given = (*call.args, *(expr for _, expr in call.kwargs))
         if any(holds_wrapper(evaluate(expr, env)) for expr in given):
             return True  # a wrapper has no storage to speak of: torch crashes when that is read
-    if find(call.path)[0].group in (Group.METADATA, Group.SET, Group.STORAGE) and _held_by_another(call, env):
+    in_place = find(call.path)[0].group in (Group.METADATA, Group.SET, Group.STORAGE)
+    changing = [*(call.args[:2] if in_place else ()), *(expr for keyword, expr in call.kwargs if keyword == "out")]
+    if changing and _held_by_another(changing, env):
         return True  # a wrapper that holds what has another shape than its own is broken
     for keyword, expr in call.kwargs:
         if keyword == "out" and isinstance(expr, Ref):
@@ -220,7 +232,11 @@ class State:
     # -- replay
 
     def rebuild(self) -> None:
-        """Make the environment again from the inputs and the statements kept."""
+        """Make the environment again from the inputs and the statements kept.
+
+        Raises:
+            Ended: one of the statements raises now.
+        """
         shell = Program(self.params, (), Literal(None), (Call(self.inputs),))
         built = build_call(shell, 0)
         self.named = built.named
@@ -228,20 +244,34 @@ class State:
         self.env = dict(zip(self.params, built.args, strict=True))
         self.saved = Saved()
         torch.manual_seed(0)
-        with self._around():
-            for statement in self.body:
-                self._replay(statement)
-            if self.block:
-                self._replay(Block(self.context or Context.NO_GRAD, tuple(self.block)))
+        try:
+            with self._around():
+                self._replay(self.body)
+                if self.context:
+                    with context_of(self.context):
+                        self._replay(self.block or [])
+        except _RAISED as error:
+            self.refused = True
+            self.close()
+            raise Ended from error
 
-    def _replay(self, statement: Statement) -> None:
-        if isinstance(statement, Block):
-            with context_of(statement.context):
-                for inner in statement.body:
-                    self._replay(inner)
-        else:
-            execute_definite(statement, self.env)
-            self.saved.note(statement, self.env)
+    def _replay(self, body: list[Statement]) -> None:
+        """Run what is kept; what raises is the last of it."""
+        for i, statement in enumerate(body):
+            try:
+                if isinstance(statement, Block):
+                    inner = list(statement.body)
+                    with context_of(statement.context):
+                        try:
+                            self._replay(inner)
+                        finally:
+                            body[i] = Block(statement.context, tuple(inner))
+                else:
+                    execute_definite(statement, self.env)
+                    self.saved.note(statement, self.env)
+            except _RAISED:
+                del body[i + 1 :]
+                raise
 
     # -- blocks
 

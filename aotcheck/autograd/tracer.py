@@ -164,6 +164,9 @@ class Tracer(_torch.TorchDispatchMode):
             strangers = [x for x in leaves_of(a) if type(x) is not Replica and not x.is_meta]
             if strangers:
                 raise RetraceWithCaptured(a if len(strangers) == len(leaves_of(a)) else strangers[0])
+        kind = info_of(func).kind
+        if kind is Kind.RESHAPING and is_wrapper(args[0]):
+            view_ops.note_reshaping(self, func, args, kwargs)
         out = NotImplemented
         self._depth += 1
         try:
@@ -176,9 +179,14 @@ class Tracer(_torch.TorchDispatchMode):
             self._depth -= 1
         results = out if isinstance(out, (list, tuple)) else [out]
         made_of_wrapper = args and is_wrapper(args[0]) and results and all(is_wrapper(r) for r in results)
-        if made_of_wrapper and info_of(func).kind is Kind.VIEW:
+        if made_of_wrapper and kind is Kind.VIEW:
             view_ops.note(self, self.views, func, args, kwargs, out)
         return out
+
+    def count_write(self, t: Tensor) -> None:
+        """Count a write that a kernel of eager's counts; below the class of a wrapper no kernel does."""
+        if not self._depth:
+            _torch.count_write(t)
 
     def _check(self, a: Any) -> None:
         """Every tensor must be a replica of this trace; another is a captured one."""
@@ -419,9 +427,17 @@ class Tracer(_torch.TorchDispatchMode):
         if isinstance(out, Tensor):
             return self._bind_fresh(out, value, device)
         if isinstance(out, (list, tuple)):
-            items = [self.trace.call(getitem, (value, k)) if isinstance(o, Tensor) else o for k, o in enumerate(out)]
-            bound = [self._bind_fresh(o, v, device) if type(v) is Value else o for o, v in zip(out, items, strict=True)]
-            value.parts, value.device = tuple([v.geometry if type(v) is Value else v for v in items]), device
+            bound: list[Any] = []
+            for k, o in enumerate(out):
+                if not isinstance(o, Tensor):
+                    bound.append(o)
+                elif any(isinstance(x, Tensor) and _same_window(x, o) for x in bound):
+                    # Some ops give one tensor twice (the gradients of an LSTM's biases): it is bound once.
+                    bound.append(o if type(o) is Replica else make_replica(o, device, self.kernels))
+                else:
+                    bound.append(self._bind_fresh(o, self.trace.call(getitem, (value, k)), device))
+            value.parts = tuple([geometry_of(b) if isinstance(b, Tensor) else b for b in bound])
+            value.device = device
             return type(out)(bound)
         if out is None:
             self.trace.effects.append(value)
@@ -455,6 +471,11 @@ def exchange(known: dict[int, Any], a: int, b: int) -> None:
     """Exchange two keys of a dictionary."""
     values = {key: known.pop(other) for key, other in ((a, b), (b, a)) if other in known}
     known.update(values)
+
+
+def _same_window(a: Tensor, b: Tensor) -> bool:
+    storages = [_torch.storage_address(_torch.storage_of(t)) for t in (a, b)]
+    return storages[0] == storages[1] and geometry_of(a) == geometry_of(b)
 
 
 def _has_tensor(args: tuple[Any, ...]) -> bool:

@@ -13,6 +13,7 @@ from aotcheck.autograd import writes
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.replicas import Replica, make_replica
 from aotcheck.autograd.storage_state import View
+from aotcheck.autograd.subclasses import is_wrapper
 from aotcheck.autograd.trace import Geometry, geometry_of
 from aotcheck.autograd.twins import info_of
 from aotcheck.autograd.windows import Derivation, Reshaping, check_bounds
@@ -118,18 +119,14 @@ def note(
 def reshaping(tracer: Tracer, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """An op that changes the geometry of its argument in place."""
     t: Replica = args[0]
-    tracer.keep.append(t)
     tracer.on_reshaping(t, False)
-    tracer.regeometried.add(id(t))
-    tracer.kernels.moved[id(t)] = tracer.kernels.now()
     name = _torch.op_name(func)
     if name == "detach_":
+        note_reshaping(tracer, func, args, kwargs)
         tracer.run(func, args, kwargs)
         return t
     parent = tracer.table.view(t)
-    tracer.reshapings.setdefault(id(t), []).append(
-        Reshaping(func, tuple(args[1:]), dict(kwargs), _torch.version_of(t), geometry_of(t), torch.is_grad_enabled())
-    )
+    note_reshaping(tracer, func, args, kwargs)
     tracer.run(func, args, kwargs)
     if name == "as_strided_":
         check_bounds(t)
@@ -143,6 +140,21 @@ def reshaping(tracer: Tracer, func: Any, args: tuple[Any, ...], kwargs: dict[str
             made = state.views[geometry] = View(state, geometry)
             made.derive_from(parent, getattr(getattr(aten, packet), overload), tuple(args[1:]), dict(kwargs))
     return t
+
+
+def note_reshaping(tracer: Tracer, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Remember that the first argument is about to change its geometry in place, and how."""
+    t = args[0]
+    tracer.keep.append(t)
+    tracer.regeometried.add(id(t))
+    tracer.kernels.moved[id(t)] = tracer.kernels.now()
+    if _torch.op_name(func) == "detach_":
+        if is_wrapper(t):  # a replica notes it itself
+            tracer.kernels.detached[id(t)] = tracer.kernels.now()
+        return
+    version, geometry, grad = _torch.version_of(t), geometry_of(t), torch.is_grad_enabled()
+    change = Reshaping(func, tuple(args[1:]), dict(kwargs), version, geometry, grad, tracer.kernels.moved[id(t)])
+    tracer.reshapings.setdefault(id(t), []).append(change)
 
 
 def storage(tracer: Tracer, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -57,23 +57,37 @@ class Derivation(NamedTuple):
         return self._replace(tensor=tensor, source=source)
 
     @property
-    def replay(self) -> Callable[[Tensor], Tensor]:
+    def replay(self) -> Replay:
         """The op again, on another source."""
-        op, args, kwargs, result = self.op, self.args, self.kwargs, self.result
+        quick = self.op
         if type(self.source) is Replica:  # a wrapper's class may tell one way to call an op from another
-            op = _torch.quick_op(op, (self.source, *args), kwargs, Replica)
+            quick = _torch.quick_op(quick, (self.source, *self.args), self.kwargs, Replica)
+        return Replay(self.op, self.args, self.kwargs, self.result, quick)
 
-        def again(source: Tensor) -> Tensor:
-            out = op(source, *args, **kwargs)
-            made: Tensor = out if result is None else out[result]
-            return made
 
-        return again
+@dataclasses.dataclass(frozen=True)
+class Replay:
+    """Makes a window again on another source; ``quick`` calls ``op``."""
+
+    op: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    result: int | None
+    quick: Any
+
+    def __call__(self, source: Tensor) -> Tensor:
+        """The window on ``source``."""
+        out = self.quick(source, *self.args, **self.kwargs)
+        made: Tensor = out if self.result is None else out[self.result]
+        return made
 
 
 @dataclasses.dataclass(frozen=True)
 class Reshaping:
-    """A change of a tensor's geometry in place, under grad if ``grad``: what it was called with and what was before."""
+    """A change of a tensor's geometry in place, under grad if ``grad``: what it was called with and what was before.
+
+    ``time`` is the moment.
+    """
 
     op: Any
     args: tuple[Any, ...]
@@ -81,11 +95,23 @@ class Reshaping:
     version: int
     geometry: Geometry
     grad: bool
+    time: int
 
     def repeat(self, t: Tensor) -> None:
         """The same change of another tensor."""
         _torch.grad_fn_of(t)  # lets autograd look for the history of a view; the op itself would miss it
         with torch.enable_grad():
+            self.op(t, *self.args, **self.kwargs)
+
+    def repeat_outside(self, t: Tensor) -> None:
+        """The same change of another wrapper and its history; what it holds is left alone, its class is not asked."""
+        _torch.grad_fn_of(t)
+        with torch.enable_grad(), _torch.meta_kernels():
+            self.op(t, *self.args, **self.kwargs)
+
+    def repeat_unseen(self, t: Tensor) -> None:
+        """The same change of another tensor, whose history does not show it."""
+        with torch.no_grad():
             self.op(t, *self.args, **self.kwargs)
 
 

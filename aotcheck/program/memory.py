@@ -4,7 +4,8 @@ Note [Freed memory]
     A storage may be resized below what a tensor on it addresses (FSDP frees parameters so). Eager lets such a tensor be
     read, which is no behaviour at all: it crashes or yields whatever lies there. So a program names a tensor that does
     not fit its storage only to give it memory again, or to point it elsewhere; and no storage is shrunk that autograd
-    may have saved, since a backward would read it.
+    may have saved, since a backward would read it. Where an op has no kernel of its own for tensors that are conjugated
+    or negated lazily, torch runs it on a copy of them: such an op reads what it is given even if it only resizes it.
 
 Note [Definite memory]
     Whether a program is kept depends on its values, so while it is drawn what eager leaves uninitialized holds ones,
@@ -50,6 +51,7 @@ _SAVES_NOTHING = frozenset(
     }
 )
 _READS_NO_DATA = frozenset({"Tensor.data=", "Tensor.set_", "Tensor.untyped_storage", "torch.utils.swap_tensors"})
+_RESIZES_BY_OP = "torch.ops.inductor.resize_storage_bytes_.default"
 
 
 def extent_in_bytes(t: torch.Tensor) -> int:
@@ -107,9 +109,17 @@ def _group(path: str) -> Group:
 
 def reads_nothing_missing(call: OpCall, env: MutableMapping[str, Any]) -> bool:
     """Whether a call leaves tensors that do not fit their storage alone, see Note [Freed memory]."""
-    if _group(call.path) is Group.STORAGE or call.path in _READS_NO_DATA:
+    if (_group(call.path) is Group.STORAGE or call.path in _READS_NO_DATA) and not _reads_a_copy(call, env):
         return True
     return all(map(fits, operands(call, env)))
+
+
+def _reads_a_copy(call: OpCall, env: MutableMapping[str, Any]) -> bool:
+    """Whether torch runs a call that reads no data on a copy of its first operand."""
+    given = [evaluate(expr, env) for expr in call.args]
+    if call.path != _RESIZES_BY_OP and not (call.path == "Tensor.set_" and torch.is_storage(given[-1])):
+        return False
+    return any(t.is_conj() or t.is_neg() for t in tensors_of(given[0]))
 
 
 class Saved:

@@ -1,5 +1,7 @@
 """Memory that is freed, grown, saved or not written while a program is drawn."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
@@ -54,6 +56,28 @@ def test_what_else_is_not_written_holds_ones(path: str) -> None:
 def test_a_freed_tensor_may_only_be_given_memory(call: OpCall, harmless: bool) -> None:
     env = {"x": torch.ones(4), "y": torch.ones(4)}
     env["x"].untyped_storage().resize_(0)
+    assert reads_nothing_missing(call, env) == harmless
+
+
+@pytest.mark.parametrize("lazily", [torch.Tensor.conj, lambda t: t.conj().imag], ids=["conjugated", "negated"])
+@pytest.mark.parametrize(
+    ("call", "harmless"),
+    [
+        (_resize(RESIZES[0], 32), True),
+        (_resize(RESIZES[1], 32), False),  # torch crashes: it copies the tensor first
+        (OpCall(None, "Tensor.set_", (Ref("x"),)), True),
+        (OpCall(None, "Tensor.set_", (Ref("x"), Ref("y"))), True),
+        (OpCall(None, "Tensor.set_", (Ref("x"), Ref("storage"))), False),
+    ],
+    ids=["its storage is resized", "resized by an op", "set_ to nothing", "set_ to a tensor", "set_ to a storage"],
+)
+def test_torch_reads_a_freed_tensor_with_a_lazy_bit_where_an_op_knows_no_such_bit(
+    lazily: Callable[[torch.Tensor], torch.Tensor], call: OpCall, harmless: bool
+) -> None:
+    base = torch.ones(4, dtype=torch.complex64)
+    env = {"x": lazily(base), "y": torch.ones(4), "storage": torch.ones(4).untyped_storage()}
+    assert reads_nothing_missing(call, env)
+    base.untyped_storage().resize_(0)
     assert reads_nothing_missing(call, env) == harmless
 
 

@@ -6,10 +6,11 @@ import pytest
 import torch
 from hypothesis import HealthCheck, Phase, find, settings
 
-from aotcheck.program import Feature, ListExpr, Literal, OpCall, Program, Ref, difficulty
+from aotcheck.program import Feature, Inputs, ListExpr, Literal, OpCall, Program, Ref, Storage, Strided, difficulty
 from aotcheck.program.ops import Form, Group, Kind, Op, Param, implementation, ops
 from strategies import programs
-from strategies.state import hazardous, overlaps_itself, tidy
+from strategies.kinds import ints
+from strategies.state import Ended, Outcome, State, hazardous, overlaps_itself, tidy
 
 _SETTINGS = settings(
     max_examples=600,
@@ -120,3 +121,28 @@ def test_pointwise_writes_read_each_element_before_they_write_it(op: Op) -> None
 
 def literal_of(param: Param) -> object:
     return param.choices[0]
+
+
+def test_a_body_that_raises_when_it_runs_without_a_break_ends_there() -> None:
+    storage = Storage("s0", "float32", (1, 2, 3, 4, 5, 6))
+    leaf = Strided("a0", "s0", "float32", (2, 3), (3, 1), 0, True)
+    clone = OpCall("a1", "Tensor.clone", (Ref("a0"),))
+    state = State(Inputs((storage,), (leaf,), (clone,), (Ref("a1"),)))
+    view = OpCall("v0", "getitem", (Ref("x0"), Literal(0)))
+    of_view = (Ref("v0"), Ref("x0"), Ref("v2"))
+    grad = OpCall("v3", "torch.autograd.grad", of_view, (("retain_graph", Literal(True)),))
+    statements = [
+        view,
+        OpCall(None, "Tensor.mul_", (Ref("x0"), Literal(2))),
+        OpCall("v1", "torch.ones", (ints((1,)),)),
+        OpCall("v2", "torch.ones", (ints((3,)),)),
+        OpCall(None, "Tensor.data=", (Ref("x0"), Ref("v1"))),
+        grad,
+        OpCall("v4", "torch.neg", (Ref("v2"),)),
+    ]
+    for statement in statements:
+        assert state.attempt(statement) is Outcome.DONE
+        _ = state.env["x0"].is_leaf, [t.is_leaf for _, t in state.tensors()]  # as drawing looks at them
+    with pytest.raises(Ended):
+        state.attempt(OpCall(None, "Tensor.squeeze_", (Ref("v2"), Literal(5))))  # refused: all is made again
+    assert state.refused and state.body[-1] == grad and "v3" not in state.env
