@@ -337,7 +337,7 @@ class Tracer(_torch.TorchDispatchMode):
         key: Any = None
         if info.cacheable:
             key = (
-                info,
+                info_of(func),
                 *[self._key_of(a) for a in args],
                 *[(k, self._key_of(a)) for k, a in kwargs.items()],
                 torch.get_default_dtype(),
