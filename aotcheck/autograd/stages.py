@@ -267,7 +267,7 @@ class Backwards:
         return found
 
     def _raise_if_needed(self, stage: Stage, error: RuntimeError, ctx: Any, g: Sequence[Any]) -> tuple[None, ...]:
-        """What a backward gives that cannot be traced for all targets: nothing, if eager's would not come to any now.
+        """What a backward gives that cannot be traced: nothing, if it reaches targets but none that is asked for.
 
         The engine comes to a Function wherever one of its inputs is asked for, not only where that is reached from the
         results that have gradients.
@@ -275,9 +275,13 @@ class Backwards:
         with self.rearmed():
             starts = [_torch.grad_fn_of(a.tensor) for a, t in zip(stage.attached, g, strict=True) if t is not None]
             behind = nodes_behind(starts, set(stage.ends))
-        for k, (node, _) in zip(stage.reached, ctx.next_functions, strict=False):
-            if node is not None and _torch.will_run(node) and any(e.node in behind for e in stage.targets[k].edges):
-                raise error
+        reached = [
+            node is not None and _torch.will_run(node)
+            for k, (node, _) in zip(stage.reached, ctx.next_functions, strict=False)
+            if any(e.node in behind for e in stage.targets[k].edges)
+        ]
+        if not reached or any(reached):
+            raise error
         return (None,) * (1 + max(1, len(stage.reached)))
 
     def _run_for_wrappers(self, stage: Stage, create_graph: bool, ctx: Any, g: Sequence[Any]) -> Any:
