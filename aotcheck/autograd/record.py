@@ -318,10 +318,14 @@ class RequireGrad:
 
 @dataclasses.dataclass(frozen=True)
 class MakeInference:
-    """``target``, a result of the graph, becomes an inference tensor, or (not ``wanted``) one that is none."""
+    """``target``, a result of the graph, becomes an inference tensor, or (not ``wanted``) one that is none.
+
+    ``alias``: it is made outside inference mode from an inference tensor, and so counts its versions.
+    """
 
     target: Result
     wanted: bool
+    alias: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

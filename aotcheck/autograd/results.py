@@ -304,20 +304,24 @@ class Results:
         geometry = geometry_of(chosen)
         role = Role.USER_OUTPUT if id(chosen) in returned else Role.INTERMEDIATE_BASE
         ref = self.output(self.table.read(chosen), role, geometry, chosen)
-        self._inference(ref, chosen.is_inference())
+        alias = not self.capture.entry_inference and chosen.is_inference() and _torch.version_of(chosen) >= 0
+        self._inference(ref, chosen.is_inference(), alias)
         if has_history(chosen):
             if differentiable_dtype(chosen):
                 self.attach(ref, chosen)
             else:
                 self.steps.append(RequireGradOfInteger(ref))
-        elif is_new_leaf(chosen):
-            self.before.append(RequireGrad(ref, chosen.is_inference()))
         self.names[id(chosen)] = ref
+        if is_new_leaf(chosen):
+            if id(chosen) in self.kernels.required:
+                self._schedule_requirement(chosen)
+            else:
+                self.before.append(RequireGrad(ref, chosen.is_inference()))
         self.anchors[id(state)] = (ref, geometry.offset)
 
-    def _inference(self, ref: Result, wanted: bool) -> None:
+    def _inference(self, ref: Result, wanted: bool, alias: bool = False) -> None:
         if wanted != self.capture.entry_inference:
-            self.before.append(MakeInference(ref, wanted))
+            self.before.append(MakeInference(ref, wanted, alias))
 
     def _pointed_at(self) -> set[int]:
         return {id(self.table.state(a.replica)) for a in self.arguments if self.table.state(a.replica) is not a.state}

@@ -111,7 +111,7 @@ def describe_step(step: Step, record: Record) -> str:
             return f"{name(local)}: a stand-in {geometry(g)} that takes a history"
         case Attach(group):
             return f"attach to autograd {_list([name(record.attached[k].ref) for k in record.groups[group].attached])}"
-        case MakeInference(target, wanted):
+        case MakeInference(target, wanted, _):
             return f"{name(target)} becomes {'an' if wanted else 'no'} inference tensor"
         case Poison(target):
             return f"no gradient may be accumulated into {name(target)} any more"

@@ -277,3 +277,13 @@ def test_a_view_used_after_a_write_before_its_leaf_stops_requiring_grad():
         return given(x, x.t())
 
     check(f, make)
+
+
+def test_a_view_made_before_its_fresh_base_requires_grad():
+    def f(x):
+        v = x.clone()
+        before = v.t()
+        v.requires_grad_()
+        return v, before, v.t()
+
+    check(f, lambda: given(plain(3)))

@@ -256,3 +256,18 @@ def test_an_alias_of_an_inference_tensor_made_outside_may_be_written():
         yield attempt_later(lambda: compile(lambda x: torch._foreach_mul_([x], 2))(x)), x
 
     check_session(session)
+
+
+def test_an_alias_made_outside_inference_mode_of_what_was_made_inside_can_be_written():
+    def f(x):
+        with torch.inference_mode():
+            v = x.clone()
+        return v.detach()
+
+    def session(compile):
+        v = compile(f)(plain(3))
+        yield v, v.is_inference(), v._version
+        v.add_(1)
+        yield v, v._version
+
+    check_session(session)

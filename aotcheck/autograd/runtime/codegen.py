@@ -134,8 +134,9 @@ def step_line(step: Step, w: SourceWriter) -> str:
             return f"{_ref(local)} = {w.refer(_REPLAYS[mode])}({w.refer(view_func, 'view')}, {_ref(base)})"
         case SetCreationMeta(target, creation_meta):
             return f"{w.refer(_torch.set_creation_meta)}({_ref(target)}, {w.refer(creation_meta)})"
-        case MakeInference(target, wanted):
-            return f"{_ref(target)} = {w.refer(support.as_inference)}({_ref(target)}, {wanted})"
+        case MakeInference(target, wanted, alias):
+            made = f"{w.refer(support.as_inference)}({_ref(target)}, {wanted})"
+            return f"{_ref(target)} = {made}{'.detach()' if alias else ''}"
         case RetainGrad(target):
             return f"{_ref(target)}.retain_grad()"
         case RegisterHook(target, hook, kind):
