@@ -304,9 +304,8 @@ class WrappedResults:
         histories: list[TakeHistory | RequireGradOfInteger] = []
         for w in self.arguments:
             t, own = w.replica, Arg(w.index)
-            replayed = self.capture.mode.with_bases and self._is_view(w)
             if self._rebased(w) and not is_new_leaf(t):
-                if replayed:
+                if w.replayed:
                     continue
                 if differentiable_dtype(t):
                     counted = _torch.version_of(t) != w.version
@@ -317,7 +316,7 @@ class WrappedResults:
                 self.results.before.append(RequireGrad(own))
             elif _torch.version_of(t) == w.version or outer_of(t) != w.outer:
                 continue
-            elif not (replayed and self._base_moved(w)):
+            elif not (w.replayed and self._base_moved(w)):
                 self.results.before.append(BumpVersion(own))
         return histories
 
