@@ -86,17 +86,10 @@ class WrappedResults:
             self.results.names[id(w.replica)] = Arg(w.index)
             returned += [t for _, t in self._new_attributes(w) if is_wrapper(t)]
         wanted: dict[int, Tensor] = {id(o): o for o in returned if id(o) not in self._known}
-        bases: dict[int, list[Tensor]] = {}
-        peculiar: set[int] = set()  # ids of bases of views that eager does not let be written, or be leaves
-        for t in wanted.values():
+        for t in list(wanted.values()):
             base = self._origin(t)
-            if base is not None:
-                bases.setdefault(id(base), []).append(base)
-                if t.requires_grad and _torch.base_of(t) is not None and not _is_ordinary(t):
-                    peculiar.add(id(base))
-        for key, found in bases.items():
-            if key not in self._known and (len(found) > 1 or key in peculiar):
-                wanted.setdefault(key, found[0])
+            if base is not None and id(base) not in self._known:
+                wanted.setdefault(id(base), base)
         plain: list[Tensor] = []
         for t in list(wanted.values()):
             base = self._origin(t)
@@ -304,9 +297,8 @@ class WrappedResults:
         histories: list[TakeHistory | RequireGradOfInteger] = []
         for w in self.arguments:
             t, own = w.replica, Arg(w.index)
-            replayed = self.capture.mode.with_bases and self._is_view(w)
             if self._rebased(w) and not is_new_leaf(t):
-                if replayed:
+                if w.replayed:
                     continue
                 if differentiable_dtype(t):
                     counted = _torch.version_of(t) != w.version
@@ -317,7 +309,7 @@ class WrappedResults:
                 self.results.before.append(RequireGrad(own))
             elif _torch.version_of(t) == w.version or outer_of(t) != w.outer:
                 continue
-            elif not (replayed and self._base_moved(w)):
+            elif not (w.replayed and self._base_moved(w)):
                 self.results.before.append(BumpVersion(own))
         return histories
 
@@ -377,10 +369,6 @@ class WrappedResults:
         wrappers = [w.replica for w in self.arguments]
         wrappers += [*self._constructed.values(), *self._replayed.values()]
         return [t for t in wrappers if has_history(t)]
-
-
-def _is_ordinary(t: Tensor) -> bool:
-    return has_history(t) and _torch.creation_meta(t) == _torch.CreationMeta.DEFAULT
 
 
 def _data(t: Tensor) -> Tensor:
