@@ -146,18 +146,17 @@ class WrappedResults:
         local = self.results.names[id(t)] = self.results.local()
         how = _torch.creation_meta(t) if _torch.base_of(t) is not None else _torch.CreationMeta.DEFAULT
         given = self._histories.get(id(t))
-        mode = ReplayMode.GRAD if has_history(t) and given is None else ReplayMode.NO_GRAD
-        if given is None and not base.requires_grad:
-            mode = ReplayMode.AMBIENT
-        elif how == _torch.CreationMeta.NO_GRAD_MODE:
-            mode = ReplayMode.NO_GRAD
         again: Callable[[Tensor], Tensor]
         if made is not None and (made.source is base or self._is_made(made.source)):
-            ref, again = self.results.name(made.source), made.replay
+            ref, again, recorded = self.results.name(made.source), made.replay, made.grad
             if _torch.base_of(t) is None and _torch.version_groups([made.source, t])[1]:
                 again = _data  # what .data gives counts writes apart
         else:
             ref, again = self.results.name(base), _torch.view_func_of(t)
+            recorded = how != _torch.CreationMeta.NO_GRAD_MODE
+        mode = ReplayMode.GRAD if has_history(t) and given is None and recorded else ReplayMode.NO_GRAD
+        if given is None and not base.requires_grad:
+            mode = ReplayMode.AMBIENT
         self._emit(ReplayView(local, ref, again, mode))
         if id(t) not in self._step_by_step:
             for change in self.tracer.reshapings.get(id(t), ()):

@@ -54,6 +54,19 @@ def test_a_view_made_under_no_grad_of_an_intermediate():
     check(f, lambda: given(two(3, 2, grad=True)), backward=None)
 
 
+def test_a_view_made_under_grad_of_one_made_under_no_grad():
+    def session(compile):
+        leaf_ = two(3, 2, grad=True)
+        with torch.no_grad():
+            v = leaf_.view(-1)
+        y = compile(lambda x, v: v.unsqueeze(1))(leaf_, v)
+        yield leaf_, v, y
+        y.backward(cotangent(y))
+        yield leaf_, v, y
+
+    check_session(session)
+
+
 def test_what_data_gives_counts_writes_apart():
     def session(compile):
         x = two(3, grad=True) * 2
