@@ -169,7 +169,7 @@ class WrappedResults:
         for name, held in held_by(t)[0]:
             if id(held) in self.results.names:  # somebody else has it too
                 self._emit(SetAttribute(local, name, self.results.name(held)))
-        if _torch.leafness(t) is None:  # eager refuses to say what the history is
+        if _torch.leafness(t) is None and made is None:  # eager refuses to say what the history is
             self._emit(BumpVersion(local))
         return local
 
@@ -193,19 +193,29 @@ class WrappedResults:
     def schedule_views(self, timeline: Timeline) -> None:
         """Let the views of what changed its geometry, or was cut from its history, later be made at their moment.
 
-        So are those whose making counts as a write, which others do not notice. See Note [In the program's order].
+        So are those that a write leaves without a history, the write after them. See Note [In the program's order].
         """
+        refused: dict[int, Tensor] = {}  # views whose history eager refuses to say, once their memory was written
+        last = 0
         for t in list(self._replayed.values()):
             view, made = t, self.tracer.views.get(id(t))
             early = False
             while made is not None and (view is t or self._is_made(view)):
                 source = made.source
                 early = early or self._befallen(source) > made.time
-                if early or _torch.leafness(view) is None:
+                if _torch.leafness(view) is None:
+                    refused[id(view)], last = view, max(last, made.time)
+                if early or id(view) in refused:
                     timeline.at(made.time, functools.partial(self.results.name, view))
                 if early:
                     self._schedule_reshapings(source, timeline)
                 view, made = source, self.tracer.views.get(id(source))
+
+        for t in refused.values():
+            timeline.at(last + 0.5, functools.partial(self._count_write, t))
+
+    def _count_write(self, t: Tensor) -> None:
+        self._emit(BumpVersion(self.results.name(t)))
 
     def _befallen(self, t: Tensor) -> int:
         """When last something befell ``t`` that shows in views made later."""
