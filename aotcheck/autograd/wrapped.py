@@ -146,18 +146,17 @@ class WrappedResults:
         local = self.results.names[id(t)] = self.results.local()
         how = _torch.creation_meta(t) if _torch.base_of(t) is not None else _torch.CreationMeta.DEFAULT
         given = self._histories.get(id(t))
-        mode = ReplayMode.GRAD if has_history(t) and given is None else ReplayMode.NO_GRAD
-        if given is None and not base.requires_grad:
-            mode = ReplayMode.AMBIENT
-        elif how == _torch.CreationMeta.NO_GRAD_MODE:
-            mode = ReplayMode.NO_GRAD
         again: Callable[[Tensor], Tensor]
         if made is not None and (made.source is base or self._is_made(made.source)):
-            ref, again = self.results.name(made.source), made.replay
+            ref, again, recorded = self.results.name(made.source), made.replay, made.grad
             if _torch.base_of(t) is None and _torch.version_groups([made.source, t])[1]:
                 again = _data  # what .data gives counts writes apart
         else:
             ref, again = self.results.name(base), _torch.view_func_of(t)
+            recorded = how != _torch.CreationMeta.NO_GRAD_MODE
+        mode = ReplayMode.GRAD if has_history(t) and given is None and recorded else ReplayMode.NO_GRAD
+        if given is None and not base.requires_grad:
+            mode = ReplayMode.AMBIENT
         self._emit(ReplayView(local, ref, again, mode))
         if id(t) not in self._step_by_step:
             for change in self.tracer.reshapings.get(id(t), ()):
@@ -170,7 +169,7 @@ class WrappedResults:
         for name, held in held_by(t)[0]:
             if id(held) in self.results.names:  # somebody else has it too
                 self._emit(SetAttribute(local, name, self.results.name(held)))
-        if _torch.leafness(t) is None:  # eager refuses to say what the history is
+        if _torch.leafness(t) is None and made is None:  # eager refuses to say what the history is
             self._emit(BumpVersion(local))
         return local
 
@@ -194,19 +193,29 @@ class WrappedResults:
     def schedule_views(self, timeline: Timeline) -> None:
         """Let the views of what changed its geometry, or was cut from its history, later be made at their moment.
 
-        So are those whose making counts as a write, which others do not notice. See Note [In the program's order].
+        So are those that a write leaves without a history, the write after them. See Note [In the program's order].
         """
+        refused: dict[int, Tensor] = {}  # views whose history eager refuses to say, once their memory was written
+        last = 0
         for t in list(self._replayed.values()):
             view, made = t, self.tracer.views.get(id(t))
             early = False
             while made is not None and (view is t or self._is_made(view)):
                 source = made.source
                 early = early or self._befallen(source) > made.time
-                if early or _torch.leafness(view) is None:
+                if _torch.leafness(view) is None:
+                    refused[id(view)], last = view, max(last, made.time)
+                if early or id(view) in refused:
                     timeline.at(made.time, functools.partial(self.results.name, view))
                 if early:
                     self._schedule_reshapings(source, timeline)
                 view, made = source, self.tracer.views.get(id(source))
+
+        for t in refused.values():
+            timeline.at(last + 0.5, functools.partial(self._count_write, t))
+
+    def _count_write(self, t: Tensor) -> None:
+        self._emit(BumpVersion(self.results.name(t)))
 
     def _befallen(self, t: Tensor) -> int:
         """When last something befell ``t`` that shows in views made later."""
