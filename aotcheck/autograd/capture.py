@@ -29,7 +29,7 @@ from aotcheck.autograd.partition.saved import saved_tensors
 from aotcheck.autograd.record import Arg, Attached, BaseOf, Constant, Record, Ref, Source
 from aotcheck.autograd.replicas import Replica, ReplicaMaker, make_replica
 from aotcheck.autograd.sandbox import BackwardTrace, Sandbox, SetAside
-from aotcheck.autograd.storage import StorageState
+from aotcheck.autograd.storage_state import StorageState
 from aotcheck.autograd.subclasses import (
     Bundle,
     Outer,
@@ -137,7 +137,8 @@ class Capture:
         self.entry_nbytes = {id(r.state): r.state.nbytes for r in self.roots}
         self.passed = {a.index: a.replica for a in self.arguments}  # the objects, whichever tensors they are by the end
         kernels = self.maker.kernels
-        kernels.on_swap = self._swapped
+        kernels.on_swap, kernels.on_poison = self._swapped, self._poisoned
+        self.poisoned: list[TracedArgument] = []  # whose accumulators of gradients a swap has poisoned
         with self.tracing():
             self.gradients = Gradients(arguments, self.flat_replicas, gradients)
             self.gradients.refuse_hooks(lambda: kernels.function_runs)
@@ -153,6 +154,9 @@ class Capture:
         known: list[TracedRoot | TracedArgument] = [*self.roots, *self.arguments]
         for k in known:
             k.replica = b if k.replica is a else a if k.replica is b else k.replica
+
+    def _poisoned(self, t: Tensor) -> None:
+        self.poisoned += [a for a in self.arguments if a.replica is t and a not in self.poisoned]
 
     @property
     def has_views(self) -> bool:
@@ -179,7 +183,7 @@ class Capture:
                     views.append(i)
                 else:
                     self._root(a, Arg(i))
-        with self.tracing():
+        with self.tracing() if views else contextlib.nullcontext():
             for i in views:
                 a = arguments[i]
                 if id(a) not in self.replicas:
@@ -539,9 +543,8 @@ class Capture:
         return t
 
     def value_of(self, t: Tensor) -> Value:
-        """The value of a replica now, found while no tracing goes on."""
-        with self.tracing():
-            return self.tracer.table.read(t)
+        """The value of a replica now; nothing is dispatched."""
+        return self.tracer.table.read(t)
 
     def as_result(self, t: Tensor | None) -> Tensor | None:
         """A gradient; one that is a leaf is replaced by a view, as it is somebody else's tensor and not a result."""

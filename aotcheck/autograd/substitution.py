@@ -47,6 +47,8 @@ class Substitution(_torch.FunctionMode):
         if func in _ENGINE:  # what custom backwards do in there comes here too
             with self:
                 return _torch.past_function_modes(func, args, kwargs or {})
+        if not self.replicas:
+            return func(*args, **(kwargs or {}))
         return func(*[self._swap(a) for a in args], **{k: self._swap(a) for k, a in (kwargs or {}).items()})
 
     def _is_traced(self, t: Tensor) -> bool:
