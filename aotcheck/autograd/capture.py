@@ -79,7 +79,8 @@ class TracedArgument:
 class TracedWrapper:
     """A wrapper among the arguments, with what was true of its replica before the function ran.
 
-    ``base`` is the argument of which it is a view, ``attributes`` what the Python object had.
+    ``base`` is the argument of which it is a view, ``attributes`` what the Python object had. ``replayed``: its replica
+    is a view of that argument's.
     """
 
     index: int
@@ -91,6 +92,7 @@ class TracedWrapper:
     grad_fn: Any
     outer: Outer
     attributes: dict[str, Any]
+    replayed: bool
     edges: list[GradientEdge] = dataclasses.field(default_factory=list)  # where its gradients arrive
 
 
@@ -155,6 +157,11 @@ class Capture:
 
     def _poisoned(self, t: Tensor) -> None:
         self.poisoned += [a for a in self.arguments if a.replica is t and a not in self.poisoned]
+
+    @property
+    def has_views(self) -> bool:
+        """Whether an argument is a view, so that a trace with bases may go differently."""
+        return any(self.is_view) or any(w.base is not None for w in self.wrappers)
 
     @property
     def differentiated(self) -> list[TracedRoot | TracedWrapper]:
@@ -229,6 +236,7 @@ class Capture:
                     _torch.grad_fn_of(r),
                     outer_of(r),
                     dict(vars(r)),
+                    replayed,
                     edges=edges,
                 )
             )
@@ -248,7 +256,9 @@ class Capture:
 
     def _replays(self, w: WrapperArgument, arguments: Sequence[Any]) -> bool:
         """Whether ``w`` is made as a view of another wrapper."""
-        return self.mode.with_bases and w.base is not None and is_wrapper(arguments[w.base])
+        if w.base is None or not is_wrapper(arguments[w.base]):
+            return False
+        return self.mode.with_bases or _is_quiet(arguments[w.index])
 
     def _wrap(self, real: Any, inner: dict[str, Tensor]) -> Tensor:
         _, context = held_by(real)
@@ -280,6 +290,8 @@ class Capture:
             setattr(r, name, t)
         if how not in (_torch.CreationMeta.DEFAULT, _torch.CreationMeta.NO_GRAD_MODE):
             _torch.set_creation_meta(r, how)
+        if _torch.leafness(real) is None:
+            _torch.count_write(self.replicas[id(base)])
         return r
 
     def _make_generators(self, arguments: Sequence[Any]) -> None:
@@ -565,8 +577,6 @@ def _stopping_at(nodes: Sequence[Any]) -> Iterator[None]:
 def _is_quiet(a: Tensor) -> bool:
     """Whether ``a`` is a view that autograd was not told of: it requires grad as its base does, but leads nowhere."""
     base = _torch.base_of(a)
-    if is_wrapper(base):
-        return False
     return _torch.leafness(a) is None or bool(base is not None and base.requires_grad and _torch.leafness(a))
 
 

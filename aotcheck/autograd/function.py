@@ -259,6 +259,11 @@ class CompiledFunction:
                     raise InternalError(f"a trace asked for its own mode {mode}") from None
                 disarm(capture.maker.kernels)
                 mode = needed.mode
+            except _UserError:
+                disarm(capture.maker.kernels)
+                if mode.with_bases or not capture.has_views:
+                    raise
+                mode = dataclasses.replace(mode, with_bases=True)  # of a view eager may not have raised
             except Exception:
                 disarm(capture.maker.kernels)
                 raise

@@ -66,13 +66,21 @@ def _ask(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: list[T
     return meta(out)
 
 
+class _Plain(_torch.TorchDispatchMode):
+    """Does nothing but be there: what is dispatched from the top again expects a mode."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
 def _record(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: list[Tensor]) -> None:
     """Let autograd record the op; it may refuse to."""
     stand_ins = StandIns()
-    with _torch.without_modes(), _torch.as_before_dispatch(), torch.enable_grad():
+    with _torch.without_modes():
         for t in given:
             stand_ins.of(t).requires_grad_(t.requires_grad)
-        func(*[stand_ins.of(a) for a in args], **{k: stand_ins.of(a) for k, a in kwargs.items()})
+        with _torch.as_before_dispatch(), _Plain(), torch.enable_grad():
+            func(*[stand_ins.of(a) for a in args], **{k: stand_ins.of(a) for k, a in kwargs.items()})
 
 
 def _on_meta(o: Tensor, storages: dict[int, torch.UntypedStorage]) -> Tensor:

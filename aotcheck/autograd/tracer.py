@@ -205,9 +205,14 @@ class Tracer(_torch.TorchDispatchMode):
             view_ops.note(self, self.views, func, args, kwargs, out)
         return out
 
+    @property
+    def kernels_count_writes(self) -> bool:
+        """Whether a kernel of eager's would count what it writes; below the class of a wrapper none does."""
+        return not self._depth
+
     def count_write(self, t: Tensor) -> None:
-        """Count a write that a kernel of eager's counts; below the class of a wrapper no kernel does."""
-        if not self._depth:
+        """Count a write that a kernel of eager's counts."""
+        if self.kernels_count_writes:
             _torch.count_write(t)
 
     def _check(self, a: Any) -> None:

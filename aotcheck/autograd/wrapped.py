@@ -86,17 +86,10 @@ class WrappedResults:
             self.results.names[id(w.replica)] = Arg(w.index)
             returned += [t for _, t in self._new_attributes(w) if is_wrapper(t)]
         wanted: dict[int, Tensor] = {id(o): o for o in returned if id(o) not in self._known}
-        bases: dict[int, list[Tensor]] = {}
-        peculiar: set[int] = set()  # ids of bases of views that eager does not let be written, or be leaves
-        for t in wanted.values():
+        for t in list(wanted.values()):
             base = self._origin(t)
-            if base is not None:
-                bases.setdefault(id(base), []).append(base)
-                if t.requires_grad and _torch.base_of(t) is not None and not _is_ordinary(t):
-                    peculiar.add(id(base))
-        for key, found in bases.items():
-            if key not in self._known and (len(found) > 1 or key in peculiar):
-                wanted.setdefault(key, found[0])
+            if base is not None and id(base) not in self._known:
+                wanted.setdefault(id(base), base)
         plain: list[Tensor] = []
         for t in list(wanted.values()):
             base = self._origin(t)
@@ -153,18 +146,17 @@ class WrappedResults:
         local = self.results.names[id(t)] = self.results.local()
         how = _torch.creation_meta(t) if _torch.base_of(t) is not None else _torch.CreationMeta.DEFAULT
         given = self._histories.get(id(t))
-        mode = ReplayMode.GRAD if has_history(t) and given is None else ReplayMode.NO_GRAD
-        if given is None and not base.requires_grad:
-            mode = ReplayMode.AMBIENT
-        elif how == _torch.CreationMeta.NO_GRAD_MODE:
-            mode = ReplayMode.NO_GRAD
         again: Callable[[Tensor], Tensor]
         if made is not None and (made.source is base or self._is_made(made.source)):
-            ref, again = self.results.name(made.source), made.replay
+            ref, again, recorded = self.results.name(made.source), made.replay, made.grad
             if _torch.base_of(t) is None and _torch.version_groups([made.source, t])[1]:
                 again = _data  # what .data gives counts writes apart
         else:
             ref, again = self.results.name(base), _torch.view_func_of(t)
+            recorded = how != _torch.CreationMeta.NO_GRAD_MODE
+        mode = ReplayMode.GRAD if has_history(t) and given is None and recorded else ReplayMode.NO_GRAD
+        if given is None and not base.requires_grad:
+            mode = ReplayMode.AMBIENT
         self._emit(ReplayView(local, ref, again, mode))
         if id(t) not in self._step_by_step:
             for change in self.tracer.reshapings.get(id(t), ()):
@@ -177,7 +169,7 @@ class WrappedResults:
         for name, held in held_by(t)[0]:
             if id(held) in self.results.names:  # somebody else has it too
                 self._emit(SetAttribute(local, name, self.results.name(held)))
-        if _torch.leafness(t) is None:  # eager refuses to say what the history is
+        if _torch.leafness(t) is None and made is None:  # eager refuses to say what the history is
             self._emit(BumpVersion(local))
         return local
 
@@ -201,19 +193,29 @@ class WrappedResults:
     def schedule_views(self, timeline: Timeline) -> None:
         """Let the views of what changed its geometry, or was cut from its history, later be made at their moment.
 
-        So are those whose making counts as a write, which others do not notice. See Note [In the program's order].
+        So are those that a write leaves without a history, the write after them. See Note [In the program's order].
         """
+        refused: dict[int, Tensor] = {}  # views whose history eager refuses to say, once their memory was written
+        last = 0
         for t in list(self._replayed.values()):
             view, made = t, self.tracer.views.get(id(t))
             early = False
             while made is not None and (view is t or self._is_made(view)):
                 source = made.source
                 early = early or self._befallen(source) > made.time
-                if early or _torch.leafness(view) is None:
+                if _torch.leafness(view) is None:
+                    refused[id(view)], last = view, max(last, made.time)
+                if early or id(view) in refused:
                     timeline.at(made.time, functools.partial(self.results.name, view))
                 if early:
                     self._schedule_reshapings(source, timeline)
                 view, made = source, self.tracer.views.get(id(source))
+
+        for t in refused.values():
+            timeline.at(last + 0.5, functools.partial(self._count_write, t))
+
+    def _count_write(self, t: Tensor) -> None:
+        self._emit(BumpVersion(self.results.name(t)))
 
     def _befallen(self, t: Tensor) -> int:
         """When last something befell ``t`` that shows in views made later."""
@@ -304,9 +306,8 @@ class WrappedResults:
         histories: list[TakeHistory | RequireGradOfInteger] = []
         for w in self.arguments:
             t, own = w.replica, Arg(w.index)
-            replayed = self.capture.mode.with_bases and self._is_view(w)
             if self._rebased(w) and not is_new_leaf(t):
-                if replayed:
+                if w.replayed:
                     continue
                 if differentiable_dtype(t):
                     counted = _torch.version_of(t) != w.version
@@ -317,7 +318,7 @@ class WrappedResults:
                 self.results.before.append(RequireGrad(own))
             elif _torch.version_of(t) == w.version or outer_of(t) != w.outer:
                 continue
-            elif not (replayed and self._base_moved(w)):
+            elif not (w.replayed and self._base_moved(w)):
                 self.results.before.append(BumpVersion(own))
         return histories
 
@@ -377,10 +378,6 @@ class WrappedResults:
         wrappers = [w.replica for w in self.arguments]
         wrappers += [*self._constructed.values(), *self._replayed.values()]
         return [t for t in wrappers if has_history(t)]
-
-
-def _is_ordinary(t: Tensor) -> bool:
-    return has_history(t) and _torch.creation_meta(t) == _torch.CreationMeta.DEFAULT
 
 
 def _data(t: Tensor) -> Tensor:

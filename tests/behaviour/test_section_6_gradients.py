@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import check, check_session, cotangent, given, plain
+from tests.behaviour.harness import check, check_session, cotangent, given, leaf, plain
 from tests.behaviour.test_section_5_hooks_inside import PLACES
 from tests.behaviour.wrappers import extra, nested, tagged, two
 
@@ -124,3 +124,40 @@ def test_a_gradient_inside():
         return g * x
 
     check(f, lambda: given(two(3, grad=True)))
+
+
+def test_a_backward_inside_does_not_stop_at_a_view_made_under_no_grad():
+    def session(compile):
+        leaf_ = tagged(3, grad=True)
+        x = leaf_ * 2
+        with torch.no_grad():
+            v = x.view(3)
+
+        def f(x, v):
+            part = v[1:]
+            part.backward(cotangent(part), retain_graph=True)
+            return x * 2
+
+        y = compile(f)(x, v)
+        yield leaf_, x, v, y
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("make", [lambda: leaf(2, 1), lambda: two(2, 1, grad=True)], ids=["plain", "wrapper"])
+def test_a_backward_inside_that_eager_lets_pass_because_its_argument_is_a_view(make):
+    """To a written view gradients arrive before the node that saved what was written."""
+
+    def session(compile):
+        leaf_ = make()
+        x = (leaf_ * 2).t()
+
+        def f(x):
+            x.addcmul_(x, x)
+            x.backward(cotangent(x), retain_graph=True, inputs=[x])
+            return x * 2
+
+        y = compile(f)(x)
+        yield leaf_, x, y
+
+    check_session(session)

@@ -45,6 +45,17 @@ def test_views_made_under_no_grad_of_what_is_then_written_have_a_history_that_ea
     check(f, lambda: given(two(3, 2, grad=True)), backward=None, probe=False)
 
 
+def test_views_of_one_of_several_results_that_is_written_under_no_grad():
+    def f(x):
+        first, second = x.split(1)
+        part = first.select(0, 0)
+        with torch.no_grad():
+            first.mul_(2)
+        return first, part, second
+
+    check(f, lambda: given(two(2, 2, grad=True)), backward=None, probe=False)
+
+
 def test_a_view_made_under_no_grad_of_an_intermediate():
     def f(x):
         y = x * 2
@@ -52,6 +63,19 @@ def test_a_view_made_under_no_grad_of_an_intermediate():
             return y.t()
 
     check(f, lambda: given(two(3, 2, grad=True)), backward=None)
+
+
+def test_a_view_made_under_grad_of_one_made_under_no_grad():
+    def session(compile):
+        leaf_ = two(3, 2, grad=True)
+        with torch.no_grad():
+            v = leaf_.view(-1)
+        y = compile(lambda x, v: v.unsqueeze(1))(leaf_, v)
+        yield leaf_, v, y
+        y.backward(cotangent(y))
+        yield leaf_, v, y
+
+    check_session(session)
 
 
 def test_what_data_gives_counts_writes_apart():
