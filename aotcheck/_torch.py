@@ -304,8 +304,10 @@ def has_hooks(t: Tensor) -> bool:
 
 
 def has_hooks_of_any_kind(t: Tensor) -> bool:
-    """Whether tensor hooks were registered on ``t``, or hooks for after the accumulation of its gradient."""
-    return bool(t._backward_hooks) or bool(t._post_accumulate_grad_hooks)
+    """Whether tensor hooks were registered on ``t``, or hooks for after the accumulation of its gradient, or
+    ``retain_grad`` was called on it.
+    """
+    return bool(t._backward_hooks) or bool(t._post_accumulate_grad_hooks) or t.retains_grad
 
 
 def gradient_of(t: Tensor) -> Tensor | None:

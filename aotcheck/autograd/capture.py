@@ -20,8 +20,9 @@ from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
 from aotcheck import _torch
+from aotcheck.autograd.caller_graph import ENGINE, BackwardsInside, CallerGraph
 from aotcheck.autograd.epilogue import EpilogueBuilder
-from aotcheck.autograd.errors import RetraceWithCaptured, TraceMode, UnsupportedError
+from aotcheck.autograd.errors import Retrace, RetraceWithCaptured, TraceMode, UnsupportedError
 from aotcheck.autograd.global_state import autocast_is_on, unchanged
 from aotcheck.autograd.gradients import GRADIENT_ACCESS, Gradients
 from aotcheck.autograd.partition.components import reached_leaves
@@ -94,11 +95,8 @@ class TracedWrapper:
     edges: list[GradientEdge] = dataclasses.field(default_factory=list)  # where its gradients arrive
 
 
-_ENGINE = frozenset({torch.autograd.grad, torch.autograd.backward, Tensor.backward})
-
-
 class Substitution(_torch.FunctionMode):
-    """Gives the function replicas in place of the captured tensors it meets."""
+    """Gives the function replicas in place of the captured tensors it meets, and notes the backwards it calls."""
 
     def __init__(self, replicas: dict[int, Any], kernels: KernelState) -> None:
         super().__init__()
@@ -111,7 +109,10 @@ class Substitution(_torch.FunctionMode):
             if type(t) is not Replica:
                 raise RetraceWithCaptured(t)
             self.kernels.on_gradient(t)
-        if func in _ENGINE:  # what custom backwards do in there comes here too
+        if func in ENGINE:  # what custom backwards do in there comes here too
+            self.kernels.on_backward(
+                func, [self._swap(a) for a in args], {k: self._swap(a) for k, a in (kwargs or {}).items()}
+            )
             with self:
                 return _torch.past_function_modes(func, args, kwargs or {})
         return func(*[self._swap(a) for a in args], **{k: self._swap(a) for k, a in (kwargs or {}).items()})
@@ -138,6 +139,7 @@ class Capture:
         hooks: bool = False,
         gradients: int | None = None,
         wrappers: Sequence[WrapperArgument] = (),
+        caller: CallerGraph | None = None,
     ) -> None:
         self.mode = mode
         self.hooks = hooks  # whether default saved-tensor hooks are in force around the call
@@ -168,10 +170,16 @@ class Capture:
         kernels.on_swap = self._swapped
         with self.tracing():
             self.gradients = Gradients(arguments, self.flat_replicas, gradients)
-            self.gradients.refuse_hooks(lambda: kernels.function_runs)
+            inside = BackwardsInside(arguments, self.flat_replicas, caller, self._trace_views_as_such)
+            inside.refuse_hooks(lambda: kernels.function_runs)
         for w in self.wrappers:
             w.hooks = _torch.count_hooks(w.replica)
         kernels.on_gradient = lambda t: self.gradients.note(t) if kernels.function_runs else None
+        kernels.on_backward = lambda *call: inside.note(*call) if kernels.function_runs else None
+
+    def _trace_views_as_such(self) -> None:
+        if not self.mode.with_bases and any(self.is_view):
+            raise Retrace(dataclasses.replace(self.mode, with_bases=True))
 
     def _swapped(self, a: Tensor, b: Tensor) -> None:
         """See ``Tracer.swap``."""
@@ -375,7 +383,7 @@ class Capture:
 
     def _substitution(self) -> contextlib.AbstractContextManager[Any]:
         """Tensors that the function reaches by itself are replaced inside."""
-        return contextlib.nullcontext() if self.captured is None else Substitution(self.captured, self.maker.kernels)
+        return Substitution(self.captured or {}, self.maker.kernels)
 
     def _saving(self) -> contextlib.AbstractContextManager[Any]:
         """What the call's saved-tensor hooks do to the trace: what is saved is what it is when it is saved.
