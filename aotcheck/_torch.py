@@ -265,6 +265,16 @@ def unpack_some(ctx: Any, which: Sequence[int]) -> tuple[Tensor, ...]:
     return tuple([saved[k].unpack() for k in which])
 
 
+def saved_of(node: Any) -> Sequence[Any]:
+    """What the node of an autograd Function saved, as it is saved."""
+    return cast("Sequence[Any]", node._raw_saved_tensors)
+
+
+def is_packed(saved: Any) -> bool:
+    """Whether hooks packed what is saved."""
+    return saved.unpack_hook is not None
+
+
 def backward_keeps_graph() -> bool:
     """Whether the backward that is running on this thread leaves the graph as it is (``retain_graph``)."""
     return bool(_C._autograd._get_current_graph_task_keep_graph())

@@ -12,6 +12,12 @@ The second derivative comes by nodes of the first graph too: the derivative of `
 that leads to the node of the forward. Eager's backward of a gradient so needs what that node saved, and frees it. The
 Function of such a stage holds the contexts of those before, to raise if they are freed and to free them.
 
+Note [Results of their own gradients]
+What is saved may be the result itself: the derivative of ``tanh`` is computed from it. Then a second derivative comes
+to that result, hooks and all, and goes on from there. So it is a target of the stages of the next level. To hold it
+would be a circle that nobody frees, but torch knows how to save a Function's own result, and hooks on what is saved
+keep its memory out of it. Where another tensor took over the result's history, its node is where hooks are.
+
 Note [Handles]
 To attach the gradients, the tensors they lead to must be at hand in the backward. A leaf is held as it is; autograd
 holds it anyhow. Of any other tensor only its place in the caller's graph is wanted, not its memory: a *bridge*, a
@@ -43,7 +49,13 @@ from aotcheck.autograd.partition.components import components, nodes_behind, rea
 from aotcheck.autograd.partition.default import backward_values, read_by, saved_values, scheduled
 from aotcheck.autograd.partition.joint import Division
 from aotcheck.autograd.partition.masks import pack_masks, packed
-from aotcheck.autograd.partition.saved import holds_saved, nodes_behind_output, runs_once, saved_tensors
+from aotcheck.autograd.partition.saved import (
+    holds_saved,
+    keeps_itself,
+    nodes_behind_output,
+    runs_once,
+    saved_tensors,
+)
 from aotcheck.autograd.record import Arg, Attached, Result, Role
 from aotcheck.autograd.replicas import disarm, rearm
 from aotcheck.autograd.runtime import codegen
@@ -122,7 +134,7 @@ class Target:
 
     tensor: Tensor
     edges: tuple[GradientEdge, ...]
-    is_cut: bool = False  # a result that others are computed from: see Note [Cuts]
+    is_cut: bool = False  # a result that others, or its own gradients, are computed from: see Note [Cuts]
 
 
 @dataclasses.dataclass
@@ -132,7 +144,7 @@ class Stage:
     ``places`` are those of its tensors among everything attached with them. ``targets`` are all there are,
     ``reached`` those that autograd's graph leads to from the tensors: a backward must not reach the others' graphs, let
     alone free them. ``before`` are the stages of lower levels of whose backwards these tensors are results, the nearest
-    first.
+    first. ``own`` are those of its tensors that gradients of their own gradients come by.
     """
 
     level: int
@@ -150,6 +162,7 @@ class Stage:
     odd: dict[Any, Tangent] = dataclasses.field(default_factory=dict)  # tangents unlike their results
     held: list[Arg] = dataclasses.field(default_factory=list)  # arguments that gradients hold
     sealed: bool = False  # whether ``held`` may still grow
+    own: tuple[int, ...] = ()
     autocast: Autocast = OFF  # what its backwards are traced for
     variants: dict[Autocast, Stage] = dataclasses.field(default_factory=dict)
 
@@ -326,6 +339,9 @@ class Backwards:
             starts = [_torch.grad_fn_of(a.tensor) for a in stage.attached]
             behind = nodes_behind([n for s in starts if s is not None for n, _ in s.next_functions], cuts)
             stage.reached = tuple(k for k, t in enumerate(targets) if any(e.node in behind for e in t.edges))
+            stage.own = tuple(
+                j for j, a in enumerate(stage.attached) if not is_wrapper(a.tensor) and keeps_itself(a.tensor)
+            )
             everything = tuple(range(len(group)))
             if not self._try(stage, everything) and len(group) > 1:
                 # Eager's backward from all of them raises too, and will say so when called; saved is what each needs
@@ -456,6 +472,7 @@ class Backwards:
             stage.shared(),
             bool(stage.held),
             stage.level == 1 and self.live.needed,
+            stage.own,
         )
         define(w, "forward", "function")
         w.globals["backward_for"] = functools.partial(self.backward_for, stage)
@@ -691,12 +708,13 @@ class Backwards:
                 s.reached,
                 any(s.shared()),
                 tuple(f"ctx.held[{stage.held.index(x)}]" for x in s.held),
+                s.own,
             )
             for s in stages
         ]
         w = codegen.write_differentiable_backward(
             [*used, *unread], len(used), len(stage.saved), expected, stage.reached, applications,
-            len(stage.targets), same, places, wrapped, _is_flat(stage, key),
+            len(stage.targets), same, places, wrapped, _is_flat(stage, key), stage.own,
         )  # fmt: skip
         run = define(w, "run", "differentiable backward")
         # Its graph has the casts.
@@ -704,7 +722,7 @@ class Backwards:
         return run
 
     def _next_targets(self, stage: Stage, attached: Sequence[Attached], seeds: Sequence[Tensor]) -> list[Target]:
-        """The targets of a backward of ``stage`` and its tangents.
+        """The targets of a backward of ``stage``, its tangents, and its own results where gradients come by those.
 
         A cut that the stage does not hang on is its own result, which its gradients may be computed from: what lies
         behind that is the stage's too.
@@ -717,7 +735,8 @@ class Backwards:
         for t in [*known, *[Target(s, ()) for s in seeds]]:
             more = [e for e in reached.get(id(t.tensor), ()) if e.node not in {x.node for x in t.edges}]
             targets.append(Target(t.tensor, (*t.edges, *more), t.is_cut))
-        return targets
+        own = [stage.attached[j].tensor for j in stage.own]
+        return targets + [Target(t, (GradientEdge(_torch.grad_fn_of(t), t.output_nr),), is_cut=True) for t in own]
 
     def _distinct(self, values: Sequence[Value | None], attached: set[int]) -> list[Value | None]:
         """The results of a backward; what is attached is neither an input of it nor another result."""

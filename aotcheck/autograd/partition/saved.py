@@ -45,6 +45,18 @@ def saved_by(node: Any, near: Tensor) -> list[Tensor]:
     return found
 
 
+def keeps_itself(output: Tensor) -> bool:
+    """Whether the node that made ``output`` keeps it, so that gradients of its gradients come by ``output``."""
+    node = _torch.grad_fn_of(output)
+    if node is None or _torch.is_opaque(node) or _has_packed(node):
+        return False
+    try:
+        kept = saved_by(node, output)
+    except RuntimeError:
+        return False
+    return any(t.grad_fn is node and t.output_nr == output.output_nr for t in kept)
+
+
 def _kept_by_opaque(node: Any, near: Tensor) -> list[Tensor]:
     """What a node keeps that tells nobody: the replicas that it misses when they have been written.
 

@@ -213,7 +213,8 @@ class Attachment:
     """A Function that attaches results to autograd.
 
     It says which of the attached tensors those are, which saved values it keeps, and to which roots and leaves
-    gradients go. ``held`` are arguments that gradients of wrappers hold too.
+    gradients go. ``held`` are arguments that gradients of wrappers hold too, ``own`` the outputs (counted among its
+    own) that it keeps a place of: see Note [Results of their own gradients].
     """
 
     outputs: tuple[int, ...]
@@ -223,6 +224,7 @@ class Attachment:
     held: tuple[Arg, ...] = ()
     windows: tuple[Window, ...] = ()
     reshaped: tuple[Ref, ...] = ()
+    own: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -230,7 +232,7 @@ class Application:
     """A Function that attaches results of a backward.
 
     Which results, what it saves (as source), its targets, whether it needs the contexts of the backwards it is for (see
-    Note [Shared nodes]), and the arguments that gradients of wrappers hold (as source).
+    Note [Shared nodes]), the arguments that gradients of wrappers hold (as source), and ``own`` as for Attachment.
     """
 
     apply: Callable[..., Any]
@@ -239,6 +241,7 @@ class Application:
     targets: tuple[int, ...]
     contexts: bool
     held: tuple[str, ...] = ()
+    own: tuple[int, ...] = ()
 
 
 def write_call(
@@ -320,6 +323,8 @@ def write_call(
         # Results that lead nowhere require grad all the same: they hang on a leaf of nobody's.
         ends = ", ".join(targets[k] for k in part.targets) or w.refer(support.DEAD_END)
         attached.append(f"{results}= apply{number}(({held}), {ends})")
+        for place in part.own:
+            attached.append(f"{w.refer(support.keep_place)}({_ref(record.attached[part.outputs[place]].ref)})")
         if record.entry_grad:
             return [f"    {x}" for x in attached]
         return [
@@ -350,6 +355,7 @@ def write_function(
     shared: Sequence[Sequence[int]],
     holds: bool = False,
     live: bool = False,
+    own: Sequence[int] = (),
 ) -> SourceWriter:
     """``forward`` and ``backward`` of a Function that attaches computed results to autograd.
 
@@ -358,12 +364,16 @@ def write_function(
     any) of a tuple of arguments, of the contexts of the stages before, and of the targets' handles; the others are the
     targets, the tensors to differentiate by. ``once``: the results from which a second backward raises; torch does
     that when saved tensors are asked for again, even if there are none. ``shared``: see Note [Shared nodes].
+    ``own``: the results that are saved for their place in autograd's graph.
     """
     w = SourceWriter()
     w.globals.update(grad_enabled=torch.is_grad_enabled)
     lines = ["def forward(ctx, h, *targets):", "    ctx.contexts, ctx.handles = h[-2:]"]
-    if saved:
-        lines.append(f"    ctx.save_for_backward(*h[{outputs}:{outputs + saved}])")
+    if saved or own:
+        places = "".join(f", h[{k}]" for k in own)
+        lines.append(f"    ctx.save_for_backward(*h[{outputs}:{outputs + saved}]{places})")
+    if own:
+        lines.append(f"    ctx.own = {{{', '.join(f'{k}: {saved + n}' for n, k in enumerate(own))}}}")
     if holds:
         lines.append("    ctx.held = h[-3]")
     if guarded:
@@ -476,11 +486,13 @@ def write_differentiable_backward(
     places: Sequence[int],
     wrapped: Mapping[int, tuple[Wrapping, Sequence[str]]],
     flat: bool,
+    own: Sequence[int] = (),
 ) -> SourceWriter:
     """``run(ctx, g)`` as ``write_backward`` writes it, but what it gives is attached to autograd.
 
     Of the saved tensors ``unpacked`` the graph reads the first ``read``. ``applications`` attach; their targets are
-    those of this backward, ``targets`` in number, and then the tangents, those with these ``places``. ``same`` says
+    those of this backward, ``targets`` in number, then the tangents, those with these ``places``, and then results of
+    the stage itself, its ``own``. ``same`` says
     which gradients are which tangent itself, ``wrapped`` which are wrappers, made of what. ``flat``: ``g`` is what the
     tangents are made of.
     """
@@ -498,6 +510,8 @@ def write_differentiable_backward(
     place = {k: n for n, k in enumerate(reached)}
 
     def handle(k: int) -> str:
+        if k >= targets + len(places):
+            return f"{w.refer(support.place_of)}(ctx, {own[k - targets - len(places)]})"
         return f"h[{place[k]}]" if k < targets else f"{whole}[{places[k - targets]}]"
 
     for a in applications:
@@ -507,6 +521,7 @@ def write_differentiable_backward(
         held += f"{'(ctx, *ctx.contexts)' if a.contexts else '()'}, ({''.join(x + ', ' for x in handles)}), "
         ends = ", ".join(handles) or w.refer(support.DEAD_END)
         lines.append(f"    {''.join(f'd[{k}], ' for k in a.results)}= {w.refer(a.apply)}(({held}), {ends})")
+        lines += [f"    {w.refer(support.keep_place)}(d[{a.results[k]}])" for k in a.own]
     picked = "".join(f"{whole}[{same[k]}], " if k in same else f"d[{k}], " for k in reached) or "None, "
     lines.append(f"    return (None, {picked})")
     w.lines = lines
