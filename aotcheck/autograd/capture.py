@@ -460,7 +460,7 @@ class Capture:
         self,
         seeds: Sequence[tuple[Attached, Value | Bundle]],
         targets: Sequence[Sequence[GradientEdge]],
-        create_graph: bool,
+        trained: Sequence[bool] | None,
         ends: Sequence[Any] = (),
         live: Mapping[int, tuple[StorageState, Value]] = MappingProxyType({}),
         read: Callable[[Tensor], Any] = lambda t: None,
@@ -469,14 +469,16 @@ class Capture:
 
         None where eager gives None. Nothing gets past the nodes ``ends``. Raises what eager's backward raises. The
         graph of the replicas is kept, so that other sets can be traced later, and so is all else: see Note [Writes in
-        the backward]; so what gradients hold is ``read`` before it is undone. With ``create_graph`` the gradients have
-        a graph of their own.
+        the backward]; so what gradients hold is ``read`` before it is undone. ``trained`` says which tangents require
+        grad, if the gradients are to have a graph of their own.
         """
+        create_graph = trained is not None
         results = [attached.tensor for attached, _ in seeds]
         with _torch.without_modes():
             grads_in = [self._tangent(tangent) for _, tangent in seeds]
-            for t in grads_in if create_graph else ():
-                Tensor.requires_grad_(t)
+            for t, requires_grad in zip(grads_in, trained or [False] * len(grads_in), strict=True):
+                if requires_grad:
+                    Tensor.requires_grad_(t)
         wanted = [(k, edge) for k, edges in enumerate(targets) for edge in edges]
         edges = [edge for _, edge in wanted]
         arrived: list[tuple[int, Tensor | None]]

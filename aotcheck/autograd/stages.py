@@ -88,6 +88,8 @@ def tangent_geometry(g: Geometry) -> Geometry:
 
 
 Key = tuple[Any, ...]  # which tensors have tangents, each by its place; with what the tangent is like where that is odd
+# For each tensor of a stage whether its tangent requires grad; None of a backward that has no graph of its own.
+Trained = tuple[bool, ...] | None
 Tangent = Value | Bundle
 Gradient = Value | Bundle | None
 
@@ -158,7 +160,7 @@ class Stage:
     guards: list[codegen.Guard] = dataclasses.field(default_factory=list)
     gradients: dict[Key, list[Gradient]] = dataclasses.field(default_factory=dict)
     traces: dict[Key, BackwardTrace] = dataclasses.field(default_factory=dict)
-    backwards: dict[tuple[Key, bool], Callable[..., Any]] = dataclasses.field(default_factory=dict)
+    backwards: dict[tuple[Key, Trained], Callable[..., Any]] = dataclasses.field(default_factory=dict)
     odd: dict[Any, Tangent] = dataclasses.field(default_factory=dict)  # tangents unlike their results
     held: list[Arg] = dataclasses.field(default_factory=list)  # arguments that gradients hold
     sealed: bool = False  # whether ``held`` may still grow
@@ -415,9 +417,9 @@ class Backwards:
         """The gradients of the targets if just the tensors ``key`` have tangents; raises what eager's backward does."""
         found = stage.gradients.get(key)
         if found is None:
-            traced = self._trace(stage, key, create_graph=False)
+            traced = self._trace(stage, key, None)
             while self.live.take(traced):
-                traced = self._trace(stage, key, create_graph=False)
+                traced = self._trace(stage, key, None)
             stage.traces[key] = traced
             found = stage.gradients[key] = traced.values
         return found
@@ -445,14 +447,14 @@ class Backwards:
             leaves.append(known or self.capture.value_of(x))
         return Bundle(wrapping, tuple(leaves))
 
-    def _trace(self, stage: Stage, key: Key, create_graph: bool) -> BackwardTrace:
+    def _trace(self, stage: Stage, key: Key, trained: Trained) -> BackwardTrace:
         seeds = [(stage.attached[_place(part)], stage.tangent(part)) for part in key]
         edges = [t.edges if k in stage.reached else () for k, t in enumerate(stage.targets)]
         live, ends = self.live.contents, stage.cut_nodes
-        if create_graph:
-            return self.capture.trace_backward(seeds, edges, create_graph, ends, live)
+        if trained is not None:
+            return self.capture.trace_backward(seeds, edges, [trained[_place(part)] for part in key], ends, live)
         read = functools.partial(self._gradient, stage, key)
-        return self.capture.trace_backward(seeds, edges, create_graph, ends, live, read)
+        return self.capture.trace_backward(seeds, edges, None, ends, live, read)
 
     # -- functions
 
@@ -478,22 +480,22 @@ class Backwards:
         w.globals["backward_for"] = functools.partial(self.backward_for, stage)
         return _torch.bound_apply(codegen.make_function(w.globals["forward"], w.globals["backward"]))
 
-    def backward_for(self, stage: Stage, kinds: tuple[type, ...], create_graph: bool) -> Callable[..., Any]:
+    def backward_for(self, stage: Stage, kinds: tuple[type, ...], trained: Trained) -> Callable[..., Any]:
         """The backward of ``stage`` for tangents of these types, in the state of autocast that is in force.
 
         type(None) is the type where there is none.
         """
         stage = stage.under(autocast_state())
-        found = stage.backwards.get((kinds, create_graph))
+        found = stage.backwards.get((kinds, trained))
         if found is None:
             if stage.of_wrappers or any(is_wrapper_type(k) for k in kinds):
-                found = functools.partial(self._run_for_wrappers, stage, create_graph)
+                found = functools.partial(self._run_for_wrappers, stage, trained)
             else:
-                found = self._backward(stage, tuple(j for j, k in enumerate(kinds) if k is not _NONE), create_graph)
-            stage.backwards[kinds, create_graph] = found
+                found = self._backward(stage, tuple(j for j, k in enumerate(kinds) if k is not _NONE), trained)
+            stage.backwards[kinds, trained] = found
         return found
 
-    def _run_for_wrappers(self, stage: Stage, create_graph: bool, ctx: Any, g: Sequence[Any]) -> Any:
+    def _run_for_wrappers(self, stage: Stage, trained: Trained, ctx: Any, g: Sequence[Any]) -> Any:
         """Find the backward for tangents some of which are wrappers, or should be, and run it on what they hold."""
         parts: list[Any] = []
         flat: list[Tensor] = []
@@ -504,7 +506,7 @@ class Backwards:
                 parts.append(part)
                 flat += leaves_of(whole[j])
         try:
-            run = self._backward(stage, tuple(parts), create_graph)
+            run = self._backward(stage, tuple(parts), trained)
         except UnsupportedError as error:
             if any(type(p) is not int for p in parts):
                 met = ", ".join(_described(t) for t in g if t is not None)
@@ -537,14 +539,14 @@ class Backwards:
                 value.name = f"odd_tangents_{len(stage.odd)}_{number + 1}"
         return part, t
 
-    def _backward(self, stage: Stage, key: Key, create_graph: bool) -> Callable[..., Any]:
-        found = stage.backwards.get((key, create_graph))
+    def _backward(self, stage: Stage, key: Key, trained: Trained) -> Callable[..., Any]:
+        found = stage.backwards.get((key, trained))
         if found is None:
             with self.rearmed(), autocast_as(stage.autocast):
-                found = stage.backwards.get((key, create_graph))
+                found = stage.backwards.get((key, trained))
                 if found is None:
-                    make = self._differentiable if create_graph else self._plain
-                    found = stage.backwards[key, create_graph] = make(stage, key)
+                    make = self._plain if trained is None else functools.partial(self._differentiable, trained)
+                    found = stage.backwards[key, trained] = make(stage, key)
         return found
 
     def _plain(self, stage: Stage, key: Key) -> Callable[..., Any]:
@@ -653,10 +655,10 @@ class Backwards:
 
     # -- derivatives of backwards
 
-    def _differentiable(self, stage: Stage, key: Key) -> Callable[..., Any]:
+    def _differentiable(self, trained: Trained, stage: Stage, key: Key) -> Callable[..., Any]:
         """The backward whose results have gradients themselves."""
         live = inputs_of([stage.tangent(part) for part in key])
-        traced = self._trace(stage, key, create_graph=True)
+        traced = self._trace(stage, key, trained)
         self._refuse_writes(traced)
         replicas, seeds = traced.gradients, traced.seeds
         # Eager may give a tangent itself for a gradient.

@@ -383,6 +383,7 @@ def write_function(
     lines += ["    ctx.set_materialize_grads(False)", f"    return h[:{outputs}]"]
     defined = "".join(f"g[{k}] is not None, " for k in range(outputs))
     kinds = "".join(f"type(g[{k}]), " for k in range(outputs))
+    trained = "".join(f"g[{k}] is not None and g[{k}].requires_grad, " for k in range(outputs))
     # The engine comes by with nothing defined where another tensor's gradients end: no reason to look at what is saved.
     undefined = " and ".join(f"g[{k}] is None" for k in range(outputs))
     lines += [
@@ -391,7 +392,8 @@ def write_function(
         *_check_not_freed(w, outputs, saved, once),
         *([f"    {w.refer(support.check_watched)}(ctx.watched, ({defined}))"] if guarded else []),
         *_check_shared(w, outputs, shared),
-        f"    return backward_for(({kinds}), grad_enabled())(ctx, g)",
+        f"    trained = ({trained}) if grad_enabled() else None",
+        f"    return backward_for(({kinds}), trained)(ctx, g)",
     ]
     w.lines = lines
     return w
