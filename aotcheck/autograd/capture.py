@@ -63,7 +63,10 @@ class TracedRoot:
 
 @dataclasses.dataclass
 class TracedArgument:
-    """A tensor argument, once however often it is passed, with what was true of its replica before the function ran."""
+    """A tensor argument, once however often it is passed, with what was true of its replica before the function ran.
+
+    ``edge`` is where its gradients arrived, if it had a history.
+    """
 
     index: int
     real_is_leaf: bool | None
@@ -73,6 +76,7 @@ class TracedArgument:
     version: int
     requires_grad: bool
     grad_fn: Any
+    edge: GradientEdge | None
 
 
 @dataclasses.dataclass
@@ -164,6 +168,10 @@ class Capture:
         self.is_custom_view = [_is_plain(a) and _is_custom_view(a) for a in arguments]
         self._make_roots(arguments, wrappers)
         self._make_generators(arguments)
+        roots = {id(r.replica) for r in self.roots}
+        # The views of roots that had a history when the call began. Gradients of what was computed from them before
+        # they were written go by that history, and meet its hooks.
+        self.views = [a for a in self.arguments if a.edge is not None and id(a.replica) not in roots]
         self.entry_nbytes = {id(r.state): r.state.nbytes for r in self.roots}
         self.passed = {a.index: a.replica for a in self.arguments}  # the objects, whichever tensors they are by the end
         kernels = self.maker.kernels
@@ -197,6 +205,12 @@ class Capture:
         """What of the caller's gradients may go to."""
         return [*self.roots, *self.wrappers]
 
+    @property
+    def ends(self) -> set[Any]:
+        """The nodes of autograd at which the trace's graph ends."""
+        found = {e.node for r in self.differentiated for e in r.edges}
+        return found | {a.edge.node for a in self.views if a.edge is not None}
+
     # -- before
 
     def _make_roots(self, arguments: Sequence[Any], wrappers: Sequence[WrapperArgument]) -> None:
@@ -227,6 +241,7 @@ class Capture:
                 seen.add(id(a))
                 r = self.replicas[id(a)]
                 state = self.tracer.table.state(r)
+                node = _torch.grad_fn_of(r)
                 self.arguments.append(
                     TracedArgument(
                         i,
@@ -236,7 +251,8 @@ class Capture:
                         state,
                         _torch.version_of(r),
                         r.requires_grad,
-                        _torch.grad_fn_of(r),
+                        node,
+                        None if node is None else GradientEdge(node, r.output_nr),
                     )
                 )
         for root in self.roots:

@@ -28,6 +28,7 @@ from aotcheck.autograd.record import (
     Detach,
     FlatInput,
     Hold,
+    Leaf,
     Local,
     PointAt,
     Record,
@@ -435,5 +436,6 @@ class EpilogueBuilder:
             generators=tuple(i for i, _ in self.capture.generators),
             swapped=tuple(i for i, t in self.capture.passed.items() if any(t is s for s in self.kernels.swapped)),
             wrappers=self.wrapped.roots,
+            views=tuple(Leaf(Arg(a.index), a.replica) for a in self.capture.views),
         )
         return record.renumber({old: new for new, old in enumerate(order)})

@@ -318,7 +318,7 @@ class Results:
     def group(self, survivors: Sequence[Tensor], together: bool) -> None:
         """Divide what is attached into groups: see Note [Cuts]."""
         tensors = [a.tensor for a in self.attached]
-        ends = {e.node for r in self.capture.differentiated for e in r.edges}
+        ends = self.capture.ends
         if together or not tensors:
             self.groups = [Group(tuple(range(len(tensors))))] if tensors else []
         else:

@@ -136,7 +136,7 @@ class Target:
 
     tensor: Tensor
     edges: tuple[GradientEdge, ...]
-    is_cut: bool = False  # a result that others, or its own gradients, are computed from: see Note [Cuts]
+    is_cut: bool = False  # gradients go no further from here, as they would in the trace: see Note [Cuts]
 
 
 @dataclasses.dataclass
@@ -282,6 +282,7 @@ class Backwards:
         targets += [
             Target(x.tensor, tuple(edges)) for x, edges in zip(capture.record.leaves, capture.leaf_edges, strict=True)
         ]
+        targets += [Target(a.replica, (a.edge,), is_cut=True) for a in capture.views if a.edge is not None]
         targets += [Target(c.tensor, (c.edge,), is_cut=True) for c in capture.cuts]
         groups = [g.attached for g in capture.record.groups]
         stages = self._stages(1, capture.record.attached, targets, groups)

@@ -276,13 +276,17 @@ def write_call(
         r if root.is_leaf else f"{w.refer(support.bridge)}({r})"
         for r, root in zip([*roots, *wrappers], [*record.roots, *record.wrappers], strict=True)
     ]
-    targets = [*roots, *wrappers, *[_ref(x.ref) for x in (*record.leaves, *record.cuts)]]
+    views = [f"e{len(roots) + k}" for k in range(len(record.views))]
+    targets = [*roots, *wrappers, *[_ref(x.ref) for x in record.leaves], *views, *[_ref(x.ref) for x in record.cuts]]
     reached = {k for part in attachments for k in part.targets}
     for k, root in enumerate(record.roots):
         if root.moves and k in reached:
             lines.append(f"    e{k} = {w.refer(support.early_bridge)}({roots[k]})")
             handles[k] = targets[k] = f"e{k}"
-    handles += [_ref(x.ref) for x in record.leaves]
+    for x, name in zip(record.views, views, strict=True):
+        if targets.index(name) in reached:
+            lines.append(f"    {name} = {w.refer(support.early_bridge)}({_ref(x.ref)})")
+    handles += [*[_ref(x.ref) for x in record.leaves], *views]
     handles += [f"{w.refer(support.bridge)}({_ref(x.ref)})" for x in record.cuts]
     inputs = [f"{r}.data" if root.hidden else r for r, root in zip(roots, record.roots, strict=True)]
     for k, flat in enumerate(record.flats):
