@@ -325,6 +325,11 @@ def gradient_of(t: Tensor) -> Tensor | None:
     return t.grad if leafness(t) or t.retains_grad else None
 
 
+def sequence_number(node: Any) -> int:
+    """When autograd made ``node``: the later, the greater."""
+    return int(node._sequence_nr())
+
+
 def autograd_sequence_number() -> int:
     """The number that autograd will give to the next node of the graph."""
     return int(torch.autograd._get_sequence_nr())  # type: ignore[attr-defined]

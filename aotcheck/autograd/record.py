@@ -198,6 +198,16 @@ class TakeHistory:
 
 
 @dataclasses.dataclass(frozen=True)
+class LookUpHistory:
+    """Let autograd see that the history of the view ``target`` is another one since its base was written.
+
+    In which order gradients are added up depends on when that is.
+    """
+
+    target: Ref
+
+
+@dataclasses.dataclass(frozen=True)
 class GiveHistory:
     """``target``, new and without a history, gets that of ``source``."""
 
@@ -386,6 +396,7 @@ Step = (
     | StandIn
     | Attach
     | TakeHistory
+    | LookUpHistory
     | GiveHistory
     | Restride
     | Reshape

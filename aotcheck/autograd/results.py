@@ -28,6 +28,7 @@ from aotcheck.autograd.record import (
     Hold,
     Leaf,
     Local,
+    LookUpHistory,
     MakeInference,
     PointAt,
     Ref,
@@ -350,7 +351,17 @@ class Results:
         """``t``, which has a name, gets its history now if it has not got it yet."""
         self._attach(t)
         self._settle_base(t)
-        self.steps += self.pending.pop(id(t), ())
+        steps = self.pending.pop(id(t), ())
+        self.steps += steps
+        if steps:
+            self.steps += [LookUpHistory(Arg(a.index)) for a in self._rewritten_views(t)]
+
+    def _rewritten_views(self, base: Tensor) -> list[TracedArgument]:
+        """The arguments that are views of ``base`` and have the history of a write to it, in the program's order."""
+        views = [a for a in self.arguments if _torch.base_of(a.replica) is base and a.replica is not base]
+        there = [a for a in views if geometry_of(a.replica) == a.geometry and self.table.state(a.replica) is a.state]
+        found = [(node, a) for a in there if (node := _torch.grad_fn_of(a.replica)) not in (None, a.grad_fn)]
+        return [a for _, a in sorted(found, key=lambda x: _torch.sequence_number(x[0]))]
 
     def _settle_base(self, t: Tensor) -> None:
         base = _torch.base_of(t)

@@ -13,6 +13,7 @@ from aotcheck.autograd.record import (
     GiveHistory,
     Hold,
     Local,
+    LookUpHistory,
     MakeInference,
     PointAt,
     Record,
@@ -115,6 +116,8 @@ def describe_step(step: Step, record: Record) -> str:
             return f"{name(target)} and {name(other)} are swapped"
         case TakeHistory(target, source):
             return f"{name(target)} takes the history of {name(source)}"
+        case LookUpHistory(target):
+            return f"{name(target)} looks for the history that its base now gives it"
         case GiveHistory(target, source):
             return f"{name(target)} gets the history of {name(source)}"
         case Restride(target, g):

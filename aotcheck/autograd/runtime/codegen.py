@@ -21,6 +21,7 @@ from aotcheck.autograd.record import (
     GiveHistory,
     Hold,
     Local,
+    LookUpHistory,
     MakeInference,
     PointAt,
     Record,
@@ -107,6 +108,8 @@ def step_line(step: Step, w: SourceWriter) -> str:
             raise AssertionError("written by write_call")
         case TakeHistory(target, source):
             return f"{w.refer(support.take_history)}({_ref(target)}, {_ref(source)})"
+        case LookUpHistory(target):
+            return f"{w.refer(_torch.grad_fn_of)}({_ref(target)})"
         case GiveHistory(target, source):
             return f"{_ref(target)} = {w.refer(support.give_history)}({_ref(target)}, {_ref(source)})"
         case Restride(target, g):
