@@ -285,6 +285,11 @@ def after_backward(action: Callable[[], None]) -> None:
     torch.autograd.Variable._execution_engine.queue_callback(action)
 
 
+def sequence_of(node: Any) -> int:
+    """When the node was made, as autograd counts: a backward comes by later ones first."""
+    return cast("int", node._sequence_nr())
+
+
 def bound_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
     """``function.apply`` without the Python layer that handles torch.func transforms."""
     return cast("Callable[..., Any]", _function_apply.__get__(None, function))
@@ -301,11 +306,6 @@ def held_gradient(t: Tensor) -> Tensor | None:
 def asked_for_gradient_edge() -> bool:
     """Whether the caller of the caller is torch, finding out where the gradients of a tensor arrive."""
     return sys._getframe(2).f_globals is vars(torch.autograd.graph)
-
-
-def count_hooks(t: Tensor) -> int:
-    """How many tensor hooks are registered on ``t``."""
-    return len(t._backward_hooks or ())
 
 
 def has_hooks(t: Tensor) -> bool:

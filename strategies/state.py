@@ -15,6 +15,7 @@ Note [Drawing looks, and looking leaves traces]
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from enum import Enum, auto
 from typing import Any
@@ -155,9 +156,9 @@ def hazardous(call: OpCall, env: dict[str, Any]) -> bool:
     return False
 
 
-def _held_by_another(call: OpCall, env: dict[str, Any]) -> bool:
-    """Whether a wrapper holds the first operand, or one that swaps with it."""
-    changed = {id(evaluate(expr, env)) for expr in call.args[:2]}
+def _held_by_another(changing: Iterable[Expr], env: dict[str, Any]) -> bool:
+    """Whether a wrapper holds one of these tensors, which may change their geometry."""
+    changed = {id(evaluate(expr, env)) for expr in changing}
     return any(
         id(t) in changed for value in env.values() if holds_wrapper(value) for t in _tensors(value) if t is not value
     )
@@ -176,7 +177,9 @@ def perilous(call: OpCall, env: dict[str, Any], saved: Saved) -> bool:
         given = (*call.args, *(expr for _, expr in call.kwargs))
         if any(holds_wrapper(evaluate(expr, env)) for expr in given):
             return True  # a wrapper has no storage to speak of: torch crashes when that is read
-    if find(call.path)[0].group in (Group.METADATA, Group.SET, Group.STORAGE) and _held_by_another(call, env):
+    in_place = find(call.path)[0].group in (Group.METADATA, Group.SET, Group.STORAGE)
+    changing = [*(call.args[:2] if in_place else ()), *(expr for keyword, expr in call.kwargs if keyword == "out")]
+    if changing and _held_by_another(changing, env):
         return True  # a wrapper that holds what has another shape than its own is broken
     for keyword, expr in call.kwargs:
         if keyword == "out" and isinstance(expr, Ref):

@@ -24,7 +24,7 @@ from aotcheck.autograd.runtime.support import StrideCorrection
 from aotcheck.autograd.stages import Backwards, examples, inputs_of, values_of
 from aotcheck.autograd.subclasses import Bundle
 from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Geometry, Value, ancestors, getitem
-from aotcheck.autograd.twins import Kind, info_of
+from aotcheck.autograd.twins import DEPENDS_ON_GRAD_MODE, Kind, info_of
 
 aten = torch.ops.aten
 
@@ -183,6 +183,8 @@ class Assembly:
         self.interpreted = (compiler is None or compiler is nop) and self.division is None
         self._shape_result = shape_result
         self._compiled = without_autocast(compiled) if self.capture.entry_autocast else compiled
+        if self.record.differentiable and any(v.op in DEPENDS_ON_GRAD_MODE for v in self.forward):
+            self._compiled = support.under_grad_mode(self._compiled)
         self._link({})
         self._namespace["fw"] = self._first_run
         return self.call

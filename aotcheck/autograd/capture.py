@@ -20,15 +20,15 @@ from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
 from aotcheck import _torch
-from aotcheck.autograd.caller_graph import ENGINE, BackwardsInside, CallerGraph
+from aotcheck.autograd.caller_graph import BackwardsInside, CallerGraph
 from aotcheck.autograd.epilogue import EpilogueBuilder
 from aotcheck.autograd.errors import Retrace, RetraceWithCaptured, TraceMode, UnsupportedError
 from aotcheck.autograd.global_state import autocast_is_on, unchanged
-from aotcheck.autograd.gradients import GRADIENT_ACCESS, Gradients
+from aotcheck.autograd.gradients import Gradients
 from aotcheck.autograd.partition.components import reached_leaves
 from aotcheck.autograd.partition.saved import saved_tensors
 from aotcheck.autograd.record import Arg, Attached, BaseOf, Constant, Record, Ref, Source
-from aotcheck.autograd.replicas import KernelState, Replica, ReplicaMaker, make_replica
+from aotcheck.autograd.replicas import Replica, ReplicaMaker, make_replica
 from aotcheck.autograd.sandbox import BackwardTrace, Sandbox, SetAside
 from aotcheck.autograd.storage import StorageState
 from aotcheck.autograd.subclasses import (
@@ -41,6 +41,7 @@ from aotcheck.autograd.subclasses import (
     outer_key,
     outer_of,
 )
+from aotcheck.autograd.substitution import Substitution
 from aotcheck.autograd.trace import Geometry, Value, geometry_of
 from aotcheck.autograd.tracer import Tracer, exchange
 
@@ -95,38 +96,7 @@ class TracedWrapper:
     grad_fn: Any
     outer: Outer
     attributes: dict[str, Any]
-    hooks: int = 0  # that are the trace's own
     edges: list[GradientEdge] = dataclasses.field(default_factory=list)  # where its gradients arrive
-
-
-class Substitution(_torch.FunctionMode):
-    """Gives the function replicas in place of the captured tensors it meets, and notes the backwards it calls."""
-
-    def __init__(self, replicas: dict[int, Any], kernels: KernelState) -> None:
-        super().__init__()
-        self.replicas = replicas
-        self.kernels = kernels
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in GRADIENT_ACCESS:
-            t = self._swap(args[0])
-            if type(t) is not Replica:
-                raise RetraceWithCaptured(t)
-            self.kernels.on_gradient(t)
-        if func in ENGINE:  # what custom backwards do in there comes here too
-            self.kernels.on_backward(
-                func, [self._swap(a) for a in args], {k: self._swap(a) for k, a in (kwargs or {}).items()}
-            )
-            with self:
-                return _torch.past_function_modes(func, args, kwargs or {})
-        return func(*[self._swap(a) for a in args], **{k: self._swap(a) for k, a in (kwargs or {}).items()})
-
-    def _swap(self, a: Any) -> Any:
-        if isinstance(a, (Tensor, torch.Generator)):
-            return self.replicas.get(id(a), a)
-        if type(a) in (list, tuple):
-            return type(a)(self._swap(x) for x in a)
-        return a
 
 
 class Capture:
@@ -180,8 +150,6 @@ class Capture:
             self.gradients = Gradients(arguments, self.flat_replicas, gradients)
             inside = BackwardsInside(arguments, self.flat_replicas, caller, self._trace_views_as_such)
             inside.refuse_hooks(lambda: kernels.function_runs)
-        for w in self.wrappers:
-            w.hooks = _torch.count_hooks(w.replica)
         kernels.on_gradient = lambda t: self.gradients.note(t) if kernels.function_runs else None
         kernels.on_backward = lambda *call: inside.note(*call) if kernels.function_runs else None
 
@@ -267,7 +235,9 @@ class Capture:
         for w in wrappers:
             real = arguments[w.index]
             r = self.replicas[id(real)]
-            edges = [] if r.grad_fn is None else [GradientEdge(r.grad_fn, r.output_nr)]
+            replayed = self._replays(w, arguments)  # then its gradients go to its base
+            node = None if replayed else _torch.grad_fn_of(r)
+            edges = [] if node is None else [GradientEdge(node, r.output_nr)]
             self.wrappers.append(
                 TracedWrapper(
                     w.index,
@@ -287,7 +257,7 @@ class Capture:
         """The replica of ``w``, after those of what it is made from; ``left`` are the wrappers that have none yet."""
         del left[w.index]
         real = arguments[w.index]
-        replayed = self.mode.with_bases and w.base is not None and is_wrapper(arguments[w.base])
+        replayed = self._replays(w, arguments)
         needed = [k for _, k in w.inner] + ([w.base] if replayed and w.base is not None else [])
         for k in needed:
             if k in left:
@@ -295,6 +265,10 @@ class Capture:
         inner = {name: self.replicas[id(arguments[k])] for name, k in w.inner}
         r = self._replay_wrapper(real, inner) if replayed else self._wrap(real, inner)
         self.replicas[id(real)] = r
+
+    def _replays(self, w: WrapperArgument, arguments: Sequence[Any]) -> bool:
+        """Whether ``w`` is made as a view of another wrapper."""
+        return self.mode.with_bases and w.base is not None and is_wrapper(arguments[w.base])
 
     def _wrap(self, real: Any, inner: dict[str, Tensor]) -> Tensor:
         _, context = held_by(real)
@@ -316,7 +290,9 @@ class Capture:
         """The view ``real`` made again on its base's replica; it holds the replicas of what ``real`` holds."""
         base = _torch.base_of(real)
         how = _torch.creation_meta(real)
-        with self.tracing(), torch.set_grad_enabled(how != _torch.CreationMeta.NO_GRAD_MODE):
+        inference = how == _torch.CreationMeta.INFERENCE_MODE
+        grad = how != _torch.CreationMeta.NO_GRAD_MODE
+        with torch.inference_mode(inference), torch.set_grad_enabled(grad), self.tracing():
             r = _torch.view_func_of(real)(self.replicas[id(base)])
         if outer_key(r) != outer_key(real):
             raise UnsupportedError("view of a base that has changed", "the wrapper is not what its base now gives")
@@ -398,7 +374,7 @@ class Capture:
             self.maker.kernels.function_runs = False
 
     def _substitution(self) -> contextlib.AbstractContextManager[Any]:
-        """Tensors that the function reaches by itself are replaced inside."""
+        """Tensors that the function reaches by itself are replaced inside, methods of wrappers and backwards noted."""
         return Substitution(self.captured or {}, self.maker.kernels)
 
     def _saving(self) -> contextlib.AbstractContextManager[Any]:

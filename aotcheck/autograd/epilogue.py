@@ -126,15 +126,15 @@ class EpilogueBuilder:
         hooks.check_cuts()
         self.results.attach_independent()
         timeline = Timeline()
-        timeline.at(math.inf, self.wrapped.finish)
+        self.wrapped.schedule(timeline)
         self._schedule_metadata(timeline, moved)
         self._schedule_histories(timeline, kept)
         self._schedule_cuts(timeline, cut)
-        timeline.at(math.inf, self.wrapped.cut)
         self.results.schedule_views(timeline)
+        self.wrapped.schedule_views(timeline)
         timeline.run()
         # First those whose making counts as a write, which must not make the others look for their histories.
-        for o in sorted(returned, key=self._order):
+        for o in sorted([*returned, *[o for o in results if is_wrapper(o)]], key=self._order):
             self.results.name(o)
         returns = [self.results.name(o) if isinstance(o, Tensor) else self._constant(o) for o in outputs]
         self.results.attach_all()
@@ -292,7 +292,8 @@ class EpilogueBuilder:
             source = result
         else:
             source = self.results.stand_in(t)
-        self.histories.append(TakeHistory(root.source, source))
+        counted = _torch.version_of(t) != root.version
+        self.histories.append(TakeHistory(root.source, source, counted))
 
     # -- metadata
 

@@ -14,7 +14,7 @@ from aotcheck.autograd.record import Arg, RegisterHook
 from aotcheck.autograd.results import has_history
 
 if TYPE_CHECKING:
-    from aotcheck.autograd.capture import Capture
+    from aotcheck.autograd.capture import Capture, TracedArgument, TracedWrapper
     from aotcheck.autograd.results import Results
 
 
@@ -25,7 +25,8 @@ class HookSteps:
         self.capture = capture
         self.results = results
         self.late: list[NotedHook] = []  # registered at the end, on what is there by then
-        arguments = {id(a.replica): a for a in capture.arguments}
+        known: list[TracedArgument | TracedWrapper] = [*capture.arguments, *capture.wrappers]
+        arguments = {id(a.replica): a for a in known}
         for h in hooks_in_force(capture.maker.kernels.hooks):
             argument = arguments.get(id(h.replica))
             if argument is None:
@@ -51,7 +52,7 @@ class HookSteps:
         attached = [a.tensor for a in results.attached]
         behind = nodes_behind([_torch.grad_fn_of(t) for t in attached], set())
         leaves = reached_leaves(attached)
-        known = {*results.names, *results.tensors}
+        known = {*results.names, *results.tensors, *results.makers}
         for h in list(self.late):
             t = h.replica
             if _torch.grad_fn_of(t) is not h.node:

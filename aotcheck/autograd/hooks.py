@@ -26,9 +26,10 @@ from torch.utils.hooks import RemovableHandle
 from aotcheck import _torch
 from aotcheck.autograd.captured import reachable
 from aotcheck.autograd.errors import UnsupportedError
+from aotcheck.autograd.subclasses import leaves_of
 
 if TYPE_CHECKING:
-    from aotcheck.autograd.replicas import Replica
+    from aotcheck.autograd.replicas import KernelState
 
 
 class HookKind(enum.Enum):
@@ -41,8 +42,9 @@ class HookKind(enum.Enum):
 class NotedHook:
     """What is registered on a replica in place of the user's hook, which it runs while the function itself runs."""
 
-    def __init__(self, replica: Replica, hook: Callable[[Tensor], Any], kind: HookKind) -> None:
+    def __init__(self, replica: Tensor, kernels: KernelState, hook: Callable[[Tensor], Any], kind: HookKind) -> None:
         self.replica = replica
+        self.kernels = kernels
         self.hook = hook
         self.kind = kind
         self.node = _torch.grad_fn_of(replica)  # None for a leaf
@@ -53,12 +55,12 @@ class NotedHook:
 
     def __call__(self, t: Tensor) -> Any:
         """Run the hook, unless it will be registered on the real tensor."""
-        return self.hook(t) if self.traced or self.replica.kernels.function_runs else None
+        return self.hook(t) if self.traced or self.kernels.function_runs else None
 
     def installed(self, handle: RemovableHandle) -> RemovableHandle:
         """Note the handle that the user gets."""
         self._table, self._handle, self._id = handle.hooks_dict_ref, weakref.ref(handle), handle.id
-        self.replica.kernels.hooks.append(self)
+        self.kernels.hooks.append(self)
         return handle
 
     @property
@@ -76,7 +78,8 @@ class NotedHook:
     def uses_the_trace(self) -> bool:
         """Whether the hook can reach tensors of the trace, or nodes of its graph."""
         return any(
-            isinstance(x, torch.autograd.graph.Node) or getattr(x, "kernels", None) is self.replica.kernels  # a replica
+            isinstance(x, torch.autograd.graph.Node)
+            or (isinstance(x, Tensor) and any(getattr(y, "kernels", None) is self.kernels for y in leaves_of(x)))
             for x in reachable(self.hook)
         )
 

@@ -191,10 +191,11 @@ class Attach:
 
 @dataclasses.dataclass(frozen=True)
 class TakeHistory:
-    """``target`` gets the history of ``source``; its data is left alone."""
+    """``target`` gets the history of ``source``; its data is left alone. Not ``counted``: its version stays."""
 
     target: Source
     source: Result | Local
+    counted: bool = True
 
 
 @dataclasses.dataclass(frozen=True)

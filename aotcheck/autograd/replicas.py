@@ -162,12 +162,12 @@ class Replica(Tensor):
 
     def register_hook(self, hook: Callable[[Tensor], Any]) -> RemovableHandle:
         """Noted besides: see Note [Hooks registered inside]."""
-        noted = NotedHook(self, hook, HookKind.GRADIENT)
+        noted = NotedHook(self, self.kernels, hook, HookKind.GRADIENT)
         return noted.installed(super().register_hook(noted))
 
     def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> RemovableHandle:
         """Noted besides: see Note [Hooks registered inside]."""
-        noted = NotedHook(self, hook, HookKind.ACCUMULATED)
+        noted = NotedHook(self, self.kernels, hook, HookKind.ACCUMULATED)
         return noted.installed(super().register_post_accumulate_grad_hook(noted))
 
     def untyped_storage(self) -> torch.UntypedStorage:

@@ -349,7 +349,7 @@ class Results:
 
     def settle(self, t: Tensor) -> None:
         """``t``, which has a name, gets its history now if it has not got it yet."""
-        self._attach(t)
+        self.attach_now(t)
         self._settle_base(t)
         steps = self.pending.pop(id(t), ())
         self.steps += steps
@@ -368,7 +368,7 @@ class Results:
         if base is not None and id(base) in self.pending:
             self.settle(base)
 
-    def _attach(self, t: Tensor) -> None:
+    def attach_now(self, t: Tensor) -> None:
         """Attach ``t``, if it is to be attached."""
         if id(t) in self._owner:
             self._attach_group(self._owner[id(t)])
@@ -447,12 +447,12 @@ class Results:
         named = self.names.get(id(t))
         if named is not None:
             if self._stage is self.steps:
-                self._attach(t)
+                self.attach_now(t)
             return named
         if id(t) in self.makers:
             made = self.makers[id(t)]()
             if self._stage is self.steps:
-                self._attach(t)
+                self.attach_now(t)
             return made
         _, base = self.tensors[id(t)]
         local = self.names[id(t)] = self.local()
@@ -485,7 +485,7 @@ class Results:
     def _history(self, local: Local, t: Tensor) -> list[Step]:
         if not differentiable_dtype(t):
             return [RequireGradOfInteger(local)]
-        self._attach(t)
+        self.attach_now(t)
         return [GiveHistory(local, self._histories[id(t)])]
 
     def _kind_of_window(self, t: Tensor, ref: Ref) -> bool | None:

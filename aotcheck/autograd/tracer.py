@@ -158,6 +158,9 @@ class Tracer(_torch.TorchDispatchMode):
             strangers = [x for x in leaves_of(a) if type(x) is not Replica and not x.is_meta]
             if strangers:
                 raise RetraceWithCaptured(a if len(strangers) == len(leaves_of(a)) else strangers[0])
+        kind = info_of(func).kind
+        if kind is Kind.RESHAPING and is_wrapper(args[0]):
+            self._note_reshaping(func, args, kwargs)
         out = NotImplemented
         self._depth += 1
         try:
@@ -170,9 +173,14 @@ class Tracer(_torch.TorchDispatchMode):
             self._depth -= 1
         results = out if isinstance(out, (list, tuple)) else [out]
         made_of_wrapper = args and is_wrapper(args[0]) and results and all(is_wrapper(r) for r in results)
-        if made_of_wrapper and info_of(func).kind is Kind.VIEW:
+        if made_of_wrapper and kind is Kind.VIEW:
             self._note(self.views, func, args, kwargs, out)
         return out
+
+    def count_write(self, t: Tensor) -> None:
+        """Count a write that a kernel of eager's counts; below the class of a wrapper no kernel does."""
+        if not self._depth:
+            _torch.count_write(t)
 
     def _check(self, a: Any) -> None:
         """Every tensor must be a replica of this trace; another is a captured one."""
@@ -415,10 +423,15 @@ class Tracer(_torch.TorchDispatchMode):
         if isinstance(out, Tensor):
             return self._bind_fresh(out, value, device)
         if isinstance(out, (list, tuple)):
-            bound = [
-                self._bind_fresh(o, self.trace.call(getitem, (value, k)), device) if isinstance(o, Tensor) else o
-                for k, o in enumerate(out)
-            ]
+            bound: list[Any] = []
+            for k, o in enumerate(out):
+                if not isinstance(o, Tensor):
+                    bound.append(o)
+                elif any(isinstance(x, Tensor) and _same_window(x, o) for x in bound):
+                    # Some ops give one tensor twice (the gradients of an LSTM's biases): it is bound once.
+                    bound.append(o if type(o) is Replica else make_replica(o, device, self.kernels))
+                else:
+                    bound.append(self._bind_fresh(o, self.trace.call(getitem, (value, k)), device))
             return type(out)(bound)
         if out is None:
             self.trace.effects.append(value)
@@ -527,20 +540,14 @@ class Tracer(_torch.TorchDispatchMode):
 
     def _reshaping(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         t: Replica = args[0]
-        self.keep.append(t)
         self.on_reshaping(t, False)
-        self.regeometried.add(id(t))
-        self.kernels.moved[id(t)] = self.kernels.now()
         name = _torch.op_name(func)
         if name == "detach_":
+            self._note_reshaping(func, args, kwargs)
             self.run(func, args, kwargs)
             return t
         parent = self.table.view(t)
-        self.reshapings.setdefault(id(t), []).append(
-            Reshaping(
-                func, tuple(args[1:]), dict(kwargs), _torch.version_of(t), geometry_of(t), torch.is_grad_enabled()
-            )
-        )
+        self._note_reshaping(func, args, kwargs)
         self.run(func, args, kwargs)
         if name == "as_strided_":
             check_bounds(t)
@@ -554,6 +561,20 @@ class Tracer(_torch.TorchDispatchMode):
                 view = state.views[geometry] = View(state, geometry)
                 view.derive_from(parent, getattr(getattr(aten, packet), overload), tuple(args[1:]), dict(kwargs))
         return t
+
+    def _note_reshaping(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Remember that the first argument is about to change its geometry in place, and how."""
+        t = args[0]
+        self.keep.append(t)
+        self.regeometried.add(id(t))
+        self.kernels.moved[id(t)] = self.kernels.now()
+        if _torch.op_name(func) == "detach_":
+            if is_wrapper(t):  # a replica notes it itself
+                self.kernels.detached[id(t)] = self.kernels.now()
+            return
+        version, geometry, grad = _torch.version_of(t), geometry_of(t), torch.is_grad_enabled()
+        change = Reshaping(func, tuple(args[1:]), dict(kwargs), version, geometry, grad, self.kernels.moved[id(t)])
+        self.reshapings.setdefault(id(t), []).append(change)
 
     def _storage(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         t: Replica = args[0]
@@ -596,6 +617,11 @@ def exchange(known: dict[int, Any], a: int, b: int) -> None:
     """Exchange two keys of a dictionary."""
     values = {key: known.pop(other) for key, other in ((a, b), (b, a)) if other in known}
     known.update(values)
+
+
+def _same_window(a: Tensor, b: Tensor) -> bool:
+    storages = [_torch.storage_address(_torch.storage_of(t)) for t in (a, b)]
+    return storages[0] == storages[1] and geometry_of(a) == geometry_of(b)
 
 
 def _has_tensor(args: tuple[Any, ...]) -> bool:

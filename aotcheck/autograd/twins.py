@@ -97,6 +97,9 @@ UNANNOTATED_ALIASES = frozenset(
     {aten._unsafe_view.default, aten.reshape.default, aten.lift.default, aten._reshape_alias.default}
 )
 
+DEPENDS_ON_GRAD_MODE = frozenset({aten.mkldnn_rnn_layer.default})
+"""Ops whose kernels give what a backward needs only where grad mode is on, whatever their arguments say."""
+
 _infos: dict[Any, OpInfo] = {}
 
 

@@ -65,7 +65,10 @@ class Derivation:
 
 @dataclasses.dataclass(frozen=True)
 class Reshaping:
-    """A change of a tensor's geometry in place, under grad if ``grad``: what it was called with and what was before."""
+    """A change of a tensor's geometry in place, under grad if ``grad``: what it was called with and what was before.
+
+    ``time`` is the moment.
+    """
 
     op: Any
     args: tuple[Any, ...]
@@ -73,11 +76,23 @@ class Reshaping:
     version: int
     geometry: Geometry
     grad: bool
+    time: int
 
     def repeat(self, t: Tensor) -> None:
         """The same change of another tensor."""
         _torch.grad_fn_of(t)  # lets autograd look for the history of a view; the op itself would miss it
         with torch.enable_grad():
+            self.op(t, *self.args, **self.kwargs)
+
+    def repeat_outside(self, t: Tensor) -> None:
+        """The same change of another wrapper and its history; what it holds is left alone, its class is not asked."""
+        _torch.grad_fn_of(t)
+        with torch.enable_grad(), _torch.meta_kernels():
+            self.op(t, *self.args, **self.kwargs)
+
+    def repeat_unseen(self, t: Tensor) -> None:
+        """The same change of another tensor, whose history does not show it."""
+        with torch.no_grad():
             self.op(t, *self.args, **self.kwargs)
 
 

@@ -8,7 +8,8 @@ as a rule: a wrapper's history is its own, and the autograd Function of its grou
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,24 +22,31 @@ from aotcheck.autograd.record import (
     BumpVersion,
     Constant,
     Detach,
+    GiveHistory,
+    Local,
     Ref,
     ReplayMode,
     ReplayView,
     RequireGrad,
+    RequireGradOfInteger,
+    Reshape,
     RestrideWrapper,
     Root,
     SetAttribute,
     SetCreationMeta,
     Step,
     TakeHistory,
+    WindowOn,
     Wrap,
 )
-from aotcheck.autograd.results import Results, has_history, is_new_leaf, leads_to
+from aotcheck.autograd.results import Results, differentiable_dtype, has_history, is_new_leaf, leads_to
 from aotcheck.autograd.subclasses import Wrapping, held_by, is_wrapper, outer_of
+from aotcheck.autograd.timeline import Timeline
+from aotcheck.autograd.trace import geometry_of
+from aotcheck.autograd.windows import Reshaping
 
 if TYPE_CHECKING:
     from aotcheck.autograd.capture import Capture, TracedWrapper
-    from aotcheck.autograd.windows import Derivation
 
 _ALIASES = frozenset({torch.ops.aten.detach.default, torch.ops.aten.alias.default})
 
@@ -57,6 +65,9 @@ class WrappedResults:
         self._known = {id(w.replica) for w in self.arguments}
         self._constructed: dict[int, Tensor] = {}
         self._replayed: dict[int, Tensor] = {}
+        self._histories: dict[int, Local] = {}  # id of a view -> the stand-in that has its history
+        self._held_later: list[tuple[Tensor, str, Ref]] = []  # wrapper, attribute, the argument that it is in the end
+        self._step_by_step: set[int] = set()  # ids of views that change their geometry at the moment when they did
 
     @property
     def roots(self) -> tuple[Root, ...]:
@@ -65,30 +76,26 @@ class WrappedResults:
 
     # -- what is returned
 
-    def _check_hooks(self, returned: Sequence[Tensor]) -> None:
-        known = {id(w.replica): w.hooks for w in self.arguments}
-        for t in [*returned, *[w.replica for w in self.arguments]]:
-            if _torch.count_hooks(t) != known.get(id(t), 0) and not t.retains_grad:
-                raise UnsupportedError("hook", "one registered inside on a tensor subclass")
-
     def collect(self, outputs: Sequence[Any]) -> list[Tensor]:
         """Find out how each wrapper is made that is returned or put into an argument.
 
         Returns the plain tensors that have to be made for that.
         """
         returned = [o for o in outputs if is_wrapper(o)]
-        self._check_hooks(returned)
         for w in self.arguments:
             self.results.names[id(w.replica)] = Arg(w.index)
             returned += [t for _, t in self._new_attributes(w) if is_wrapper(t)]
         wanted: dict[int, Tensor] = {id(o): o for o in returned if id(o) not in self._known}
         bases: dict[int, list[Tensor]] = {}
+        peculiar: set[int] = set()  # ids of bases of views that eager does not let be written, or be leaves
         for t in wanted.values():
             base = self._origin(t)
             if base is not None:
                 bases.setdefault(id(base), []).append(base)
+                if t.requires_grad and _torch.base_of(t) is not None and not _is_ordinary(t):
+                    peculiar.add(id(base))
         for key, found in bases.items():
-            if len(found) > 1 and key not in self._known:
+            if key not in self._known and (len(found) > 1 or key in peculiar):
                 wanted.setdefault(key, found[0])
         plain: list[Tensor] = []
         for t in list(wanted.values()):
@@ -120,49 +127,116 @@ class WrappedResults:
             return None
         if base is None:
             if made is not None and made.op in _ALIASES and not t.requires_grad and is_wrapper(made.source):
-                return made.source if made.source_stays else None
+                return made.source
             return None
-        if not is_wrapper(base) or _torch.creation_meta(t) == _torch.CreationMeta.IN_CUSTOM_FUNCTION:
-            return None
-        if has_history(t):
-            if not base.requires_grad:
-                return None
-            if made is not None and made.current and not (made.grad and leads_to(t, made.source)):
-                return None
-        elif t.requires_grad and _torch.creation_meta(t) != _torch.CreationMeta.NO_GRAD_MODE:
+        if not is_wrapper(base) or (t.requires_grad and not has_history(t) and not base.requires_grad):
             return None
         return base
 
+    def _is_given(self, t: Tensor, base: Tensor) -> bool:
+        """Whether the view ``t`` has another history than being made again would give it."""
+        if not has_history(t) or not differentiable_dtype(t) or _torch.base_of(t) is None:
+            return False
+        if _torch.leafness(t) is None:
+            return False
+        if not base.requires_grad or _torch.creation_meta(t) == _torch.CreationMeta.IN_CUSTOM_FUNCTION:
+            return True
+        made = self.tracer.views.get(id(t))
+        if made is None or not made.current:
+            return False
+        if not (made.grad and leads_to(t, made.source)):
+            return True
+        return made.source is not base and _torch.base_of(made.source) is base and self._is_given(made.source, base)
+
     def _replay(self, t: Tensor, base: Tensor) -> Ref:
-        made = self._current(t)
+        made = self.tracer.views.get(id(t))
         local = self.results.names[id(t)] = self.results.local()
         how = _torch.creation_meta(t) if _torch.base_of(t) is not None else _torch.CreationMeta.DEFAULT
-        mode = ReplayMode.GRAD if has_history(t) else ReplayMode.NO_GRAD
-        if not base.requires_grad:
+        given = self._histories.get(id(t))
+        mode = ReplayMode.GRAD if has_history(t) and given is None else ReplayMode.NO_GRAD
+        if given is None and not base.requires_grad:
             mode = ReplayMode.AMBIENT
-        near = made is not None and (made.source is base or id(made.source) in self._replayed)
-        source, again = base, _torch.view_func_of(t)
-        if made is not None and near:
-            source, again = made.source, made.replay
-        ref = self.results.name(source)
+        elif how == _torch.CreationMeta.NO_GRAD_MODE:
+            mode = ReplayMode.NO_GRAD
+        again: Callable[[Tensor], Tensor]
+        if made is not None and (made.source is base or self._is_made(made.source)):
+            ref, again = self.results.name(made.source), made.replay
+            if _torch.base_of(t) is None and _torch.version_groups([made.source, t])[1]:
+                again = _data  # what .data gives counts writes apart
+        else:
+            ref, again = self.results.name(base), _torch.view_func_of(t)
         self._emit(ReplayView(local, ref, again, mode))
-        if how not in (_torch.CreationMeta.DEFAULT, _torch.CreationMeta.NO_GRAD_MODE):
+        if id(t) not in self._step_by_step:
+            for change in self.tracer.reshapings.get(id(t), ()):
+                self._reshape(t, local, change)
+        if given is not None:
+            self.results.attach_now(t)
+            self._emit(GiveHistory(local, given))
+        if given is not None or how not in (_torch.CreationMeta.DEFAULT, _torch.CreationMeta.NO_GRAD_MODE):
             self._emit(SetCreationMeta(local, how))
         for name, held in held_by(t)[0]:
             if id(held) in self.results.names:  # somebody else has it too
                 self._emit(SetAttribute(local, name, self.results.name(held)))
+        if _torch.leafness(t) is None:  # eager refuses to say what the history is
+            self._emit(BumpVersion(local))
         return local
 
-    def _current(self, t: Tensor) -> Derivation | None:
-        made = self.tracer.views.get(id(t))
-        return made if made is not None and made.current and made.source_stays else None
+    def _reshape(self, t: Tensor, ref: Ref, change: Reshaping) -> None:
+        seen = id(t) not in self._histories and change in self.results.lasting(t)
+        self._emit(Reshape(ref, change.repeat if seen else change.repeat_unseen))
+
+    def _is_made(self, source: Tensor) -> bool:
+        """Whether the wrapper ``source``, of which a view was made, is made too; by now it is if it can be."""
+        if id(source) in self.results.names or id(source) in self.results.makers:
+            return True
+        base = self._origin(source)
+        if base is None or not is_wrapper(source):
+            return False
+        if id(base) not in self._known and id(base) not in self.results.makers:
+            return False
+        self._replayed[id(source)] = source
+        self.results.makers[id(source)] = functools.partial(self._replay, source, base)
+        return True
+
+    def schedule_views(self, timeline: Timeline) -> None:
+        """Let the views of what changed its geometry, or was cut from its history, later be made at their moment.
+
+        So are those whose making counts as a write, which others do not notice. See Note [In the program's order].
+        """
+        for t in list(self._replayed.values()):
+            view, made = t, self.tracer.views.get(id(t))
+            early = False
+            while made is not None and (view is t or self._is_made(view)):
+                source = made.source
+                early = early or self._befallen(source) > made.time
+                if early or _torch.leafness(view) is None:
+                    timeline.at(made.time, functools.partial(self.results.name, view))
+                if early:
+                    self._schedule_reshapings(source, timeline)
+                view, made = source, self.tracer.views.get(id(source))
+
+    def _befallen(self, t: Tensor) -> int:
+        """When last something befell ``t`` that shows in views made later."""
+        kernels = self.tracer.kernels
+        return max(kernels.moved.get(id(t), 0), kernels.detached.get(id(t), 0))
+
+    def _schedule_reshapings(self, t: Tensor, timeline: Timeline) -> None:
+        """Let the view ``t`` change its geometry when it did."""
+        if id(t) in self._known or id(t) in self._step_by_step:
+            return
+        self._step_by_step.add(id(t))
+        for change in self.tracer.reshapings.get(id(t), ()):
+            timeline.at(change.time, functools.partial(self._reshape_at_last, t, change))
+
+    def _reshape_at_last(self, t: Tensor, change: Reshaping) -> None:
+        self._reshape(t, self.results.name(t), change)
 
     def _emit(self, step: Step) -> None:
         self.results.emit(step)
 
     def _wrap(self, t: Tensor) -> Ref:
         held, context = held_by(t)
-        refs = tuple([self.results.name(x) for _, x in held])
+        refs = tuple([self._held(t, name, x) for name, x in held])
         local = self.results.names[id(t)] = self.results.local()
         is_parameter = isinstance(t, torch.nn.Parameter)
         inference = t.is_inference() if t.is_inference() != self.capture.entry_inference else None
@@ -172,6 +246,19 @@ class WrappedResults:
         if is_new_leaf(t):
             self._emit(RequireGrad(local))
         return local
+
+    def _held(self, t: Tensor, name: str, x: Tensor) -> Ref:
+        """What the new wrapper ``t`` holds: ``x``, or until that lies as it will a window on its memory."""
+        ref = self.results.name(x)
+        entered = self.results.entered.get(id(x))
+        if entered is None or entered == geometry_of(x) or not isinstance(ref, Arg):
+            return ref
+        if any(a.replica is x and a.state is not self.tracer.table.state(x) for a in self.capture.arguments):
+            return ref
+        window = self.results.local()
+        self._emit(WindowOn(window, ref, geometry_of(x), None, own_version=False))
+        self._held_later.append((t, name, ref))
+        return window
 
     def make(self) -> None:
         """Make what is constructed, and let autograd attach what of it has a history."""
@@ -184,6 +271,10 @@ class WrappedResults:
                 ref = self.results.name(t)
             if has_history(t):
                 self.results.attach(ref, t)
+        for t in self._replayed.values():
+            base = self._origin(t)
+            if base is not None and self._is_given(t, base):
+                self._histories[id(t)] = self.results.stand_in(t)
 
     # -- arguments
 
@@ -208,15 +299,20 @@ class WrappedResults:
     def _rebased(self, w: TracedWrapper) -> bool:
         return w.replica.requires_grad and _torch.grad_fn_of(w.replica) is not w.grad_fn
 
-    def before(self) -> list[TakeHistory]:
+    def before(self) -> list[TakeHistory | RequireGradOfInteger]:
         """Count writes and requirements; returns the histories that arguments take over."""
-        histories = []
+        histories: list[TakeHistory | RequireGradOfInteger] = []
         for w in self.arguments:
             t, own = w.replica, Arg(w.index)
             replayed = self.capture.mode.with_bases and self._is_view(w)
             if self._rebased(w) and not is_new_leaf(t):
-                if not replayed:
-                    histories.append(TakeHistory(own, self.results.stand_in(t)))
+                if replayed:
+                    continue
+                if differentiable_dtype(t):
+                    counted = _torch.version_of(t) != w.version
+                    histories.append(TakeHistory(own, self.results.stand_in(t), counted))
+                else:
+                    histories.append(RequireGradOfInteger(own))
             elif is_new_leaf(t) and not w.requires_grad:
                 self.results.before.append(RequireGrad(own))
             elif _torch.version_of(t) == w.version or outer_of(t) != w.outer:
@@ -229,21 +325,43 @@ class WrappedResults:
         """Whether the base of the view ``w``, with which it counts versions, is told to count by itself."""
         return any(o.index == w.base and _torch.version_of(o.replica) != o.version for o in self.arguments)
 
-    def finish(self) -> None:
-        """What changes of arguments beside data and history: their outer geometry, and what they hold."""
+    def schedule(self, timeline: Timeline) -> None:
+        """Let arguments change beside data and history when they did: outer geometry, what they hold, being cut."""
+        kernels = self.tracer.kernels
+        for t, name, ref in self._held_later:
+            replaced = SetAttribute(self.results.names[id(t)], name, ref)
+            timeline.at(math.inf, functools.partial(self.results.steps.append, replaced))
         for w in self.arguments:
             t, own = w.replica, Arg(w.index)
-            if outer_of(t) != w.outer:
-                self.results.steps.append(RestrideWrapper(own, outer_of(t)))
-            for name, value in self._new_attributes(w):
-                found = self.results.name(value) if isinstance(value, Tensor) else Constant(value)
-                self.results.steps.append(SetAttribute(own, name, found))
+            for step in self._changes_of_geometry(w):
+                timeline.at(kernels.moved.get(id(t), math.inf), functools.partial(self.results.steps.append, step))
+            timeline.at(math.inf, functools.partial(self._set_attributes, w))
+            if self._is_cut(w):
+                cut = Detach(own, bool(w.real_is_leaf))
+                timeline.at(kernels.detached.get(id(t), math.inf), functools.partial(self.results.steps.append, cut))
 
-    def cut(self) -> None:
-        """Cut from their history the arguments that the function cuts."""
-        for w in self.arguments:
-            if w.requires_grad and not w.replica.requires_grad:
-                self.results.steps.append(Detach(Arg(w.index), bool(w.real_is_leaf)))
+    def _changes_of_geometry(self, w: TracedWrapper) -> list[Step]:
+        t, own = w.replica, Arg(w.index)
+        last = self.results.lasting(t)
+        if last:
+            sizes, strides, offset = last[0].geometry.shape, last[0].geometry.stride, last[0].geometry.offset
+        else:
+            sizes, strides, offset = outer_of(t)
+        steps: list[Step] = []
+        if (sizes, strides, offset) != w.outer:
+            steps.append(RestrideWrapper(own, (sizes, strides, offset)))
+        return [*steps, *[Reshape(own, change.repeat_outside) for change in last]]
+
+    def _is_cut(self, w: TracedWrapper) -> bool:
+        """Whether the function cuts ``w`` from its history; a view goes with its base."""
+        if not w.requires_grad or w.replica.requires_grad:
+            return False
+        return bool(w.real_is_leaf) or id(w.replica) in self.tracer.kernels.detached or not self._is_view(w)
+
+    def _set_attributes(self, w: TracedWrapper) -> None:
+        for name, value in self._new_attributes(w):
+            found = self.results.name(value) if isinstance(value, Tensor) else Constant(value)
+            self.results.steps.append(SetAttribute(Arg(w.index), name, found))
 
     def _new_attributes(self, w: TracedWrapper) -> list[tuple[str, Any]]:
         """What the function assigned to attributes of a wrapper argument."""
@@ -259,6 +377,14 @@ class WrappedResults:
         wrappers = [w.replica for w in self.arguments]
         wrappers += [*self._constructed.values(), *self._replayed.values()]
         return [t for t in wrappers if has_history(t)]
+
+
+def _is_ordinary(t: Tensor) -> bool:
+    return has_history(t) and _torch.creation_meta(t) == _torch.CreationMeta.DEFAULT
+
+
+def _data(t: Tensor) -> Tensor:
+    return t.data
 
 
 def _differ(a: Any, b: Any) -> bool:

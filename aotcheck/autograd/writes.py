@@ -118,7 +118,7 @@ def _foreach(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwa
         for k, x in enumerate(targets):
             rest = [a[k] if type(a) in (list, tuple) and len(a) == len(targets) else a for a in args[1:]]
             in_place(tracer, element_op, element_info, (x, *rest), {})
-            _torch.count_write(x)
+            tracer.count_write(x)
         return None
     overlap.check(func, info, args, kwargs)
     value_args = tuple([tracer.value_of(a) for a in args])
@@ -129,7 +129,7 @@ def _foreach(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwa
     for k, (x, o) in enumerate(zip(targets, out, strict=True)):
         item = _conform(tracer, tracer.trace.call(getitem, (value, k)), geometry_of(o), geometry_of(x))
         tracer.table.write(tracer.table.view(x), item)
-        _torch.count_write(x)  # eager counts in its per-tensor kernels, which do not run here
+        tracer.count_write(x)  # eager counts in its per-tensor kernels, which do not run here
     return None
 
 

@@ -64,7 +64,10 @@ def find_cuts(attached: Sequence[Tensor], survivors: Sequence[Tensor], ends: set
 
 
 def divide(attached: Sequence[Tensor], cuts: Sequence[Cut], ends: set[Any]) -> tuple[list[Group], list[Cut]]:
-    """The groups, and the cuts that were kept."""
+    """The groups in the order in which they are to be attached, and the cuts that were kept.
+
+    A backward comes by what was attached last first, and where several gradients are summed up it shows which did.
+    """
     kept = list(cuts)
     while True:
         stop = ends | {c.edge.node for c in kept}
@@ -72,7 +75,7 @@ def divide(attached: Sequence[Tensor], cuts: Sequence[Cut], ends: set[Any]) -> t
         groups = [_group(attached, places, kept, stop) for places in members]
         circular = _circular(attached, groups, kept)
         if circular is None:
-            return groups, kept
+            return sorted(groups, key=lambda g: _turn(attached, g, stop)), kept
         kept = [c for c in kept if c.edge.node is not kept[circular].edge.node]
 
 
@@ -91,6 +94,19 @@ def _group(attached: Sequence[Tensor], places: Sequence[int], cuts: Sequence[Cut
                 todo.extend(n for n, _ in node.next_functions)
         met |= seen
     return Group(tuple(places), tuple(k for k, c in enumerate(cuts) if c.edge.node in met))
+
+
+def _turn(attached: Sequence[Tensor], group: Group, stop: set[Any]) -> int:
+    """When the first node of the group was made, as autograd counts, that hands gradients to what lies behind it."""
+    starts = [_torch.grad_fn_of(attached[k]) for k in group.attached]
+    return max(
+        (
+            _torch.sequence_of(node)
+            for node in nodes_behind(starts, stop) - stop
+            if any(n in stop or hasattr(n, "variable") for n, _ in node.next_functions)
+        ),
+        default=0,
+    )
 
 
 def _circular(attached: Sequence[Tensor], groups: Sequence[Group], cuts: Sequence[Cut]) -> int | None:

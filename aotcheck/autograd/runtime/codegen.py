@@ -106,8 +106,9 @@ def step_line(step: Step, w: SourceWriter) -> str:
             return f"{_ref(local)} = {w.refer(support.stand_in)}({g.shape}, {w.refer(g.dtype)}, {w.refer(device)})"
         case Attach():
             raise AssertionError("written by write_call")
-        case TakeHistory(target, source):
-            return f"{w.refer(support.take_history)}({_ref(target)}, {_ref(source)})"
+        case TakeHistory(target, source, counted):
+            take = support.take_history if counted else support.take_history_uncounted
+            return f"{w.refer(take)}({_ref(target)}, {_ref(source)})"
         case LookUpHistory(target):
             return f"{w.refer(_torch.grad_fn_of)}({_ref(target)})"
         case GiveHistory(target, source):

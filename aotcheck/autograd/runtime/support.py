@@ -63,6 +63,16 @@ class _TakeHistory(torch.autograd.Function):
         return None, grads[0]
 
 
+def under_grad_mode(run: Callable[..., Any]) -> Callable[..., Any]:
+    """``run`` with grad mode on, on tensors that have no history."""
+
+    def call(*args: Any) -> Any:
+        with torch.enable_grad():
+            return run(*[a.detach() if isinstance(a, Tensor) else a for a in args])
+
+    return call
+
+
 def take_history(t: Tensor, source: Tensor) -> None:
     """Give ``t`` the history of ``source``; a gradient that it has stays, where marking it as written drops that."""
     gradient = _torch.held_gradient(t)
@@ -71,6 +81,13 @@ def take_history(t: Tensor, source: Tensor) -> None:
     _take_place(t, source)
     if gradient is not None:
         t.grad = gradient
+
+
+def take_history_uncounted(t: Tensor, source: Tensor) -> None:
+    """The same without a write that views of ``t`` would notice."""
+    version = _torch.version_of(t)
+    take_history(t, source)
+    _torch.set_version(t, version)
 
 
 # -- results of their own gradients

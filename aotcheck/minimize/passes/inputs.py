@@ -42,6 +42,7 @@ from aotcheck.program import (
     references,
 )
 from aotcheck.program.memory import address
+from aotcheck.program.subclasses import leaves
 
 __all__ = [
     "delete_arguments",
@@ -210,10 +211,14 @@ def _readable(t: torch.Tensor) -> bool:
 
 
 def _integers(t: torch.Tensor) -> tuple[int, ...] | None:
-    """The values of a tensor as whole numbers, complex ones in two; None where they are none, or too many."""
-    if prod(t.shape) > 4096:
+    """The values of a tensor as whole numbers, complex ones in two; None where they are none, or too many.
+
+    Those of a wrapper are those of the first tensor that it is made of.
+    """
+    leaf = leaves(t)[0]
+    if prod(t.shape) > 4096 or leaf.shape != t.shape or leaf.dtype != t.dtype:
         return None
-    values = t.detach().resolve_conj().resolve_neg()
+    values = leaf.detach().resolve_conj().resolve_neg()
     values = torch.view_as_real(values) if values.is_complex() else values
     found = values.reshape(-1).tolist()
     if any(v != v or abs(v) > 2**40 for v in found):

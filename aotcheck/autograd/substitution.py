@@ -1,0 +1,62 @@
+"""The function mode under which the user's function runs: what no dispatch shows, and no method of replicas."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from aotcheck import _torch
+from aotcheck.autograd.caller_graph import ENGINE
+from aotcheck.autograd.errors import RetraceWithCaptured
+from aotcheck.autograd.gradients import GRADIENT_ACCESS
+from aotcheck.autograd.hooks import HookKind, NotedHook
+from aotcheck.autograd.replicas import KernelState, Replica
+from aotcheck.autograd.subclasses import is_wrapper, leaves_of
+
+_HOOKS = {
+    Tensor.register_hook: HookKind.GRADIENT,
+    Tensor.register_post_accumulate_grad_hook: HookKind.ACCUMULATED,
+}
+
+
+class Substitution(_torch.FunctionMode):
+    """Gives the function replicas in place of the captured tensors it meets, and tells of the backwards it calls.
+
+    It also notes, of wrappers, what replicas note by their own methods: hooks, and that gradients are read and written.
+    """
+
+    def __init__(self, replicas: dict[int, Any], kernels: KernelState) -> None:
+        super().__init__()
+        self.replicas = replicas
+        self.kernels = kernels
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in GRADIENT_ACCESS:
+            t = self._swap(args[0])
+            if not self._is_traced(t):
+                raise RetraceWithCaptured(t)
+            self.kernels.on_gradient(t)
+        if func in _HOOKS:
+            t = self._swap(args[0])
+            if is_wrapper(t) and self._is_traced(t):
+                hook = args[1] if len(args) > 1 else kwargs["hook"]
+                noted = NotedHook(t, self.kernels, hook, _HOOKS[func])
+                return noted.installed(func(t, noted))
+        if func in ENGINE:  # what custom backwards do in there comes here too
+            given = {name: self._swap(a) for name, a in (kwargs or {}).items()}
+            self.kernels.on_backward(func, [self._swap(a) for a in args], given)
+            with self:
+                return _torch.past_function_modes(func, args, kwargs or {})
+        return func(*[self._swap(a) for a in args], **{k: self._swap(a) for k, a in (kwargs or {}).items()})
+
+    def _is_traced(self, t: Tensor) -> bool:
+        return all(type(x) is Replica for x in leaves_of(t))
+
+    def _swap(self, a: Any) -> Any:
+        if isinstance(a, (Tensor, torch.Generator)):
+            return self.replicas.get(id(a), a)
+        if type(a) in (list, tuple):
+            return type(a)(self._swap(x) for x in a)
+        return a

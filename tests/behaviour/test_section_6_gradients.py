@@ -1,0 +1,126 @@
+"""BEHAVIOUR 6: hooks, gradients and backwards inside the function, where the tensors are wrapper subclasses."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.behaviour.harness import check, check_session, cotangent, given, plain
+from tests.behaviour.test_section_5_hooks_inside import PLACES
+from tests.behaviour.wrappers import extra, nested, tagged, two
+
+every_class = pytest.mark.parametrize("make", [two, extra, tagged, nested], ids=lambda make: make.__name__)
+
+
+@pytest.fixture(params=PLACES.values(), ids=PLACES)
+def place(request):
+    return request.param
+
+
+@every_class
+def test_a_hook_that_changes_the_gradient(place, make):
+    def f(x):
+        y = x * 2
+        z = y.sin()
+        place(x, y, z).register_hook(lambda g: g * 3)
+        return z
+
+    check(f, lambda: given(make(3, grad=True)))
+
+
+def test_a_hook_that_uses_a_tensor_of_the_function():
+    def f(x):
+        y = x * 2
+        z = y.sin()
+        y.register_hook(lambda g: g * y)
+        return z
+
+    check(f, lambda: given(two(3, grad=True)))
+
+
+def test_a_hook_of_keyword():
+    def f(x):
+        y = x * 2
+        y.register_hook(hook=lambda g: g * 3)
+        return y
+
+    check(f, lambda: given(two(3, grad=True)))
+
+
+def test_a_hook_for_after_the_accumulation():
+    def halve(t):
+        t.grad.div_(2)
+
+    def f(x):
+        x.register_post_accumulate_grad_hook(halve)
+        return x * 2
+
+    check(f, lambda: given(two(3, grad=True)))
+
+
+def test_a_hook_that_the_function_removes():
+    def f(x):
+        handle = x.register_hook(lambda g: g * 3)
+        y = x * 2
+        handle.remove()
+        return y
+
+    check(f, lambda: given(two(3, grad=True)))
+
+
+def test_a_hook_in_a_module():
+    class Hooked(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(two(3))
+
+        def forward(self, x):
+            y = x * self.weight
+            y.register_hook(lambda g: g * 3)
+            return y.sin()
+
+    def session(compile):
+        module, x = Hooked(), plain(3, seed=2)
+        y = compile(module)(x)
+        y.backward(cotangent(y))
+        yield module.weight, x, y
+
+    check_session(session)
+
+
+@every_class
+def test_the_gradient_of_an_argument_is_read(make):
+    def session(compile):
+        x = make(3, grad=True)
+        compiled = compile(lambda x: x * 2 if x.grad is None else x * x.grad)
+        for _ in range(2):
+            y = compiled(x)
+            y.backward(cotangent(y))
+            yield x, y
+
+    check_session(session)
+
+
+def test_the_gradient_of_an_argument_is_written():
+    def f(x):
+        x.grad = x.detach() * 3
+        return x * 2
+
+    check(f, lambda: given(two(3, grad=True)))
+
+
+def test_a_backward_inside():
+    def f(x):
+        (x * x).backward(cotangent(x))
+        return x * 2
+
+    check(f, lambda: given(two(3, grad=True)))
+
+
+def test_a_gradient_inside():
+    def f(x):
+        y = x * x
+        (g,) = torch.autograd.grad(y, x, cotangent(y), create_graph=True)
+        return g * x
+
+    check(f, lambda: given(two(3, grad=True)))

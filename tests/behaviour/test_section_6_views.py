@@ -1,0 +1,272 @@
+"""BEHAVIOUR 6: views of wrapper subclasses whose base or own geometry changes, or was written, around their making."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.behaviour.harness import Raised, attempt_later, check, check_session, cotangent, given, leaf, plain
+from tests.behaviour.wrappers import extra, nested, tagged, two
+
+every_class = pytest.mark.parametrize("make", [two, extra, tagged, nested], ids=lambda make: make.__name__)
+
+
+# -- a write after the view was made -------------------------------------------------------------------
+
+
+@every_class
+def test_a_detached_alias_of_what_is_then_written(make):
+    def f(x):
+        alias = x.detach()
+        x.zero_()
+        return alias
+
+    check(f, lambda: given(make(3)))
+
+
+def test_a_detached_alias_made_under_no_grad_of_a_leaf_that_is_then_written():
+    def f(x):
+        with torch.no_grad():
+            alias = x.detach()
+            x.zero_()
+        return alias
+
+    check(f, lambda: given(two(3, grad=True)))
+
+
+def test_views_made_under_no_grad_of_what_is_then_written_have_a_history_that_eager_refuses_to_say():
+    def f(x):
+        with torch.no_grad():
+            first = x.view(-1)
+            x.mul_(2)
+            second = x.view(-1)
+        return first, second
+
+    check(f, lambda: given(two(3, 2, grad=True)), backward=None, probe=False)
+
+
+def test_a_view_made_under_no_grad_of_an_intermediate():
+    def f(x):
+        y = x * 2
+        with torch.no_grad():
+            return y.t()
+
+    check(f, lambda: given(two(3, 2, grad=True)), backward=None)
+
+
+def test_what_data_gives_counts_writes_apart():
+    def session(compile):
+        x = two(3, grad=True) * 2
+        y = compile(lambda x: (x.data, x.detach()))(x)
+        versions = [x._version, y[0]._version, y[1]._version]
+        y[0].add_(1)
+        yield x, y, versions, x._version
+        y[1].add_(1)
+        yield x, y, x._version
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("write", ["one by one", "foreach"])
+def test_a_view_that_is_written_by_the_class_alone(write):
+    """A foreach op on a wrapper counts no write, so that views made before keep their history."""
+
+    def session(compile):
+        leaf_ = two(3, 2, grad=True)
+        x = leaf_ * 2
+        v = x.view(-1)
+
+        def f(x, v):
+            torch._foreach_mul_([v], 3) if write == "foreach" else v.mul_(3)
+            return x + 1, v
+
+        y, w = compile(f)(x, v)
+        yield leaf_, x, v, y, v._version
+        y.backward(cotangent(y), retain_graph=True)
+        w.backward(cotangent(w))
+        yield leaf_, x, v, y
+
+    check_session(session)
+
+
+def test_a_plain_tensor_that_is_written_beside_a_wrapper():
+    def f(x, p):
+        y = p * p
+        v = y.view(-1)
+        torch._foreach_zero_([x, v])
+        return x, y, v
+
+    check(f, lambda: given(two(3), leaf(3)), probe=False)
+
+
+def test_a_view_without_its_base_where_another_view_is_written():
+    """The trace with bases must not count the gradient of the view and that of its base."""
+
+    def session(compile):
+        leaf_, other = two(3, 2, grad=True), leaf(3, 2)
+        x, p = leaf_.t(), (other * 1).t()
+
+        def f(x, p):
+            p.zero_()
+            return x * 2
+
+        y = compile(f)(x, p)
+        y.backward(cotangent(y))
+        yield leaf_, other, x, p, y
+
+    check_session(session)
+
+
+# -- geometry ------------------------------------------------------------------------------------------
+
+
+@every_class
+def test_a_view_that_changes_its_geometry(make):
+    def f(x):
+        v = x[1:]
+        v.unsqueeze_(0)
+        return v, v + 1
+
+    check(f, lambda: given(make(3, 2)))
+
+
+def test_a_view_made_under_no_grad_that_changes_its_geometry():
+    def f(x):
+        with torch.no_grad():
+            v = x[None]
+        v.unsqueeze_(3)
+        return v
+
+    check(f, lambda: given(two(3, 2)), backward=None)
+
+
+@every_class
+def test_a_view_of_an_input_that_then_changes_its_geometry(make):
+    def f(x):
+        v = x[1:]
+        x.unsqueeze_(0)
+        return v, x[0]
+
+    check(f, lambda: given(make(3, 2)))
+
+
+def test_views_of_a_view_made_before_and_after_it_changes_its_geometry():
+    def f(x):
+        alias = x.detach()
+        v = alias[1:]
+        before = v.mT
+        v.unsqueeze_(0)
+        after = v[0]
+        v.squeeze_(0).t_()
+        return before, after, v, alias
+
+    check(f, lambda: given(two(3, 2)))
+
+
+def test_a_view_that_changes_its_geometry_and_is_written():
+    def f(x):
+        v = x[0]
+        v.as_strided_((2,), (1,), 1)
+        v.mul_(-1)
+        return v
+
+    check(f, lambda: given(two(4)))
+
+
+def test_a_view_passed_without_its_base_that_changes_its_geometry():
+    def session(compile):
+        leaf_ = tagged(3, grad=True)
+        x = (leaf_ * 2)[1:]
+
+        def f(x):
+            x.unsqueeze_(1)
+            return x.sin()
+
+        y = compile(f)(x)
+        yield leaf_, x, y
+        y.backward(cotangent(y), retain_graph=True)
+        z = x * 3
+        z.backward(cotangent(z))
+        yield leaf_, x, y, z
+
+    check_session(session)
+
+
+def test_a_wrapper_made_of_an_argument_that_has_changed_its_geometry():
+    def f(x):
+        x.unsqueeze_(0)
+        return two_of(x.data, x), x
+
+    def two_of(a, b):
+        return type(two(1))(a, b)
+
+    check(f, lambda: given(plain(3, 2)))
+
+
+# -- history -------------------------------------------------------------------------------------------
+
+
+def test_a_base_cut_from_its_history_and_a_view_of_it():
+    def session(compile):
+        leaf_ = two(4, grad=True)
+        x = leaf_ * 2
+        v = x[::2]
+
+        def f(x, v):
+            x.detach_()
+            x.mul_(2)
+            return x.sin(), v
+
+        y = compile(f)(x, v)
+        yield leaf_, x, v, y
+
+    check_session(session)
+
+
+class _View(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.view(-1)
+
+    @staticmethod
+    def backward(ctx, g):
+        return 2 * g.view(3, 2)
+
+
+def test_a_view_that_a_custom_function_gave_may_not_be_written():
+    def session(compile):
+        x = two(3, 2, grad=True)
+        y = compile(_View.apply)(x)
+        yield x, y, y._base is x
+        y.backward(cotangent(y), retain_graph=True)
+        yield x, y
+        yield isinstance(attempt_later(lambda: y.mul_(2)), Raised)  # the message names a node
+
+    check_session(session)
+
+
+def test_an_integer_wrapper_that_is_written_from_one_that_requires_grad():
+    def f(x, y):
+        x.eq_(y)
+        return x[0]
+
+    def make():
+        return given(torch.ops.aten.detach(two(3)).long(), two(3, seed=1, grad=True))
+
+    check(f, make, backward=None, probe=False)
+
+
+def test_a_view_in_inference_mode():
+    def session(compile):
+        x = two(3, 2, grad=True)
+        v = x.view(-1)
+
+        def f(x, v):
+            x.mul_(2)
+            return v.data, v + 1
+
+        with torch.inference_mode():
+            y = compile(f)(x, v)
+        yield x, v, y, [t.is_inference() for t in y]
+
+    check_session(session)
