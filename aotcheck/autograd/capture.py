@@ -199,6 +199,9 @@ class Capture:
                 a = arguments[i]
                 if id(a) not in self.replicas:
                     self.replicas[id(a)] = self._replay(a)
+            for a in {id(a): a for a in arguments if _is_plain(a) and _torch.leafness(a) is None}.values():
+                if any(r.replica is self.replicas[id(a)] for r in self.roots):
+                    self.replicas[id(a)] = self._refused_view(self.replicas[id(a)])
         self._make_wrappers(arguments, wrappers)
         for i, a in enumerate(arguments):
             if isinstance(a, Tensor):
@@ -357,6 +360,15 @@ class Capture:
             r.is_parameter = isinstance(real, torch.nn.Parameter)
         if _torch.leafness(real) is None:
             _torch.count_write(self.replicas[id(base)])
+        return r
+
+    def _refused_view(self, root: Tensor) -> Tensor:
+        """A tensor in the place of ``root`` whose history autograd refuses to say, as it does of the real one, which
+        left the storage of its base.
+        """
+        with torch.no_grad():
+            r = root.view(root.shape)
+        _torch.count_write(root)
         return r
 
     @contextlib.contextmanager

@@ -586,10 +586,9 @@ class Results:
                 mode = ReplayMode.AMBIENT
             steps = [ReplayView(local, ref, made.replay, mode)]
             if geometry_of(t) != made.geometry:  # by .data =, which leaves its history as it was
-                from_base = geometry_of(t).offset - geometry_of(base).offset
-                lies = geometry_of(t)._replace(offset=from_base)
+                holder, lies, relative = self._lies(t)
                 kind = t.is_inference()
-                steps.append(PointAt(local, self.name(base), lies, relative=True, through_data=True, inference=kind))
+                steps.append(PointAt(local, holder, lies, relative, through_data=True, inference=kind))
         else:
             ref = self.name(base)
             mode = ReplayMode.NO_GRAD if how == _UNDER_NO_GRAD else ReplayMode.GRAD
@@ -606,6 +605,14 @@ class Results:
         if _torch.leafness(t) is None:  # eager refuses to say what the history is
             steps.append(BumpVersion(local))
         return steps
+
+    def _lies(self, t: Tensor) -> tuple[Ref, Geometry, bool]:
+        """A tensor on the storage of ``t``, and the geometry of ``t`` there, or (True) counted from that tensor."""
+        state, geometry = self.table.state(t), geometry_of(t)
+        if state.is_input:
+            return self.current[id(state)], geometry, False
+        ref, anchored_at = self.anchors[id(state)]
+        return ref, geometry._replace(offset=geometry.offset - anchored_at), True
 
     def _window_of_base(self, t: Tensor, base: Tensor, lies: Geometry) -> Callable[[Tensor], Tensor]:
         """How autograd makes the view ``t`` of its base when it looks for its history anew."""
