@@ -84,7 +84,7 @@ def measure(bug: str, seed: int) -> Row:
     for program in _programs(seed):
         if not check(program, backend, device).hard or check(program, harmless, device).hard:
             continue
-        reduction = Reduction(program, Subject(name, "cpu", INSPECTION), Limits(), threading.Event())
+        reduction = Reduction(program, Subject(name, "cpu", INSPECTION), Limits(), threading.Event(), to_root=True)
         try:
             for _ in reduction.steps():
                 pass

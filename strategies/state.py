@@ -243,7 +243,7 @@ class State:
         self.leaves = built.leaves
         self.env = dict(zip(self.params, built.args, strict=True))
         self.saved = Saved()
-        torch.manual_seed(0)
+        torch.default_generator.manual_seed(0)  # of all devices: 50 times slower, and keeps a stack trace each time
         try:
             with self._around():
                 self._replay(self.body)

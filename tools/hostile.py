@@ -68,7 +68,17 @@ STATEMENTS = (
     "x: open('{trap}', 'w') = 1",
     "match open('{trap}', 'w'):\n    case _: pass",
 )
-HEADERS = ("format = 99", "format = ", "expect = 3", "[expect.eager]\n# '*' = 'run'", "[[expect]]", "keys = 'x'", "\0")
+HEADERS = (
+    "format = 99",
+    "format = ",
+    "expect = 3",
+    "[expect.eager]\n# '*' = 'run'",
+    "[expect.eager]\n# '*' = ['agree']",
+    "[expect.eager.eager]\n# '*' = 'agree'",
+    "[[expect]]",
+    "keys = 'x'",
+    "\0",
+)
 
 
 def _lines(text: str) -> tuple[list[str], str]:

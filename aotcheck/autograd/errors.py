@@ -64,6 +64,9 @@ class RetraceWithCaptured(Exception):
     """The trace met tensors that are not arguments: they become implicit inputs of the next trace."""
 
 
+EXPECTATION = "aotcheck: a value is not what the trace took it for"
+"""What a graph raises with in whose place the original must run."""
+
 _LACK_OF_DATA = (
     "its data is not allocated yet",
     "Not available for 'meta' device type",

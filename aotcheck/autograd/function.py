@@ -23,6 +23,7 @@ from aotcheck.autograd.config import OnUnsupported, config
 from aotcheck.autograd.containers import ContainerResult, Held, ResultShape, Structure, Watched, structure_of
 from aotcheck.autograd.counters import count_compiled, count_refused, count_user_error
 from aotcheck.autograd.errors import (
+    EXPECTATION,
     InternalError,
     Retrace,
     RetraceWithCallerGraph,
@@ -353,5 +354,6 @@ class CompiledFunction:
         except Exception:
             count_user_error()
             raise
-        count_refused("error only when compiled", warn=True)
+        unexpected = failed is not None and EXPECTATION in str(failed.__cause__)
+        count_refused("data-dependent" if unexpected else "error only when compiled", warn=True)
         return result

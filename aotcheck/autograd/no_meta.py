@@ -36,6 +36,7 @@ def results_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], lacking
 
 
 def _ask(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: list[Tensor], fill: int) -> Any:
+    recorded = torch.is_grad_enabled() and any(t.requires_grad for t in given)
     stand_ins = StandIns(fill)
     devices = [t.device for t in given if t.device.type == "cuda"]
     with _torch.without_modes(), torch.no_grad(), torch.random.fork_rng(devices=devices), warnings.catch_warnings():
@@ -52,6 +53,8 @@ def _ask(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: list[T
             return passed[id(o)]
         if isinstance(o, Tensor):
             if o.layout is not torch.strided:
+                if recorded:
+                    _record(func, args, kwargs, given)
                 raise UnsupportedError("layout", f"{func} gives a tensor that is {o.layout}")
             return _on_meta(o, storages)
         if isinstance(o, (list, tuple)):
@@ -61,6 +64,15 @@ def _ask(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: list[T
         raise UnsupportedError("data-dependent", f"{func} gives a {type(o).__name__}")
 
     return meta(out)
+
+
+def _record(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: list[Tensor]) -> None:
+    """Let autograd record the op; it may refuse to."""
+    stand_ins = StandIns()
+    with _torch.without_modes(), _torch.as_before_dispatch(), torch.enable_grad():
+        for t in given:
+            stand_ins.of(t).requires_grad_(t.requires_grad)
+        func(*[stand_ins.of(a) for a in args], **{k: stand_ins.of(a) for k, a in kwargs.items()})
 
 
 def _on_meta(o: Tensor, storages: dict[int, torch.UntypedStorage]) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from aotcheck import _torch
 from aotcheck.autograd import folding, no_meta, writes
-from aotcheck.autograd.errors import RetraceWithCaptured, UnsupportedError
+from aotcheck.autograd.errors import EXPECTATION, RetraceWithCaptured, UnsupportedError
 from aotcheck.autograd.metadata import METADATA
 from aotcheck.autograd.replicas import KernelState, Replica, make_replica
 from aotcheck.autograd.rng import Draws, default_generators
@@ -31,6 +31,14 @@ from aotcheck.autograd.windows import (
 )
 
 aten = torch.ops.aten
+_FILLED = {aten.new_ones.default: True, aten.new_zeros.default: False}
+_USUAL = {  # what code that checks hopes for
+    aten.lt.Scalar: False,
+    aten.le.Scalar: False,
+    aten.ge.Scalar: True,
+    aten.ne.Scalar: True,
+    aten.all.default: True,
+}
 _TANGENT_OPS = frozenset({aten.to.dtype_layout})
 
 
@@ -139,9 +147,23 @@ class Tracer(_torch.TorchDispatchMode):
             raise UnsupportedError("data-dependent", f"{func} gives a shape that depends on values")
         values = [self.value_of(a) for a in args]
         certain, answer = folding.known(self.trace, func, values, {k: self.value_of(a) for k, a in kwargs.items()})
-        if not certain:
-            raise UnsupportedError("data-dependent", f"{func} needs values at trace time")
-        return answer
+        if certain:
+            return answer
+        if func is aten.equal.default and (expected := self._expected(args[0], values)) is not None:
+            return expected
+        raise UnsupportedError("data-dependent", f"{func} needs values at trace time")
+
+    def _expected(self, flag: Replica, values: Sequence[Any]) -> bool | None:
+        """What a check in torch's own code (of the window of ``istft``, say) expects to find; None where this is none.
+
+        The graph checks that it is so. Where it is not, the original runs in its place.
+        """
+        usual, wanted = _USUAL.get(values[0].op), _FILLED.get(values[1].op)
+        if usual is None or wanted is None or flag.dim() or flag.real_device.type != "cpu":
+            return None  # on other devices a check that fails ruins them
+        held = flag if usual else self.pure(aten.logical_not.default, info_of(aten.logical_not.default), (flag,), {})
+        self.trace.effects.append(self.call(aten._assert_async.msg, (self.value_of(held), EXPECTATION), {}))
+        return usual is wanted
 
     def _transparent(self, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
         """The kernel that eager's autograd would look into in this call: see Note [Transparent ops]."""

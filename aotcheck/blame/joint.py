@@ -74,6 +74,7 @@ class Caller:
         specimen, reference = question.specimen, question.reference
         self.specimen = specimen
         judged = question.differentiated and specimen.assembly is not None and question.eager.raised is None
+        judged = judged and not specimen.wrapped
         self.stages = specimen.opened.stages if judged else []
         if not self.stages:
             return

@@ -74,6 +74,7 @@ class Blame:
         wrong: where the runtime is to blame, the line of ``record`` that is wrong, or that there is none where there
             should be one.
         twice: the program differs only if all its calls are made twice.
+        wrapped: the call has wrapper subclasses, of whose gradients the rungs below the runtime say nothing.
     """
 
     rungs: tuple[Judged, ...]
@@ -82,6 +83,7 @@ class Blame:
     record: tuple[str, ...] = ()
     wrong: Wrong | None = None
     twice: bool = False
+    wrapped: bool = False
 
     def judged(self, found: Mapping[Rung, str], seen_in: Phase = Phase.FORWARD) -> Blame:
         """The same with its rungs, of which the first in ``found`` differs. ``seen_in`` is the phase that showed it."""
@@ -92,8 +94,10 @@ class Blame:
                 rungs.append(Judged(rung, Standing.DIFFERS, found[rung]))
             else:
                 reached = first is None or not any(j.standing is Standing.DIFFERS for j in rungs)
-                limited = reached and rung in (Rung.JOINT, Rung.PARTITION) and seen_in in _OF_HIGHER_ORDER
-                text = "as far as first derivatives go" if limited else ""
+                text = ""
+                if reached and rung in (Rung.JOINT, Rung.PARTITION):
+                    text = "as far as first derivatives go" if seen_in in _OF_HIGHER_ORDER else ""
+                    text = "gradients of wrappers are not looked into" if self.wrapped else text
                 rungs.append(Judged(rung, Standing.AGREES if reached else Standing.NOT_REACHED, text))
         return dataclasses.replace(self, rungs=tuple(rungs))
 
@@ -151,7 +155,7 @@ def _climb(program: Program, seen: Difference, device: torch.device) -> Blame:
         return start.judged({Rung.RUNTIME: runtime.text if runtime is not None else seen.text})
     specimen = run.specimens[call]
     if specimen.assembly is not None:
-        start = dataclasses.replace(start, record=describe(specimen.assembly.record))
+        start = dataclasses.replace(start, record=describe(specimen.assembly.record), wrapped=specimen.wrapped)
     refused = seen.place.phase.differentiates and seen.oracle is OracleKind.EXCEPTION
     question = Question(specimen, reference, call, _differentiated(program, seen.place), refused)
     for rung, judge in JUDGES:
@@ -161,7 +165,7 @@ def _climb(program: Program, seen: Difference, device: torch.device) -> Blame:
     if runtime is None:
         return start.judged({Rung.SECOND_CALL: _second_call(run, seen)}, seen.place.phase)
     wrong = None
-    if specimen.assembly is not None:
+    if specimen.assembly is not None and not specimen.wrapped:
 
         def again(prepare: Callable[[Specimen], None]) -> None:
             past(Anew(program, device, prepare, call), call)

@@ -4,7 +4,8 @@ Note [Specimens]
 A specimen is made when the call is about to run. The caller's storages are copied then, so that the trace, the joint
 graph and the partitioned graphs can be run afterwards on what the call was given, each by itself and none through the
 runtime. What the trace says of tensors is read off the replicas: they have the geometries, histories and aliasing that
-the record is made from, but nothing of the record.
+the record is made from, but nothing of the record. Of wrapper subclasses the tensors that they hold are looked at,
+under the names that the oracles give them; gradients of wrappers are left to the rungs above.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from aotcheck.oracle.snapshot import Snapshot, TensorFacts
 from aotcheck.oracle.state import generator_states
 from aotcheck.oracle.undefined import PLAIN, undefined_memory
 from aotcheck.program import Scene
+from aotcheck.program.harness import held, opened
 
 Key = tuple[int, ...]
 
@@ -43,15 +45,30 @@ def _has_wrappers(assembly: Assembly) -> bool:
     return bool(record.wrappers) or any(isinstance(step, Wrap) for step in record.all_steps)
 
 
+def _plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors by name, and in place of wrappers those that they hold."""
+    return {name: t for name, t in opened(dict(tensors)).items() if not held(t)}
+
+
+def _named(tensors: Mapping[str, Tensor], replicas: Mapping[int, Tensor]) -> dict[str, Tensor]:
+    """The replicas of tensors by their names, where there are any."""
+    return {name: r for name, t in tensors.items() if (r := replicas.get(id(t))) is not None}
+
+
 class Specimen:
     """A call about to be made on ``scene``, its function compiled for it alone.
 
     ``compiled`` is what the caller gets. ``assembly`` is None where the function could not be compiled: it raised
-    ``raised``, or is refused for the reason ``refusal``. ``replicas`` are the replicas' own scene.
+    ``raised``, or is refused for the reason ``refusal``. ``replicas`` are the replicas' own scene. ``inputs_at_entry``
+    are the caller's plain tensors, those that wrappers hold among them, and ``inputs_traced`` their replicas;
+    ``wrapped`` says whether there are wrappers.
     """
 
     def __init__(self, function: Callable[..., Any], scene: Scene, device: torch.device) -> None:
         self.scene, self.device = scene, device
+        self.inputs_at_entry = _plain(scene.inputs)
+        self.inputs_traced: dict[str, Tensor] = {}
+        self.wrapped = False
         self.assembly: Assembly | None = None
         self.raised: Raised | None = None
         self.refusal = ""
@@ -68,7 +85,7 @@ class Specimen:
         self._holders: dict[Arg | BaseOf, int] = {}
         self._sources: dict[Arg | BaseOf, Tensor] = {}
         self._generators: dict[Value, torch.Generator] = {}
-        for name, t in scene.inputs.items():
+        for name, t in self.inputs_at_entry.items():
             self.keys[name] = self._keep(t)
         self._note_inputs()
 
@@ -83,16 +100,13 @@ class Specimen:
         except Exception as error:  # the program's own, or the compiler's
             self.raised = raised(self._watched.error or error)
         else:
-            if found.assembly is not None and _has_wrappers(found.assembly):
-                self.refusal = "tensor subclass"  # known to the compiler alone
-                return
             self.flat, self.assembly = whole, found.assembly
+            self.wrapped = found.assembly is not None and _has_wrappers(found.assembly)
             args, self._result = self._watched.last
-            known = {
-                name: r for name, t in self.scene.inputs.items() if (r := self.capture.replicas.get(id(t))) is not None
-            }
-            self.replicas = Scene(args, known)
+            found_replicas = {id(whole[w.index]): w.replica for w in self.capture.wrappers} | self.capture.replicas
+            self.replicas = Scene(args, _named(self.scene.inputs, found_replicas))
             self.replicas.returned(self._result)
+            self.inputs_traced = _named(self.inputs_at_entry, found_replicas)
 
     @property
     def opened(self) -> Assembly:
@@ -170,25 +184,24 @@ class Specimen:
         """The replicas as a snapshot, their values from the trace: the inputs ``names`` and all that is returned."""
         scene = self.replicas
         assert scene is not None
-        inputs = {name: scene.inputs[name] for name in names}
+        inputs = {name: self.inputs_traced[name] for name in names}
+        outputs = _plain(scene.outputs)
         with self.opened.backwards.rearmed():
-            held = {
-                id(t): self.capture.value_of(t) for t in (*inputs.values(), *scene.outputs.values()) if _readable(t)
-            }
+            known = {id(t): self.capture.value_of(t) for t in (*inputs.values(), *outputs.values()) if _readable(t)}
             whole = {name: self._whole(t) for name, t in inputs.items()}
             done = self.interpret()
             facts: list[TensorFacts] = []
             storages: list[tuple[str, Tensor]] = []
             first_storage: dict[int, str] = {}
             first_object: dict[int, str] = {}
-            for role, group in ((Role.INPUT, inputs), (Role.OUTPUT, scene.outputs)):
+            for role, group in ((Role.INPUT, inputs), (Role.OUTPUT, outputs)):
                 for name, t in group.items():
                     key = _torch.storage_key(t)
                     if role is Role.INPUT and key not in first_storage:
                         storages.append((name, self._contents(t, whole[name], done)))
                     first_storage.setdefault(key, name)
                     first_object.setdefault(id(t), name)
-                    value = done.dense(held.get(id(t))) if role is Role.OUTPUT else None
+                    value = done.dense(known.get(id(t))) if role is Role.OUTPUT else None
                     facts.append(_facts(name, role, t, first_storage[key], first_object[id(t)], value))
         return Snapshot(tuple(facts), tuple(storages), ()), scene, done
 
@@ -265,7 +278,7 @@ class Specimen:
 
     def argument(self, name: str) -> Arg | BaseOf | None:
         """Where the call finds the input called ``name``."""
-        t = self.scene.inputs[name]
+        t = self.inputs_at_entry[name]
         for i, a in enumerate(self.flat):
             if a is t:
                 return Arg(i)
@@ -425,9 +438,14 @@ class _Watched:
         except Exception as error:
             self.error = error
             raise
-        if any(isinstance(t, Replica) for t in _torch.pytree.tree_leaves((args, result))):
+        if any(isinstance(t, Replica) for t in _plain(dict(_numbered((args, result)))).values()):
             self.last = args, result
         return result
+
+
+def _numbered(tree: object) -> Iterator[tuple[str, Tensor]]:
+    leaves = _torch.pytree.tree_leaves(tree)
+    yield from ((str(k), t) for k, t in enumerate(leaves) if isinstance(t, Tensor))
 
 
 def dense(t: Tensor) -> Tensor:

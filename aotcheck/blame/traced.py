@@ -11,6 +11,7 @@ from aotcheck.oracle.execute import Observation
 from aotcheck.oracle.kinds import Role
 from aotcheck.oracle.snapshot import Snapshot, TensorFacts
 
+_PLAIN = ("Tensor", "Parameter")
 _OF_AUTOGRAD = (OracleKind.REQUIRES_GRAD, OracleKind.LEAFNESS, OracleKind.GRAD_FN)
 
 
@@ -23,7 +24,7 @@ def judge_trace(question: Question) -> str:
         if eager.raised is None and specimen.raised is not None:
             return f"tracing {specimen.raised}, eager raises nothing"
         return ""
-    names = [name for name in specimen.scene.inputs if name in specimen.replicas.inputs]
+    names = list(specimen.inputs_traced)
     snapshot, scene, done = specimen.traced(names)
     if done.raised is not None or eager.raised is not None:
         if (done.raised is None) != (eager.raised is None):
@@ -53,12 +54,12 @@ def _said(d: Difference, who: str) -> str:
 
 
 def _restricted(seen: Observation, names: Sequence[str]) -> Observation:
-    """An observation without gradients and hooks, and of the inputs only ``names``."""
+    """An observation without gradients, hooks and wrappers, and of the inputs only ``names``."""
     kept: list[TensorFacts] = []
     storages: dict[str, str] = {}
     objects: dict[str, str] = {}
     for facts in seen.snapshot.tensors:
-        if facts.role is Role.INPUT and facts.name not in names:
+        if facts.type not in _PLAIN or (facts.role is Role.INPUT and facts.name not in names):
             continue
         storage = storages.setdefault(facts.storage, facts.name)
         identity = objects.setdefault(facts.identity, facts.name)

@@ -102,7 +102,7 @@ def entry_of(path: Path, parsed: ParsedFile) -> Entry:
             raise wrong(f"expect.{backend} is a table of versions")
         found[backend] = {}
         for version, word in said.items():
-            if word not in {one.value for one in Expected} or not (version == "*" or _number(version)):
+            if word not in [one.value for one in Expected] or not (version == "*" or _number(version)):
                 raise wrong(f"expect.{backend} says {version!r} = {word!r}")
             found[backend][version] = Expected(word)
     named = {str(backend): str(key) for backend, key in keys.items()}

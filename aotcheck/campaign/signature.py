@@ -77,7 +77,8 @@ class Signature:
 class KnownBug:
     """A bug that need not be found again: a signature, the program that shows it, and the corpus file if it is in one.
 
-    ``key`` is the coarse key in words, as headers have it.
+    ``key`` is the coarse key in words, as headers have it, by which findings of it come; ``signed`` is the one of the
+    signature, where that is another (Note [Roots] of :mod:`aotcheck.minimize.root`).
     """
 
     key: str
@@ -85,6 +86,7 @@ class KnownBug:
     program: Program
     stage: str = ""
     name: str = ""
+    signed: CoarseKey | None = None
 
 
 def skeleton(program: Program) -> str:

@@ -21,6 +21,7 @@ from aotcheck.campaign.events import (
     ProgramFailed,
     Reproduced,
     RunFinished,
+    RunResumed,
     RunStarted,
     ScriptRun,
     Shown,
@@ -72,6 +73,7 @@ class Tally:
     ending: Ending | None = None
     seconds: float = 0.0
     programs: int = 0
+    resumed_at: int = 0
     checking: float = 0.0
     findings: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
@@ -95,6 +97,8 @@ class Tally:
             case RunStarted():
                 self.run = event
                 self.started = time.monotonic()
+            case RunResumed():
+                self.started, self.checking, self.resumed_at = time.monotonic(), 0.0, self.programs
             case ProgramChecked():
                 self.programs += 1
                 self.checking = time.monotonic() - self.started
@@ -155,8 +159,9 @@ class Tally:
 
     @property
     def rate(self) -> float:
-        """Programs per second while programs were run; what comes after, findings once more, does not count."""
-        return self.programs / self.checking if self.checking > 0 else 0.0
+        """Programs per second while programs were run, since the run was last resumed; what comes after, findings once
+        more, does not count."""
+        return (self.programs - self.resumed_at) / self.checking if self.checking > 0 else 0.0
 
     @property
     def refused(self) -> int:

@@ -76,8 +76,8 @@ class Triage:
             case FindingWritten():
                 self._waiting[event.path] = event
             case FindingSigned():
-                self._done(event.path)
-                self._learn(event)
+                found = self._done(event.path)
+                self._learn(event, event.key if found is None else found.key)
             case FindingExplained() | FindingFlaky():
                 self._done(event.path)
             case _:
@@ -98,16 +98,17 @@ class Triage:
                 bug = self._explains(finding)
                 if bug is not None:
                     self._done(finding.path)
-                    yield FindingExplained(finding.path, finding.key, bug.skeleton, bug.stage, bug.name)
+                    yield FindingExplained(finding.path, bug.signed or finding.key, bug.skeleton, bug.stage, bug.name)
 
     @property
     def _over(self) -> bool:
         return self.stop.is_set() or time.monotonic() >= self._deadline
 
-    def _done(self, path: str) -> None:
+    def _done(self, path: str) -> FindingWritten | None:
         finding = self._waiting.pop(path, None)
         if finding is not None:
             self._tried[finding.key] += 1
+        return finding
 
     def _next(self) -> FindingWritten | None:
         """The finding to minimize next: of the coarse key that has had the least, not explained before explained."""
@@ -131,10 +132,13 @@ class Triage:
         holding = [bug for bug in candidates if embeds(bug.program, read.program)]
         return max(holding, key=lambda bug: bug.program.statements, default=None)
 
-    def _learn(self, signed: FindingSigned) -> None:
+    def _learn(self, signed: FindingSigned, found_as: CoarseKey) -> None:
+        """Know a bug from now on, under its own key and under the one that it was found by."""
         read = _read(signed.minimized) if signed.minimized else None
-        if read is not None:
-            bug = KnownBug(str(signed.key), signed.skeleton, read.program, signed.stage, signed.known)
+        if read is None:
+            return
+        for key in dict.fromkeys((signed.key, found_as)):
+            bug = KnownBug(str(key), signed.skeleton, read.program, signed.stage, signed.known, signed.key)
             if bug not in self._known:
                 self._known.append(bug)
 
@@ -152,7 +156,7 @@ class Triage:
         seconds = min(FINDING_SECONDS, max(self._deadline - began, 1.0))
         subject = Subject(self.settings.backend, self.settings.device, self.settings.inspection)
         limits = Limits(self.settings.jobs, timeout, self.settings.memory, seconds)
-        reduction = Reduction(read.program, subject, limits, self.stop)
+        reduction = Reduction(read.program, subject, limits, self.stop, to_root=True)
         try:
             for _ in reduction.steps():
                 pass

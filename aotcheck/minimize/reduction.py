@@ -11,6 +11,7 @@ from aotcheck.minimize.edit import inputs_of, leaves
 from aotcheck.minimize.isolated import IsolatedJudge, Limits, workers
 from aotcheck.minimize.judging import Judgement, Subject
 from aotcheck.minimize.reduce import Step, steps
+from aotcheck.minimize.root import is_root, roots
 from aotcheck.program import Program
 
 __all__ = ["DoesNotFailError", "Reduced", "Reduction", "inputs_passed"]
@@ -52,10 +53,20 @@ class Reduction:
         subject: the backend that it fails on.
         limits: what may be spent.
         stop: set it to stop with what there is.
+        to_root: whether the result may show another key than the original, see Note [Roots] of
+            :mod:`aotcheck.minimize.root`.
     """
 
-    def __init__(self, program: Program, subject: Subject, limits: Limits, stop: threading.Event | None = None) -> None:
+    def __init__(
+        self,
+        program: Program,
+        subject: Subject,
+        limits: Limits,
+        stop: threading.Event | None = None,
+        to_root: bool = False,
+    ) -> None:
         self.original = self.program = program
+        self.to_root = to_root
         self.subject, self.limits = subject, limits
         self.key = ""
         self.result: Reduced | None = None
@@ -79,27 +90,53 @@ class Reduction:
         Raises:
             DoesNotFailError: the program shows no difference.
         """
-        history = [self.original]
+        stretches: list[_Stretch] = []
         with workers(self.subject, self.limits) as pool:
             judge = self._judge = IsolatedJudge(pool, self.subject, self.limits, self._stop)
-            target = judge.target = judge.judgement(self.original)
+            target = judge.judgement(self.original)
             if target.key is None:
                 raise DoesNotFailError(target.text)
-            self.key = str(target.key)
-            for step in steps(self.original, judge):
-                self.program = step.program
-                history.append(step.program)
-                yield step
+            start: _Stretch | None = _Stretch(target, [self.original])
+            while start is not None:
+                stretches.append(start)
+                judge.target, self.key = start.target, str(start.target.key)
+                for step in steps(start.programs[0], judge):
+                    self.program = step.program
+                    start.programs.append(step.program)
+                    yield step
+                start = self._root(judge, start) if self.to_root and len(stretches) == 1 else None
             finished = not judge.over
-        self.program, shows = self._confirmed(history, target)
+        self.program, shows = self._confirmed(stretches)
         self.result = Reduced(self.program, shows, finished, judge.tried, self.seconds)
 
-    def _confirmed(self, history: list[Program], target: Judgement) -> tuple[Program, Judgement]:
-        """The last program that shows the target's key in a process that has run nothing else; at worst the first."""
+    def _root(self, judge: IsolatedJudge, minimal: _Stretch) -> _Stretch | None:
+        """Where the minimal program goes wrong first, if that is another program under another key."""
+        allowed = minimal.target.eager
+        for program in roots(minimal.programs[-1]):
+            if judge.over:
+                break
+            found = judge.judgement(program)
+            if found.key is None or found.key == minimal.target.key or found.eager is None or allowed is None:
+                continue
+            if is_root(found.key) and allowed.allows(found.eager):
+                return _Stretch(found, [program])
+        return None
+
+    def _confirmed(self, stretches: list[_Stretch]) -> tuple[Program, Judgement]:
+        """The last program that shows its stretch's key in a process that has run nothing else; at worst the first."""
         with workers(self.subject, Limits(1, self.limits.timeout, self.limits.memory), max_tasks=1) as pool:
             judge = IsolatedJudge(pool, self.subject, self.limits, threading.Event())
-            for program in reversed(history):
-                shown = judge.judgement(program)
-                if shown.key == target.key:
-                    return program, shown
-        return self.original, target
+            for stretch in reversed(stretches):
+                for program in reversed(stretch.programs):
+                    shown = judge.judgement(program)
+                    if shown.key == stretch.target.key:
+                        return program, shown
+        return self.original, stretches[0].target
+
+
+@dataclass(frozen=True)
+class _Stretch:
+    """Programs that show one key, each simpler than the one before."""
+
+    target: Judgement
+    programs: list[Program]

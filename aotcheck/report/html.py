@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,8 @@ MOST_ILLUSTRATED = 40
 """As many signatures are run again for their pictures."""
 
 BUCKETS = 60
+LONGEST_PROGRAM = 60.0
+"""Seconds without a program after which the run was not running."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +63,9 @@ def write_html(folder: Path, corpus: Path | None = None, previous: Path | None =
         OSError: there is no run, or nothing can be written.
     """
     events = list(load_events(folder / "run.jsonl"))
-    tally = _tallied(events)
+    tally = _tallied(events, folder / "run.jsonl")
     before = previous or previous_run(folder)
-    earlier = _tallied(load_events(before / "run.jsonl")) if before is not None else None
+    earlier = _tallied(load_events(before / "run.jsonl"), before / "run.jsonl") if before is not None else None
     findings = list(_findings(tally, earlier, corpus))
     pairs = next((e for e in reversed(events) if isinstance(e, PairsCounted)), None)
     environment = jinja2.Environment(
@@ -88,11 +91,22 @@ def write_html(folder: Path, corpus: Path | None = None, previous: Path | None =
     return path
 
 
-def _tallied(events: Any) -> Tally:
+def _tallied(events: Any, path: Path) -> Tally:
     tally = Tally()
     for event in events:
         tally.feed(event)
+    tally.resumed_at, tally.checking = 0, _checking(path)
     return tally
+
+
+def _checking(path: Path) -> float:
+    """For how long programs were run, as the times of their events have it, whatever broke the run off in between."""
+    times = list(_times(path))
+    return sum(gap for a, b in itertools.pairwise(times) if (gap := b - a) < LONGEST_PROGRAM)
+
+
+def _times(path: Path) -> Iterator[float]:
+    yield from (float(e["at"]) for e in read_events(path) if e.get("event") == "ProgramChecked" and "at" in e)
 
 
 def previous_run(folder: Path) -> Path | None:
@@ -154,7 +168,7 @@ def _body(path: str) -> str:
 
 def _rates(path: Path) -> list[tuple[float, float]]:
     """Programs per second over the time of the run, in at most ``BUCKETS`` pieces."""
-    times = [float(e["at"]) for e in read_events(path) if e.get("event") == "ProgramChecked" and "at" in e]
+    times = list(_times(path))
     if len(times) < 2:
         return []
     began, span = times[0], max(times[-1] - times[0], 1e-3)

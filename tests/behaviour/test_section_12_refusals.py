@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import aotcheck
-from tests.behaviour.harness import plain, through_dynamo
+from tests.behaviour.harness import check, given, leaf, plain, through_dynamo
 
 REFUSED = {
     "nonzero": lambda x: x.nonzero(),
@@ -93,3 +93,41 @@ def test_a_function_stays_usable_after_a_refusal():
     with pytest.raises(aotcheck.UnsupportedError):
         compiled(plain(3), None)
     assert torch.equal(compiled(plain(3), plain(3, seed=1)), plain(3) * plain(3, seed=1))
+
+
+# -- what is not refused: checks in torch's own code --------------------------------------------------
+
+
+def test_a_check_in_torchs_own_code_is_made_by_the_graph():
+    """``istft`` looks at its window, ``cov`` at its weights; where they object, eager's error is raised."""
+
+    def spectrum(x):
+        return torch.stft(x, 8, window=torch.ones(8, device=x.device), return_complex=True)
+
+    check(lambda z, window: torch.istft(z, 8, window=window), lambda: given(spectrum(plain(32)), leaf(8).abs()))
+    check(
+        lambda x, w: torch.cov(x, aweights=w),
+        lambda: given(leaf(3, 4), plain(4).abs() + 1),
+        lambda: given(leaf(3, 4), -plain(4).abs() - 1),
+        lambda: given(leaf(3, 4, seed=1), plain(4, seed=1).abs() + 1),
+        rtol=1e-6,
+    )
+
+
+def test_a_check_that_turns_out_otherwise_leaves_the_call_to_the_original():
+    def f(x):
+        return x * 2 if torch.equal((x.min() < 0), torch.ones((), dtype=torch.bool).new_ones(())) else x * 3
+
+    compiled = aotcheck.aot_function(f)
+    before = aotcheck.counters().refused.get("data-dependent", 0)
+    for x in (torch.ones(2), -torch.ones(2), torch.ones(2) * 2):
+        assert torch.equal(compiled(x), f(x))
+    assert aotcheck.counters().refused.get("data-dependent", 0) == before + 1
+
+
+def test_what_autograd_refuses_to_record_raises_its_error():
+    """A sparse result is refused, but here eager does not get that far."""
+    x = torch.ones(2, dtype=torch.complex128, requires_grad=True)
+    with pytest.raises(RuntimeError, match="does not support automatic differentiation") as error:
+        aotcheck.aot_function(lambda x: x.to_sparse())(x)
+    assert not isinstance(error.value, aotcheck.UnsupportedError)

@@ -570,6 +570,25 @@ def test_frozen_parameters(compile_module):
     check_session(session, compile=compile_module)
 
 
+@pytest.mark.parametrize("options", [{}, {"bidirectional": True, "num_layers": 2}, {"bias": False}], ids=str)
+def test_a_recurrent_module(options):
+    """On the CPU its backward gives one tensor for two biases, and its kernel looks at grad mode."""
+
+    def session(compile):
+        torch.manual_seed(0)
+        module, x = nn.LSTM(3, 4, **options), leaf(2, 5, 3)
+        compiled = compile(module)
+        for training in (True, False):
+            module.train(training)
+            out, (h, c) = compiled(x)
+            (out.sum() + (h * c).sum()).backward()
+            yield x, out, h, c, list(module.parameters())
+        with torch.no_grad():
+            yield compiled(x)
+
+    check_session(session)
+
+
 def test_a_module_keeps_its_original():
     net = integers(Counting())
     assert aotcheck.aot_module(net, aotcheck.nop).orig_module is net

@@ -16,6 +16,7 @@ from aotcheck.campaign.events import (
     PairsCounted,
     ProgramChecked,
     RunFinished,
+    RunResumed,
     RunStarted,
 )
 from aotcheck.oracle import CoarseKey
@@ -137,3 +138,18 @@ def test_too_few_programs_have_no_curve(rates: list[tuple[float, float]]) -> Non
 
 def test_a_heat_map_is_a_picture() -> None:
     assert heat_map(((), (3,), (0, 1)), frozenset()).startswith("data:image/png;base64,iVBOR")
+
+
+def test_a_run_that_was_broken_off_has_the_rate_at_which_it_ran(tmp_path: Path) -> None:
+    begun = RunStarted("eager", "cpu", 7, 50, None, 1, 25, "s:s", {"torch": "2.13.0"}, "2026-01-01T00:00:00+00:00")
+    kept = [begun, *(ProgramChecked(0, n, "agrees", 0.1) for n in range(25))]
+    with JsonLines(tmp_path / "run.jsonl") as lines:
+        for event in [*kept, RunResumed(25, "later"), *(ProgramChecked(1, n, "agrees", 0.1) for n in range(25))]:
+            lines.feed(event)
+    text = (tmp_path / "run.jsonl").read_text()
+    slowed = [
+        re.sub(r'"at": [0-9.]+', f'"at": {i + (5000 if i > 25 else 0)}', line)
+        for i, line in enumerate(text.splitlines())
+    ]
+    (tmp_path / "run.jsonl").write_text("\n".join(slowed) + "\n")
+    assert '<th>a second</th><td class="n">1.0</td>' in write_html(tmp_path).read_text()

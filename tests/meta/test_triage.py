@@ -7,7 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
+from aotcheck.backends import resolve
 from aotcheck.campaign import Campaign, ExitCode, Past, Settings, Tally
 from aotcheck.campaign.events import (
     Event,
@@ -21,11 +23,12 @@ from aotcheck.campaign.events import (
     RunResumed,
     RunStarted,
 )
+from aotcheck.campaign.known import known_bugs
 from aotcheck.campaign.signature import KnownBug, Signature, embeds, is_known, skeleton
 from aotcheck.campaign.triage import MOST_PER_KEY, Triage, stage_of
 from aotcheck.campaign.worker import write_finding
-from aotcheck.oracle import CoarseKey
-from aotcheck.program import Backward, Call, Program, Ref, emit, parse_file
+from aotcheck.oracle import CoarseKey, check
+from aotcheck.program import Backward, Call, Program, Ref, TupleExpr, emit, parse_file
 from aotcheck.report.jsonl import JsonLines, load_events
 from tests.meta.small import DOUBLE, MUTATES, TRAINED, X, op, program
 from tests.meta.test_campaigns import campaign, settings
@@ -139,6 +142,40 @@ def test_known_bugs_are_counted_and_are_no_findings(tmp_path: Path) -> None:
     assert tally.findings and tally.signatures
     assert {signed.known for signed in tally.signatures.values()} == {"everything-is-doubled"}
     assert (tally.new_findings, tally.exit_code) == (0, ExitCode.CLEAN)
+
+
+CORPUS = Path(__file__).parents[2] / "corpus"
+TWICE = (
+    program(op("v0", "Tensor.detach", X), outputs=TupleExpr((Ref("v0"), Ref("v0")))),
+    program(
+        op("v0", "torch.neg", X),
+        op("v1", "Tensor.detach", X),
+        op("v2", "torch.mul", Ref("v1"), 3),
+        outputs=TupleExpr((Ref("v1"), Ref("v0"), Ref("v1"), Ref("v2"))),
+        size=(2, 3),
+    ),
+)
+"""What torch's ``aot_function`` gives another object for: findings of a bug that the corpus has."""
+
+
+@pytest.mark.parametrize("minimize_seconds", [0.0, 120.0], ids=["counted", "minimized"])
+def test_what_the_corpus_knows_of_a_backend_of_torchs_is_no_finding(tmp_path: Path, minimize_seconds: float) -> None:
+    told = settings(tmp_path, "aot_function", minimize_seconds=minimize_seconds, corpus=CORPUS)
+    tally = Tally()
+    known = list(known_bugs(CORPUS, "aot_function"))
+    triage = Triage(told, known, threading.Event())
+    for index, found in enumerate(TWICE):
+        (difference, *_) = check(found, resolve("aot_function"), torch.device("cpu")).hard
+        written = finding(told, index, found, difference.key)
+        for each in (ProgramChecked(0, index, "differs", 0.1, hard=(difference.key,), path=written.path), written):
+            tally.feed(each)
+        triage.feed(written)
+    for event in triage.events():
+        assert isinstance(event, FindingSigned if minimize_seconds else FindingExplained)
+        tally.feed(event)
+    assert {signed.known for signed in tally.signatures.values()} == {"tensor-returned-twice"}
+    assert sum(signed.minimized + signed.explained for signed in tally.signatures.values()) == len(TWICE)
+    assert (tally.findings, tally.new_findings, tally.untriaged) == (len(TWICE), 0, 0)
 
 
 @pytest.mark.parametrize("fault", FAULTS[:2], ids=lambda fault: fault.name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,19 @@ from aotcheck.cli import main
 from aotcheck.oracle import Outcome, check
 from aotcheck.oracle.reference import Reference
 from aotcheck.program import Program, emit, parse_file
-from tests.unit.blame.faults import ADDS, FAULTS, RETURNS_VIEWS, TRANSPOSES, Fault, dropped
+from tests.unit.blame.faults import (
+    ADDS,
+    FAULTS,
+    RETURNS_VIEWS,
+    TRANSPOSES,
+    Fault,
+    dropped,
+    forward_results_swapped,
+    returns_reversed,
+    writes_to_views_lost,
+    wrong_twin,
+)
+from tests.unit.minimize.scripts import program
 
 CPU = torch.device("cpu")
 
@@ -139,3 +152,42 @@ def test_the_command_names_a_file_that_is_no_program(tmp_path: Path) -> None:
     assert (result.exit_code, len(result.stderr.strip().splitlines())) == (2, 1)
     assert str(bad) in result.stderr
     assert CliRunner().invoke(main, ["blame", str(tmp_path / "none.py")]).exit_code == 2
+
+
+# -- wrappers
+
+WRAPPED = program(
+    "def f(x0, x1):\n    v0 = x0[1:]\n    v0.add_(1)\n    v1 = torch.mul(x0, 2)\n    v2 = torch.add(x1, 1)\n"
+    "    return (v1, v2)",
+    "def make_inputs_0(device):\n"
+    "    s0 = storage([1, 2, 3, 4], torch.float32, device)\n"
+    "    s1 = storage([5, 6, 7, 8], torch.float32, device)\n"
+    "    a0 = strided(s0, torch.float32, (4,), (1,), 0)\n"
+    "    a1 = strided(s1, torch.float32, (4,), (1,), 0)\n"
+    "    a2 = wrapped.two(a0, a1)\n"
+    "    return (a2, a1), named(locals())",
+)
+
+
+@pytest.mark.parametrize(
+    ("plant", "rung"),
+    [
+        (wrong_twin, Rung.TRACE),
+        (writes_to_views_lost, Rung.TRACE),
+        (forward_results_swapped, Rung.PARTITION),
+        (returns_reversed, Rung.RUNTIME),
+    ],
+    ids=lambda part: getattr(part, "__name__", part),
+)
+def test_what_wrappers_hold_is_looked_at(
+    plant: Callable[[pytest.MonkeyPatch], None], rung: Rung, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert blame(WRAPPED, CPU).rung is None
+    plant(monkeypatch)
+    found = blame(WRAPPED, CPU)
+    assert found.rung is rung, found.text
+    skipped = "gradients of wrappers are not looked into"
+    reached = [
+        one for one in found.rungs if one.standing is Standing.AGREES and one.rung in (Rung.JOINT, Rung.PARTITION)
+    ]
+    assert {one.text for one in reached} <= {skipped}

@@ -118,3 +118,41 @@ def test_an_inspection_that_is_not_there_is_named() -> None:
         load_inspection("nowhere:x")
     with pytest.raises(InspectionError, match="not a function"):
         load_inspection("strategies.calls:__all__")
+
+
+WRITTEN_BACK = program(
+    "def f(x0):\n    v0 = torch.neg(x0)\n    x0.copy_(v0)\n    return None", vector("[1, 2]", "(2,)", "(1,)")
+)
+"""A wrong value that is seen in an input."""
+
+WINDOW_OF_A_COPY = program(
+    "def f(x0):\n    v0 = x0[1:]\n    v1 = v0.as_strided((2,), (1,), 0)\n    return None",
+    vector("[1, 2]", "(2,)", "(1,)"),
+)
+"""A view that is a copy, and too small for the window on it."""
+
+
+@pytest.mark.parametrize(
+    ("found", "bug", "key", "body"),
+    [
+        (WRITTEN_BACK, "neg_wrong", "(values, output)", "def f(x0):\n    v0 = torch.neg(x0)\n    return v0"),
+        (
+            WINDOW_OF_A_COPY,
+            "slice_copies",
+            "(aliasing, output-input vs none)",
+            "def f(x0):\n    v0 = x0[:]\n    return v0",
+        ),
+    ],
+    ids=["written to an input", "too small for a window"],
+)
+def test_a_consequence_is_told_by_its_root(found: Program, bug: str, key: str, body: str) -> None:
+    subject = Subject(f"tests.meta.bugs:{bug}")
+    kept = Reduction(found, subject, ONE_WORKER)
+    rooted = Reduction(found, subject, ONE_WORKER, to_root=True)
+    for reduction in (kept, rooted):
+        for _ in reduction.steps():
+            pass
+    assert kept.result is not None and rooted.result is not None
+    assert str(kept.result.shows.key) != key
+    assert str(rooted.result.shows.key) == key
+    assert text(rooted.result.program).partition("def f")[2] == text(program(body)).partition("def f")[2]

@@ -1,0 +1,47 @@
+"""Where a minimized program goes wrong first: shorter beginnings of it that return what they make.
+
+Note [Roots]
+    A wrong value may be seen where it was made, or in what is done with it: written to an input, saved for a backward,
+    too short for a view of it. Minimizing keeps the key under which a program was found, so one bug ends as several
+    programs. So what a minimal program makes is returned at once, statement by statement, in a plain call: where the
+    values or the aliasing of that are wrong already, all that follows is a consequence, and this shorter program is
+    what the bug is told by. Other kinds of difference are no reason: a flag of a result that is otherwise right need
+    not be why what follows is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from aotcheck.minimize.edit import edited, inputs_of
+from aotcheck.oracle import CoarseKey, OracleKind
+from aotcheck.program import Call, GradMode, Program, Ref, TupleExpr, flat_calls
+
+__all__ = ["is_root", "roots"]
+
+_CAUSES = frozenset({OracleKind.VALUES.value, OracleKind.ALIASING.value})
+
+
+def roots(program: Program) -> Iterator[Program]:
+    """The beginnings of ``program`` that return what their last statement makes, the shortest first, each under the
+    grad mode of its first call and under the default one."""
+    first = program.calls[0]
+    modes = dict.fromkeys((first.grad_mode, GradMode.ENABLED))
+    given = dict.fromkeys(inputs for _, inputs in inputs_of(program))
+    for at, made in enumerate(flat_calls(program.body)):
+        if not made.targets:
+            continue
+        whole = TupleExpr(tuple(map(Ref, made.targets)))
+        outputs = whole if len(made.targets) > 1 else whole.items[0]
+        body = edited(program.body, lambda index, call, at=at: call if index <= at else None)  # type: ignore[misc]  # a default binds the loop variable
+        for inputs in given:
+            for mode in modes:
+                begun = replace(program, body=body, outputs=outputs, calls=(Call(inputs, mode),))
+                if begun != program:
+                    yield begun
+
+
+def is_root(key: CoarseKey) -> bool:
+    """Whether a difference under ``key`` explains what is done with the result that it is seen in."""
+    return key.oracle in _CAUSES and "output" in key.place and "later" not in key.place and not key.error
