@@ -31,10 +31,13 @@ try:
     CreationMeta = _C._autograd.CreationMeta
     _DisableTorchDispatch = _C._DisableTorchDispatch
     _PreserveDispatchKeyGuard = _C._PreserveDispatchKeyGuard
+    _pre_dispatch_modes: Callable[[], int] = torch._ops._len_torch_dispatch_stack_pre_dispatch
     _set_meta_in_tls = _C._set_meta_in_tls_dispatch_include
     _function_apply = _C._FunctionBase.__dict__["apply"]
     _restore_dispatch = vars(_C)["_RestorePythonTLSSnapshot"]
     _top_hooks: Callable[[bool], Any] = _C._autograd._top_saved_tensors_default_hooks
+    _throw_on_data = _C._set_throw_on_mutable_data_ptr
+    _warn_on_data = _C._set_warn_deprecated_on_mutable_data_ptr
     _skip_one_hop = _C._skip_one_hop_torch_function
     swap_impls: Callable[[Tensor, Tensor], None] = vars(_C)["_swap_tensor_impl"]
     set_grad_enabled_raw: Callable[[bool], None] = _C._set_grad_enabled
@@ -69,15 +72,28 @@ PRIM_DEVICE = torch.ops.prim.device.default
 
 def without_modes() -> contextlib.AbstractContextManager[Any]:
     """No torch-dispatch mode is active inside; for work of ours that a tracer must not record."""
+    if not _C._len_torch_dispatch_stack() and not _pre_dispatch_modes():
+        return contextlib.nullcontext()
     return cast("contextlib.AbstractContextManager[Any]", _disable_current_modes())
 
 
-@contextlib.contextmanager
-def meta_kernels() -> Iterator[None]:
+class meta_kernels:
     """Below this, ops on tensors of any device run their meta kernels: shapes and strides only, no data."""
-    with _DisableTorchDispatch(), _PreserveDispatchKeyGuard():
+
+    __slots__ = ("_dispatch", "_keys")
+
+    def __enter__(self) -> None:
+        """Meta kernels from now on."""
+        self._dispatch = _DisableTorchDispatch()
+        self._dispatch.__enter__()
+        self._keys = _PreserveDispatchKeyGuard()
+        self._keys.__enter__()
         _set_meta_in_tls(True)
-        yield
+
+    def __exit__(self, *_: object) -> None:
+        """As before."""
+        self._keys.__exit__(None, None, None)
+        self._dispatch.__exit__(None, None, None)
 
 
 class FunctionMode(torch.overrides.TorchFunctionMode):
@@ -136,18 +152,33 @@ def determinism() -> tuple[bool, bool]:
     return _C._get_deterministic_algorithms(), _C._get_deterministic_algorithms_warn_only()
 
 
-def ambient_state() -> tuple[int, int, bool, bool, int, bool, bool]:
-    """Active dispatch modes and function modes; whether torch.func transforms or saved-tensor hooks are in force; the
+AMBIENT: dict[str, Any] = {
+    "modes": _C._len_torch_dispatch_stack,
+    "function_modes": _C._len_torch_function_stack,
+    "transforms": _C._are_functorch_transforms_active,
+    "hooks": _top_hooks,
+    "forward_ad": torch.autograd.forward_ad,
+    "deterministic": _C._get_deterministic_algorithms,
+    "warn_only": _C._get_deterministic_algorithms_warn_only,
+}
+"""What the sources of ``ambient_state`` name."""
+
+
+def ambient_state() -> dict[str, Any]:
+    """What is in force on this thread: sources in terms of ``AMBIENT``, each with what it gives now.
+
+    Active dispatch modes and function modes; whether torch.func transforms are in force, or no saved-tensor hooks; the
     level of forward-mode differentiation; determinism.
     """
-    return (
-        _C._len_torch_dispatch_stack(),
-        _C._len_torch_function_stack(),
-        _C._are_functorch_transforms_active(),
-        _C._autograd._top_saved_tensors_default_hooks(True) is not None,
-        dual_level(),
-        *determinism(),
-    )
+    return {
+        "modes()": _C._len_torch_dispatch_stack(),
+        "function_modes()": _C._len_torch_function_stack(),
+        "transforms()": _C._are_functorch_transforms_active(),
+        "(hooks(True) is None)": not has_saved_tensor_hooks(),
+        "forward_ad._current_level": dual_level(),
+        "deterministic()": _C._get_deterministic_algorithms(),
+        "warn_only()": _C._get_deterministic_algorithms_warn_only(),
+    }
 
 
 # -- autograd
@@ -447,8 +478,9 @@ def quick_op(op: Any, args: Sequence[Any], kwargs: dict[str, Any], tensor: type)
     if found is None:
         name = op.overloadpacket.__name__
         found = getattr(_C._VariableFunctions, name, None) or getattr(_C.TensorBase, name, None)
-        if op.namespace != "aten" or found is None or not _chooses(found, op, args, kwargs, tensor):
-            found = raw_op(op)
+        with without_modes():
+            if op.namespace != "aten" or found is None or not _chooses(found, op, args, kwargs, tensor):
+                found = raw_op(op)
         _quick_ops[key] = found
     return found
 
@@ -611,9 +643,23 @@ def ready_forward(module: fx.GraphModule) -> Callable[..., Any]:
     return module.forward
 
 
-def fake_from_meta(mode: FakeTensorMode, elem: Tensor, device: torch.device) -> Tensor:
-    """A FakeTensor of ``mode`` on the meta tensor ``elem``, as if on ``device``."""
-    return cast(Tensor, FakeTensor(mode, elem, device))
+class Fakes:
+    """Makes FakeTensors of one mode: the first on a device as torch does, others with the attributes that it got."""
+
+    def __init__(self) -> None:
+        self.mode = FakeTensorMode(allow_non_fake_inputs=True)
+        self._attributes: dict[torch.device, dict[str, Any]] = {}
+        self._guard = _warn_on_data if self.mode._allow_unsafe_data_ptr_access else _throw_on_data
+
+    def from_meta(self, elem: Tensor, device: torch.device) -> Tensor:
+        """A FakeTensor on the meta tensor ``elem``, which requires no grad, as if on ``device``."""
+        attributes = self._attributes.get(device)
+        if attributes is None:
+            attributes = self._attributes[device] = dict(vars(FakeTensor(self.mode, elem, device)))
+        fake = make_subclass(FakeTensor, elem, attributes["_fake_device"])
+        self._guard(fake)
+        fake.__dict__.update(attributes)
+        return fake
 
 
 def take_lists(module: fx.GraphModule, lists: dict[str, int]) -> None:

@@ -3,8 +3,8 @@
 ``python -m benchmarks.performance [--samples N] [--output FILE]``
 
 Both compile the same functions with a compiler that returns the graph as it is, so what is measured is the AOT autograd
-and nothing behind it. The two are interleaved in one process, sample by sample, so that whatever else the machine does
-falls on both alike; the ratios mean something, the microseconds do not.
+and nothing behind it. What counts is the time of the processor, and the two are interleaved in one process, sample by
+sample, so that whatever else the machine does falls on both alike; the ratios mean something, the microseconds do not.
 """
 
 from __future__ import annotations
@@ -98,10 +98,10 @@ def _train(function: Function, arguments: Sequence[Tensor]) -> None:
 
 
 def _seconds(action: Callable[[], object], times: int = 1) -> float:
-    begin = time.perf_counter()
+    begin = time.process_time()
     for _ in range(times):
         action()
-    return (time.perf_counter() - begin) / times
+    return (time.process_time() - begin) / times
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,7 @@ def report(rows: Sequence[Row], samples: int) -> str:
         "as they are.",
         "",
         f"torch {torch.__version__}, Python {platform.python_version()}, {os.cpu_count()} cores, "
-        f"{torch.get_num_threads()} thread; {samples} samples of each, interleaved in one process.",
+        f"{torch.get_num_threads()} thread; processor time; {samples} samples of each, interleaved in one process.",
         "",
         "| function | first call and backward (median) | inference call (minimum) | forward and backward (minimum) |",
         "| --- | --- | --- | --- |",

@@ -21,10 +21,12 @@ from aotcheck.autograd.partition.joint import Division, divide, joint_graph, joi
 from aotcheck.autograd.record import Visibility, Write
 from aotcheck.autograd.runtime import codegen, support
 from aotcheck.autograd.runtime.support import StrideCorrection
-from aotcheck.autograd.stages import Backwards, examples, inputs_of, values_of
+from aotcheck.autograd.stages import Backwards, examples
 from aotcheck.autograd.subclasses import Bundle
+from aotcheck.autograd.tangents import inputs_of, values_of
 from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Geometry, Value, ancestors, getitem
 from aotcheck.autograd.twins import DEPENDS_ON_GRAD_MODE, Kind, info_of
+from aotcheck.autograd.written_since import guard
 
 aten = torch.ops.aten
 
@@ -161,6 +163,7 @@ class Assembly:
         # What no value of ours stands for can only be used by the user's own backward.
         stage.saved = [known.get(name) or unknown(name) for name in self.division.saved]
         self.saved = self.saved_outputs = list(stage.saved)
+        guard(self.capture, stage)
         self.backwards.division = self.division
         self.backwards.forward_names = dict(zip(stage.saved, self.division.saved, strict=True))
 
@@ -193,14 +196,15 @@ class Assembly:
         """Generate the code around the compiled forward; ``wrong`` are outputs whose layout has to be set right."""
         record = self.record
         attachments = []
-        functions = {}
+        functions: dict[str, Any] = {}
         index = {v: k for k, v in enumerate(self.saved)}
         several = any(len(stage.attached) > 1 for stage in self.stages)
         # What is saved for one of several outputs is unpacked by itself, which works for what is no output.
         fresh_saved = [self._is_fresh(v) and not (several and v in self.outputs) for v in self.saved_outputs]
         live = self.backwards.live
         for number, stage in enumerate(self.stages):
-            functions[f"apply{number}"] = self.backwards.function(stage)
+            function = self.backwards.function(stage)
+            functions[f"apply{number}"], functions[f"backward{number}"] = function.apply, function.backward_for
             saved = tuple(index[v] for v in stage.saved)
             guards, held = tuple(stage.guards), tuple(stage.held)
             attachments.append(
@@ -228,7 +232,7 @@ class Assembly:
 
     def _first_run(self, *args: Any) -> Any:
         """The forward's first run: see Note [First run]."""
-        with self.backwards.rearmed():
+        with self.backwards.alone():
             return self._run_and_check(args)
 
     def _run_and_check(self, args: Sequence[Any]) -> Any:
@@ -259,7 +263,8 @@ class Assembly:
                 for k in wrong
                 if empty or not much_the_same(results[k], self.record.outputs[k].geometry)
             }
-            self._link(layouts)
+            with self.backwards.rearmed():
+                self._link(layouts)
             results = list(results)
             for k, g in layouts.items():
                 results[k] = support.with_layout(results[k], g)

@@ -30,7 +30,7 @@ from aotcheck.autograd.partition.saved import saved_tensors
 from aotcheck.autograd.record import Arg, Attached, BaseOf, Constant, Record, Ref, Source
 from aotcheck.autograd.replicas import Replica, ReplicaMaker, make_replica
 from aotcheck.autograd.sandbox import BackwardTrace, Sandbox, SetAside
-from aotcheck.autograd.storage import StorageState
+from aotcheck.autograd.storage_state import StorageState
 from aotcheck.autograd.subclasses import (
     Bundle,
     Outer,
@@ -194,7 +194,7 @@ class Capture:
                     views.append(i)
                 else:
                     self._root(a, Arg(i))
-        with self.tracing():
+        with self.tracing() if views else contextlib.nullcontext():
             for i in views:
                 a = arguments[i]
                 if id(a) not in self.replicas:
@@ -563,9 +563,8 @@ class Capture:
         return t
 
     def value_of(self, t: Tensor) -> Value:
-        """The value of a replica now, found while no tracing goes on."""
-        with self.tracing():
-            return self.tracer.table.read(t)
+        """The value of a replica now; nothing is dispatched."""
+        return self.tracer.table.read(t)
 
     def as_result(self, t: Tensor | None) -> Tensor | None:
         """A gradient; one that is a leaf is replaced by a view, as it is somebody else's tensor and not a result."""

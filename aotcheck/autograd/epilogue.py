@@ -51,7 +51,7 @@ from aotcheck.autograd.record import (
     WriteFlat,
 )
 from aotcheck.autograd.results import Results, differentiable_dtype, has_history
-from aotcheck.autograd.storage import StorageState
+from aotcheck.autograd.storage_state import StorageState
 from aotcheck.autograd.subclasses import is_wrapper
 from aotcheck.autograd.timeline import Timeline
 from aotcheck.autograd.trace import geometry_of
@@ -323,7 +323,7 @@ class EpilogueBuilder:
                     ref, anchored_at = self.results.anchors[id(state)]
                 holder = self.results.local()
                 holds[a.index], holders[a.index] = Hold(holder, ref), (holder, anchored_at)
-        shapes = self._accumulated_shapes()
+        shapes = self._accumulated_shapes() if changes else {}
         for a, kind in changes:
             t, geometry = a.replica, geometry_of(a.replica)
             # A leaf's gradient has the shape that the leaf had when it was first used.

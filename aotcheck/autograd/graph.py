@@ -155,7 +155,7 @@ class FakeValues:
     """Example inputs and ``node.meta['val']``: a fake tensor per value, from its geometry or its op run on fakes."""
 
     def __init__(self) -> None:
-        self.mode = _torch.FakeTensorMode(allow_non_fake_inputs=True)
+        self.fakes = _torch.Fakes()
         self.known: dict[Value, Any] = {}
 
     def of(self, v: Value) -> Any:
@@ -169,18 +169,18 @@ class FakeValues:
         if v.op is getitem:
             return self.of(v.args[0])[v.args[1]]
         if v.op is CONSTANT:
-            return self.mode.from_tensor(v.constant)
+            return self.fakes.mode.from_tensor(v.constant)
         g = v.geometry
         if g is not None and (v.op is PLACEHOLDER or not (g.conj or g.neg)):
             return self._like(g, v.device)
         if v.op is PLACEHOLDER:
             return v.constant
         if v.parts is not None:
-            return tuple([self._like(part, v.device) for part in v.parts])
+            return tuple([self._like(p, v.device) if type(p) is Geometry else p for p in v.parts])
         args, kwargs = tuple([self._arg(a) for a in v.args]), {k: self._arg(a) for k, a in v.kwargs.items()}
         with torch.no_grad():
             try:
-                with self.mode:
+                with self.fakes.mode:
                     return v.op(*args, **kwargs)
             except Exception as lacking:
                 if not _torch.lacks_meta_kernel(lacking):
@@ -191,18 +191,17 @@ class FakeValues:
         """Meta tensors as fake ones."""
         if isinstance(a, (list, tuple)):
             return type(a)(self._faked(x, device) for x in a)
-        return _torch.fake_from_meta(self.mode, a, device) if isinstance(a, torch.Tensor) else a
+        return self.fakes.from_meta(a, device) if isinstance(a, torch.Tensor) else a
 
     def _like(self, g: Geometry, device: torch.device | None) -> Tensor:
-        with torch.no_grad():
-            if g.offset:
-                elem = torch.empty(g.elements_reached, dtype=g.dtype, device=_torch.META)
-                elem = elem.as_strided(g.shape, g.stride, g.offset)
-            else:
-                elem = torch.empty_strided(g.shape, g.stride, dtype=g.dtype, device=_torch.META)
-            fake = _torch.fake_from_meta(self.mode, elem, device or _CPU)
-            fake = _torch.conj_view(fake) if g.conj else fake
-            return _torch.neg_view(fake) if g.neg else fake
+        if g.offset:
+            elem = torch.empty(g.elements_reached, dtype=g.dtype, device=_torch.META)
+            elem = elem.as_strided(g.shape, g.stride, g.offset)
+        else:
+            elem = torch.empty_strided(g.shape, g.stride, dtype=g.dtype, device=_torch.META)
+        fake = self.fakes.from_meta(elem, device or _CPU)
+        fake = _torch.conj_view(fake) if g.conj else fake
+        return _torch.neg_view(fake) if g.neg else fake
 
     def _arg(self, a: Any) -> Any:
         if type(a) is Value:
@@ -260,15 +259,16 @@ def _write_forward(module: fx.GraphModule) -> Callable[..., Any] | None:
     parameters = []
     nodes = list(module.graph.nodes)
     dying: dict[fx.Node, list[str]] = {}
+    for k, node in enumerate(nodes):
+        names[node] = f"v{k}"
     seen: set[fx.Node] = set()
     for node in reversed(nodes):
         for source in node.all_input_nodes:
             if source not in seen:
                 seen.add(source)
                 if node.op != "output" and source.op == "call_function":
-                    dying.setdefault(node, []).append(f"v{nodes.index(source)}")
+                    dying.setdefault(node, []).append(names[source])
     for k, node in enumerate(nodes):
-        names[node] = f"v{k}"
         match node.op:
             case "placeholder" if not node.args:
                 parameters.append(names[node])

@@ -48,6 +48,8 @@ class HookSteps:
 
     def find_stand_ins(self) -> None:
         """Let tensors without memory stand for what is neither argument nor result and yet has a hook."""
+        if not self.late:
+            return
         results = self.results
         attached = [a.tensor for a in results.attached]
         behind = nodes_behind([_torch.grad_fn_of(t) for t in attached], set())
@@ -71,6 +73,8 @@ class HookSteps:
 
     def check_cuts(self) -> None:
         """Raise unless all gradients that go through a tensor with a hook come by it."""
+        if not self.late:
+            return
         attached = [_torch.grad_fn_of(a.tensor) for a in self.results.attached]
         behind = nodes_behind([n for start in attached if start is not None for n, _ in start.next_functions], set())
         cut = {c.edge.node for c in self.results.cuts} | self.capture.ends

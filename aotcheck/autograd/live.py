@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.partition.saved import saved_tensors
 from aotcheck.autograd.record import Arg, Ref, Result, Visibility
-from aotcheck.autograd.runtime.codegen import BackwardReshape, BackwardWrite, Window
+from aotcheck.autograd.runtime.codegen import LIVE, BackwardReshape, BackwardWrite, Window
 from aotcheck.autograd.sandbox import BackwardTrace, Reshaped, Written
-from aotcheck.autograd.storage import StorageState
+from aotcheck.autograd.storage_state import StorageState
 from aotcheck.autograd.subclasses import is_wrapper
 from aotcheck.autograd.trace import PLACEHOLDER, Value, geometry_of
 
@@ -143,7 +143,7 @@ class LiveMemory:
             if id(w.state) in seeds:
                 target = f"g[{seeds[id(w.state)]}]"
             elif id(w.state) in windows:
-                target = f"ctx.live[{windows[id(w.state)]}]"
+                target = f"{LIVE}[{windows[id(w.state)]}]"
             else:
                 target = f"s[{saved[self._live[id(w.state)].value]}]"
                 if not self._is_checked(w.state):

@@ -230,7 +230,8 @@ def make_replica(elem: Tensor, device: torch.device, kernels: KernelState) -> Re
     else:
         r = _torch.make_subclass(_Undispatched, elem, device)
     r.__class__ = Replica
-    r.__dict__.update(real_device=device, kernels=kernels)
+    attributes = r.__dict__
+    attributes["real_device"], attributes["kernels"] = device, kernels
     kernels.alive.append(r)
     made: Replica = r
     return made
@@ -246,9 +247,14 @@ def rearm(kernels: KernelState) -> None:
     _become(kernels, Replica)
 
 
+_set_attribute = object.__setattr__
+
+
 def _become(kernels: KernelState, cls: type[Tensor]) -> None:
+    if kernels.alive and type(kernels.alive[-1]) is cls:
+        return
     for r in kernels.alive:
-        r.__class__ = cls
+        _set_attribute(r, "__class__", cls)
 
 
 class _Rebound(torch.autograd.Function):

@@ -98,6 +98,8 @@ class Draws:
         self.handle = handle
         self._known: dict[bytes, _Position] = {}
         self._reached: _Position  # where the generator is when the graph has run so far
+        self._unnoted: list[int] = []  # the seeds with which tracing began, until that state is noted
+        self._began_after: Value | None = None
         self._numbers: dict[Value, int] = {}
         self._numbered: dict[Any, int] = {}
 
@@ -106,13 +108,30 @@ class Draws:
     def begin(self) -> list[Tensor]:
         """Tracing begins or goes on, at a moment of which nothing is known. Returns the generators' states."""
         before = [g.get_state() for g in self.generators]
-        for g in self.generators:
-            g.manual_seed(next(_marks))
-        self._reached = self._note(self.trace.values[-1] if self.trace.values else None)
+        self._unnoted = [next(_marks) for _ in self.generators]
+        for g, mark in zip(self.generators, self._unnoted, strict=True):
+            g.manual_seed(mark)
+        self._began_after = self.trace.values[-1] if self.trace.values else None
         return before
+
+    def _note_beginning(self) -> None:
+        """Tracing has come to where it matters which state it began with."""
+        if self._unnoted:
+            now = [g.get_state() for g in self.generators]
+            for g, mark in zip(self.generators, self._unnoted, strict=True):
+                g.manual_seed(mark)
+            self._unnoted = []
+            self._reached = self._note(self._began_after)
+            for g, state in zip(self.generators, now, strict=True):
+                g.set_state(state)
 
     def settle(self) -> None:
         """The traced code is done: leave the generator where that did."""
+        if self._unnoted and all(
+            g.device.type == "cpu" and g.initial_seed() == mark
+            for g, mark in zip(self.generators, self._unnoted, strict=True)
+        ):
+            return  # no draw, and no other state set: of this mark there is but the one that it began with
         here = self._here()
         if here is not self._reached:
             self._go_to(here)
@@ -158,6 +177,7 @@ class Draws:
         return position
 
     def _here(self) -> _Position:
+        self._note_beginning()
         found = self._known.get(self._now()[1])
         if found is None:
             raise UnsupportedError("seeding inside the function", "a generator is given a state that no draw led to")

@@ -18,7 +18,7 @@ from torch import Tensor
 from aotcheck import _torch
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.gradients import own_gradient, set_own_gradient
-from aotcheck.autograd.storage import StorageState
+from aotcheck.autograd.storage_state import StorageState
 from aotcheck.autograd.trace import Geometry, Value, geometry_of
 
 if TYPE_CHECKING:

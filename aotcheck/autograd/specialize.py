@@ -199,8 +199,7 @@ def fast_guard(
         "dtype": torch.get_default_dtype,
         "dt": torch.get_default_dtype(),
         "address": _torch.storage_address,
-        "ambient": _torch.ambient_state,
-        "quiet": _torch.ambient_state(),
+        **_torch.AMBIENT,
         "base_of": _torch.base_of,
         "leafness": _torch.leafness,
     }
@@ -210,7 +209,7 @@ def fast_guard(
         f"grad() is {torch.is_grad_enabled()}",
         f"inference() is {torch.is_inference_mode_enabled()}",
         "dtype() is dt",
-        "ambient() == quiet",
+        *[f"{source} == {now!r}" for source, now in _torch.ambient_state().items()],
     ]
     for name, a in zip(names, flat, strict=True):
         conditions.append(f"{name}.storage_offset() == {a.storage_offset()}")

@@ -49,6 +49,8 @@ class Substitution(_torch.FunctionMode):
             self.kernels.on_backward(func, [self._swap(a) for a in args], given)
             with self:
                 return _torch.past_function_modes(func, args, kwargs or {})
+        if not self.replicas:
+            return func(*args, **(kwargs or {}))
         return func(*[self._swap(a) for a in args], **{k: self._swap(a) for k, a in (kwargs or {}).items()})
 
     def _is_traced(self, t: Tensor) -> bool:

@@ -92,6 +92,9 @@ class Geometry(NamedTuple):
         return self.offset + 1 + sum((n - 1) * s for n, s in zip(self.shape, self.stride, strict=True))
 
 
+_new = tuple.__new__  # what a named tuple's constructor calls
+
+
 def contiguous(shape: Iterable[int], stride: Iterable[int]) -> bool:
     """Whether ``stride`` is row-major for ``shape``; strides of size-1 dimensions do not matter."""
     shape, stride = tuple(shape), tuple(stride)
@@ -107,7 +110,9 @@ def contiguous(shape: Iterable[int], stride: Iterable[int]) -> bool:
 
 def geometry_of(t: Tensor) -> Geometry:
     """The geometry of a strided tensor, real or replica."""
-    return Geometry(int(t.storage_offset()), tuple(t.shape), t.stride(), t.dtype, t.is_conj(), t.is_neg())
+    dtype = t.dtype
+    conj = dtype.is_complex and t.is_conj()
+    return _new(Geometry, (int(t.storage_offset()), tuple(t.shape), t.stride(), dtype, conj, t.is_neg()))
 
 
 def disjoint(a: Geometry, b: Geometry) -> bool:
@@ -161,8 +166,8 @@ class Value:
     """One value of the functional program: an input, a constant, or what ``op`` gives for ``args`` and ``kwargs``.
 
     ``geometry`` is what the value measures at run time where known (None for a tuple of results), ``parts`` what each
-    of a tuple of results does. ``memory`` is the placeholder whose memory the value shares at run time, if any.
-    ``where`` is the user's source line.
+    of a tuple of results does, or the result itself where it is no tensor. ``memory`` is the placeholder whose
+    memory the value shares at run time, if any. ``where`` is the user's source line.
     """
 
     __slots__ = (
@@ -184,7 +189,7 @@ class Value:
         self.args = args
         self.kwargs = kwargs
         self.geometry: Geometry | None = None
-        self.parts: tuple[Geometry, ...] | None = None
+        self.parts: tuple[Any, ...] | None = None
         self.device: torch.device | None = None
         self.memory: Value | None = None
         self.name = ""
@@ -277,12 +282,18 @@ def ancestors(roots: Iterable[Value | None]) -> set[Value]:
     return seen
 
 
+_users: dict[str, bool] = {}  # by name, whether a module is the user's
+
+
 def user_frame() -> tuple[str, int, str] | None:
     """File, line and function of the innermost frame that is neither torch's nor ours; None if there is none."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
-        if not (module == "torch" or module.startswith(("torch.", "aotcheck.autograd"))):
+        users = _users.get(module)
+        if users is None:
+            users = _users[module] = module != "torch" and not module.startswith(("torch.", "aotcheck.autograd"))
+        if users:
             return frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name
         frame = frame.f_back
     return None

@@ -10,22 +10,20 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch
-from aotcheck.autograd import folding, no_meta, writes
+from aotcheck.autograd import folding, no_meta, view_ops, writes
 from aotcheck.autograd.errors import EXPECTATION, RetraceWithCaptured, UnsupportedError
 from aotcheck.autograd.metadata import METADATA
 from aotcheck.autograd.replicas import KernelState, Replica, make_replica
 from aotcheck.autograd.rng import Draws, default_generators
 from aotcheck.autograd.stand_ins import tensors_in
-from aotcheck.autograd.storage import StorageTable, View
+from aotcheck.autograd.storage import StorageTable
 from aotcheck.autograd.subclasses import is_wrapper, leaves_of, wrappers_in
 from aotcheck.autograd.trace import PLACEHOLDER, Geometry, Trace, Value, geometry_of, getitem, user_frame
 from aotcheck.autograd.twins import Kind, OpInfo, info_of
 from aotcheck.autograd.windows import (
-    COPIES_STORAGE,
     UNSAFE_VIEWS,
     Derivation,
     Reshaping,
-    check_bounds,
     copies_more_than_itself,
     shares_storage,
 )
@@ -39,7 +37,7 @@ _USUAL = {  # what code that checks hopes for
     aten.ne.Scalar: True,
     aten.all.default: True,
 }
-_TANGENT_OPS = frozenset({aten.to.dtype_layout})
+_TANGENT_OP = aten.to.dtype_layout
 
 
 class Tracer(_torch.TorchDispatchMode):
@@ -80,19 +78,27 @@ class Tracer(_torch.TorchDispatchMode):
     ) -> Any:
         if func is _torch.PRIM_DEVICE:
             return args[0].device
+        # A function mode is told of all that is asked of a tensor; of what a tracer asks it has nothing to know.
+        with _torch.without_torch_function():
+            return self._dispatch(func, types, args, kwargs or {})
+
+    def _dispatch(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if _torch.another_tracer_active():
             raise UnsupportedError("another tracer inside", "the function traces one of its own, as linearize does")
-        kwargs = kwargs or {}
         for t in types:
             if t is not Replica and t is not Tensor and t is not torch.nn.Parameter:
                 return self._on_wrappers(func, types, args, kwargs)
         if func is aten.lift_fresh.default or func is aten.lift_fresh_copy.default:
             return self._lift(args[0])
+        below_autograd = torch.is_inference_mode_enabled()
         for a in args:
-            self._check(a)
+            if type(a) is Replica:
+                below_autograd = below_autograd or a.is_inference()
+            else:
+                self._check(a)
         for a in kwargs.values():
             self._check(a)
-        apart = self._depth or func in _TANGENT_OPS or _of_inference(args)
+        apart = self._depth or below_autograd or func is _TANGENT_OP
         if apart and _torch.is_composite(func):
             # Autograd takes such ops apart before they come here, but for inference tensors, in what wrappers do, and
             # of tangents of forward mode.
@@ -102,7 +108,7 @@ class Tracer(_torch.TorchDispatchMode):
         if torch.is_inference_mode_enabled() and func in UNSAFE_VIEWS:
             with _torch.as_before_dispatch(), self:
                 parts = _torch.run_composite_kernel(func, args, kwargs)
-            self._note(self.views, func, args, kwargs, parts, shares_version=False)
+            view_ops.note(self, self.views, func, args, kwargs, parts, shares_version=False)
             return parts
         info = info_of(func)
         if info.transparent and (key := self._transparent(info, args, kwargs)) is not None:
@@ -116,15 +122,15 @@ class Tracer(_torch.TorchDispatchMode):
             case Kind.PURE:
                 return self.pure(func, info, args, kwargs)
             case Kind.VIEW:
-                return self._view(func, args, kwargs)
+                return view_ops.view(self, func, args, kwargs)
             case Kind.IN_PLACE:
                 return writes.in_place(self, func, info, args, kwargs)
             case Kind.OUT:
                 return writes.to_out(self, func, info, args, kwargs)
             case Kind.RESHAPING:
-                return self._reshaping(func, args, kwargs)
+                return view_ops.reshaping(self, func, args, kwargs)
             case Kind.STORAGE:
-                return self._storage(func, args, kwargs)
+                return view_ops.storage(self, func, args, kwargs)
             case Kind.STORAGE_SIZE:
                 self.kernels.sizes_matter = True
                 self.table.view(args[0])  # what it holds now is settled before
@@ -136,7 +142,7 @@ class Tracer(_torch.TorchDispatchMode):
                 return self._value_dependent(func, args, kwargs)
             case Kind.WRITES:
                 if func is aten.fill_diagonal_.default and not any(args[2:]) and not kwargs:
-                    return self._fill_diagonal(*args)
+                    return view_ops.fill_diagonal(self, *args)
                 return writes.by_form(self, func, info, args, kwargs)
             case Kind.UNKNOWN:
                 raise UnsupportedError("op without a functional form", str(func))
@@ -182,7 +188,7 @@ class Tracer(_torch.TorchDispatchMode):
                 raise RetraceWithCaptured(a if len(strangers) == len(leaves_of(a)) else strangers[0])
         kind = info_of(func).kind
         if kind is Kind.RESHAPING and is_wrapper(args[0]):
-            self._note_reshaping(func, args, kwargs)
+            view_ops.note_reshaping(self, func, args, kwargs)
         out = NotImplemented
         self._depth += 1
         try:
@@ -196,7 +202,7 @@ class Tracer(_torch.TorchDispatchMode):
         results = out if isinstance(out, (list, tuple)) else [out]
         made_of_wrapper = args and is_wrapper(args[0]) and results and all(is_wrapper(r) for r in results)
         if made_of_wrapper and kind is Kind.VIEW:
-            self._note(self.views, func, args, kwargs, out)
+            view_ops.note(self, self.views, func, args, kwargs, out)
         return out
 
     def count_write(self, t: Tensor) -> None:
@@ -310,7 +316,7 @@ class Tracer(_torch.TorchDispatchMode):
         elem = _torch.conj_view(elem) if geometry.conj else elem
         elem = _torch.neg_view(elem) if geometry.neg else elem
         r = make_replica(elem, device, self.kernels)
-        self.table.bind(r, value)
+        self.table.bind_new(r, value, geometry, device)
         return r
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], random: bool = False) -> Value:
@@ -353,7 +359,7 @@ class Tracer(_torch.TorchDispatchMode):
         key: Any = None
         if info.cacheable:
             key = (
-                func,
+                info_of(func),
                 *[self._key_of(a) for a in args],
                 *[(k, self._key_of(a)) for k, a in kwargs.items()],
                 torch.get_default_dtype(),
@@ -402,16 +408,14 @@ class Tracer(_torch.TorchDispatchMode):
             if isinstance(out, Tensor) and out.layout is not torch.strided:
                 raise UnsupportedError("sparse tensor", f"{func} gives one")
             if args and type(args[0]) is Replica and shares_storage(out, args[0]):
-                bound = self._bind_views(func, args, kwargs, out)
-                self._note(self.unsafe_views, func, args, kwargs, bound)
-                return bound
+                return view_ops.bind(self, self.unsafe_views, func, args, kwargs, out)
             self.learn(key, out, device)
         value_args = tuple([self.value_of(a) for a in args])
         value_kwargs = {k: self.value_of(a) for k, a in kwargs.items()} if kwargs else {}
         if info.takes_device and kwargs.get("device") is None and not _has_tensor(args):
             value_kwargs["device"] = self.device_of(args, kwargs)
         value = self.call(func, value_args, value_kwargs)
-        if func in COPIES_STORAGE and copies_more_than_itself(args[0]):
+        if info.copies_storage and copies_more_than_itself(args[0]):
             return self._in_copied_storage(args[0], value)
         if key is not None:
             self.keys[value] = key
@@ -454,6 +458,8 @@ class Tracer(_torch.TorchDispatchMode):
                     bound.append(o if type(o) is Replica else make_replica(o, device, self.kernels))
                 else:
                     bound.append(self._bind_fresh(o, self.trace.call(getitem, (value, k)), device))
+            value.parts = tuple([geometry_of(b) if isinstance(b, Tensor) else b for b in bound])
+            value.device = device
             return type(out)(bound)
         if out is None:
             self.trace.effects.append(value)
@@ -481,158 +487,6 @@ class Tracer(_torch.TorchDispatchMode):
             )
         self.table.bind(out, value)
         return out
-
-    def _fill_diagonal(self, t: Replica, value: Any) -> Replica:
-        """A write to the diagonal, which is a window as well."""
-        g = geometry_of(t)
-        if 0 not in g.shape:
-            diagonal = self._view(aten.as_strided.default, (t, [min(g.shape)], [sum(g.stride)], g.offset), {})
-            writes.in_place(self, aten.fill_.Scalar, info_of(aten.fill_.Scalar), (diagonal, value), {})
-        return t
-
-    # -- views
-
-    def _view(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        source = args[0]
-        if type(source) in (list, tuple) or not isinstance(source, Tensor):
-            raise UnsupportedError("view of several tensors", str(func))
-        out = self.run(func, args, kwargs)
-        first = out if isinstance(out, Tensor) else next((o for o in out if isinstance(o, Tensor)), None)
-        if first is None:
-            return out
-        if func is aten.as_strided.default and self.table.view(source).fits:
-            check_bounds(first)
-        if _torch.storage_address(_torch.storage_of(first)) != _torch.storage_address(_torch.storage_of(source)):
-            raise UnsupportedError("conditional view", f"{func} copied where its schema says that it may alias")
-        bound = self._bind_views(func, args, kwargs, out)
-        self._note(self.views, func, args, kwargs, bound)
-        return bound
-
-    def _bind_views(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
-        source: Replica = args[0]
-        self.keep.append(source)
-        state = self.table.state(source)
-        parent: View | None = None
-        replicas = []
-        many = not isinstance(out, Tensor)
-        for k, o in enumerate(out if many else (out,)):
-            r = o if type(o) is Replica else make_replica(o, source.real_device, self.kernels)
-            replicas.append(r)
-            geometry = geometry_of(r)
-            if geometry not in state.views:
-                if parent is None:
-                    parent = self.table.view(source)
-                if func is aten.as_strided.default or not parent.fits:
-                    self.table.view(r)
-                else:
-                    view = state.views[geometry] = View(state, geometry)
-                    view.derive_from(parent, func, tuple(args[1:]), dict(kwargs), k if many else None)
-        return type(out)(replicas) if many else replicas[0]
-
-    def _note(
-        self,
-        notes: dict[int, Derivation],
-        func: Any,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        bound: Any,
-        shares_version: bool = True,
-    ) -> None:
-        """Remember how a window on memory was made; the epilogue makes it again."""
-        source = args[0]
-        many, now = not isinstance(bound, Tensor), self.kernels.now()
-        version, geometry, grad = _torch.version_of(source), geometry_of(source), torch.is_grad_enabled()
-        inference = torch.is_inference_mode_enabled()
-        for k, r in enumerate(bound if many else (bound,)):
-            notes[id(r)] = Derivation(
-                r,
-                geometry_of(r),
-                version if shares_version else _torch.version_of(r),
-                source,
-                version,
-                geometry,
-                func,
-                tuple(args[1:]),
-                dict(kwargs),
-                k if many else None,
-                grad,
-                inference,
-                now,
-            )
-
-    def _reshaping(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        t: Replica = args[0]
-        self.on_reshaping(t, False)
-        name = _torch.op_name(func)
-        if name == "detach_":
-            self._note_reshaping(func, args, kwargs)
-            self.run(func, args, kwargs)
-            return t
-        parent = self.table.view(t)
-        self._note_reshaping(func, args, kwargs)
-        self.run(func, args, kwargs)
-        if name == "as_strided_":
-            check_bounds(t)
-        geometry, state = geometry_of(t), parent.state
-        if geometry not in state.views:
-            if name == "as_strided_":
-                self.table.view(t)
-            else:
-                names = {"transpose_": "transpose.int", "swapaxes_": "transpose.int", "swapdims_": "transpose.int"}
-                packet, _, overload = names.get(name, f"{name[:-1]}.{_torch.overload_name(func)}").partition(".")
-                view = state.views[geometry] = View(state, geometry)
-                view.derive_from(parent, getattr(getattr(aten, packet), overload), tuple(args[1:]), dict(kwargs))
-        return t
-
-    def _note_reshaping(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Remember that the first argument is about to change its geometry in place, and how."""
-        t = args[0]
-        self.keep.append(t)
-        self.regeometried.add(id(t))
-        self.kernels.moved[id(t)] = self.kernels.now()
-        if _torch.op_name(func) == "detach_":
-            if is_wrapper(t):  # a replica notes it itself
-                self.kernels.detached[id(t)] = self.kernels.now()
-            return
-        version, geometry, grad = _torch.version_of(t), geometry_of(t), torch.is_grad_enabled()
-        change = Reshaping(func, tuple(args[1:]), dict(kwargs), version, geometry, grad, self.kernels.moved[id(t)])
-        self.reshapings.setdefault(id(t), []).append(change)
-
-    def _storage(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        t: Replica = args[0]
-        self.on_reshaping(t, True)
-        self.kernels.sizes_matter = True
-        self.keep.append(t)
-        self.regeometried.add(id(t))
-        self.kernels.moved[id(t)] = self.kernels.now()
-        old = self.table.state(t)
-        if not old.roots:
-            raise UnsupportedError("unknown storage", str(func))
-        if _torch.op_name(func) == "set_":
-            self.set_calls.add(id(t))
-        sizes = {id(s): s.storage.nbytes() for s in self.table.states.values()}
-        self.run(func, args, kwargs)
-        state = self.table.state(t)
-        if _torch.op_name(func) == "set_" and state.storage.nbytes() > sizes.get(id(state), state.storage.nbytes()):
-            raise UnsupportedError("set_ beyond its storage", "meta storages grow where real ones may refuse")
-        if not state.roots:
-            count = state.storage.nbytes() // t.dtype.itemsize
-            geometry = Geometry(0, (count,), (1,), t.dtype, False, False)
-            value = self.trace.call(aten.empty.memory_format, ([count],), {"dtype": t.dtype, "device": t.real_device})
-            value.geometry, value.device = geometry, t.real_device
-            state.device = t.real_device
-            root = View(state, geometry)
-            root.value, root.version = value, state.version
-            state.views[geometry] = root
-            state.roots.append(root)
-        if state.storage.nbytes() != state.nbytes:
-            self.table.flat(state)
-        return t
-
-
-def _of_inference(args: tuple[Any, ...]) -> bool:
-    """Whether an op is below autograd: in inference mode, or on tensors made in it."""
-    return torch.is_inference_mode_enabled() or any(type(a) is Replica and a.is_inference() for a in args)
 
 
 def exchange(known: dict[int, Any], a: int, b: int) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from aotcheck import _torch
+from aotcheck.autograd.windows import COPIES_STORAGE
 
 aten = torch.ops.aten
 
@@ -34,9 +35,9 @@ class Kind(enum.Enum):
     UNKNOWN = "unknown"  # a higher-order op
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class OpInfo:
-    """What the tracer needs to know of an op, computed once.
+    """What the tracer needs to know of an op, computed once; one object per op, so that it can stand for it in keys.
 
     ``written`` are the written arguments: positions, or names where keyword-only. ``twin`` computes functionally what
     the op writes, and takes the op's arguments in ``order`` if not in their own.
@@ -52,6 +53,7 @@ class OpInfo:
     cacheable: bool = False
     order: tuple[int, ...] | None = None
     transparent: frozenset[str] = frozenset()
+    copies_storage: bool = False  # whether its result may show the rest of its first argument's storage
 
     def for_twin(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """The op's positional arguments as the twin takes them."""
@@ -100,15 +102,15 @@ UNANNOTATED_ALIASES = frozenset(
 DEPENDS_ON_GRAD_MODE = frozenset({aten.mkldnn_rnn_layer.default})
 """Ops whose kernels give what a backward needs only where grad mode is on, whatever their arguments say."""
 
-_infos: dict[Any, OpInfo] = {}
+_infos: dict[int, tuple[OpInfo, Any]] = {}  # by id, as ops hash slowly; each is kept, so that its id stays its own
 
 
 def info_of(op: Any) -> OpInfo:
     """The op's info, from the cache or worked out from its schema."""
-    info = _infos.get(op)
-    if info is None:
-        info = _infos[op] = _work_out(op)
-    return info
+    known = _infos.get(id(op))
+    if known is None:
+        known = _infos[id(op)] = _work_out(op), op
+    return known[0]
 
 
 def _work_out(op: Any) -> OpInfo:
@@ -127,6 +129,7 @@ def _work_out(op: Any) -> OpInfo:
         "random": torch.Tag.nondeterministic_seeded in tags,
         "takes_device": any(a.name == "device" for a in schema.arguments),
         "effectful": not schema.returns and not written,
+        "copies_storage": op in COPIES_STORAGE,
     }
     if op.namespace not in ("aten", "prims", "prim", "inductor"):
         facts["transparent"] = _torch.transparent_kernels(op)

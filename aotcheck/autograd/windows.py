@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from aotcheck import _torch
+from aotcheck.autograd.replicas import Replica
 from aotcheck.autograd.trace import Geometry, geometry_of
 
 
-@dataclasses.dataclass(frozen=True)
-class Derivation:
-    """How a tensor that shares memory with ``source`` was made: ``op`` gave it, as result ``index`` if of several.
+class Derivation(NamedTuple):
+    """How a tensor that shares memory with ``source`` was made: ``op`` gave it, as ``result`` so many if of several.
 
     ``geometry`` is where it lay, ``version`` its version, and the same of ``source``; ``grad`` the grad mode,
     ``inference`` whether inference mode was on, ``time`` the moment.
@@ -30,7 +30,7 @@ class Derivation:
     op: Any
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    index: int | None
+    result: int | None
     grad: bool
     inference: bool
     time: int
@@ -54,13 +54,32 @@ class Derivation:
         """The same derivation once the objects ``a`` and ``b`` have exchanged the tensors that they are."""
         other = {id(a): b, id(b): a}
         tensor, source = other.get(id(self.tensor), self.tensor), other.get(id(self.source), self.source)
-        return dataclasses.replace(self, tensor=tensor, source=source)
+        return self._replace(tensor=tensor, source=source)
 
-    def replay(self, source: Tensor) -> Tensor:
-        """The op again on ``source``."""
-        out = self.op(source, *self.args, **self.kwargs)
-        result: Tensor = out if self.index is None else out[self.index]
-        return result
+    @property
+    def replay(self) -> Replay:
+        """The op again, on another source."""
+        quick = self.op
+        if type(self.source) is Replica:  # a wrapper's class may tell one way to call an op from another
+            quick = _torch.quick_op(quick, (self.source, *self.args), self.kwargs, Replica)
+        return Replay(self.op, self.args, self.kwargs, self.result, quick)
+
+
+@dataclasses.dataclass(frozen=True)
+class Replay:
+    """Makes a window again on another source; ``quick`` calls ``op``."""
+
+    op: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    result: int | None
+    quick: Any
+
+    def __call__(self, source: Tensor) -> Tensor:
+        """The window on ``source``."""
+        out = self.quick(source, *self.args, **self.kwargs)
+        made: Tensor = out if self.result is None else out[self.result]
+        return made
 
 
 @dataclasses.dataclass(frozen=True)

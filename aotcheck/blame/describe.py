@@ -163,7 +163,7 @@ def _called(function: object) -> str:
     keywords = getattr(function, "keywords", None)
     inner = getattr(function, "func", function)
     bound = ", ".join(f"{k}={v}" for k, v in (keywords or {}).items())
-    owner = getattr(inner, "__self__", None)
+    owner = getattr(inner, "__self__", inner)  # a change of geometry is repeated by a method
     op, args = getattr(owner, "op", None), getattr(owner, "args", None)
     if op is not None:
         return f"{op}{tuple(args) if args is not None else ''}"

@@ -11,7 +11,8 @@ from torch.autograd.graph import GradientEdge
 
 from aotcheck import _torch
 from aotcheck.autograd.record import Arg, Attached, BaseOf
-from aotcheck.autograd.stages import Stage, inputs_of
+from aotcheck.autograd.stage import Stage
+from aotcheck.autograd.tangents import inputs_of
 from aotcheck.blame.describe import name
 from aotcheck.blame.runs import EagerCall, Question, edge
 from aotcheck.blame.specimen import Key, Specimen, dense

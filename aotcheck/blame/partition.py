@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from aotcheck.autograd.record import Result
-from aotcheck.autograd.stages import inputs_of
+from aotcheck.autograd.tangents import inputs_of
 from aotcheck.blame.describe import name
 from aotcheck.blame.joint import Caller, differing, roots_of
 from aotcheck.blame.runs import Question

@@ -26,8 +26,9 @@ from aotcheck.autograd.graph import SourceWriter, define
 from aotcheck.autograd.record import Arg, Attach, BaseOf, Constant, Ref, Step, Wrap
 from aotcheck.autograd.replicas import Replica
 from aotcheck.autograd.runtime import codegen
-from aotcheck.autograd.stages import Stage, inputs_of, values_of
-from aotcheck.autograd.storage import StorageState
+from aotcheck.autograd.stage import Stage
+from aotcheck.autograd.storage_state import StorageState
+from aotcheck.autograd.tangents import inputs_of, values_of
 from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Geometry, Value, flat_geometry, geometry_of, getitem
 from aotcheck.oracle.kinds import Role
 from aotcheck.oracle.raised import Raised, raised
@@ -258,10 +259,10 @@ class Specimen:
         saved = dict(zip(assembly.saved, results[len(assembly.outputs) :], strict=True))
         with backwards.rearmed():
             gradients = values_of(backwards._gradients(stage, key))
-            graph, used, windows = backwards._cut(stage, live, gradients, stage.traces[key].draws)
+            graph, used, windows = backwards.cut(stage, live, gradients, stage.traces[key].draws)
             if windows:
                 raise UnsupportedError("mutation in the backward", "it cannot be run by itself")
-            run = backwards._compile(stage, graph, used, len(live))
+            run = backwards.compile(stage, graph, used, len(live))
         with torch.no_grad(), undefined_memory(PLAIN):
             return list(run(*[saved[stage.saved[k]] for k in used], *tangents))
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from aotcheck import _torch
-from aotcheck.autograd.graph import SourceWriter
+from aotcheck.autograd.graph import SourceWriter, define
 from aotcheck.autograd.hooks import HookKind
 from aotcheck.autograd.record import (
     Arg,
@@ -182,6 +183,26 @@ class Guard:
     place: int
 
 
+# Where the context of a Function keeps what it was called with besides results and what is saved.
+CONTEXTS, HANDLES, WATCHED, HELD, LIVE = (f"ctx.kept[{k}]" for k in range(1, 6))
+
+
+@dataclasses.dataclass(frozen=True)
+class Function:
+    """What attaches a stage's tensors: ``apply`` of an autograd Function, and what finds backwards for it."""
+
+    apply: Callable[..., Any]
+    backward_for: Callable[..., Callable[..., Any]]
+
+
+def _kept(
+    backward_for: str, contexts: str, handles: Sequence[str], watched: str, held: Sequence[str], live: Sequence[str]
+) -> str:
+    """The source of the tuple that contexts keep."""
+    parts = ["".join(f"{x}, " for x in items) for items in (handles, held, live)]
+    return f"({backward_for}, {contexts}, ({parts[0]}), {watched}, ({parts[1]}), ({parts[2]}))"
+
+
 @dataclasses.dataclass(frozen=True)
 class Window:
     """Memory that a backward reads as it is then, and writes: ``geometry`` on the storage of ``holder``.
@@ -239,7 +260,7 @@ class Application:
     Note [Shared nodes]), the arguments that gradients of wrappers hold (as source), and ``own`` as for Attachment.
     """
 
-    apply: Callable[..., Any]
+    function: Function
     results: tuple[int, ...]
     saved: tuple[str, ...]
     targets: tuple[int, ...]
@@ -263,7 +284,7 @@ def write_call(
     returns, saved values included, that it is known to be no view: a view made under the forward's own no_grad is
     hidden by ``detach``, its autograd identity being an accident. ``moved`` are saved values (counted from the first)
     whose version counter the epilogue moves. ``shape_result`` turns the expressions of the flat results into that of
-    what the caller gets. The names ``fw`` and ``apply0``, ``apply1`` ... are to be set in the writer's globals.
+    what the caller gets. The names ``fw``, ``apply0`` ... and ``backward0`` ... are to be set in the writer's globals.
     """
     w = SourceWriter()
     w.globals.update(base_of=_torch.base_of, grad_mode=_torch.set_grad_enabled_raw, layout=support.with_layout)
@@ -317,20 +338,20 @@ def write_call(
     def attach(number: int) -> list[str]:
         part, attached = attachments[number], []
         results = "".join(f"{_ref(record.attached[k].ref)}, " for k in part.outputs)
-        held = results + "".join(f"s{k}, " for k in part.saved)
+        given = results + "".join(f"s{k}, " for k in part.saved)
         if part.guards:
             attached.append(f"w{number} = []")
-            held += f"w{number}, "
+        watched = f"w{number}" if part.guards else "()"
+        live: list[str] = []
         if part.windows or part.reshaped:
             on = w.refer(support.window_on)
-            windows = [f"{on}({_ref(x.holder)}, {w.refer(x.geometry)}, {x.anchor}, False)" for x in part.windows]
-            held += f"({''.join(x + ', ' for x in [*windows, *map(_ref, part.reshaped)])}), "
-        if part.held:
-            held += f"({''.join(_ref(x) + ', ' for x in part.held)}), "
-        held += f"(), ({''.join(handles[k] + ', ' for k in part.targets)}), "
+            live = [f"{on}({_ref(x.holder)}, {w.refer(x.geometry)}, {x.anchor}, False)" for x in part.windows]
+            live += map(_ref, part.reshaped)
+        held = [_ref(x) for x in part.held]
+        kept = _kept(f"backward{number}", "()", [handles[k] for k in part.targets], watched, held, live)
         # Results that lead nowhere require grad all the same: they hang on a leaf of nobody's.
         ends = ", ".join(targets[k] for k in part.targets) or w.refer(support.DEAD_END)
-        attached.append(f"{results}= apply{number}(({held}), {ends})")
+        attached.append(f"{results}= apply{number}(({given}{kept}), {ends})")
         for place in part.own:
             attached.append(f"{w.refer(support.keep_place)}({_ref(record.attached[part.outputs[place]].ref)})")
         if record.entry_grad:
@@ -354,40 +375,36 @@ def write_call(
     return w
 
 
-def write_function(
+@functools.lru_cache(maxsize=256)
+def function_like(
     outputs: int,
     saved: int,
     targets: int,
     guarded: bool,
-    once: Sequence[int],
-    shared: Sequence[Sequence[int]],
-    holds: bool = False,
-    live: bool = False,
-    own: Sequence[int] = (),
-) -> SourceWriter:
-    """``forward`` and ``backward`` of a Function that attaches computed results to autograd.
+    checked: tuple[tuple[int, ...], ...],
+    once: tuple[int, ...],
+    shared: tuple[tuple[int, ...], ...],
+    own: tuple[int, ...] = (),
+) -> Callable[..., Any]:
+    """``apply`` of a Function that attaches computed results to autograd.
 
-    Its first argument is a tuple of the results, of what is to be saved, (if ``guarded``) of a list that will hold the
-    versions that the backward checks, (if ``live``) of windows on memory that the backward writes, (if it ``holds``
-    any) of a tuple of arguments, of the contexts of the stages before, and of the targets' handles; the others are the
-    targets, the tensors to differentiate by. ``once``: the results from which a second backward raises; torch does
-    that when saved tensors are asked for again, even if there are none. ``shared``: see Note [Shared nodes].
-    ``own``: the results that are saved for their place in autograd's graph.
+    Its first argument is a tuple of the results, of what is to be saved, and of what the context keeps: what finds
+    backwards, the contexts of the stages before, the targets' handles, the versions that the backward checks (a list
+    that is filled later), arguments that gradients hold, and windows on memory that the backward writes. Its other
+    arguments are the targets, the tensors to differentiate by. ``guarded``: whether there are versions to check.
+    ``checked`` are for each result the saved tensors that must not have been written, whether its backward reads them
+    or not. ``once``: the results from which a second backward raises; torch does that when saved tensors are asked for
+    again, even if there are none. ``shared``: see Note [Shared nodes]. ``own``: the results that are saved for their
+    place in autograd's graph.
     """
     w = SourceWriter()
     w.globals.update(grad_enabled=torch.is_grad_enabled)
-    lines = ["def forward(ctx, h, *targets):", "    ctx.contexts, ctx.handles = h[-2:]"]
+    lines = ["def forward(ctx, h, *targets):", "    ctx.kept = h[-1]"]
     if saved or own:
         places = "".join(f", h[{k}]" for k in own)
-        lines.append(f"    ctx.save_for_backward(*h[{outputs}:{outputs + saved}]{places})")
+        lines.append(f"    ctx.save_for_backward(*h[{outputs}:-1]{places})")
     if own:
         lines.append(f"    ctx.own = {{{', '.join(f'{k}: {saved + n}' for n, k in enumerate(own))}}}")
-    if holds:
-        lines.append("    ctx.held = h[-3]")
-    if guarded:
-        lines.append(f"    ctx.watched = h[{-3 - holds - live}]")
-    if live:
-        lines.append(f"    ctx.live = h[{-3 - holds}]")
     lines += ["    ctx.set_materialize_grads(False)", f"    return h[:{outputs}]"]
     defined = "".join(f"g[{k}] is not None, " for k in range(outputs))
     kinds = "".join(f"type(g[{k}]), " for k in range(outputs))
@@ -398,20 +415,33 @@ def write_function(
         "def backward(ctx, *g):",
         f"    if {undefined}: return (None,) * {1 + max(1, targets)}",
         *_check_not_freed(w, outputs, saved, once),
-        *([f"    {w.refer(support.check_watched)}(ctx.watched, ({defined}))"] if guarded else []),
+        *_check_saved(w, outputs, checked),
+        *([f"    {w.refer(support.check_watched)}({WATCHED}, ({defined}))"] if guarded else []),
         *_check_shared(w, outputs, shared),
         f"    trained = ({trained}) if grad_enabled() else None",
-        f"    return backward_for(({kinds}), trained)(ctx, g)",
+        f"    return ctx.kept[0](({kinds}), trained)(ctx, g)",
     ]
     w.lines = lines
-    return w
+    define(w, "forward", "function")
+    return _torch.bound_apply(_make_function(w.globals["forward"], w.globals["backward"]))
+
+
+def _check_saved(w: SourceWriter, outputs: int, checked: Sequence[Sequence[int]]) -> list[str]:
+    lines = []
+    for which in dict.fromkeys(map(tuple, checked)):
+        if which:
+            check = f"{w.refer(_torch.unpack_some)}(ctx, {which})"
+            places = [j for j in range(outputs) if tuple(checked[j]) == which]
+            needed = " or ".join(f"g[{j}] is not None" for j in places)
+            lines.append(f"    {check}" if len(places) == outputs else f"    if {needed}: {check}")
+    return lines
 
 
 def _check_shared(w: SourceWriter, outputs: int, shared: Sequence[Sequence[int]]) -> list[str]:
     lines = []
     for k, places in enumerate(shared):
         if places:
-            use = f"{w.refer(support.use_context)}(ctx.contexts[{k}])"
+            use = f"{w.refer(support.use_context)}({CONTEXTS}[{k}])"
             always = len(places) == outputs
             needed = " or ".join(f"g[{j}] is not None" for j in places)
             lines.append(f"    {use}" if always else f"    if {needed}: {use}")
@@ -421,11 +451,12 @@ def _check_shared(w: SourceWriter, outputs: int, shared: Sequence[Sequence[int]]
 def _check_not_freed(w: SourceWriter, outputs: int, saved: int, once: Sequence[int]) -> list[str]:
     if not once:
         return []
-    checks = [f"{w.refer(support.check_not_spent)}(ctx)"]
+    checks = [f"if getattr(ctx, 'spent', False): {w.refer(support.check_not_spent)}(ctx)"]
     if not saved or outputs > 1:  # what is saved is asked for anyway if there is but one result
         checks.append(f"{w.refer(_torch.unpack_some)}(ctx, ())" if saved else "ctx.saved_tensors")
-    condition = "" if len(once) == outputs else f"if {' or '.join(f'g[{k}] is not None' for k in once)}: "
-    return [f"    {condition}{check}" for check in checks]
+    if len(once) == outputs:
+        return [f"    {check}" for check in checks]
+    return [f"    if {' or '.join(f'g[{k}] is not None' for k in once)}:", *[f"        {check}" for check in checks]]
 
 
 def _unpack(w: SourceWriter, which: Sequence[int], saved: int) -> list[str]:
@@ -467,7 +498,7 @@ def write_backward(
     w = SourceWriter()
     lines = ["def run(ctx, g, whole=None):", *_unpack(w, used, saved), *_take_tangents(w, tangents)]
     names = [f"s[{k}]" for k in range(len(used))] + [f"t{k}" for k, _, _ in tangents]
-    names += [f"ctx.live[{k}]" for k in windows]
+    names += [f"{LIVE}[{k}]" for k in windows]
     parts = [f"d[{k}]" for k in differentiated]
     for number, (wrapping, leaves) in wrapped.items():
         parts[number] = f"{w.refer(wrapping.build, 'wrap')}(({''.join(x + ', ' for x in leaves)}))"
@@ -475,7 +506,7 @@ def write_backward(
     changes = [f"    {w.refer(_WRITERS[x.visibility])}({x.target}, d[{x.result}])" for x in writes]
     for y in reshaped:
         change = w.refer(support.reshape_in_backward)
-        changes.append(f"    {change}(ctx.live[{y.place}], {w.refer(y.before)}, {w.refer(y.after)})")
+        changes.append(f"    {change}({LIVE}[{y.place}], {w.refer(y.before)}, {w.refer(y.after)})")
     if not wrapped and not changes and list(differentiated) == list(range(gradients)):
         lines.append(f"    return (None, *bw({', '.join(names)}))")
     else:
@@ -514,7 +545,7 @@ def write_differentiable_backward(
     body.append(f"    d = bw({', '.join(names)})")
     w.globals.update(grad_mode=_torch.set_grad_enabled_raw)
     lines += ["    grad_mode(False)", "    try:", *["    " + x for x in body], "    finally: grad_mode(True)"]
-    lines += ["    h, d = ctx.handles, list(d)"]
+    lines += [f"    h, d = {HANDLES}, list(d)"]
     for k, (wrapping, leaves) in wrapped.items():
         lines.append(f"    d[{k}] = {w.refer(wrapping.build, 'wrap')}(({''.join(x + ', ' for x in leaves)}))")
     place = {k: n for n, k in enumerate(reached)}
@@ -526,11 +557,11 @@ def write_differentiable_backward(
 
     for a in applications:
         handles = [handle(k) for k in a.targets]
-        held = "".join(f"d[{k}], " for k in a.results) + "".join(f"{x}, " for x in a.saved)
-        held += f"({''.join(x + ', ' for x in a.held)}), " if a.held else ""
-        held += f"{'(ctx, *ctx.contexts)' if a.contexts else '()'}, ({''.join(x + ', ' for x in handles)}), "
+        given = "".join(f"d[{k}], " for k in a.results) + "".join(f"{x}, " for x in a.saved)
+        contexts = f"(ctx, *{CONTEXTS})" if a.contexts else "()"
+        given += _kept(w.refer(a.function.backward_for, "backward"), contexts, handles, "()", a.held, ())
         ends = ", ".join(handles) or w.refer(support.DEAD_END)
-        lines.append(f"    {''.join(f'd[{k}], ' for k in a.results)}= {w.refer(a.apply)}(({held}), {ends})")
+        lines.append(f"    {''.join(f'd[{k}], ' for k in a.results)}= {w.refer(a.function.apply)}(({given}), {ends})")
         lines += [f"    {w.refer(support.keep_place)}(d[{a.results[k]}])" for k in a.own]
     picked = "".join(f"{whole}[{same[k]}], " if k in same else f"d[{k}], " for k in reached) or "None, "
     lines.append(f"    return (None, {picked})")
@@ -538,8 +569,8 @@ def write_differentiable_backward(
     return w
 
 
-def make_function(forward: Callable[..., Any], backward: Callable[..., Any]) -> type[torch.autograd.Function]:
-    """An autograd Function of its own for one specialization."""
+def _make_function(forward: Callable[..., Any], backward: Callable[..., Any]) -> type[torch.autograd.Function]:
+    """An autograd Function."""
     return type(
         "CompiledFunction",
         (torch.autograd.Function,),

@@ -37,6 +37,9 @@ def hidden_write(t: Tensor, value: Tensor) -> None:
 
 def version_write(t: Tensor, value: Tensor) -> None:
     """Overwrite ``t`` as a write under no_grad does."""
+    if not torch.is_grad_enabled():
+        t.copy_(value)
+        return
     with torch.no_grad():
         t.copy_(value)
 

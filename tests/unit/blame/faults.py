@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from aotcheck.autograd import compile_graph, function, replicas, stages, storage, tracer, twins
+from aotcheck.autograd import compile_graph, function, replicas, stages, storage_state, tracer, twins
 from aotcheck.autograd.assemble import Assembly
 from aotcheck.autograd.capture import Capture
+from aotcheck.autograd.emit import Emitter
 from aotcheck.autograd.epilogue import EpilogueBuilder
 from aotcheck.autograd.partition import regions
 from aotcheck.autograd.record import (
@@ -166,7 +167,7 @@ ALIASED_LATER = twice(
 
 def wrong_twin(monkeypatch: pytest.MonkeyPatch) -> None:
     op = aten.add_.Tensor
-    monkeypatch.setitem(twins._infos, op, dataclasses.replace(twins.info_of(op), twin=aten.sub.Tensor))
+    monkeypatch.setitem(twins._infos, id(op), (dataclasses.replace(twins.info_of(op), twin=aten.sub.Tensor), op))
 
 
 def writes_to_views_lost(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,18 +196,18 @@ def replicas_without_grad(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def results_taken_from_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """The parts of a multi-output view are all the first."""
-    viewop = StorageTable._viewop
+    viewop = Emitter.viewop
 
-    def planted(self: StorageTable, op: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
+    def planted(self: Emitter, op: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
         return viewop(self, op, value, *([0] if op is getitem else args), **kwargs)
 
-    monkeypatch.setattr(StorageTable, "_viewop", planted)
-    derive = storage.View.derive_from
+    monkeypatch.setattr(Emitter, "viewop", planted)
+    derive = storage_state.View.derive_from
 
     def derived(self: Any, parent: Any, op: Any, args: Any = (), kwargs: Any = None, index: Any = None) -> None:
         derive(self, parent, op, args, kwargs, 0 if index else index)
 
-    monkeypatch.setattr(storage.View, "derive_from", derived)
+    monkeypatch.setattr(storage_state.View, "derive_from", derived)
 
 
 # -- the joint graph
@@ -275,24 +276,24 @@ def forward_results_swapped(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def backward_results_swapped(monkeypatch: pytest.MonkeyPatch) -> None:
-    cut = Backwards._cut
+    cut = Backwards.cut
 
     def planted(self: Backwards, *args: Any) -> Any:
         graph, used = cut(self, *args)
         return dataclasses.replace(graph, outputs=graph.outputs[::-1]), used
 
-    monkeypatch.setattr(Backwards, "_cut", planted)
+    monkeypatch.setattr(Backwards, "cut", planted)
 
 
 def backward_saves_the_wrong_value(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is saved is looked up one place too far."""
-    cut = Backwards._cut
+    cut = Backwards.cut
 
     def planted(self: Backwards, stage: Any, *args: Any) -> Any:
         graph, used = cut(self, stage, *args)
         return graph, [(k + 1) % len(stage.saved) for k in used]
 
-    monkeypatch.setattr(Backwards, "_cut", planted)
+    monkeypatch.setattr(Backwards, "cut", planted)
 
 
 def backward_graphs_negated(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,142 @@
+"""Backwards whose results have gradients themselves.
+
+Note [Handles]
+To attach the gradients, the tensors they lead to must be at hand in the backward. A leaf is held as it is; autograd
+holds it anyhow. Of any other tensor only its place in the caller's graph is wanted, not its memory: a *bridge*, a
+tensor without memory whose history is that of the target, stands for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import GradientEdge
+
+from aotcheck import _torch
+from aotcheck.autograd.autocast import OFF
+from aotcheck.autograd.errors import UnsupportedError
+from aotcheck.autograd.global_state import without_autocast
+from aotcheck.autograd.graph import define
+from aotcheck.autograd.partition.components import components, reached_leaves
+from aotcheck.autograd.partition.default import backward_values, read_by
+from aotcheck.autograd.record import Attached, Result
+from aotcheck.autograd.runtime import codegen
+from aotcheck.autograd.sandbox import BackwardTrace
+from aotcheck.autograd.stage import Stage, Target
+from aotcheck.autograd.subclasses import Bundle, Wrapping
+from aotcheck.autograd.tangents import Key, Trained, inputs_of, place_of
+from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Trace, Value
+
+if TYPE_CHECKING:
+    from aotcheck.autograd.stages import Backwards
+
+aten = torch.ops.aten
+
+
+def differentiable(backwards: Backwards, stage: Stage, key: Key, trained: Trained) -> Callable[..., Any]:
+    """The backward whose results have gradients themselves."""
+    live = inputs_of([stage.tangent(part) for part in key])
+    traced = backwards.trace_of(stage, key, trained)
+    refuse_writes(traced)
+    replicas, seeds = traced.gradients, traced.seeds
+    # Eager may give a tangent itself for a gradient.
+    places = [place_of(part) for part in key]
+    same = {k: j for k, r in enumerate(replicas) for j, t in zip(places, seeds, strict=True) if r is t}
+    replicas = [r if k in same else backwards.capture.as_result(r) for k, r in enumerate(replicas)]
+    gradients = [None if r is None or k in same else backwards.gradient(stage, key, r) for k, r in enumerate(replicas)]
+    values = [None if isinstance(g, Bundle) else g for g in gradients]
+    attached = [
+        Attached(Result(k), r, r.device)
+        for k, r in enumerate(replicas)
+        if r is not None and r.requires_grad and k not in same
+    ]
+    distinct = {a.ref.index for a in attached if isinstance(a.ref, Result)}
+    wrapped: dict[int, tuple[Wrapping, list[str]]] = {}
+    for k, g in enumerate(gradients):
+        if isinstance(g, Bundle):
+            first = len(values)
+            wrapped[k] = g.wrapping, backwards.pick_leaves(stage, key, g, values)
+            distinct |= set(range(first, len(values))) if k in distinct else set()
+    targets = _next_targets(stage, attached, seeds)
+    groups = components([a.tensor for a in attached], [e.node for t in targets for e in t.edges])
+    stages = backwards.stages_of(stage.level + 1, attached, targets, groups, (stage, *stage.before))
+    if any(k < len(stage.targets) and k not in stage.reached for s in stages for k in s.reached):
+        raise UnsupportedError("second derivative", "by what the first derivative does not lead to")
+    available = set(stage.saved) | set(live)
+    computed = backward_values([*values, *traced.draws], available)
+    for s in stages:
+        s.saved = read_by(s.wanted(), computed | available, backwards.trace.values)
+    results = _distinct(backwards.trace, values, distinct)
+    saved = list(dict.fromkeys(v for s in stages for v in s.saved))
+    kept = [v for v in saved if v not in available]
+    graph, used, windows = backwards.cut(stage, live, [*results, *kept], traced.draws)
+    if windows:
+        raise UnsupportedError("mutation in the backward", "of a backward that is differentiated itself")
+    compiled = backwards.compile(stage, graph, used, len(live))
+    # What crosses to the next level is saved already, came as a tangent, or is one more result.
+    source: dict[Value, str] = {v: f"s[{used.index(k)}]" for k, v in enumerate(stage.saved) if k in used}
+    expected = stage.expected(key)
+    source.update({t: f"t{n}" for (n, _, _), t in zip(expected, live, strict=True)})
+    source.update({v: f"d[{len(results) + n}]" for n, v in enumerate(kept)})
+    unread = [k for k, v in enumerate(stage.saved) if v in saved and k not in used]
+    source.update({stage.saved[k]: f"s[{len(used) + n}]" for n, k in enumerate(unread)})
+    applications = [
+        codegen.Application(
+            backwards.function(s),
+            tuple(a.ref.index for a in s.attached if isinstance(a.ref, Result)),
+            tuple(source[v] for v in s.saved),
+            s.reached,
+            any(s.shared()),
+            tuple(f"{codegen.HELD}[{stage.held.index(x)}]" for x in s.held),
+            s.own,
+        )
+        for s in stages
+    ]
+    w = codegen.write_differentiable_backward(
+        [*used, *unread], len(used), len(stage.saved), expected, stage.reached, applications,
+        len(stage.targets), same, places, wrapped, stage.is_flat(key), stage.own,
+    )  # fmt: skip
+    run = define(w, "run", "differentiable backward")
+    # Its graph has the casts.
+    w.globals["bw"] = compiled if stage.autocast == OFF else without_autocast(compiled)
+    return run
+
+
+def _next_targets(stage: Stage, attached: Sequence[Attached], seeds: Sequence[Tensor]) -> list[Target]:
+    """The targets of a backward of ``stage``, its tangents, and its own results where gradients come by those.
+
+    A cut that the stage does not hang on is its own result, which its gradients may be computed from: what lies
+    behind that is the stage's too.
+    """
+    reached = reached_leaves([a.tensor for a in attached])
+    known = [Target(t.tensor, ()) if t.is_cut and k not in stage.reached else t for k, t in enumerate(stage.targets)]
+    targets = []
+    for t in [*known, *[Target(s, ()) for s in seeds]]:
+        more = [e for e in reached.get(id(t.tensor), ()) if e.node not in {x.node for x in t.edges}]
+        targets.append(Target(t.tensor, (*t.edges, *more), t.is_cut))
+    own = [stage.attached[j].tensor for j in stage.own]
+    return targets + [Target(t, (GradientEdge(_torch.grad_fn_of(t), t.output_nr),), is_cut=True) for t in own]
+
+
+def _distinct(trace: Trace, values: Sequence[Value | None], attached: set[int]) -> list[Value | None]:
+    """The results of a backward; what is attached is neither an input of it nor another result."""
+    seen: set[Value] = set()
+    results: list[Value | None] = []
+    for k, v in enumerate(values):
+        if v is not None and k in attached and (v in seen or v.op in (PLACEHOLDER, CONSTANT) or v.memory is not None):
+            copy = trace.call(aten.clone.default, (v,))
+            copy.geometry, copy.device = v.geometry, v.device
+            v = copy
+        if v is not None:
+            seen.add(v)
+        results.append(v)
+    return results
+
+
+def refuse_writes(traced: BackwardTrace) -> None:
+    """Raise where a backward that is differentiated itself writes or reshapes what was there before."""
+    if traced.written or traced.reshaped:
+        raise UnsupportedError("mutation in the backward", "of a backward that is differentiated itself")

@@ -1,0 +1,220 @@
+"""What one autograd Function attaches, as a value.
+
+Note [Stages]
+A stage is what one autograd Function attaches: tensors, what is saved for them, and the targets that their gradients go
+to. The first stages attach the results of a call. A backward under ``create_graph`` gives gradients that are themselves
+results: they are traced with their own graph, divided and attached by stages of the next level, whose targets are those
+of the stage before and, after them, its tangents. So a second derivative is the first derivative of a backward, a third
+that of a second, and what each costs in memory is held by the graph of those who asked for it.
+
+Note [Shared nodes]
+The second derivative comes by nodes of the first graph too: the derivative of ``tanh`` is computed from its result, and
+that leads to the node of the forward. Eager's backward of a gradient so needs what that node saved, and frees it. The
+Function of such a stage holds the contexts of those before, to raise if they are freed and to free them.
+
+Note [Results of their own gradients]
+What is saved may be the result itself: the derivative of ``tanh`` is computed from it. Then a second derivative comes
+to that result, hooks and all, and goes on from there. So it is a target of the stages of the next level. To hold it
+would be a circle that nobody frees, but torch knows how to save a Function's own result, and hooks on what is saved
+keep its memory out of it. Where another tensor took over the result's history, its node is where hooks are.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import Tensor
+from torch.autograd.graph import GradientEdge
+
+from aotcheck.autograd.autocast import OFF, Autocast
+from aotcheck.autograd.errors import UnsupportedError
+from aotcheck.autograd.partition.saved import holds_saved, nodes_behind_output
+from aotcheck.autograd.record import Arg, Attached
+from aotcheck.autograd.runtime import codegen
+from aotcheck.autograd.sandbox import BackwardTrace
+from aotcheck.autograd.subclasses import Bundle, coerced, is_jagged, leaves_of
+from aotcheck.autograd.tangents import (
+    Gradient,
+    Key,
+    Tangent,
+    Trained,
+    bundle,
+    described,
+    fits,
+    inputs_of,
+    place_of,
+    placeholder,
+    values_of,
+    wrapping_without_grad,
+)
+from aotcheck.autograd.trace import Value, geometry_of
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """What gradients go to: a replica, and where in autograd's graph they arrive."""
+
+    tensor: Tensor
+    edges: tuple[GradientEdge, ...]
+    is_cut: bool = False  # gradients go no further from here, as they would in the trace: see Note [Cuts]
+
+
+@dataclasses.dataclass
+class Stage:
+    """Tensors that are backpropagated together: see Note [Stages] and Note [Components].
+
+    ``places`` are those of its tensors among everything attached with them. ``targets`` are all there are,
+    ``reached`` those that autograd's graph leads to from the tensors: a backward must not reach the others' graphs, let
+    alone free them. ``before`` are the stages of lower levels of whose backwards these tensors are results, the nearest
+    first. ``own`` are those of its tensors that gradients of their own gradients come by.
+    """
+
+    level: int
+    places: tuple[int, ...]
+    attached: tuple[Attached, ...]
+    tangents: tuple[Tangent, ...]
+    targets: tuple[Target, ...]
+    saved: list[Value]
+    reached: tuple[int, ...]
+    before: tuple[Stage, ...] = ()
+    guards: list[codegen.Guard] = dataclasses.field(default_factory=list)
+    checked: list[tuple[int, ...]] = dataclasses.field(
+        default_factory=list
+    )  # for each tensor: see Note [Written since]
+    gradients: dict[Key, list[Gradient]] = dataclasses.field(default_factory=dict)
+    traces: dict[Key, BackwardTrace] = dataclasses.field(default_factory=dict)
+    backwards: dict[tuple[Key, Trained], Callable[..., Any]] = dataclasses.field(default_factory=dict)
+    odd: dict[Any, Tangent] = dataclasses.field(default_factory=dict)  # tangents unlike their results
+    held: list[Arg] = dataclasses.field(default_factory=list)  # arguments that gradients hold
+    sealed: bool = False  # whether ``held`` may still grow
+    own: tuple[int, ...] = ()
+    autocast: Autocast = OFF  # what its backwards are traced for
+    variants: dict[Autocast, Stage] = dataclasses.field(default_factory=dict)
+
+    def under(self, autocast: Autocast) -> Stage:
+        """The stage itself, or where autocast is on a variant with backwards of its own."""
+        if autocast == OFF:
+            return self
+        found = self.variants.get(autocast)
+        if found is None:
+            found = dataclasses.replace(self, gradients={}, traces={}, backwards={}, variants={}, autocast=autocast)
+            found = self.variants.setdefault(autocast, found)
+        return found
+
+    @property
+    def ends(self) -> list[Any]:
+        """The nodes of autograd at which the stage's own graph ends."""
+        return [e.node for k in self.reached for e in self.targets[k].edges]
+
+    def tangent(self, part: Any) -> Tangent:
+        """The tangent that a part of a key stands for."""
+        return self.tangents[part] if type(part) is int else self.odd[part]
+
+    @property
+    def of_wrappers(self) -> bool:
+        """Whether a result is a wrapper."""
+        return any(isinstance(t, Bundle) for t in self.tangents)
+
+    def freeing_nodes(self) -> set[Any]:
+        """The nodes between the stage's tensors and its ends that keep what their first backward frees."""
+        return {n for a in self.attached for n in nodes_behind_output(a.tensor, self.ends) if holds_saved(n, a.tensor)}
+
+    def shared(self) -> list[tuple[int, ...]]:
+        """For each stage of ``before``: the own tensors whose backward comes by nodes of that stage, and frees them.
+
+        See Note [Shared nodes].
+        """
+        found = []
+        for other in self.before:
+            theirs = other.freeing_nodes()
+            behind = [set(nodes_behind_output(a.tensor, self.ends)) for a in self.attached]
+            found.append(tuple(j for j, nodes in enumerate(behind) if nodes & theirs))
+        return found
+
+    def wanted(self) -> list[Value | None]:
+        """Everything that the backwards traced so far compute."""
+        found = values_of(g for gradients in self.gradients.values() for g in gradients)
+        for traced in self.traces.values():
+            found += [*traced.draws, *[w.after for w in traced.written]]
+        return found
+
+    @property
+    def cut_nodes(self) -> list[Any]:
+        """The nodes of the cuts that the stage hangs on."""
+        return [e.node for k in self.reached if self.targets[k].is_cut for e in self.targets[k].edges]
+
+    # -- what a backward is called with
+
+    def part(self, j: int, t: Tensor) -> tuple[Any, Tensor]:
+        """The part of a backward's key that the tangent ``t`` of result ``j`` is, and the tangent as it is to be."""
+        expected = self.tangents[j]
+        wanted = expected.wrapping if isinstance(expected, Bundle) else None
+        found = wrapping_without_grad(t)
+        if fits(found, wanted):
+            return j, t
+        changed = coerced(t, wanted)
+        if changed is not None and fits(wrapping_without_grad(changed), wanted):
+            return j, changed
+        leaves = leaves_of(t)
+        geometries = tuple([(geometry_of(x), x.device) for x in leaves])
+        part = (j, None if found is None else found.key, geometries)
+        if part not in self.odd:
+            if found is None:
+                self.odd[part] = placeholder(geometry_of(t), t.device)
+            else:
+                if is_jagged(t):
+                    raise UnsupportedError("tangent of another type", described(t))
+                self.odd[part] = bundle(found, leaves, jagged=False)
+            for number, value in enumerate(inputs_of([self.odd[part]])):
+                value.name = f"odd_tangents_{len(self.odd)}_{number + 1}"
+        return part, t
+
+    def starts(self, key: Key) -> dict[int, int]:
+        """Where among the leaves of all tangents those of each begin."""
+        starts, total = {}, 0
+        for part in key:
+            starts[place_of(part)] = total
+            t = self.tangent(part)
+            total += len(t.leaves) if isinstance(t, Bundle) else 1
+        return starts
+
+    def is_flat(self, key: Key) -> bool:
+        """Whether the backward is called with what its tangents are made of."""
+        return self.of_wrappers or any(isinstance(self.tangent(part), Bundle) for part in key)
+
+    def expected(self, key: Key) -> list[tuple[int, tuple[int, ...], bool]]:
+        """Of each defined tangent which it is, the strides that the graph expects, and whether it is complex."""
+        expected = []
+        flat = self.is_flat(key)
+        starts = self.starts(key)
+        for part in key:
+            t = self.tangent(part)
+            first = starts[place_of(part)] if flat else place_of(part)
+            for n, x in enumerate(t.leaves if isinstance(t, Bundle) else (t,)):
+                if type(x) is Value:
+                    g = x.geometry
+                    assert g is not None
+                    expected.append((first + n, g.stride, g.dtype.is_complex))
+        return expected
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """Where the gradients of the first stages stand in a backward's results: one per input of the forward, as compilers
+    expect, and after those the leaves'.
+    """
+
+    roots: int
+    inputs: int
+
+    def spread(self, level: int, gradients: Sequence[Value | None]) -> list[Value | None]:
+        """The results of a backward whose targets have these gradients."""
+        if level > 1:
+            return list(gradients)
+        return [*gradients[: self.roots], *[None] * (self.inputs - self.roots), *gradients[self.roots :]]
+
+    def place(self, level: int, target: int) -> int:
+        """Where the gradient of a target stands among them."""
+        return target if level > 1 or target < self.roots else target + self.inputs - self.roots

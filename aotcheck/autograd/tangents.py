@@ -1,0 +1,93 @@
+"""What a backward is given: the gradients it expects, and those that it is given instead."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from aotcheck.autograd.subclasses import Bundle, Wrapping, is_wrapper, wrapping_of
+from aotcheck.autograd.trace import PLACEHOLDER, Geometry, Value, geometry_of
+
+
+def tangent_geometry(g: Geometry) -> Geometry:
+    """The layout in which a backward expects the gradient of an output: the output's own if dense, else row-major."""
+    if 0 in g.shape or g.dense_order is None:
+        stride: list[int] = []
+        step = 1
+        for n in reversed(g.shape):
+            stride.insert(0, step)
+            step *= max(n, 1)
+        return Geometry(0, g.shape, tuple(stride), g.dtype, False, False)
+    return Geometry(0, g.shape, g.stride, g.dtype, False, False)
+
+
+Key = tuple[Any, ...]  # which tensors have tangents, each by its place; with what the tangent is like where that is odd
+# For each tensor of a stage whether its tangent requires grad; None of a backward that has no graph of its own.
+Trained = tuple[bool, ...] | None
+Tangent = Value | Bundle
+Gradient = Value | Bundle | None
+
+
+@dataclasses.dataclass(frozen=True)
+class InTangent:
+    """What a gradient holds of a tangent: leaf ``leaf`` of the one with place ``place``."""
+
+    place: int
+    leaf: int
+
+
+def placeholder(g: Geometry, device: torch.device) -> Value:
+    """An input of a backward for a result that lies so."""
+    t = Value(PLACEHOLDER, (), {})
+    t.device, t.geometry = device, tangent_geometry(g)
+    return t
+
+
+def bundle(wrapping: Wrapping, leaves: Sequence[Tensor], jagged: bool) -> Bundle:
+    """A tangent that is a wrapper like this; what says how ragged it is, it has in common with its result."""
+    found = [x if jagged and k else placeholder(geometry_of(x), x.device) for k, x in enumerate(leaves)]
+    sizes, strides, _ = wrapping.outer
+    if all(type(n) is int for n in (*sizes, *strides)):
+        dense = tangent_geometry(Geometry(0, sizes, strides, torch.float32, False, False))
+        wrapping = dataclasses.replace(wrapping, outer=(sizes, dense.stride, 0))
+    return Bundle(dataclasses.replace(wrapping, is_parameter=False), tuple(found))
+
+
+def inputs_of(tangents: Iterable[Tangent]) -> list[Value]:
+    """The inputs of a backward's graph that these tangents are."""
+    return [x for t in tangents for x in (t.leaves if isinstance(t, Bundle) else (t,)) if type(x) is Value]
+
+
+def values_of(gradients: Iterable[Gradient]) -> list[Value | None]:
+    """The values of the trace that these gradients are made of."""
+    return [
+        x for g in gradients for x in (g.leaves if isinstance(g, Bundle) else (g,)) if x is None or type(x) is Value
+    ]
+
+
+def wrapping_without_grad(t: Tensor) -> Wrapping | None:
+    """How the tangent ``t`` is made; that it requires grad, which some contexts say, does not matter."""
+    return wrapping_of(t.detach() if is_wrapper(t) and t.requires_grad else t)
+
+
+def place_of(part: Any) -> int:
+    """The place of the tensor for which a part of a key stands."""
+    place: int = part if type(part) is int else part[0]
+    return place
+
+
+def fits(found: Wrapping | None, wanted: Wrapping | None) -> bool:
+    """Whether a tangent like ``found`` can be taken apart as one like ``wanted``."""
+    if found is None or wanted is None:
+        return found is wanted
+    return found.key == wanted.key
+
+
+def described(t: Tensor) -> str:
+    """What kind of tensor ``t`` is, for messages."""
+    wrapping = wrapping_of(t)
+    return "Tensor" if wrapping is None else f"{wrapping.kind.__name__}({wrapping.context!r})"

@@ -1,0 +1,190 @@
+"""Ops that give windows on the memory of their first argument, and ops that move it or change its geometry."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from aotcheck import _torch
+from aotcheck.autograd import writes
+from aotcheck.autograd.errors import UnsupportedError
+from aotcheck.autograd.replicas import Replica, make_replica
+from aotcheck.autograd.storage_state import View
+from aotcheck.autograd.subclasses import is_wrapper
+from aotcheck.autograd.trace import Geometry, geometry_of
+from aotcheck.autograd.twins import info_of
+from aotcheck.autograd.windows import Derivation, Reshaping, check_bounds
+
+if TYPE_CHECKING:
+    from aotcheck.autograd.tracer import Tracer
+
+aten = torch.ops.aten
+
+
+def fill_diagonal(tracer: Tracer, t: Replica, value: Any) -> Replica:
+    """A write to the diagonal, which is a window as well."""
+    g = geometry_of(t)
+    if 0 not in g.shape:
+        diagonal = view(tracer, aten.as_strided.default, (t, [min(g.shape)], [sum(g.stride)], g.offset), {})
+        writes.in_place(tracer, aten.fill_.Scalar, info_of(aten.fill_.Scalar), (diagonal, value), {})
+    return t
+
+
+def view(tracer: Tracer, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """An op that gives one window or several on the memory of its first argument."""
+    source = args[0]
+    if type(source) in (list, tuple) or not isinstance(source, Tensor):
+        raise UnsupportedError("view of several tensors", str(func))
+    out = tracer.run(func, args, kwargs)
+    first = out if isinstance(out, Tensor) else next((o for o in out if isinstance(o, Tensor)), None)
+    if first is None:
+        return out
+    if func is aten.as_strided.default and tracer.table.view(source).fits:
+        check_bounds(first)
+    if _torch.storage_address(_torch.storage_of(first)) != _torch.storage_address(_torch.storage_of(source)):
+        raise UnsupportedError("conditional view", f"{func} copied where its schema says that it may alias")
+    return bind(tracer, tracer.views, func, args, kwargs, out)
+
+
+def bind(
+    tracer: Tracer, notes: dict[int, Derivation], func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
+) -> Any:
+    """What ``func`` gave, as replicas that are windows on the memory of its first argument; and in ``notes``."""
+    source: Replica = args[0]
+    tracer.keep.append(source)
+    state, lies = tracer.table.state(source), geometry_of(source)
+    parent: View | None = None
+    replicas, geometries = [], []
+    many = not isinstance(out, Tensor)
+    for k, o in enumerate(out if many else (out,)):
+        r = o if type(o) is Replica else make_replica(o, source.real_device, tracer.kernels)
+        geometry = geometry_of(r)
+        replicas.append(r)
+        geometries.append(geometry)
+        if geometry not in state.views:
+            if parent is None:
+                parent = tracer.table.view(source, lies)
+            if func is aten.as_strided.default or not parent.fits:
+                tracer.table.view(r, geometry)
+            else:
+                made = state.views[geometry] = View(state, geometry)
+                made.derive_from(parent, func, tuple(args[1:]), dict(kwargs), k if many else None)
+                made.results = geometries if many else None
+    bound = type(out)(replicas) if many else replicas[0]
+    note(tracer, notes, func, args, kwargs, bound, geometries=(lies, *geometries))
+    return bound
+
+
+def note(
+    tracer: Tracer,
+    notes: dict[int, Derivation],
+    func: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    bound: Any,
+    shares_version: bool = True,
+    geometries: Sequence[Geometry] = (),
+) -> None:
+    """Remember how a window on memory was made; the epilogue makes it again.
+
+    ``geometries`` are those of its source and of what was made, if they are known already.
+    """
+    source = args[0]
+    many, now = not isinstance(bound, Tensor), tracer.kernels.now()
+    made = bound if many else (bound,)
+    lies, *geometries = geometries or [geometry_of(t) for t in (source, *made)]
+    version, grad = _torch.version_of(source), torch.is_grad_enabled()
+    inference = torch.is_inference_mode_enabled()
+    for k, (r, geometry) in enumerate(zip(made, geometries, strict=True)):
+        notes[id(r)] = Derivation(
+            r,
+            geometry,
+            version if shares_version else _torch.version_of(r),
+            source,
+            version,
+            lies,
+            func,
+            tuple(args[1:]),
+            dict(kwargs),
+            k if many else None,
+            grad,
+            inference,
+            now,
+        )
+
+
+def reshaping(tracer: Tracer, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """An op that changes the geometry of its argument in place."""
+    t: Replica = args[0]
+    tracer.on_reshaping(t, False)
+    name = _torch.op_name(func)
+    if name == "detach_":
+        note_reshaping(tracer, func, args, kwargs)
+        tracer.run(func, args, kwargs)
+        return t
+    parent = tracer.table.view(t)
+    note_reshaping(tracer, func, args, kwargs)
+    tracer.run(func, args, kwargs)
+    if name == "as_strided_":
+        check_bounds(t)
+    geometry, state = geometry_of(t), parent.state
+    if geometry not in state.views:
+        if name == "as_strided_":
+            tracer.table.view(t)
+        else:
+            names = {"transpose_": "transpose.int", "swapaxes_": "transpose.int", "swapdims_": "transpose.int"}
+            packet, _, overload = names.get(name, f"{name[:-1]}.{_torch.overload_name(func)}").partition(".")
+            made = state.views[geometry] = View(state, geometry)
+            made.derive_from(parent, getattr(getattr(aten, packet), overload), tuple(args[1:]), dict(kwargs))
+    return t
+
+
+def note_reshaping(tracer: Tracer, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Remember that the first argument is about to change its geometry in place, and how."""
+    t = args[0]
+    tracer.keep.append(t)
+    tracer.regeometried.add(id(t))
+    tracer.kernels.moved[id(t)] = tracer.kernels.now()
+    if _torch.op_name(func) == "detach_":
+        if is_wrapper(t):  # a replica notes it itself
+            tracer.kernels.detached[id(t)] = tracer.kernels.now()
+        return
+    version, geometry, grad = _torch.version_of(t), geometry_of(t), torch.is_grad_enabled()
+    change = Reshaping(func, tuple(args[1:]), dict(kwargs), version, geometry, grad, tracer.kernels.moved[id(t)])
+    tracer.reshapings.setdefault(id(t), []).append(change)
+
+
+def storage(tracer: Tracer, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """An op that puts its argument on another storage, or changes its storage's size."""
+    t: Replica = args[0]
+    tracer.on_reshaping(t, True)
+    tracer.kernels.sizes_matter = True
+    tracer.keep.append(t)
+    tracer.regeometried.add(id(t))
+    tracer.kernels.moved[id(t)] = tracer.kernels.now()
+    old = tracer.table.state(t)
+    if not old.roots:
+        raise UnsupportedError("unknown storage", str(func))
+    if _torch.op_name(func) == "set_":
+        tracer.set_calls.add(id(t))
+    sizes = {id(s): s.storage.nbytes() for s in tracer.table.states.values()}
+    tracer.run(func, args, kwargs)
+    state = tracer.table.state(t)
+    if _torch.op_name(func) == "set_" and state.storage.nbytes() > sizes.get(id(state), state.storage.nbytes()):
+        raise UnsupportedError("set_ beyond its storage", "meta storages grow where real ones may refuse")
+    if not state.roots:
+        count = state.storage.nbytes() // t.dtype.itemsize
+        geometry = Geometry(0, (count,), (1,), t.dtype, False, False)
+        value = tracer.trace.call(aten.empty.memory_format, ([count],), {"dtype": t.dtype, "device": t.real_device})
+        value.geometry, value.device = geometry, t.real_device
+        state.device = t.real_device
+        root = View(state, geometry)
+        root.value, root.version = value, state.version
+        state.views[geometry] = root
+        state.roots.append(root)
+    if state.storage.nbytes() != state.nbytes:
+        tracer.table.flat(state)
+    return t

@@ -1,0 +1,51 @@
+"""What must not be written between a call and its backward.
+
+Note [Written since]
+Eager's backward raises when what a node on its way saved was written since. Where that memory is saved here too
+autograd sees to it when it is unpacked; of several tensors' backwards each unpacks what is saved of the memory that its
+own nodes saved in eager, and no more, be it read or not (``checked``). Other memory is watched by counters
+(``guards``).
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from aotcheck import _torch
+from aotcheck.autograd.capture import Capture
+from aotcheck.autograd.partition.saved import saved_tensors
+from aotcheck.autograd.record import Role
+from aotcheck.autograd.runtime import codegen
+from aotcheck.autograd.stage import Stage
+
+
+def guard(capture: Capture, stage: Stage) -> None:
+    """Find what the caller can write of the memory that eager saves: see Note [Written since]."""
+    stage.guards, stage.checked = [], []
+    visible = [(ref, t) for ref, t in capture.visible if _torch.version_of(t) >= 0]
+    counters = [t for _, t in visible]
+    copied = capture.recounted() | capture.record.written_placeholders
+    saved_here: dict[int, Tensor] = {}  # by place among what is saved: what counts versions with it
+    by_placeholder = {r.placeholder: r.replica for r in capture.roots if r.placeholder not in copied}
+    # What an argument is overwritten with is another tensor than the argument.
+    outputs = {
+        o.value: o.tensor for o in capture.record.outputs if o.tensor is not None and o.role is not Role.MUTATED_INPUT
+    }
+    for n, v in enumerate(stage.saved):
+        known = outputs.get(v) if v.memory is None else by_placeholder.get(v.memory, outputs.get(v))
+        if known is not None:
+            saved_here[n] = known
+    counted = _torch.counted_by(list(saved_here.values()), counters)
+    seen_to = {k: n for n, k in zip(saved_here, counted, strict=True) if k is not None}
+    several = len(stage.attached) > 1
+    if several and capture.hooks:
+        seen_to = {}  # to unpack what hooks packed is to call them
+    for place, attached in enumerate(stage.attached):
+        try:
+            saved = saved_tensors(attached.tensor, stage.ends, packed=False)
+        except RuntimeError:  # written inside already: the backward raises at once
+            stage.checked.append(())
+            continue
+        found = sorted({k for k in _torch.counted_by(saved, counters) if k is not None})
+        stage.guards += [codegen.Guard(visible[k][0], place) for k in found if k not in seen_to]
+        stage.checked.append(tuple(sorted(seen_to[k] for k in found if k in seen_to)) if several else ())
