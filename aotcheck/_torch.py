@@ -235,6 +235,11 @@ def is_opaque(node: Any) -> bool:
     return type(node).__name__ == "CppFunction" and node.name().startswith("Foreach")
 
 
+def is_write_through_view(node: Any) -> bool:
+    """Whether ``node`` is the history that a base has of a write through a view of it."""
+    return type(node).__name__ == "CopySlices"
+
+
 def run_without_gradients(node: Any) -> None:
     """Run a node's backward with no gradient defined.
 

@@ -356,6 +356,11 @@ class Results:
         if steps:
             self.steps += [LookUpHistory(Arg(a.index)) for a in self._rewritten_views(t)]
 
+    def settle_before_base(self, t: Tensor) -> None:
+        """The same for a view whose history is one that its base had before it got the history it has."""
+        self.attach_now(t)
+        self.steps += self.pending.pop(id(t), ())
+
     def _rewritten_views(self, base: Tensor) -> list[TracedArgument]:
         """The arguments that are views of ``base`` and have the history of a write to it, in the program's order."""
         views = [a for a in self.arguments if _torch.base_of(a.replica) is base and a.replica is not base]
@@ -520,7 +525,8 @@ class Results:
             if _torch.leafness(t) is None:  # autograd refuses to say which history it is
                 continue
             cut = base is not None and not base.requires_grad  # by detach_, which left its views their histories
-            if base is None or cut or (self._current(t) is not None and not self._replayable(t, base)):
+            earlier = base is not None and has_earlier_history(t, base)
+            if base is None or cut or earlier or (self._current(t) is not None and not self._replayable(t, base)):
                 self._histories[id(t)] = self.stand_in(t)
 
     def lasting(self, t: Tensor) -> Sequence[Reshaping]:
@@ -642,6 +648,17 @@ def _bytes_reached(t: Tensor) -> int:
 
 def _window(base: Tensor, shape: Any, stride: Any, offset: int) -> Tensor:
     return base.as_strided(shape, stride, offset)
+
+
+def has_earlier_history(t: Tensor, base: Tensor) -> bool:
+    """Whether the view ``t`` has the history of a write through a view to ``base``, and ``base`` a later one.
+
+    An op that writes one tensor twice counts both writes, then gives both histories; a view looks for its own once.
+    """
+    node, last = _torch.grad_fn_of(t), _torch.grad_fn_of(base)
+    if node is None or last is None or not differentiable_dtype(t):
+        return False
+    return any(n is not None and n is not last and _torch.is_write_through_view(n) for n, _ in node.next_functions)
 
 
 def leads_to(t: Tensor, source: Tensor) -> bool:

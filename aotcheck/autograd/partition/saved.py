@@ -19,7 +19,7 @@ def holds_saved(node: Any, near: Tensor) -> bool:
 
     That is saved tensors, or the function of a write through a view.
     """
-    if type(node).__name__ == "CopySlices":
+    if _torch.is_write_through_view(node):
         return True
     if _has_packed(node):  # to unpack it here may run the user's program again, outside the trace
         return True
