@@ -212,6 +212,17 @@ def swap(a: Tensor, b: Tensor) -> None:
     swap_impls(a, b)
 
 
+def set_data(t: Tensor, data: Tensor) -> None:
+    """``t.data = data``, past a subclass that looks at what is assigned to it."""
+    Tensor.data.__set__(t, data)  # type: ignore[attr-defined]  # a C attribute, typed as a property of instances
+
+
+def use_count(t: Tensor) -> int:
+    """How many hold the tensor that the object is: the object, its accumulator of gradients, saved variables."""
+    count: int = t._use_count()  # type: ignore[attr-defined]  # missing from the stubs
+    return count
+
+
 def leafness(t: Tensor) -> bool | None:
     """``t.is_leaf``; None where torch refuses to say, of a view made under no_grad whose base was written since."""
     try:
@@ -250,17 +261,22 @@ def run_without_gradients(node: Any) -> None:
 
 
 @contextlib.contextmanager
-def as_if_written(t: Tensor) -> Iterator[None]:
-    """The version counter of ``t``, if it has one, is one further inside."""
+def as_if_written(t: Tensor, times: int = 1) -> Iterator[None]:
+    """The version counter of ``t``, if it has one, is so many writes further inside."""
     version = version_of(t)
     if version < 0:
         yield
         return
-    _set_version((t,), (version + 1,))
+    _set_version((t,), (version + times,))
     try:
         yield
     finally:
         _set_version((t,), (version,))
+
+
+def at_another_version(t: Tensor) -> contextlib.AbstractContextManager[None]:
+    """Inside, the version counter of ``t`` stands where no number of writes to come will bring it."""
+    return as_if_written(t, 1 << 30)
 
 
 def variable_of(accumulator: Any) -> Tensor:
@@ -319,6 +335,12 @@ def backward_keeps_graph() -> bool:
 def after_backward(action: Callable[[], None]) -> None:
     """Do ``action`` when the backward that is running on this thread is over."""
     torch.autograd.Variable._execution_engine.queue_callback(action)
+
+
+def will_run(node: Any) -> bool:
+    """Whether the backward that is running on this thread comes to ``node``."""
+    comes: bool = torch._C._will_engine_execute_node(node)
+    return comes
 
 
 def sequence_of(node: Any) -> int:

@@ -145,7 +145,8 @@ class Capture:
         self.entry_nbytes = {id(r.state): r.state.nbytes for r in self.roots}
         self.passed = {a.index: a.replica for a in self.arguments}  # the objects, whichever tensors they are by the end
         kernels = self.maker.kernels
-        kernels.on_swap = self._swapped
+        kernels.on_swap, kernels.on_poison = self._swapped, self._poisoned
+        self.poisoned: list[TracedArgument] = []  # whose accumulators of gradients a swap has poisoned
         with self.tracing():
             self.gradients = Gradients(arguments, self.flat_replicas, gradients)
             inside = BackwardsInside(arguments, self.flat_replicas, caller, self._trace_views_as_such)
@@ -167,6 +168,9 @@ class Capture:
         known: list[TracedRoot | TracedArgument] = [*self.roots, *self.arguments]
         for k in known:
             k.replica = b if k.replica is a else a if k.replica is b else k.replica
+
+    def _poisoned(self, t: Tensor) -> None:
+        self.poisoned += [a for a in self.arguments if a.replica is t and a not in self.poisoned]
 
     @property
     def differentiated(self) -> list[TracedRoot | TracedWrapper]:

@@ -31,8 +31,10 @@ from aotcheck.autograd.record import (
     Leaf,
     Local,
     PointAt,
+    Poison,
     Record,
     Ref,
+    RenewHistory,
     RequireGradOfInteger,
     Reshape,
     ResizeStorage,
@@ -96,6 +98,9 @@ class EpilogueBuilder:
         changed = {*self.rebased, *self.kernels.detached}
         known: list[TracedRoot | TracedArgument] = [*self.roots, *self.arguments]
         states = {id(x.state) for x in known if id(x.replica) in changed}
+        # Or when a view of it was reshaped in place.
+        tracer = self.capture.tracer
+        states |= {id(self.table.state(t)) for t in tracer.keep if custom and id(t) in tracer.regeometried}
         if not self.capture.mode.with_custom_views and any(id(a.state) in states for a in custom):
             raise Retrace(TraceMode(with_bases=True, with_custom_views=True))
         if not self.capture.mode.with_bases and (self._needs_bases() or self.wrapped.needs_bases()):
@@ -114,12 +119,14 @@ class EpilogueBuilder:
         self.results.find_current(input_states)
         self.results.find_histories()
         self.wrapped.make()
-        self.results.make_views_of_custom_views()
+        self.results.make_views_of_odd_views()
         self.results.make_leaves()
         cut = [a for a in self.arguments if id(a.replica) in self.kernels.detached and a.requires_grad]
         kept = self._kept_histories(cut)
         earlier = self._earlier_histories()
-        passed = [a.replica for a in self.arguments]
+        passed = list(
+            {id(t): t for t in [*[a.replica for a in self.arguments], *self.capture.passed.values()]}.values()
+        )
         hooks.find_stand_ins()
         survivors = [t for t in [*passed, *[r.replica for r in self.roots], *returned] if has_history(t)]
         survivors += [*self.wrapped.survivors(), *hooks.tensors]
@@ -137,7 +144,8 @@ class EpilogueBuilder:
         self.wrapped.schedule_views(timeline)
         timeline.run()
         # First those whose making counts as a write, which must not make the others look for their histories.
-        for o in sorted([*returned, *[o for o in results if is_wrapper(o)]], key=self._order):
+        objects = [o for o in results if is_wrapper(o)] + list(self.capture.passed.values())
+        for o in sorted([*returned, *objects], key=self._order):
             self.results.name(o)
         returns = [self.results.name(o) if isinstance(o, Tensor) else self._constant(o) for o in outputs]
         self.results.attach_all()
@@ -146,6 +154,7 @@ class EpilogueBuilder:
             self.steps.append(SetGradient(self.results.name(t), None if g is None else self.results.name(g)))
         hooks.register()
         self._shrink()
+        self.steps += [Poison(Arg(a.index)) for a in self.capture.poisoned]
         returns = self._swap(outputs, returns)
         if self.capture.exit_grad != self.capture.entry_grad:
             self.steps.append(SetGradMode(self.capture.exit_grad))
@@ -153,7 +162,7 @@ class EpilogueBuilder:
 
     # -- helpers
 
-    def _schedule_histories(self, timeline: Timeline, kept: Sequence[tuple[float, TakeHistory]]) -> None:
+    def _schedule_histories(self, timeline: Timeline, kept: Sequence[tuple[float, TakeHistory | RenewHistory]]) -> None:
         """Let arguments take over their histories when they got them, or when another's history needs theirs."""
         tensors: dict[Ref, TracedRoot | TracedArgument] = {Arg(a.index): a for a in self.arguments}
         tensors.update({r.source: r for r in self.roots})
@@ -231,11 +240,12 @@ class EpilogueBuilder:
             nbytes, before = state.storage.nbytes(), self.capture.entry_nbytes[id(state)]
             if nbytes != before:
                 self.table.flat(state)
+            if state.sized:
                 self.resized.append(state)
             # What is freed in the end may have held more in between, as the arguments that it was held for still show.
             there = [geometry_of(a.replica) for a in self.arguments if self.table.state(a.replica) is state]
             reached = [g.elements_reached * g.dtype.itemsize for g in there if 0 not in g.shape]
-            room = max([nbytes, *reached]) if nbytes != before else nbytes
+            room = max([nbytes, *reached]) if state.sized else nbytes
             if room > before:
                 self.before.append(ResizeStorage(state.source, room))
             self.room[id(state)] = max(room, before)
@@ -369,10 +379,11 @@ class EpilogueBuilder:
             for leaf, accumulators in reached.items()
         }
 
-    def _kept_histories(self, cut: Sequence[TracedArgument]) -> list[tuple[float, TakeHistory]]:
+    def _kept_histories(self, cut: Sequence[TracedArgument]) -> list[tuple[float, TakeHistory | RenewHistory]]:
         """Views that got another history before their base was cut from its own still have that; when at the latest."""
         bases = {id(a.replica): self.kernels.detached[id(a.replica)] for a in cut if not a.replica.requires_grad}
-        kept = []
+        leaves = {id(a.replica) for a in cut if a.real_is_leaf}
+        kept: list[tuple[float, TakeHistory | RenewHistory]] = []
         for view in self.arguments:
             t = view.replica
             node = _torch.grad_fn_of(t)
@@ -380,7 +391,10 @@ class EpilogueBuilder:
             differs = has_history(t) and leads and node is not view.grad_fn
             if id(_torch.base_of(t)) in bases and differs and differentiable_dtype(t):
                 before = bases[id(_torch.base_of(t))] - 0.5
-                kept.append((before, TakeHistory(Arg(view.index), self.results.stand_in(t))))
+                step: TakeHistory | RenewHistory = RenewHistory(Arg(view.index))
+                if id(_torch.base_of(t)) not in leaves:  # of a leaf, a view has another history only if renewed
+                    step = TakeHistory(Arg(view.index), self.results.stand_in(t))
+                kept.append((before, step))
         return kept
 
     def _earlier_histories(self) -> list[tuple[float, Tensor]]:

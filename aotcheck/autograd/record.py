@@ -199,13 +199,10 @@ class TakeHistory:
 
 
 @dataclasses.dataclass(frozen=True)
-class LookUpHistory:
-    """Let autograd see that the history of the view ``target`` is another one since its base was written.
+class RenewHistory:
+    """Autograd looks for the history of the view ``target``, as it does when a program first uses a written one."""
 
-    In which order gradients are added up depends on when that is.
-    """
-
-    target: Ref
+    target: Source
 
 
 @dataclasses.dataclass(frozen=True)
@@ -269,12 +266,16 @@ class ReplayMode(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class ReplayView:
-    """Make a view of ``base`` again, as ``view_func`` did on the replicas."""
+    """Make a view of ``base`` again, as ``view_func`` did on the replicas.
+
+    If ``outdated``, autograd takes it for made before a write, which some views do not survive.
+    """
 
     local: Local
     base: Ref
     view_func: Callable[[Tensor], Tensor]
     mode: ReplayMode
+    outdated: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -348,6 +349,13 @@ class SetGradient:
 
 
 @dataclasses.dataclass(frozen=True)
+class Poison:
+    """No gradient may be accumulated into ``target`` from now on, as after a swap of a leaf that was used before."""
+
+    target: Arg
+
+
+@dataclasses.dataclass(frozen=True)
 class Swap:
     """The objects exchange the tensors that they are."""
 
@@ -397,8 +405,8 @@ Step = (
     | StandIn
     | Attach
     | TakeHistory
-    | LookUpHistory
     | GiveHistory
+    | RenewHistory
     | Restride
     | Reshape
     | PointAt
@@ -412,6 +420,7 @@ Step = (
     | RetainGrad
     | RegisterHook
     | SetGradient
+    | Poison
     | Swap
     | Wrap
     | RestrideWrapper

@@ -45,6 +45,7 @@ class KernelState:
         "moved",
         "on_backward",
         "on_gradient",
+        "on_poison",
         "on_swap",
         "required",
         "sizes_matter",
@@ -56,6 +57,7 @@ class KernelState:
         self.alive: list[Tensor] = []  # every replica of the trace; weak references would keep them from being swapped
         self.swapped: list[Tensor] = []  # replicas that were swapped, in pairs
         self.on_swap: Callable[[Tensor, Tensor], None] = lambda a, b: None
+        self.on_poison: Callable[[Tensor], None] = lambda t: None
         self.on_gradient: Callable[[Tensor], None] = lambda t: None  # called when ``t.grad`` is read or written
         self.on_backward: Callable[..., None] = lambda *call: None  # called with the call of a backward
         self.detached: dict[int, int] = {}  # id of a replica -> when detach_ was last called on it
@@ -92,6 +94,8 @@ class Replica(Tensor):
             kernels.moved[id(self)] = kernels.now()
         if name == "__dict__":
             kernels.swapped.append(self)
+            if self.is_leaf and _torch.use_count(self) == 2:  # then swap_tensors has just poisoned its accumulator
+                kernels.on_poison(self)
             if len(kernels.swapped) % 2 == 0:
                 kernels.on_swap(*kernels.swapped[-2:])
 
@@ -330,10 +334,12 @@ class ReplicaMaker:
 
     def root(self, real: Tensor, versions: Any = None) -> Replica:
         """A replica with ``real``'s leafness and requires_grad, but no view relation."""
-        with torch.inference_mode(real.is_inference()):
+        inference = real.is_inference()
+        rebound = real.requires_grad and _torch.leafness(real) is False
+        with torch.inference_mode(inference and not rebound):
             r = self.plain(real, versions)
         if real.requires_grad:
-            if _torch.leafness(real) is not False:
+            if not rebound:
                 Tensor.requires_grad_(r)
             else:
                 elem = torch.empty_strided(real.shape, real.stride(), dtype=real.dtype, device="meta")
@@ -342,6 +348,9 @@ class ReplicaMaker:
                 self.anchors.append(anchor)
                 with torch.enable_grad():
                     _Rebound.apply(anchor, r)
+                if inference:  # it became one when its data was exchanged
+                    with torch.inference_mode():
+                        _torch.set_data(r, self.plain(real, versions))
         return r
 
     def give_history(self, r: Tensor) -> None:

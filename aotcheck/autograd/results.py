@@ -7,6 +7,7 @@ another tensor holds.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -28,10 +29,10 @@ from aotcheck.autograd.record import (
     Hold,
     Leaf,
     Local,
-    LookUpHistory,
     MakeInference,
     PointAt,
     Ref,
+    RenewHistory,
     ReplayMode,
     ReplayView,
     RequireGrad,
@@ -56,6 +57,7 @@ from aotcheck.autograd.windows import Derivation, Reshaping, lasting
 if TYPE_CHECKING:
     from aotcheck.autograd.capture import Capture, TracedArgument, TracedRoot
 
+aten = torch.ops.aten
 _DEFAULT, _UNDER_NO_GRAD = _torch.CreationMeta.DEFAULT, _torch.CreationMeta.NO_GRAD_MODE
 
 
@@ -192,28 +194,42 @@ class Results:
                 view = made.source
                 made = self.tracer.views.get(id(view))
 
-    def make_views_of_custom_views(self) -> None:
-        """Make the views of arguments that custom Functions gave, made before these were written.
+    def make_views_of_odd_views(self) -> None:
+        """Make the views of arguments that custom Functions or no_grad gave, made before these were written.
 
         Once the write is counted autograd refuses to say what their history is. What they show is written later.
         """
         early: list[Step] = []
         stage, self._stage = self._stage, early
-        for t, _ in list(self.tensors.values()):
+        for t, base in list(self.tensors.values()):
             made = self.tracer.views.get(id(t))
-            while made is not None and not self._is_custom_view(made.source):
+            # Autograd compares the version that its base had with its own, which stands still.
+            alone = base is not None and made is not None and made.source is base and self._counts_alone(t, base)
+            while made is not None and not (alone or self._is_odd_view(made.source)):
                 made = self.tracer.views.get(id(made.source))
-            if made is not None and made.source_stays and self._made_before_writes(t, made.source):
+            if made is not None and self._made_before_writes(t, made):
+                self._early.add(id(t))
                 self.name(t)
         self._stage = stage
         self.before[:0] = early
 
-    def _is_custom_view(self, t: Tensor) -> bool:
-        return any(a.replica is t and self.capture.is_custom_view[a.index] for a in self.arguments)
+    def _counts_alone(self, t: Tensor, base: Tensor) -> bool:
+        return t.is_inference() == base.is_inference() and _torch.version_groups([base, t])[1] != 0
 
-    def _made_before_writes(self, t: Tensor, source: Tensor) -> bool:
+    def _is_odd_view(self, t: Tensor) -> bool:
+        """Whether ``t`` is an argument, and a view whose history autograd will not look for anew."""
+        index = next((a.index for a in self.arguments if a.replica is t), None)
+        if index is None:
+            return False
+        custom = self.capture.is_custom_view[index]
+        return custom or (_torch.base_of(t) is not None and _torch.creation_meta(t) != _DEFAULT)
+
+    def _made_before_writes(self, t: Tensor, made: Derivation) -> bool:
+        """Whether ``t``, which was first ``made`` of an argument that lay as it came, can be made before any write."""
         state = self.table.state(t)
-        return self.tracer.views[id(t)].time < state.written and state is self.table.state(source)
+        return self.tracer.views[id(t)].time < state.written and any(
+            a.replica is made.source and a.state is state and a.geometry == made.source_geometry for a in self.arguments
+        )
 
     def _changed(self, made: Derivation, view: Tensor) -> int:
         """When last something befell what ``view`` was made of that shows in views made later."""
@@ -223,7 +239,7 @@ class Results:
             moments.append(self.kernels.moved.get(id(source), 0))
         if has_history(view):
             moments.append(self.kernels.detached.get(id(source), 0))
-        if self._is_custom_view(source):
+        if self._is_odd_view(source):
             moments.append(self.table.state(source).written)
         return max(moments)
 
@@ -354,7 +370,7 @@ class Results:
         steps = self.pending.pop(id(t), ())
         self.steps += steps
         if steps:
-            self.steps += [LookUpHistory(Arg(a.index)) for a in self._rewritten_views(t)]
+            self.steps += [RenewHistory(Arg(a.index)) for a in self._rewritten_views(t)]
 
     def settle_before_base(self, t: Tensor) -> None:
         """The same for a view whose history is one that its base had before it got the history it has."""
@@ -578,6 +594,8 @@ class Results:
             ref = self._made_of(made.source, base) if made is not None else self.name(base)
             replay = made.replay if made is not None else self._window_of_base(t, base, geometry_of(t))
             steps = [ReplayView(local, ref, replay, ReplayMode.NO_GRAD), *self._history(local, t)]
+            if made is not None:
+                steps += self._moved_by_data(local, t, made)
             return [*steps, SetCreationMeta(local, how)]
         if made is not None:
             ref = self._made_of(made.source, base)
@@ -591,10 +609,7 @@ class Results:
             if made.grad == self.capture.entry_grad or not (base.requires_grad or made.source.requires_grad):
                 mode = ReplayMode.AMBIENT
             steps = [ReplayView(local, ref, made.replay, mode)]
-            if geometry_of(t) != made.geometry:  # by .data =, which leaves its history as it was
-                holder, lies, relative = self._lies(t)
-                kind = t.is_inference()
-                steps.append(PointAt(local, holder, lies, relative, through_data=True, inference=kind))
+            steps += self._moved_by_data(local, t, made)
         else:
             ref = self.name(base)
             mode = ReplayMode.NO_GRAD if how == _UNDER_NO_GRAD else ReplayMode.GRAD
@@ -602,23 +617,40 @@ class Results:
                 mode = ReplayMode.AMBIENT
             last = self.lasting(t)
             lies = last[0].geometry if last else geometry_of(t)
-            steps = [ReplayView(local, ref, self._window_of_base(t, base, lies), mode)]
-            if self._replays_elsewhere(t, base, lies):
+            if not t.requires_grad and self.table.state(base) is not self.table.state(t):  # the base has left
+                steps = [ReplayView(local, ref, aten.alias.default, mode), self._on_own_storage(local, t, base, lies)]
+            else:
+                steps = [ReplayView(local, ref, self._window_of_base(t, base, lies), mode)]
+            if len(steps) == 1 and self._replays_elsewhere(t, base, lies):
                 steps.append(Restride(local, lies))
             if how not in (_DEFAULT, _UNDER_NO_GRAD):
                 steps.append(SetCreationMeta(local, how))
             steps += [Reshape(local, change.repeat) for change in last]
-        if _torch.leafness(t) is None:  # eager refuses to say what the history is
-            steps.append(BumpVersion(local))
+        if _torch.leafness(t) is None and not self._counts_alone(t, base):  # eager refuses to say what the history is
+            first = steps[0]
+            if isinstance(first, ReplayView) and first.base == self.names.get(id(base)):
+                steps[0] = dataclasses.replace(first, outdated=True)
+            else:  # a view as a source would itself count as made before a write
+                steps.append(BumpVersion(local))
         return steps
 
-    def _lies(self, t: Tensor) -> tuple[Ref, Geometry, bool]:
-        """A tensor on the storage of ``t``, and the geometry of ``t`` there, or (True) counted from that tensor."""
-        state, geometry = self.table.state(t), geometry_of(t)
-        if state.is_input:
-            return self.current[id(state)], geometry, False
-        ref, anchored_at = self.anchors[id(state)]
-        return ref, geometry._replace(offset=geometry.offset - anchored_at), True
+    def _moved_by_data(self, local: Local, t: Tensor, made: Derivation) -> list[Step]:
+        """Take the real tensor for ``t`` to where ``.data =`` took ``t``; that leaves its history as it was."""
+        if geometry_of(t) == made.geometry:
+            return []
+        state, lies = self.table.state(t), geometry_of(t)
+        ref, anchor = (self.current[id(state)], None) if state.is_input else self.anchors[id(state)]
+        at = lies if anchor is None else lies._replace(offset=lies.offset - anchor)
+        return [PointAt(local, ref, at, relative=anchor is not None, through_data=True, inference=t.is_inference())]
+
+    def _on_own_storage(self, local: Local, t: Tensor, base: Tensor, lies: Geometry) -> PointAt:
+        """Take the real tensor for ``t`` to the storage that ``t`` is on."""
+        state = self.table.state(t)
+        ref, anchor = (self.current[id(state)], None) if state.is_input else self.anchors[id(state)]
+        at = lies if anchor is None else lies._replace(offset=lies.offset - anchor)
+        kind = t.is_inference()
+        elsewhere = geometry_of(base)[3:] != lies[3:]
+        return PointAt(local, ref, at, relative=anchor is not None, through_data=elsewhere, inference=kind)
 
     def _window_of_base(self, t: Tensor, base: Tensor, lies: Geometry) -> Callable[[Tensor], Tensor]:
         """How autograd makes the view ``t`` of its base when it looks for its history anew."""

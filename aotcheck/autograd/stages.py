@@ -24,7 +24,7 @@ from aotcheck.autograd.partition.components import nodes_behind
 from aotcheck.autograd.partition.default import backward_values, saved_values, scheduled
 from aotcheck.autograd.partition.joint import Division
 from aotcheck.autograd.partition.masks import pack_masks, packed
-from aotcheck.autograd.partition.saved import keeps_itself, runs_once
+from aotcheck.autograd.partition.saved import holds_saved, keeps_itself, runs_once
 from aotcheck.autograd.record import Arg, Attached
 from aotcheck.autograd.replicas import disarm, rearm
 from aotcheck.autograd.runtime import codegen
@@ -245,6 +245,7 @@ class Backwards:
             bool(stage.guards),
             tuple(stage.checked),
             once,
+            tuple([j for j in once if holds_saved(_torch.grad_fn_of(t := stage.attached[j].tensor), t)]),
             tuple(stage.shared()),
             stage.own,
         )
@@ -262,9 +263,32 @@ class Backwards:
             if stage.of_wrappers or any(is_wrapper_type(k) for k in kinds):
                 found = functools.partial(self._run_for_wrappers, stage, trained)
             else:
-                found = self._backward(stage, tuple(j for j, k in enumerate(kinds) if k is not _NONE), trained)
+                try:
+                    found = self._backward(stage, tuple(j for j, k in enumerate(kinds) if k is not _NONE), trained)
+                except UnsupportedError:
+                    raise
+                except RuntimeError as error:
+                    return functools.partial(self._raise_if_needed, stage, error)
             stage.backwards[kinds, trained] = found
         return found
+
+    def _raise_if_needed(self, stage: Stage, error: RuntimeError, ctx: Any, g: Sequence[Any]) -> tuple[None, ...]:
+        """What a backward gives that cannot be traced: nothing, if it reaches targets but none that is asked for.
+
+        The engine comes to a Function wherever one of its inputs is asked for, not only where that is reached from the
+        results that have gradients.
+        """
+        with self.rearmed():
+            starts = [_torch.grad_fn_of(a.tensor) for a, t in zip(stage.attached, g, strict=True) if t is not None]
+            behind = nodes_behind(starts, set(stage.ends))
+        reached = [
+            node is not None and _torch.will_run(node)
+            for k, (node, _) in zip(stage.reached, ctx.next_functions, strict=False)
+            if any(e.node in behind for e in stage.targets[k].edges)
+        ]
+        if not reached or any(reached):
+            raise error
+        return (None,) * (1 + max(1, len(stage.reached)))
 
     def _run_for_wrappers(self, stage: Stage, trained: Trained, ctx: Any, g: Sequence[Any]) -> Any:
         """Find the backward for tangents some of which are wrappers, or should be, and run it on what they hold."""

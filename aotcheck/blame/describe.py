@@ -13,12 +13,13 @@ from aotcheck.autograd.record import (
     GiveHistory,
     Hold,
     Local,
-    LookUpHistory,
     MakeInference,
     PointAt,
+    Poison,
     Record,
     Ref,
     RegisterHook,
+    RenewHistory,
     ReplayMode,
     ReplayView,
     RequireGrad,
@@ -112,12 +113,14 @@ def describe_step(step: Step, record: Record) -> str:
             return f"attach to autograd {_list([name(record.attached[k].ref) for k in record.groups[group].attached])}"
         case MakeInference(target, wanted):
             return f"{name(target)} becomes {'an' if wanted else 'no'} inference tensor"
+        case Poison(target):
+            return f"no gradient may be accumulated into {name(target)} any more"
         case Swap(target, other):
             return f"{name(target)} and {name(other)} are swapped"
         case TakeHistory(target, source):
             return f"{name(target)} takes the history of {name(source)}"
-        case LookUpHistory(target):
-            return f"{name(target)} looks for the history that its base now gives it"
+        case RenewHistory(target):
+            return f"autograd looks for the history of {name(target)}"
         case GiveHistory(target, source):
             return f"{name(target)} gets the history of {name(source)}"
         case Restride(target, g):
@@ -129,7 +132,7 @@ def describe_step(step: Step, record: Record) -> str:
             return f"{name(target)} moves to {where}, by {'.data =' if through_data else 'set_'}"
         case Detach(target, leaf):
             return f"{name(target)} {'stops requiring grad' if leaf else 'is cut from its history'}"
-        case ReplayView(local, base, view_func, mode):
+        case ReplayView(local, base, view_func, mode, _):
             return f"{name(local)}: a view of {name(base)} by {_called(view_func)}{_MODES[mode]}"
         case WindowOn(local, holder, g, _, own_version):
             apart = ", with a version counter of its own" if own_version else ""

@@ -15,31 +15,38 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from aotcheck.minimize.edit import edited, inputs_of
+from aotcheck.minimize.passes.ops import writes
 from aotcheck.oracle import CoarseKey, OracleKind
 from aotcheck.program import Call, GradMode, Program, Ref, TupleExpr, flat_calls
 
 __all__ = ["is_root", "roots"]
+
+_UNNAMED = "v_made"
+"""What a result is called that the program has no name for."""
 
 _CAUSES = frozenset({OracleKind.VALUES.value, OracleKind.ALIASING.value})
 
 
 def roots(program: Program) -> Iterator[Program]:
     """The beginnings of ``program`` that return what their last statement makes, the shortest first, each under the
-    grad mode of its first call and under the default one."""
-    first = program.calls[0]
-    modes = dict.fromkeys((first.grad_mode, GradMode.ENABLED))
+    grad modes of the program and under the default one."""
+    modes = dict.fromkeys((program.calls[0].grad_mode, GradMode.ENABLED))
     given = dict.fromkeys(inputs for _, inputs in inputs_of(program))
-    for at, made in enumerate(flat_calls(program.body)):
+    calls = tuple(flat_calls(program.body))
+    for at, last in enumerate(calls):
+        made = last if last.targets or writes(last) else replace(last, target=_UNNAMED)
         if not made.targets:
             continue
         whole = TupleExpr(tuple(map(Ref, made.targets)))
         outputs = whole if len(made.targets) > 1 else whole.items[0]
-        body = edited(program.body, lambda index, call, at=at: call if index <= at else None)  # type: ignore[misc]  # a default binds the loop variable
-        for inputs in given:
-            for mode in modes:
-                begun = replace(program, body=body, outputs=outputs, calls=(Call(inputs, mode),))
-                if begun != program:
-                    yield begun
+        begun = (*calls[:at], made)
+        kept = edited(program.body, lambda index, _, begun=begun: begun[index] if index < len(begun) else None)  # type: ignore[misc]  # a default binds the loop variable
+        for body in dict.fromkeys((kept, begun)):  # blocks as they are, and without
+            for inputs in given:
+                for mode in modes:
+                    root = replace(program, body=body, outputs=outputs, calls=(Call(inputs, mode),))
+                    if root != program:
+                        yield root
 
 
 def is_root(key: CoarseKey) -> bool:

@@ -263,3 +263,17 @@ def test_detach_in_place_of_an_intermediate():
     check(f, lambda: given(leaf(3)))
     check(f, lambda: given(leaf(3)), backward=[0])
     check(f, lambda: given(leaf(3)), backward=[1])
+
+
+def test_a_view_used_after_a_write_before_its_leaf_stops_requiring_grad():
+    def f(x, y):
+        with torch.no_grad():
+            x.zero_()
+        y.clone()
+        x.requires_grad = False
+
+    def make():
+        x = leaf(3)
+        return given(x, x.t())
+
+    check(f, make)

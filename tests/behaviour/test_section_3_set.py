@@ -330,6 +330,102 @@ def test_swap_tensors_poisons_a_leaf_that_was_used():
     check_session(session)
 
 
+def test_swap_tensors_poisons_a_leaf_that_the_function_used():
+    def itself(x, y):
+        z = x * 3
+        torch.utils.swap_tensors(x, x)
+        return z
+
+    def another(x, y):
+        z = x * 3
+        torch.utils.swap_tensors(x, y)
+        return z + x + y
+
+    def before_use(x, y):
+        torch.utils.swap_tensors(x, y)
+        return x * 2
+
+    for f in (itself, another, before_use):
+
+        def session(compile, f=f):
+            x, y = leaf(3), leaf(3, seed=1)
+            out = compile(f)(x, y)
+            yield attempt_later(lambda: backward([out]))  # which gradients came before is the engine's affair
+
+        check_session(session)
+
+
+@pytest.mark.parametrize("of_leaf", [True, False])
+def test_gradients_with_respect_to_an_input_that_became_an_intermediate(of_leaf):
+    def f(x, y):
+        v = x.t() if of_leaf else x * 2
+        torch.utils.swap_tensors(v, y)
+        return y.clone()
+
+    def session(compile):
+        x, y = leaf(3), plain(3, seed=1)
+        out = compile(f)(x, y)
+        yield out, torch.autograd.grad(out, (x, y), plain(3), allow_unused=True)
+
+    check_session(session)
+
+
+def test_inference_data_given_to_a_tensor_with_a_history():
+    def session(compile):
+        f = compile(lambda x, y: setattr(x, "data", y))
+        root = leaf(3)
+        x = root.clone()
+        with torch.inference_mode():
+            y = plain(3, seed=1)
+        for _ in range(2):
+            f(x, y)
+            yield x, x.is_inference(), y
+
+    check_session(session)
+
+
+def test_an_inference_tensor_resized_as_out_in_inference_mode():
+    def f(x):
+        v = x.clone()
+        with torch.inference_mode():
+            torch.sum(v, 0, out=x)
+
+    def session(compile):
+        with torch.inference_mode():
+            x = plain(1)
+        compile(f)(x)
+        yield x, x.shape
+
+    check_session(session)
+
+
+def test_a_view_resized_after_its_base_left_the_storage():
+    def f(x, y):
+        v = x.t()
+        x.set_(y)
+        w = v[1:]
+        torch.sum(x, 0, out=w)
+        return w
+
+    check(f, lambda: given(plain(1), plain()))
+
+
+def test_a_view_of_a_no_grad_view_that_gets_other_data_and_is_written():
+    def f(x, y):
+        v, d = y.t(), y.detach()
+        y.data = x
+        d.zero_()
+        return v
+
+    def make():
+        root = leaf(3)
+        with torch.no_grad():
+            view = root.t()
+        return given(plain(3), view, also=[root])
+
+    check(f, make)
+
+
 # -- the size of a storage -------------------------------------------------------------------------
 
 

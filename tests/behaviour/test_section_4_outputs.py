@@ -354,3 +354,20 @@ def test_the_imaginary_part_of_what_is_then_written():
         return part
 
     check(f, lambda: given(leaf(3, dtype=torch.complex64)))
+
+
+def test_a_result_that_is_saved_beside_views_of_it_that_eager_refuses():
+    def f(x):
+        v = torch.stack([x])
+        parts = torch.split(v, 1)
+        v.sigmoid_()
+        return parts[0], v
+
+    def session(compile):
+        x = leaf()
+        part, v = compile(f)(x)
+        yield torch.autograd.grad(v, x, torch.ones_like(v)), v
+        with pytest.raises(RuntimeError, match="is a view and its base or another view of its base"):
+            _ = part.grad_fn
+
+    check_session(session)

@@ -556,3 +556,34 @@ def test_results_that_hang_on_each_other_in_a_circle():
         yield x, y
 
     check_session(session)
+
+
+@pytest.mark.parametrize(
+    "op", [lambda x: x.mul_(2), lambda x: x.add_(2), lambda x: x.exp_()], ids=["mul", "add", "exp"]
+)
+def test_a_backward_that_ends_at_a_written_input_frees_the_write(op):
+    def session(compile):
+        root = leaf(3)
+        x = root.clone()
+        out = compile(op)(x)
+        out.sum().backward(inputs=[x])
+        yield attempt_later(lambda: out.sum().backward()), root, x
+
+    check_session(session)
+
+
+def test_a_backward_that_would_raise_is_not_run_for_a_gradient_that_is_not_reached():
+    def f(x, y):
+        y.zero_()
+        x.copy_(y)
+        y.mul_(y)  # its backward needs what it overwrites
+        return y
+
+    def session(compile):
+        a, b = leaf(3), leaf(3, seed=1)
+        x, y = a.clone(), b.clone().t()
+        out = compile(f)(x, y)
+        yield torch.autograd.grad(out, a, plain(3), allow_unused=True, retain_graph=True)
+        yield attempt_later(lambda: torch.autograd.grad(out, b, plain(3)))
+
+    check_session(session)

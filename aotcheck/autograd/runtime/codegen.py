@@ -22,12 +22,13 @@ from aotcheck.autograd.record import (
     GiveHistory,
     Hold,
     Local,
-    LookUpHistory,
     MakeInference,
     PointAt,
+    Poison,
     Record,
     Ref,
     RegisterHook,
+    RenewHistory,
     ReplayMode,
     ReplayView,
     RequireGrad,
@@ -110,7 +111,7 @@ def step_line(step: Step, w: SourceWriter) -> str:
         case TakeHistory(target, source, counted):
             take = support.take_history if counted else support.take_history_uncounted
             return f"{w.refer(take)}({_ref(target)}, {_ref(source)})"
-        case LookUpHistory(target):
+        case RenewHistory(target):
             return f"{w.refer(_torch.grad_fn_of)}({_ref(target)})"
         case GiveHistory(target, source):
             return f"{_ref(target)} = {w.refer(support.give_history)}({_ref(target)}, {_ref(source)})"
@@ -125,7 +126,9 @@ def step_line(step: Step, w: SourceWriter) -> str:
             return f"{w.refer(support.point_at)}({given})"
         case Detach(target, leaf):
             return f"{_ref(target)}.requires_grad_(False)" if leaf else f"{_ref(target)}.detach_()"
-        case ReplayView(local, base, view_func, mode):
+        case ReplayView(local, base, view_func, mode, outdated):
+            if outdated:
+                view_func = functools.partial(support.replay_outdated, view_func)
             if mode is ReplayMode.AMBIENT:
                 return f"{_ref(local)} = {w.refer(view_func, 'view')}({_ref(base)})"
             return f"{_ref(local)} = {w.refer(_REPLAYS[mode])}({w.refer(view_func, 'view')}, {_ref(base)})"
@@ -150,6 +153,8 @@ def step_line(step: Step, w: SourceWriter) -> str:
             return f"{_ref(target)}.requires_grad_()"
         case RequireGradOfInteger(target):
             return f"{w.refer(support.require_grad_of_integer)}({_ref(target)})"
+        case Poison(target):
+            return f"{w.refer(support.poison)}({_ref(target)})"
         case Swap(target, other):
             return f"{w.refer(_torch.swap)}({_ref(target)}, {_ref(other)})"
         case Wrap(local, wrapping, inner):
@@ -383,6 +388,7 @@ def function_like(
     guarded: bool,
     checked: tuple[tuple[int, ...], ...],
     once: tuple[int, ...],
+    frees: tuple[int, ...],
     shared: tuple[tuple[int, ...], ...],
     own: tuple[int, ...] = (),
 ) -> Callable[..., Any]:
@@ -394,8 +400,8 @@ def function_like(
     arguments are the targets, the tensors to differentiate by. ``guarded``: whether there are versions to check.
     ``checked`` are for each result the saved tensors that must not have been written, whether its backward reads them
     or not. ``once``: the results from which a second backward raises; torch does that when saved tensors are asked for
-    again, even if there are none. ``shared``: see Note [Shared nodes]. ``own``: the results that are saved for their
-    place in autograd's graph.
+    again, even if there are none. ``frees``: see ``support.frees``. ``shared``: see Note [Shared nodes]. ``own``: the
+    results that are saved for their place in autograd's graph.
     """
     w = SourceWriter()
     w.globals.update(grad_enabled=torch.is_grad_enabled)
@@ -423,7 +429,7 @@ def function_like(
     ]
     w.lines = lines
     define(w, "forward", "function")
-    return _torch.bound_apply(_make_function(w.globals["forward"], w.globals["backward"]))
+    return _torch.bound_apply(_make_function(w.globals["forward"], w.globals["backward"], frozenset(frees)))
 
 
 def _check_saved(w: SourceWriter, outputs: int, checked: Sequence[Sequence[int]]) -> list[str]:
@@ -569,10 +575,12 @@ def write_differentiable_backward(
     return w
 
 
-def _make_function(forward: Callable[..., Any], backward: Callable[..., Any]) -> type[torch.autograd.Function]:
-    """An autograd Function."""
+def _make_function(
+    forward: Callable[..., Any], backward: Callable[..., Any], frees: frozenset[int]
+) -> type[torch.autograd.Function]:
+    """An autograd Function; ``frees``: see ``support.frees``."""
     return type(
         "CompiledFunction",
         (torch.autograd.Function,),
-        {"forward": staticmethod(forward), "backward": staticmethod(backward)},
+        {"forward": staticmethod(forward), "backward": staticmethod(backward), "frees": frees},
     )

@@ -57,12 +57,16 @@ class _TakeHistory(torch.autograd.Function):
     def forward(ctx: Any, t: Tensor, source: Tensor) -> Tensor:
         ctx.set_materialize_grads(False)
         ctx.mark_dirty(t)
+        ctx.origin, ctx.place = source.grad_fn, source.output_nr
         if _torch.base_of(t) is None:
             _save_place(ctx, t, source)
         return t
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
+        # A backward that ends at ``t`` frees what the op that computed it keeps, which is behind this node, not in it.
+        if ctx.place in frees(ctx.origin) and not _torch.will_run(ctx.origin):
+            use_context(ctx.origin)
         return None, grads[0]
 
 
@@ -189,7 +193,7 @@ def register_hook(t: Tensor, hook: Callable[[Tensor], Any]) -> None:
 
 def restride(t: Tensor, shape: Any, stride: Any, offset: int) -> None:
     """Change the geometry of ``t`` in place; its history does not show it."""
-    with torch.no_grad():
+    with torch.inference_mode() if t.is_inference() else torch.no_grad():
         t.as_strided_(shape, stride, offset)
 
 
@@ -273,6 +277,12 @@ def replay_with_grad(view_func: Any, base: Tensor) -> Tensor:
     return result
 
 
+def replay_outdated(view_func: Callable[[Tensor], Tensor], base: Tensor) -> Tensor:
+    """A view of ``base`` that autograd takes for one made before a write."""
+    with _torch.at_another_version(base):
+        return view_func(base)
+
+
 def replay_under_inference_mode(view_func: Any, base: Tensor) -> Tensor:
     """A view of ``base`` as one made under inference mode."""
     with torch.inference_mode():
@@ -333,6 +343,12 @@ def with_layout(t: Tensor, g: Geometry) -> Tensor:
         _torch.set_geometry(laid_out, room.untyped_storage(), g.offset, g.shape, g.stride)
         laid_out = _torch.conj_view(laid_out) if g.conj else laid_out
         return (_torch.neg_view(laid_out) if g.neg else laid_out).copy_(t).detach()
+
+
+def frees(node: Any) -> frozenset[int]:
+    """The results of a Function of ours whose own op in eager keeps what a backward frees."""
+    function = getattr(node, "_forward_cls", None)
+    return getattr(function, "frees", frozenset())
 
 
 def use_context(ctx: Any) -> None:
@@ -403,6 +419,21 @@ def check_swap(t: Tensor) -> None:
         torch.utils.swap_tensors(t, t)
     except RuntimeError as error:
         raise GraphFailed from error
+
+
+def poison(t: Tensor) -> None:
+    """What swap_tensors does to a leaf that was used before: its accumulator of gradients raises from now on."""
+    if t.requires_grad and t.is_leaf:
+        torch.autograd.graph.get_gradient_edge(t).node.register_prehook(_raise_poisoned)
+
+
+def _raise_poisoned(*_: Any) -> None:
+    """Raise what torch raises, by doing the same to a tensor of our own."""
+    with torch.enable_grad():
+        leaf = torch.zeros((), requires_grad=True)
+        used = leaf.clone()
+        torch.utils.swap_tensors(leaf, leaf)
+        used.backward()
 
 
 class StrideCorrection(Exception):

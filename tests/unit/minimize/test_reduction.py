@@ -132,9 +132,21 @@ WINDOW_OF_A_COPY = program(
 """A view that is a copy, and too small for the window on it."""
 
 
+UNNAMED_IN_A_BLOCK = program(
+    "def f(x0):\n    with torch.inference_mode():\n        x0[:]\n    return None", vector("[1, 2]", "(2,)", "(1,)")
+)
+"""A copy in place of a view that cannot even be made."""
+
+
 @pytest.mark.parametrize(
     ("found", "bug", "key", "body"),
     [
+        (
+            UNNAMED_IN_A_BLOCK,
+            "slice_copies",
+            "(aliasing, output-input vs none)",
+            "def f(x0):\n    v0 = x0[:]\n    return v0",
+        ),
         (WRITTEN_BACK, "neg_wrong", "(values, output)", "def f(x0):\n    v0 = torch.neg(x0)\n    return v0"),
         (
             WINDOW_OF_A_COPY,
@@ -143,7 +155,7 @@ WINDOW_OF_A_COPY = program(
             "def f(x0):\n    v0 = x0[:]\n    return v0",
         ),
     ],
-    ids=["written to an input", "too small for a window"],
+    ids=["without a name", "written to an input", "too small for a window"],
 )
 def test_a_consequence_is_told_by_its_root(found: Program, bug: str, key: str, body: str) -> None:
     subject = Subject(f"tests.meta.bugs:{bug}")
