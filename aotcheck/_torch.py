@@ -246,6 +246,11 @@ def is_opaque(node: Any) -> bool:
     return type(node).__name__ == "CppFunction" and node.name().startswith("Foreach")
 
 
+def is_write_through_view(node: Any) -> bool:
+    """Whether ``node`` is the history that a base has of a write through a view of it."""
+    return type(node).__name__ == "CopySlices"
+
+
 def run_without_gradients(node: Any) -> None:
     """Run a node's backward with no gradient defined.
 
@@ -312,6 +317,16 @@ def unpack_some(ctx: Any, which: Sequence[int]) -> tuple[Tensor, ...]:
     return tuple([saved[k].unpack() for k in which])
 
 
+def saved_of(node: Any) -> Sequence[Any]:
+    """What the node of an autograd Function saved, as it is saved."""
+    return cast("Sequence[Any]", node._raw_saved_tensors)
+
+
+def is_packed(saved: Any) -> bool:
+    """Whether hooks packed what is saved."""
+    return saved.unpack_hook is not None
+
+
 def backward_keeps_graph() -> bool:
     """Whether the backward that is running on this thread leaves the graph as it is (``retain_graph``)."""
     return bool(_C._autograd._get_current_graph_task_keep_graph())
@@ -357,13 +372,20 @@ def has_hooks(t: Tensor) -> bool:
 
 
 def has_hooks_of_any_kind(t: Tensor) -> bool:
-    """Whether tensor hooks were registered on ``t``, or hooks for after the accumulation of its gradient."""
-    return bool(t._backward_hooks) or bool(t._post_accumulate_grad_hooks)
+    """Whether tensor hooks were registered on ``t``, or hooks for after the accumulation of its gradient, or
+    ``retain_grad`` was called on it.
+    """
+    return bool(t._backward_hooks) or bool(t._post_accumulate_grad_hooks) or t.retains_grad
 
 
 def gradient_of(t: Tensor) -> Tensor | None:
     """``t.grad``; None, without a warning, for what is no leaf and keeps no gradient."""
     return t.grad if leafness(t) or t.retains_grad else None
+
+
+def sequence_number(node: Any) -> int:
+    """When autograd made ``node``: the later, the greater."""
+    return int(node._sequence_nr())
 
 
 def autograd_sequence_number() -> int:

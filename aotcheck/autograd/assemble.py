@@ -208,7 +208,9 @@ class Assembly:
             saved = tuple(index[v] for v in stage.saved)
             guards, held = tuple(stage.guards), tuple(stage.held)
             attachments.append(
-                codegen.Attachment(stage.places, saved, stage.reached, guards, held, live.windows, live.reshaped)
+                codegen.Attachment(
+                    stage.places, saved, stage.reached, guards, held, live.windows, live.reshaped, stage.own
+                )
             )
         fresh = [self._is_fresh(v) for v in self.outputs] + fresh_saved
         moved = self.capture.recounted() if self.saved else set()

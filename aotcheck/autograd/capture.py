@@ -20,8 +20,9 @@ from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
 from aotcheck import _torch
+from aotcheck.autograd.caller_graph import BackwardsInside, CallerGraph
 from aotcheck.autograd.epilogue import EpilogueBuilder
-from aotcheck.autograd.errors import RetraceWithCaptured, TraceMode, UnsupportedError
+from aotcheck.autograd.errors import Retrace, RetraceWithCaptured, TraceMode, UnsupportedError
 from aotcheck.autograd.global_state import autocast_is_on, unchanged
 from aotcheck.autograd.gradients import Gradients
 from aotcheck.autograd.partition.components import reached_leaves
@@ -63,7 +64,10 @@ class TracedRoot:
 
 @dataclasses.dataclass
 class TracedArgument:
-    """A tensor argument, once however often it is passed, with what was true of its replica before the function ran."""
+    """A tensor argument, once however often it is passed, with what was true of its replica before the function ran.
+
+    ``edge`` is where its gradients arrived, if it had a history.
+    """
 
     index: int
     real_is_leaf: bool | None
@@ -73,6 +77,7 @@ class TracedArgument:
     version: int
     requires_grad: bool
     grad_fn: Any
+    edge: GradientEdge | None
 
 
 @dataclasses.dataclass
@@ -110,6 +115,7 @@ class Capture:
         hooks: bool = False,
         gradients: int | None = None,
         wrappers: Sequence[WrapperArgument] = (),
+        caller: CallerGraph | None = None,
     ) -> None:
         self.mode = mode
         self.hooks = hooks  # whether default saved-tensor hooks are in force around the call
@@ -134,6 +140,10 @@ class Capture:
         self.is_custom_view = [_is_plain(a) and _is_custom_view(a) for a in arguments]
         self._make_roots(arguments, wrappers)
         self._make_generators(arguments)
+        roots = {id(r.replica) for r in self.roots}
+        # The views of roots that had a history when the call began. Gradients of what was computed from them before
+        # they were written go by that history, and meet its hooks.
+        self.views = [a for a in self.arguments if a.edge is not None and id(a.replica) not in roots]
         self.entry_nbytes = {id(r.state): r.state.nbytes for r in self.roots}
         self.passed = {a.index: a.replica for a in self.arguments}  # the objects, whichever tensors they are by the end
         kernels = self.maker.kernels
@@ -141,8 +151,14 @@ class Capture:
         self.poisoned: list[TracedArgument] = []  # whose accumulators of gradients a swap has poisoned
         with self.tracing():
             self.gradients = Gradients(arguments, self.flat_replicas, gradients)
-            self.gradients.refuse_hooks(lambda: kernels.function_runs)
+            inside = BackwardsInside(arguments, self.flat_replicas, caller, self._trace_views_as_such)
+            inside.refuse_hooks(lambda: kernels.function_runs)
         kernels.on_gradient = lambda t: self.gradients.note(t) if kernels.function_runs else None
+        kernels.on_backward = lambda *call: inside.note(*call) if kernels.function_runs else None
+
+    def _trace_views_as_such(self) -> None:
+        if not self.mode.with_bases and any(self.is_view):
+            raise Retrace(dataclasses.replace(self.mode, with_bases=True))
 
     def _swapped(self, a: Tensor, b: Tensor) -> None:
         """See ``Tracer.swap``."""
@@ -168,6 +184,12 @@ class Capture:
         """What of the caller's gradients may go to."""
         return [*self.roots, *self.wrappers]
 
+    @property
+    def ends(self) -> set[Any]:
+        """The nodes of autograd at which the trace's graph ends."""
+        found = {e.node for r in self.differentiated for e in r.edges}
+        return found | {a.edge.node for a in self.views if a.edge is not None}
+
     # -- before
 
     def _make_roots(self, arguments: Sequence[Any], wrappers: Sequence[WrapperArgument]) -> None:
@@ -188,6 +210,9 @@ class Capture:
                 a = arguments[i]
                 if id(a) not in self.replicas:
                     self.replicas[id(a)] = self._replay(a)
+            for a in {id(a): a for a in arguments if _is_plain(a) and _torch.leafness(a) is None}.values():
+                if any(r.replica is self.replicas[id(a)] for r in self.roots):
+                    self.replicas[id(a)] = self._refused_view(self.replicas[id(a)])
         self._make_wrappers(arguments, wrappers)
         for i, a in enumerate(arguments):
             if isinstance(a, Tensor):
@@ -198,6 +223,7 @@ class Capture:
                 seen.add(id(a))
                 r = self.replicas[id(a)]
                 state = self.tracer.table.state(r)
+                node = _torch.grad_fn_of(r)
                 self.arguments.append(
                     TracedArgument(
                         i,
@@ -207,7 +233,8 @@ class Capture:
                         state,
                         _torch.version_of(r),
                         r.requires_grad,
-                        _torch.grad_fn_of(r),
+                        node,
+                        None if node is None else GradientEdge(node, r.output_nr),
                     )
                 )
         for root in self.roots:
@@ -351,6 +378,15 @@ class Capture:
             _torch.count_write(self.replicas[id(base)])
         return r
 
+    def _refused_view(self, root: Tensor) -> Tensor:
+        """A tensor in the place of ``root`` whose history autograd refuses to say, as it does of the real one, which
+        left the storage of its base.
+        """
+        with torch.no_grad():
+            r = root.view(root.shape)
+        _torch.count_write(root)
+        return r
+
     @contextlib.contextmanager
     def tracing(self) -> Any:
         """Ops are recorded inside."""
@@ -366,9 +402,7 @@ class Capture:
             self.maker.kernels.function_runs = False
 
     def _substitution(self) -> contextlib.AbstractContextManager[Any]:
-        """Tensors that the function reaches by itself are replaced inside, and methods of wrappers are noted."""
-        if self.captured is None and not self.wrappers:
-            return contextlib.nullcontext()
+        """Tensors that the function reaches by itself are replaced inside, methods of wrappers and backwards noted."""
         return Substitution(self.captured or {}, self.maker.kernels)
 
     def _saving(self) -> contextlib.AbstractContextManager[Any]:
@@ -446,7 +480,7 @@ class Capture:
         self,
         seeds: Sequence[tuple[Attached, Value | Bundle]],
         targets: Sequence[Sequence[GradientEdge]],
-        create_graph: bool,
+        trained: Sequence[bool] | None,
         ends: Sequence[Any] = (),
         live: Mapping[int, tuple[StorageState, Value]] = MappingProxyType({}),
         read: Callable[[Tensor], Any] = lambda t: None,
@@ -455,14 +489,16 @@ class Capture:
 
         None where eager gives None. Nothing gets past the nodes ``ends``. Raises what eager's backward raises. The
         graph of the replicas is kept, so that other sets can be traced later, and so is all else: see Note [Writes in
-        the backward]; so what gradients hold is ``read`` before it is undone. With ``create_graph`` the gradients have
-        a graph of their own.
+        the backward]; so what gradients hold is ``read`` before it is undone. ``trained`` says which tangents require
+        grad, if the gradients are to have a graph of their own.
         """
+        create_graph = trained is not None
         results = [attached.tensor for attached, _ in seeds]
         with _torch.without_modes():
             grads_in = [self._tangent(tangent) for _, tangent in seeds]
-            for t in grads_in if create_graph else ():
-                Tensor.requires_grad_(t)
+            for t, requires_grad in zip(grads_in, trained or [False] * len(grads_in), strict=True):
+                if requires_grad:
+                    Tensor.requires_grad_(t)
         wanted = [(k, edge) for k, edges in enumerate(targets) for edge in edges]
         edges = [edge for _, edge in wanted]
         arrived: list[tuple[int, Tensor | None]]

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import GradientEdge
 
+from aotcheck import _torch
 from aotcheck.autograd.autocast import OFF
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.global_state import without_autocast
@@ -25,7 +27,7 @@ from aotcheck.autograd.runtime import codegen
 from aotcheck.autograd.sandbox import BackwardTrace
 from aotcheck.autograd.stage import Stage, Target
 from aotcheck.autograd.subclasses import Bundle, Wrapping
-from aotcheck.autograd.tangents import Key, inputs_of, place_of
+from aotcheck.autograd.tangents import Key, Trained, inputs_of, place_of
 from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Trace, Value
 
 if TYPE_CHECKING:
@@ -34,10 +36,10 @@ if TYPE_CHECKING:
 aten = torch.ops.aten
 
 
-def differentiable(backwards: Backwards, stage: Stage, key: Key) -> Callable[..., Any]:
+def differentiable(backwards: Backwards, stage: Stage, key: Key, trained: Trained) -> Callable[..., Any]:
     """The backward whose results have gradients themselves."""
     live = inputs_of([stage.tangent(part) for part in key])
-    traced = backwards.trace_of(stage, key, create_graph=True)
+    traced = backwards.trace_of(stage, key, trained)
     refuse_writes(traced)
     replicas, seeds = traced.gradients, traced.seeds
     # Eager may give a tangent itself for a gradient.
@@ -89,12 +91,13 @@ def differentiable(backwards: Backwards, stage: Stage, key: Key) -> Callable[...
             s.reached,
             any(s.shared()),
             tuple(f"{codegen.HELD}[{stage.held.index(x)}]" for x in s.held),
+            s.own,
         )
         for s in stages
     ]
     w = codegen.write_differentiable_backward(
         [*used, *unread], len(used), len(stage.saved), expected, stage.reached, applications,
-        len(stage.targets), same, places, wrapped, stage.is_flat(key),
+        len(stage.targets), same, places, wrapped, stage.is_flat(key), stage.own,
     )  # fmt: skip
     run = define(w, "run", "differentiable backward")
     # Its graph has the casts.
@@ -103,7 +106,7 @@ def differentiable(backwards: Backwards, stage: Stage, key: Key) -> Callable[...
 
 
 def _next_targets(stage: Stage, attached: Sequence[Attached], seeds: Sequence[Tensor]) -> list[Target]:
-    """The targets of a backward of ``stage`` and its tangents.
+    """The targets of a backward of ``stage``, its tangents, and its own results where gradients come by those.
 
     A cut that the stage does not hang on is its own result, which its gradients may be computed from: what lies
     behind that is the stage's too.
@@ -114,7 +117,8 @@ def _next_targets(stage: Stage, attached: Sequence[Attached], seeds: Sequence[Te
     for t in [*known, *[Target(s, ()) for s in seeds]]:
         more = [e for e in reached.get(id(t.tensor), ()) if e.node not in {x.node for x in t.edges}]
         targets.append(Target(t.tensor, (*t.edges, *more), t.is_cut))
-    return targets
+    own = [stage.attached[j].tensor for j in stage.own]
+    return targets + [Target(t, (GradientEdge(_torch.grad_fn_of(t), t.output_nr),), is_cut=True) for t in own]
 
 
 def _distinct(trace: Trace, values: Sequence[Value | None], attached: set[int]) -> list[Value | None]:

@@ -28,6 +28,7 @@ from aotcheck.autograd.record import (
     Detach,
     FlatInput,
     Hold,
+    Leaf,
     Local,
     PointAt,
     Poison,
@@ -51,7 +52,7 @@ from aotcheck.autograd.record import (
     Write,
     WriteFlat,
 )
-from aotcheck.autograd.results import Results, differentiable_dtype, has_history
+from aotcheck.autograd.results import Results, differentiable_dtype, has_earlier_history, has_history
 from aotcheck.autograd.storage_state import StorageState
 from aotcheck.autograd.subclasses import is_wrapper
 from aotcheck.autograd.timeline import Timeline
@@ -122,6 +123,7 @@ class EpilogueBuilder:
         self.results.make_leaves()
         cut = [a for a in self.arguments if id(a.replica) in self.kernels.detached and a.requires_grad]
         kept = self._kept_histories(cut)
+        earlier = self._earlier_histories()
         passed = list(
             {id(t): t for t in [*[a.replica for a in self.arguments], *self.capture.passed.values()]}.values()
         )
@@ -135,6 +137,8 @@ class EpilogueBuilder:
         self.wrapped.schedule(timeline)
         self._schedule_metadata(timeline, moved)
         self._schedule_histories(timeline, kept)
+        for moment, t in earlier:
+            timeline.at(moment, functools.partial(self.results.settle_before_base, t))
         self._schedule_cuts(timeline, cut)
         self.results.schedule_views(timeline)
         self.wrapped.schedule_views(timeline)
@@ -286,7 +290,8 @@ class EpilogueBuilder:
                 self._take_history(r, None)
         if state.version == 0:
             for a in self._arguments_on(state):
-                if _torch.version_of(a.replica) != a.version and geometry_of(a.replica) == a.geometry:
+                moved = _torch.version_of(a.replica) != a.version and geometry_of(a.replica) == a.geometry
+                if moved and not self.results.lasting(a.replica):
                     self.before.append(BumpVersion(Arg(a.index)))
 
     def _take_history(self, root: TracedRoot, result: Result | None) -> None:
@@ -318,6 +323,8 @@ class EpilogueBuilder:
                 in_place = id(t) in self.capture.tracer.regeometried  # else by .data =, which no version shows
                 same_kind = geometry[3:] == a.geometry[3:] and in_place
                 changes.append((a, "geometry" if same_kind else "storage"))
+            elif self.results.lasting(t):  # to the geometry that it had
+                changes.append((a, "geometry"))
         return changes
 
     def _schedule_metadata(self, timeline: Timeline, changes: Sequence[tuple[TracedArgument, str]]) -> None:
@@ -390,6 +397,27 @@ class EpilogueBuilder:
                 kept.append((before, step))
         return kept
 
+    def _earlier_histories(self) -> list[tuple[float, Tensor]]:
+        """Views with a history that their base had before its last one; when they take it over at the latest.
+
+        An op that writes one tensor twice counts both writes first, then gives it both histories, one after the other;
+        but a view looks for its own once. So it takes it over by itself, and its base then gets the last one uncounted.
+        """
+        roots = {id(r.replica): r for r in self.roots if id(r.replica) in self.rebased}
+        found = []
+        for a in self.arguments:
+            root = roots.get(id(_torch.base_of(a.replica)))
+            if root is None or not has_earlier_history(a.replica, root.replica):
+                continue
+            step = TakeHistory(Arg(a.index), self.results.stand_in(a.replica))
+            self.results.pending.setdefault(id(a.replica), []).append(step)
+            found.append((self._moment_of_history(root) - 0.5, a.replica))
+            self.histories = [
+                dataclasses.replace(s, counted=False) if isinstance(s, TakeHistory) and s.target == root.source else s
+                for s in self.histories
+            ]
+        return found
+
     def _schedule_cuts(self, timeline: Timeline, cut: Sequence[TracedArgument]) -> None:
         """Let arguments be cut from their history when they were."""
         for a in cut:
@@ -450,5 +478,6 @@ class EpilogueBuilder:
             generators=tuple(i for i, _ in self.capture.generators),
             swapped=tuple(i for i, t in self.capture.passed.items() if any(t is s for s in self.kernels.swapped)),
             wrappers=self.wrapped.roots,
+            views=tuple(Leaf(Arg(a.index), a.replica) for a in self.capture.views),
         )
         return record.renumber({old: new for new, old in enumerate(order)})

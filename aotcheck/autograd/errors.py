@@ -56,6 +56,10 @@ class RetraceWithGradients(Exception):
     """The trace met a use of an argument's ``.grad``: gradients become implicit inputs of the next trace."""
 
 
+class RetraceWithCallerGraph(Exception):
+    """The trace met a backward: the next one is told what lies behind the arguments."""
+
+
 class RetraceWithCaptured(Exception):
     """The trace met tensors that are not arguments: they become implicit inputs of the next trace."""
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from aotcheck import _torch
 from aotcheck.autograd.assemble import Assembly, StrideCorrection
+from aotcheck.autograd.caller_graph import CallerGraph, caller_graph
 from aotcheck.autograd.capture import Capture
 from aotcheck.autograd.captured import ModuleState, Path, locate
 from aotcheck.autograd.compile_graph import Compilers
@@ -25,6 +26,7 @@ from aotcheck.autograd.errors import (
     EXPECTATION,
     InternalError,
     Retrace,
+    RetraceWithCallerGraph,
     RetraceWithCaptured,
     RetraceWithGradients,
     SchemaError,
@@ -72,13 +74,15 @@ class Outcome:
 @dataclasses.dataclass(frozen=True)
 class Split:
     """What the arguments of a trace are: ``explicit`` ones, those the function reaches by itself, perhaps the gradients
-    of both, all in all ``passed``, and then those that wrappers among them stand for.
+    of both, all in all ``passed``, and then those that wrappers among them stand for. ``caller`` is what lies behind
+    them where the function is known to call a backward.
     """
 
     explicit: int
     passed: int
     with_gradients: bool
     wrappers: tuple[WrapperArgument, ...]
+    caller: CallerGraph | None
 
     @property
     def own(self) -> int:
@@ -109,6 +113,7 @@ class CompiledFunction:
         self._lock = threading.RLock()
         self._made = 0
         self._gradients = False  # whether the gradients of arguments are arguments too
+        self._backwards = False  # whether the function is known to call backwards
         self._hooks = False  # whether saved-tensor hooks are in force around the call being traced
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -164,9 +169,10 @@ class CompiledFunction:
         for _ in range(_MAX_RETRACES):
             passed = self._passed(flat)
             whole, wrappers = expand(passed)
-            split = Split(len(flat), len(passed), self._gradients, wrappers)
+            caller = caller_graph(whole) if self._backwards else None
+            split = Split(len(flat), len(passed), self._gradients, wrappers, caller)
             check_supported(whole)
-            key = (spec, len(flat), self.state.modes() if self.state else None, call_key(whole))
+            key = (spec, len(flat), self.state.modes() if self.state else None, call_key(whole), caller)
             with self._lock:
                 found = self._cache.get(key)
                 if found is None:
@@ -179,6 +185,9 @@ class CompiledFunction:
                         continue
                     except RetraceWithGradients:
                         self._gradients, self._last = True, None
+                        continue
+                    except RetraceWithCallerGraph:
+                        self._backwards, self._last = True, None
                         continue
                 else:
                     self._cache.move_to_end(key)
@@ -203,7 +212,7 @@ class CompiledFunction:
 
     def _remember(self, found: Specialization, flat: Sequence[Any], whole: Sequence[Any], spec: Any) -> None:
         """Let the next call try this specialization's fast guard first."""
-        if found.guard is None and type(spec) is int and found.assembly is not None:
+        if found.guard is None and type(spec) is int and found.assembly is not None and not self._backwards:
             record = found.assembly.record
             writes = any(isinstance(s, TakeHistory) for s in record.steps)
             modes = self.state.modes if self.state is not None else None
@@ -244,7 +253,7 @@ class CompiledFunction:
             reassigned.clear()
             together = self.compilers.partition is not None
             gradients = split.own if split.with_gradients else None
-            capture = Capture(whole, mode, together, self._hooks, gradients, split.wrappers)
+            capture = Capture(whole, mode, together, self._hooks, gradients, split.wrappers, split.caller)
             captured = None if self.state is not None else [(whole[i], i) for i in range(split.explicit, len(whole))]
 
             def program(replicas: Sequence[Any]) -> tuple[list[Any], Outcome]:
@@ -283,7 +292,7 @@ class CompiledFunction:
                     out = self.original(*args, **kwargs)
             else:
                 out = self.original(*args, **kwargs)
-        except (UnsupportedError, Retrace, RetraceWithCaptured, RetraceWithGradients):
+        except (UnsupportedError, Retrace, RetraceWithCallerGraph, RetraceWithCaptured, RetraceWithGradients):
             raise
         except Exception as error:
             if is_lack_of_data(error):

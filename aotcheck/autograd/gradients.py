@@ -37,7 +37,6 @@ class Gradients:
         count = len(arguments) if first is None else first
         tensors = [k for k in range(count) if isinstance(arguments[k], Tensor)]
         self._tensors: dict[int, Tensor] = {id(replicas[k]): replicas[k] for k in tensors}
-        self._hooked = [replicas[k] for k in tensors if _torch.has_hooks_of_any_kind(arguments[k])]
         if self.lifted:
             for k in tensors:
                 set_own_gradient(replicas[k], replicas[count + k])
@@ -47,17 +46,6 @@ class Gradients:
         """The function reads or writes ``t.grad``."""
         if not self.lifted and id(t) in self._tensors:
             raise RetraceWithGradients
-
-    def refuse_hooks(self, running: Callable[[], bool]) -> None:
-        """Let a backward inside (while ``running``) fail where it would call hooks that the caller registered."""
-
-        def refuse(_: Tensor) -> None:
-            if running():
-                raise UnsupportedError("hook", "a backward inside reaches an argument on which hooks are registered")
-
-        for t in self._hooked:
-            if t.requires_grad and _torch.leafness(t) is not None:
-                Tensor.register_hook(t, refuse)
 
     def changes(self, roots: Sequence[Tensor], outputs: Sequence[Any]) -> list[tuple[Tensor, Tensor | None]]:
         """The arguments and results that have another gradient than before, with that gradient."""

@@ -77,8 +77,7 @@ class HookSteps:
             return
         attached = [_torch.grad_fn_of(a.tensor) for a in self.results.attached]
         behind = nodes_behind([n for start in attached if start is not None for n, _ in start.next_functions], set())
-        ends = {e.node for r in self.results.roots for e in r.edges}
-        cut = {c.edge.node for c in self.results.cuts} | ends
+        cut = {c.edge.node for c in self.results.cuts} | self.capture.ends
         for h in self.late:
             if h.node in behind and h.node not in cut:
                 raise UnsupportedError("hook", "on one of several results of an op, or in a circle of results")

@@ -438,10 +438,11 @@ class Record:
     """Everything the runtime and the partitioner need of one traced call.
 
     ``before`` are the steps that come before results are attached to autograd, ``steps`` the others. ``attached`` are
-    the tensors that get a history, in ``groups``; ``leaves`` and then ``cuts`` those that gradients go to besides the
-    roots. ``generators`` are the arguments that are random generators, inputs of the graph after all tensors.
-    ``swapped`` are those that the function passed to swap_tensors, which looks at how many hold them.
-    ``wrappers`` are the arguments that are wrappers: differentiated as roots are, but no inputs of the graph.
+    the tensors that get a history, in ``groups``. Gradients go to the roots and to ``leaves``, to ``views`` among the
+    arguments as they were when the call began, and to ``cuts``. ``generators`` are the arguments that are random
+    generators, inputs of the graph after all tensors. ``swapped`` are those that the function passed to swap_tensors,
+    which looks at how many hold them. ``wrappers`` are the arguments that are wrappers: differentiated as roots are,
+    but no inputs of the graph.
     """
 
     roots: tuple[Root, ...]
@@ -459,6 +460,7 @@ class Record:
     generators: tuple[int, ...] = ()
     swapped: tuple[int, ...] = ()
     wrappers: tuple[Root, ...] = ()
+    views: tuple[Leaf, ...] = ()
 
     @property
     def differentiable(self) -> bool:

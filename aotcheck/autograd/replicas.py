@@ -43,6 +43,7 @@ class KernelState:
         "hooks",
         "inside",
         "moved",
+        "on_backward",
         "on_gradient",
         "on_poison",
         "on_swap",
@@ -58,6 +59,7 @@ class KernelState:
         self.on_swap: Callable[[Tensor, Tensor], None] = lambda a, b: None
         self.on_poison: Callable[[Tensor], None] = lambda t: None
         self.on_gradient: Callable[[Tensor], None] = lambda t: None  # called when ``t.grad`` is read or written
+        self.on_backward: Callable[..., None] = lambda *call: None  # called with the call of a backward
         self.detached: dict[int, int] = {}  # id of a replica -> when detach_ was last called on it
         self.required: dict[int, int] = {}  # and requires_grad_
         self.moved: dict[int, int] = {}  # and when it last came to lie elsewhere

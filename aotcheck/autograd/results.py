@@ -32,6 +32,7 @@ from aotcheck.autograd.record import (
     MakeInference,
     PointAt,
     Ref,
+    RenewHistory,
     ReplayMode,
     ReplayView,
     RequireGrad,
@@ -338,7 +339,7 @@ class Results:
     def group(self, survivors: Sequence[Tensor], together: bool) -> None:
         """Divide what is attached into groups: see Note [Cuts]."""
         tensors = [a.tensor for a in self.attached]
-        ends = {e.node for r in self.capture.differentiated for e in r.edges}
+        ends = self.capture.ends
         if together or not tensors:
             self.groups = [Group(tuple(range(len(tensors))))] if tensors else []
         else:
@@ -370,7 +371,22 @@ class Results:
         """``t``, which has a name, gets its history now if it has not got it yet."""
         self.attach_now(t)
         self._settle_base(t)
+        steps = self.pending.pop(id(t), ())
+        self.steps += steps
+        if steps:
+            self.steps += [RenewHistory(Arg(a.index)) for a in self._rewritten_views(t)]
+
+    def settle_before_base(self, t: Tensor) -> None:
+        """The same for a view whose history is one that its base had before it got the history it has."""
+        self.attach_now(t)
         self.steps += self.pending.pop(id(t), ())
+
+    def _rewritten_views(self, base: Tensor) -> list[TracedArgument]:
+        """The arguments that are views of ``base`` and have the history of a write to it, in the program's order."""
+        views = [a for a in self.arguments if _torch.base_of(a.replica) is base and a.replica is not base]
+        there = [a for a in views if geometry_of(a.replica) == a.geometry and self.table.state(a.replica) is a.state]
+        found = [(node, a) for a in there if (node := _torch.grad_fn_of(a.replica)) not in (None, a.grad_fn)]
+        return [a for _, a in sorted(found, key=lambda x: _torch.sequence_number(x[0]))]
 
     def _settle_base(self, t: Tensor) -> None:
         base = _torch.base_of(t)
@@ -529,7 +545,8 @@ class Results:
             if _torch.leafness(t) is None:  # autograd refuses to say which history it is
                 continue
             cut = base is not None and not base.requires_grad  # by detach_, which left its views their histories
-            if base is None or cut or (self._current(t) is not None and not self._replayable(t, base)):
+            earlier = base is not None and has_earlier_history(t, base)
+            if base is None or cut or earlier or (self._current(t) is not None and not self._replayable(t, base)):
                 self._histories[id(t)] = self.stand_in(t)
 
     def lasting(self, t: Tensor) -> Sequence[Reshaping]:
@@ -582,7 +599,7 @@ class Results:
             replay = made.replay if made is not None else self._window_of_base(t, base, geometry_of(t))
             steps = [ReplayView(local, ref, replay, ReplayMode.NO_GRAD), *self._history(local, t)]
             if made is not None:
-                steps += self._moved_by_data(local, t, base, made)
+                steps += self._moved_by_data(local, t, made)
             return [*steps, SetCreationMeta(local, how)]
         if made is not None:
             ref = self._made_of(made.source, base)
@@ -596,7 +613,7 @@ class Results:
             if made.grad == self.capture.entry_grad or not (base.requires_grad or made.source.requires_grad):
                 mode = ReplayMode.AMBIENT
             steps = [ReplayView(local, ref, made.replay, mode)]
-            steps += self._moved_by_data(local, t, base, made)
+            steps += self._moved_by_data(local, t, made)
         else:
             ref = self.name(base)
             mode = ReplayMode.NO_GRAD if how == _UNDER_NO_GRAD else ReplayMode.GRAD
@@ -621,12 +638,14 @@ class Results:
                 steps.append(BumpVersion(local))
         return steps
 
-    def _moved_by_data(self, local: Local, t: Tensor, base: Tensor, made: Derivation) -> list[Step]:
+    def _moved_by_data(self, local: Local, t: Tensor, made: Derivation) -> list[Step]:
         """Take the real tensor for ``t`` to where ``.data =`` took ``t``; that leaves its history as it was."""
         if geometry_of(t) == made.geometry:
             return []
-        lies = geometry_of(t)._replace(offset=geometry_of(t).offset - geometry_of(base).offset)
-        return [PointAt(local, self.name(base), lies, relative=True, through_data=True, inference=t.is_inference())]
+        state, lies = self.table.state(t), geometry_of(t)
+        ref, anchor = (self.current[id(state)], None) if state.is_input else self.anchors[id(state)]
+        at = lies if anchor is None else lies._replace(offset=lies.offset - anchor)
+        return [PointAt(local, ref, at, relative=anchor is not None, through_data=True, inference=t.is_inference())]
 
     def _on_own_storage(self, local: Local, t: Tensor, base: Tensor, lies: Geometry) -> PointAt:
         """Take the real tensor for ``t`` to the storage that ``t`` is on."""
@@ -665,6 +684,17 @@ def _bytes_reached(t: Tensor) -> int:
 
 def _window(base: Tensor, shape: Any, stride: Any, offset: int) -> Tensor:
     return base.as_strided(shape, stride, offset)
+
+
+def has_earlier_history(t: Tensor, base: Tensor) -> bool:
+    """Whether the view ``t`` has the history of a write through a view to ``base``, and ``base`` a later one.
+
+    An op that writes one tensor twice counts both writes, then gives both histories; a view looks for its own once.
+    """
+    node, last = _torch.grad_fn_of(t), _torch.grad_fn_of(base)
+    if node is None or last is None or not differentiable_dtype(t):
+        return False
+    return any(n is not None and n is not last and _torch.is_write_through_view(n) for n, _ in node.next_functions)
 
 
 def leads_to(t: Tensor, source: Tensor) -> bool:

@@ -11,6 +11,12 @@ Note [Shared nodes]
 The second derivative comes by nodes of the first graph too: the derivative of ``tanh`` is computed from its result, and
 that leads to the node of the forward. Eager's backward of a gradient so needs what that node saved, and frees it. The
 Function of such a stage holds the contexts of those before, to raise if they are freed and to free them.
+
+Note [Results of their own gradients]
+What is saved may be the result itself: the derivative of ``tanh`` is computed from it. Then a second derivative comes
+to that result, hooks and all, and goes on from there. So it is a target of the stages of the next level. To hold it
+would be a circle that nobody frees, but torch knows how to save a Function's own result, and hooks on what is saved
+keep its memory out of it. Where another tensor took over the result's history, its node is where hooks are.
 """
 
 from __future__ import annotations
@@ -33,6 +39,7 @@ from aotcheck.autograd.tangents import (
     Gradient,
     Key,
     Tangent,
+    Trained,
     bundle,
     described,
     fits,
@@ -51,7 +58,7 @@ class Target:
 
     tensor: Tensor
     edges: tuple[GradientEdge, ...]
-    is_cut: bool = False  # a result that others are computed from: see Note [Cuts]
+    is_cut: bool = False  # gradients go no further from here, as they would in the trace: see Note [Cuts]
 
 
 @dataclasses.dataclass
@@ -61,7 +68,7 @@ class Stage:
     ``places`` are those of its tensors among everything attached with them. ``targets`` are all there are,
     ``reached`` those that autograd's graph leads to from the tensors: a backward must not reach the others' graphs, let
     alone free them. ``before`` are the stages of lower levels of whose backwards these tensors are results, the nearest
-    first.
+    first. ``own`` are those of its tensors that gradients of their own gradients come by.
     """
 
     level: int
@@ -78,10 +85,11 @@ class Stage:
     )  # for each tensor: see Note [Written since]
     gradients: dict[Key, list[Gradient]] = dataclasses.field(default_factory=dict)
     traces: dict[Key, BackwardTrace] = dataclasses.field(default_factory=dict)
-    backwards: dict[tuple[Key, bool], Callable[..., Any]] = dataclasses.field(default_factory=dict)
+    backwards: dict[tuple[Key, Trained], Callable[..., Any]] = dataclasses.field(default_factory=dict)
     odd: dict[Any, Tangent] = dataclasses.field(default_factory=dict)  # tangents unlike their results
     held: list[Arg] = dataclasses.field(default_factory=list)  # arguments that gradients hold
     sealed: bool = False  # whether ``held`` may still grow
+    own: tuple[int, ...] = ()
     autocast: Autocast = OFF  # what its backwards are traced for
     variants: dict[Autocast, Stage] = dataclasses.field(default_factory=dict)
 

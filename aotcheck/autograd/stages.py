@@ -24,7 +24,7 @@ from aotcheck.autograd.partition.components import nodes_behind
 from aotcheck.autograd.partition.default import backward_values, saved_values, scheduled
 from aotcheck.autograd.partition.joint import Division
 from aotcheck.autograd.partition.masks import pack_masks, packed
-from aotcheck.autograd.partition.saved import holds_saved, runs_once
+from aotcheck.autograd.partition.saved import holds_saved, keeps_itself, runs_once
 from aotcheck.autograd.record import Arg, Attached
 from aotcheck.autograd.replicas import disarm, rearm
 from aotcheck.autograd.runtime import codegen
@@ -44,6 +44,7 @@ from aotcheck.autograd.tangents import (
     InTangent,
     Key,
     Tangent,
+    Trained,
     bundle,
     described,
     inputs_of,
@@ -102,6 +103,7 @@ class Backwards:
         targets += [
             Target(x.tensor, tuple(edges)) for x, edges in zip(capture.record.leaves, capture.leaf_edges, strict=True)
         ]
+        targets += [Target(a.replica, (a.edge,), is_cut=True) for a in capture.views if a.edge is not None]
         targets += [Target(c.tensor, (c.edge,), is_cut=True) for c in capture.cuts]
         groups = [g.attached for g in capture.record.groups]
         stages = self.stages_of(1, capture.record.attached, targets, groups)
@@ -162,6 +164,9 @@ class Backwards:
             starts = [_torch.grad_fn_of(a.tensor) for a in stage.attached]
             behind = nodes_behind([n for s in starts if s is not None for n, _ in s.next_functions], cuts)
             stage.reached = tuple(k for k, t in enumerate(targets) if any(e.node in behind for e in t.edges))
+            stage.own = tuple(
+                j for j, a in enumerate(stage.attached) if not is_wrapper(a.tensor) and keeps_itself(a.tensor)
+            )
             everything = tuple(range(len(group)))
             if not self._try(stage, everything) and len(group) > 1:
                 # Eager's backward from all of them raises too, and will say so when called; saved is what each needs
@@ -186,9 +191,9 @@ class Backwards:
         """The gradients of the targets if just the tensors ``key`` have tangents; raises what eager's backward does."""
         found = stage.gradients.get(key)
         if found is None:
-            traced = self.trace_of(stage, key, create_graph=False)
+            traced = self.trace_of(stage, key, None)
             while self.live.take(traced):
-                traced = self.trace_of(stage, key, create_graph=False)
+                traced = self.trace_of(stage, key, None)
             stage.traces[key] = traced
             found = stage.gradients[key] = traced.values
         return found
@@ -217,15 +222,15 @@ class Backwards:
             leaves.append(known or self.capture.value_of(x))
         return Bundle(wrapping, tuple(leaves))
 
-    def trace_of(self, stage: Stage, key: Key, create_graph: bool) -> BackwardTrace:
+    def trace_of(self, stage: Stage, key: Key, trained: Trained) -> BackwardTrace:
         """The backward of ``stage`` for the tangents ``key``, traced once more."""
         seeds = [(stage.attached[place_of(part)], stage.tangent(part)) for part in key]
         edges = [t.edges if k in stage.reached else () for k, t in enumerate(stage.targets)]
         live, ends = self.live.contents, stage.cut_nodes
-        if create_graph:
-            return self.capture.trace_backward(seeds, edges, create_graph, ends, live)
+        if trained is not None:
+            return self.capture.trace_backward(seeds, edges, [trained[place_of(part)] for part in key], ends, live)
         read = functools.partial(self.gradient, stage, key)
-        return self.capture.trace_backward(seeds, edges, create_graph, ends, live, read)
+        return self.capture.trace_backward(seeds, edges, None, ends, live, read)
 
     # -- functions
 
@@ -242,28 +247,29 @@ class Backwards:
             once,
             tuple([j for j in once if holds_saved(_torch.grad_fn_of(t := stage.attached[j].tensor), t)]),
             tuple(stage.shared()),
+            stage.own,
         )
         return codegen.Function(apply, functools.partial(self.backward_for, stage))
 
-    def backward_for(self, stage: Stage, kinds: tuple[type, ...], create_graph: bool) -> Callable[..., Any]:
+    def backward_for(self, stage: Stage, kinds: tuple[type, ...], trained: Trained) -> Callable[..., Any]:
         """The backward of ``stage`` for tangents of these types, in the state of autocast that is in force.
 
         type(None) is the type where there is none.
         """
         if autocast_is_on():
             stage = stage.under(autocast_state())
-        found = stage.backwards.get((kinds, create_graph))
+        found = stage.backwards.get((kinds, trained))
         if found is None:
             if stage.of_wrappers or any(is_wrapper_type(k) for k in kinds):
-                found = functools.partial(self._run_for_wrappers, stage, create_graph)
+                found = functools.partial(self._run_for_wrappers, stage, trained)
             else:
                 try:
-                    found = self._backward(stage, tuple(j for j, k in enumerate(kinds) if k is not _NONE), create_graph)
+                    found = self._backward(stage, tuple(j for j, k in enumerate(kinds) if k is not _NONE), trained)
                 except UnsupportedError:
                     raise
                 except RuntimeError as error:
                     return functools.partial(self._raise_if_needed, stage, error)
-            stage.backwards[kinds, create_graph] = found
+            stage.backwards[kinds, trained] = found
         return found
 
     def _raise_if_needed(self, stage: Stage, error: RuntimeError, ctx: Any, g: Sequence[Any]) -> tuple[None, ...]:
@@ -284,7 +290,7 @@ class Backwards:
             raise error
         return (None,) * (1 + max(1, len(stage.reached)))
 
-    def _run_for_wrappers(self, stage: Stage, create_graph: bool, ctx: Any, g: Sequence[Any]) -> Any:
+    def _run_for_wrappers(self, stage: Stage, trained: Trained, ctx: Any, g: Sequence[Any]) -> Any:
         """Find the backward for tangents some of which are wrappers, or should be, and run it on what they hold."""
         parts: list[Any] = []
         flat: list[Tensor] = []
@@ -295,7 +301,7 @@ class Backwards:
                 parts.append(part)
                 flat += leaves_of(whole[j])
         try:
-            run = self._backward(stage, tuple(parts), create_graph)
+            run = self._backward(stage, tuple(parts), trained)
         except UnsupportedError as error:
             if any(type(p) is not int for p in parts):
                 met = ", ".join(described(t) for t in g if t is not None)
@@ -304,14 +310,15 @@ class Backwards:
             raise
         return run(ctx, flat, whole)
 
-    def _backward(self, stage: Stage, key: Key, create_graph: bool) -> Callable[..., Any]:
-        found = stage.backwards.get((key, create_graph))
+    def _backward(self, stage: Stage, key: Key, trained: Trained) -> Callable[..., Any]:
+        found = stage.backwards.get((key, trained))
         if found is None:
             with self.rearmed(), autocast_as(stage.autocast):
-                found = stage.backwards.get((key, create_graph))
+                found = stage.backwards.get((key, trained))
                 if found is None:
-                    found = differentiable(self, stage, key) if create_graph else self._plain(stage, key)
-                    stage.backwards[key, create_graph] = found
+                    plain = trained is None
+                    found = self._plain(stage, key) if plain else differentiable(self, stage, key, trained)
+                    stage.backwards[key, trained] = found
         return found
 
     def _plain(self, stage: Stage, key: Key) -> Callable[..., Any]:

@@ -160,8 +160,9 @@ class StorageTable:
             return view.value
         since = max(view.version, state.flushed)  # the last version of which its value is at hand
         beside = all(v <= since or disjoint(w.geometry, view.geometry) for w, _, v in state.pending)
-        if beside and 0 not in view.geometry.shape and known_at(view, since):
-            # What was written since lies beside it.
+        if beside and view.parent is not None and 0 not in view.geometry.shape and known_at(view, since):
+            # What was written since lies beside it. (Of a root that is so if nothing was written: pending writes want
+            # the root as it was before them.)
             view.value, view.version = self._at(view, since), state.version
             return view.value
         self.flush(state)

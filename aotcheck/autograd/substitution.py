@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch
+from aotcheck.autograd.caller_graph import ENGINE
 from aotcheck.autograd.errors import RetraceWithCaptured
 from aotcheck.autograd.gradients import GRADIENT_ACCESS
 from aotcheck.autograd.hooks import HookKind, NotedHook
 from aotcheck.autograd.replicas import KernelState, Replica
 from aotcheck.autograd.subclasses import is_wrapper, leaves_of
 
-_ENGINE = frozenset({torch.autograd.grad, torch.autograd.backward, Tensor.backward})
 _HOOKS = {
     Tensor.register_hook: HookKind.GRADIENT,
     Tensor.register_post_accumulate_grad_hook: HookKind.ACCUMULATED,
@@ -22,7 +22,7 @@ _HOOKS = {
 
 
 class Substitution(_torch.FunctionMode):
-    """Gives the function replicas in place of the captured tensors it meets.
+    """Gives the function replicas in place of the captured tensors it meets, and tells of the backwards it calls.
 
     It also notes, of wrappers, what replicas note by their own methods: hooks, and that gradients are read and written.
     """
@@ -44,7 +44,9 @@ class Substitution(_torch.FunctionMode):
                 hook = args[1] if len(args) > 1 else kwargs["hook"]
                 noted = NotedHook(t, self.kernels, hook, _HOOKS[func])
                 return noted.installed(func(t, noted))
-        if func in _ENGINE:  # what custom backwards do in there comes here too
+        if func in ENGINE:  # what custom backwards do in there comes here too
+            given = {name: self._swap(a) for name, a in (kwargs or {}).items()}
+            self.kernels.on_backward(func, [self._swap(a) for a in args], given)
             with self:
                 return _torch.past_function_modes(func, args, kwargs or {})
         if not self.replicas:

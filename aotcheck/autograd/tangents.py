@@ -26,6 +26,8 @@ def tangent_geometry(g: Geometry) -> Geometry:
 
 
 Key = tuple[Any, ...]  # which tensors have tangents, each by its place; with what the tangent is like where that is odd
+# For each tensor of a stage whether its tangent requires grad; None of a backward that has no graph of its own.
+Trained = tuple[bool, ...] | None
 Tangent = Value | Bundle
 Gradient = Value | Bundle | None
 

@@ -91,7 +91,7 @@ class Caller:
                 later = edge(scene.inputs[name]) if _torch.leafness(scene.inputs[name]) is True else None
                 if later is not None and later.node is not run.edges[name].node:
                     self.edges[root.source].append(later)
-
+        self.views = [run.edges.get(_input(specimen, Arg(a.index))) for a in specimen.capture.views]
         self.cuts = [self.eager.get(id(c.tensor)) for c in specimen.capture.cuts]
 
     def backwards(self) -> Iterator[Tried]:
@@ -122,8 +122,8 @@ class Caller:
         """
         roots = [self.edges.get(root.source, [None])[0] for root in self.specimen.capture.roots]
         cuts = [edge(t) if t is not None else None for t in self.cuts]
-        between = [None] * (len(gradients) - len(roots) - len(cuts))
-        ends = [*roots, *between, *cuts]
+        between = [None] * (len(gradients) - len(roots) - len(self.views) - len(cuts))
+        ends = [*roots, *between, *self.views, *cuts]
         given = [(e, g) for e, g in zip(ends, gradients, strict=True) if e is not None and g is not None]
         return self._gradients([e for e, _ in given], [g for _, g in given])
 

@@ -146,6 +146,8 @@ class Specimen:
             t = self.real(root.source)
             self._windows[root.placeholder] = self._keep(t), geometry_of(t)
             self._holders[root.source], self._sources[root.source] = self._keep(t), t
+        for a in self.capture.views:
+            self._sources[Arg(a.index)] = self.real(Arg(a.index))
         for address, value in self.capture.tracer.generators.items():
             stand_ins = {_torch.generator_address(stand_in): i for i, stand_in in self.capture.generators}
             self._generators[value] = self.flat[stand_ins[address]]
@@ -350,7 +352,7 @@ def _written(step: Step, code: SourceWriter, place: int) -> tuple[bool, bool]:
     if line.startswith("    grad_mode(True)"):  # a call under no_grad attaches in a block of its own
         return any(call in other for other in code.lines[place : place + 4]), False
     if line == "    finally: grad_mode(False)":
-        return False, any(call in other for other in code.lines[place - 2 : place])
+        return False, any(call in other for other in code.lines[max(place - 8, 0) : place])
     if line == f"    w{step.group} = []":
         return True, False
     found = line.startswith("    ") and not line.startswith("     ") and call in line

@@ -469,3 +469,32 @@ def test_what_the_caller_writes_later_is_seen_by_the_aliases():
         yield attempt_later(lambda: backward([base.sum() + out[1].sum()])), root
 
     check_session(session)
+
+
+@pytest.mark.parametrize("given_twice", ["view", "base", "view and base"])
+def test_a_list_that_holds_a_tensor_twice_is_written(given_twice: str):
+    def f(x, view):
+        tensors = {"view": [view, view], "base": [x, x], "view and base": [view, x, x]}[given_twice]
+        torch._foreach_mul_(tensors, 2)
+        return x * 1, view * 1, x.view(2, 2)
+
+    def session(compile):
+        source = leaf(4)
+        x = source * 1
+        view = x[1:]
+        out = compile(f)(x, view)
+        yield out, x, view
+        for y in (*out, x, view):
+            yield torch.autograd.grad([y.sum()], [source], retain_graph=True)
+
+    check_session(session)
+
+
+def test_a_list_that_holds_a_result_twice_is_written():
+    def f(x):
+        y = x * 3
+        view = y[1:]
+        torch._foreach_mul_([view, y, y], 2)
+        return y, view
+
+    check(f, lambda: given(leaf(4)), backward=[1])

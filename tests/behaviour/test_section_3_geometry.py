@@ -284,3 +284,18 @@ def test_what_a_function_resizes_in_between_and_then_frees():
         yield x.shape, x.stride(), x.untyped_storage().nbytes()
 
     check_session(session)
+
+
+@pytest.mark.parametrize("change", [lambda x: x.as_strided_((2, 2), (2, 1), 1), lambda x: x.t_().t_()])
+def test_a_view_that_gets_the_geometry_it_has_keeps_its_history(change):
+    def session(compile):
+        base = leaf(6) * 1
+        x = base.as_strided((2, 2), (2, 1), 1)
+        seen = []
+        x.register_hook(lambda g: seen.append(g.clone()))
+        compiled = compile(change)
+        for _ in range(2):
+            y = compiled(x)
+            yield y, x, torch.autograd.grad([y.sum()], [base], retain_graph=True), seen
+
+    check_session(session)

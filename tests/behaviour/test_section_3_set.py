@@ -598,3 +598,42 @@ def test_a_reshaped_input_leaves_its_storage():
 
     check(f, lambda: given(plain(1, 3), plain(3, 2)))
     check(f, lambda: given(plain(1, dtype=torch.complex64), plain(1, dtype=torch.complex64).conj()))
+
+
+def test_data_assigned_to_a_view_and_to_what_it_is_a_view_of():
+    def f(x, y):
+        view = y.t()
+        y.data = x
+        view.data = x
+        return view, y
+
+    def session(compile):
+        whole = plain(2, 3, seed=1)
+        x, y = whole[0], whole[1]
+        compiled = compile(f)
+        for _ in range(2):
+            view, _ = compiled(x, y)
+            yield view, x, y, whole
+            view.add_(1)
+            yield view, x, y, whole
+
+    check_session(session)
+
+
+def test_a_view_that_autograd_refuses_and_that_left_its_base():
+    def f(x, y):
+        x.data = y
+        x.clone()  # refused, also where nobody needs it
+        return y * 2
+
+    def session(compile):
+        base, y = leaf(3), plain(3, seed=1)
+        with torch.no_grad():
+            x = base.view(3)
+        compiled = compile(f)
+        yield attempt(lambda: compiled(x, y)), x
+        with torch.no_grad():
+            x.add_(1)
+        yield attempt(lambda: compiled(x, y)), x, y, base
+
+    check_session(session)

@@ -620,3 +620,11 @@ def test_a_view_of_a_leaf_written_under_no_grad_and_saved(dtype: torch.dtype, sh
         return given(a.unsqueeze(0), also=[a])
 
     check(f, inputs)
+
+
+def test_a_write_to_an_empty_window_then_a_read_of_a_view():
+    def f(x):
+        x[1:] = x
+        return torch.ne(x, x.T)
+
+    check(f, lambda: given(plain(1, 3)))

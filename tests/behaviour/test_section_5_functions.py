@@ -212,3 +212,27 @@ def test_a_view_that_a_custom_function_gave_and_a_write_near_it(read: str, grad:
         yield base
 
     check_session(session)
+
+
+class TwiceOnlyWithoutGrad(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, g):
+        return g * 2
+
+
+@pytest.mark.parametrize("trained", [False, True])
+def test_a_once_differentiable_function_with_create_graph(trained: bool):
+    def session(compile):
+        f = compile(lambda x: (TwiceOnlyWithoutGrad.apply(x), x * 3))
+        for t in (trained, not trained):
+            x, cotangent = leaf(3), plain(3).requires_grad_(t)
+            for y in f(x):
+                (g,) = torch.autograd.grad([y], [x], [cotangent], create_graph=True)
+                yield g.requires_grad, attempt(lambda g=g, x=x: torch.autograd.grad([g.sum()], [x], allow_unused=True))
+
+    check_session(session)

@@ -312,3 +312,55 @@ def test_hooks_do_not_matter_where_no_backward_runs_inside():
         yield x, seen
 
     check_session(session)
+
+
+# -- the caller's graph behind the arguments ---------------------------------------------------------
+
+
+def test_gradient_of_an_argument_by_another_that_it_was_computed_from_is_refused():
+    def f(x, y):
+        return torch.autograd.grad([y * 2], [x], [x], allow_unused=True)
+
+    compiled = aotcheck.aot_function(f)
+    x = leaf(3)
+    for _ in range(2):
+        assert compiled(x, leaf(3)) == f(x, leaf(3)) == (None,)
+        with pytest.raises(aotcheck.UnsupportedError, match="backward inside"):
+            compiled(x, x * 3)
+
+
+def test_accumulating_into_an_argument_by_way_of_another_is_refused():
+    compiled = aotcheck.aot_function(lambda x, y: y.backward(x, inputs=[x]))
+    x = leaf(3)
+    with pytest.raises(aotcheck.UnsupportedError, match="backward inside"):
+        compiled(x, x * 3)
+    assert x.grad is None
+
+
+def test_gradient_of_an_argument_by_another_that_has_nothing_to_do_with_it():
+    def f(x, y):
+        return torch.autograd.grad([x * y], [y], [x], retain_graph=True)
+
+    calls(f, lambda: leaf(3) * 2, lambda: leaf(3, seed=1) * 3)
+
+
+def test_gradient_of_a_view_by_its_base():
+    def session(compile):
+        compiled = compile(lambda x, y: torch.autograd.grad([y * 2], [x], [y]))
+        base = leaf(2, 3) * 2
+        yield compiled(base, base.t())
+
+    check_session(session)
+
+
+def test_a_gradient_that_an_argument_keeps_is_left_by_no_backward_inside_of_a_later_call():
+    def f(x):
+        return torch.autograd.grad([x], [x], [x])
+
+    compiled = aotcheck.aot_function(f)
+    compiled(leaf(3))
+    x = leaf(3) * 2
+    compiled(x)
+    x.retain_grad()
+    with pytest.raises(aotcheck.UnsupportedError, match="hook"):
+        compiled(x)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import functools
+import gc
+import weakref
 
 import pytest
 import torch
 
+import aotcheck
 from tests.behaviour.harness import attempt_later, check_session, leaf, plain
 
 # -- derivatives of a backward come by nodes of the forward's graph ----------------------------------
@@ -133,3 +136,55 @@ def test_a_backward_that_leads_to_no_leaf_raises_what_its_nodes_raise():
         yield attempt_later(lambda: y.backward())
 
     check_session(session)
+
+
+# -- results that their own derivative is computed from ----------------------------------------------
+
+OF_THEMSELVES = {
+    "tanh": lambda x: torch.tanh(x),
+    "softmax": lambda x: torch.softmax(x, 0),
+    "beside another result": lambda x: torch.exp(x) * 2 + x,
+    "sigmoid in place": lambda x: x.sigmoid_(),
+    "exp in place of a result": lambda x: (x * 2).exp_(),
+}
+
+
+@pytest.fixture(params=OF_THEMSELVES.values(), ids=OF_THEMSELVES)
+def of_itself(request):
+    return request.param
+
+
+def test_second_derivatives_come_by_a_result_and_its_hooks(of_itself):
+    def session(compile):
+        compiled = compile(of_itself)
+        for _ in range(2):
+            x = leaf(3)
+            y = compiled(x * 0.5)
+            seen = []
+            y.register_hook(lambda g, seen=seen: seen.append(g.detach().clone()))
+            y.register_hook(lambda g: g * 2)
+            (g,) = torch.autograd.grad([y], [x], [plain(3, seed=1)], create_graph=True)
+            second = torch.autograd.grad([g], [x, y], [plain(3, seed=2)], allow_unused=True, create_graph=True)
+            yield seen, g, second
+            third = [s for s in second if s is not None and s.requires_grad]
+            yield torch.autograd.grad(third, [x, y], [plain(3, seed=3)] * len(third), allow_unused=True), seen
+
+    check_session(session, rtol=1e-5)
+
+
+def test_a_result_that_its_derivative_is_computed_from_is_freed_at_once(of_itself):
+    compiled = aotcheck.aot_function(of_itself)
+
+    def once():
+        x = leaf(3)
+        y = compiled(x * 0.5)
+        (g,) = torch.autograd.grad([y], [x], [plain(3)], create_graph=True)
+        g.sum().backward(retain_graph=True)
+        return weakref.ref(y), weakref.ref(g)
+
+    gc.collect()
+    gc.disable()
+    try:
+        assert [r() for _ in range(2) for r in once()] == [None] * 4
+    finally:
+        gc.enable()

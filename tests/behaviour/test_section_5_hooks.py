@@ -336,3 +336,21 @@ def test_a_hook_inside_on_a_view_whose_base_was_written():
 
     check(f, lambda: given(leaf(4)))
     check(f, lambda: given(leaf(4)), backward=[1])
+
+
+@pytest.mark.parametrize("write", [lambda x: x.zero_(), lambda x: x.mul_(2), lambda x: x.detach().add_(1)])
+def test_a_hook_on_a_view_that_the_call_writes(write):
+    def f(x):
+        y = x * 3
+        write(x)
+        return y, x * 5
+
+    def session(compile):
+        base = leaf(4) * 2
+        x = base[1:]
+        x.register_hook(lambda g: g * 7)
+        out = compile(f)(x)
+        yield out, x
+        yield torch.autograd.grad(out, [base], [plain(3), plain(3, seed=1)], allow_unused=True)
+
+    check_session(session)

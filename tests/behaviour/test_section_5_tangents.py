@@ -323,3 +323,19 @@ def test_a_tangent_given_as_the_gradient_is_not_shared_unless_eager_shares_it():
         yield tangent, x.grad, y.grad
 
     check_session(session)
+
+
+def test_gradients_are_added_up_in_eagers_order():
+    def f(x, view):  # a complex 1 + inf is nan where inf + 1 is not
+        view.zero_()
+        return x.clone(), view * INF
+
+    def session(compile):
+        source = leaf(3, dtype=torch.complex64)
+        x = source * 1
+        out = compile(f)(x, x.view(3))
+        ones = [torch.ones_like(y) for y in out]
+        yield torch.autograd.grad(out, [x, source], ones, retain_graph=True)
+        yield torch.autograd.grad(out[::-1], [x, source], ones)
+
+    check_session(session)

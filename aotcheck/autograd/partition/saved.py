@@ -19,7 +19,7 @@ def holds_saved(node: Any, near: Tensor) -> bool:
 
     That is saved tensors, or the function of a write through a view.
     """
-    if type(node).__name__ == "CopySlices":
+    if _torch.is_write_through_view(node):
         return True
     if _has_packed(node):  # to unpack it here may run the user's program again, outside the trace
         return True
@@ -43,6 +43,18 @@ def saved_by(node: Any, near: Tensor) -> list[Tensor]:
             saved = node.saved_tensors if name == "_raw_saved_tensors" else getattr(node, name.replace("_raw", "", 1))
             found += [s for s in (saved if isinstance(saved, (tuple, list)) else (saved,)) if isinstance(s, Tensor)]
     return found
+
+
+def keeps_itself(output: Tensor) -> bool:
+    """Whether the node that made ``output`` keeps it, so that gradients of its gradients come by ``output``."""
+    node = _torch.grad_fn_of(output)
+    if node is None or _torch.is_opaque(node) or _has_packed(node):
+        return False
+    try:
+        kept = saved_by(node, output)
+    except RuntimeError:
+        return False
+    return any(t.grad_fn is node and t.output_nr == output.output_nr for t in kept)
 
 
 def _kept_by_opaque(node: Any, near: Tensor) -> list[Tensor]:

@@ -244,7 +244,8 @@ class Attachment:
     """A Function that attaches results to autograd.
 
     It says which of the attached tensors those are, which saved values it keeps, and to which roots and leaves
-    gradients go. ``held`` are arguments that gradients of wrappers hold too.
+    gradients go. ``held`` are arguments that gradients of wrappers hold too, ``own`` the outputs (counted among its
+    own) that it keeps a place of: see Note [Results of their own gradients].
     """
 
     outputs: tuple[int, ...]
@@ -254,6 +255,7 @@ class Attachment:
     held: tuple[Arg, ...] = ()
     windows: tuple[Window, ...] = ()
     reshaped: tuple[Ref, ...] = ()
+    own: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -261,7 +263,7 @@ class Application:
     """A Function that attaches results of a backward.
 
     Which results, what it saves (as source), its targets, whether it needs the contexts of the backwards it is for (see
-    Note [Shared nodes]), and the arguments that gradients of wrappers hold (as source).
+    Note [Shared nodes]), the arguments that gradients of wrappers hold (as source), and ``own`` as for Attachment.
     """
 
     function: Function
@@ -270,6 +272,7 @@ class Application:
     targets: tuple[int, ...]
     contexts: bool
     held: tuple[str, ...] = ()
+    own: tuple[int, ...] = ()
 
 
 def write_call(
@@ -304,13 +307,17 @@ def write_call(
         r if root.is_leaf else f"{w.refer(support.bridge)}({r})"
         for r, root in zip([*roots, *wrappers], [*record.roots, *record.wrappers], strict=True)
     ]
-    targets = [*roots, *wrappers, *[_ref(x.ref) for x in (*record.leaves, *record.cuts)]]
+    views = [f"e{len(roots) + k}" for k in range(len(record.views))]
+    targets = [*roots, *wrappers, *[_ref(x.ref) for x in record.leaves], *views, *[_ref(x.ref) for x in record.cuts]]
     reached = {k for part in attachments for k in part.targets}
     for k, root in enumerate(record.roots):
         if root.moves and k in reached:
             lines.append(f"    e{k} = {w.refer(support.early_bridge)}({roots[k]})")
             handles[k] = targets[k] = f"e{k}"
-    handles += [_ref(x.ref) for x in record.leaves]
+    for x, name in zip(record.views, views, strict=True):
+        if targets.index(name) in reached:
+            lines.append(f"    {name} = {w.refer(support.early_bridge)}({_ref(x.ref)})")
+    handles += [*[_ref(x.ref) for x in record.leaves], *views]
     handles += [f"{w.refer(support.bridge)}({_ref(x.ref)})" for x in record.cuts]
     inputs = [f"{r}.data" if root.hidden else r for r, root in zip(roots, record.roots, strict=True)]
     for k, flat in enumerate(record.flats):
@@ -351,6 +358,8 @@ def write_call(
         # Results that lead nowhere require grad all the same: they hang on a leaf of nobody's.
         ends = ", ".join(targets[k] for k in part.targets) or w.refer(support.DEAD_END)
         attached.append(f"{results}= apply{number}(({given}{kept}), {ends})")
+        for place in part.own:
+            attached.append(f"{w.refer(support.keep_place)}({_ref(record.attached[part.outputs[place]].ref)})")
         if record.entry_grad:
             return [f"    {x}" for x in attached]
         return [
@@ -382,6 +391,7 @@ def function_like(
     once: tuple[int, ...],
     frees: tuple[int, ...],
     shared: tuple[tuple[int, ...], ...],
+    own: tuple[int, ...] = (),
 ) -> Callable[..., Any]:
     """``apply`` of a Function that attaches computed results to autograd.
 
@@ -391,16 +401,21 @@ def function_like(
     arguments are the targets, the tensors to differentiate by. ``guarded``: whether there are versions to check.
     ``checked`` are for each result the saved tensors that must not have been written, whether its backward reads them
     or not. ``once``: the results from which a second backward raises; torch does that when saved tensors are asked for
-    again, even if there are none. ``frees``: see ``support.frees``. ``shared``: see Note [Shared nodes].
+    again, even if there are none. ``frees``: see ``support.frees``. ``shared``: see Note [Shared nodes]. ``own``: the
+    results that are saved for their place in autograd's graph.
     """
     w = SourceWriter()
     w.globals.update(grad_enabled=torch.is_grad_enabled)
     lines = ["def forward(ctx, h, *targets):", "    ctx.kept = h[-1]"]
-    if saved:
-        lines.append(f"    ctx.save_for_backward(*h[{outputs}:-1])")
+    if saved or own:
+        places = "".join(f", h[{k}]" for k in own)
+        lines.append(f"    ctx.save_for_backward(*h[{outputs}:-1]{places})")
+    if own:
+        lines.append(f"    ctx.own = {{{', '.join(f'{k}: {saved + n}' for n, k in enumerate(own))}}}")
     lines += ["    ctx.set_materialize_grads(False)", f"    return h[:{outputs}]"]
     defined = "".join(f"g[{k}] is not None, " for k in range(outputs))
     kinds = "".join(f"type(g[{k}]), " for k in range(outputs))
+    trained = "".join(f"g[{k}] is not None and g[{k}].requires_grad, " for k in range(outputs))
     # The engine comes by with nothing defined where another tensor's gradients end: no reason to look at what is saved.
     undefined = " and ".join(f"g[{k}] is None" for k in range(outputs))
     lines += [
@@ -410,7 +425,8 @@ def function_like(
         *_check_saved(w, outputs, checked),
         *([f"    {w.refer(support.check_watched)}({WATCHED}, ({defined}))"] if guarded else []),
         *_check_shared(w, outputs, shared),
-        f"    return ctx.kept[0](({kinds}), grad_enabled())(ctx, g)",
+        f"    trained = ({trained}) if grad_enabled() else None",
+        f"    return ctx.kept[0](({kinds}), trained)(ctx, g)",
     ]
     w.lines = lines
     define(w, "forward", "function")
@@ -518,11 +534,13 @@ def write_differentiable_backward(
     places: Sequence[int],
     wrapped: Mapping[int, tuple[Wrapping, Sequence[str]]],
     flat: bool,
+    own: Sequence[int] = (),
 ) -> SourceWriter:
     """``run(ctx, g)`` as ``write_backward`` writes it, but what it gives is attached to autograd.
 
     Of the saved tensors ``unpacked`` the graph reads the first ``read``. ``applications`` attach; their targets are
-    those of this backward, ``targets`` in number, and then the tangents, those with these ``places``. ``same`` says
+    those of this backward, ``targets`` in number, then the tangents, those with these ``places``, and then results of
+    the stage itself, its ``own``. ``same`` says
     which gradients are which tangent itself, ``wrapped`` which are wrappers, made of what. ``flat``: ``g`` is what the
     tangents are made of.
     """
@@ -540,6 +558,8 @@ def write_differentiable_backward(
     place = {k: n for n, k in enumerate(reached)}
 
     def handle(k: int) -> str:
+        if k >= targets + len(places):
+            return f"{w.refer(support.place_of)}(ctx, {own[k - targets - len(places)]})"
         return f"h[{place[k]}]" if k < targets else f"{whole}[{places[k - targets]}]"
 
     for a in applications:
@@ -549,6 +569,7 @@ def write_differentiable_backward(
         given += _kept(w.refer(a.function.backward_for, "backward"), contexts, handles, "()", a.held, ())
         ends = ", ".join(handles) or w.refer(support.DEAD_END)
         lines.append(f"    {''.join(f'd[{k}], ' for k in a.results)}= {w.refer(a.function.apply)}(({given}), {ends})")
+        lines += [f"    {w.refer(support.keep_place)}(d[{a.results[k]}])" for k in a.own]
     picked = "".join(f"{whole}[{same[k]}], " if k in same else f"d[{k}], " for k in reached) or "None, "
     lines.append(f"    return (None, {picked})")
     w.lines = lines

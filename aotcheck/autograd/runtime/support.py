@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -57,6 +58,8 @@ class _TakeHistory(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         ctx.mark_dirty(t)
         ctx.origin, ctx.place = source.grad_fn, source.output_nr
+        if _torch.base_of(t) is None:
+            _save_place(ctx, t, source)
         return t
 
     @staticmethod
@@ -82,6 +85,7 @@ def take_history(t: Tensor, source: Tensor) -> None:
     gradient = _torch.held_gradient(t)
     with torch.enable_grad():
         _TakeHistory.apply(t, source)
+    _take_place(t, source)
     if gradient is not None:
         t.grad = gradient
 
@@ -93,12 +97,55 @@ def take_history_uncounted(t: Tensor, source: Tensor) -> None:
     _torch.set_version(t, version)
 
 
+# -- results of their own gradients
+
+
+def keep_place(result: Tensor) -> None:
+    """What a Function saved of itself, for its place in autograd's graph, lets go of its memory.
+
+    See Note [Results of their own gradients]. Under hooks of the caller's on all that is saved it is they that keep it.
+    """
+    node: Any = result.grad_fn
+    place = _torch.saved_of(node)[node.own[result.output_nr]]
+    if not _torch.is_packed(place):
+        place.register_hooks(lambda t: (t.shape, t.dtype, t.device), lambda like: stand_in(*like))
+
+
+def place_of(ctx: Any, output: int) -> Tensor:
+    """A tensor without memory whose history is that of an output of the Function of ``ctx``, or what took it over."""
+    taker = getattr(ctx, "takers", {}).get(output, lambda: None)()
+    try:
+        found: Tensor = (ctx if taker is None else taker).saved_tensors[ctx.own[output] if taker is None else 0]
+    except RuntimeError:  # something else that was saved was written since
+        return DEAD_END
+    return found
+
+
+def _save_place(ctx: Any, t: Tensor, source: Tensor) -> None:
+    """``t`` takes over the history of ``source``: where that keeps its place, it does too."""
+    if source.output_nr in getattr(source.grad_fn, "own", ()):
+        ctx.own = {0: 0}
+        ctx.save_for_backward(t)
+
+
+def _take_place(t: Tensor, source: Tensor) -> None:
+    """Gradients that come to ``source``, whose history ``t`` took over, come to ``t``."""
+    if getattr(t.grad_fn, "own", None):
+        keep_place(t)
+        node: Any = source.grad_fn
+        node.takers = {**getattr(node, "takers", {}), source.output_nr: weakref.ref(t.grad_fn)}
+
+
+# -- histories
+
+
 class _GiveHistory(torch.autograd.Function):
     """Gives a new tensor, in a tuple so that autograd does not take it for an input, the history of its second."""
 
     @staticmethod
     def forward(ctx: Any, held: tuple[Tensor], source: Tensor) -> Tensor:
         ctx.set_materialize_grads(False)
+        _save_place(ctx, held[0], source)
         return held[0]
 
     @staticmethod
@@ -110,6 +157,7 @@ def give_history(t: Tensor, source: Tensor) -> Tensor:
     """``t``, which has no history, with that of ``source``."""
     with torch.enable_grad():
         result: Tensor = _GiveHistory.apply((t,), source)
+    _take_place(result, source)
     return result
 
 

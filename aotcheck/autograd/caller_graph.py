@@ -1,0 +1,115 @@
+"""What a backward inside the function meets where it comes to an argument: hooks, and the caller's graph behind it.
+
+Note [Backwards inside]
+A backward that the function calls may come to an argument that is no leaf, and goes on in the caller's graph: from
+there to another argument, say, whose gradient was asked for. It calls the hooks it comes by. No trace knows that
+graph, so what would need it is refused. To tell, the key of a call says which arguments have hooks and from which of
+them the caller's graph leads to which others; this costs a walk through that graph, so it is done for functions that
+are known to call a backward. The first trace that meets one begins anew.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import GradientEdge
+
+from aotcheck import _torch
+from aotcheck.autograd.errors import RetraceWithCallerGraph, UnsupportedError
+from aotcheck.autograd.partition.components import nodes_behind
+
+ENGINE = frozenset({torch.autograd.grad, torch.autograd.backward, Tensor.backward})
+
+
+@dataclasses.dataclass(frozen=True)
+class CallerGraph:
+    """The places of arguments that are ``hooked``, and pairs of places: the graph behind the one ``leads`` to the
+    other.
+    """
+
+    hooked: tuple[int, ...]
+    leads: frozenset[tuple[int, int]]
+
+
+def caller_graph(flat: Sequence[Any]) -> CallerGraph:
+    """What a backward inside may meet behind the arguments ``flat``."""
+    tensors = {k: a for k, a in enumerate(flat) if isinstance(a, Tensor) and a.requires_grad}
+    return CallerGraph(tuple([k for k, a in tensors.items() if _torch.has_hooks_of_any_kind(a)]), _leads(tensors))
+
+
+def _leads(tensors: Mapping[int, Tensor]) -> frozenset[tuple[int, int]]:
+    """From which of ``tensors`` autograd's graph leads to which others."""
+    found = set()
+    starts = {k: node for k, t in tensors.items() if (node := _torch.grad_fn_of(t)) is not None}
+    for k, start in starts.items() if len(tensors) > 1 else ():
+        behind = nodes_behind([n for n, _ in start.next_functions], set())
+        leaves = {id(v) for n in behind if (v := getattr(n, "variable", None)) is not None}
+        found |= {(k, j) for j, t in tensors.items() if starts.get(j) in behind or id(t) in leaves}
+    return frozenset(found)
+
+
+class BackwardsInside:
+    """Watches the backwards that one traced function calls.
+
+    ``known`` is None where nothing was found out about the caller's graph yet. ``with_bases`` is called for what the
+    trace would know if views were traced as such.
+    """
+
+    def __init__(
+        self,
+        arguments: Sequence[Any],
+        replicas: Sequence[Any],
+        known: CallerGraph | None,
+        with_bases: Callable[[], None],
+    ) -> None:
+        self.known = known
+        self.replicas = replicas
+        self.with_bases = with_bases
+        tensors = {k: r for k, r in enumerate(replicas) if isinstance(r, Tensor) and arguments[k].requires_grad}
+        self._hidden = known.leads - _leads(tensors) if known is not None and known.leads else frozenset()
+
+    def refuse_hooks(self, running: Callable[[], bool]) -> None:
+        """Let a backward inside (while ``running``) fail where it would call hooks that the caller registered."""
+
+        def refuse(_: Tensor) -> None:
+            if running():
+                raise UnsupportedError("hook", "a backward inside reaches an argument on which hooks are registered")
+
+        for k in self.known.hooked if self.known is not None else ():
+            t = self.replicas[k]
+            if t.requires_grad and _torch.leafness(t) is not None:
+                Tensor.register_hook(t, refuse)
+
+    def note(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """The function calls ``func``, one of ``ENGINE``."""
+        if self.known is None:
+            raise RetraceWithCallerGraph
+        wanted = kwargs.get("inputs", args[1] if func is torch.autograd.grad and len(args) > 1 else None)
+        if not self._hidden or wanted is None:  # gradients that leave by an argument for the caller's leaves show
+            return
+        roots = kwargs.get("outputs", kwargs.get("tensors", args[0] if args else ()))
+        behind = nodes_behind([_edge(x)[0] for x in _several(roots)], set())
+        asked = {_edge(x) for x in _several(wanted)}
+        for k, j in self._hidden:
+            if _edge(self.replicas[k])[0] in behind and _edge(self.replicas[j]) in asked:
+                self.with_bases()
+                raise UnsupportedError("backward inside", "through an argument that is no leaf to another argument")
+
+
+def _several(x: Any) -> Sequence[Any]:
+    if isinstance(x, dict):
+        return list(x.values())
+    return x if isinstance(x, (list, tuple)) and not isinstance(x, GradientEdge) else (x,)
+
+
+def _edge(x: Any) -> tuple[Any, int]:
+    """Where gradients of a tensor arrive, or ``x`` itself if it says that; for an accumulator the id of its leaf."""
+    if isinstance(x, GradientEdge):
+        variable = getattr(x.node, "variable", None)
+        return x.node if variable is None else id(variable), x.output_nr
+    node = _torch.grad_fn_of(x)
+    return (id(x), 0) if node is None else (node, x.output_nr)
