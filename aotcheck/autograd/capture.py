@@ -78,6 +78,7 @@ class TracedArgument:
     requires_grad: bool
     grad_fn: Any
     edge: GradientEdge | None
+    inference: bool
 
 
 @dataclasses.dataclass
@@ -235,6 +236,7 @@ class Capture:
                         r.requires_grad,
                         node,
                         None if node is None else GradientEdge(node, r.output_nr),
+                        r.is_inference(),
                     )
                 )
         for root in self.roots:

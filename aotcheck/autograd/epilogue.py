@@ -356,6 +356,7 @@ class EpilogueBuilder:
             else:
                 holder, offset = holders[a.index]
                 through_data = id(t) not in self.capture.tracer.set_calls or geometry[3:] != a.geometry[3:]
+                through_data |= t.is_inference() != a.inference
                 if offset is not None:
                     geometry = geometry._replace(offset=geometry.offset - offset)
                 steps.append(

@@ -91,17 +91,30 @@ class Stage:
     sealed: bool = False  # whether ``held`` may still grow
     own: tuple[int, ...] = ()
     autocast: Autocast = OFF  # what its backwards are traced for
-    variants: dict[Autocast, Stage] = dataclasses.field(default_factory=dict)
+    asked: frozenset[int] | None = None  # of ``reached``, those that its backwards are traced for; None: all
+    variants: dict[Autocast | frozenset[int], Stage] = dataclasses.field(default_factory=dict)
 
     def under(self, autocast: Autocast) -> Stage:
         """The stage itself, or where autocast is on a variant with backwards of its own."""
         if autocast == OFF:
             return self
         found = self.variants.get(autocast)
-        if found is None:
-            found = dataclasses.replace(self, gradients={}, traces={}, backwards={}, variants={}, autocast=autocast)
-            found = self.variants.setdefault(autocast, found)
+        return found or self.variants.setdefault(autocast, self._variant(autocast=autocast))
+
+    def only(self, asked: frozenset[int]) -> Stage:
+        """A variant whose backwards give no gradients but those of the targets ``asked``."""
+        found = self.variants.get(asked)
+        found = found or self.variants.setdefault(asked, self._variant(asked=asked))
+        found.saved, found.sealed = self.saved, self.sealed  # known only after backwards were traced
         return found
+
+    def _variant(self, **changes: Any) -> Stage:
+        return dataclasses.replace(self, gradients={}, traces={}, backwards={}, variants={}, **changes)
+
+    @property
+    def traced_for(self) -> tuple[int, ...]:
+        """The targets whose gradients backwards give."""
+        return tuple(k for k in self.reached if self.asked is None or k in self.asked)
 
     @property
     def ends(self) -> list[Any]:
@@ -138,6 +151,8 @@ class Stage:
         found = values_of(g for gradients in self.gradients.values() for g in gradients)
         for traced in self.traces.values():
             found += [*traced.draws, *[w.after for w in traced.written]]
+        for variant in self.variants.values():
+            found += variant.wanted() if variant.asked is not None else []
         return found
 
     @property

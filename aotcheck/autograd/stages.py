@@ -184,6 +184,9 @@ class Backwards:
         except (UnsupportedError, RetraceWithCaptured):
             raise
         except Exception:
+            if stage.asked is None and len(stage.reached) > 1:  # what some backward needs that leaves out what raises
+                for k in stage.reached:
+                    self._try(stage.only(frozenset({k})), key)
             return False
         return True
 
@@ -225,7 +228,7 @@ class Backwards:
     def trace_of(self, stage: Stage, key: Key, trained: Trained) -> BackwardTrace:
         """The backward of ``stage`` for the tangents ``key``, traced once more."""
         seeds = [(stage.attached[place_of(part)], stage.tangent(part)) for part in key]
-        edges = [t.edges if k in stage.reached else () for k, t in enumerate(stage.targets)]
+        edges = [t.edges if k in stage.traced_for else () for k, t in enumerate(stage.targets)]
         live, ends = self.live.contents, stage.cut_nodes
         if trained is not None:
             return self.capture.trace_backward(seeds, edges, [trained[place_of(part)] for part in key], ends, live)
@@ -263,32 +266,37 @@ class Backwards:
             if stage.of_wrappers or any(is_wrapper_type(k) for k in kinds):
                 found = functools.partial(self._run_for_wrappers, stage, trained)
             else:
+                key = tuple(j for j, k in enumerate(kinds) if k is not _NONE)
                 try:
-                    found = self._backward(stage, tuple(j for j, k in enumerate(kinds) if k is not _NONE), trained)
+                    found = self._backward(stage, key, trained)
                 except UnsupportedError:
                     raise
                 except RuntimeError as error:
-                    return functools.partial(self._raise_if_needed, stage, error)
+                    return functools.partial(self._run_for_asked, stage, key, trained, error)
             stage.backwards[kinds, trained] = found
         return found
 
-    def _raise_if_needed(self, stage: Stage, error: RuntimeError, ctx: Any, g: Sequence[Any]) -> tuple[None, ...]:
-        """What a backward gives that cannot be traced: nothing, if it reaches targets but none that is asked for.
+    def _run_for_asked(
+        self, stage: Stage, key: Key, trained: Trained, error: RuntimeError, ctx: Any, g: Sequence[Any]
+    ) -> Any:
+        """Run a backward that raised ``error`` when it was traced for all targets: only for those asked for now.
 
-        The engine comes to a Function wherever one of its inputs is asked for, not only where that is reached from the
-        results that have gradients.
+        The engine comes to a Function wherever one of its inputs is asked for; what leads to the others it leaves out,
+        and so what would raise there.
         """
         with self.rearmed():
             starts = [_torch.grad_fn_of(a.tensor) for a, t in zip(stage.attached, g, strict=True) if t is not None]
             behind = nodes_behind(starts, set(stage.ends))
-        reached = [
-            node is not None and _torch.will_run(node)
+        asked = {
+            k: node is not None and _torch.will_run(node)
             for k, (node, _) in zip(stage.reached, ctx.next_functions, strict=False)
             if any(e.node in behind for e in stage.targets[k].edges)
-        ]
-        if not reached or any(reached):
+        }
+        if stage.asked is not None or all(asked.values()) or self.division is not None:
             raise error
-        return (None,) * (1 + max(1, len(stage.reached)))
+        if not any(asked.values()):
+            return (None,) * (1 + max(1, len(stage.reached)))
+        return self._backward(stage.only(frozenset(k for k, now in asked.items() if now)), key, trained)(ctx, g)
 
     def _run_for_wrappers(self, stage: Stage, trained: Trained, ctx: Any, g: Sequence[Any]) -> Any:
         """Find the backward for tangents some of which are wrappers, or should be, and run it on what they hold."""

@@ -271,3 +271,18 @@ def test_an_alias_made_outside_inference_mode_of_what_was_made_inside_can_be_wri
         yield v, v._version
 
     check_session(session)
+
+
+def test_data_of_an_inference_tensor_given_after_a_storage_was_set():
+    def f(x):
+        v = x.clone()
+        x.set_()
+        x.data = v
+
+    def session(compile):
+        x = plain(3)
+        with torch.inference_mode():
+            compile(f)(x)
+        yield x, x.is_inference()
+
+    check_session(session)

@@ -587,3 +587,16 @@ def test_a_backward_that_would_raise_is_not_run_for_a_gradient_that_is_not_reach
         yield attempt_later(lambda: torch.autograd.grad(out, b, plain(3)))
 
     check_session(session)
+
+
+def test_a_gradient_beside_one_that_would_be_refused():
+    def session(compile):
+        x, y = leaf(3), leaf(3, seed=1)
+        nowhere = torch.empty(0, dtype=torch.int64)
+        out = compile(lambda x, y: torch.scatter(x, 0, nowhere, y))(x, y)
+        out.backward(plain(3, seed=2), inputs=[x], retain_graph=True)
+        yield x, y
+        yield attempt_later(lambda: out.backward(plain(3, seed=2), inputs=[y]))
+        yield attempt_later(lambda: out.backward(plain(3, seed=2)))
+
+    check_session(session)
