@@ -108,6 +108,7 @@ class Results:
         self._done: set[int] = set()  # groups that are attached
         # id of an argument's replica -> where it lay when the call began, while the real one lies there still
         self.entered = {id(a.replica): a.geometry for a in self.arguments}
+        self._writes_follow = False  # whether what is made now is made before anything is written
         self._early: set[int] = set()  # ids of views that are made when the program made them
         self._histories: dict[int, Local] = {}  # id of a replica -> the stand-in that has its history
         self.rebased = {
@@ -201,6 +202,7 @@ class Results:
         """
         early: list[Step] = []
         stage, self._stage = self._stage, early
+        self._writes_follow = True
         for t, base in list(self.tensors.values()):
             made = self.tracer.views.get(id(t))
             # Autograd compares the version that its base had with its own, which stands still.
@@ -210,7 +212,7 @@ class Results:
             if made is not None and self._made_before_writes(t, made):
                 self._early.add(id(t))
                 self.name(t)
-        self._stage = stage
+        self._stage, self._writes_follow = stage, False
         self.before[:0] = early
 
     def _counts_alone(self, t: Tensor, base: Tensor) -> bool:
@@ -630,7 +632,9 @@ class Results:
             if how not in (_DEFAULT, _UNDER_NO_GRAD):
                 steps.append(SetCreationMeta(local, how))
             steps += [Reshape(local, change.repeat) for change in last]
-        if _torch.leafness(t) is None and not self._counts_alone(t, base):  # eager refuses to say what the history is
+        if _torch.leafness(t) is None and not (
+            self._writes_follow or self._counts_alone(t, base)
+        ):  # eager refuses to say what the history is
             first = steps[0]
             if isinstance(first, ReplayView) and first.base == self.names.get(id(base)):
                 steps[0] = dataclasses.replace(first, outdated=True)
