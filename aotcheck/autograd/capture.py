@@ -471,10 +471,18 @@ class Capture:
         return extra
 
     def recounted(self) -> set[Value]:
-        """Placeholders whose version the epilogue moves: what is saved of them counts versions by itself."""
+        """Placeholders whose version the epilogue moves: what is saved of them counts versions by itself.
+
+        Or that are other memory by the end (``.data =``): saved is what was there before.
+        """
         changed = {id(a.state) for a in self.arguments if _torch.version_of(a.replica) != a.version}
         changed |= {id(r.state) for r in self.roots if _torch.version_of(r.replica) != r.version}
-        return {r.placeholder for r in self.roots if id(r.state) in changed}
+        state = self.tracer.table.state
+        return {
+            r.placeholder
+            for r in self.roots
+            if id(r.state) in changed or state(r.replica) is not r.state or geometry_of(r.replica) != r.geometry
+        }
 
     # -- the backward
 

@@ -647,6 +647,8 @@ class Results:
         if geometry_of(t) == made.geometry:
             return []
         state, lies = self.table.state(t), geometry_of(t)
+        if not state.is_input and id(state) not in self.anchors:
+            return []  # only what was made of it before is wanted
         ref, anchor = (self.current[id(state)], None) if state.is_input else self.anchors[id(state)]
         at = lies if anchor is None else lies._replace(offset=lies.offset - anchor)
         return [PointAt(local, ref, at, relative=anchor is not None, through_data=True, inference=t.is_inference())]

@@ -637,3 +637,30 @@ def test_a_view_that_autograd_refuses_and_that_left_its_base():
         yield attempt(lambda: compiled(x, y)), x, y, base
 
     check_session(session)
+
+
+def test_what_is_saved_of_an_argument_that_then_gets_other_data():
+    def whole(x):
+        v = torch.sin(x.squeeze())
+        x.data = v
+        return v
+
+    def part(x):
+        v = torch.sin(x[0])
+        x.data = x[1:]
+        return v
+
+    check(whole, lambda: given(leaf(3, 2)))
+    check(part, lambda: given(leaf(3, 2)))
+
+
+def test_a_view_of_a_view_that_then_gets_other_data():
+    def f(x):
+        v = x[0]
+        x.t_()
+        w = x.clone()
+        u = v.t()
+        v.data = w
+        return u
+
+    check(f, lambda: given(plain(2)))
