@@ -11,7 +11,7 @@ from aotcheck.backends.backend import EVERY_PROMISE
 from aotcheck.oracle.compare import Pair, compare
 from aotcheck.oracle.execute import Observation, identity, observe
 from aotcheck.oracle.kinds import OracleKind, Phase, Severity
-from aotcheck.oracle.undefined import ODD, PLAIN, Pattern, small, undefined_memory
+from aotcheck.oracle.undefined import LARGE, NEGATIVE, ODD, PLAIN, UNEVEN, Pattern, small, undefined_memory
 from aotcheck.oracle.widen import widened
 from aotcheck.program import Program, exact, flat_calls
 from aotcheck.program.interpret import dtype_of
@@ -41,11 +41,15 @@ class Reference:
         """Find out which memory is undefined. False if there is none."""
         return self._fill((PLAIN, ODD))
 
-    def fill_with_small_numbers(self) -> None:
-        """Look closer at memory that is known to be undefined: it may hold what the program itself has put there."""
+    def look_closer(self) -> None:
+        """Fill memory that is known to be undefined in more ways.
+
+        It may hold what the program itself has put there, and what a comparison or a sort makes of it may be the same
+        for all numbers but some.
+        """
         inputs = [call.inputs for call in self.program.calls if call.inputs is not None]
         names = dict.fromkeys(s.dtype for i in inputs for s in i.storages)
-        self._fill(small(map(dtype_of, dict.fromkeys(("float32", *names)))))
+        self._fill((*small(map(dtype_of, dict.fromkeys(("float32", *names)))), LARGE, NEGATIVE, UNEVEN))
 
     def _fill(self, patterns: Iterable[Pattern]) -> bool:
         for pattern in patterns:

@@ -71,6 +71,11 @@ def small(dtypes: Iterable[torch.dtype]) -> Iterator[Pattern]:
                 yield Pattern(bytes(number.view(torch.uint8).tolist()), bool(value))
 
 
+LARGE = Pattern(b"\x7b", True)  # as a float of any width, and as an integer
+NEGATIVE = Pattern(b"\xfb", True)  # the same below zero
+UNEVEN = Pattern(b"\x01\x7b\x3c\xfb\x22\x40\x91", False)  # no two neighbours alike
+
+
 _Mode: Any = dispatch_mode_class()
 
 

@@ -94,7 +94,7 @@ class _Check:
         if hard and not poison and not reference.fills and reference.fill():
             hard, refused, poison = self._judge(reference, before_state)
         if not poison and reference.fills and any(d.oracle is OracleKind.VALUES for d in hard):
-            reference.fill_with_small_numbers()
+            reference.look_closer()
             hard, refused, poison = self._judge(reference, before_state)
         reasons = _grown(before, self.backend.refusals())
         if refused and refused not in reasons:

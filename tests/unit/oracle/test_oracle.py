@@ -12,7 +12,7 @@ from aotcheck.oracle import Outcome, check
 from aotcheck.oracle.raised import normalized, raised
 from aotcheck.oracle.snapshot import snapshot
 from aotcheck.oracle.state import canary, global_state
-from aotcheck.oracle.undefined import ODD, PLAIN, undefined_memory
+from aotcheck.oracle.undefined import LARGE, NEGATIVE, ODD, PLAIN, UNEVEN, Pattern, undefined_memory
 from aotcheck.oracle.values import Agreement, compare_values
 from aotcheck.oracle.widen import widened
 from aotcheck.program import Literal, Ref, TupleExpr, harness
@@ -187,3 +187,15 @@ def test_what_is_written_there_is_compared() -> None:
     )
     verdict = check(written, Backend("off by one", lambda fn: lambda x: fn(x).add_(1)), torch.device("cpu"))
     assert verdict.outcome is Outcome.DIFFERS
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int32, torch.int64]
+)
+def test_a_closer_look_changes_what_comparisons_and_sorts_make_of_undefined_memory(dtype: torch.dtype) -> None:
+    def filled(pattern: Pattern) -> torch.Tensor:
+        with undefined_memory(pattern):
+            return torch.empty(12, dtype=dtype)
+
+    assert bool((filled(LARGE) > 1000).all()) and bool((filled(NEGATIVE) < -1000).all())
+    assert filled(UNEVEN).argsort(stable=True).tolist() != list(range(12))
