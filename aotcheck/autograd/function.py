@@ -36,7 +36,7 @@ from aotcheck.autograd.errors import (
 )
 from aotcheck.autograd.global_state import autocast_off
 from aotcheck.autograd.gradients import gradients_of
-from aotcheck.autograd.record import TakeHistory
+from aotcheck.autograd.record import BaseOf, TakeHistory
 from aotcheck.autograd.replicas import disarm
 from aotcheck.autograd.runtime.support import GraphFailed
 from aotcheck.autograd.specialize import PLAIN_LEAVES, call_key, check_supported, fast_guard
@@ -216,7 +216,8 @@ class CompiledFunction:
             record = found.assembly.record
             writes = any(isinstance(s, TakeHistory) for s in record.steps)
             modes = self.state.modes if self.state is not None else None
-            if not found.assembly.capture.mode.with_bases:
+            based = any(isinstance(r.source, BaseOf) for r in record.roots)
+            if not (found.assembly.capture.mode.with_bases or based):
                 capture = found.assembly.capture
                 sizes = bool(record.flats) or capture.maker.kernels.sizes_matter
                 found.guard = fast_guard(whole, writes, sizes, modes)

@@ -374,3 +374,15 @@ def test_none_and_containers_of_other_lengths(compile_):
         lambda: given([leaf(3), leaf(2), leaf(1)], leaf(2)),
         compile=compile_,
     )
+
+
+def test_a_call_with_a_leaf_after_one_with_a_view_made_in_inference_mode():
+    def session(compile):
+        f = compile(lambda x: None)
+        root = leaf(3)
+        with torch.inference_mode():
+            view = root.view(3)
+        yield f(view)
+        yield f(leaf(3))
+
+    check_session(session)
