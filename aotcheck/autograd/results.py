@@ -442,15 +442,18 @@ class Results:
 
     def _preceding_requirement(self, t: Tensor, base: Tensor) -> list[tuple[int, Tensor]]:
         """The views, from ``t`` to its base, of what was told to require grad only later; and when each was made."""
-        found = []
+        found: dict[int, tuple[int, Tensor]] = {}
+        chain: list[tuple[int, Tensor]] = []
         while t is not base:
             made = self.tracer.views.get(id(t))
             if made is None or not made.current:
                 break
-            if made.time < self.kernels.required.get(id(made.source), -1) and is_new_leaf(made.source):
-                found.append((made.time, t))
+            chain.append((made.time, t))
+            required = self.kernels.required.get(id(made.source), -1)
+            if is_new_leaf(made.source):  # and so do views of what was made of it
+                found.update({time: (time, view) for time, view in chain if time < required})
             t = made.source
-        return found
+        return list(found.values())
 
     # -- names
 

@@ -287,3 +287,12 @@ def test_a_view_made_before_its_fresh_base_requires_grad():
         return v, before, v.t()
 
     check(f, lambda: given(plain(3)))
+
+
+def test_a_view_of_a_view_made_before_the_argument_requires_grad():
+    def f(x):
+        v = x[0].t()
+        x.requires_grad_()
+        return v, x[0].t()
+
+    check(f, lambda: given(plain(3, 2)))
