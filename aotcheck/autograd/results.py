@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -207,11 +208,15 @@ class Results:
             made = self.tracer.views.get(id(t))
             # Autograd compares the version that its base had with its own, which stands still.
             alone = base is not None and made is not None and made.source is base and self._counts_alone(t, base)
+            chain = [t]
             while made is not None and not (alone or self._is_odd_view(made.source)):
+                chain.append(made.source)
                 made = self.tracer.views.get(id(made.source))
-            if made is not None and self._made_before_writes(t, made):
-                self._early.add(id(t))
-                self.name(t)
+            first = None if made is None else next((v for v in chain if self._made_before_writes(v, made)), None)
+            if first is not None and base is not None:
+                self.tensors.setdefault(id(first), (first, base))
+                self._early.add(id(first))
+                self.name(first)
         self._stage, self._writes_follow = stage, False
         self.before[:0] = early
 
@@ -228,9 +233,11 @@ class Results:
 
     def _made_before_writes(self, t: Tensor, made: Derivation) -> bool:
         """Whether ``t``, which was first ``made`` of an argument that lay as it came, can be made before any write."""
-        state = self.table.state(t)
+        state, source = self.table.state(t), made.source
+        if any(known.get(id(source), math.inf) < made.time for known in (self.kernels.required, self.kernels.detached)):
+            return False
         return self.tracer.views[id(t)].time < state.written and any(
-            a.replica is made.source and a.state is state and a.geometry == made.source_geometry for a in self.arguments
+            a.replica is source and a.state is state and a.geometry == made.source_geometry for a in self.arguments
         )
 
     def _changed(self, made: Derivation, view: Tensor) -> int:

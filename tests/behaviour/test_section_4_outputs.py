@@ -371,3 +371,19 @@ def test_a_result_that_is_saved_beside_views_of_it_that_eager_refuses():
             _ = part.grad_fn
 
     check_session(session)
+
+
+def test_a_view_of_what_was_made_of_a_no_grad_view_before_a_write():
+    def f(x):
+        v = x.t()
+        with torch.no_grad():
+            x.zero_()
+            return v.t()
+
+    def make():
+        root = leaf(3)
+        with torch.no_grad():
+            view = root.t()
+        return given(view, also=[root])
+
+    check(f, make)
