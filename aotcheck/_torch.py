@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import sys
 import warnings
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
@@ -290,6 +291,12 @@ def grad_fn_of(t: Tensor) -> Any:
         return t.grad_fn
     except RuntimeError:
         return None
+
+
+def set_hooks(t: Tensor, hooks: OrderedDict[int, Callable[[Tensor], Any]]) -> None:
+    """Let the hooks that are registered on ``t``, which has a history, be kept in ``hooks``, by their handles' ids."""
+    t._backward_hooks = hooks
+    t.grad_fn._register_hook_dict(t)  # type: ignore[union-attr]  # it has a history
 
 
 def has_saved_tensor_hooks() -> bool:

@@ -354,3 +354,48 @@ def test_a_hook_on_a_view_that_the_call_writes(write):
         yield torch.autograd.grad(out, [base], [plain(3), plain(3, seed=1)], allow_unused=True)
 
     check_session(session)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: (x.sin(), x.cos()),
+        lambda x: (y := x * 2, y.clone(), y.clone()),
+        lambda x: (x.sin().add_(1), x * x),
+        lambda x: (x.sin()[:2], x.sin() * x),
+    ],
+)
+def test_hooks_on_results_that_a_backward_does_not_reach(f):
+    """Each result has a node of its own in eager: no hook is called without a gradient."""
+
+    def session(compile):
+        x = leaf(3)
+        results = compile(f)(x)
+        seen = []
+        for k, r in enumerate(results):
+            r.register_hook(lambda g, k=k: seen.append((k, g.tolist() if g is not None else None)))
+        for r in results:
+            seen.append("backward")
+            backward([r], retain_graph=True)
+        first = results[0].register_hook(lambda g: g * 3)
+        backward([results[0]], retain_graph=True)
+        first.remove()
+        backward([results[0]])
+        yield x, str(seen)
+
+    check_session(session, rtol=1e-6)
+
+
+def test_hooks_on_a_result_that_is_written_after():
+    def session(compile):
+        x = leaf(3)
+        a, b = compile(lambda x: (x * x, x * 3))(x)
+        seen = []
+        a.register_hook(lambda g: seen.append(("before", g.tolist())))
+        a.mul_(2)
+        a.register_hook(lambda g: seen.append(("after", g.tolist())))
+        backward([b], retain_graph=True)
+        backward([a])
+        yield x, str(seen)
+
+    check_session(session)

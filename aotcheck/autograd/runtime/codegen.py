@@ -360,6 +360,10 @@ def write_call(
         attached.append(f"{results}= apply{number}(({given}{kept}), {ends})")
         for place in part.own:
             attached.append(f"{w.refer(support.keep_place)}({_ref(record.attached[part.outputs[place]].ref)})")
+        for k in part.outputs if len(part.outputs) > 1 else ():
+            made_by = _torch.grad_fn_of(record.attached[k].tensor)
+            if made_by is None or _torch.outputs_of(made_by) == 1:
+                attached.append(f"{w.refer(support.hooks_of_its_own)}({_ref(record.attached[k].ref)})")
         if record.entry_grad:
             return [f"    {x}" for x in attached]
         return [

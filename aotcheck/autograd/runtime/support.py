@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -189,6 +190,20 @@ def register_hook(t: Tensor, hook: Callable[[Tensor], Any]) -> None:
     """
     _torch.grad_fn_of(t)
     t.register_hook(lambda g: None if g is None else hook(g))
+
+
+class _HooksOfItsOwn(OrderedDict[int, Callable[[Tensor], Any]]):
+    """The hooks on a tensor, not called where there is no gradient."""
+
+    def __setitem__(self, key: int, hook: Callable[[Tensor], Any]) -> None:
+        super().__setitem__(key, lambda g: None if g is None else hook(g))
+
+
+def hooks_of_its_own(t: Tensor) -> None:
+    """Hooks that the caller will register on ``t``, one of several results of a Function, are not told of backwards
+    that reach only others of them: in eager each has a node of its own."""
+    if type(t) is Tensor:
+        _torch.set_hooks(t, _HooksOfItsOwn())
 
 
 def restride(t: Tensor, shape: Any, stride: Any, offset: int) -> None:
