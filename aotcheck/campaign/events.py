@@ -211,6 +211,7 @@ class PairsCounted:
         pairs_possible: how many there are.
         triples_exercised: how many sets of three traits some program had.
         programs: how many programs were counted.
+        triples_observed: how many sets of three were observed.
     """
 
     traits: tuple[str, ...]
@@ -222,6 +223,7 @@ class PairsCounted:
     pairs_possible: int
     triples_exercised: int
     programs: int
+    triples_observed: int = 0
 
 
 @dataclass(frozen=True)
