@@ -131,7 +131,8 @@ class FindingSigned:
         path: the finding's script.
         key: the coarse key that the minimized program shows, part of the signature as ``skeleton`` and ``stage`` are.
         skeleton: what the minimized program is made of; what is said instead where it could not be minimized.
-        stage: the stage of our own AOT autograd that is to blame; empty for other backends.
+        stage: the stage of our own AOT autograd, or the layer of torch's compilers, that is to blame; empty where the
+            backend is one piece.
         minimized: the minimized program's script, one for each signature.
         statements: how many it has.
         finished: whether it is minimal; False where time was up.
