@@ -28,6 +28,7 @@ from aotcheck.autograd.record import (
     Detach,
     FlatInput,
     Hold,
+    HoldAccumulator,
     Leaf,
     Local,
     PointAt,
@@ -49,6 +50,7 @@ from aotcheck.autograd.record import (
     Swap,
     TakeHistory,
     Visibility,
+    Way,
     Write,
     WriteFlat,
 )
@@ -56,7 +58,7 @@ from aotcheck.autograd.results import Results, differentiable_dtype, has_earlier
 from aotcheck.autograd.storage_state import StorageState
 from aotcheck.autograd.subclasses import is_wrapper
 from aotcheck.autograd.timeline import Timeline
-from aotcheck.autograd.trace import geometry_of
+from aotcheck.autograd.trace import geometry_of, recorded_geometry
 from aotcheck.autograd.wrapped import WrappedResults
 
 if TYPE_CHECKING:
@@ -151,7 +153,8 @@ class EpilogueBuilder:
         self.results.attach_all()
         self._retain_gradients(returned)
         for t, g in gradients:
-            self.steps.append(SetGradient(self.results.name(t), None if g is None else self.results.name(g)))
+            fits = g is None or (g.shape, g.dtype) == (t.shape, t.dtype)
+            self.steps.append(SetGradient(self.results.name(t), None if g is None else self.results.name(g), fits))
         hooks.register()
         self._shrink()
         self.steps += [Poison(Arg(a.index)) for a in self.capture.poisoned]
@@ -180,7 +183,7 @@ class EpilogueBuilder:
         """When the tensor got the history it has: at a write, or else at the end; never in another shape."""
         state, t = self.table.state(x.replica), x.replica
         moment: float = max(x.state.written, state.written if state is not x.state else 0)
-        if geometry_of(t).shape != x.geometry.shape or not moment:
+        if recorded_geometry(t).shape != x.geometry.shape or not moment:
             moment = max(moment, self.kernels.moved.get(id(t), 0))
         return moment or math.inf
 
@@ -339,7 +342,8 @@ class EpilogueBuilder:
                     ref, anchored_at = self.results.anchors[id(state)]
                 holder = self.results.local()
                 holds[a.index], holders[a.index] = Hold(holder, ref), (holder, anchored_at)
-        shapes = self._accumulated_shapes() if changes else {}
+        shapes = self._accumulated_shapes([a.tensor for a in self.results.attached]) if changes else {}
+        made_again = self._accumulated_shapes([t for t, _ in self.results.tensors.values()]) if changes else {}
         for a, kind in changes:
             t, geometry = a.replica, geometry_of(a.replica)
             # A leaf's gradient has the shape that the leaf had when it was first used.
@@ -347,6 +351,8 @@ class EpilogueBuilder:
             if len(used) > 1:
                 raise UnsupportedError("change of metadata of a leaf", "it was used both before and after")
             steps: list[Step] = [holds[a.index]] if a.index in holds else []
+            if self._renewed_before_moving(a):
+                steps.append(RenewHistory(Arg(a.index)))
             if kind == "geometry":
                 last = self.results.lasting(t)
                 lies = last[0].geometry if last else geometry
@@ -355,26 +361,35 @@ class EpilogueBuilder:
                 steps += [Reshape(Arg(a.index), change.repeat) for change in last]
             else:
                 holder, offset = holders[a.index]
-                through_data = id(t) not in self.capture.tracer.set_calls or geometry[3:] != a.geometry[3:]
-                through_data |= t.is_inference() != a.inference
+                told = self.capture.tracer.set_calls.get(id(t))
+                through_data = told is None or geometry[3:] != a.geometry[3:] or t.is_inference() != a.inference
+                way = Way.DATA if through_data else Way.SET if told else Way.SET_UNTOLD
                 if offset is not None:
                     geometry = geometry._replace(offset=geometry.offset - offset)
-                steps.append(
-                    PointAt(Arg(a.index), holder, geometry, offset is not None, through_data, t.is_inference())
-                )
+                steps.append(PointAt(Arg(a.index), holder, geometry, offset is not None, way, t.is_inference()))
+            if a.geometry.shape != geometry.shape and a.geometry.shape in made_again.get(id(t), ()):
+                self.before.insert(0, HoldAccumulator(self.results.local(), Arg(a.index)))
             if used == {geometry.shape} and geometry.shape != a.geometry.shape:
                 self.before += steps
                 self.results.entered.pop(id(t), None)
             else:
                 timeline.at(self.kernels.moved.get(id(t), math.inf), functools.partial(self._move, t, steps))
 
+    def _renewed_before_moving(self, a: TracedArgument) -> bool:
+        """Whether the view ``a`` got the history of a write, as its shape then shows, before its shape changed."""
+        t = a.replica
+        node = _torch.grad_fn_of(t)
+        if node in (None, a.grad_fn) or _torch.base_of(t) is None or geometry_of(t).shape == a.geometry.shape:
+            return False
+        return recorded_geometry(t).shape == a.geometry.shape
+
     def _move(self, t: Tensor, steps: Sequence[Step]) -> None:
         self.results.entered.pop(id(t), None)
         self.steps += steps
 
-    def _accumulated_shapes(self) -> dict[int, set[tuple[int, ...]]]:
-        """By id of a leaf, the shapes in which its gradients arrive."""
-        reached = reached_leaves([a.tensor for a in self.results.attached])
+    def _accumulated_shapes(self, tensors: Sequence[Tensor]) -> dict[int, set[tuple[int, ...]]]:
+        """By id of a leaf, the shapes in which its gradients arrive from ``tensors``."""
+        reached = reached_leaves(tensors)
         return {
             leaf: {_torch.gradient_shape(accumulator.node) for accumulator in accumulators}
             for leaf, accumulators in reached.items()

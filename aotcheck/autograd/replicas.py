@@ -48,6 +48,7 @@ class KernelState:
         "on_poison",
         "on_swap",
         "required",
+        "reshaped_leaves",
         "sizes_matter",
         "swapped",
     )
@@ -63,6 +64,7 @@ class KernelState:
         self.detached: dict[int, int] = {}  # id of a replica -> when detach_ was last called on it
         self.required: dict[int, int] = {}  # and requires_grad_
         self.moved: dict[int, int] = {}  # and when it last came to lie elsewhere
+        self.reshaped_leaves: list[Tensor] = []  # that just got another shape: see Note [Accumulators that end]
         self.sizes_matter = False  # whether what the program does may depend on the sizes of storages
         self.function_runs = False  # whether what runs is the user's function, not a backward of it
         self.hooks: list[NotedHook] = []  # what the function registered, in order
@@ -89,9 +91,12 @@ class Replica(Tensor):
         if name == "requires_grad":
             self._note_requirement(bool(value), lambda: super(Replica, self).__setattr__(name, value))
             return
+        shape = self.shape if name == "data" else None
         super().__setattr__(name, value)
         if name == "data":
             kernels.moved[id(self)] = kernels.now()
+            if shape != self.shape and self.requires_grad and self.is_leaf:
+                kernels.reshaped_leaves.append(self)
         if name == "__dict__":
             kernels.swapped.append(self)
             if self.is_leaf and _torch.use_count(self) == 2:  # then swap_tensors has just poisoned its accumulator

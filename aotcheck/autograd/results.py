@@ -47,12 +47,13 @@ from aotcheck.autograd.record import (
     Source,
     StandIn,
     Step,
+    Way,
     WindowOn,
 )
 from aotcheck.autograd.storage_state import StorageState
 from aotcheck.autograd.subclasses import is_wrapper
 from aotcheck.autograd.timeline import Timeline
-from aotcheck.autograd.trace import Geometry, Value, geometry_of
+from aotcheck.autograd.trace import Geometry, Value, geometry_of, recorded_geometry
 from aotcheck.autograd.windows import Derivation, Reshaping, lasting
 
 if TYPE_CHECKING:
@@ -141,12 +142,14 @@ class Results:
 
     def attach(self, ref: Ref, t: Tensor) -> None:
         """Let the tensor ``ref`` get the history that the replica ``t`` has."""
-        self.attached.append(Attached(ref, t, t.device))
+        recorded = None if is_wrapper(t) else recorded_geometry(t)
+        odd = recorded is not None and (recorded.shape, recorded.dtype) != (t.shape, t.dtype)
+        self.attached.append(Attached(ref, t, t.device, recorded if odd else None))
 
     def stand_in(self, t: Tensor) -> Local:
         """A tensor without memory that gets the history of ``t``, for another to take over."""
         local = self.local()
-        self.before.append(StandIn(local, geometry_of(t), t.device))
+        self.before.append(StandIn(local, recorded_geometry(t), t.device))
         self.attach(local, t)
         return local
 
@@ -158,7 +161,7 @@ class Results:
             base = _torch.base_of(t)
             base = None if is_wrapper(base) else base
             if base is not None and self.table.state(base) is not self.table.state(t):
-                base = base if self._left(base, t) else None
+                base = base if self._left(base, t) or self._went(t) else None
                 if base is None and t.requires_grad and _torch.leafness(t) is None:
                     raise UnsupportedError("view of a base that has changed", "eager refuses to say its history")
             unsafe = self.tracer.unsafe_views.get(id(t))
@@ -172,6 +175,13 @@ class Results:
         """Whether ``base`` is an argument that went to another storage and left its view ``t`` behind."""
         state = self.table.state(t)
         return any(r.replica is base and r.state is state for r in self.roots)
+
+    def _went(self, t: Tensor) -> bool:
+        """Whether the view ``t`` got data elsewhere by ``.data =``, which leaves its history as it was."""
+        made = self.tracer.views.get(id(t))
+        if made is None or not made.current or id(t) in self.tracer.regeometried or id(t) not in self.kernels.moved:
+            return False
+        return made.source_stays and self.table.state(made.source) is not self.table.state(t)
 
     def schedule_views(self, timeline: Timeline) -> None:
         """Let the views that something befell later than they were made be made at their moment.
@@ -283,6 +293,9 @@ class Results:
 
     def _plain(self, t: Tensor) -> bool:
         """Whether a lone alias of a storage made inside can be an output by itself: eager accepts writes to it."""
+        base = self.tensors[id(t)][1]
+        if base is not None and self.table.state(base) is not self.table.state(t):
+            return False
         if _torch.base_of(t) is None:
             return True
         if t.is_conj() or t.is_neg() or geometry_of(t).may_self_overlap:  # of a view, never of a computed result
@@ -654,14 +667,14 @@ class Results:
 
     def _moved_by_data(self, local: Local, t: Tensor, made: Derivation) -> list[Step]:
         """Take the real tensor for ``t`` to where ``.data =`` took ``t``; that leaves its history as it was."""
-        if geometry_of(t) == made.geometry:
+        if geometry_of(t) == made.geometry and id(t) not in self.kernels.moved:
             return []
         state, lies = self.table.state(t), geometry_of(t)
         if not state.is_input and id(state) not in self.anchors:
             return []  # only what was made of it before is wanted
         ref, anchor = (self.current[id(state)], None) if state.is_input else self.anchors[id(state)]
         at = lies if anchor is None else lies._replace(offset=lies.offset - anchor)
-        return [PointAt(local, ref, at, relative=anchor is not None, through_data=True, inference=t.is_inference())]
+        return [PointAt(local, ref, at, relative=anchor is not None, way=Way.DATA, inference=t.is_inference())]
 
     def _on_own_storage(self, local: Local, t: Tensor, base: Tensor, lies: Geometry) -> PointAt:
         """Take the real tensor for ``t`` to the storage that ``t`` is on."""
@@ -669,8 +682,8 @@ class Results:
         ref, anchor = (self.current[id(state)], None) if state.is_input else self.anchors[id(state)]
         at = lies if anchor is None else lies._replace(offset=lies.offset - anchor)
         kind = t.is_inference()
-        elsewhere = geometry_of(base)[3:] != lies[3:]
-        return PointAt(local, ref, at, relative=anchor is not None, through_data=elsewhere, inference=kind)
+        way = Way.DATA if geometry_of(base)[3:] != lies[3:] else Way.SET
+        return PointAt(local, ref, at, relative=anchor is not None, way=way, inference=kind)
 
     def _window_of_base(self, t: Tensor, base: Tensor, lies: Geometry) -> Callable[[Tensor], Tensor]:
         """How autograd makes the view ``t`` of its base when it looks for its history anew."""
