@@ -460,7 +460,8 @@ class Capture:
             self.record = builder.build(outputs, changes)
             self.cuts = builder.results.cuts
         returned = zip(self.record.returns, outputs, strict=True)
-        self.visible: list[tuple[Ref, Tensor]] = [(Arg(a.index), a.replica) for a in self.arguments]
+        places = [(Arg(a.index), a.replica) for a in self.arguments]
+        self.visible: list[tuple[Ref, Tensor]] = [(builder.objects.get(ref, ref), t) for ref, t in places]
         self.visible += [(Arg(w.index), w.replica) for w in self.wrappers]
         self.visible += [(r, o) for r, o in returned if isinstance(o, Tensor) and not isinstance(r, Constant)]
         reached = reached_leaves([a.tensor for a in self.record.attached])

@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -85,6 +85,7 @@ class EpilogueBuilder:
         self.resized: list[StorageState] = []
         self.room: dict[int, int] = {}  # id of an input storage's state -> how large it is until the end
         self.histories: list[TakeHistory | RequireGradOfInteger] = []
+        self.objects: Mapping[Ref, Ref] = {}  # a tensor, by the name it had -> which object is it after all swaps
 
     def build(self, outputs: Sequence[Any], gradients: Sequence[tuple[Tensor, Tensor | None]]) -> Record:
         """The record of the capture, whose function returned ``outputs`` and left these ``gradients`` to tensors."""
@@ -328,6 +329,8 @@ class EpilogueBuilder:
                 changes.append((a, "geometry" if same_kind else "storage"))
             elif self.results.lasting(t):  # to the geometry that it had
                 changes.append((a, "geometry"))
+            elif a.real_is_leaf and t.requires_grad and self.capture.tracer.set_calls.get(id(t)):
+                changes.append((a, "storage"))  # to where it was, but gradients arrive elsewhere from now on
         return changes
 
     def _schedule_metadata(self, timeline: Timeline, changes: Sequence[tuple[TracedArgument, str]]) -> None:
@@ -449,6 +452,7 @@ class EpilogueBuilder:
         """Let the caller's objects become the tensors that the function made of them; what is then returned."""
         objects: dict[Ref, Ref] = {}  # a tensor, by the name it had -> which object has become it
         tensors: dict[Ref, Ref] = {}  # and the other way round
+        self.objects = objects
         for index, t in self.capture.passed.items():
             wanted, own = self.results.name(t), Arg(index)
             there, has = objects.get(wanted, wanted), tensors.get(own, own)

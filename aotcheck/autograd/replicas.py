@@ -95,7 +95,7 @@ class Replica(Tensor):
         super().__setattr__(name, value)
         if name == "data":
             kernels.moved[id(self)] = kernels.now()
-            if shape != self.shape and self.requires_grad and self.is_leaf:
+            if shape != self.shape and self.requires_grad and _torch.leafness(self):
                 kernels.reshaped_leaves.append(self)
         if name == "__dict__":
             kernels.swapped.append(self)

@@ -128,7 +128,7 @@ def reshaping(tracer: Tracer, func: Any, args: tuple[Any, ...], kwargs: dict[str
     parent = tracer.table.view(t)
     note_reshaping(tracer, func, args, kwargs)
     tracer.run(func, args, kwargs)
-    if t.requires_grad and t.is_leaf:
+    if t.requires_grad and _torch.leafness(t):
         tracer.kernels.reshaped_leaves.append(t)
     if name == "as_strided_":
         check_bounds(t)
