@@ -168,6 +168,7 @@ class Capture:
         exchange(kernels.detached, id(a), id(b))
         exchange(kernels.required, id(a), id(b))
         exchange(kernels.moved, id(a), id(b))
+        exchange(kernels.moved_before, id(a), id(b))
         known: list[TracedRoot | TracedArgument] = [*self.roots, *self.arguments]
         for k in known:
             k.replica = b if k.replica is a else a if k.replica is b else k.replica

@@ -15,6 +15,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 from aotcheck import _torch
@@ -372,7 +373,7 @@ class EpilogueBuilder:
                 steps.append(PointAt(Arg(a.index), holder, geometry, offset is not None, way, t.is_inference()))
             if a.geometry.shape != geometry.shape and a.geometry.shape in made_again.get(id(t), ()):
                 self.before.insert(0, HoldAccumulator(self.results.local(), Arg(a.index)))
-            if used == {geometry.shape} and geometry.shape != a.geometry.shape:
+            if (used == {geometry.shape} and geometry.shape != a.geometry.shape) or self._used_only_since_set(a):
                 self.before += steps
                 self.results.entered.pop(id(t), None)
             else:
@@ -389,6 +390,14 @@ class EpilogueBuilder:
     def _move(self, t: Tensor, steps: Sequence[Step]) -> None:
         self.results.entered.pop(id(t), None)
         self.steps += steps
+
+    def _used_only_since_set(self, a: TracedArgument) -> bool:
+        """Whether gradients of the leaf ``a`` arrive where they do since ``set_``, and nowhere else."""
+        if not (a.real_is_leaf and a.replica.requires_grad and self.capture.tracer.set_calls.get(id(a.replica))):
+            return False
+        reached = reached_leaves([x.tensor for x in self.results.attached]).get(id(a.replica), [])
+        now = torch.autograd.graph.get_gradient_edge(a.replica).node
+        return bool(reached) and all(e.node is now for e in reached)
 
     def _accumulated_shapes(self, tensors: Sequence[Tensor]) -> dict[int, set[tuple[int, ...]]]:
         """By id of a leaf, the shapes in which its gradients arrive from ``tensors``."""
@@ -463,6 +472,10 @@ class EpilogueBuilder:
 
     def _retain_gradients(self, returned: Sequence[Tensor]) -> None:
         """What is no leaf and was told to keep its gradient."""
+        for a in self.arguments:
+            retained = self.kernels.retained.get(id(a.replica))
+            if retained is not None and retained is a.grad_fn:
+                self.before.append(RetainGrad(Arg(a.index)))
         known: dict[int, Tensor] = {id(t): t for t in [*returned, *self.wrapped.survivors()]}
         known.update({id(a.replica): a.replica for a in self.arguments})
         for t in known.values():

@@ -197,6 +197,8 @@ class Results:
                 if left:
                     timeline.at(0, functools.partial(self.name, t))
                 continue
+            if not left and self._renewed_since(t, base):
+                continue
             view = t
             while made is not None and view is not base:
                 if (left or self._changed(made, view) > made.time) and id(view) not in self.names:
@@ -205,6 +207,13 @@ class Results:
                     timeline.at(made.time, functools.partial(self.name, view))
                 view = made.source
                 made = self.tracer.views.get(id(view))
+
+    def _renewed_since(self, t: Tensor, base: Tensor) -> bool:
+        """Whether autograd looked for the history of the written view ``t`` when its base lay where it does now."""
+        node, moved = _torch.grad_fn_of(t), self.kernels.moved_before.get(id(base))
+        if node is None or moved is None or self._current(t) is not None or id(t) in self.tracer.regeometried:
+            return False
+        return _torch.sequence_number(node) >= moved
 
     def make_views_of_odd_views(self) -> None:
         """Make the views of arguments that custom Functions or no_grad gave, made before these were written.
@@ -528,6 +537,10 @@ class Results:
             ref, anchor = self.anchors[id(state)]
         own_version, kind = self._own_version(t, ref), self._kind_of_window(t, ref)
         steps: list[Step] = [WindowOn(local, ref, geometry, anchor, own_version, kind)]
+        counting = self._counting_with(t) if own_version and kind is None else None
+        if counting is not None:
+            at = geometry if anchor is None else geometry._replace(offset=geometry.offset - anchor)
+            steps = [Hold(local, counting), PointAt(local, ref, at, anchor is not None, Way.DATA, t.is_inference())]
         if has_history(t):
             steps += self._history(local, t)
         return steps
@@ -559,6 +572,12 @@ class Results:
         """Whether ``t`` counts its versions apart from the tensor that the epilogue makes it from."""
         holder = self._holder(ref)
         return holder is not None and _torch.version_groups([holder, t])[1] != 0
+
+    def _counting_with(self, t: Tensor) -> Arg | None:
+        """An argument elsewhere with which ``t`` counts versions: it was detached of that, and one got other data."""
+        there = [a for a in self.arguments if _torch.version_of(a.replica) >= 0]
+        (found,) = _torch.counted_by([t], [a.replica for a in there])
+        return None if found is None else Arg(there[found].index)
 
     # -- views
 

@@ -149,7 +149,7 @@ def note_reshaping(tracer: Tracer, func: Any, args: tuple[Any, ...], kwargs: dic
     t = args[0]
     tracer.keep.append(t)
     tracer.regeometried.add(id(t))
-    tracer.kernels.moved[id(t)] = tracer.kernels.now()
+    tracer.kernels.note_move(t)
     if _torch.op_name(func) == "detach_":
         if is_wrapper(t):  # a replica notes it itself
             tracer.kernels.detached[id(t)] = tracer.kernels.now()
@@ -166,7 +166,7 @@ def storage(tracer: Tracer, func: Any, args: tuple[Any, ...], kwargs: dict[str, 
     tracer.kernels.sizes_matter = True
     tracer.keep.append(t)
     tracer.regeometried.add(id(t))
-    tracer.kernels.moved[id(t)] = tracer.kernels.now()
+    tracer.kernels.note_move(t)
     old = tracer.table.state(t)
     if not old.roots:
         raise UnsupportedError("unknown storage", str(func))

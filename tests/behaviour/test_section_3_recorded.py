@@ -213,3 +213,70 @@ def test_the_gradient_of_a_leaf_whose_shape_changes_afterwards():
             x.t_()
 
     check(f, lambda: given(leaf(2, 1)))
+
+
+def test_a_leaf_that_is_set_to_itself():
+    def f(x):
+        v = x.clone()
+        with torch.no_grad():
+            x.set_(x)
+        return v
+
+    def used_after(x):
+        with torch.no_grad():
+            x.set_(x)
+        return x * 2
+
+    for body in (f, used_after):
+        check_session(_session(body, lambda: given(leaf(3)), [lambda: plain(3)]))
+
+
+def test_a_view_of_what_was_written_unseen_and_then_got_other_data():
+    def f(x):
+        v = x.t()
+        x.logical_not_()
+        x.data = v
+        return v
+
+    check_session(_session(f, lambda: given(leaf(2, 2)), [lambda: plain(2, 2)]))
+
+
+def test_what_is_detached_of_an_argument_with_other_data_counts_writes_with_it():
+    def before(x, y):
+        x.data = y
+        return x.detach()
+
+    def after(x, y):
+        v = x.detach()
+        v.data = y
+        return v
+
+    def session(compile):
+        for body in (before, after):
+            root, y = leaf(3), plain(3, seed=1)
+            with torch.no_grad():
+                x = root[:3]
+            v = compile(body)(x, y)
+            yield v, x, y
+            v.zero_()
+            yield v, y, attempt_later(lambda: x.is_leaf)  # noqa: B023
+
+    check_session(session)
+
+
+def test_what_a_swap_leaves_in_the_place_of_an_argument_is_written_by_the_caller():
+    def f(x):
+        v = x.clone()
+        torch.utils.swap_tensors(x, v)
+        return x, torch._foreach_mul([v], 2)
+
+    def session(compile):
+        root = leaf(3)
+        x = root.clone()
+        v, (w,) = compile(f)(x)
+        with torch.no_grad():
+            v.zero_()
+        yield v is x, v, w
+        yield attempt_later(lambda: torch.autograd.grad(w, root, plain(3)))
+
+    check_session(session)
