@@ -809,3 +809,19 @@ def dispatch_mode_class() -> type:
     from torch.utils._python_dispatch import TorchDispatchMode
 
     return TorchDispatchMode
+
+
+def inductor_compiler(module: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
+    """What Inductor makes of a functional graph of ATen ops, without torch's AOT autograd in between."""
+    from torch._inductor.compile_fx import compile_fx_inner
+
+    compiled: Callable[..., Any] = compile_fx_inner(module, examples)
+    return compiled
+
+
+def inductor_decompositions() -> dict[Any, Any]:
+    """The decompositions that Inductor expects to have been made."""
+    from torch._inductor.decomposition import select_decomp_table
+
+    table: dict[Any, Any] = select_decomp_table()
+    return table
