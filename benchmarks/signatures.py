@@ -36,9 +36,10 @@ MOST_BLOCKS = 12
 HEAD = """\
 # Signatures
 
-A signature is the coarse key, the skeleton of the minimized program and, for aotcheck's own AOT autograd, the stage to
-blame. Made by `python -m benchmarks.signatures` on torch {version}: each bug of `tests/meta/bugs.py` is planted in an
-otherwise right path, and the first finding of each of up to ten seeds is minimized.
+A signature is the coarse key, the skeleton of the minimized program and, for aotcheck's own AOT autograd and torch's
+compilers, the stage to blame. Made by `python -m benchmarks.signatures` on torch {version}: each bug of
+`tests/meta/bugs.py` is planted in an otherwise right path, and the first finding of each of up to ten seeds is
+minimized.
 
 - Seeds that came to the most frequent signature of their bug: {same} of {runs}. Bugs with at least 9 of 10 (or all but
   one, where fewer seeds find the bug in {programs} programs): {stable} of {bugs}.

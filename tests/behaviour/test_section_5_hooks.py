@@ -399,3 +399,21 @@ def test_hooks_on_a_result_that_is_written_after():
         yield x, str(seen)
 
     check_session(session)
+
+
+def test_a_view_told_to_keep_its_gradient_changes_its_geometry():
+    def f(x):
+        x.retain_grad()
+        x.t_()
+        return x
+
+    def session(compile):
+        root = leaf(2, 3)
+        base = root.clone()
+        x = base[:]
+        y = compile(f)(x)
+        yield y is x, x.retains_grad
+        x.backward(plain(3, 2))
+        yield root, x.grad
+
+    check_session(session)

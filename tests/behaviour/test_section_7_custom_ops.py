@@ -138,6 +138,20 @@ def test_an_op_that_writes(function):
     check(function, *[lambda: given(plain(2, 3), plain(2, 3, seed=1))] * 2)
 
 
+@pytest.mark.parametrize("inside", [False, True])
+def test_an_op_that_writes_an_inference_tensor(inside):
+    """Outside inference mode eager refuses, after the op has run."""
+
+    def session(compile):
+        with torch.inference_mode():
+            x = plain(3)
+        with torch.inference_mode(inside):
+            result = attempt_later(lambda: compile(lambda x, y: add_to(x, y))(x, plain(3, seed=1)))
+        yield result, x
+
+    check_session(session)
+
+
 def test_a_write_to_a_result_that_needs_gradients_is_eagers():
     def f(x, y):
         z = x * 2

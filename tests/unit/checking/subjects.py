@@ -32,12 +32,28 @@ def plain_pair() -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(3, 2), torch.randn(3, 2)
 
 
+def no_tuple() -> Any:
+    return torch.randn(2, 2)
+
+
 def nested() -> tuple[Any, ...]:
     return {"a": torch.randn(2), "b": [torch.randn(2, requires_grad=True)]}, 3
 
 
 def of_nested(tree: dict[str, Any], n: int) -> dict[str, torch.Tensor]:
     return {"sum": tree["a"] * n + tree["b"][0], "a": tree["a"]}
+
+
+class CountsCalls(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(2, 2)
+        self.tied = self.linear
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return self.tied(x) * (1 + 1 / self.calls)
 
 
 torch.manual_seed(0)
