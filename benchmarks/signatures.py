@@ -30,7 +30,7 @@ from aotcheck.program import Program
 ROOT = Path(__file__).resolve().parent.parent
 OUTPUT = ROOT / "docs" / "signatures.md"
 SEEDS = range(10)
-MOST_BLOCKS = 12
+MOST_BLOCKS = 40
 """How many blocks of 25 programs of a seed are searched for the first finding."""
 
 HEAD = """\
@@ -91,8 +91,8 @@ def measure(bug: str, seed: int) -> Row:
         except DoesNotFailError:
             continue
         assert reduction.result is not None
-        key = reduction.result.shows.key
-        return Row(bug, seed, str(key), skeleton(reduction.result.program), round(time.monotonic() - began, 1))
+        key = reduction.result.root_shows.key
+        return Row(bug, seed, str(key), skeleton(reduction.result.root), round(time.monotonic() - began, 1))
     return Row(bug, seed, "", "", round(time.monotonic() - began, 1))
 
 
