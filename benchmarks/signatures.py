@@ -36,12 +36,16 @@ MOST_BLOCKS = 40
 HEAD = """\
 # Signatures
 
-A signature is the coarse key, the skeleton of the minimized program and, for aotcheck's own AOT autograd, the stage to
-blame. Made by `python -m benchmarks.signatures` on torch {version}: each bug of `tests/meta/bugs.py` is planted in an
-otherwise right path, and the first finding of each of up to ten seeds is minimized.
+A signature is the coarse key and the skeleton of what a finding comes down to, and, for aotcheck's own AOT autograd,
+the stage to blame. What it comes down to is, of these, the first that shows a difference by itself: one op that the
+program calls, wherever it is called, on plain operands or else on operands as it had there; the shortest beginning of
+the minimized program that already gives wrong values or aliasing; the minimized program.
+
+Made by `python -m benchmarks.signatures` on torch {version}: each bug of `tests/meta/bugs.py` is planted in an otherwise
+right path, and the first finding of each of ten seeds, within {programs} programs, is minimized.
 
 - Seeds that came to the most frequent signature of their bug: {same} of {runs}. Bugs with at least 9 of 10 (or all but
-  one, where fewer seeds find the bug in {programs} programs): {stable} of {bugs}.
+  one, where fewer seeds find the bug): {stable} of {bugs}.
 - Signatures that two bugs share: {shared}.
 
 | bug | seeds that find it | with one signature | the signature |
