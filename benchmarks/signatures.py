@@ -41,8 +41,8 @@ the stage to blame. What it comes down to is, of these, the first that shows a d
 program calls, wherever it is called, on plain operands or else on operands as it had there; the shortest beginning of
 the minimized program that already gives wrong values or aliasing; the minimized program.
 
-Made by `python -m benchmarks.signatures` on torch {version}: each bug of `tests/meta/bugs.py` is planted in an otherwise
-right path, and the first finding of each of ten seeds, within {programs} programs, is minimized.
+Made by `python -m benchmarks.signatures` on torch {version}: each bug of `tests/meta/bugs.py` is planted in an
+otherwise right path, and the first finding of each of ten seeds, within {programs} programs, is minimized.
 
 - Seeds that came to the most frequent signature of their bug: {same} of {runs}. Bugs with at least 9 of 10 (or all but
   one, where fewer seeds find the bug): {stable} of {bugs}.
