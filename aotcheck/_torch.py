@@ -217,6 +217,22 @@ def set_data(t: Tensor, data: Tensor) -> None:
     Tensor.data.__set__(t, data)  # type: ignore[attr-defined]  # a C attribute, typed as a property of instances
 
 
+def other_dtype_than(t: Tensor) -> Tensor:
+    """An empty meta tensor of another dtype that gradients can have."""
+    return torch.empty(0, dtype=torch.float64 if t.dtype is torch.float32 else torch.float32, device=META)
+
+
+def drop_accumulator(leaf: Tensor, other: Tensor) -> None:
+    """Let ``leaf`` accumulate gradients anew; ``other`` is a tensor of another dtype.
+
+    What gradients of a leaf arrived at is given up when it gets data of another dtype, which it then has for a moment.
+    """
+    with torch.no_grad():
+        data = leaf.data
+        set_data(leaf, other)
+        set_data(leaf, data)
+
+
 def use_count(t: Tensor) -> int:
     """How many hold the tensor that the object is: the object, its accumulator of gradients, saved variables."""
     count: int = t._use_count()  # type: ignore[attr-defined]  # missing from the stubs
@@ -231,9 +247,14 @@ def leafness(t: Tensor) -> bool | None:
         return None
 
 
-def gradient_shape(node: Any) -> tuple[int, ...]:
-    """The shape of the gradient that ``node`` takes, as it was when the node was made."""
-    return tuple(node._input_metadata[0].shape)
+def gradient_shape(node: Any, place: int = 0) -> tuple[int, ...]:
+    """The shape of the gradient that ``node`` takes of a result of its, as it was when the node was made."""
+    return tuple(node._input_metadata[place].shape)
+
+
+def gradient_dtype(node: Any, place: int) -> torch.dtype:
+    """The dtype of the same."""
+    return cast("torch.dtype", node._input_metadata[place].dtype)
 
 
 def outputs_of(node: Any) -> int:
@@ -338,8 +359,13 @@ def after_backward(action: Callable[[], None]) -> None:
 
 
 def will_run(node: Any) -> bool:
-    """Whether the backward that is running on this thread comes to ``node``."""
-    comes: bool = torch._C._will_engine_execute_node(node)
+    """Whether the backward that is running on this thread comes to ``node``; of a leaf's, in ``torch.autograd.grad``,
+    the engine does not say, and it is taken for granted.
+    """
+    try:
+        comes: bool = torch._C._will_engine_execute_node(node)
+    except RuntimeError:
+        return True
     return comes
 
 
@@ -783,3 +809,19 @@ def dispatch_mode_class() -> type:
     from torch.utils._python_dispatch import TorchDispatchMode
 
     return TorchDispatchMode
+
+
+def inductor_compiler(module: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
+    """What Inductor makes of a functional graph of ATen ops, without torch's AOT autograd in between."""
+    from torch._inductor.compile_fx import compile_fx_inner
+
+    compiled: Callable[..., Any] = compile_fx_inner(module, examples)
+    return compiled
+
+
+def inductor_decompositions() -> dict[Any, Any]:
+    """The decompositions that Inductor expects to have been made."""
+    from torch._inductor.decomposition import select_decomp_table
+
+    table: dict[Any, Any] = select_decomp_table()
+    return table

@@ -118,16 +118,21 @@ def fuzz_options(pytestconfig: pytest.Config) -> FuzzOptions:
 
     options = pytestconfig.getoption
     duration = options("--fuzz-time")
+    limit, absent, wrong = None, "", ""
     try:
         require_device(options("--device"))
         resolve(options("--backend"))
         limit = seconds(duration) if duration is not None else None
     except DeviceUnavailableError as error:
-        pytest.skip(str(error))
+        absent = str(error)
     except BackendError as error:
-        pytest.fail(str(error), pytrace=False)
+        wrong = str(error)
     except ValueError:
-        pytest.fail(f"--fuzz-time: '{duration}' is not a duration; write 90, 90s, 10m or 2h", pytrace=False)
+        wrong = f"--fuzz-time: '{duration}' is not a duration; write 90, 90s, 10m or 2h"
+    if absent:
+        pytest.skip(absent)
+    if wrong:  # outside of the handlers, whose errors pytest would show too
+        pytest.fail(wrong, pytrace=False)
     return FuzzOptions(
         backend=options("--backend"),
         device=options("--device"),

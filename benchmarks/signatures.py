@@ -36,10 +36,10 @@ MOST_BLOCKS = 40
 HEAD = """\
 # Signatures
 
-A signature is the coarse key and the skeleton of what a finding comes down to, and, for aotcheck's own AOT autograd,
-the stage to blame. What it comes down to is, of these, the first that shows a difference by itself: one op that the
-program calls, wherever it is called, on plain operands or else on operands as it had there; the shortest beginning of
-the minimized program that already gives wrong values or aliasing; the minimized program.
+A signature is the coarse key and the skeleton of what a finding comes down to, and, for aotcheck's own AOT autograd
+and torch's compilers, the stage to blame. What it comes down to is, of these, the first that shows a difference by
+itself: one op that the program calls, wherever it is called, on plain operands or else on operands as it had there;
+the shortest beginning of the minimized program that already gives wrong values or aliasing; the minimized program.
 
 Made by `python -m benchmarks.signatures` on torch {version}: each bug of `tests/meta/bugs.py` is planted in an
 otherwise right path, and the first finding of each of ten seeds, within {programs} programs, is minimized.

@@ -168,6 +168,7 @@ class Capture:
         exchange(kernels.detached, id(a), id(b))
         exchange(kernels.required, id(a), id(b))
         exchange(kernels.moved, id(a), id(b))
+        exchange(kernels.moved_before, id(a), id(b))
         known: list[TracedRoot | TracedArgument] = [*self.roots, *self.arguments]
         for k in known:
             k.replica = b if k.replica is a else a if k.replica is b else k.replica
@@ -405,7 +406,7 @@ class Capture:
 
     def _substitution(self) -> contextlib.AbstractContextManager[Any]:
         """Tensors that the function reaches by itself are replaced inside, methods of wrappers and backwards noted."""
-        return Substitution(self.captured or {}, self.maker.kernels)
+        return Substitution(self.captured or {}, self.maker.kernels, self.tracer.keep)
 
     def _saving(self) -> contextlib.AbstractContextManager[Any]:
         """What the call's saved-tensor hooks do to the trace: what is saved is what it is when it is saved.
@@ -460,7 +461,8 @@ class Capture:
             self.record = builder.build(outputs, changes)
             self.cuts = builder.results.cuts
         returned = zip(self.record.returns, outputs, strict=True)
-        self.visible: list[tuple[Ref, Tensor]] = [(Arg(a.index), a.replica) for a in self.arguments]
+        places = [(Arg(a.index), a.replica) for a in self.arguments]
+        self.visible: list[tuple[Ref, Tensor]] = [(builder.objects.get(ref, ref), t) for ref, t in places]
         self.visible += [(Arg(w.index), w.replica) for w in self.wrappers]
         self.visible += [(r, o) for r, o in returned if isinstance(o, Tensor) and not isinstance(r, Constant)]
         reached = reached_leaves([a.tensor for a in self.record.attached])
@@ -503,7 +505,7 @@ class Capture:
         grad, if the gradients are to have a graph of their own.
         """
         create_graph = trained is not None
-        results = [attached.tensor for attached, _ in seeds]
+        results = [a.tensor if a.recorded is None else _edge_of(a.tensor) for a, _ in seeds]
         with _torch.without_modes():
             grads_in = [self._tangent(tangent) for _, tangent in seeds]
             for t, requires_grad in zip(grads_in, trained or [False] * len(grads_in), strict=True):
@@ -529,7 +531,8 @@ class Capture:
         with self._sandboxed(live) as sandbox:
             leaves = [r.replica if _torch.leafness(r.replica) else None for r in self.roots]
             with self._backward_runs(create_graph), _stopping_at(ends), SetAside(leaves) as aside:
-                found = _accumulate(results, edges, grads_in)
+                behind = [e for x in reached_leaves([a.tensor for a, _ in seeds]).values() for e in x]
+                found = _accumulate(results, behind, edges, grads_in)
                 arrived = [(k, g) for (k, _), g in zip(wanted, found, strict=True)]
                 # What a backward inside the backward accumulated went past the graph.
                 gradients = _summed(len(targets), [*arrived, *enumerate(aside.accumulated())])
@@ -555,7 +558,7 @@ class Capture:
     def _run_what_leads_nowhere(
         self,
         seeds: Sequence[tuple[Attached, Value | Bundle]],
-        results: Sequence[Tensor],
+        results: Sequence[Any],
         grads_in: Sequence[Tensor],
         create_graph: bool,
         ends: Sequence[Any],
@@ -566,7 +569,8 @@ class Capture:
         """
         for attached, _ in seeds:
             saved_tensors(attached.tensor, ())
-        others = [e for edges in reached_leaves(results).values() for e in edges if e.node not in ends]
+        reached = reached_leaves([a.tensor for a, _ in seeds])
+        others = [e for edges in reached.values() for e in edges if e.node not in ends]
         if tried:
             return
         if others:
@@ -598,6 +602,10 @@ class Capture:
             return t
         with self.tracing(), torch.enable_grad():
             return t.view_as(t)
+
+
+def _edge_of(t: Tensor) -> GradientEdge:
+    return GradientEdge(_torch.grad_fn_of(t), t.output_nr)
 
 
 def _is_plain(a: Any) -> bool:
@@ -648,7 +656,10 @@ def _base(a: Tensor, mode: TraceMode) -> Tensor | None:
 
 
 def _differentiate(
-    results: Sequence[Tensor], edges: Sequence[GradientEdge], grads_in: Sequence[Tensor], create_graph: bool
+    results: Sequence[Any],
+    edges: Sequence[GradientEdge],
+    grads_in: Sequence[Tensor],
+    create_graph: bool,
 ) -> tuple[Tensor | None, ...]:
     try:
         return torch.autograd.grad(
@@ -672,9 +683,15 @@ def _summed(count: int, arrived: Sequence[tuple[int, Tensor | None]]) -> list[Te
 
 
 def _accumulate(
-    results: Sequence[Tensor], edges: Sequence[GradientEdge], grads_in: Sequence[Tensor]
+    results: Sequence[Any],
+    behind: Sequence[GradientEdge],
+    edges: Sequence[GradientEdge],
+    grads_in: Sequence[Tensor],
 ) -> tuple[Tensor | None, ...]:
-    """As ``_differentiate`` does, but by a backward to all leaves, which gets no further than ``edges`` and leaves."""
+    """As ``_differentiate`` does, but by a backward to all leaves, which gets no further than ``edges`` and leaves.
+
+    ``behind`` are the leaves' accumulators.
+    """
     arrived: dict[Any, list[Tensor | None]] = {}
 
     def stop_at(node: Any) -> Callable[[Sequence[Tensor | None]], tuple[None, ...]]:
@@ -688,7 +705,7 @@ def _accumulate(
 
         return take
 
-    nodes = {e.node for e in edges} | {e.node for found in reached_leaves(results).values() for e in found}
+    nodes = {e.node for e in edges} | {e.node for e in behind}
     hooks = [n.register_prehook(stop_at(n)) for n in nodes]
     try:
         torch.autograd.backward(results, grads_in, retain_graph=True)

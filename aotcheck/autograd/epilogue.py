@@ -12,9 +12,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 from aotcheck import _torch
@@ -28,6 +29,7 @@ from aotcheck.autograd.record import (
     Detach,
     FlatInput,
     Hold,
+    HoldAccumulator,
     Leaf,
     Local,
     PointAt,
@@ -49,6 +51,7 @@ from aotcheck.autograd.record import (
     Swap,
     TakeHistory,
     Visibility,
+    Way,
     Write,
     WriteFlat,
 )
@@ -56,7 +59,7 @@ from aotcheck.autograd.results import Results, differentiable_dtype, has_earlier
 from aotcheck.autograd.storage_state import StorageState
 from aotcheck.autograd.subclasses import is_wrapper
 from aotcheck.autograd.timeline import Timeline
-from aotcheck.autograd.trace import geometry_of
+from aotcheck.autograd.trace import geometry_of, recorded_geometry
 from aotcheck.autograd.wrapped import WrappedResults
 
 if TYPE_CHECKING:
@@ -83,6 +86,7 @@ class EpilogueBuilder:
         self.resized: list[StorageState] = []
         self.room: dict[int, int] = {}  # id of an input storage's state -> how large it is until the end
         self.histories: list[TakeHistory | RequireGradOfInteger] = []
+        self.objects: Mapping[Ref, Ref] = {}  # a tensor, by the name it had -> which object is it after all swaps
 
     def build(self, outputs: Sequence[Any], gradients: Sequence[tuple[Tensor, Tensor | None]]) -> Record:
         """The record of the capture, whose function returned ``outputs`` and left these ``gradients`` to tensors."""
@@ -151,7 +155,8 @@ class EpilogueBuilder:
         self.results.attach_all()
         self._retain_gradients(returned)
         for t, g in gradients:
-            self.steps.append(SetGradient(self.results.name(t), None if g is None else self.results.name(g)))
+            fits = g is None or (g.shape, g.dtype) == (t.shape, t.dtype)
+            self.steps.append(SetGradient(self.results.name(t), None if g is None else self.results.name(g), fits))
         hooks.register()
         self._shrink()
         self.steps += [Poison(Arg(a.index)) for a in self.capture.poisoned]
@@ -180,7 +185,7 @@ class EpilogueBuilder:
         """When the tensor got the history it has: at a write, or else at the end; never in another shape."""
         state, t = self.table.state(x.replica), x.replica
         moment: float = max(x.state.written, state.written if state is not x.state else 0)
-        if geometry_of(t).shape != x.geometry.shape or not moment:
+        if recorded_geometry(t).shape != x.geometry.shape or not moment:
             moment = max(moment, self.kernels.moved.get(id(t), 0))
         return moment or math.inf
 
@@ -325,6 +330,8 @@ class EpilogueBuilder:
                 changes.append((a, "geometry" if same_kind else "storage"))
             elif self.results.lasting(t):  # to the geometry that it had
                 changes.append((a, "geometry"))
+            elif a.real_is_leaf and t.requires_grad and self.capture.tracer.set_calls.get(id(t)):
+                changes.append((a, "storage"))  # to where it was, but gradients arrive elsewhere from now on
         return changes
 
     def _schedule_metadata(self, timeline: Timeline, changes: Sequence[tuple[TracedArgument, str]]) -> None:
@@ -339,7 +346,8 @@ class EpilogueBuilder:
                     ref, anchored_at = self.results.anchors[id(state)]
                 holder = self.results.local()
                 holds[a.index], holders[a.index] = Hold(holder, ref), (holder, anchored_at)
-        shapes = self._accumulated_shapes() if changes else {}
+        shapes = self._accumulated_shapes([a.tensor for a in self.results.attached]) if changes else {}
+        made_again = self._accumulated_shapes([t for t, _ in self.results.tensors.values()]) if changes else {}
         for a, kind in changes:
             t, geometry = a.replica, geometry_of(a.replica)
             # A leaf's gradient has the shape that the leaf had when it was first used.
@@ -347,6 +355,8 @@ class EpilogueBuilder:
             if len(used) > 1:
                 raise UnsupportedError("change of metadata of a leaf", "it was used both before and after")
             steps: list[Step] = [holds[a.index]] if a.index in holds else []
+            if self._renewed_before_moving(a):
+                steps.append(RenewHistory(Arg(a.index)))
             if kind == "geometry":
                 last = self.results.lasting(t)
                 lies = last[0].geometry if last else geometry
@@ -355,26 +365,43 @@ class EpilogueBuilder:
                 steps += [Reshape(Arg(a.index), change.repeat) for change in last]
             else:
                 holder, offset = holders[a.index]
-                through_data = id(t) not in self.capture.tracer.set_calls or geometry[3:] != a.geometry[3:]
-                through_data |= t.is_inference() != a.inference
+                told = self.capture.tracer.set_calls.get(id(t))
+                through_data = told is None or geometry[3:] != a.geometry[3:] or t.is_inference() != a.inference
+                way = Way.DATA if through_data else Way.SET if told else Way.SET_UNTOLD
                 if offset is not None:
                     geometry = geometry._replace(offset=geometry.offset - offset)
-                steps.append(
-                    PointAt(Arg(a.index), holder, geometry, offset is not None, through_data, t.is_inference())
-                )
-            if used == {geometry.shape} and geometry.shape != a.geometry.shape:
+                steps.append(PointAt(Arg(a.index), holder, geometry, offset is not None, way, t.is_inference()))
+            if a.geometry.shape != geometry.shape and a.geometry.shape in made_again.get(id(t), ()):
+                self.before.insert(0, HoldAccumulator(self.results.local(), Arg(a.index)))
+            if (used == {geometry.shape} and geometry.shape != a.geometry.shape) or self._used_only_since_set(a):
                 self.before += steps
                 self.results.entered.pop(id(t), None)
             else:
                 timeline.at(self.kernels.moved.get(id(t), math.inf), functools.partial(self._move, t, steps))
 
+    def _renewed_before_moving(self, a: TracedArgument) -> bool:
+        """Whether the view ``a`` got the history of a write, as its shape then shows, before its shape changed."""
+        t = a.replica
+        node = _torch.grad_fn_of(t)
+        if node in (None, a.grad_fn) or _torch.base_of(t) is None or geometry_of(t).shape == a.geometry.shape:
+            return False
+        return recorded_geometry(t).shape == a.geometry.shape
+
     def _move(self, t: Tensor, steps: Sequence[Step]) -> None:
         self.results.entered.pop(id(t), None)
         self.steps += steps
 
-    def _accumulated_shapes(self) -> dict[int, set[tuple[int, ...]]]:
-        """By id of a leaf, the shapes in which its gradients arrive."""
-        reached = reached_leaves([a.tensor for a in self.results.attached])
+    def _used_only_since_set(self, a: TracedArgument) -> bool:
+        """Whether gradients of the leaf ``a`` arrive where they do since ``set_``, and nowhere else."""
+        if not (a.real_is_leaf and a.replica.requires_grad and self.capture.tracer.set_calls.get(id(a.replica))):
+            return False
+        reached = reached_leaves([x.tensor for x in self.results.attached]).get(id(a.replica), [])
+        now = torch.autograd.graph.get_gradient_edge(a.replica).node
+        return bool(reached) and all(e.node is now for e in reached)
+
+    def _accumulated_shapes(self, tensors: Sequence[Tensor]) -> dict[int, set[tuple[int, ...]]]:
+        """By id of a leaf, the shapes in which its gradients arrive from ``tensors``."""
+        reached = reached_leaves(tensors)
         return {
             leaf: {_torch.gradient_shape(accumulator.node) for accumulator in accumulators}
             for leaf, accumulators in reached.items()
@@ -434,6 +461,7 @@ class EpilogueBuilder:
         """Let the caller's objects become the tensors that the function made of them; what is then returned."""
         objects: dict[Ref, Ref] = {}  # a tensor, by the name it had -> which object has become it
         tensors: dict[Ref, Ref] = {}  # and the other way round
+        self.objects = objects
         for index, t in self.capture.passed.items():
             wanted, own = self.results.name(t), Arg(index)
             there, has = objects.get(wanted, wanted), tensors.get(own, own)
@@ -444,6 +472,10 @@ class EpilogueBuilder:
 
     def _retain_gradients(self, returned: Sequence[Tensor]) -> None:
         """What is no leaf and was told to keep its gradient."""
+        for a in self.arguments:
+            retained = self.kernels.retained.get(id(a.replica))
+            if retained is not None and retained is a.grad_fn:
+                self.before.append(RetainGrad(Arg(a.index)))
         known: dict[int, Tensor] = {id(t): t for t in [*returned, *self.wrapped.survivors()]}
         known.update({id(a.replica): a.replica for a in self.arguments})
         for t in known.values():

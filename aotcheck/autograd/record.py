@@ -110,11 +110,15 @@ class Attached:
     What autograd attaches a history to need not be what the graph computes. A window on memory that another tensor
     holds, a view that a custom Function returned, and a stand-in without memory whose history an argument takes over
     are made before the Functions are applied, and go through them beside the graph's own outputs.
+
+    ``recorded`` is the geometry that the history is to record where that is not the tensor's own: see Note [What a
+    history records].
     """
 
     ref: Ref
     tensor: Tensor
     device: torch.device
+    recorded: Geometry | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,6 +135,17 @@ class Hold:
 
     local: Local
     source: Ref
+
+
+@dataclasses.dataclass(frozen=True)
+class HoldAccumulator:
+    """Keep hold of what gradients of the leaf ``source`` arrive at until the call is over.
+
+    It takes gradients of the shape that the leaf has now: see Note [What a history records].
+    """
+
+    local: Local
+    source: Arg
 
 
 @dataclasses.dataclass(frozen=True)
@@ -229,9 +244,17 @@ class Reshape:
     change: Callable[[Tensor], None]
 
 
+class Way(enum.Enum):
+    """How a tensor comes to lie on another storage."""
+
+    SET = "set_"
+    SET_UNTOLD = "set_ in inference mode"  # what gradients a leaf takes then stays as it was
+    DATA = ".data ="
+
+
 @dataclasses.dataclass(frozen=True)
 class PointAt:
-    """``target`` moves to the storage of ``holder``, by set_ or (``through_data``) by ``.data =``; no history is left.
+    """``target`` moves to the storage of ``holder``; no history is left.
 
     The offset counts from the storage's beginning, or from ``holder``'s own offset if ``relative``. By ``.data =`` it
     may become an ``inference`` tensor, or cease to be one.
@@ -241,7 +264,7 @@ class PointAt:
     holder: Ref
     geometry: Geometry
     relative: bool
-    through_data: bool
+    way: Way
     inference: bool
 
 
@@ -346,10 +369,11 @@ class RegisterHook:
 
 @dataclasses.dataclass(frozen=True)
 class SetGradient:
-    """``target`` has the gradient ``source`` from now on."""
+    """``target`` has the gradient ``source`` from now on; ``fits``: of its own shape and dtype."""
 
     target: Ref
     source: Ref | None
+    fits: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -402,6 +426,7 @@ class SetGradMode:
 
 Step = (
     Hold
+    | HoldAccumulator
     | ResizeStorage
     | WriteFlat
     | Write

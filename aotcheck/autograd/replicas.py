@@ -43,11 +43,14 @@ class KernelState:
         "hooks",
         "inside",
         "moved",
+        "moved_before",
         "on_backward",
         "on_gradient",
         "on_poison",
         "on_swap",
         "required",
+        "reshaped_leaves",
+        "retained",
         "sizes_matter",
         "swapped",
     )
@@ -63,6 +66,9 @@ class KernelState:
         self.detached: dict[int, int] = {}  # id of a replica -> when detach_ was last called on it
         self.required: dict[int, int] = {}  # and requires_grad_
         self.moved: dict[int, int] = {}  # and when it last came to lie elsewhere
+        self.moved_before: dict[int, int] = {}  # and before which node of autograd, by its number, that was
+        self.retained: dict[int, Any] = {}  # id of a replica -> the history for which retain_grad was last called on it
+        self.reshaped_leaves: list[Tensor] = []  # that just got another shape: see Note [Accumulators that end]
         self.sizes_matter = False  # whether what the program does may depend on the sizes of storages
         self.function_runs = False  # whether what runs is the user's function, not a backward of it
         self.hooks: list[NotedHook] = []  # what the function registered, in order
@@ -72,6 +78,11 @@ class KernelState:
         """A moment later than every moment before."""
         self._clock += 1
         return self._clock
+
+    def note_move(self, t: Tensor) -> None:
+        """``t`` comes to lie elsewhere now."""
+        self.moved[id(t)] = self.now()
+        self.moved_before[id(t)] = _torch.autograd_sequence_number()
 
 
 class Replica(Tensor):
@@ -89,9 +100,12 @@ class Replica(Tensor):
         if name == "requires_grad":
             self._note_requirement(bool(value), lambda: super(Replica, self).__setattr__(name, value))
             return
+        shape = self.shape if name == "data" else None
         super().__setattr__(name, value)
         if name == "data":
-            kernels.moved[id(self)] = kernels.now()
+            kernels.note_move(self)
+            if shape != self.shape and self.requires_grad and _torch.leafness(self):
+                kernels.reshaped_leaves.append(self)
         if name == "__dict__":
             kernels.swapped.append(self)
             if self.is_leaf and _torch.use_count(self) == 2:  # then swap_tensors has just poisoned its accumulator
@@ -168,6 +182,11 @@ class Replica(Tensor):
         """Noted besides: see Note [Hooks registered inside]."""
         noted = NotedHook(self, self.kernels, hook, HookKind.GRADIENT)
         return noted.installed(super().register_hook(noted))
+
+    def retain_grad(self) -> None:
+        """Noted besides: it is for the history that the tensor has now."""
+        super().retain_grad()
+        self.kernels.retained[id(self)] = _torch.grad_fn_of(self)
 
     def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> RemovableHandle:
         """Noted besides: see Note [Hooks registered inside]."""

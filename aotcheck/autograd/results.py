@@ -47,12 +47,13 @@ from aotcheck.autograd.record import (
     Source,
     StandIn,
     Step,
+    Way,
     WindowOn,
 )
 from aotcheck.autograd.storage_state import StorageState
 from aotcheck.autograd.subclasses import is_wrapper
 from aotcheck.autograd.timeline import Timeline
-from aotcheck.autograd.trace import Geometry, Value, geometry_of
+from aotcheck.autograd.trace import Geometry, Value, geometry_of, recorded_geometry
 from aotcheck.autograd.windows import Derivation, Reshaping, lasting
 
 if TYPE_CHECKING:
@@ -141,12 +142,14 @@ class Results:
 
     def attach(self, ref: Ref, t: Tensor) -> None:
         """Let the tensor ``ref`` get the history that the replica ``t`` has."""
-        self.attached.append(Attached(ref, t, t.device))
+        recorded = None if is_wrapper(t) else recorded_geometry(t)
+        odd = recorded is not None and (recorded.shape, recorded.dtype) != (t.shape, t.dtype)
+        self.attached.append(Attached(ref, t, t.device, recorded if odd else None))
 
     def stand_in(self, t: Tensor) -> Local:
         """A tensor without memory that gets the history of ``t``, for another to take over."""
         local = self.local()
-        self.before.append(StandIn(local, geometry_of(t), t.device))
+        self.before.append(StandIn(local, recorded_geometry(t), t.device))
         self.attach(local, t)
         return local
 
@@ -158,7 +161,7 @@ class Results:
             base = _torch.base_of(t)
             base = None if is_wrapper(base) else base
             if base is not None and self.table.state(base) is not self.table.state(t):
-                base = base if self._left(base, t) else None
+                base = base if self._left(base, t) or self._went(t) else None
                 if base is None and t.requires_grad and _torch.leafness(t) is None:
                     raise UnsupportedError("view of a base that has changed", "eager refuses to say its history")
             unsafe = self.tracer.unsafe_views.get(id(t))
@@ -172,6 +175,13 @@ class Results:
         """Whether ``base`` is an argument that went to another storage and left its view ``t`` behind."""
         state = self.table.state(t)
         return any(r.replica is base and r.state is state for r in self.roots)
+
+    def _went(self, t: Tensor) -> bool:
+        """Whether the view ``t`` got data elsewhere by ``.data =``, which leaves its history as it was."""
+        made = self.tracer.views.get(id(t))
+        if made is None or not made.current or id(t) in self.tracer.regeometried or id(t) not in self.kernels.moved:
+            return False
+        return made.source_stays and self.table.state(made.source) is not self.table.state(t)
 
     def schedule_views(self, timeline: Timeline) -> None:
         """Let the views that something befell later than they were made be made at their moment.
@@ -187,6 +197,8 @@ class Results:
                 if left:
                     timeline.at(0, functools.partial(self.name, t))
                 continue
+            if not left and self._renewed_since(t, base):
+                continue
             view = t
             while made is not None and view is not base:
                 if (left or self._changed(made, view) > made.time) and id(view) not in self.names:
@@ -195,6 +207,13 @@ class Results:
                     timeline.at(made.time, functools.partial(self.name, view))
                 view = made.source
                 made = self.tracer.views.get(id(view))
+
+    def _renewed_since(self, t: Tensor, base: Tensor) -> bool:
+        """Whether autograd looked for the history of the written view ``t`` when its base lay where it does now."""
+        node, moved = _torch.grad_fn_of(t), self.kernels.moved_before.get(id(base))
+        if node is None or moved is None or self._current(t) is not None or id(t) in self.tracer.regeometried:
+            return False
+        return _torch.sequence_number(node) >= moved
 
     def make_views_of_odd_views(self) -> None:
         """Make the views of arguments that custom Functions or no_grad gave, made before these were written.
@@ -283,6 +302,9 @@ class Results:
 
     def _plain(self, t: Tensor) -> bool:
         """Whether a lone alias of a storage made inside can be an output by itself: eager accepts writes to it."""
+        base = self.tensors[id(t)][1]
+        if base is not None and self.table.state(base) is not self.table.state(t):
+            return False
         if _torch.base_of(t) is None:
             return True
         if t.is_conj() or t.is_neg() or geometry_of(t).may_self_overlap:  # of a view, never of a computed result
@@ -515,6 +537,10 @@ class Results:
             ref, anchor = self.anchors[id(state)]
         own_version, kind = self._own_version(t, ref), self._kind_of_window(t, ref)
         steps: list[Step] = [WindowOn(local, ref, geometry, anchor, own_version, kind)]
+        counting = self._counting_with(t) if own_version and kind is None else None
+        if counting is not None:
+            at = geometry if anchor is None else geometry._replace(offset=geometry.offset - anchor)
+            steps = [Hold(local, counting), PointAt(local, ref, at, anchor is not None, Way.DATA, t.is_inference())]
         if has_history(t):
             steps += self._history(local, t)
         return steps
@@ -546,6 +572,12 @@ class Results:
         """Whether ``t`` counts its versions apart from the tensor that the epilogue makes it from."""
         holder = self._holder(ref)
         return holder is not None and _torch.version_groups([holder, t])[1] != 0
+
+    def _counting_with(self, t: Tensor) -> Arg | None:
+        """An argument elsewhere with which ``t`` counts versions: it was detached of that, and one got other data."""
+        there = [a for a in self.arguments if _torch.version_of(a.replica) >= 0]
+        (found,) = _torch.counted_by([t], [a.replica for a in there])
+        return None if found is None else Arg(there[found].index)
 
     # -- views
 
@@ -654,14 +686,14 @@ class Results:
 
     def _moved_by_data(self, local: Local, t: Tensor, made: Derivation) -> list[Step]:
         """Take the real tensor for ``t`` to where ``.data =`` took ``t``; that leaves its history as it was."""
-        if geometry_of(t) == made.geometry:
+        if geometry_of(t) == made.geometry and id(t) not in self.kernels.moved:
             return []
         state, lies = self.table.state(t), geometry_of(t)
         if not state.is_input and id(state) not in self.anchors:
             return []  # only what was made of it before is wanted
         ref, anchor = (self.current[id(state)], None) if state.is_input else self.anchors[id(state)]
         at = lies if anchor is None else lies._replace(offset=lies.offset - anchor)
-        return [PointAt(local, ref, at, relative=anchor is not None, through_data=True, inference=t.is_inference())]
+        return [PointAt(local, ref, at, relative=anchor is not None, way=Way.DATA, inference=t.is_inference())]
 
     def _on_own_storage(self, local: Local, t: Tensor, base: Tensor, lies: Geometry) -> PointAt:
         """Take the real tensor for ``t`` to the storage that ``t`` is on."""
@@ -669,8 +701,8 @@ class Results:
         ref, anchor = (self.current[id(state)], None) if state.is_input else self.anchors[id(state)]
         at = lies if anchor is None else lies._replace(offset=lies.offset - anchor)
         kind = t.is_inference()
-        elsewhere = geometry_of(base)[3:] != lies[3:]
-        return PointAt(local, ref, at, relative=anchor is not None, through_data=elsewhere, inference=kind)
+        way = Way.DATA if geometry_of(base)[3:] != lies[3:] else Way.SET
+        return PointAt(local, ref, at, relative=anchor is not None, way=way, inference=kind)
 
     def _window_of_base(self, t: Tensor, base: Tensor, lies: Geometry) -> Callable[[Tensor], Tensor]:
         """How autograd makes the view ``t`` of its base when it looks for its history anew."""

@@ -436,7 +436,7 @@ def _tangents_of(capture: Capture, attached: Sequence[Attached]) -> list[Tangent
     tangents: list[Tangent] = []
     for a in attached:
         if not is_wrapper(a.tensor):
-            tangents.append(placeholder(geometry_of(a.tensor), a.device))
+            tangents.append(placeholder(a.recorded or geometry_of(a.tensor), a.device))
             continue
         with capture.tracing(), torch.no_grad():
             like: Any = a.tensor.detach()

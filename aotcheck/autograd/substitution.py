@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch
+from aotcheck.autograd.accumulators import settle_accumulators
 from aotcheck.autograd.caller_graph import ENGINE
 from aotcheck.autograd.errors import RetraceWithCaptured
 from aotcheck.autograd.gradients import GRADIENT_ACCESS
@@ -27,12 +28,15 @@ class Substitution(_torch.FunctionMode):
     It also notes, of wrappers, what replicas note by their own methods: hooks, and that gradients are read and written.
     """
 
-    def __init__(self, replicas: dict[int, Any], kernels: KernelState) -> None:
+    def __init__(self, replicas: dict[int, Any], kernels: KernelState, keep: list[Any]) -> None:
         super().__init__()
         self.replicas = replicas
         self.kernels = kernels
+        self.keep = keep
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if self.kernels.reshaped_leaves:
+            settle_accumulators(self.kernels, self.keep)
         if func in GRADIENT_ACCESS:
             t = self._swap(args[0])
             if not self._is_traced(t):

@@ -115,6 +115,26 @@ def geometry_of(t: Tensor) -> Geometry:
     return _new(Geometry, (int(t.storage_offset()), tuple(t.shape), t.stride(), dtype, conj, t.is_neg()))
 
 
+def recorded_geometry(t: Tensor) -> Geometry:
+    """The geometry of the gradient that the history of ``t`` takes: see Note [What a history records].
+
+    Note [What a history records]
+    A node of autograd records shape and dtype of its results when it is made, and holds gradients against that. Data
+    that a tensor is given later, by ``.data =`` or under no_grad, may have others: they change nothing of its history,
+    and a gradient that fits the tensor is refused. So what stands for a tensor's history has the geometry recorded.
+    """
+    g, node = geometry_of(t), _torch.grad_fn_of(t)
+    if node is None:
+        return g
+    shape, dtype = _torch.gradient_shape(node, t.output_nr), _torch.gradient_dtype(node, t.output_nr)
+    if (shape, dtype) == (g.shape, g.dtype):
+        return g
+    stride = [1]
+    for n in reversed(shape[1:]):
+        stride.append(stride[-1] * max(n, 1))
+    return Geometry(0, shape, tuple(reversed(stride)) if shape else (), dtype, False, False)
+
+
 def disjoint(a: Geometry, b: Geometry) -> bool:
     """Whether two windows on one storage are known to have no address in common."""
     if 0 in a.shape or 0 in b.shape:

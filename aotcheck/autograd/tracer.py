@@ -51,7 +51,8 @@ class Tracer(_torch.TorchDispatchMode):
         self.keep: list[Any] = []
         self._depth = 0  # how many wrappers' classes are at work
         self.regeometried: set[int] = set()  # ids of tensors whose own geometry was changed in place
-        self.set_calls: set[int] = set()  # ids of tensors on which set_ was called
+        # ids of tensors on which set_ was called, and whether autograd was told of a call
+        self.set_calls: dict[int, bool] = {}
         self.keys: dict[Value, Any] = {}
         self.reshapings: dict[int, list[Reshaping]] = {}  # and how, by id
         self.views: dict[int, Derivation] = {}  # by id of the replica: how autograd's views were made
@@ -249,15 +250,15 @@ class Tracer(_torch.TorchDispatchMode):
 
     def swap(self, a: Tensor, b: Tensor) -> None:
         """Two objects exchanged the tensors that they are: what is known by object is now known of the other one."""
-        for known in (self.views, self.unsafe_views, self.reshapings):
+        for known in (self.views, self.unsafe_views, self.reshapings, self.set_calls):
             exchange(known, id(a), id(b))
         for notes in (self.views, self.unsafe_views):
             for key, made in notes.items():
                 notes[key] = made.after_swap(a, b)
-        for ids in (self.regeometried, self.set_calls):
-            has_a, has_b = id(a) in ids, id(b) in ids
-            ids.difference_update((id(a), id(b)))
-            ids.update(({id(b)} if has_a else set()) | ({id(a)} if has_b else set()))
+        ids = self.regeometried
+        has_a, has_b = id(a) in ids, id(b) in ids
+        ids.difference_update((id(a), id(b)))
+        ids.update(({id(b)} if has_a else set()) | ({id(a)} if has_b else set()))
 
     # -- running kernels
 

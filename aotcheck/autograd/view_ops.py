@@ -128,6 +128,8 @@ def reshaping(tracer: Tracer, func: Any, args: tuple[Any, ...], kwargs: dict[str
     parent = tracer.table.view(t)
     note_reshaping(tracer, func, args, kwargs)
     tracer.run(func, args, kwargs)
+    if t.requires_grad and _torch.leafness(t):
+        tracer.kernels.reshaped_leaves.append(t)
     if name == "as_strided_":
         check_bounds(t)
     geometry, state = geometry_of(t), parent.state
@@ -147,7 +149,7 @@ def note_reshaping(tracer: Tracer, func: Any, args: tuple[Any, ...], kwargs: dic
     t = args[0]
     tracer.keep.append(t)
     tracer.regeometried.add(id(t))
-    tracer.kernels.moved[id(t)] = tracer.kernels.now()
+    tracer.kernels.note_move(t)
     if _torch.op_name(func) == "detach_":
         if is_wrapper(t):  # a replica notes it itself
             tracer.kernels.detached[id(t)] = tracer.kernels.now()
@@ -164,12 +166,13 @@ def storage(tracer: Tracer, func: Any, args: tuple[Any, ...], kwargs: dict[str, 
     tracer.kernels.sizes_matter = True
     tracer.keep.append(t)
     tracer.regeometried.add(id(t))
-    tracer.kernels.moved[id(t)] = tracer.kernels.now()
+    tracer.kernels.note_move(t)
     old = tracer.table.state(t)
     if not old.roots:
         raise UnsupportedError("unknown storage", str(func))
     if _torch.op_name(func) == "set_":
-        tracer.set_calls.add(id(t))
+        told = not torch.is_inference_mode_enabled()
+        tracer.set_calls[id(t)] = told or tracer.set_calls.get(id(t), False)
     sizes = {id(s): s.storage.nbytes() for s in tracer.table.states.values()}
     tracer.run(func, args, kwargs)
     state = tracer.table.state(t)

@@ -63,6 +63,7 @@ class WrappedResults:
         self.arguments = capture.wrappers
         self.tracer = capture.tracer
         self._known = {id(w.replica) for w in self.arguments}
+        self._views = {id(w.replica) for w in self.arguments if w.replayed}
         self._constructed: dict[int, Tensor] = {}
         self._replayed: dict[int, Tensor] = {}
         self._histories: dict[int, Local] = {}  # id of a view -> the stand-in that has its history
@@ -120,7 +121,9 @@ class WrappedResults:
             return None
         if base is None:
             if made is not None and made.op in _ALIASES and not t.requires_grad and is_wrapper(made.source):
-                return made.source
+                # What is made anew has the geometry that it ends with.
+                anew = id(made.source) not in self._known and self._origin(made.source) is None
+                return None if anew and self._befallen(made.source) > made.time else made.source
             return None
         if not is_wrapper(base) or (t.requires_grad and not has_history(t) and not base.requires_grad):
             return None
@@ -203,6 +206,8 @@ class WrappedResults:
             while made is not None and (view is t or self._is_made(view)):
                 source = made.source
                 early = early or self._befallen(source) > made.time
+                # Of a written view of an argument, autograd looks for the history of each view by itself.
+                early = early or (id(source) in self._views and has_history(view) and not made.current)
                 if _torch.leafness(view) is None:
                     refused[id(view)], last = view, max(last, made.time)
                 if early or id(view) in refused:

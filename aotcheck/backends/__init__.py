@@ -7,9 +7,11 @@ A backend takes a function and returns a function; what it does not promise it s
 from aotcheck.backends.backend import Backend, Promise
 from aotcheck.backends.errors import BackendError, BackendUnavailableError, DeviceUnavailableError, UnknownBackendError
 from aotcheck.backends.registry import NAMES, require_device, resolve
+from aotcheck.backends.variants import SPELLED
 
 __all__ = [
     "NAMES",
+    "SPELLED",
     "Backend",
     "BackendError",
     "BackendUnavailableError",

@@ -10,10 +10,12 @@ import importlib
 import shutil
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 
+from aotcheck.backends import variants
 from aotcheck.backends.backend import EVERY_PROMISE, Backend, Function, Promise
 from aotcheck.backends.errors import BackendUnavailableError, DeviceUnavailableError, UnknownBackendError
 
@@ -51,11 +53,22 @@ def _aot_eager() -> Backend:
     return _dynamo("aot_eager", "aot_eager", _TORCHS)
 
 
+def _aot_eager_decomp_partition() -> Backend:
+    """The same with the compiler's decompositions and the min-cut partition."""
+    return _dynamo("aot_eager_decomp_partition", "aot_eager_decomp_partition", _TORCHS)
+
+
 def _inductor() -> Backend:
     """torch's whole compiler."""
-    if torch.cuda.is_available() or any(shutil.which(compiler) for compiler in ("g++", "clang++", "c++")):
-        return _dynamo("inductor", "inductor", _TORCHS)
-    raise BackendUnavailableError("backend 'inductor' needs a C++ compiler and none is on PATH; install g++ or clang++")
+    _require_compiler("inductor")
+    return _dynamo("inductor", "inductor", _TORCHS)
+
+
+def _require_compiler(name: str) -> None:
+    if not torch.cuda.is_available() and not any(shutil.which(compiler) for compiler in ("g++", "clang++", "c++")):
+        raise BackendUnavailableError(
+            f"backend '{name}' needs a C++ compiler and none is on PATH; install g++ or clang++"
+        )
 
 
 def _aot_function() -> Backend:
@@ -73,6 +86,11 @@ def _aot_function() -> Backend:
     return Backend("aot_function", compile_with_torch, promises=_TORCHS - {Promise.GUARDS, Promise.CONTAINERS})
 
 
+def _aot_function_min_cut() -> Backend:
+    """The same with torch's min-cut partition in place of its default one."""
+    return replace(_aot_function(), name="aot_function_min_cut", compile=variants.aot_function_min_cut)
+
+
 def _ours() -> Backend:
     """Our AOT autograd, graphs interpreted; it raises ``UnsupportedError`` on what it does not support."""
     aot_function = _from_aotcheck("aot_function")
@@ -82,6 +100,12 @@ def _ours() -> Backend:
         return compiled
 
     return Backend("aotcheck", compile_with_aotcheck, refusals=_our_refusals)
+
+
+def _ours_inductor() -> Backend:
+    """The same with Inductor behind it."""
+    _require_compiler("aotcheck_inductor")
+    return replace(_ours(), name="aotcheck_inductor", compile=variants.aotcheck_inductor, reset=_reset_if_used)
 
 
 def _dynamo_ours() -> Backend:
@@ -138,9 +162,12 @@ _MAKERS: Mapping[str, Callable[[], Backend]] = {
     "eager": _eager,
     "dynamo_eager": _dynamo_eager,
     "aotcheck": _ours,
+    "aotcheck_inductor": _ours_inductor,
     "dynamo+aotcheck": _dynamo_ours,
     "aot_function": _aot_function,
+    "aot_function_min_cut": _aot_function_min_cut,
     "aot_eager": _aot_eager,
+    "aot_eager_decomp_partition": _aot_eager_decomp_partition,
     "inductor": _inductor,
 }
 

@@ -12,6 +12,7 @@ from aotcheck.autograd.record import (
     Detach,
     GiveHistory,
     Hold,
+    HoldAccumulator,
     Local,
     MakeInference,
     PointAt,
@@ -98,6 +99,8 @@ def describe_step(step: Step, record: Record) -> str:
     match step:
         case Hold(local, source):
             return f"{name(local)}: hold the storage of {name(source)}"
+        case HoldAccumulator(local, source):
+            return f"{name(local)}: hold what gradients of {name(source)} arrive at"
         case ResizeStorage(source, nbytes):
             return f"resize the storage of {name(source)} to {nbytes} bytes"
         case WriteFlat(source, dtype, result):
@@ -127,9 +130,9 @@ def describe_step(step: Step, record: Record) -> str:
             return f"{name(target)} becomes {geometry(g)} in place, unseen by autograd"
         case Reshape(target, change):
             return f"{name(target)} changes its geometry in place by {_called(change)}"
-        case PointAt(target, holder, g, relative, through_data):
+        case PointAt(target, holder, g, relative, way):
             where = f"{geometry(g)} on the storage of {name(holder)}{', counted from there' if relative else ''}"
-            return f"{name(target)} moves to {where}, by {'.data =' if through_data else 'set_'}"
+            return f"{name(target)} moves to {where}, by {way.value}"
         case Detach(target, leaf):
             return f"{name(target)} {'stops requiring grad' if leaf else 'is cut from its history'}"
         case ReplayView(local, base, view_func, mode, _):

@@ -22,6 +22,7 @@ import torch
 from aotcheck.backends import resolve
 from aotcheck.blame.describe import describe
 from aotcheck.blame.joint import judge_joint
+from aotcheck.blame.layers import Layer, climb_stack, layers_of
 from aotcheck.blame.partition import judge_partition
 from aotcheck.blame.runs import Anew, Question, Reusing, first_difference, past
 from aotcheck.blame.specimen import Specimen
@@ -30,6 +31,9 @@ from aotcheck.blame.traced import judge_trace
 from aotcheck.oracle import Difference, OracleKind, Outcome, Phase, Place, check
 from aotcheck.oracle.reference import Reference
 from aotcheck.program import Backward, Program
+
+OURS = "aotcheck"
+"""The backend that is taken apart into rungs; of others there are layers (:mod:`aotcheck.blame.layers`)."""
 
 _OF_HIGHER_ORDER = (Phase.DOUBLE_BACKWARD, Phase.DOUBLE_GRAD)
 
@@ -57,7 +61,7 @@ class Standing(enum.Enum):
 class Judged:
     """A rung, and the first thing in which it differs from eager."""
 
-    rung: Rung
+    rung: Rung | Layer
     standing: Standing
     text: str = ""
 
@@ -75,6 +79,7 @@ class Blame:
             should be one.
         twice: the program differs only if all its calls are made twice.
         wrapped: the call has wrapper subclasses, of whose gradients the rungs below the runtime say nothing.
+        backend: what the program was run on.
     """
 
     rungs: tuple[Judged, ...]
@@ -84,6 +89,7 @@ class Blame:
     wrong: Wrong | None = None
     twice: bool = False
     wrapped: bool = False
+    backend: str = OURS
 
     def judged(self, found: Mapping[Rung, str], seen_in: Phase = Phase.FORWARD) -> Blame:
         """The same with its rungs, of which the first in ``found`` differs. ``seen_in`` is the phase that showed it."""
@@ -102,8 +108,8 @@ class Blame:
         return dataclasses.replace(self, rungs=tuple(rungs))
 
     @property
-    def rung(self) -> Rung | None:
-        """The rung to blame, or None if the program does not differ."""
+    def rung(self) -> Rung | Layer | None:
+        """The rung, or layer, to blame, or None if the program does not differ."""
         return next((j.rung for j in self.rungs if j.standing is Standing.DIFFERS), None)
 
     @property
@@ -115,8 +121,14 @@ class Blame:
         return f"{judged.rung.value}: {self.wrong.text if self.wrong is not None else judged.text}"
 
 
-def blame(program: Program, device: torch.device) -> Blame:
-    """Climb the ladder with a program that differs from eager on the backend ``aotcheck``."""
+def blame(program: Program, device: torch.device, backend: str = OURS) -> Blame:
+    """Climb the ladder with a program that differs from eager on a backend.
+
+    Raises:
+        BackendError: a layer of the backend is not there.
+    """
+    if backend != OURS:
+        return _blame_stack(program, device, backend)
     silenced = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -127,8 +139,32 @@ def blame(program: Program, device: torch.device) -> Blame:
         logging.disable(silenced)
 
 
+def _blame_stack(program: Program, device: torch.device, backend: str) -> Blame:
+    """The same for a backend that is a stack of others."""
+    seen, climbed = climb_stack(program, backend, device)
+    if seen.outcome is Outcome.UNSTABLE:
+        judged = Judged(Layer.EAGER, Standing.DIFFERS, "does not agree with itself")
+        return Blame((judged,), seen=seen.outcome.value, backend=backend)
+    if seen.outcome is not Outcome.DIFFERS:
+        why = f" ({', '.join(seen.refusals)})" if seen.refusals else ""
+        return Blame((), seen=f"{seen.outcome.value}{why}", backend=backend)
+    rungs = [Judged(Layer.EAGER, Standing.AGREES)]
+    for one in climbed:
+        differs = one.verdict.outcome is Outcome.DIFFERS
+        said = one.verdict.hard[0].text if differs else ""
+        rungs.append(
+            Judged(
+                one.layer, Standing.DIFFERS if differs else Standing.AGREES, f"{one.backend}: {said}" if said else ""
+            )
+        )
+    reached = {judged.rung for judged in rungs}
+    layers = (*(layer for layer, _ in layers_of(backend)), Layer.SECOND_CALL)
+    rungs += [Judged(layer, Standing.NOT_REACHED) for layer in layers if layer not in reached]
+    return Blame(tuple(rungs), seen=seen.hard[0].text, backend=backend)
+
+
 def _blame(program: Program, device: torch.device) -> Blame:
-    ours = resolve("aotcheck")
+    ours = resolve(OURS)
     twice = False
     verdict = check(program, ours, device)
     if verdict.outcome in (Outcome.AGREES, Outcome.REFUSED):

@@ -23,6 +23,7 @@ from enum import Enum
 from pathlib import Path
 
 from aotcheck.campaign.signature import skeleton
+from aotcheck.campaign.worker import script_backend
 from aotcheck.program import ParsedFile, Program, ProgramSyntaxError, UnknownOpError, emit, parse_file
 
 __all__ = ["Entry", "Expected", "backend_of", "canonical", "complaints", "duplicates", "entries", "entry_of", "refresh"]
@@ -140,7 +141,7 @@ def canonical(path: Path) -> str:
         OSError: it cannot be read.
     """
     parsed = parse_file(path)
-    return emit(parsed.program, parsed.header, backend_of(parsed))
+    return emit(parsed.program, parsed.header, script_backend(backend_of(parsed)))
 
 
 def refresh(path: Path) -> bool:

@@ -40,6 +40,7 @@ class Coverage:
         self._exercised = np.zeros((n, n), dtype=np.int64)
         self._observed = np.zeros((n, n), dtype=np.int64)
         self._triples = np.zeros((n, n, n), dtype=np.bool_)
+        self._triples_observed = np.zeros((n, n, n), dtype=np.bool_)
         self._steering = np.zeros((n, n), dtype=np.int64)
         self._steered_to = 0
         self.programs = 0
@@ -59,6 +60,7 @@ class Coverage:
                 if index < len(known):
                     places = traits_in(int(known[index], 16))
                     self._observed[np.ix_(places, places)] += 1
+                    self._triples_observed[np.ix_(places, places, places)] = True
             case BlockFailed(block=block):
                 self._blocks.setdefault(block, ())
             case _:
@@ -104,10 +106,13 @@ class Coverage:
 
     @property
     def triples(self) -> int:
-        """How many sets of three traits have met."""
-        n = len(TRAITS)
-        i, j, k = np.ogrid[:n, :n, :n]
-        return int((self._triples & (i < j) & (j < k)).sum())
+        """How many sets of three traits some program has exercised."""
+        return _sets_of_three(self._triples)
+
+    @property
+    def triples_observed(self) -> int:
+        """How many sets of three traits some program has exercised that was judged to the end."""
+        return _sets_of_three(self._triples_observed)
 
     def missing(self) -> list[tuple[str, str]]:
         """The pairs that no program has exercised."""
@@ -127,12 +132,19 @@ class Coverage:
             pairs_possible=self.possible,
             triples_exercised=self.triples,
             programs=self.programs,
+            triples_observed=self.triples_observed,
         )
 
 
 def _known_until(block: int) -> int:
     """The block before which everything may steer ``block``."""
     return (block // EPOCH - 1) * EPOCH
+
+
+def _sets_of_three(met: np.ndarray) -> int:
+    n = len(met)
+    i, j, k = np.ogrid[:n, :n, :n]
+    return int((met & (i < j) & (j < k)).sum())
 
 
 def _rows(counts: np.ndarray) -> tuple[tuple[int, ...], ...]:

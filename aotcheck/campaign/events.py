@@ -131,7 +131,8 @@ class FindingSigned:
         path: the finding's script.
         key: the coarse key that the minimized program shows, part of the signature as ``skeleton`` and ``stage`` are.
         skeleton: what the minimized program is made of; what is said instead where it could not be minimized.
-        stage: the stage of our own AOT autograd that is to blame; empty for other backends.
+        stage: the stage of our own AOT autograd, or the layer of torch's compilers, that is to blame; empty where the
+            backend is one piece.
         minimized: the minimized program's script, one for each signature.
         statements: how many it has.
         finished: whether it is minimal; False where time was up.
@@ -211,6 +212,7 @@ class PairsCounted:
         pairs_possible: how many there are.
         triples_exercised: how many sets of three traits some program had.
         programs: how many programs were counted.
+        triples_observed: how many sets of three were observed.
     """
 
     traits: tuple[str, ...]
@@ -222,6 +224,7 @@ class PairsCounted:
     pairs_possible: int
     triples_exercised: int
     programs: int
+    triples_observed: int = 0
 
 
 @dataclass(frozen=True)

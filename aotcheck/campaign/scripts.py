@@ -19,7 +19,7 @@ from pathlib import Path
 from aotcheck.campaign.events import FindingWritten, ScriptRun, Shown
 from aotcheck.oracle import OracleKind
 
-NEED_ONLY_TORCH = frozenset({"dynamo_eager", "aot_function", "aot_eager", "inductor"})
+NEED_ONLY_TORCH = frozenset({"dynamo_eager", "aot_function", "aot_eager", "aot_eager_decomp_partition", "inductor"})
 """Backends whose scripts run isolated (``-I``); others need what is importable here."""
 
 _DEATHS = frozenset({OracleKind.CRASH.value, OracleKind.TIMEOUT.value})

@@ -64,7 +64,8 @@ class Signature:
     Args:
         key: the coarse key of the minimized program.
         skeleton: what the minimized program is made of, see Note [Skeletons].
-        stage: which stage of our own AOT autograd is to blame; empty for other backends.
+        stage: which stage of our own AOT autograd, or layer of torch's compilers, is to blame; empty where the backend
+            is one piece.
     """
 
     key: CoarseKey

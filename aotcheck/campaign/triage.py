@@ -21,7 +21,7 @@ from pathlib import Path
 import torch
 
 from aotcheck.backends import require_device
-from aotcheck.blame import blame
+from aotcheck.blame import OURS, STAGED, blame
 from aotcheck.campaign.events import (
     Event,
     FindingExplained,
@@ -198,24 +198,24 @@ class Triage:
         )
 
     def _stage(self, program: Program) -> str:
-        """The stage to blame, for the one backend that we can look into, in a process of its own."""
-        if self.settings.backend != "aotcheck":
+        """The stage to blame, of backends that are more than one, in a process of its own."""
+        if self.settings.backend not in STAGED:
             return ""
         subject = Subject(self.settings.backend, self.settings.device)
         with workers(subject, Limits(1, BLAME_SECONDS, self.settings.memory), max_tasks=1) as pool:
             try:
                 stage: str = pool.schedule(
-                    stage_of, args=(emit(program), self.settings.device), timeout=BLAME_SECONDS
+                    stage_of, args=(emit(program), self.settings.device, self.settings.backend), timeout=BLAME_SECONDS
                 ).result()
             except Exception:  # died, hung, or could not cope: the signature does without
                 return "unknown stage"
         return stage
 
 
-def stage_of(source: str, device: str) -> str:
-    """The stage of our own AOT autograd that makes a script's program differ."""
+def stage_of(source: str, device: str, backend: str = OURS) -> str:
+    """The stage of our own AOT autograd, or the layer of another backend, that makes a script's program differ."""
     torch.set_num_threads(1)
-    rung = blame(parse(source).program, require_device(device)).rung
+    rung = blame(parse(source).program, require_device(device), backend).rung
     return rung.value if rung is not None else "no stage"
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from aotcheck.backends import require_device, resolve
+from aotcheck.backends import SPELLED, require_device, resolve
 from aotcheck.campaign.generate import load_strategy, programs_of_block
 from aotcheck.campaign.journal import Journal, write_durably
 from aotcheck.oracle import CoarseKey, Difference, OracleKind, Outcome, Verdict, as_promised, check
@@ -94,7 +94,7 @@ def header_of(task: Task, index: int) -> dict[str, object]:
 
 def script_backend(backend: str) -> str | None:
     """The backend that an emitted script compares with: none for the null test."""
-    return None if backend == "eager" else backend
+    return None if backend == "eager" else SPELLED.get(backend, backend)
 
 
 def _record(task: Task, index: int, program: Program, verdict: Verdict, seconds: float) -> dict[str, Any]:

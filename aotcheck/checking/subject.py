@@ -87,7 +87,7 @@ def as_subject(function: Callable[..., Any], given: Given) -> Subject:
 def as_maker(given: Given) -> Callable[[], Sequence[Any]]:
     """What makes arguments: the function that was given, or one that copies the example."""
     if callable(given):
-        return given
+        return lambda: _arguments(given())
 
     def copied(leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor):
@@ -95,6 +95,12 @@ def as_maker(given: Given) -> Callable[[], Sequence[Any]]:
         return leaf.detach().clone().requires_grad_(leaf.requires_grad)
 
     return lambda: tuple(pytree.tree_map(copied, tuple(given)))
+
+
+def _arguments(made: Sequence[Any]) -> Sequence[Any]:
+    if not isinstance(made, tuple | list):  # a tensor would be taken for its rows
+        raise TypeError(f"what makes the inputs must return a tuple of arguments, not {type(made).__name__}")
+    return made
 
 
 class UserRun(Run):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -109,16 +109,16 @@ def stopping_on_interrupt(stop: threading.Event) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def parsed_file(
-    path: Path, device: torch.device, backend_of: Callable[[Mapping[str, object]], str]
-) -> tuple[ParsedFile, Backend]:
-    """A program file, known to have inputs that can be built, and the backend that its header stands for."""
+def parsed_file(path: Path, device: torch.device, backend: str | None) -> tuple[ParsedFile, Backend]:
+    """A program file, known to have inputs that can be built, and the backend to run it on: the one asked for, or the
+    one that its header stands for."""
     from aotcheck.backends import BackendError, resolve
+    from aotcheck.campaign.corpus import backend_of
     from aotcheck.program import ProgramSyntaxError, UnknownOpError, build_call, parse_file
 
     try:
         parsed = parse_file(path)
-        compiled = resolve(backend_of(parsed.header))
+        compiled = resolve(backend or backend_of(parsed))
     except (ProgramSyntaxError, UnknownOpError, BackendError) as error:
         raise Usage(one_line(error, path)) from error
     except OSError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import sys
 from collections.abc import Callable
@@ -44,14 +45,35 @@ def check(function: str, inputs: str, backend: str, device: str, only: tuple[str
     unknown = [name for name in only if name not in VARIATIONS]
     if unknown:
         raise Usage(f"no variation is called '{unknown[0]}'; there are: {', '.join(VARIATIONS)}")
+    named, given = _named(function), _given(inputs, device)
+    _require_callable_with(function, named, given)
     try:
-        report = compare(
-            _named(function), _given(inputs, device), backend, device=device, variations=only or None, exact=exact
-        )
+        report = compare(named, given, backend, device=device, variations=only or None, exact=exact)
     except BackendError as error:
         raise Usage(str(error)) from error
     print_report(report, Console())
     sys.exit(int(ExitCode.CLEAN if report.agrees else ExitCode.FINDINGS))
+
+
+def _require_callable_with(spec: str, function: Callable[..., Any], given: Given) -> None:
+    """Say so at once if the arguments are too few or too many: eager would refuse every variation, and so agree."""
+    import torch
+
+    from aotcheck.checking.subject import as_maker
+
+    try:
+        args = as_maker(given)()
+    except Exception as error:  # the user's function may raise anything
+        raise Usage(f"making the inputs failed: {next(iter(str(error).splitlines()), type(error).__name__)}") from error
+    called = function.forward if isinstance(function, torch.nn.Module) else function
+    try:
+        signature = inspect.signature(called)
+    except (TypeError, ValueError):  # some builtins have none
+        return
+    try:
+        signature.bind(*args)
+    except TypeError as error:
+        raise Usage(f"'{spec}' cannot be called with these {len(args)} inputs: {error}") from error
 
 
 def _given(inputs: str, device: str) -> Given:

@@ -40,10 +40,12 @@ def add(path: Path, name: str | None, issue: str, backends: tuple[str, ...], fol
     from aotcheck.campaign.corpus import Expected, complaints, duplicates, entries, entry_of
     from aotcheck.campaign.journal import write_durably
     from aotcheck.campaign.replay import Replay
+    from aotcheck.campaign.worker import script_backend
     from aotcheck.oracle import Outcome
     from aotcheck.program import emit, parse_file
 
     parsed = _read(path)
+    _folder(folder)
     named = parsed.header.get("backend")
     judged_on = tuple(dict.fromkeys((*JUDGED_ON, *([named] if isinstance(named, str) else []), *backends)))
     results = list(Replay((path,), judged_on, jobs=len(os.sched_getaffinity(0)), runs=2).results())
@@ -73,7 +75,7 @@ def add(path: Path, name: str | None, issue: str, backends: tuple[str, ...], fol
     if target.exists():
         raise Usage(f"{target} is there already; choose another --name")
     before = list(entries(folder))
-    write_durably(target, emit(parsed.program, header, first.backend))
+    write_durably(target, emit(parsed.program, header, script_backend(first.backend)))
     same = next(
         (old for new, old in duplicates([*before, entry_of(target, parse_file(target))]) if new.path == target), None
     )

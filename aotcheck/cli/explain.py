@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,7 +49,7 @@ def minimize(
             resolve(backend)
     except BackendError as error:
         raise Usage(str(error)) from error
-    parsed, compiled = parsed_file(path, found, lambda header: backend or _expected_to_differ(header))
+    parsed, compiled = parsed_file(path, found, backend)
     target = out or path.with_suffix(".min.py")
     _require_writable(target)
     limits = Limits(jobs or len(os.sched_getaffinity(0)), timeout, int(memory * 2**30), duration)
@@ -92,9 +91,13 @@ def _minimize(path: Path, parsed: ParsedFile, reduction: Reduction, target: Path
 
 @click.command()
 @click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
+@click.option("--backend", help="What it differs on. Default: what the file names, or aotcheck.")
 @click.option("--device", default="cpu", show_default=True)
-def blame(path: Path, device: str) -> None:
-    """Say which stage of aotcheck's own AOT autograd makes a program differ from eager, and which step of it.
+def blame(path: Path, backend: str | None, device: str) -> None:
+    """Say which stage of the compiled path makes a program differ from eager.
+
+    Of aotcheck's own AOT autograd also which step; of torch's compilers the layer: Dynamo, AOT autograd, decompositions
+    and partition, compiler, code used again.
 
     Exits 0 when a stage is to blame, 1 when FILE does not differ.
     """
@@ -107,10 +110,10 @@ def blame(path: Path, device: str) -> None:
 
     try:
         found = require_device(device)
+        parsed, compiled = parsed_file(path, found, backend)
+        result = climb(parsed.program, found, compiled.name)
     except BackendError as error:
         raise Usage(str(error)) from error
-    parsed, _ = parsed_file(path, found, lambda header: "aotcheck")
-    result = climb(parsed.program, found)
     print_blame(result, path, Console())
     sys.exit(int(ExitCode.FINDINGS if result.rung is None else ExitCode.CLEAN))
 
@@ -118,10 +121,3 @@ def blame(path: Path, device: str) -> None:
 def _require_writable(path: Path) -> None:
     if path.is_dir() or not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
         raise Usage(f"cannot write to '{path}'; choose another --out")
-
-
-def _expected_to_differ(header: Mapping[str, object]) -> str:
-    """The backend that a header names, or the first that it expects to differ; ours if it says nothing."""
-    expected = header.get("expect")
-    known = [name for name, said in expected.items() if said == "differs"] if isinstance(expected, dict) else []
-    return str(header.get("backend") or next(iter(known), "aotcheck"))

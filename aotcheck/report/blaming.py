@@ -24,10 +24,10 @@ def print_blame(blame: Blame, path: Path, console: Console) -> None:
         console.print(text, soft_wrap=True, highlight=False, markup=False)
 
     if blame.rung is None:
-        line(f"{path}: aotcheck: does not differ ({blame.seen}); there is nothing to blame")
+        line(f"{path}: {blame.backend}: does not differ ({blame.seen}); there is nothing to blame")
         return
     again = ", when all its calls are made twice" if blame.twice else ""
-    line(f"{path}: aotcheck: {blame.seen}{again}")
+    line(f"{path}: {blame.backend}: {blame.seen}{again}")
     width = max(len(judged.rung.value) for judged in blame.rungs)
     for judged in blame.rungs:
         word, style = _MARKS[judged.standing]

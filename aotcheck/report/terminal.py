@@ -100,7 +100,8 @@ def _pairs(pairs: PairsCounted) -> str:
     share, seen = (n / pairs.pairs_possible for n in (pairs.pairs_exercised, pairs.pairs_observed))
     return (
         f"pairs of features: {pairs.pairs_exercised} of {pairs.pairs_possible} exercised ({share:.1%}), "
-        f"{pairs.pairs_observed} observed ({seen:.1%}) · {pairs.triples_exercised} triples exercised"
+        f"{pairs.pairs_observed} observed ({seen:.1%}) · {pairs.triples_exercised} triples exercised, "
+        f"{pairs.triples_observed} observed"
     )
 
 

@@ -496,3 +496,12 @@ def test_an_error_in_a_backward_that_wrote_before():
         yield found, x
 
     check_session(session)
+
+
+def test_a_checkpoint_of_a_view_made_under_no_grad():
+    def f(x):
+        with torch.no_grad():
+            v = x.t()
+        return checkpoint(lambda a, b: (a * b).mul_(2).unsqueeze(0) * a, v, v, use_reentrant=False)
+
+    check(f, lambda: given(leaf(2, 2)))

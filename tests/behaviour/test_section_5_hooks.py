@@ -354,3 +354,21 @@ def test_a_hook_on_a_view_that_the_call_writes(write):
         yield torch.autograd.grad(out, [base], [plain(3), plain(3, seed=1)], allow_unused=True)
 
     check_session(session)
+
+
+def test_a_view_told_to_keep_its_gradient_changes_its_geometry():
+    def f(x):
+        x.retain_grad()
+        x.t_()
+        return x
+
+    def session(compile):
+        root = leaf(2, 3)
+        base = root.clone()
+        x = base[:]
+        y = compile(f)(x)
+        yield y is x, x.retains_grad
+        x.backward(plain(3, 2))
+        yield root, x.grad
+
+    check_session(session)

@@ -187,6 +187,42 @@ def test_views_of_a_view_made_before_and_after_it_changes_its_geometry():
     check(f, lambda: given(two(3, 2)))
 
 
+@every_class
+def test_a_detached_alias_of_what_then_changes_its_geometry(make):
+    def f(x):
+        fresh = x.clone()
+        alias = fresh.detach()
+        fresh.unsqueeze_(0)
+        return alias
+
+    def both(x):
+        fresh = x.clone()
+        alias = fresh.detach()
+        fresh.unsqueeze_(0)
+        return alias, fresh
+
+    check(f, lambda: given(make(3)))
+    check(both, lambda: given(make(3)))
+
+
+def test_a_view_of_a_view_that_is_then_written():
+    def session(compile):
+        def f(x):
+            v = x.t()
+            x.zero_()
+            return v
+
+        root = tagged(3, 2, grad=True)
+        base = root.clone()
+        x = base.t()
+        v = compile(f)(x)
+        yield v, x, base
+        found = torch.autograd.grad(v, [root, base, x], cotangent(v), allow_unused=True)
+        yield [g is None for g in found], found
+
+    check_session(session)
+
+
 def test_a_view_that_changes_its_geometry_and_is_written():
     def f(x):
         v = x[0]

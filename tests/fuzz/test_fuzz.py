@@ -6,6 +6,7 @@ crash is xdist's to report; what was running is then in the folder of findings, 
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 from collections.abc import Iterator
@@ -37,6 +38,16 @@ def _alarm(seconds: int) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
+@pytest.fixture
+def quiet() -> Iterator[None]:
+    """torch's compilers log a page for each program, which pytest would show with a failure."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(before)
+
+
+@pytest.mark.usefixtures("quiet")
 def test_random_programs_agree_with_eager(
     fuzz_blocks: Iterator[tuple[int, int]], fuzz_options: FuzzOptions, record_property: pytest.RecordProperty
 ) -> None:

@@ -50,6 +50,11 @@ def test_a_corpus_file_has_the_form(path: Path) -> None:
 def test_a_corpus_file_is_listed_with_its_issue(path: Path) -> None:
     (row,) = [line for line in FOUND.splitlines() if f"(../corpus/{path.name})" in line]
     assert entry(path).issue in row
+    _, _, kind, backends, *_ = (cell.strip() for cell in row.split("|"))
+    assert kind.split(", ") == list(dict.fromkeys(key.strip("()").split(",")[0] for key in entry(path).keys.values()))
+    differ = [name for name in entry(path).expect if (path, name) in known_bugs()]
+    fixed = ["aotcheck (fixed)"] if "aotcheck" in entry(path).keys else []
+    assert backends.split(", ") == [*fixed, *differ]
 
 
 def test_no_two_files_show_one_difference() -> None:

@@ -69,7 +69,7 @@ def run(folder: Path, backend: str, time: str, skeletons: tuple[str, ...], died:
         events.append(FindingWritten(0, i, KEY, "values of ...", f"{i}.py"))
         events.append(FindingSigned(f"{i}.py", KEY, said, "runtime", str(script), 2, True, "", 1.0))
     counts = ((), (3,), (0, 1))
-    events.append(PairsCounted(("op:a", "op:b", "call:c"), counts, counts, ((2, 1, "why"),), 2, 2, 2, 0, 30))
+    events.append(PairsCounted(("op:a", "op:b", "call:c"), counts, counts, ((2, 1, "why"),), 2, 2, 2, 9, 30, 8))
     events.append(RunFinished(Ending.DONE, 3.0))
     with JsonLines(folder / "run.jsonl") as lines:
         for event in events[: -2 if died else None]:
@@ -94,6 +94,7 @@ def test_the_page_says_what_was_found_and_compares_it_with_the_run_before(tmp_pa
     assert text.count("<article>") == 2
     assert 'class="d"' in text, "elements that differ are marked"
     assert "2 of 2 pairs met in 30 programs" in text
+    assert "of sets of three 9 and 8" in text
 
 
 def test_a_run_that_was_killed_and_one_without_findings_have_a_page(tmp_path: Path) -> None:

@@ -224,6 +224,13 @@ def test_a_program_is_added_with_what_it_shows_and_only_once(tmp_path: Path) -> 
     assert len(list(corpus.iterdir())) == 1
 
 
+def test_a_corpus_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    found = tmp_path / "found.py"
+    found.write_text(emit(MUTATES, {"backend": f"{PLANTED}:doubles"}))
+    result = run("corpus", "add", found, "--corpus", tmp_path / "none")
+    assert (result.exit_code, result.stderr) == (2, f"aotcheck: {tmp_path / 'none'}: no such folder\n")
+
+
 def test_duplicates_are_pruned_and_nothing_else(tmp_path: Path) -> None:
     entry(tmp_path, "a", f"{PLANTED}:doubles", "differs")
     entry(tmp_path, "b", f"{PLANTED}:doubles", "differs", program(op("v0", "torch.mul", X, 5), size=(3,)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -38,7 +39,8 @@ def saved_by(node: Any, near: Tensor) -> list[Tensor]:
     if _torch.is_opaque(node):
         return _kept_by_opaque(node, near)
     found: list[Tensor] = []
-    with _torch.meta_kernels():  # unpacking an output of the node detaches it
+    # Unpacking an output of the node detaches it; what unpacks for the user runs as the rest of the user's program.
+    with contextlib.nullcontext() if _has_packed(node) else _torch.meta_kernels():
         for name in _raw_fields(type(node)):
             saved = node.saved_tensors if name == "_raw_saved_tensors" else getattr(node, name.replace("_raw", "", 1))
             found += [s for s in (saved if isinstance(saved, (tuple, list)) else (saved,)) if isinstance(s, Tensor)]

@@ -21,6 +21,7 @@ from aotcheck.autograd.record import (
     Detach,
     GiveHistory,
     Hold,
+    HoldAccumulator,
     Local,
     MakeInference,
     PointAt,
@@ -48,6 +49,7 @@ from aotcheck.autograd.record import (
     Swap,
     TakeHistory,
     Visibility,
+    Way,
     WindowOn,
     Wrap,
     Write,
@@ -96,6 +98,8 @@ def step_line(step: Step, w: SourceWriter) -> str:
     match step:
         case Hold(local, source):
             return f"{_ref(local)} = {_ref(source)}.detach()"
+        case HoldAccumulator(local, source):
+            return f"{_ref(local)} = {w.refer(support.accumulator_of)}({_ref(source)})"
         case ResizeStorage(source, nbytes):
             return f"{_ref(source)}.untyped_storage().resize_({nbytes})"
         case WriteFlat(source, dtype, result):
@@ -119,11 +123,11 @@ def step_line(step: Step, w: SourceWriter) -> str:
             return f"{w.refer(support.restride)}({_ref(target)}, {g.shape}, {g.stride}, {g.offset})"
         case Reshape(target, change):
             return f"{w.refer(change, 'change')}({_ref(target)})"
-        case PointAt(target, holder, g, relative, through_data, inference):
+        case PointAt(target, holder, g, relative, way, inference):
             given = f"{_ref(target)}, {_ref(holder)}, {w.refer(g)}, {relative}"
-            if through_data:
+            if way is Way.DATA:
                 return f"{w.refer(support.point_data_at)}({given}, {inference})"
-            return f"{w.refer(support.point_at)}({given})"
+            return f"{w.refer(support.point_at if way is Way.SET else support.point_at_untold)}({given})"
         case Detach(target, leaf):
             return f"{_ref(target)}.requires_grad_(False)" if leaf else f"{_ref(target)}.detach_()"
         case ReplayView(local, base, view_func, mode, outdated):
@@ -141,7 +145,9 @@ def step_line(step: Step, w: SourceWriter) -> str:
             return f"{_ref(target)}.retain_grad()"
         case RegisterHook(target, hook, kind):
             return f"{w.refer(_REGISTER[kind])}({_ref(target)}, {w.refer(hook, 'hook')})"
-        case SetGradient(target, source):
+        case SetGradient(target, source, fits):
+            if source is not None and not fits:
+                return f"{w.refer(support.set_gradient)}({_ref(target)}, {_ref(source)})"
             return f"{_ref(target)}.grad = {'None' if source is None else _ref(source)}"
         case WindowOn(local, holder, g, anchor, own_version, inference):
             given = f"{_ref(holder)}, {w.refer(g)}, {anchor}, {own_version}"
@@ -342,7 +348,7 @@ def write_call(
     lines += [f"    {step_line(s, w)}" for s in record.before]
 
     def attach(number: int) -> list[str]:
-        part, attached = attachments[number], []
+        part, attached, returned_later = attachments[number], [], []
         results = "".join(f"{_ref(record.attached[k].ref)}, " for k in part.outputs)
         given = results + "".join(f"s{k}, " for k in part.saved)
         if part.guards:
@@ -357,7 +363,12 @@ def write_call(
         kept = _kept(f"backward{number}", "()", [handles[k] for k in part.targets], watched, held, live)
         # Results that lead nowhere require grad all the same: they hang on a leaf of nobody's.
         ends = ", ".join(targets[k] for k in part.targets) or w.refer(support.DEAD_END)
+        for x in [record.attached[k] for k in part.outputs]:
+            if x.recorded is not None and isinstance(x.ref, Result):
+                attached.append(f"h{x.ref.index} = {w.refer(support.lend)}({_ref(x.ref)}, {w.refer(x.recorded)})")
+                returned_later.append(f"{_ref(x.ref)}.data = h{x.ref.index}")
         attached.append(f"{results}= apply{number}(({given}{kept}), {ends})")
+        attached += returned_later
         for place in part.own:
             attached.append(f"{w.refer(support.keep_place)}({_ref(record.attached[part.outputs[place]].ref)})")
         if record.entry_grad:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -80,14 +81,53 @@ def under_grad_mode(run: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def accumulator_of(leaf: Tensor) -> Any:
+    """The node of autograd at which gradients of ``leaf`` arrive."""
+    with torch.enable_grad():
+        return torch.autograd.graph.get_gradient_edge(leaf).node
+
+
+def lend(t: Tensor, g: Geometry) -> Tensor:
+    """The data of ``t``, which for the moment has data of the geometry ``g`` that nobody looks at.
+
+    See Note [What a history records].
+    """
+    data = t.data
+    t.data = stand_in(g.shape, g.dtype, t.device)
+    return data
+
+
+@contextlib.contextmanager
+def _like(t: Tensor, source: Tensor) -> Iterator[None]:
+    """Inside, ``t`` has data of the shape and dtype of ``source``."""
+    if is_wrapper(t) or (t.shape, t.dtype) == (source.shape, source.dtype):
+        yield
+        return
+    data = lend(t, geometry_of(source))
+    try:
+        yield
+    finally:
+        t.data = data
+
+
+def set_gradient(t: Tensor, gradient: Tensor | None) -> None:
+    """``t`` has this gradient from now on, which fitted it once, whatever its shape and dtype are now."""
+    if gradient is None or (gradient.shape, gradient.dtype) == (t.shape, t.dtype):
+        t.grad = gradient
+        return
+    data = lend(gradient, geometry_of(t))
+    t.grad = gradient
+    gradient.data = data
+
+
 def take_history(t: Tensor, source: Tensor) -> None:
     """Give ``t`` the history of ``source``; a gradient that it has stays, where marking it as written drops that."""
     gradient = _torch.held_gradient(t)
-    with torch.enable_grad():
+    with torch.enable_grad(), _like(t, source):
         _TakeHistory.apply(t, source)
     _take_place(t, source)
     if gradient is not None:
-        t.grad = gradient
+        set_gradient(t, gradient)
 
 
 def take_history_uncounted(t: Tensor, source: Tensor) -> None:
@@ -155,7 +195,7 @@ class _GiveHistory(torch.autograd.Function):
 
 def give_history(t: Tensor, source: Tensor) -> Tensor:
     """``t``, which has no history, with that of ``source``."""
-    with torch.enable_grad():
+    with torch.enable_grad(), _like(t, source):
         result: Tensor = _GiveHistory.apply((t,), source)
     _take_place(result, source)
     return result
@@ -212,6 +252,12 @@ def point_at(t: Tensor, holder: Tensor, g: Geometry, relative: bool) -> None:
     """``t`` moves to the storage of ``holder``; its history does not show it."""
     offset = g.offset + (int(holder.storage_offset()) if relative else 0)
     _torch.set_geometry(t, holder.untyped_storage(), offset, g.shape, g.stride)
+
+
+def point_at_untold(t: Tensor, holder: Tensor, g: Geometry, relative: bool) -> None:
+    """The same in inference mode: a leaf goes on taking gradients of the shape that it had."""
+    with torch.inference_mode():
+        point_at(t, holder, g, relative)
 
 
 def point_data_at(t: Tensor, holder: Tensor, g: Geometry, relative: bool, inference: bool) -> None:

@@ -31,6 +31,9 @@ def test_pairs_are_counted_by_program_and_observed_where_judged() -> None:
         coverage.feed(event)
     told = coverage.counted()
     assert (told.pairs_exercised, told.pairs_observed, told.triples_exercised, told.programs) == (3, 1, 1, 2)
+    assert told.triples_observed == 0, "the only program with three was refused"
+    coverage.feed(ProgramChecked(0, 1, "differs", 0.0))
+    assert coverage.counted().triples_observed == 1
     assert told.exercised[1][0] == 2 and told.exercised[2] == (1, 1)
     assert told.observed[1][0] == 1 and told.observed[2] == (0, 0)
     assert (A, D) in coverage.missing() and (A, B) not in coverage.missing()

@@ -32,6 +32,10 @@ def plain_pair() -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(3, 2), torch.randn(3, 2)
 
 
+def no_tuple() -> Any:
+    return torch.randn(2, 2)
+
+
 def nested() -> tuple[Any, ...]:
     return {"a": torch.randn(2), "b": [torch.randn(2, requires_grad=True)]}, 3
 

@@ -168,8 +168,11 @@ def test_the_command_prints_a_table_and_its_exit_code_says_the_rest() -> None:
         (["nowhere_at_all:f", "--inputs", "float32[2]"], "importing"),
         (["scale", "--inputs", "float32[2]"], "package.module:function"),
         ([f"{HERE}:scale", "--inputs", "floats"], "describes no tensor"),
-        ([f"{HERE}:scale", "--inputs", "float32[2]", "--backend", "none"], "unknown backend"),
+        ([f"{HERE}:scale", "--inputs", "float32[2] float32[2]", "--backend", "none"], "unknown backend"),
         ([f"{HERE}:scale", "--inputs", "float32[2]", "--only", "backwards"], "no variation"),
+        ([f"{HERE}:scale", "--inputs", "float32[2]"], "cannot be called with these 1 inputs"),
+        ([f"{HERE}:norm", "--inputs", "float32[2,2] float32[2]"], "cannot be called with these 2 inputs"),
+        ([f"{HERE}:scale", "--inputs", f"{HERE}:no_tuple"], "must return a tuple of arguments, not Tensor"),
     ],
 )
 def test_what_the_user_can_put_right_is_one_line(arguments: list[str], word: str) -> None:

@@ -6,6 +6,8 @@ import pytest
 import torch
 from hypothesis import HealthCheck, Phase, find, settings
 
+from aotcheck.campaign.generate import load_strategy, programs_of_block
+from aotcheck.minimize import minimize, size
 from aotcheck.program import Feature, Inputs, ListExpr, Literal, OpCall, Program, Ref, Storage, Strided, difficulty
 from aotcheck.program.ops import Form, Group, Kind, Op, Param, implementation, ops
 from strategies import programs
@@ -30,11 +32,48 @@ def test_the_simplest_program_is_one_statement_on_one_argument() -> None:
     assert program.statements <= 1 and len(program.params) == 1 and len(program.calls) == 1
 
 
-@pytest.mark.parametrize("feature", [Feature.MUTATES_INPUT, Feature.RETURNS_ALIAS, Feature.EAGER_REFUSES])
+SHORT = (
+    Feature.MUTATES_INPUT,
+    Feature.RETURNS_ALIAS,
+    Feature.EAGER_REFUSES,
+    Feature.METADATA_MUTATION,
+    Feature.INPUTS_SHARE_STORAGE,
+    Feature.SUBCLASS,
+)
+
+
+@pytest.mark.parametrize("feature", SHORT)
 def test_minimal_programs_with_a_feature_are_short(feature: Feature) -> None:
     program = _minimal(lambda p: feature in difficulty(p))
     assert program.statements <= 3
-    assert len(program.calls) == 1
+    assert len(program.calls) == 1 and not program.calls[0].steps
+
+
+def test_minimal_plans_and_further_calls_are_short_too() -> None:
+    hooked = _minimal(lambda p: Feature.HOOK in difficulty(p))
+    assert hooked.statements <= 1 and len(hooked.calls) == 1
+    assert [len(call.before) + len(call.steps) for call in hooked.calls] <= [2]
+    again = _minimal(lambda p: Feature.SECOND_CALL_OTHER_KEY in difficulty(p))
+    assert again.statements <= 1 and len(again.calls) == 2
+    assert sum(len(call.before) + len(call.steps) for call in again.calls) <= 2
+
+
+FEATURES = (Feature.MUTATES_INPUT, Feature.RETURNS_ALIAS, Feature.HOOK)
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+def test_minimizing_leaves_no_more_than_hypothesis(feature: Feature) -> None:
+    """Of the first program with the feature, as it was drawn, which is larger."""
+
+    def has_it(program: Program) -> bool:
+        try:
+            return feature in difficulty(program)
+        except Exception:  # a candidate whose inputs cannot be built
+            return False
+
+    drawn = (p for block in range(4) for p in programs_of_block(load_strategy("strategies:programs"), 3, block))
+    first = next(p for p in drawn if has_it(p) and p.statements > 3)
+    assert size(minimize(first, has_it)) <= size(_minimal(has_it))
 
 
 @pytest.mark.parametrize(
