@@ -30,19 +30,22 @@ from aotcheck.program import Program
 ROOT = Path(__file__).resolve().parent.parent
 OUTPUT = ROOT / "docs" / "signatures.md"
 SEEDS = range(10)
-MOST_BLOCKS = 12
+MOST_BLOCKS = 40
 """How many blocks of 25 programs of a seed are searched for the first finding."""
 
 HEAD = """\
 # Signatures
 
-A signature is the coarse key, the skeleton of the minimized program and, for aotcheck's own AOT autograd and torch's
-compilers, the stage to blame. Made by `python -m benchmarks.signatures` on torch {version}: each bug of
-`tests/meta/bugs.py` is planted in an otherwise right path, and the first finding of each of up to ten seeds is
-minimized.
+A signature is the coarse key and the skeleton of what a finding comes down to, and, for aotcheck's own AOT autograd
+and torch's compilers, the stage to blame. What it comes down to is, of these, the first that shows a difference by
+itself: one op that the program calls, wherever it is called, on plain operands or else on operands as it had there;
+the shortest beginning of the minimized program that already gives wrong values or aliasing; the minimized program.
+
+Made by `python -m benchmarks.signatures` on torch {version}: each bug of `tests/meta/bugs.py` is planted in an
+otherwise right path, and the first finding of each of ten seeds, within {programs} programs, is minimized.
 
 - Seeds that came to the most frequent signature of their bug: {same} of {runs}. Bugs with at least 9 of 10 (or all but
-  one, where fewer seeds find the bug in {programs} programs): {stable} of {bugs}.
+  one, where fewer seeds find the bug): {stable} of {bugs}.
 - Signatures that two bugs share: {shared}.
 
 | bug | seeds that find it | with one signature | the signature |
@@ -92,8 +95,8 @@ def measure(bug: str, seed: int) -> Row:
         except DoesNotFailError:
             continue
         assert reduction.result is not None
-        key = reduction.result.shows.key
-        return Row(bug, seed, str(key), skeleton(reduction.result.program), round(time.monotonic() - began, 1))
+        key = reduction.result.root_shows.key
+        return Row(bug, seed, str(key), skeleton(reduction.result.root), round(time.monotonic() - began, 1))
     return Row(bug, seed, "", "", round(time.monotonic() - began, 1))
 
 

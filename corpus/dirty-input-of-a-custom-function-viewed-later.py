@@ -790,6 +790,61 @@ class Unmaterialized(torch.autograd.Function):
         return g * 2 if h is None else g + h
 
 
+class Composed(torch.autograd.Function):
+    """What custom Functions are made of, put together at will.
+
+    `computes` is "product", "sum" or "twice"; `saves` is "operands", "second", "result", "attribute" or "nothing";
+    `returns` is "result", "view" (of the first operand, beside the result), "input" (likewise), "flags" (beside it, not
+    differentiable) or "copy" (a second result); `writes` is "nothing" or "late" (in the backward, to an attribute).
+    """
+
+    @staticmethod
+    def forward(ctx, x, y, computes, saves, returns, writes, materializes):
+        ctx.recipe = computes, saves, returns, writes
+        ctx.set_materialize_grads(materializes)
+        result = x * y if computes == "product" else x + y if computes == "sum" else x * 2
+        kept = {"operands": (x, y), "second": (y,), "result": (result,)}
+        if saves == "attribute":
+            ctx.attribute = y.clone()
+        if writes == "dirty":
+            x.mul_(2)
+            ctx.mark_dirty(x)
+        elif writes == "quietly":
+            y.add_(1)
+        ctx.save_for_backward(*kept.get(saves, ()))
+        if returns == "flags":
+            flags = result > 1
+            ctx.mark_non_differentiable(flags)
+            beside = (flags,)
+        else:
+            beside = {"view": (x.unsqueeze(0),), "copy": (result.clone(),)}.get(returns, ())
+        if writes == "dirty" or returns == "input":
+            beside = (x, *beside)
+        return (result, *beside)
+
+    @staticmethod
+    def backward(ctx, *grads):
+        computes, saves, returns, writes = ctx.recipe
+        saved = ctx.saved_tensors
+        factor = ctx.attribute if saves == "attribute" else saved[-1] if saved else 3
+        total = None
+        for k, g in enumerate(grads):
+            if g is not None and not (returns == "flags" and k == len(grads) - 1):
+                g = g.squeeze(0) if returns == "view" and k == len(grads) - 1 else g
+                total = g * (k + 1) if total is None else total + g * (k + 1)
+        if total is None:
+            return (None,) * 7
+        first = total * factor if ctx.needs_input_grad[0] else None
+        second = total * 5 if ctx.needs_input_grad[1] and computes != "twice" else None
+        if writes == "late" and saves == "attribute":
+            ctx.attribute.mul_(2)
+        return first, second, None, None, None, None, None
+
+
+class ComposedInPlace(Composed):
+    """The same; `writes` is "dirty" (the first operand, which is returned) or "quietly" (the second, unmarked)."""
+
+
 class Inside:
     """What autograd can be told to do while a function runs."""
 

@@ -76,7 +76,10 @@ _UNTRAINED = 6
 """Programs whose first call has no leaf that requires grad, beside those that have nothing to train."""
 _STEERED = 60
 """Of programs while pairs are wanted: how many aim at one."""
+_NESTED = 10
+"""Statements in a ``with`` block before which another one is opened in it."""
 _NEED_INSIDE = ("op:autograd", "op:module", "context:block-autocast")
+_NEED_WRAPPERS = ("op:subclass", "input:subclass")
 _OF_MODE = {GradMode.NO_GRAD: "context:call-no-grad", GradMode.INFERENCE: "context:call-inference"}
 _OF_CONTEXT = {
     Context.NO_GRAD: "context:block-no-grad",
@@ -141,24 +144,30 @@ class _Drawer:
         if not any(isinstance(value, list | dict) for value in self.state.env.values()):
             groups = tuple(g for g in groups if g is not Group.CONTAINER) or (Group.INPLACE,)
         wanted = self.choose.between(1, self.profile.statements)
-        tries, kept, left_in_block = 0, 0, 0
+        tries, kept = 0, 0
+        ends: list[int] = []  # of the open blocks, by the number of tries
         while kept < wanted and tries < 2 * wanted + 4 and not self.state.refused:
-            if self.state.context is None and self.choose.likely(5, *_OF_CONTEXT.values()):
+            if self.another_block():
                 contexts = (*_CONTEXTS, Context.AUTOCAST) if self.inside and self.inexact else _CONTEXTS
                 self.state.open(self.choose.toward(contexts, lambda context: (_OF_CONTEXT[context],)))
-                left_in_block = self.choose.between(1, 3)
+                ends.append(tries + self.choose.between(1, 3))
             tries += 1
             if self.choose.likely(self.profile.idioms, "op:out", "op:swap", "op:data"):
                 kept += draw_idiom(self.choose, self.state, self.inside)
             elif self.statement(self.choose.toward(groups, _of_group_traits), kept >= wanted // 2):
                 kept += 1
-            if self.state.context is not None:
-                left_in_block -= 1
-                if left_in_block <= 0:
-                    self.state.close()
+            while self.state.blocks and ends[len(self.state.blocks) - 1] <= tries:
+                self.state.close()
+            del ends[len(self.state.blocks) :]
         if not self.state.refused and self.refuse:
             draw_refusal(self.choose, self.state)
-        self.state.close()
+        self.state.close_all()
+
+    def another_block(self) -> bool:
+        """Whether to open a block here: at most one in another."""
+        if not self.state.blocks:
+            return self.choose.likely(5, *_OF_CONTEXT.values())
+        return len(self.state.blocks) == 1 and self.choose.chance(_NESTED)
 
     def unnest(self) -> None:
         """Bind the tensors inside nested arguments."""
@@ -200,7 +209,7 @@ class _Drawer:
         t = evaluate(ref, self.state.env)
         if not isinstance(t, torch.Tensor) or not fits(t) or self.choose.chance(10):
             return
-        leaf = t.requires_grad and self.state.context is None
+        leaf = t.requires_grad and not self.state.blocks
         if leaf:
             self.state.open(Context.NO_GRAD)
         alike = [name for name, u in self.state.tensors() if u is not t and u.shape == t.shape and u.dtype == t.dtype]
@@ -282,7 +291,7 @@ def _programs(draw: st.DrawFn, profile: Profile, wanted: tuple[tuple[str, str], 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            wrappers = profile.wrappers > 0 and choose.chance(profile.wrappers)
+            wrappers = profile.wrappers > 0 and choose.likely(profile.wrappers, *_NEED_WRAPPERS)
             inputs = draw_inputs(choose, wrappers)
             inputs = train(choose, inputs) if choose.chance(94) else inputs
             if profile.trained_later and choose.chance(_UNTRAINED):

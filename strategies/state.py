@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack
 from enum import Enum, auto
 from typing import Any
 
@@ -222,8 +222,7 @@ class State:
         self.mode = mode
         self.params = tuple(f"x{i}" for i in range(len(inputs.args)))
         self.body: list[Statement] = []
-        self.block: list[Statement] | None = None
-        self.context: Context | None = None
+        self.blocks: list[tuple[Context, list[Statement]]] = []  # those that are open, the innermost last
         self.refused = False
         self.made = 0
         self.env: dict[str, Any] = {}
@@ -247,12 +246,13 @@ class State:
         try:
             with self._around():
                 self._replay(self.body)
-                if self.context:
-                    with context_of(self.context):
-                        self._replay(self.block or [])
+                with ExitStack() as stack:
+                    for context, block in self.blocks:
+                        stack.enter_context(context_of(context))
+                        self._replay(block)
         except _RAISED as error:
             self.refused = True
-            self.close()
+            self.close_all()
             raise Ended from error
 
     def _replay(self, body: list[Statement]) -> None:
@@ -275,15 +275,32 @@ class State:
 
     # -- blocks
 
+    @property
+    def context(self) -> Context | None:
+        """That of the innermost open block."""
+        return self.blocks[-1][0] if self.blocks else None
+
+    @property
+    def block(self) -> list[Statement]:
+        """Where the next statement goes."""
+        return self.blocks[-1][1] if self.blocks else self.body
+
     def open(self, context: Context) -> None:
-        """Begin a ``with`` block."""
-        self.block, self.context = [], context
+        """Begin a ``with`` block, in the one that is open."""
+        self.blocks.append((context, []))
 
     def close(self) -> None:
-        """End the block; an empty one leaves no trace."""
-        if self.block and self.context:
-            self.body.append(Block(self.context, tuple(self.block)))
-        self.block = self.context = None
+        """End the innermost block, if eager's refusal has not ended it; an empty one leaves no trace."""
+        if not self.blocks:
+            return
+        context, block = self.blocks.pop()
+        if block:
+            self.block.append(Block(context, tuple(block)))
+
+    def close_all(self) -> None:
+        """End the blocks that are open."""
+        while self.blocks:
+            self.close()
 
     # -- names
 
@@ -320,10 +337,12 @@ class State:
                 return torch.inference_mode()
 
     def _keep(self, call: OpCall) -> None:
-        (self.body if self.block is None else self.block).append(call)
+        self.block.append(call)
 
     def _run(self, call: OpCall) -> None:
-        with self._around(), nullcontext() if self.context is None else context_of(self.context):
+        with self._around(), ExitStack() as stack:
+            for context, _ in self.blocks:
+                stack.enter_context(context_of(context))
             execute_definite(call, self.env)
             self.saved.note(call, self.env)
 
@@ -343,7 +362,7 @@ class State:
             if keep_refused and not fragile(error):
                 self._keep(call)
                 self.refused = True
-                self.close()
+                self.close_all()
                 return Outcome.REFUSED
             if not pure:
                 self.rebuild()
@@ -368,7 +387,7 @@ class State:
         if whole or not len(values) or len(values) > 6:
             return True
         names = (call.target, *(self.fresh() for _ in values[1:]))
-        (self.body if self.block is None else self.block)[-1] = OpCall(names, call.path, call.args, call.kwargs)
+        self.block[-1] = OpCall(names, call.path, call.args, call.kwargs)
         self.env.update(zip(names, values, strict=True))
         return True
 

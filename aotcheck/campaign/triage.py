@@ -170,9 +170,9 @@ class Triage:
         return self._signed(finding, read, reduced, began)
 
     def _signed(self, finding: FindingWritten, read: ParsedFile, reduced: Reduced, began: float) -> Event:
-        key = reduced.shows.key
-        assert key is not None
-        said = skeleton(reduced.program)
+        key, root_key = reduced.shows.key, reduced.root_shows.key
+        assert key is not None and root_key is not None
+        said = skeleton(reduced.root)
         stage = self._stage(reduced.program)
         known = next((b.name for b in self._known if b.name and is_known(key, reduced.program, b)), "")
         kept = {entry: read.header[entry] for entry in ("found", "block", "index", "torch") if entry in read.header}
@@ -180,14 +180,14 @@ class Triage:
         header |= {"difference": reduced.shows.text, "skeleton": said}
         header |= {"stage": stage} if stage else {}
         name = "".join(c if c.isalnum() else "-" for c in f"{key.oracle}-{key.place}")
-        digest = hashlib.sha256(f"{key} {said} {stage}".encode()).hexdigest()[:10]
+        digest = hashlib.sha256(f"{root_key} {said} {stage}".encode()).hexdigest()[:10]
         path = self.settings.signatures / f"{name}-{digest}.py"
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             write_durably(path, emit(reduced.program, header, script_backend(self.settings.backend)))
         return FindingSigned(
             path=finding.path,
-            key=key,
+            key=root_key,
             skeleton=said,
             stage=stage,
             minimized=str(path),

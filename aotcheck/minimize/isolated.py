@@ -7,6 +7,7 @@ import shutil
 import tempfile
 import threading
 import time
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import TimeoutError as FutureTimeout
@@ -18,7 +19,9 @@ from typing import Any
 
 from pebble import ProcessExpired, ProcessPool
 
+from aotcheck.backends import require_device
 from aotcheck.minimize.judging import Eager, Judgement, Subject, eager_behaviour, judge
+from aotcheck.minimize.primitive import primitives
 from aotcheck.oracle import CoarseKey, OracleKind
 from aotcheck.program import Program, ProgramSyntaxError, emit, parse
 from aotcheck.workers import POISONED, how_it_ended, prepare_process, processes
@@ -101,6 +104,14 @@ class IsolatedJudge:
             )
         return found
 
+    def primitives(self, program: Program) -> list[Program]:
+        """The ops of ``program``, each a program of its own; see :mod:`aotcheck.minimize.primitive`."""
+        try:
+            found: list[Program] = self._schedule(primitives_of, program).result()
+        except Exception:  # the worker died of it, or eager does not survive it: then there are none
+            return []
+        return found
+
     def first(self, candidates: Iterable[Program]) -> Program | None:
         """The first candidate that shows the target's key, by :meth:`shows`.
 
@@ -153,6 +164,13 @@ class IsolatedJudge:
             return found
         except (FutureTimeout, ProcessExpired):
             return None
+
+
+def primitives_of(program: Program, subject: Subject) -> list[Program]:
+    """What a worker does for :meth:`IsolatedJudge.primitives`."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return primitives(program, require_device(subject.device))
 
 
 def _death(kind: OracleKind, how: str) -> Judgement:

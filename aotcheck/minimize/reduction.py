@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from aotcheck.minimize.edit import inputs_of, leaves
 from aotcheck.minimize.isolated import IsolatedJudge, Limits, workers
 from aotcheck.minimize.judging import Judgement, Subject
+from aotcheck.minimize.primitive import is_primitive_root, may_have_primitive_root, plainer
 from aotcheck.minimize.reduce import Step, steps
 from aotcheck.minimize.root import is_root, roots
 from aotcheck.program import Program
@@ -31,6 +32,8 @@ class Reduced:
         finished: whether it is minimal; False where time was up or somebody asked to stop.
         tried: how many candidates were judged.
         seconds: how long it took.
+        root: what the bug is told by: the one op that is wrong by itself, if there is one, else ``program``.
+        root_shows: its coarse key and difference.
     """
 
     program: Program
@@ -38,6 +41,8 @@ class Reduced:
     finished: bool
     tried: int
     seconds: float
+    root: Program
+    root_shows: Judgement
 
 
 def inputs_passed(program: Program) -> int:
@@ -54,7 +59,7 @@ class Reduction:
         limits: what may be spent.
         stop: set it to stop with what there is.
         to_root: whether the result may show another key than the original, see Note [Roots] of
-            :mod:`aotcheck.minimize.root`.
+            :mod:`aotcheck.minimize.root` and Note [Primitives] of :mod:`aotcheck.minimize.primitive`.
     """
 
     def __init__(
@@ -104,10 +109,40 @@ class Reduction:
                     self.program = step.program
                     start.programs.append(step.program)
                     yield step
-                start = self._root(judge, start) if self.to_root and len(stretches) == 1 else None
+                start = self._deeper(judge, stretches) if self.to_root else None
             finished = not judge.over
-        self.program, shows = self._confirmed(stretches)
-        self.result = Reduced(self.program, shows, finished, judge.tried, self.seconds)
+        self.program, shows = self._confirmed([s for s in stretches if not s.primitive])
+        root, root_shows = self._confirmed(stretches) if stretches[-1].primitive else (self.program, shows)
+        self.result = Reduced(self.program, shows, finished, judge.tried, self.seconds, root, root_shows)
+
+    def _deeper(self, judge: IsolatedJudge, stretches: list[_Stretch]) -> _Stretch | None:
+        """What is nearer to the cause than the last minimal program: each kind of root once, beginnings first."""
+        last = stretches[-1]
+        if last.primitive:
+            return None
+        found = self._root(judge, last) if len(stretches) == 1 else None
+        return found or self._primitive(judge, last)
+
+    def _primitive(self, judge: IsolatedJudge, minimal: _Stretch) -> _Stretch | None:
+        """The first op that is wrong by itself, on plain operands if it is wrong there too."""
+        target = minimal.target
+        if target.eager is None or target.key is None or not may_have_primitive_root(target.key):
+            return None
+        for alone in judge.primitives(minimal.programs[-1]):
+            shown = self._wrong_alone(judge, alone, minimal.target)
+            if shown is not None:
+                plain = (self._wrong_alone(judge, program, minimal.target) for program in plainer(alone))
+                return next((found for found in plain if found is not None), shown)
+        return None
+
+    def _wrong_alone(self, judge: IsolatedJudge, program: Program, target: Judgement) -> _Stretch | None:
+        if judge.over:
+            return None
+        found = judge.judgement(program)
+        assert target.key is not None and target.eager is not None
+        if found.key is None or found.eager is None or not is_primitive_root(found.key, target.key):
+            return None
+        return _Stretch(found, [program], primitive=True) if target.eager.allows(found.eager) else None
 
     def _root(self, judge: IsolatedJudge, minimal: _Stretch) -> _Stretch | None:
         """Where the minimal program goes wrong first, if that is another program under another key."""
@@ -140,3 +175,4 @@ class _Stretch:
 
     target: Judgement
     programs: list[Program]
+    primitive: bool = False

@@ -8,6 +8,8 @@ memory is read; in value, sign and arithmetic (one is NaN in every floating dtyp
 differ too. A bool holds 0 or 1. Memory that was freed and is back may hold what a program put there, and a comparison
 tells that from either pattern: before a difference of values counts, small numbers are tried as well (``small``).
 ``torch.use_deterministic_algorithms`` can fill as well, but with one pattern only, and it changes what ops do.
+In inference mode composite ops come to a mode whole, and what it calls for them is no longer under the caller's
+autocast; they are taken apart as they would be without the mode, in the state before it.
 """
 
 from __future__ import annotations
@@ -19,7 +21,13 @@ from typing import Any
 
 import torch
 
-from aotcheck._torch import dispatch_mode_class, storage_key
+from aotcheck._torch import (
+    as_before_dispatch,
+    dispatch_mode_class,
+    is_composite,
+    run_composite,
+    storage_key,
+)
 from aotcheck.program.harness import held
 
 _aten = torch.ops.aten
@@ -94,6 +102,9 @@ class FillUndefined(_Mode):
         self.filled = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if torch.is_inference_mode_enabled() and is_composite(func):
+            with as_before_dispatch(), self:
+                return run_composite(func, args, kwargs or {})
         if func in _FRESH:
             result = func(*args, **(kwargs or {}))
             if isinstance(result, torch.Tensor) and result.numel():

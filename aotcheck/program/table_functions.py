@@ -30,6 +30,20 @@ _entry(functions.NonDifferentiable, "self", results=None)
 _entry(functions.OnceDifferentiable, "self")
 _entry(functions.Unmaterialized, "self", results=None)
 
+_RECIPE = (
+    "{'product'|'sum'|'twice'} {'nothing'|'operands'|'second'|'result'|'attribute'}"
+    " {'result'|'view'|'input'|'flags'|'copy'}"
+)
+_COMPOSED: dict[str, Any] = {"results": None, "ndim": (0, 3), "dtypes": DTypes.REAL}
+_entry(functions.Composed, f"self same {_RECIPE} {{'nothing'|'late'}} {{True|False}}", weight=6, **_COMPOSED)
+_entry(
+    functions.ComposedInPlace,
+    f"self same {_RECIPE} {{'dirty'|'quietly'}} {{True|False}}",
+    writes=True,
+    weight=6,
+    **_COMPOSED,
+)
+
 for _class in (functions.Inside, functions.Module):
     FUNCTIONS[_class.__name__] = _class
 

@@ -17,7 +17,7 @@ import torch
 
 from aotcheck._torch import is_view
 from aotcheck.program import noticed
-from aotcheck.program.memory import extent_in_bytes, fits, tensors_of
+from aotcheck.program.memory import extent_in_bytes, fits, holds_wrapper, tensors_of
 from aotcheck.program.model import (
     Around,
     Backward,
@@ -76,6 +76,7 @@ _NAMES: Mapping[Facet, tuple[str, ...]] = {
         "leaf",
         "non-leaf",
         "untrained",
+        "subclass",
     ),
     Facet.ARGUMENT: ("list", "tuple", "dict", "constant"),
     Facet.DTYPE: ("float32", "float64", "half", "complex", "integer", "bool"),
@@ -280,6 +281,8 @@ def of_inputs(args: tuple[Any, ...], named: Mapping[str, torch.Tensor]) -> Itera
     given = list(tensors_of(args))
     for relation in (*_relations(given), *(_NOTICED[n] for n in noticed.around(named) if n in _NOTICED)):
         yield f"input:{relation}"
+    if any(map(holds_wrapper, args)):
+        yield "input:subclass"
     for t in given:
         yield "input:untrained" if not t.requires_grad else f"input:{'leaf' if _is_leaf(t) else 'non-leaf'}"
         yield f"dtype:{_dtype(t)}"

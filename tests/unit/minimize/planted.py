@@ -1,4 +1,4 @@
-"""Backends that take their process with them, and an op that does so in eager."""
+"""Backends that take their process with them or lose a flag, and an op that kills in eager."""
 
 from __future__ import annotations
 
@@ -37,6 +37,11 @@ def dies_of_many(fn: Callable[..., Any]) -> Callable[..., Any]:
         return fn(*args)
 
     return compiled
+
+
+def detaches(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """What it returns has no history."""
+    return lambda *args: fn(*args).detach()
 
 
 def wants_two_elements(program: Program) -> None:

@@ -168,3 +168,55 @@ def test_a_consequence_is_told_by_its_root(found: Program, bug: str, key: str, b
     assert str(kept.result.shows.key) != key
     assert str(rooted.result.shows.key) == key
     assert text(rooted.result.program).partition("def f")[2] == text(program(body)).partition("def f")[2]
+
+
+SQUARE, CUBE = vector("[1, 2, 3, 4]", "(2, 2)", "(2, 1)"), vector("[1, 2]", "(2, 1, 1)", "(1, 1, 1)")
+LONG = vector("[3, 2, 4]", "(3,)", "(1,)")
+
+
+@pytest.mark.parametrize(
+    ("body", "inputs", "bug", "key", "root"),
+    [
+        ("x0.t_()\n    return x0", SQUARE, "transpose_in_place_lost", "(shape, input)", "x0.t_()"),
+        ("v0 = x0.clone()\n    v0.t_()\n    return v0", SQUARE, "transpose_in_place_lost", "(shape, input)", "x0.t_()"),
+        ("x0.t_()\n    return None", CUBE, "transpose_in_place_lost", "(shape, input)", "x0.t_()"),
+        (
+            "v0 = torch.ones((2,), device=x0.device)\n    x0[:2] = v0\n    return None",
+            LONG,
+            "copy_to_a_part_lost",
+            "(values, input)",
+            "x0.copy_(x1)",
+        ),
+        (
+            "v0 = x0[1:]\n    v1 = v0.view((2, 1))\n    v1.zero_()\n    return None",
+            LONG,
+            "zero_lost",
+            "(values, input)",
+            "x0.zero_()",
+        ),
+        ("v0 = torch.hsplit(x0, 3)\n    return v0", LONG, "slice_copies", "(aliasing, output-input vs none)", "slice"),
+    ],
+    ids=["a square", "made inside", "an error that is missing", "a subscript", "a chain of views", "a composite op"],
+)
+def test_a_bug_of_one_op_is_told_by_that_op(body: str, inputs: str, bug: str, key: str, root: str) -> None:
+    rooted = Reduction(
+        program(f"def f(x0):\n    {body}", inputs), Subject(f"tests.meta.bugs:{bug}"), ONE_WORKER, to_root=True
+    )
+    for _ in rooted.steps():
+        pass
+    assert rooted.result is not None
+    assert str(rooted.result.root_shows.key) == key
+    assert rooted.result.root.statements == 1
+    assert root in text(rooted.result.root)
+
+
+def test_a_flag_of_autograd_is_not_laid_on_one_op() -> None:
+    """A difference that no single op shows keeps the program it is seen in."""
+    found = program(
+        "def f(x0):\n    v0 = x0.clone()\n    return v0", vector("[1, 2]", "(2,)", "(1,)", extra=", requires_grad=True")
+    )
+    reduction = Reduction(found, Subject("tests.unit.minimize.planted:detaches"), ONE_WORKER, to_root=True)
+    for _ in reduction.steps():
+        pass
+    assert reduction.result is not None
+    assert reduction.result.root == reduction.result.program

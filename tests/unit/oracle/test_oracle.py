@@ -136,6 +136,22 @@ def _regrown() -> torch.Tensor:
     return t
 
 
+@pytest.mark.parametrize("inference", [False, True])
+def test_filling_leaves_autocast_to_composite_ops(inference: bool) -> None:
+    """In inference mode a mode gets ``einsum`` whole, below autocast."""
+
+    def product() -> torch.Tensor:
+        x = torch.empty(2, 2)
+        return torch.einsum("ij,kj->ik", x, x)
+
+    with torch.inference_mode(inference), torch.autocast("cpu", torch.bfloat16):
+        eager = product()
+        with undefined_memory(PLAIN) as mode:
+            filled = product()
+    assert mode.filled
+    assert filled.dtype is eager.dtype is torch.bfloat16
+
+
 def test_growing_keeps_what_was_there() -> None:
     with undefined_memory(ODD):
         t = torch.ones(2).resize_(4)

@@ -1,0 +1,221 @@
+"""The ops that a program comes down to, each as a program of its own.
+
+Note [Primitives]
+    A backend that gets one op wrong is found through whatever calls that op: a subscript that is written, a linear
+    layer, a module that checkpoints. What is the same in all of them is seen below Python, where a dispatch mode
+    meets every op with its operands. Each that the table has an entry for is made a program: one statement on inputs
+    with the geometry of those operands. Where such a program is wrong by itself it is what the bug is told by. What
+    an op shows on odd operands may be chance (a transposition that is lost shows in the strides of a square, and in a
+    missing error on three dimensions), so :func:`plainer` has the same op on plain ones. Whether an operand is a lazy
+    conjugate or negative is left out, as is ``out=`` where the op is wrong without.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+import torch
+
+from aotcheck._torch import (
+    as_before_dispatch,
+    dispatch_mode_class,
+    is_composite,
+    op_name,
+    overload_name,
+    run_composite,
+    storage_key,
+)
+from aotcheck.minimize.edit import inputs_of, with_inputs
+from aotcheck.minimize.passes.ops import writes
+from aotcheck.minimize.size import contiguous
+from aotcheck.oracle import CoarseKey, OracleKind
+from aotcheck.oracle.execute import observe
+from aotcheck.program import (
+    Call,
+    DType,
+    Expr,
+    Inputs,
+    ListExpr,
+    Literal,
+    OpCall,
+    Program,
+    Ref,
+    Storage,
+    Strided,
+    TupleExpr,
+)
+from aotcheck.program.harness import held
+from aotcheck.program.ops import Form, ops
+
+__all__ = ["is_primitive_root", "may_have_primitive_root", "plainer", "primitives"]
+
+MOST_OPS = 32
+"""As many different ops are looked at, ..."""
+
+MOST_ELEMENTS = 64
+"""... of operands whose storages hold no more than this."""
+
+_WRONG = frozenset(
+    kind.value
+    for kind in (
+        OracleKind.VALUES,
+        OracleKind.ALIASING,
+        OracleKind.DTYPE,
+        OracleKind.SHAPE,
+        OracleKind.STRIDE,
+        OracleKind.STORAGE_OFFSET,
+        OracleKind.STORAGE_SIZE,
+    )
+)
+"""What an op does wrong by itself; flags that autograd keeps are of no single op."""
+
+_PLAIN, _AROUND = (2, 3), (2, 4)
+
+
+def may_have_primitive_root(key: CoarseKey) -> bool:
+    """Whether a difference under ``key`` may be one op's doing."""
+    return key.oracle in _WRONG or (key.oracle == OracleKind.EXCEPTION.value and key.place.startswith("forward"))
+
+
+def is_primitive_root(key: CoarseKey, target: CoarseKey) -> bool:
+    """Whether one op that shows ``key`` explains a program that shows ``target``."""
+    if "later" in key.place:
+        return False
+    return key.oracle in _WRONG if not key.error else (key.oracle, key.error) == (target.oracle, target.error)
+
+
+def primitives(program: Program, device: torch.device) -> list[Program]:
+    """One program for each op that eager runs in the forwards of ``program``, in order; none where one cannot be
+    written down."""
+    mode = _Recording()
+
+    def recorded(fn: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            with mode:
+                return fn(*args)
+
+        return call
+
+    with contextlib.suppress(Exception):  # what it raises is no concern of this
+        for _ in observe(program, recorded, device):
+            pass
+    return list(mode.found)[:MOST_OPS]
+
+
+def plainer(program: Program) -> Iterator[Program]:
+    """The same op on plain operands: row-major, of two dimensions, each on memory of its own; then windows of such."""
+    (at, inputs), *_ = inputs_of(program)
+    for whole, offset in ((_PLAIN, 0), (_AROUND, 1)):
+        storages, tensors = [], []
+        for index, t in enumerate(inputs.tensors):
+            numbers = prod(whole) * (2 if t.dtype.startswith("complex") else 1)
+            counted = range(index + 1, index + 1 + numbers)  # no two operands alike
+            data = tuple(n % 2 if t.dtype == "bool" else n for n in counted)
+            storages.append(Storage(f"s{index}", t.dtype, data))
+            tensors.append(Strided(t.name, f"s{index}", t.dtype, _PLAIN, contiguous(whole), offset))
+        yield with_inputs(program, {at: replace(inputs, storages=tuple(storages), tensors=tuple(tensors))})
+
+
+class _NotWritableError(Exception):
+    """A program cannot say this."""
+
+
+_Mode: Any = dispatch_mode_class()
+
+
+class _Recording(_Mode):
+    """Makes a program of each op that it meets, before the op runs; ``found`` holds them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: dict[Program, None] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if torch.is_inference_mode_enabled() and is_composite(func):
+            with as_before_dispatch(), self:
+                return run_composite(func, args, kwargs or {})
+        with contextlib.suppress(_NotWritableError), torch.no_grad():
+            self.found.update(dict.fromkeys(_Alone(args, kwargs or {}).programs(func)))
+        return func(*args, **(kwargs or {}))
+
+
+class _Alone:
+    """The operands of one op as the inputs of a program."""
+
+    def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        self.storages: dict[object, Storage] = {}
+        self.tensors: dict[int, Strided] = {}
+        self.args = tuple(map(self._expr, args))
+        self.kwargs = {name: self._expr(value) for name, value in kwargs.items() if name == "out"}
+
+    def programs(self, func: Any) -> Iterator[Program]:
+        """Under each name that the table knows the op by."""
+        tensors = tuple(self.tensors.values())
+        inputs = Inputs(tuple(self.storages.values()), tensors, (), tuple(Ref(t.name) for t in tensors))
+        params = tuple(f"x{index}" for index in range(len(tensors)))
+        if not params:
+            return
+        spelled = [
+            OpCall(None, path, self.args, kwargs)
+            for kwargs in dict.fromkeys(((), tuple(self.kwargs.items())))
+            for path in _paths(op_name(func), overload_name(func))
+        ]
+        for call in spelled:
+            made = not writes(call)
+            body = (replace(call, target="v0") if made else call,)
+            yield Program(params, body, Ref("v0") if made else Literal(None), (Call(inputs),))
+
+    def _expr(self, value: Any) -> Expr:
+        if isinstance(value, torch.Tensor):
+            return Ref("x" + self._tensor(value).name[1:])
+        if isinstance(value, torch.dtype):
+            return DType(str(value).removeprefix("torch."))
+        if isinstance(value, list) and any(isinstance(item, torch.Tensor) for item in value):
+            return ListExpr(tuple(map(self._expr, value)))
+        if isinstance(value, (list, tuple)):
+            return TupleExpr(tuple(map(self._expr, value)))
+        if value is None or type(value) in (bool, int, float, complex):
+            return Literal(value)
+        raise _NotWritableError
+
+    def _tensor(self, t: torch.Tensor) -> Strided:
+        if held(t) or t.layout is not torch.strided:
+            raise _NotWritableError
+        if id(t) not in self.tensors:
+            name, dtype = f"a{len(self.tensors)}", str(t.dtype).removeprefix("torch.")
+            storage = self._storage(t, dtype)
+            self.tensors[id(t)] = Strided(
+                name, storage.name, dtype, tuple(t.shape), tuple(t.stride()), int(t.storage_offset())
+            )
+        return self.tensors[id(t)]
+
+    def _storage(self, t: torch.Tensor, dtype: str) -> Storage:
+        key = storage_key(t)
+        if key not in self.storages:
+            whole = torch.empty(0, dtype=t.dtype, device=t.device)
+            count = t.untyped_storage().nbytes() // t.itemsize
+            if count > MOST_ELEMENTS:
+                raise _NotWritableError
+            whole.set_(t.untyped_storage(), 0, (count,), (1,))
+            self.storages[key] = Storage(f"s{len(self.storages)}", dtype, _small_integers(whole.cpu()))
+        return self.storages[key]
+
+
+def _small_integers(t: torch.Tensor) -> tuple[int, ...]:
+    """What is nearest to the contents of ``t`` that a program may hold."""
+    if t.dtype is torch.bool:
+        return tuple(map(int, t.tolist()))
+    flat = torch.view_as_real(t).flatten() if t.is_complex() else t
+    low = 0 if t.dtype is torch.uint8 else -8
+    return tuple(int(n) for n in flat.to(torch.float64).nan_to_num(3.0).clamp(low, 8).round().tolist())
+
+
+def _paths(name: str, overload: str) -> Iterator[str]:
+    """How programs may spell an ATen op."""
+    exact = f"torch.ops.aten.{name}.{overload}"
+    spelled = {f"Tensor.{name}", f"torch.{name}", exact}
+    yield from dict.fromkeys(op.path for op in ops() if op.path in spelled and op.form is not Form.ATTRIBUTE)
