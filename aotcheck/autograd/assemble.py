@@ -21,6 +21,7 @@ from aotcheck.autograd.partition.joint import Division, divide, joint_graph, joi
 from aotcheck.autograd.record import Visibility, Write
 from aotcheck.autograd.runtime import codegen, support
 from aotcheck.autograd.runtime.support import StrideCorrection
+from aotcheck.autograd.saved_memory import saved_memory
 from aotcheck.autograd.stages import Backwards, examples
 from aotcheck.autograd.subclasses import Bundle
 from aotcheck.autograd.tangents import inputs_of, values_of
@@ -216,7 +217,8 @@ class Assembly:
         moved = self.capture.recounted() if self.saved else set()
         aliases = frozenset(k for k, v in enumerate(self.saved_outputs) if v.memory in moved and v.memory is not None)
         random = bool(self.trace.effects)
-        w = codegen.write_call(record, attachments, wrong, fresh, self._shape_result, random, aliases)
+        memory = saved_memory(self.capture, self.stages, self.saved) if self.division is None else {}
+        w = codegen.write_call(record, attachments, wrong, fresh, self._shape_result, random, aliases, memory)
         w.globals.update(functions)
         w.globals["fw"] = self._compiled
         self.code, self._namespace = w, w.globals

@@ -492,7 +492,8 @@ class EpilogueBuilder:
         touched |= {id(s) for s in self.resized}
         flats = tuple(FlatInput(v, source, dtype) for v, source, dtype in self.table.flat_inputs)
         placeholders = {r.placeholder for r in self.roots if id(r.state) in touched}
-        placeholders |= {f.value for f in flats}
+        settled = {r.source for r in self.roots if id(r.state) not in touched}
+        placeholders |= {f.value for f in flats if f.source not in settled}
         record = Record(
             roots=tuple(
                 Root(r.source, r.requires_grad, r.real_is_leaf is not False, moves=self._moves(r)) for r in self.roots

@@ -600,3 +600,32 @@ def test_a_gradient_beside_one_that_would_be_refused():
         yield attempt_later(lambda: out.backward(plain(3, seed=2)))
 
     check_session(session)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x, y: x.mul_(2) * y,
+        lambda x, y: (x[1:].mul_(2), x[:1] * y, x[1:] * y)[1:],
+        lambda x, y: (x.add_(1), x.as_strided((2,), (1,), 1) * y)[1],
+        lambda x, y: (x[:1].zero_(), x[1:] * y)[1],
+    ],
+)
+def test_saved_memory_that_is_written_without_a_trace(f):
+    """Another tensor on the same storage counts writes by itself: eager's backward reads what is there then."""
+
+    def session(compile):
+        x, y = plain(3), leaf(1)
+        other = torch.empty(0).set_(x.untyped_storage(), 0, (3,), (1,))
+        outputs = compile(f)(x, y)
+        outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+        backward(outputs, retain_graph=True)
+        yield y.grad.clone()
+        other.fill_(7)
+        backward(outputs, retain_graph=True)
+        yield x, y
+        x.add_(1)
+        for o in outputs:
+            yield attempt_later(lambda o=o: backward([o], retain_graph=True))
+
+    check_session(session)

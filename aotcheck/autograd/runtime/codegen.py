@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -289,14 +290,17 @@ def write_call(
     shape_result: Callable[[list[str], Callable[[Any], str]], str],
     random: bool,
     moved: frozenset[int] = frozenset(),
+    memory: Mapping[int, Window] = MappingProxyType({}),
 ) -> SourceWriter:
     """The function ``call(a)``: flat arguments in, the caller's result out.
 
     ``wrong`` maps the outputs whose layout must be set right to that layout. ``fresh`` says of each thing the forward
     returns, saved values included, that it is known to be no view: a view made under the forward's own no_grad is
     hidden by ``detach``, its autograd identity being an accident. ``moved`` are saved values (counted from the first)
-    whose version counter the epilogue moves. ``shape_result`` turns the expressions of the flat results into that of
-    what the caller gets. The names ``fw``, ``apply0`` ... and ``backward0`` ... are to be set in the writer's globals.
+    whose version counter the epilogue moves, ``memory`` such as lie in an argument's memory once that is written: they
+    are saved as windows on it (see Note [Saved memory]). ``shape_result`` turns the expressions of the flat results
+    into that of what the caller gets. The names ``fw``, ``apply0`` ... and ``backward0`` ... are to be set in the
+    writer's globals.
     """
     w = SourceWriter()
     w.globals.update(base_of=_torch.base_of, grad_mode=_torch.set_grad_enabled_raw, layout=support.with_layout)
@@ -346,6 +350,9 @@ def write_call(
     lines += [f"    {name} = {name}.detach()" for k, name in enumerate(names) if not fresh[k] and k not in wrong]
     lines += [f"    s{k} = s{k}.data" for k in sorted(moved)]
     lines += [f"    {step_line(s, w)}" for s in record.before]
+    for k, m in memory.items():
+        on = f"{w.refer(support.window_on)}({_ref(m.holder)}, {w.refer(m.geometry)}, {m.anchor}, True)"
+        lines.append(f"    s{k} = {on}")
 
     def attach(number: int) -> list[str]:
         part, attached, returned_later = attachments[number], [], []

@@ -1,0 +1,54 @@
+"""What is saved of arguments that the call writes: their memory, not what the graph computed.
+
+Note [Saved memory]
+    A function that writes an argument and saves it, or a view of it, has the backward read the argument's memory. The
+    graph computes what is written as a value of its own; to save that would keep a second copy, and would not show
+    what the caller writes to the memory by ways that no version counter tells of (another leaf on the same storage).
+    So where a value is what a tensor that eager saves holds in the end, on an argument's storage, a window on that is
+    saved. Writes that counters do tell of are watched all the same: see Note [Written since].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aotcheck.autograd.capture import Capture
+from aotcheck.autograd.partition.saved import saved_tensors
+from aotcheck.autograd.replicas import Replica
+from aotcheck.autograd.runtime.codegen import Window
+from aotcheck.autograd.stage import Stage
+from aotcheck.autograd.trace import PLACEHOLDER, Geometry, Value, geometry_of
+
+__all__ = ["saved_memory"]
+
+
+def saved_memory(capture: Capture, stages: Sequence[Stage], saved: Sequence[Value]) -> dict[int, Window]:
+    """Which of the values ``saved`` lie in an argument's memory when the call ends, and where."""
+    places = {v: k for k, v in enumerate(saved) if v.op is not PLACEHOLDER}
+    table = capture.tracer.table
+    holders = {id(r.state): r.source for r in reversed(capture.roots) if table.state(r.replica) is r.state}
+    found: dict[int, Window] = {}
+    if not places or not holders or not capture.record.written_placeholders:
+        return found
+    for stage in stages:
+        for attached in stage.attached:
+            try:
+                kept = saved_tensors(attached.tensor, stage.ends, packed=False)
+            except RuntimeError:  # written since: that backward raises
+                continue
+            for t in kept:
+                state, geometry = table.state(t) if type(t) is Replica else None, geometry_of(t)
+                view = None if state is None else state.views.get(geometry)
+                if state is None or view is None or view.version != state.version or view.value not in places:
+                    continue
+                if id(state) in holders and _laid_out_as(view.value, geometry):
+                    found[places[view.value]] = Window(holders[id(state)], geometry, None)
+    return found
+
+
+def _laid_out_as(value: Value, g: Geometry) -> bool:
+    """Whether the backward's graph, made for ``value``, takes a window of this geometry in its place."""
+    of = value.geometry
+    if of is None or g.conj or g.neg or of.conj or of.neg:
+        return False
+    return (of.shape, of.stride, of.dtype) == (g.shape, g.stride, g.dtype)
