@@ -628,6 +628,16 @@ def run_composite(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> An
     return op.decompose(*args, **kwargs)
 
 
+def run_composite_in(mode: Any, op: Any, types: Sequence[type], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Run a composite op that came whole to the handler of ``mode``, as in inference mode it does: under the caller's
+    autocast, and with what it calls coming to ``mode`` too, except what wrapper subclasses make of it."""
+    if any(hasattr(t, "__tensor_flatten__") for t in types):
+        with as_before_dispatch():
+            return op(*args, **kwargs)
+    with as_before_dispatch(), mode:
+        return run_composite(op, args, kwargs)
+
+
 def run_composite_kernel(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """The kernel that ``op`` has for every backend, which calls other ops."""
     return op._op_dk(_C.DispatchKey.CompositeExplicitAutograd, *args, **kwargs)

@@ -21,12 +21,11 @@ from typing import Any
 import torch
 
 from aotcheck._torch import (
-    as_before_dispatch,
     dispatch_mode_class,
     is_composite,
     op_name,
     overload_name,
-    run_composite,
+    run_composite_in,
     storage_key,
 )
 from aotcheck.minimize.edit import inputs_of, with_inputs
@@ -136,8 +135,7 @@ class _Recording(_Mode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if torch.is_inference_mode_enabled() and is_composite(func):
-            with as_before_dispatch(), self:
-                return run_composite(func, args, kwargs or {})
+            return run_composite_in(self, func, types, args, kwargs or {})
         with contextlib.suppress(_NotWritableError), torch.no_grad():
             self.found.update(dict.fromkeys(_Alone(args, kwargs or {}).programs(func)))
         return func(*args, **(kwargs or {}))

@@ -21,13 +21,7 @@ from typing import Any
 
 import torch
 
-from aotcheck._torch import (
-    as_before_dispatch,
-    dispatch_mode_class,
-    is_composite,
-    run_composite,
-    storage_key,
-)
+from aotcheck._torch import dispatch_mode_class, is_composite, run_composite_in, storage_key
 from aotcheck.program.harness import held
 
 _aten = torch.ops.aten
@@ -103,8 +97,7 @@ class FillUndefined(_Mode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if torch.is_inference_mode_enabled() and is_composite(func):
-            with as_before_dispatch(), self:
-                return run_composite(func, args, kwargs or {})
+            return run_composite_in(self, func, types, args, kwargs or {})
         if func in _FRESH:
             result = func(*args, **(kwargs or {}))
             if isinstance(result, torch.Tensor) and result.numel():

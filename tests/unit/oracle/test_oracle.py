@@ -16,6 +16,7 @@ from aotcheck.oracle.undefined import LARGE, NEGATIVE, ODD, PLAIN, UNEVEN, Patte
 from aotcheck.oracle.values import Agreement, compare_values
 from aotcheck.oracle.widen import widened
 from aotcheck.program import Literal, Ref, TupleExpr, harness
+from aotcheck.program.wrapped import wrapped
 from tests.meta.small import X, op, program
 
 nan = float("nan")
@@ -150,6 +151,14 @@ def test_filling_leaves_autocast_to_composite_ops(inference: bool) -> None:
             filled = product()
     assert mode.filled
     assert filled.dtype is eager.dtype is torch.bfloat16
+
+
+def test_filling_leaves_composite_ops_of_wrappers_to_their_class() -> None:
+    """In inference mode their results do not share version counters, which taking the op apart would ask for."""
+    x = torch.ones(1)
+    with torch.inference_mode(), undefined_memory(PLAIN):
+        assert wrapped.tagged(x).flatten().elem.tolist() == [1]
+        assert wrapped.constant(wrapped.tagged(x)).reshape(1, 1).elem.elem.tolist() == [[1]]
 
 
 def test_growing_keeps_what_was_there() -> None:
