@@ -594,10 +594,25 @@ class Results:
                 self._histories[id(t)] = self.stand_in(t)
 
     def lasting(self, t: Tensor) -> Sequence[Reshaping]:
-        """The changes in place of the view ``t`` that make up its history; none where they do not."""
-        if _torch.base_of(t) is None or not has_history(t):
+        """The changes in place of ``t``, a view or an argument, that make up its history; none where they do not."""
+        if not has_history(t):
             return ()
+        if _torch.base_of(t) is None:
+            return self._changes_of_root(t)
         return lasting(self.tracer.reshapings.get(id(t), ()), _torch.version_of(t))
+
+    def _changes_of_root(self, t: Tensor) -> Sequence[Reshaping]:
+        """All changes in place of the argument ``t`` if nothing else has come to the history with which it came."""
+        changes = self.tracer.reshapings.get(id(t), [])
+        root = next((r for r in self.roots if r.replica is t and isinstance(r.source, Arg)), None) if changes else None
+        if root is None or root.grad_fn is None or not all(c.grad for c in changes):
+            return ()
+        if changes[0].geometry != root.geometry or _torch.version_of(t) != root.version + len(changes):
+            return ()
+        node = _torch.grad_fn_of(t)
+        for _ in changes:
+            node = node.next_functions[0][0] if node is not None and node.next_functions else None
+        return changes if node is root.grad_fn else ()
 
     def _current(self, t: Tensor) -> Derivation | None:
         """How the view ``t`` was made if making it so again gives it the history it has: neither the memory nor the
@@ -653,7 +668,7 @@ class Results:
                     mode = ReplayMode.INFERENCE
                 else:
                     mode = ReplayMode.OUTSIDE_WITH_GRAD if made.grad else ReplayMode.OUTSIDE_WITHOUT_GRAD
-                return [ReplayView(local, ref, made.replay, mode)]
+                return [ReplayView(local, ref, made.replay, mode), *self._moved_by_data(local, t, made)]
             if made.grad == self.capture.entry_grad or not (base.requires_grad or made.source.requires_grad):
                 mode = ReplayMode.AMBIENT
             steps = [ReplayView(local, ref, made.replay, mode)]
