@@ -664,3 +664,21 @@ def test_a_view_of_a_view_that_then_gets_other_data():
         return u
 
     check(f, lambda: given(plain(2)))
+
+
+def test_a_view_left_by_what_goes_to_a_smaller_storage_is_written():
+    def f(x, y):
+        v = x * 2
+        part = v.unsqueeze(0)
+        v.set_(y)
+        v.zero_()
+        return part * 3, v
+
+    def session(compile):
+        x, y = leaf(3), plain(2, seed=1)
+        outputs = attempt(lambda: compile(f)(x, y))
+        yield outputs, x, y
+        for out in outputs:
+            yield attempt_later(lambda: torch.autograd.grad(out, x, torch.ones_like(out), retain_graph=True))  # noqa: B023
+
+    check_session(session)
