@@ -328,7 +328,7 @@ class Results:
             self.anchors[id(state)] = (ref, 0)
             there = [*tensors, *[a.replica for a in self.arguments if self.table.state(a.replica) is state]]
             self._inference(ref, any(t.is_inference() for t in there))
-            room = max([_bytes_reached(t) for t in tensors], default=0)
+            room = max([_bytes_reached(t) for t in there], default=0)
             if room > state.nbytes:
                 self.before.append(ResizeStorage(ref, room))
                 self.shrink.append(ResizeStorage(ref, state.nbytes))

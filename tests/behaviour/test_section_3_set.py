@@ -682,3 +682,25 @@ def test_a_view_left_by_what_goes_to_a_smaller_storage_is_written():
             yield attempt_later(lambda: torch.autograd.grad(out, x, torch.ones_like(out), retain_graph=True))  # noqa: B023
 
     check_session(session)
+
+
+@pytest.mark.parametrize("nbytes", [0, 4, 64])
+def test_the_storage_of_data_made_inside_is_resized(nbytes):
+    def f(x):
+        x.data = x.clone()
+        x.untyped_storage().resize_(nbytes)
+
+    def another_size(x):
+        x.data = x[1:].clone()
+        x.untyped_storage().resize_(nbytes)
+        return x.detach()
+
+    for body in (f, another_size):
+        for make in (plain, leaf):
+
+            def session(compile, body=body, make=make):
+                x = make(3)
+                out = compile(body)(x)
+                yield out is None, x.shape, x.untyped_storage().nbytes()
+
+            check_session(session)
