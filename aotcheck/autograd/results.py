@@ -110,6 +110,7 @@ class Results:
         self._done: set[int] = set()  # groups that are attached
         # id of an argument's replica -> where it lay when the call began, while the real one lies there still
         self.entered = {id(a.replica): a.geometry for a in self.arguments}
+        self._arguments = {id(a.replica) for a in self.arguments}
         self._writes_follow = False  # whether what is made now is made before anything is written
         self._early: set[int] = set()  # ids of views that are made when the program made them
         self._histories: dict[int, Local] = {}  # id of a replica -> the stand-in that has its history
@@ -622,6 +623,8 @@ class Results:
         if made is None or id(t) in self.tracer.regeometried or not (made.current or id(t) in self._early):
             return None
         if not made.source_stays and self.entered.get(id(made.source)) != made.source_geometry:
+            return None
+        if id(made.source) not in self._arguments and self.kernels.moved.get(id(made.source), 0) > made.time:
             return None
         return made
 

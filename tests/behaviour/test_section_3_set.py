@@ -704,3 +704,21 @@ def test_the_storage_of_data_made_inside_is_resized(nbytes):
                 yield out is None, x.shape, x.untyped_storage().nbytes()
 
             check_session(session)
+
+
+def test_a_view_of_a_view_that_then_goes_elsewhere():
+    def f(x, y):
+        v = y.t()
+        w = v.t()
+        v.set_(x)
+        return w
+
+    def with_both(x, y):
+        v = y.t()
+        w = v.t()
+        v.set_(x)
+        return w, v
+
+    for body in (f, with_both):
+        for shape in ((), (2, 2)):
+            check(body, lambda shape=shape: given(plain(*shape), plain(*shape, seed=1)))
