@@ -29,8 +29,16 @@ class Promise(Enum):
     out.
     """
 
+    MODULES = "modules"
+    """A module that a function closes over is compiled with the parameters and buffers that it has in each call.
 
-EVERY_PROMISE = frozenset(Promise)
+    Where it is promised, as by front ends, ``aotcheck.check`` hands a module over as it is; else as a function of its
+    parameters and buffers.
+    """
+
+
+EVERY_PROMISE = frozenset(Promise) - {Promise.MODULES}
+"""What is expected of a backend that nothing is known of."""
 
 
 def _nothing() -> None:

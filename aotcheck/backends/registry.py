@@ -40,7 +40,7 @@ def _dynamo(name: str, torch_name: str, promises: frozenset[Promise] = EVERY_PRO
         compiled: Function = torch.compile(fn, backend=torch_name, dynamic=False)
         return compiled
 
-    return Backend(name, compile_with_dynamo, promises, torch.compiler.reset)
+    return Backend(name, compile_with_dynamo, promises | {Promise.MODULES}, torch.compiler.reset)
 
 
 def _dynamo_eager() -> Backend:
@@ -117,7 +117,7 @@ def _dynamo_ours() -> Backend:
     if "aotcheck" not in list_backends(exclude_tags=()):
         raise BackendUnavailableError("torch does not list backend 'aotcheck'; install the package (pip install -e .)")
     dynamo = _dynamo("dynamo+aotcheck", "aotcheck")
-    return Backend(dynamo.name, dynamo.compile, reset=dynamo.reset, refusals=_our_refusals)
+    return replace(dynamo, refusals=_our_refusals)
 
 
 def _our_refusals() -> Mapping[str, int]:

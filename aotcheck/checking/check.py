@@ -178,7 +178,8 @@ class _Trial:
         state = global_state()
         self.backend.reset()
         before = dict(self.backend.refusals())
-        compiled = self.run(self.backend.compile)
+        whole = Promise.MODULES in self.backend.promises
+        compiled = self.run(self.subject.as_module(self.backend.compile) if whole else self.backend.compile)
         reasons = [r for r, n in self.backend.refusals().items() if n > before.get(r, 0)]
         reasons += [seen.raised.refusal for seen in compiled if seen.raised is not None and seen.raised.refusal]
         if reasons:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -15,6 +17,8 @@ from aotcheck.checking.variations import Variation
 from aotcheck.oracle.execute import Compile, Run
 from aotcheck.oracle.state import seed_generators
 from aotcheck.program import BuiltCall, Inputs, Literal, Program
+
+_T = TypeVar("_T")
 
 __all__ = ["Given", "Subject", "UserRun", "as_maker", "as_subject", "shell"]
 
@@ -29,6 +33,7 @@ class Subject:
         function: over tensors.
         make: makes positional arguments, new ones each time, the same for the same state of the generators.
         state: tensors that go before them: a module's parameters and buffers.
+        module: the module that these are of, if it is one.
     """
 
     def __init__(
@@ -36,8 +41,26 @@ class Subject:
         function: Callable[..., Any],
         make: Callable[[], Sequence[Any]],
         state: Callable[[], tuple[Any, ...]] = tuple,
+        module: torch.nn.Module | None = None,
     ) -> None:
-        self.function, self.make, self.state = function, make, state
+        self.function, self.make, self.state, self.module = function, make, state, module
+
+    def as_module(self, compile_function: Compile) -> Compile:
+        """The same compiler, given a module as it is, not as a function of its parameters and buffers."""
+        module = self.module
+        if module is None:
+            return compile_function
+
+        def compile_module(_: Callable[..., Any]) -> Callable[..., Any]:
+            compiled = compile_function(lambda *args: module(*args))
+
+            def call(parameters: Mapping[str, Any], buffers: Mapping[str, Any], *args: Any) -> Any:
+                with _installed(module, {**parameters, **buffers}):
+                    return compiled(*args)
+
+            return call
+
+        return compile_module
 
     def build(self, variation: Variation, index: int, device: torch.device) -> BuiltCall:
         """The arguments of a call of a variation.
@@ -63,6 +86,42 @@ class Subject:
         return BuiltCall((*state, *args), tensors, leaves)
 
 
+@contextmanager
+def _installed(module: torch.nn.Module, state: Mapping[str, torch.Tensor]) -> Iterator[None]:
+    """The module has other parameters and buffers, by name."""
+    before = dict(_places(module))
+    try:
+        for name, t in _everywhere(module, state).items():
+            _install(module, name, t)
+        yield
+    finally:
+        for name, t in before.items():
+            _install(module, name, t)
+
+
+def _places(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Each place that holds a parameter or a buffer, under its first name: a module may be in several places too."""
+    seen = set[tuple[int, str]]()
+    named = (module.named_parameters(remove_duplicate=False), module.named_buffers(remove_duplicate=False))
+    for name, t in itertools.chain(*named):
+        owner, _, attribute = name.rpartition(".")
+        place = id(module.get_submodule(owner)), attribute
+        if place not in seen:
+            seen.add(place)
+            yield name, t
+
+
+def _everywhere(module: torch.nn.Module, state: Mapping[str, _T]) -> dict[str, _T]:
+    """The state for each place: what several hold has one name in ``state``."""
+    first = {id(t): name for name, t in reversed(list(_places(module)))}
+    return {name: state[first[id(t)]] for name, t in _places(module)}
+
+
+def _install(module: torch.nn.Module, name: str, t: torch.Tensor) -> None:
+    owner, _, attribute = name.rpartition(".")
+    setattr(module.get_submodule(owner), attribute, t)
+
+
 def _state_name(path: Any) -> str:
     return str(path[-1].key)
 
@@ -73,15 +132,21 @@ def as_subject(function: Callable[..., Any], given: Given) -> Subject:
     if not isinstance(function, torch.nn.Module):
         return Subject(function, make)
     module = copy.deepcopy(function)
+    names = _everywhere(module, {name: name for name, _ in _places(module)})
 
     def state() -> tuple[Any, ...]:
-        parameters = {n: p.detach().clone().requires_grad_(p.requires_grad) for n, p in module.named_parameters()}
+        parameters = {
+            n: torch.nn.Parameter(p.detach().clone(), requires_grad=p.requires_grad)
+            for n, p in module.named_parameters()
+        }
         return parameters, {n: b.detach().clone() for n, b in module.named_buffers()}
 
     def call(parameters: dict[str, torch.Tensor], buffers: dict[str, torch.Tensor], *args: Any) -> Any:
-        return torch.func.functional_call(module, (parameters, buffers), args)
+        # Its own way of tying weights does not put back those of a module that is in two places.
+        state = {name: {**parameters, **buffers}[known] for name, known in names.items()}
+        return torch.func.functional_call(module, state, args, tie_weights=False)
 
-    return Subject(call, make, state)
+    return Subject(call, make, state, module)
 
 
 def as_maker(given: Given) -> Callable[[], Sequence[Any]]:

@@ -44,6 +44,18 @@ def of_nested(tree: dict[str, Any], n: int) -> dict[str, torch.Tensor]:
     return {"sum": tree["a"] * n + tree["b"][0], "a": tree["a"]}
 
 
+class CountsCalls(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(2, 2)
+        self.tied = self.linear
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return self.tied(x) * (1 + 1 / self.calls)
+
+
 torch.manual_seed(0)
 mlp = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
 norm = torch.nn.BatchNorm1d(2)

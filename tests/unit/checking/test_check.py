@@ -87,6 +87,19 @@ def test_a_module_is_checked_with_its_parameters_and_buffers() -> None:
     assert subjects.norm.running_mean is not None and not subjects.norm.running_mean.any(), "the module is left alone"
 
 
+def test_a_front_end_is_given_the_module_itself() -> None:
+    """What torch gets wrong of this one, it gets right of the same module as a function of its buffers."""
+    net = subjects.CountsCalls()
+    names = ["as given", "again, other values"]
+    report = aotcheck.check(net, lambda: (torch.ones(1, 2),), "aot_eager", variations=names)
+    assert all(
+        "values of linear." in result.text and ".grad after backward" in result.text for result in report.results
+    )
+    assert aotcheck.check(net, lambda: (torch.ones(1, 2),), "dynamo_eager", variations=names).agrees
+    assert aotcheck.check(net, lambda: (torch.ones(1, 2),), "dynamo+aotcheck", variations=names).agrees
+    assert not net.calls.any() and net.tied is net.linear, "the module is left alone"
+
+
 def subjects_backend(compile_function: Any) -> Backend:
     return Backend("planted", compile_function)
 
