@@ -281,17 +281,6 @@ def run_without_gradients(node: Any) -> None:
     node(*[None] * outputs_of(node))
 
 
-def run_with_gradient_of_no_values(node: Any) -> None:
-    """Run a node's backward on a gradient of the right shape, a meta tensor.
-
-    Raises:
-        RuntimeError: what it keeps was written since.
-    """
-    like = node._input_metadata[0]
-    with torch.no_grad():
-        node(torch.empty(tuple(like.shape), dtype=like.dtype, device=META))
-
-
 @contextlib.contextmanager
 def as_if_written(t: Tensor, times: int = 1) -> Iterator[None]:
     """The version counter of ``t``, if it has one, is so many writes further inside."""

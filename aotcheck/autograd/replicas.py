@@ -48,7 +48,6 @@ class KernelState:
         "on_gradient",
         "on_poison",
         "on_swap",
-        "recorded_writes",
         "required",
         "reshaped_leaves",
         "retained",
@@ -68,7 +67,6 @@ class KernelState:
         self.required: dict[int, int] = {}  # and requires_grad_
         self.moved: dict[int, int] = {}  # and when it last came to lie elsewhere
         self.moved_before: dict[int, int] = {}  # and before which node of autograd, by its number, that was
-        self.recorded_writes: set[int] = set()  # the numbers that autograd had for the next node when an op wrote
         self.retained: dict[int, Any] = {}  # id of a replica -> the history for which retain_grad was last called on it
         self.reshaped_leaves: list[Tensor] = []  # that just got another shape: see Note [Accumulators that end]
         self.sizes_matter = False  # whether what the program does may depend on the sizes of storages

@@ -119,8 +119,6 @@ class Tracer(_torch.TorchDispatchMode):
             # Some formulas of autograd ask the implementation, not the tensor, and learn that replicas have no data.
             rest = {k: a for k, a in kwargs.items() if k != "device"}
             kwargs = {**rest, "device": self.device_of(args, rest)}
-        if info.kind in (Kind.IN_PLACE, Kind.WRITES) and torch.is_grad_enabled():  # which it is not in custom Functions
-            self.kernels.recorded_writes.add(_torch.autograd_sequence_number())
         match info.kind:
             case Kind.PURE:
                 return self.pure(func, info, args, kwargs)

@@ -8,7 +8,6 @@ import weakref
 import pytest
 import torch
 
-import aotcheck
 from tests.behaviour.harness import (
     Recorder,
     attempt,
@@ -462,66 +461,6 @@ def test_what_eager_saves_must_not_be_written_even_if_its_value_is_not_wanted(fu
             yield attempt_later(lambda o=o, seed=seed: torch.autograd.grad(o, x, seed, retain_graph=True))
 
     check_session(session)
-
-
-class _Dirty(torch.autograd.Function):
-    runs = 0
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.mark_dirty(x)
-        x.mul_(2)
-        ctx.save_for_backward(x)
-        return x
-
-    @staticmethod
-    def backward(ctx, g):
-        _Dirty.runs += 1
-        (x,) = ctx.saved_tensors
-        return g * x
-
-
-_WRITES = {
-    "relu_": lambda x, y: torch.relu_(x),
-    "exp_": lambda x, y: x.exp_(),
-    "mul_": lambda x, y: x.mul_(y),
-    "add_": lambda x, y: x.add_(y),
-    "zero_": lambda x, y: x.zero_(),
-    "pow_": lambda x, y: x.pow_(2),
-    "part": lambda x, y: x[:2].sigmoid_(),
-}
-
-
-@pytest.mark.parametrize("op", _WRITES.values(), ids=_WRITES)
-@pytest.mark.parametrize("written", ["x", "y", "base", "output", "nothing"])
-def test_what_a_write_through_a_view_saves_must_not_be_written(op, written):
-    def f(x, y):
-        op(x, y)
-        return x[:], x * 1
-
-    def session(compile):
-        for part in (0, 1):
-            root, other = leaf(2, 3), leaf(3, 2, seed=1)
-            base, y = root * 1, other * 1
-            x = base.t()
-            outputs = compile(f)(x, y)
-            with torch.no_grad():
-                target = {"x": x, "y": y, "base": base, "output": outputs[0], "nothing": plain(2)}[written]
-                target.add_(1)
-            wanted, out = [root, other], outputs[part]
-            yield attempt_later(
-                lambda: torch.autograd.grad(out, wanted, plain(3, 2), allow_unused=True)  # noqa: B023
-            )
-
-    check_session(session)
-
-
-def test_the_backward_of_a_custom_write_through_a_view_is_traced_once():
-    root = leaf(2, 3)
-    base = root * 1
-    _Dirty.runs = 0
-    aotcheck.aot_function(lambda x: _Dirty.apply(x) * 2, fw_compiler=aotcheck.nop)(base.t())
-    assert _Dirty.runs <= 1  # and not run to find out what it keeps
 
 
 # -- arguments that move unseen by autograd ----------------------------------------------------------------

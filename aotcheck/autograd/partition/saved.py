@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from torch import Tensor
@@ -38,8 +38,6 @@ def saved_by(node: Any, near: Tensor) -> list[Tensor]:
     """
     if _torch.is_opaque(node):
         return _kept_by_opaque(node, near)
-    if _torch.is_write_through_view(node):
-        return _kept_by_write(node, near)
     found: list[Tensor] = []
     # Unpacking an output of the node detaches it; what unpacks for the user runs as the rest of the user's program.
     with contextlib.nullcontext() if _has_packed(node) else _torch.meta_kernels():
@@ -63,7 +61,7 @@ def objection(node: Any, near: Tensor) -> str | None:
 def keeps_itself(output: Tensor) -> bool:
     """Whether the node that made ``output`` keeps it, so that gradients of its gradients come by ``output``."""
     node = _torch.grad_fn_of(output)
-    if node is None or _torch.is_opaque(node) or _torch.is_write_through_view(node) or _has_packed(node):
+    if node is None or _torch.is_opaque(node) or _has_packed(node):
         return False
     try:
         kept = saved_by(node, output)
@@ -89,39 +87,6 @@ def _kept_by_opaque(node: Any, near: Tensor) -> list[Tensor]:
                 except RuntimeError:
                     kept.append(t)
     return kept
-
-
-def _kept_by_write(node: Any, near: Tensor) -> list[Tensor]:
-    """The same of a write through a view, which computes something only of a gradient, and of one of no values too.
-
-    What a custom Function wrote is left out: it is not for us to run its backward.
-    """
-    near = leaves_of(near)[0]
-    assert isinstance(near, Replica)
-    if _torch.sequence_number(node) not in near.kernels.recorded_writes:
-        return []
-    alive = [t for t in near.kernels.alive if _torch.version_of(t) > 0]
-
-    def misses(written: Sequence[Tensor]) -> bool:
-        try:
-            with contextlib.ExitStack() as versions:
-                for t in written:
-                    versions.enter_context(_torch.as_if_written(t, 1 << 20))
-                _torch.run_with_gradient_of_no_values(node)
-        except RuntimeError as error:
-            return "modified by an inplace operation" in str(error)
-        except Exception:
-            return False
-        return False
-
-    near.kernels.inside = True
-    try:
-        with _torch.meta_kernels():
-            if misses(()) or not misses(alive):
-                return []
-            return [t for t in alive if misses((t,))]
-    finally:
-        near.kernels.inside = False
 
 
 def saved_tensors(output: Tensor, stop: Iterable[Any], *, packed: bool = True) -> list[Tensor]:
