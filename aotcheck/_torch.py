@@ -218,9 +218,9 @@ def set_data(t: Tensor, data: Tensor) -> None:
     Tensor.data.__set__(t, data)  # type: ignore[attr-defined]  # a C attribute, typed as a property of instances
 
 
-def other_dtype_than(t: Tensor) -> Tensor:
-    """An empty meta tensor of another dtype that gradients can have."""
-    return torch.empty(0, dtype=torch.float64 if t.dtype is torch.float32 else torch.float32, device=META)
+def other_dtype_than(t: Tensor, device: torch.device) -> Tensor:
+    """An empty tensor of another dtype that gradients can have."""
+    return torch.empty(0, dtype=torch.float64 if t.dtype is torch.float32 else torch.float32, device=device)
 
 
 def drop_accumulator(leaf: Tensor, other: Tensor) -> None:

@@ -27,7 +27,9 @@ def settle_accumulators(kernels: KernelState, keep: list[Any]) -> None:
     leaves, kernels.reshaped_leaves = kernels.reshaped_leaves, []
     for leaf in leaves:
         if leaf.requires_grad and _torch.leafness(leaf) and _ended(leaf, kernels, keep):
-            _torch.drop_accumulator(leaf, make_replica(_torch.other_dtype_than(leaf), leaf.device, kernels))
+            _torch.drop_accumulator(
+                leaf, make_replica(_torch.other_dtype_than(leaf, _torch.META), leaf.device, kernels)
+            )
 
 
 def _ended(leaf: Tensor, kernels: KernelState, keep: list[Any]) -> bool:

@@ -44,6 +44,7 @@ from aotcheck.autograd.subclasses import (
 from aotcheck.autograd.substitution import Substitution
 from aotcheck.autograd.trace import Geometry, Value, geometry_of
 from aotcheck.autograd.tracer import Tracer, exchange
+from aotcheck.autograd.windows import OutOfBounds
 
 
 @dataclasses.dataclass
@@ -665,11 +666,12 @@ def _differentiate(
         return torch.autograd.grad(
             results, edges, grads_in, retain_graph=True, allow_unused=True, create_graph=create_graph
         )
-    except RuntimeError as error:
-        if "is out of bounds of its storage" in str(error):
-            # A formula strides over a gradient whose layout in eager is another than the one foretold for it.
+    except OutOfBounds as error:
+        given = {_torch.storage_address(_torch.storage_of(x)) for t in grads_in for x in leaves_of(t)}
+        if _torch.storage_address(error.storage) in given:
+            # A formula strides over a gradient of the caller's, which may have another layout.
             raise UnsupportedError("backward depends on the layout of a gradient", str(error)) from error
-        raise
+        raise RuntimeError(str(error)) from None
 
 
 def _summed(count: int, arrived: Sequence[tuple[int, Tensor | None]]) -> list[Tensor | None]:

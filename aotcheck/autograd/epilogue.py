@@ -291,7 +291,8 @@ class EpilogueBuilder:
         """Histories that came without data of the same shape, and versions that moved although nothing was written."""
         taken = {s.target for s in self.histories if isinstance(s, (TakeHistory, RequireGradOfInteger))}
         for r in self.roots:
-            if r.state is state and id(r.replica) in self.rebased and r.source not in taken:
+            rebased = id(r.replica) in self.rebased and r.source not in taken
+            if r.state is state and rebased and not self.results.lasting(r.replica):
                 self._take_history(r, None)
         if state.version == 0:
             for a in self._arguments_on(state):

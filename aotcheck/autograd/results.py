@@ -110,6 +110,7 @@ class Results:
         self._done: set[int] = set()  # groups that are attached
         # id of an argument's replica -> where it lay when the call began, while the real one lies there still
         self.entered = {id(a.replica): a.geometry for a in self.arguments}
+        self._arguments = {id(a.replica) for a in self.arguments}
         self._writes_follow = False  # whether what is made now is made before anything is written
         self._early: set[int] = set()  # ids of views that are made when the program made them
         self._histories: dict[int, Local] = {}  # id of a replica -> the stand-in that has its history
@@ -328,7 +329,7 @@ class Results:
             self.anchors[id(state)] = (ref, 0)
             there = [*tensors, *[a.replica for a in self.arguments if self.table.state(a.replica) is state]]
             self._inference(ref, any(t.is_inference() for t in there))
-            room = max([_bytes_reached(t) for t in tensors], default=0)
+            room = max([_bytes_reached(t) for t in there], default=0)
             if room > state.nbytes:
                 self.before.append(ResizeStorage(ref, room))
                 self.shrink.append(ResizeStorage(ref, state.nbytes))
@@ -594,10 +595,25 @@ class Results:
                 self._histories[id(t)] = self.stand_in(t)
 
     def lasting(self, t: Tensor) -> Sequence[Reshaping]:
-        """The changes in place of the view ``t`` that make up its history; none where they do not."""
-        if _torch.base_of(t) is None or not has_history(t):
+        """The changes in place of ``t``, a view or an argument, that make up its history; none where they do not."""
+        if not has_history(t):
             return ()
+        if _torch.base_of(t) is None:
+            return self._changes_of_root(t)
         return lasting(self.tracer.reshapings.get(id(t), ()), _torch.version_of(t))
+
+    def _changes_of_root(self, t: Tensor) -> Sequence[Reshaping]:
+        """All changes in place of the argument ``t`` if nothing else has come to the history with which it came."""
+        changes = self.tracer.reshapings.get(id(t), [])
+        root = next((r for r in self.roots if r.replica is t and isinstance(r.source, Arg)), None) if changes else None
+        if root is None or root.grad_fn is None or not all(c.grad for c in changes):
+            return ()
+        if changes[0].geometry != root.geometry or _torch.version_of(t) != root.version + len(changes):
+            return ()
+        node = _torch.grad_fn_of(t)
+        for _ in changes:
+            node = node.next_functions[0][0] if node is not None and node.next_functions else None
+        return changes if node is root.grad_fn else ()
 
     def _current(self, t: Tensor) -> Derivation | None:
         """How the view ``t`` was made if making it so again gives it the history it has: neither the memory nor the
@@ -607,6 +623,8 @@ class Results:
         if made is None or id(t) in self.tracer.regeometried or not (made.current or id(t) in self._early):
             return None
         if not made.source_stays and self.entered.get(id(made.source)) != made.source_geometry:
+            return None
+        if id(made.source) not in self._arguments and self.kernels.moved.get(id(made.source), 0) > made.time:
             return None
         return made
 
@@ -653,7 +671,7 @@ class Results:
                     mode = ReplayMode.INFERENCE
                 else:
                     mode = ReplayMode.OUTSIDE_WITH_GRAD if made.grad else ReplayMode.OUTSIDE_WITHOUT_GRAD
-                return [ReplayView(local, ref, made.replay, mode)]
+                return [ReplayView(local, ref, made.replay, mode), *self._moved_by_data(local, t, made)]
             if made.grad == self.capture.entry_grad or not (base.requires_grad or made.source.requires_grad):
                 mode = ReplayMode.AMBIENT
             steps = [ReplayView(local, ref, made.replay, mode)]

@@ -24,7 +24,7 @@ from aotcheck.autograd.partition.components import nodes_behind
 from aotcheck.autograd.partition.default import backward_values, saved_values, scheduled
 from aotcheck.autograd.partition.joint import Division
 from aotcheck.autograd.partition.masks import pack_masks, packed
-from aotcheck.autograd.partition.saved import holds_saved, keeps_itself, runs_once
+from aotcheck.autograd.partition.saved import holds_saved, keeps_itself, objection, runs_once
 from aotcheck.autograd.record import Arg, Attached
 from aotcheck.autograd.replicas import disarm, rearm
 from aotcheck.autograd.runtime import codegen
@@ -241,6 +241,7 @@ class Backwards:
         """What attaches the stage's tensors."""
         once = tuple([j for j, a in enumerate(stage.attached) if runs_once(a.tensor, stage.ends)])
         stage.sealed = True
+        freeing = [j for j in once if holds_saved(_torch.grad_fn_of(t := stage.attached[j].tensor), t)]
         apply = codegen.function_like(
             len(stage.attached),
             len(stage.saved),
@@ -248,7 +249,7 @@ class Backwards:
             bool(stage.guards),
             tuple(stage.checked),
             once,
-            tuple([j for j in once if holds_saved(_torch.grad_fn_of(t := stage.attached[j].tensor), t)]),
+            tuple([(j, objection(_torch.grad_fn_of(t := stage.attached[j].tensor), t)) for j in freeing]),
             tuple(stage.shared()),
             stage.own,
         )

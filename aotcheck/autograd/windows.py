@@ -126,13 +126,25 @@ def lasting(changes: Sequence[Reshaping], version: int) -> Sequence[Reshaping]:
     return changes[start:]
 
 
+class OutOfBounds(RuntimeError):
+    """A window would reach beyond ``storage``."""
+
+    def __init__(self, message: str, storage: torch.UntypedStorage) -> None:
+        super().__init__(message)
+        self.storage = storage
+
+
 def check_bounds(t: Tensor) -> None:
     """Real tensors may not reach beyond their storage; meta ones may."""
-    g = geometry_of(t)
-    if 0 not in g.shape and g.elements_reached * g.dtype.itemsize > _torch.storage_of(t).nbytes():
-        raise RuntimeError(
-            f"as_strided of {g.shape} with strides {g.stride} at offset {g.offset} is out of bounds of its storage"
+    g, storage = geometry_of(t), _torch.storage_of(t)
+    needed = g.elements_reached * g.dtype.itemsize
+    if 0 not in g.shape and needed > storage.nbytes():
+        message = (
+            f"setStorage: sizes {list(g.shape)}, strides {list(g.stride)}, storage offset {g.offset}, and itemsize "
+            f"{g.dtype.itemsize} requiring a storage size of {needed} are out of bounds for storage of size "
+            f"{storage.nbytes()}"
         )
+        raise OutOfBounds(message, storage)
 
 
 def shares_storage(out: Any, source: Tensor) -> bool:

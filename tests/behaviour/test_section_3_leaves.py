@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from tests.behaviour.harness import Given, backward, check, check_session, given, leaf, plain
+from tests.behaviour.harness import Given, attempt_later, backward, check, check_session, given, leaf, plain
 
 
 def non_leaf(*shape: int, seed: int = 0) -> Given:
@@ -296,3 +296,22 @@ def test_a_view_of_a_view_made_before_the_argument_requires_grad():
         return v, x[0].t()
 
     check(f, lambda: given(plain(3, 2)))
+
+
+def test_a_used_leaf_that_stops_requiring_grad_and_is_then_written():
+    def f(x):
+        largest, _ = torch.max(x, -1)
+        x.requires_grad = False
+        x[[0]] = largest  # gradients that come to the leaf that it was must not end the process
+        return largest, x
+
+    def session(compile):
+        for order in ((0,), (1,), (0, 1), (1, 0)):
+            x = leaf(3)
+            outputs = compile(f)(x)
+            yield outputs
+            for k in order:
+                o = outputs[k]
+                yield attempt_later(lambda o=o: o.sum().backward(retain_graph=True)), x.grad
+
+    check_session(session)

@@ -280,3 +280,20 @@ def test_what_a_swap_leaves_in_the_place_of_an_argument_is_written_by_the_caller
         yield attempt_later(lambda: torch.autograd.grad(w, root, plain(3)))
 
     check_session(session)
+
+
+def test_a_view_made_in_inference_mode_given_other_data(data):
+    def f(x, y):
+        with torch.inference_mode():
+            v = x[0]
+            v.data = x
+        return v
+
+    def another(x, y):
+        with torch.inference_mode():
+            v = x[1:]
+        v.data = y
+        return v
+
+    check(f, lambda: given(plain(3), data()))
+    check(another, lambda: given(plain(3), data()))

@@ -664,3 +664,61 @@ def test_a_view_of_a_view_that_then_gets_other_data():
         return u
 
     check(f, lambda: given(plain(2)))
+
+
+def test_a_view_left_by_what_goes_to_a_smaller_storage_is_written():
+    def f(x, y):
+        v = x * 2
+        part = v.unsqueeze(0)
+        v.set_(y)
+        v.zero_()
+        return part * 3, v
+
+    def session(compile):
+        x, y = leaf(3), plain(2, seed=1)
+        outputs = attempt(lambda: compile(f)(x, y))
+        yield outputs, x, y
+        for out in outputs:
+            yield attempt_later(lambda: torch.autograd.grad(out, x, torch.ones_like(out), retain_graph=True))  # noqa: B023
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("nbytes", [0, 4, 64])
+def test_the_storage_of_data_made_inside_is_resized(nbytes):
+    def f(x):
+        x.data = x.clone()
+        x.untyped_storage().resize_(nbytes)
+
+    def another_size(x):
+        x.data = x[1:].clone()
+        x.untyped_storage().resize_(nbytes)
+        return x.detach()
+
+    for body in (f, another_size):
+        for make in (plain, leaf):
+
+            def session(compile, body=body, make=make):
+                x = make(3)
+                out = compile(body)(x)
+                yield out is None, x.shape, x.untyped_storage().nbytes()
+
+            check_session(session)
+
+
+def test_a_view_of_a_view_that_then_goes_elsewhere():
+    def f(x, y):
+        v = y.t()
+        w = v.t()
+        v.set_(x)
+        return w
+
+    def with_both(x, y):
+        v = y.t()
+        w = v.t()
+        v.set_(x)
+        return w, v
+
+    for body in (f, with_both):
+        for shape in ((), (2, 2)):
+            check(body, lambda shape=shape: given(plain(*shape), plain(*shape, seed=1)))

@@ -417,3 +417,23 @@ def test_a_view_told_to_keep_its_gradient_changes_its_geometry():
         yield root, x.grad
 
     check_session(session)
+
+
+@pytest.mark.parametrize("which", [0, 1], ids=["used before", "used after"])
+@pytest.mark.parametrize("change", [lambda x: x.t_(), lambda x: x.unsqueeze_(0).squeeze_(0)], ids=["t_", "cancelling"])
+def test_an_argument_told_to_keep_its_gradient_changes_its_geometry(change, which):
+    def f(x):
+        x.retain_grad()
+        before = x * 2
+        change(x)
+        return before, x * 3
+
+    def session(compile):
+        root = leaf(2, 3)
+        x = root.clone()
+        outputs = compile(f)(x)
+        yield x.retains_grad, outputs, x
+        outputs[which].sum().backward()
+        yield root, x.grad
+
+    check_session(session)

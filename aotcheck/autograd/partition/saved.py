@@ -47,6 +47,17 @@ def saved_by(node: Any, near: Tensor) -> list[Tensor]:
     return found
 
 
+def objection(node: Any, near: Tensor) -> str | None:
+    """What the node's backward raises because what it keeps was written since; None if nothing was."""
+    if _torch.is_write_through_view(node) or _has_packed(node):
+        return None
+    try:
+        saved_by(node, near)
+    except RuntimeError as error:
+        return str(error)
+    return None
+
+
 def keeps_itself(output: Tensor) -> bool:
     """Whether the node that made ``output`` keeps it, so that gradients of its gradients come by ``output``."""
     node = _torch.grad_fn_of(output)

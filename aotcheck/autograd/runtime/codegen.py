@@ -411,7 +411,7 @@ def function_like(
     guarded: bool,
     checked: tuple[tuple[int, ...], ...],
     once: tuple[int, ...],
-    frees: tuple[int, ...],
+    frees: tuple[tuple[int, str | None], ...],
     shared: tuple[tuple[int, ...], ...],
     own: tuple[int, ...] = (),
 ) -> Callable[..., Any]:
@@ -452,7 +452,7 @@ def function_like(
     ]
     w.lines = lines
     define(w, "forward", "function")
-    return _torch.bound_apply(_make_function(w.globals["forward"], w.globals["backward"], frozenset(frees)))
+    return _torch.bound_apply(_make_function(w.globals["forward"], w.globals["backward"], dict(frees)))
 
 
 def _check_saved(w: SourceWriter, outputs: int, checked: Sequence[Sequence[int]]) -> list[str]:
@@ -599,7 +599,7 @@ def write_differentiable_backward(
 
 
 def _make_function(
-    forward: Callable[..., Any], backward: Callable[..., Any], frees: frozenset[int]
+    forward: Callable[..., Any], backward: Callable[..., Any], frees: dict[int, str | None]
 ) -> type[torch.autograd.Function]:
     """An autograd Function; ``frees``: see ``support.frees``."""
     return type(

@@ -68,6 +68,9 @@ class _TakeHistory(torch.autograd.Function):
     def backward(ctx: Any, *grads: Any) -> Any:
         # A backward that ends at ``t`` frees what the op that computed it keeps, which is behind this node, not in it.
         if ctx.place in frees(ctx.origin) and not _torch.will_run(ctx.origin):
+            objection = frees(ctx.origin)[ctx.place]
+            if objection is not None:
+                raise RuntimeError(objection)
             use_context(ctx.origin)
         return None, grads[0]
 
@@ -124,6 +127,9 @@ def set_gradient(t: Tensor, gradient: Tensor | None) -> None:
 def take_history(t: Tensor, source: Tensor) -> None:
     """Give ``t`` the history of ``source``; a gradient that it has stays, where marking it as written drops that."""
     gradient = _torch.held_gradient(t)
+    if not is_wrapper(t) and _torch.leafness(t) and _torch.use_count(t) > 1:
+        # What gradients of a leaf arrived at would forget it, and a backward that comes there end the process.
+        _torch.drop_accumulator(t, _torch.other_dtype_than(t, t.device))
     with torch.enable_grad(), _like(t, source):
         _TakeHistory.apply(t, source)
     _take_place(t, source)
@@ -406,10 +412,13 @@ def with_layout(t: Tensor, g: Geometry) -> Tensor:
         return (_torch.neg_view(laid_out) if g.neg else laid_out).copy_(t).detach()
 
 
-def frees(node: Any) -> frozenset[int]:
-    """The results of a Function of ours whose own op in eager keeps what a backward frees."""
+def frees(node: Any) -> dict[int, str | None]:
+    """The results of a Function of ours whose own op in eager keeps what a backward frees.
+
+    With each comes what that op's backward raises because it was written inside already, if it was.
+    """
     function = getattr(node, "_forward_cls", None)
-    return getattr(function, "frees", frozenset())
+    return getattr(function, "frees", {})
 
 
 def use_context(ctx: Any) -> None:
