@@ -331,7 +331,7 @@ class EpilogueBuilder:
                 changes.append((a, "geometry" if same_kind else "storage"))
             elif self.results.lasting(t):  # to the geometry that it had
                 changes.append((a, "geometry"))
-            elif a.real_is_leaf and t.requires_grad and self.capture.tracer.set_calls.get(id(t)):
+            elif a.real_is_leaf and t.requires_grad and _torch.leafness(t) and self.capture.tracer.set_calls.get(id(t)):
                 changes.append((a, "storage"))  # to where it was, but gradients arrive elsewhere from now on
         return changes
 
@@ -394,10 +394,12 @@ class EpilogueBuilder:
 
     def _used_only_since_set(self, a: TracedArgument) -> bool:
         """Whether gradients of the leaf ``a`` arrive where they do since ``set_``, and nowhere else."""
-        if not (a.real_is_leaf and a.replica.requires_grad and self.capture.tracer.set_calls.get(id(a.replica))):
+        told = self.capture.tracer.set_calls.get(id(a.replica))
+        if not (a.real_is_leaf and a.replica.requires_grad and told) or a.replica.is_inference():
             return False
         reached = reached_leaves([x.tensor for x in self.results.attached]).get(id(a.replica), [])
-        now = torch.autograd.graph.get_gradient_edge(a.replica).node
+        with torch.inference_mode(False), torch.enable_grad():
+            now = torch.autograd.graph.get_gradient_edge(a.replica).node
         return bool(reached) and all(e.node is now for e in reached)
 
     def _accumulated_shapes(self, tensors: Sequence[Tensor]) -> dict[int, set[tuple[int, ...]]]:

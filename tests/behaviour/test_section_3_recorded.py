@@ -297,3 +297,29 @@ def test_a_view_made_in_inference_mode_given_other_data(data):
 
     check(f, lambda: given(plain(3), data()))
     check(another, lambda: given(plain(3), data()))
+
+
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+def test_a_used_leaf_that_is_set_or_gets_another_shape_in_a_call_of_another_mode(mode):
+    def set_(x):
+        with torch.no_grad():
+            x.set_(x)
+        with torch.inference_mode(False), torch.enable_grad():
+            return x * 3
+
+    def data(x):
+        with torch.inference_mode(False), torch.enable_grad():
+            before = x[:2]
+            x.data = before
+            return x[1:]
+
+    def session(compile):
+        for body in (set_, data):
+            x = leaf(3)
+            with mode():
+                outputs = compile(body)(x)
+            yield outputs, x
+            out = outputs[1] if isinstance(outputs, tuple) else outputs
+            yield attempt_later(lambda out=out, x=x: torch.autograd.grad(out, x, torch.ones_like(out)))
+
+    check_session(session)

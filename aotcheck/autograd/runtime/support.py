@@ -87,7 +87,7 @@ def under_grad_mode(run: Callable[..., Any]) -> Callable[..., Any]:
 
 def accumulator_of(leaf: Tensor) -> Any:
     """The node of autograd at which gradients of ``leaf`` arrive."""
-    with torch.enable_grad():
+    with torch.inference_mode(False), torch.enable_grad():
         return torch.autograd.graph.get_gradient_edge(leaf).node
 
 
