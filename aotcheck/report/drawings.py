@@ -10,7 +10,7 @@ from html import escape
 
 from aotcheck.report.illustrate import Side, Window
 
-__all__ = ["alias_diagram", "heat_map", "throughput"]
+__all__ = ["alias_diagram", "heat_map", "labelled_heat_map", "throughput"]
 
 CELL, ROW, LABEL, MOST_CELLS = 22, 20, 150, 48
 COLOURS = ("#4269d0", "#efb118", "#3ca951", "#ff725c", "#a463f2", "#6cc5b0", "#9c6b4e", "#97bbf5")
@@ -96,6 +96,18 @@ def heat_map(rows: Sequence[Sequence[int]], excluded: frozenset[tuple[int, int]]
             line += bytes(colour) * scale
         lines += (b"\0" + line) * scale
     return f"data:image/png;base64,{base64.b64encode(_png(n * scale, n * scale, bytes(lines))).decode()}"
+
+
+def labelled_heat_map(
+    traits: Sequence[str], rows: Sequence[Sequence[int]], excluded: frozenset[tuple[int, int]], scale: int = 9
+) -> str:
+    """:func:`heat_map` as an SVG with the names of the ``traits``, each where its row ends and its column begins."""
+    side = len(rows) * scale
+    labels = "".join(_text((i + 1) * scale + 2, (i + 1) * scale - 2, name, "t") for i, name in enumerate(traits))
+    return (
+        f'<svg class="heat" role="img" aria-label="heat map of feature pairs" viewBox="0 0 {side + 130} {side}">'
+        f'<image href="{heat_map(rows, excluded, 1)}" width="{side}" height="{side}"/>{labels}</svg>'
+    )
 
 
 def _shade(count: int, most: int) -> tuple[int, int, int]:

@@ -17,7 +17,7 @@ from aotcheck.campaign.journal import write_durably
 from aotcheck.campaign.signature import Signature
 from aotcheck.campaign.tally import FLOORS, Signed
 from aotcheck.program import ProgramSyntaxError, UnknownOpError, body_source, parse_file
-from aotcheck.report.drawings import alias_diagram, heat_map, throughput
+from aotcheck.report.drawings import alias_diagram, labelled_heat_map, throughput
 from aotcheck.report.illustrate import Illustration, illustrated
 from aotcheck.report.jsonl import load_events, read_events
 
@@ -192,7 +192,7 @@ def _changes(tally: Tally, earlier: Tally | None) -> Iterator[str]:
 def _heat(pairs: PairsCounted | None) -> str:
     if pairs is None or not pairs.traits:
         return ""
-    return heat_map(pairs.exercised, frozenset((i, j) for i, j, _ in pairs.excluded))
+    return labelled_heat_map(pairs.traits, pairs.exercised, frozenset((i, j) for i, j, _ in pairs.excluded))
 
 
 def _facets(pairs: PairsCounted | None) -> Iterator[tuple[str, list[tuple[str, int, int]]]]:

@@ -21,7 +21,7 @@ from aotcheck.campaign.events import (
 )
 from aotcheck.oracle import CoarseKey
 from aotcheck.program import Ref, emit
-from aotcheck.report.drawings import alias_diagram, heat_map, throughput
+from aotcheck.report.drawings import alias_diagram, heat_map, labelled_heat_map, throughput
 from aotcheck.report.html import previous_run, write_html
 from aotcheck.report.illustrate import illustrate
 from aotcheck.report.jsonl import JsonLines
@@ -135,6 +135,12 @@ def test_what_agrees_has_nothing_to_show() -> None:
 @pytest.mark.parametrize("rates", [[], [(1.0, 2.0)]])
 def test_too_few_programs_have_no_curve(rates: list[tuple[float, float]]) -> None:
     assert throughput(rates) == ""
+
+
+def test_a_heat_map_names_its_rows_and_columns() -> None:
+    drawn = labelled_heat_map(("op:view", "op:<x>"), ((), (3,)), frozenset())
+    assert drawn.count("<text") == 2 and "op:view" in drawn and "op:&lt;x&gt;" in drawn
+    assert 'href="data:image/png;base64,' in drawn
 
 
 def test_a_heat_map_is_a_picture() -> None:
