@@ -24,11 +24,14 @@ __all__ = ["saved_memory"]
 
 def saved_memory(capture: Capture, stages: Sequence[Stage], saved: Sequence[Value]) -> dict[int, Window]:
     """Which of the values ``saved`` lie in an argument's memory when the call ends, and where."""
-    places = {v: k for k, v in enumerate(saved) if v.op is not PLACEHOLDER}
+    written = capture.record.written_placeholders
+    places = {
+        v: k for k, v in enumerate(saved) if v.op is not PLACEHOLDER and (v.memory is None or v.memory in written)
+    }  # the memory of arguments that are not written is saved as it is
     table = capture.tracer.table
     holders = {id(r.state): r.source for r in reversed(capture.roots) if table.state(r.replica) is r.state}
     found: dict[int, Window] = {}
-    if not places or not holders or not capture.record.written_placeholders:
+    if not places or not holders or not written:
         return found
     for stage in stages:
         for attached in stage.attached:

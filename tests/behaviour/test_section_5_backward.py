@@ -631,3 +631,14 @@ def test_saved_memory_that_is_written_without_a_trace(f):
             yield attempt_later(lambda o=o: backward([o], retain_graph=True))
 
     check_session(session)
+
+
+def test_a_view_that_is_saved_beside_a_write_to_another_argument_is_watched():
+    def session(compile):
+        x, y = plain(3), leaf(3)
+        out = compile(lambda x, y: (x.zero_(), y.view(3, 1).sin())[1])(x, y)
+        with torch.no_grad():
+            y.add_(1)
+        yield attempt_later(lambda: backward([out]))
+
+    check_session(session)
