@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
 from aotcheck import _torch
+from aotcheck.autograd import sparse_ops
 from aotcheck.autograd.caller_graph import BackwardsInside, CallerGraph
 from aotcheck.autograd.epilogue import EpilogueBuilder
 from aotcheck.autograd.errors import Retrace, RetraceWithCaptured, TraceMode, UnsupportedError
@@ -30,6 +31,7 @@ from aotcheck.autograd.partition.saved import saved_tensors
 from aotcheck.autograd.record import Arg, Attached, BaseOf, Constant, Record, Ref, Source
 from aotcheck.autograd.replicas import Replica, ReplicaMaker, make_replica
 from aotcheck.autograd.sandbox import BackwardTrace, Sandbox, SetAside
+from aotcheck.autograd.sparse import SparseReplica, SparseResult
 from aotcheck.autograd.storage_state import StorageState
 from aotcheck.autograd.subclasses import (
     Bundle,
@@ -454,8 +456,8 @@ class Capture:
                 raise UnsupportedError("parameter made inside", "and returned")
             for x in leaves_of(o) if isinstance(o, Tensor) else ():
                 if type(x) in (Tensor, torch.nn.Parameter):
-                    raise RetraceWithCaptured(o if all(type(y) is not Replica for y in leaves_of(o)) else x)
-                if type(x) is not Replica:
+                    raise RetraceWithCaptured(o if not any(isinstance(y, Replica) for y in leaves_of(o)) else x)
+                if type(x) is not Replica and type(x) is not SparseReplica:
                     raise UnsupportedError("subclass output", type(x).__name__)
         with self.tracing(), torch.set_grad_enabled(self.entry_grad):
             builder = EpilogueBuilder(self)
@@ -585,7 +587,10 @@ class Capture:
             leaves = [self._tangent(x) if type(x) is Value else x for x in tangent.leaves]
             with self.tracing():
                 return tangent.wrapping.build(leaves)
-        assert tangent.geometry is not None and tangent.device is not None
+        assert tangent.device is not None
+        if tangent.sparse is not None:
+            return sparse_ops.bind(self.tracer, SparseResult(tangent.sparse), tangent, tangent.device)
+        assert tangent.geometry is not None
         g = tangent.geometry
         elem = torch.empty_strided(g.shape, g.stride, dtype=g.dtype, device="meta")
         t = make_replica(elem, tangent.device, self.maker.kernels)

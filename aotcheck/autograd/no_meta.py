@@ -5,6 +5,7 @@ It is asked twice, with other numbers; an answer that depends on them is no answ
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 from typing import Any
 
@@ -13,26 +14,55 @@ from torch import Tensor
 
 from aotcheck import _torch
 from aotcheck.autograd.errors import UnsupportedError
+from aotcheck.autograd.sparse import SparseReplica, SparseResult, is_sparse, parts_of, sparse_geometry_of
 from aotcheck.autograd.stand_ins import StandIns, tensors_in
-from aotcheck.autograd.trace import Geometry, geometry_of
+from aotcheck.autograd.trace import geometry_of
 
 _LIMIT = 1 << 26  # bytes of storage worth allocating
+_LIMIT_OF_SPARSE = 1 << 30  # where there is a gradient of a large table, eager has allocated it too
 
 
-def results_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], lacking: Exception) -> Any:
+def results_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], lacking: Exception | None = None) -> Any:
     """What ``func`` gives for these replicas, as meta tensors; an argument that it returns is returned.
 
-    Raises UnsupportedError where eager cannot be asked, because of ``lacking``.
+    What is sparse is a SparseResult. Raises UnsupportedError where eager cannot be asked, because of ``lacking``; where
+    nothing is, raises what eager does.
     """
     given = tensors_in(args, kwargs)
-    if sum(_torch.storage_of(t).nbytes() for t in given) > _LIMIT:
+    sparse = any(is_sparse(t) for t in given)
+    size = sum(_torch.storage_of(t).nbytes() for t in given if not is_sparse(t))
+    if size > (_LIMIT_OF_SPARSE if sparse else _LIMIT):
         raise UnsupportedError("no meta kernel", f"{func} takes too much memory to try it out")
-    answers = [a for fill in (0, 1) if (a := _ask(func, args, kwargs, given, fill)) is not None]
+    answers: list[Any] = []
+    for fill in (0, 1):
+        try:
+            answers.append(_ask(func, args, kwargs, given, fill))
+        except _Unsuitable as unsuitable:
+            error = unsuitable.args[0]
     if not answers:
+        if lacking is None or sparse:
+            raise error
         raise UnsupportedError("no meta kernel", f"{func}: {str(lacking)[:120]}") from lacking
-    if len(answers) > 1 and _places(answers[0]) != _places(answers[1]):
-        raise UnsupportedError("data-dependent", f"the shape of what {func} gives depends on values")
-    return answers[0]
+    return answers[0] if len(answers) == 1 else _agreed(func, answers[0], answers[1])
+
+
+class _Unsuitable(Exception):
+    """What eager raised for numbers of ours."""
+
+
+def _agreed(func: Any, a: Any, b: Any) -> Any:
+    """What both answers say; whether a sparse tensor is coalesced may be left open."""
+    if type(a) in (list, tuple):
+        if len(a) == len(b):
+            return type(a)(_agreed(func, x, y) for x, y in zip(a, b, strict=True))
+    elif isinstance(a, SparseResult) and isinstance(b, SparseResult):
+        known = a.geometry.coalesced if a.geometry.coalesced == b.geometry.coalesced else None
+        one, other = (dataclasses.replace(x.geometry, coalesced=known) for x in (a, b))
+        if one == other:
+            return SparseResult(one, b.shares)
+    elif not isinstance(a, Tensor) or geometry_of(a) == geometry_of(b):
+        return a
+    raise UnsupportedError("data-dependent", f"the shape of what {func} gives depends on values")
 
 
 def _ask(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: list[Tensor], fill: int) -> Any:
@@ -43,14 +73,26 @@ def _ask(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: list[T
         warnings.simplefilter("ignore")
         try:
             out = func(*[stand_ins.of(a) for a in args], **{k: stand_ins.of(a) for k, a in kwargs.items()})
-        except Exception:  # these numbers do not suit it
-            return None
+        except Exception as error:  # these numbers do not suit it
+            raise _Unsuitable(error) from None
     passed = {id(stand_ins.of(t)): t for t in given}
-    storages = {_torch.storage_address(_torch.storage_of(stand_ins.of(t))): _torch.storage_of(t) for t in given}
+    storages: dict[int, torch.UntypedStorage] = {}
+    of_sparse: dict[int, tuple[torch.UntypedStorage, ...]] = {}
+    for t in given:
+        if is_sparse(t):
+            shares = t.shares if isinstance(t, SparseReplica) else ()
+            of_sparse.update({_address(x): shares for x in parts_of(stand_ins.of(t))})
+        else:
+            storages[_address(stand_ins.of(t))] = _torch.storage_of(t)
 
     def meta(o: Any) -> Any:
         if id(o) in passed:
             return passed[id(o)]
+        if is_sparse(o):
+            there = [_address(x) for x in parts_of(o)]
+            shared = [storages[x] for x in there if x in storages]
+            shared += [s for x in there for s in of_sparse.get(x, ())]
+            return SparseResult(sparse_geometry_of(o), tuple(shared))
         if isinstance(o, Tensor):
             if o.layout is not torch.strided:
                 if recorded:
@@ -96,5 +138,5 @@ def _on_meta(o: Tensor, storages: dict[int, torch.UntypedStorage]) -> Tensor:
     return _torch.neg_view(made) if g.neg else made
 
 
-def _places(answer: Any) -> list[Geometry]:
-    return [geometry_of(t) for t in tensors_in((answer,), {})]
+def _address(t: Tensor) -> int:
+    return _torch.storage_address(_torch.storage_of(t))

@@ -34,6 +34,7 @@ from aotcheck.autograd.partition.saved import holds_saved, nodes_behind_output
 from aotcheck.autograd.record import Arg, Attached
 from aotcheck.autograd.runtime import codegen
 from aotcheck.autograd.sandbox import BackwardTrace
+from aotcheck.autograd.sparse import is_sparse, sparse_geometry_of
 from aotcheck.autograd.subclasses import Bundle, coerced, is_jagged, leaves_of
 from aotcheck.autograd.tangents import (
     Gradient,
@@ -130,6 +131,11 @@ class Stage:
         """Whether a result is a wrapper."""
         return any(isinstance(t, Bundle) for t in self.tangents)
 
+    @property
+    def of_other_kinds(self) -> bool:
+        """Whether a result is a wrapper or sparse."""
+        return any(isinstance(t, Bundle) or t.sparse is not None for t in self.tangents)
+
     def freeing_nodes(self) -> set[Any]:
         """The nodes between the stage's tensors and its ends that keep what their first backward frees."""
         return {n for a in self.attached for n in nodes_behind_output(a.tensor, self.ends) if holds_saved(n, a.tensor)}
@@ -166,18 +172,18 @@ class Stage:
         """The part of a backward's key that the tangent ``t`` of result ``j`` is, and the tangent as it is to be."""
         expected = self.tangents[j]
         wanted = expected.wrapping if isinstance(expected, Bundle) else None
-        found = wrapping_without_grad(t)
-        if fits(found, wanted):
+        found, sparse = wrapping_without_grad(t), sparse_geometry_of(t) if is_sparse(t) else None
+        if fits(found, wanted) and (isinstance(expected, Bundle) or expected.sparse == sparse):
             return j, t
         changed = coerced(t, wanted)
         if changed is not None and fits(wrapping_without_grad(changed), wanted):
             return j, changed
         leaves = leaves_of(t)
-        geometries = tuple([(geometry_of(x), x.device) for x in leaves])
+        geometries = tuple([(sparse or geometry_of(x), x.device) for x in leaves])
         part = (j, None if found is None else found.key, geometries)
         if part not in self.odd:
             if found is None:
-                self.odd[part] = placeholder(geometry_of(t), t.device)
+                self.odd[part] = placeholder(sparse or geometry_of(t), t.device)
             else:
                 if is_jagged(t):
                     raise UnsupportedError("tangent of another type", described(t))
@@ -199,16 +205,21 @@ class Stage:
         """Whether the backward is called with what its tangents are made of."""
         return self.of_wrappers or any(isinstance(self.tangent(part), Bundle) for part in key)
 
-    def expected(self, key: Key) -> list[tuple[int, tuple[int, ...], bool]]:
-        """Of each defined tangent which it is, the strides that the graph expects, and whether it is complex."""
-        expected = []
+    def expected(self, key: Key) -> list[tuple[int, tuple[int, ...] | None, bool]]:
+        """Of each defined tangent which it is, the strides that the graph expects, and whether it is complex.
+
+        A sparse one has no strides.
+        """
+        expected: list[tuple[int, tuple[int, ...] | None, bool]] = []
         flat = self.is_flat(key)
         starts = self.starts(key)
         for part in key:
             t = self.tangent(part)
             first = starts[place_of(part)] if flat else place_of(part)
             for n, x in enumerate(t.leaves if isinstance(t, Bundle) else (t,)):
-                if type(x) is Value:
+                if type(x) is Value and x.sparse is not None:
+                    expected.append((first + n, None, False))
+                elif type(x) is Value:
                     g = x.geometry
                     assert g is not None
                     expected.append((first + n, g.stride, g.dtype.is_complex))

@@ -23,6 +23,7 @@ from aotcheck.autograd.emit import Emitter
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.flat_values import flat_of_root, gather, pad, scatter
 from aotcheck.autograd.inverses import inverse
+from aotcheck.autograd.sparse import SparseReplica
 from aotcheck.autograd.storage_state import WINDOW, StorageState, View, known_at
 from aotcheck.autograd.trace import Geometry, Trace, Value, disjoint, flat_geometry, geometry_of, getitem
 
@@ -40,6 +41,7 @@ class StorageTable:
         self.flat_inputs: list[tuple[Value, Any, torch.dtype]] = []
         self._epoch = 0
         self._first_write: Callable[[StorageState], None] | None = None
+        self.sparse: dict[int, Value] = {}  # what sparse replicas hold, by id: see Note [Sparse tensors]
         self._multiple: dict[Any, Value] = {}  # results of multi-output views, by what they are computed from
 
     # -- lookup
@@ -148,6 +150,8 @@ class StorageTable:
 
     def read(self, t: Tensor) -> Value:
         """The value of ``t`` now."""
+        if type(t) is SparseReplica:
+            return self.sparse[id(t)]
         return self.read_view(self.view(t))
 
     def read_view(self, view: View) -> Value:
@@ -212,9 +216,15 @@ class StorageTable:
         state.version += 1
         root.value, root.version, state.flushed = value, state.version, state.version
 
+    def lend(self, storage: torch.UntypedStorage) -> None:
+        """A sparse tensor has part of this memory for its own: it may not be written any more."""
+        self.states[_torch.storage_address(storage)].lent = True
+
     def write(self, view: View, value: Value) -> None:
         """``view`` holds ``value`` from now on, and so does whatever shares its memory."""
         state = view.state
+        if state.lent:
+            raise UnsupportedError("sparse tensor", "a tensor is written that a sparse one was made of")
         if self._first_write is not None and state.epoch < self._epoch:
             state.epoch = self._epoch
             self._first_write(state)

@@ -123,11 +123,22 @@ def _value(tensor: torch.Tensor) -> Any:
     if held_by(tensor):
         context = tensor.detach().__tensor_flatten__()[1]  # type: ignore[attr-defined]
         return type(tensor).__name__, str(context), [_value(inner) for _, inner in held_by(tensor)]
+    if tensor.layout is torch.sparse_coo:
+        with torch.no_grad():
+            parts = [part.clone() for part in (tensor._indices(), tensor._values())]
+        return str(tensor.layout), tensor.is_coalesced(), tensor.sparse_dim(), tensor.dense_dim(), parts
     needed = tensor.storage_offset() + 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
     if tensor.numel() and tensor.untyped_storage().nbytes() < needed * tensor.element_size():
         return "beyond its storage"
     with torch.no_grad():
         return tensor.detach().resolve_conj().resolve_neg().clone()
+
+
+def _memory(tensor: torch.Tensor) -> Any:
+    """Equal for tensors that lie in the same memory."""
+    if tensor.layout is torch.sparse_coo:
+        return "values", tensor._values().untyped_storage()._cdata
+    return id(tensor) if held_by(tensor) else tensor.untyped_storage()._cdata
 
 
 def _sizes(tensor: torch.Tensor) -> tuple[Any, ...]:
@@ -194,7 +205,7 @@ class _Moment:
             structure,
             [(n, _facts(x) if isinstance(x, torch.Tensor) else x) for n, x in zip(names, leaves, strict=True)],
             _first_of_kind([id(tensor) for tensor in tensors]),
-            _first_of_kind([id(tensor) if held_by(tensor) else tensor.untyped_storage()._cdata for tensor in tensors]),
+            _first_of_kind([_memory(tensor) for tensor in tensors]),
             torch.is_grad_enabled(),
             torch.get_rng_state(),
         )

@@ -129,9 +129,9 @@ def test_what_autograd_refuses_to_record_raises_its_error():
     """A sparse result is refused, but here eager does not get that far."""
     before = aotcheck.counters().refused
     with pytest.raises(aotcheck.UnsupportedError, match="layout"):
-        aotcheck.aot_function(lambda x: x.to_sparse())(leaf(2))
+        aotcheck.aot_function(lambda x: x.to_sparse_csr())(leaf(2, 2))
     assert aotcheck.counters().refused["layout"] == before.get("layout", 0) + 1
-    x = torch.ones(2, dtype=torch.complex128, requires_grad=True)
+    x = torch.ones(2, 2, dtype=torch.complex128, requires_grad=True)
     with pytest.raises(RuntimeError, match="does not support automatic differentiation") as error:
-        aotcheck.aot_function(lambda x: x.to_sparse())(x)
+        aotcheck.aot_function(lambda x: x.to_sparse_csr())(x)
     assert not isinstance(error.value, aotcheck.UnsupportedError)

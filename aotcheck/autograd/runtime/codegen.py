@@ -436,7 +436,12 @@ def function_like(
         lines.append(f"    ctx.own = {{{', '.join(f'{k}: {saved + n}' for n, k in enumerate(own))}}}")
     lines += ["    ctx.set_materialize_grads(False)", f"    return h[:{outputs}]"]
     defined = "".join(f"g[{k}] is not None, " for k in range(outputs))
-    kinds = "".join(f"type(g[{k}]), " for k in range(outputs))
+    # Of a plain tensor's type only what is sparse must be told from it.
+    w.globals.update(strided=torch.strided)
+    kinds = "".join(
+        f"type(g[{k}]) if g[{k}] is None or g[{k}].layout is strided else {w.refer(support.kind_of)}(g[{k}]), "
+        for k in range(outputs)
+    )
     trained = "".join(f"g[{k}] is not None and g[{k}].requires_grad, " for k in range(outputs))
     # The engine comes by with nothing defined where another tensor's gradients end: no reason to look at what is saved.
     undefined = " and ".join(f"g[{k}] is None" for k in range(outputs))
@@ -497,11 +502,13 @@ def _unpack(w: SourceWriter, which: Sequence[int], saved: int) -> list[str]:
     return []
 
 
-def _take_tangents(w: SourceWriter, tangents: Sequence[tuple[int, tuple[int, ...], bool]]) -> list[str]:
+def _take_tangents(w: SourceWriter, tangents: Sequence[tuple[int, tuple[int, ...] | None, bool]]) -> list[str]:
     w.globals["with_strides"] = support.with_strides
     lines = []
     for k, stride, is_complex in tangents:
         lines.append(f"    t{k} = g[{k}]")
+        if stride is None:
+            continue
         lazy = f" or t{k}.is_neg()" + (f" or t{k}.is_conj()" if is_complex else "")
         lines.append(f"    if t{k}.stride() != {stride}{lazy}: t{k} = with_strides(t{k}, {stride})")
     return lines
@@ -510,7 +517,7 @@ def _take_tangents(w: SourceWriter, tangents: Sequence[tuple[int, tuple[int, ...
 def write_backward(
     used: Sequence[int],
     saved: int,
-    tangents: Sequence[tuple[int, tuple[int, ...], bool]],
+    tangents: Sequence[tuple[int, tuple[int, ...] | None, bool]],
     differentiated: Sequence[int],
     gradients: int,
     wrapped: Mapping[int, tuple[Wrapping, Sequence[str]]],
@@ -548,7 +555,7 @@ def write_differentiable_backward(
     unpacked: Sequence[int],
     read: int,
     saved: int,
-    tangents: Sequence[tuple[int, tuple[int, ...], bool]],
+    tangents: Sequence[tuple[int, tuple[int, ...] | None, bool]],
     reached: Sequence[int],
     applications: Sequence[Application],
     targets: int,

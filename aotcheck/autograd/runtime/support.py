@@ -397,6 +397,11 @@ def check_watched(watched: Sequence[tuple[Tensor, str, int, int]], defined: Sequ
             )
 
 
+def kind_of(t: Tensor) -> Any:
+    """What tells tangents apart that are taken in other ways: the type, or the layout of a sparse tensor."""
+    return t.layout if t.layout is torch.sparse_coo else type(t)
+
+
 def with_strides(t: Tensor, stride: tuple[int, ...]) -> Tensor:
     """``t`` copied to other strides."""
     return torch.empty_strided(t.shape, stride, dtype=t.dtype, device=t.device).copy_(t)

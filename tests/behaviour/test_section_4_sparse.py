@@ -1,0 +1,324 @@
+"""BEHAVIOUR 4 and 5: sparse COO tensors made inside, their gradients, and the sparse gradients of embeddings."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import aotcheck
+from tests.behaviour.harness import attempt_later, check, check_session, given, leaf, plain
+
+
+def holey(*shape, dtype=torch.float32):
+    """Every other element is zero."""
+    t = plain(*shape, dtype=dtype)
+    t.view(-1)[::2] = 0
+    return t
+
+
+def holey_leaf(*shape):
+    return holey(*shape).requires_grad_()
+
+
+def whole(*numbers):
+    return plain(1).new_tensor(numbers, dtype=torch.int64)
+
+
+# -- made inside, without gradients -------------------------------------------------------------------
+
+ON_ONE = {
+    "to_sparse": lambda x: x.to_sparse(),
+    "hybrid": lambda x: x.to_sparse(1),
+    "and back": lambda x: x.to_sparse().to_dense(),
+    "coalesced": lambda x: x.to_sparse().coalesce() * 2,
+    "sum of two": lambda x: (x.to_sparse() + (x * 2).to_sparse()).coalesce(),
+    "returned twice": lambda x: (lambda s: (s, s, s.detach()))(x.to_sparse()),
+    "transposed": lambda x: x.to_sparse().t() * 3,
+    "a part of it": lambda x: x.to_sparse()[0],
+    "concatenated": lambda x: torch.cat([x.to_sparse(), x.to_sparse()]),
+    "summed over a dimension": lambda x: torch.sparse.sum(x.to_sparse(), 0),
+    "product of two": lambda x: torch.sparse.mm(x.to_sparse(), x.t().to_sparse()),
+    "a mask": lambda x: (x * 2).sparse_mask(x.to_sparse()),
+    "none at all": lambda x: torch.zeros(2, 3, layout=torch.sparse_coo, device=x.device) + x.to_sparse(),
+    "added to a dense one": lambda x: x + x.to_sparse(),
+    "what it is like": lambda x: (
+        x.to_sparse().is_sparse,
+        x.to_sparse().is_coalesced(),
+        x.to_sparse(1).sparse_dim(),
+        x.to_sparse(1).dense_dim(),
+        x.to_sparse().layout,
+    ),
+}
+
+
+@pytest.mark.parametrize("f", ON_ONE.values(), ids=ON_ONE)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.complex128], ids=str)
+def test_sparse_tensors_made_inside(f, dtype):
+    makes = (lambda: given(holey(2, 3, dtype=dtype)), lambda: given(plain(2, 3, dtype=dtype)))
+    check(f, *makes, lambda: given(torch.zeros_like(plain(2, 3, dtype=dtype))), probe=False)
+
+
+def test_a_product_with_a_dense_matrix():
+    check(lambda x, d: torch.sparse.mm(x.to_sparse(), d), lambda: given(holey(2, 3), plain(3, 2)))
+    check(lambda x, d: x.to_sparse() @ d, lambda: given(holey(2, 3), plain(3, 2)))
+
+
+def test_an_error_of_eager_is_eagers():
+    check(lambda x, d: torch.sparse.mm(x.to_sparse(), d), lambda: given(holey(2, 3), plain(2, 3)))
+
+
+def test_under_no_grad():
+    def f(x):
+        with torch.no_grad():
+            s = x.to_sparse() * 2
+        return s, s.to_dense() * x
+
+    check(f, lambda: given(holey_leaf(2, 3)), probe=False)
+
+
+def test_in_inference_mode():
+    def session(compile):
+        compiled = compile(lambda x: x.to_sparse().coalesce() * 2)
+        with torch.inference_mode():
+            yield compiled(holey(2, 3))
+
+    check_session(session)
+
+
+def test_made_of_indices_and_values():
+    def f(i, v):
+        s = torch.sparse_coo_tensor(i, v, (4,))
+        return s, s.coalesce(), s.to_dense()
+
+    check(f, lambda: given(whole(0, 2, 2)[None], plain(3)), probe=False)
+
+
+def test_its_values_are_those_it_was_made_of():
+    def session(compile):
+        compiled = compile(lambda i, v: torch.sparse_coo_tensor(i, v, (4,)))
+        v = plain(3)
+        s = compiled(whole(0, 2, 2)[None], v)
+        v.add_(1)
+        yield v, s
+
+    check_session(session)
+
+
+def test_added_in_place_to_dense_tensors():
+    def f(x, b):
+        y = x * 2
+        y.add_(x.to_sparse())
+        b.add_(x.to_sparse())
+        return y, b * 2
+
+    check(f, lambda: given(holey(2, 3), plain(2, 3)), lambda: given(holey_leaf(2, 3), plain(2, 3)))
+
+
+REFUSED = {
+    "its indices": lambda x: x.to_sparse().indices(),
+    "its values": lambda x: x.to_sparse().values(),
+    "how many elements it has": lambda x: x.to_sparse()._nnz(),
+    "written": lambda x: x.to_sparse().mul_(2),
+    "given other data": lambda x: setattr(x.to_sparse(), "data", (x * 2).to_sparse()),
+    "a leaf": lambda x: x.to_sparse().requires_grad_(),
+    "what it was made of is written": lambda x: (
+        torch.sparse_coo_tensor(torch.zeros(1, 3, dtype=torch.int64), x[0], (4,)),
+        x.add_(1),
+    ),
+}
+
+
+@pytest.mark.parametrize("f", REFUSED.values(), ids=REFUSED)
+def test_what_is_refused(f):
+    x = holey(2, 3)
+    with pytest.raises(aotcheck.UnsupportedError, match=r"sparse tensor|data-dependent"):
+        aotcheck.aot_function(f)(x)
+    assert torch.equal(x, holey(2, 3))
+
+
+# -- sparse gradients ---------------------------------------------------------------------------------
+
+
+def indices():
+    return whole(1, 0, 1)
+
+
+def looked_up(i, w):
+    return F.embedding(i, w, sparse=True)
+
+
+EMBEDDINGS = {
+    "alone": looked_up,
+    "and a loss": lambda i, w: (looked_up(i, w) ** 2).sum(),
+    "twice": lambda i, w: looked_up(i, w) * 2 + looked_up(i.flip(0), w) * 3,
+    "two results": lambda i, w: (looked_up(i, w), looked_up(i + 1, w) * 2),
+    "beside a dense use": lambda i, w: looked_up(i, w).sum() + (w * w).sum(),
+    "dense and sparse results": lambda i, w: (looked_up(i, w), w * 2),
+    "of something computed": lambda i, w: looked_up(i, w * 2),
+    "of something computed and returned": lambda i, w: (lambda v: (v, looked_up(i, v)))(w.square()),
+    "two dimensions": lambda i, w: looked_up(torch.stack([i, i + 1]), w),
+    "an offset of a bag": lambda i, w: F.embedding_bag(i, w, i.new_tensor([0, 2]), sparse=True),
+    "a bag that sums": lambda i, w: F.embedding_bag(i, w, i.new_tensor([0, 2]), mode="sum", sparse=True),
+    "a bag of rows": lambda i, w: F.embedding_bag(i.reshape(1, 3), w, sparse=True),
+    "an index that is written": lambda i, w: looked_up(i.add_(1), w),
+    "a scale that eager refuses": lambda i, w: F.embedding(i, w, scale_grad_by_freq=True, sparse=True),
+}
+
+
+@pytest.mark.parametrize("f", EMBEDDINGS.values(), ids=EMBEDDINGS)
+@pytest.mark.parametrize("which", [None, [0], [-1]], ids=["all", "first", "last"])
+def test_sparse_gradients_of_embeddings(f, which):
+    options = {} if which is None else {"backward": which}
+    check(f, lambda: given(indices(), leaf(4, 3)), lambda: given(indices(), leaf(4, 3, seed=1)), **options)
+
+
+def test_weights_of_samples():
+    def f(i, w, p):
+        return F.embedding_bag(i, w, i.new_tensor([0, 2]), mode="sum", sparse=True, per_sample_weights=p)
+
+    check(f, lambda: given(indices(), leaf(4, 3), leaf(3)))
+
+
+def test_gradients_accumulate():
+    def session(compile):
+        w = leaf(4, 3)
+        sparse, dense = compile(lambda i, w: looked_up(i, w) * 2), compile(lambda i, w: w[i] * 2)
+        for f in (sparse, sparse, dense, sparse):
+            (f(indices(), w) * plain(3, 3)).sum().backward()
+            yield w, w.grad
+
+    check_session(session)
+
+
+def test_gradients_asked_for():
+    def session(compile):
+        w = leaf(4, 3)
+        out = compile(lambda i, w: looked_up(i, w) * 2)(indices(), w)
+        yield torch.autograd.grad(out, w, plain(3, 3), retain_graph=True)
+        yield torch.autograd.grad(out, w, plain(3, 3, seed=1))
+        yield attempt_later(lambda: torch.autograd.grad(out, w, plain(3, 3)))
+
+    check_session(session)
+
+
+def test_hooks_see_sparse_gradients():
+    def session(compile):
+        def f(i, w):
+            w.register_hook(lambda g: g * 3)
+            return looked_up(i, w)
+
+        w, seen = leaf(4, 3), []
+        w.register_hook(seen.append)
+        w.register_post_accumulate_grad_hook(lambda t: seen.append(t.grad))
+        compile(f)(indices(), w).backward(plain(3, 3))
+        yield w, w.grad, seen
+
+    check_session(session)
+
+
+def test_a_sparse_tangent_of_a_dense_result():
+    def session(compile):
+        w = leaf(4, 3)
+        made = compile(lambda w: w.square())
+        for tangent in (plain(4, 3).to_sparse(1), plain(4, 3), holey(4, 3).to_sparse()):
+            made(w).backward(tangent)
+            yield w, w.grad
+        v = made(w)
+        compile(looked_up)(indices(), v).backward(plain(3, 3))
+        yield w, w.grad
+
+    check_session(session)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda w: torch.optim.SGD([w], lr=0.5),
+        lambda w: torch.optim.SGD([w], lr=0.5, momentum=0.5),
+        lambda w: torch.optim.SparseAdam([w], lr=0.5),
+        lambda w: torch.optim.Adagrad([w], lr=0.5),
+    ],
+    ids=["SGD", "SGD with momentum", "SparseAdam", "Adagrad"],
+)
+def test_optimizers_take_sparse_gradients(make):
+    def session(compile):
+        table = torch.nn.Embedding(4, 3, sparse=True, _weight=plain(4, 3))
+        compiled, optimizer = compile(table), make(table.weight)
+        for k in range(3):
+            optimizer.zero_grad()
+            (compiled(indices() + k % 2) ** 2).sum().backward()
+            optimizer.step()
+            yield table.weight
+
+    check_session(session, rtol=1e-6)
+
+
+# -- gradients through sparse tensors -----------------------------------------------------------------
+
+THROUGH = {
+    "there and back": lambda x, d: (x * x).to_sparse().to_dense(),
+    "scaled": lambda x, d: (x.to_sparse() * 2).to_dense() * x,
+    "hybrid": lambda x, d: x.to_sparse(1).to_dense() * 2,
+    "product": lambda x, d: torch.sparse.mm(x.to_sparse(), d),
+    "product of what has no gradient": lambda x, d: torch.sparse.mm(x.detach().to_sparse(), d),
+    "product with what has no gradient": lambda x, d: torch.sparse.mm(x.to_sparse(), d.detach()),
+    "added": lambda x, d: torch.sparse.addmm(d[:2], x.to_sparse(), d),
+    "a sum": lambda x, d: torch.sparse.sum(x.to_sparse(), 0).to_dense(),
+    "pointwise": lambda x, d: x.to_sparse().abs().tanh().to_dense(),
+    "sum of two": lambda x, d: (x.to_sparse() + x.to_sparse() * 2).to_dense(),
+    "product of two": lambda x, d: (x.to_sparse() * (x * 2).to_sparse()).to_dense(),
+    "beside dense": lambda x, d: x + x.to_sparse(),
+    "cut": lambda x, d: x.to_sparse().detach().to_dense() * x,
+    "hook": lambda x, d: (lambda s: (s.register_hook(lambda g: g * 2), s.to_dense())[1])((x * x).to_sparse()),
+}
+
+
+@pytest.mark.parametrize("f", THROUGH.values(), ids=THROUGH)
+def test_gradients_through_sparse_tensors(f):
+    check(f, lambda: given(holey_leaf(2, 3), leaf(3, 2)), lambda: given(leaf(2, 3), leaf(3, 2)), rtol=1e-6)
+
+
+RETURNED = {
+    "alone": lambda x: (x * x).to_sparse() * 3,
+    "transposed": lambda x: (x * x).to_sparse().t(),
+    "with what is computed from it": lambda x: (lambda s: (s, s * 2))((x * x).to_sparse()),
+    "with a dense result": lambda x: (lambda s: (s, s.to_dense() * x))((x * x).to_sparse()),
+    "as it came": lambda x: x.to_sparse(),
+}
+
+
+@pytest.mark.parametrize("f", RETURNED.values(), ids=RETURNED)
+def test_sparse_results_with_histories(f):
+    def session(compile):
+        compiled = compile(f)
+        for last in (False, True):
+            x = holey_leaf(2, 3)
+            out = compiled(x)
+            outs = out if isinstance(out, tuple) else (out,)
+            seen = []
+            for s in outs:
+                s.register_hook(seen.append)
+                s.retain_grad()
+            wanted = outs[-1:] if last else outs
+            dense = [s.to_dense() if s.is_sparse else s for s in wanted]
+            torch.autograd.backward(dense, [plain(*d.shape) for d in dense])
+            yield x, outs, [s.grad for s in outs], seen
+
+    check_session(session)
+
+
+def test_tangents_of_sparse_results():
+    def session(compile):
+        x = holey_leaf(2, 3)
+        compiled = compile(lambda x: (x * x).to_sparse())
+        for tangent in (plain(2, 3).to_sparse(), plain(2, 3)):
+            yield attempt_later(lambda t=tangent: compiled(x).backward(t)), x.grad
+        torch.sparse.sum(compiled(x)).backward()
+        yield x.grad, torch.autograd.grad(compiled(x), x, plain(2, 3).to_sparse())
+
+    check_session(session)
+
+
+def test_autograd_refuses_to_record_what_eager_refuses():
+    check(lambda x: x.to_sparse(), lambda: given(leaf(2, dtype=torch.complex128)))
