@@ -31,7 +31,7 @@ from aotcheck.autograd.partition.saved import saved_tensors
 from aotcheck.autograd.record import Arg, Attached, BaseOf, Constant, Record, Ref, Source
 from aotcheck.autograd.replicas import Replica, ReplicaMaker, make_replica
 from aotcheck.autograd.sandbox import BackwardTrace, Sandbox, SetAside
-from aotcheck.autograd.sparse import SparseReplica, SparseResult
+from aotcheck.autograd.sparse import SparseReplica, SparseResult, is_sparse, sparse_argument
 from aotcheck.autograd.storage_state import StorageState
 from aotcheck.autograd.subclasses import (
     Bundle,
@@ -342,11 +342,17 @@ class Capture:
     def _root(self, real: Tensor, source: Source) -> None:
         if id(real) in self.replicas:
             return
-        r = self.maker.root(real, self._versions.get(id(real)))
+        r: Replica
+        if is_sparse(real):
+            r = sparse_argument(self.maker, real)
+            value = self.tracer.trace.placeholder(geometry_of(r), real.device)
+            state = self.tracer.table.bind_sparse(r, value)
+        else:
+            r = self.maker.root(real, self._versions.get(id(real)))
+            value = self.tracer.trace.placeholder(geometry_of(r), real.device)
+            state = self.tracer.table.state(r)
+            self.tracer.table.bind(r, value)
         self.replicas[id(real)] = r
-        value = self.tracer.trace.placeholder("", geometry_of(r), real.device)
-        state = self.tracer.table.state(r)
-        self.tracer.table.bind(r, value)
         if state.source is None:
             state.source = source
         root = TracedRoot(
@@ -655,6 +661,7 @@ def _base(a: Tensor, mode: TraceMode) -> Tensor | None:
     if (
         base is None
         or is_wrapper(base)
+        or is_sparse(a)
         or _torch.storage_address(_torch.storage_of(base)) != _torch.storage_address(_torch.storage_of(a))
     ):
         return None
@@ -726,7 +733,7 @@ def _shared_versions(arguments: Sequence[Any]) -> dict[int, Any]:
     """By id, for tensors that share a storage and for their bases: what is equal where they share a version counter."""
     by_storage: dict[int, dict[int, Tensor]] = {}
     for a in arguments:
-        if _is_plain(a):
+        if _is_plain(a) and not is_sparse(a):
             base = _torch.base_of(a)
             base = None if is_wrapper(base) else base
             group = by_storage.setdefault(_torch.storage_address(_torch.storage_of(a)), {})

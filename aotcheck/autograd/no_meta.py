@@ -14,7 +14,14 @@ from torch import Tensor
 
 from aotcheck import _torch
 from aotcheck.autograd.errors import UnsupportedError
-from aotcheck.autograd.sparse import SparseReplica, SparseResult, is_sparse, parts_of, sparse_geometry_of
+from aotcheck.autograd.sparse import (
+    KEEPS_ELEMENTS,
+    SparseReplica,
+    SparseResult,
+    is_sparse,
+    parts_of,
+    sparse_geometry_of,
+)
 from aotcheck.autograd.stand_ins import StandIns, tensors_in
 from aotcheck.autograd.trace import geometry_of
 
@@ -51,13 +58,14 @@ class _Unsuitable(Exception):
 
 
 def _agreed(func: Any, a: Any, b: Any) -> Any:
-    """What both answers say; whether a sparse tensor is coalesced may be left open."""
+    """What both answers say; whether a sparse tensor is coalesced and how many elements it has may be left open."""
     if type(a) in (list, tuple):
         if len(a) == len(b):
             return type(a)(_agreed(func, x, y) for x, y in zip(a, b, strict=True))
     elif isinstance(a, SparseResult) and isinstance(b, SparseResult):
-        known = a.geometry.coalesced if a.geometry.coalesced == b.geometry.coalesced else None
-        one, other = (dataclasses.replace(x.geometry, coalesced=known) for x in (a, b))
+        coalesced = a.geometry.coalesced if a.geometry.coalesced == b.geometry.coalesced else None
+        elements = a.geometry.elements if a.geometry.elements == b.geometry.elements else None
+        one, other = (dataclasses.replace(x.geometry, coalesced=coalesced, elements=elements) for x in (a, b))
         if one == other:
             return SparseResult(one, b.shares)
     elif not isinstance(a, Tensor) or geometry_of(a) == geometry_of(b):
@@ -92,7 +100,10 @@ def _ask(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: list[T
             there = [_address(x) for x in parts_of(o)]
             shared = [storages[x] for x in there if x in storages]
             shared += [s for x in there for s in of_sparse.get(x, ())]
-            return SparseResult(sparse_geometry_of(o), tuple(shared))
+            geometry = sparse_geometry_of(o)
+            if func in KEEPS_ELEMENTS:
+                geometry = dataclasses.replace(geometry, elements=parts_of(o)[0].shape[1])
+            return SparseResult(geometry, tuple(shared))
         if isinstance(o, Tensor):
             if o.layout is not torch.strided:
                 if recorded:

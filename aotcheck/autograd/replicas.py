@@ -375,9 +375,10 @@ class ReplicaMaker:
                         _torch.set_data(r, self.plain(real, versions))
         return r
 
-    def give_history(self, r: Tensor) -> None:
-        """Make a wrapper on replicas a non-leaf that is not a view."""
-        anchor = make_replica(torch.empty((), dtype=r.dtype, device="meta"), r.device, self.kernels)
+    def give_history(self, r: Tensor, anchor: Tensor | None = None) -> None:
+        """Make ``r``, a wrapper on replicas or sparse, a non-leaf that is no view; ``anchor`` is the leaf behind it."""
+        if anchor is None:
+            anchor = make_replica(torch.empty((), dtype=r.dtype, device="meta"), r.device, self.kernels)
         anchor.requires_grad_()
         self.anchors.append(anchor)
         with torch.enable_grad():

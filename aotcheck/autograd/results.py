@@ -159,15 +159,17 @@ class Results:
 
     def return_sparse(self, t: SparseReplica) -> None:
         """The graph returns the sparse tensor ``t``, which no epilogue could make."""
-        states = [self.table.states[_torch.storage_address(s)] for s in t.shares]
+        addresses = [_torch.storage_address(s) for s in t.shares]
+        states = [self.table.states[a] for a in addresses if a in self.table.states]
+        if id(t) in self.names:
+            return
         if is_new_leaf(t) or t.is_inference() != self.capture.entry_inference:
             raise UnsupportedError("sparse tensor", "a leaf made inside, or made in another inference mode")
         if any(s.is_input and s.version > 0 for s in states):
             raise UnsupportedError("sparse tensor", "one made of an argument that was written is returned")
-        if id(t) not in self.names:
-            ref = self.names[id(t)] = self.output(self.table.read(t), Role.USER_OUTPUT, None, t)
-            if has_history(t):
-                self.attach(ref, t)
+        ref = self.names[id(t)] = self.output(self.table.read(t), Role.USER_OUTPUT, None, t)
+        if has_history(t):
+            self.attach(ref, t)
 
     def collect(self, t: Tensor | None) -> None:
         """Note that ``t`` is needed, and with it the bases from which it is made again."""

@@ -5,8 +5,8 @@ How many elements a sparse tensor holds depends on values, so its indices and va
 traced. It is an opaque value: a replica on an empty sparse meta tensor, to autograd as sparse as the real one, that
 stands for one value of the trace from its birth to its end. Ops on it only read; one that writes it is refused. What
 an op gives is asked of eager, on sparse stand-ins with no element and with some: where the two answers agree it is
-known, anything else depends on data. Where indices or values are memory of a strided tensor, as they are of those that
-a sparse tensor was made of, that tensor may not be written any more.
+known, anything else depends on data. Of a tensor made of indices and values it is known how many they are. Where
+indices or values are memory of a strided tensor, that may not be written any more.
 """
 
 from __future__ import annotations
@@ -23,17 +23,36 @@ from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.replicas import Replica, make_replica
 
 if TYPE_CHECKING:
-    from aotcheck.autograd.replicas import KernelState
+    from aotcheck.autograd.replicas import KernelState, ReplicaMaker
+
+aten = torch.ops.aten
+KEEPS_ELEMENTS = frozenset(
+    {
+        aten._sparse_coo_tensor_with_dims_and_tensors.default,
+        aten._sparse_coo_tensor_unsafe.default,
+        aten.clone.default,
+        aten.neg.default,
+        aten.t.default,
+        aten.transpose.int,
+        aten._to_copy.default,
+        aten.sparse_mask.default,
+    }
+)
+"""Ops that give as many elements as their indices, or their last sparse argument, have."""
 
 
 @dataclasses.dataclass(frozen=True)
 class SparseGeometry:
-    """What is known of a sparse COO tensor beside its values; ``coalesced`` is None where that depends on data."""
+    """What is known of a sparse COO tensor beside its values.
+
+    ``coalesced`` and ``elements``, how many it holds, are None where that depends on data.
+    """
 
     shape: tuple[int, ...]
     dtype: torch.dtype
     sparse_dim: int
     coalesced: bool | None
+    elements: int | None = None
 
     @property
     def dense_shape(self) -> tuple[int, ...]:
@@ -41,16 +60,20 @@ class SparseGeometry:
         return self.shape[self.sparse_dim :]
 
     def with_elements(self, fill: int, device: torch.device) -> Tensor:
-        """A tensor like this: without elements if ``fill`` is 0, else with some that hold it where there is room.
+        """A tensor like this whose elements hold ``fill``: if it is not known how many, none for 0, else some.
 
-        Where it is not known whether the tensor is coalesced, the one is and the other is not.
+        They lie at one place for 0, else where there is room at as many as there are, but for a tensor that is
+        coalesced or is not. Where that is not known, the one is and the other is not.
         """
         places = self.shape[: self.sparse_dim]
-        count = min(2, math.prod(places)) if fill else 0
+        room = math.prod(places)
+        count = self.elements
+        if count is None:
+            count = min(2, room) if fill else 0
         indices = torch.zeros((self.sparse_dim, count), dtype=torch.int64, device=device)
-        if count > 1 and self.coalesced is not False:
-            last = max(k for k, n in enumerate(places) if n > 1)
-            indices[last, 1] = 1
+        spread = fill and (self.coalesced is not False or self.elements is not None)
+        if (spread or self.coalesced) and 1 < count <= room and device != _torch.META:
+            indices = torch.stack(torch.unravel_index(torch.arange(count, device=device), places))
         values = torch.full((count, *self.dense_shape), fill, dtype=torch.uint8, device=device).to(self.dtype)
         coalesced = bool(fill) if self.coalesced is None else self.coalesced
         return torch.sparse_coo_tensor(indices, values, self.shape, is_coalesced=coalesced, check_invariants=False)
@@ -64,11 +87,21 @@ class SparseResult:
     shares: tuple[torch.UntypedStorage, ...] = dataclasses.field(default=(), compare=False)
 
 
+class Selection(Replica):
+    """The replica of what a mask selects, shaped as if that were everything: see Note [Padding]."""
+
+
 class SparseReplica(Replica):
     """The replica of a sparse tensor: see Note [Sparse tensors]."""
 
     geometry: SparseGeometry
     shares: tuple[torch.UntypedStorage, ...]
+
+    def is_coalesced(self) -> bool:
+        """Refused where it depends on data."""
+        if self.geometry.coalesced is None:
+            raise UnsupportedError("data-dependent", "whether a sparse tensor is coalesced")
+        return self.geometry.coalesced
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Neither other data nor another tensor's identity can be told from no dispatch."""
@@ -99,6 +132,20 @@ def make_sparse_replica(made: SparseResult, device: torch.device, kernels: Kerne
     return r
 
 
+def sparse_argument(maker: ReplicaMaker, real: Tensor) -> SparseReplica:
+    """A replica of an argument, with its leafness and requires_grad."""
+    shares = tuple([maker.storage(_torch.storage_of(t)) for t in parts_of(real)])
+    made = SparseResult(sparse_geometry_of(real), shares)
+    with torch.inference_mode(real.is_inference()):
+        r = make_sparse_replica(made, real.device, maker.kernels)
+    r.is_parameter = isinstance(real, torch.nn.Parameter)
+    if real.requires_grad and _torch.leafness(real) is False:
+        maker.give_history(r, make_sparse_replica(made, real.device, maker.kernels))
+    elif real.requires_grad:
+        Tensor.requires_grad_(r)
+    return r
+
+
 def parts_of(t: Tensor) -> tuple[Tensor, Tensor]:
     """Indices and values of a real sparse tensor, coalesced or not."""
-    return torch.ops.aten._indices.default(t), torch.ops.aten._values.default(t)
+    return aten._indices.default(t), aten._values.default(t)

@@ -42,12 +42,17 @@ class StorageTable:
         self._epoch = 0
         self._first_write: Callable[[StorageState], None] | None = None
         self.sparse: dict[int, Value] = {}  # what sparse replicas hold, by id: see Note [Sparse tensors]
+        self.sparse_states: dict[int, StorageState] = {}  # stand for the memory of those that are arguments, by id
+        self.lent: dict[int, torch.UntypedStorage] = {}  # memory that sparse tensors have for their own, by address
+        self.opaque = False  # whether there are replicas whose elements no trace can count
         self._multiple: dict[Any, Value] = {}  # results of multi-output views, by what they are computed from
 
     # -- lookup
 
     def state(self, t: Tensor) -> StorageState:
         """The state of the storage on which ``t`` lies now."""
+        if type(t) is SparseReplica:
+            return self.sparse_states[id(t)]
         storage = _torch.storage_of(t)
         state = self.states.get(_torch.storage_address(storage))
         if state is None:
@@ -63,6 +68,17 @@ class StorageTable:
         state.roots.append(view)
         value.geometry, value.device = geometry, state.device
         return view
+
+    def bind_sparse(self, t: SparseReplica, value: Value) -> StorageState:
+        """``t``, an argument, holds ``value``; a state that never changes stands for its memory."""
+        value.sparse, value.device = t.geometry, t.device
+        self.sparse[id(t)] = value
+        self.opaque = True
+        empty = _torch.storage_of(torch.empty(0, device=_torch.META))
+        state = self.sparse_states[id(t)] = StorageState(empty, t.device, self._epoch)
+        for storage in t.shares:
+            self.lend(storage)
+        return state
 
     def bind_new(self, t: Tensor, value: Value, geometry: Geometry, device: torch.device) -> None:
         """As ``bind``, where the storage of ``t`` is new."""
@@ -107,7 +123,7 @@ class StorageTable:
             if state.nbytes % dtype.itemsize:
                 dtype = torch.uint8
             flat = View(state, flat_geometry(state.nbytes, dtype))
-            value = self.trace.placeholder("", flat.geometry, state.device)
+            value = self.trace.placeholder(flat.geometry, state.device)
             self.flat_inputs.append((value, state.source, dtype))
             if state.version > 0:
                 for r in state.roots:
@@ -218,12 +234,12 @@ class StorageTable:
 
     def lend(self, storage: torch.UntypedStorage) -> None:
         """A sparse tensor has part of this memory for its own: it may not be written any more."""
-        self.states[_torch.storage_address(storage)].lent = True
+        self.lent[_torch.storage_address(storage)] = storage
 
     def write(self, view: View, value: Value) -> None:
         """``view`` holds ``value`` from now on, and so does whatever shares its memory."""
         state = view.state
-        if state.lent:
+        if self.lent and _torch.storage_address(state.storage) in self.lent:
             raise UnsupportedError("sparse tensor", "a tensor is written that a sparse one was made of")
         if self._first_write is not None and state.epoch < self._epoch:
             state.epoch = self._epoch

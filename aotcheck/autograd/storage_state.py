@@ -108,7 +108,6 @@ class StorageState:
         "epoch",
         "flat",
         "flushed",
-        "lent",
         "nbytes",
         "pending",
         "roots",
@@ -132,7 +131,6 @@ class StorageState:
         self.roots: list[View] = []
         self.flat: View | None = None
         self.pending: list[tuple[View, Value, int]] = []
-        self.lent = False  # to a sparse tensor: see Note [Sparse tensors]
         self.sized = False  # whether its size is not that of the tensor for which it was made
         self.source: Any = None  # for an input's storage: where the runtime finds a tensor on it
 

@@ -269,10 +269,10 @@ class Trace:
         self.drawn: set[Value] = set()  # random ones
         self.states: list[Value] = []  # states of generators that a later moment goes back to
 
-    def placeholder(self, name: str, geometry: Geometry, device: torch.device) -> Value:
+    def placeholder(self, geometry: Geometry, device: torch.device) -> Value:
         """A new input."""
         v = Value(PLACEHOLDER, (), {})
-        v.name, v.geometry, v.device, v.memory = name, geometry, device, v
+        v.geometry, v.device, v.memory = geometry, device, v
         self.placeholders.append(v)
         return v
 

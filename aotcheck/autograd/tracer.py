@@ -15,7 +15,7 @@ from aotcheck.autograd.errors import EXPECTATION, RetraceWithCaptured, Unsupport
 from aotcheck.autograd.metadata import METADATA
 from aotcheck.autograd.replicas import KernelState, Replica, make_replica
 from aotcheck.autograd.rng import Draws, default_generators
-from aotcheck.autograd.sparse import SparseReplica, SparseResult
+from aotcheck.autograd.sparse import Selection, SparseReplica, SparseResult
 from aotcheck.autograd.stand_ins import tensors_in
 from aotcheck.autograd.storage import StorageTable
 from aotcheck.autograd.subclasses import is_wrapper, leaves_of, wrappers_in
@@ -38,6 +38,7 @@ _USUAL = {  # what code that checks hopes for
     aten.ne.Scalar: True,
     aten.all.default: True,
 }
+OPAQUE = frozenset({SparseReplica, Selection})
 _TANGENT_OP = aten.to.dtype_layout
 
 
@@ -88,7 +89,7 @@ class Tracer(_torch.TorchDispatchMode):
         if _torch.another_tracer_active():
             raise UnsupportedError("another tracer inside", "the function traces one of its own, as linearize does")
         for t in types:
-            if t is not Replica and t is not Tensor and t is not torch.nn.Parameter and t is not SparseReplica:
+            if t is not Replica and t is not Tensor and t is not torch.nn.Parameter and t not in OPAQUE:
                 return self._on_wrappers(func, types, args, kwargs)
         if func is aten.lift_fresh.default or func is aten.lift_fresh_copy.default:
             return self._lift(args[0])
@@ -116,7 +117,7 @@ class Tracer(_torch.TorchDispatchMode):
         if info.transparent and (key := self._transparent(info, args, kwargs)) is not None:
             with contextlib.nullcontext() if self._depth else _torch.as_before_dispatch(), self:
                 return _torch.run_kernel(func, key, args, kwargs)
-        if self.table.sparse and any(type(t) is SparseReplica for t in tensors_in(args, kwargs)):
+        if self.table.opaque and any(type(t) is not Replica for t in tensors_in(args, kwargs)):
             return sparse_ops.apply(self, func, info, args, kwargs)
         if info.takes_device and kwargs.get("device") == _torch.META:
             # Some formulas of autograd ask the implementation, not the tensor, and learn that replicas have no data.
@@ -222,7 +223,7 @@ class Tracer(_torch.TorchDispatchMode):
     def _check(self, a: Any) -> None:
         """Every tensor must be a replica of this trace; another is a captured one."""
         if isinstance(a, Tensor):
-            if type(a) is not Replica and type(a) is not SparseReplica:
+            if type(a) is not Replica and type(a) not in OPAQUE:
                 raise RetraceWithCaptured(a)
         elif type(a) in (list, tuple):
             for x in a:
@@ -310,7 +311,7 @@ class Tracer(_torch.TorchDispatchMode):
 
     def value_of(self, a: Any) -> Any:
         """An argument as the functional program names it."""
-        if type(a) is Replica or type(a) is SparseReplica:
+        if isinstance(a, Replica):
             return self.table.read(a)
         if type(a) in (list, tuple):
             return [self.value_of(x) for x in a]
@@ -406,6 +407,8 @@ class Tracer(_torch.TorchDispatchMode):
         if func is aten.index.Tensor and any(
             type(i) is Replica and i.dtype in (torch.bool, torch.uint8) for i in args[1]
         ):
+            if sparse_ops.selects_padding():
+                return sparse_ops.select(self, args)
             raise UnsupportedError("data-dependent", "indexing by a mask gives a shape that depends on values")
         if func is aten.repeat_interleave.Tensor and kwargs.get("output_size") is None:
             raise UnsupportedError("data-dependent", "repeat_interleave without output_size")
