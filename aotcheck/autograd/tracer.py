@@ -37,6 +37,7 @@ _USUAL = {  # what code that checks hopes for
     aten.ne.Scalar: True,
     aten.all.default: True,
 }
+_NOTED = frozenset({Kind.IN_PLACE, Kind.WRITES})
 _TANGENT_OP = aten.to.dtype_layout
 
 
@@ -119,6 +120,8 @@ class Tracer(_torch.TorchDispatchMode):
             # Some formulas of autograd ask the implementation, not the tensor, and learn that replicas have no data.
             rest = {k: a for k, a in kwargs.items() if k != "device"}
             kwargs = {**rest, "device": self.device_of(args, rest)}
+        if info.kind in _NOTED and torch.is_grad_enabled():
+            self._note_write(func, args, kwargs)
         match info.kind:
             case Kind.PURE:
                 return self.pure(func, info, args, kwargs)
@@ -147,6 +150,13 @@ class Tracer(_torch.TorchDispatchMode):
                 return writes.by_form(self, func, info, args, kwargs)
             case Kind.UNKNOWN:
                 raise UnsupportedError("op without a functional form", str(func))
+
+    def _note_write(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Note what is about to be written for the history of what it is a view of (see Note [Writes through views])."""
+        first = args[0] if args else None
+        target = first[0] if isinstance(first, (list, tuple)) and first else first
+        if not self._depth and isinstance(target, Tensor) and _torch.base_of(target) is not None:
+            self.kernels.note_write(func, len(first) if first is not target else 1, tensors_in(args, kwargs))
 
     def _value_dependent(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What depends on values is known if those depend on no input; only Python values are asked for."""
@@ -188,6 +198,8 @@ class Tracer(_torch.TorchDispatchMode):
             if strangers:
                 raise RetraceWithCaptured(a if len(strangers) == len(leaves_of(a)) else strangers[0])
         kind = info_of(func).kind
+        if kind in _NOTED and torch.is_grad_enabled():
+            self._note_write(func, args, kwargs)
         if kind is Kind.RESHAPING and is_wrapper(args[0]):
             view_ops.note_reshaping(self, func, args, kwargs)
         out = NotImplemented

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from aotcheck import _torch
 from aotcheck.autograd.capture import Capture
-from aotcheck.autograd.partition.saved import saved_tensors
+from aotcheck.autograd.kept import kept_behind
 from aotcheck.autograd.record import Role
 from aotcheck.autograd.runtime import codegen
 from aotcheck.autograd.stage import Stage
@@ -40,12 +40,10 @@ def guard(capture: Capture, stage: Stage) -> None:
     several = len(stage.attached) > 1
     if several and capture.hooks:
         seen_to = {}  # to unpack what hooks packed is to call them
-    for place, attached in enumerate(stage.attached):
-        try:
-            saved = saved_tensors(attached.tensor, stage.ends, packed=False)
-        except RuntimeError:  # written inside already: the backward raises at once
+    for place, kept in enumerate(kept_behind(capture, stage)):
+        if kept is None:  # written inside already: the backward raises at once
             stage.checked.append(())
             continue
-        found = sorted({k for k in _torch.counted_by(saved, counters) if k is not None})
+        found = sorted({k for k in _torch.counted_by(kept, counters) if k is not None})
         stage.guards += [codegen.Guard(visible[k][0], place) for k in found if k not in seen_to]
         stage.checked.append(tuple(sorted(seen_to[k] for k in found if k in seen_to)) if several else ())

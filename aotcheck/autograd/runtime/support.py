@@ -161,11 +161,14 @@ def keep_place(result: Tensor) -> None:
 def place_of(ctx: Any, output: int) -> Tensor:
     """A tensor without memory whose history is that of an output of the Function of ``ctx``, or what took it over."""
     taker = getattr(ctx, "takers", {}).get(output, lambda: None)()
-    try:
-        found: Tensor = (ctx if taker is None else taker).saved_tensors[ctx.own[output] if taker is None else 0]
-    except RuntimeError:  # something else that was saved was written since
-        return DEAD_END
-    return found
+    for node, place in ((taker, 0), (ctx, ctx.own[output])):
+        if node is not None:
+            try:
+                found: Tensor = node.saved_tensors[place]
+            except RuntimeError:  # freed by this very backward, which came by the one that took over before; or written
+                continue
+            return found
+    return DEAD_END
 
 
 def _save_place(ctx: Any, t: Tensor, source: Tensor) -> None:
