@@ -30,7 +30,7 @@ try:
     _set_version = _C._autograd._unsafe_set_version_counter
     _set_creation_meta = _C._autograd._set_creation_meta
     CreationMeta = _C._autograd.CreationMeta
-    SavedTensor: type = _C._autograd.SavedTensor
+    SavedTensor: Any = _C._autograd.SavedTensor
     _DisableTorchDispatch = _C._DisableTorchDispatch
     _PreserveDispatchKeyGuard = _C._PreserveDispatchKeyGuard
     _pre_dispatch_modes: Callable[[], int] = torch._ops._len_torch_dispatch_stack_pre_dispatch

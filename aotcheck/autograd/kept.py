@@ -4,8 +4,8 @@ Note [Writes through views]
 The history that a base has of a write through a view of it hides the node of the write itself, and shows nothing of
 what that keeps. But it looks, when it runs, whether what it keeps is as it was. So it runs, in the sandbox of a
 backward, as if the operands of the op had been written since: if that does not stop it, such ops keep nothing; if it
-does, what is kept are the operands that stop it alone. What a custom Function wrote is left out: it is not for us to run
-its backward.
+does, what is kept are the operands that stop it alone. What a custom Function wrote is left out: to run its backward
+is not for us.
 """
 
 from __future__ import annotations

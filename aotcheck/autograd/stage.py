@@ -80,6 +80,7 @@ class Stage:
     reached: tuple[int, ...]
     before: tuple[Stage, ...] = ()
     guards: list[codegen.Guard] = dataclasses.field(default_factory=list)
+    counters: list[tuple[Tensor, codegen.Counter]] = dataclasses.field(default_factory=list)  # of what it keeps
     checked: list[tuple[int, ...]] = dataclasses.field(
         default_factory=list
     )  # for each tensor: see Note [Written since]

@@ -152,11 +152,10 @@ class Tracer(_torch.TorchDispatchMode):
                 raise UnsupportedError("op without a functional form", str(func))
 
     def _note_write(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Note what is about to be written for the history of what it is a view of (see Note [Writes through views])."""
-        first = args[0] if args else None
-        target = first[0] if isinstance(first, (list, tuple)) and first else first
-        if not self._depth and isinstance(target, Tensor) and _torch.base_of(target) is not None:
-            self.kernels.note_write(func, len(first) if first is not target else 1, tensors_in(args, kwargs))
+        """Note what is about to be written through a view: see Note [Writes through views]."""
+        written = args[0] if args and isinstance(args[0], (list, tuple)) else args[:1]
+        if not self._depth and any(isinstance(t, Tensor) and _torch.base_of(t) is not None for t in written[:1]):
+            self.kernels.note_write(func, len(written), tensors_in(args, kwargs))
 
     def _value_dependent(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What depends on values is known if those depend on no input; only Python values are asked for."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -185,14 +186,31 @@ def _bases(record: Record) -> list[str]:
     return [f"b{i} = base_of(a[{i}])" for i in sorted(wanted)]
 
 
+class Keeper(enum.Enum):
+    """Where a backward finds something that counts versions."""
+
+    SAVED = "among what is saved"
+    WATCHED = "among what it checks itself"
+    TANGENT = "among its tangents"
+    RESULT = "among its results"
+
+
+@dataclasses.dataclass(frozen=True)
+class Counter:
+    """What a backward has at ``index`` there."""
+
+    keeper: Keeper
+    index: int
+
+
 @dataclasses.dataclass(frozen=True)
 class Guard:
     """``watched`` must not be written before a backward from output ``place`` of the component.
 
-    Eager has saved its memory.
+    Eager has saved its memory. A call finds it by a ``Ref``, a backward whose results are attached by a ``Counter``.
     """
 
-    watched: Ref
+    watched: Ref | Counter
     place: int
 
 
@@ -270,7 +288,8 @@ class Application:
     """A Function that attaches results of a backward.
 
     Which results, what it saves (as source), its targets, whether it needs the contexts of the backwards it is for (see
-    Note [Shared nodes]), the arguments that gradients of wrappers hold (as source), and ``own`` as for Attachment.
+    Note [Shared nodes]), the arguments that gradients of wrappers hold (as source), and ``own`` and ``guards`` as for
+    Attachment.
     """
 
     function: Function
@@ -280,6 +299,7 @@ class Application:
     contexts: bool
     held: tuple[str, ...] = ()
     own: tuple[int, ...] = ()
+    guards: tuple[Guard, ...] = ()
 
 
 def write_call(
@@ -396,6 +416,7 @@ def write_call(
     for number, part in enumerate(attachments):
         for guard in part.guards:
             watch = w.refer(support.watch)
+            assert not isinstance(guard.watched, Counter)
             lines.append(f"    w{number}.append({watch}({_ref(guard.watched)}, {guard.place}))")
     returned = [w.refer(r.value, "k") if isinstance(r, Constant) else _ref(r) for r in record.returns]
     lines.append(f"    return {shape_result(returned, w.refer)}")
@@ -584,14 +605,31 @@ def write_differentiable_backward(
             return f"{w.refer(support.place_of)}(ctx, {own[k - targets - len(places)]})"
         return f"h[{place[k]}]" if k < targets else f"{whole}[{places[k - targets]}]"
 
-    for a in applications:
+    def watch(guard: Guard) -> str:
+        match guard.watched:
+            case Counter(Keeper.WATCHED, index):
+                return f"(*{WATCHED}[{index}][:3], {guard.place})"
+            case Counter(Keeper.SAVED, index):
+                what = f"s[{unpacked.index(index)}]"
+            case Counter(Keeper.TANGENT, index):
+                what = f"{whole}[{index}]"
+            case Counter(Keeper.RESULT, index):
+                what = f"d[{index}]"
+            case _:
+                raise AssertionError("a guard of a call")
+        return f"{w.refer(support.watch)}({what}, {guard.place})"
+
+    for number, a in enumerate(applications):
         handles = [handle(k) for k in a.targets]
         given = "".join(f"d[{k}], " for k in a.results) + "".join(f"{x}, " for x in a.saved)
         contexts = f"(ctx, *{CONTEXTS})" if a.contexts else "()"
-        given += _kept(w.refer(a.function.backward_for, "backward"), contexts, handles, "()", a.held, ())
+        watched = f"w{number}" if a.guards else "()"
+        given += _kept(w.refer(a.function.backward_for, "backward"), contexts, handles, watched, a.held, ())
         ends = ", ".join(handles) or w.refer(support.DEAD_END)
+        lines += [f"    w{number} = []"] if a.guards else []
         lines.append(f"    {''.join(f'd[{k}], ' for k in a.results)}= {w.refer(a.function.apply)}(({given}), {ends})")
         lines += [f"    {w.refer(support.keep_place)}(d[{a.results[k]}])" for k in a.own]
+        lines += [f"    w{number}.append({watch(guard)})" for guard in a.guards]
     picked = "".join(f"{whole}[{same[k]}], " if k in same else f"d[{k}], " for k in reached) or "None, "
     lines.append(f"    return (None, {picked})")
     w.lines = lines
