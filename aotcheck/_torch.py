@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import sys
+import threading
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -350,6 +351,35 @@ def unpack_some(ctx: Any, which: Sequence[int]) -> tuple[Tensor, ...]:
 def saved_of(node: Any) -> Sequence[Any]:
     """What the node of an autograd Function saved, as it is saved."""
     return cast("Sequence[Any]", node._raw_saved_tensors)
+
+
+_asking: list[tuple[int, Callable[[Any], None]]] = []
+_asking_lock = threading.Lock()
+
+
+def _noted_saved_tensors(node: Any) -> Any:
+    for thread, note in tuple(_asking):
+        if thread == threading.get_ident():
+            note(node)
+    return _C._FunctionBase.__dict__["saved_tensors"].__get__(node)
+
+
+@contextlib.contextmanager
+def noting_who_asks(note: Callable[[Any], None]) -> Iterator[None]:
+    """Inside, on this thread, ``note`` is called with each node of a custom Function that is asked for what it saved."""
+    kind: Any = torch.autograd.function.BackwardCFunction
+    entry = threading.get_ident(), note
+    with _asking_lock:
+        if not _asking:
+            kind.saved_tensors = property(_noted_saved_tensors)
+        _asking.append(entry)
+    try:
+        yield
+    finally:
+        with _asking_lock:
+            _asking.remove(entry)
+            if not _asking:
+                del kind.saved_tensors
 
 
 def is_packed(saved: Any) -> bool:

@@ -555,6 +555,7 @@ class Capture:
             self.tracing(),
             torch.set_grad_enabled(create_graph),
             torch.autograd.set_detect_anomaly(False),
+            _torch.noting_who_asks(self.maker.kernels.asked.add),
             self._substitution(),
             self.swapping(),
             self.tracer.drawing(),

@@ -17,6 +17,7 @@ outlives its trace would be taken for a tensor by any kernel; so replicas are di
 from __future__ import annotations
 
 import dataclasses
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -50,6 +51,7 @@ class KernelState:
     __slots__ = (
         "_clock",
         "alive",
+        "asked",
         "detached",
         "function_runs",
         "hooks",
@@ -71,6 +73,7 @@ class KernelState:
     def __init__(self) -> None:
         self.inside = False
         self.alive: list[Tensor] = []  # every replica of the trace; weak references would keep them from being swapped
+        self.asked = weakref.WeakSet[Any]()  # custom Functions, as nodes, that asked for what they saved
         self.swapped: list[Tensor] = []  # replicas that were swapped, in pairs
         self.on_swap: Callable[[Tensor, Tensor], None] = lambda a, b: None
         self.on_poison: Callable[[Tensor], None] = lambda t: None

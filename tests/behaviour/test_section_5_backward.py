@@ -599,6 +599,23 @@ def test_what_two_backwards_save_for_a_third_must_not_be_written():
     check_session(session)
 
 
+def test_a_second_derivative_by_an_argument_whose_history_has_another_shape():
+    def f(x):
+        x.unsqueeze_(0)
+        x.zero_()
+        return x.sin()
+
+    def session(compile):
+        root = leaf(3, dtype=torch.complex64)
+        x = torch.view_as_real(root * 1)
+        out = compile(f)(x)
+        (gradient,) = torch.autograd.grad(out.sum(), x, create_graph=True)
+        yield gradient
+        yield attempt_later(lambda: torch.autograd.grad(gradient.sum(), root))
+
+    check_session(session)
+
+
 @pytest.mark.parametrize("op", [torch.relu_, torch.tanh_, torch.exp_], ids=["relu_", "tanh_", "exp_"])
 @pytest.mark.parametrize("keep", [False, True])
 def test_a_second_derivative_by_a_written_argument_whose_graph_was_freed(op, keep):

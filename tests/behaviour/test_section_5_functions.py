@@ -20,6 +20,36 @@ from tests.behaviour.harness import (
 # -- custom Functions --------------------------------------------------------------------------------
 
 
+class AsksInVain(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, asks):
+        ctx.asks = asks
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        if ctx.asks:
+            assert not ctx.saved_tensors
+        return g * 2, None
+
+
+@pytest.mark.parametrize("asks", [False, True])
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_function_that_saves_nothing_and_asks_for_it(asks, others):
+    def f(x):
+        return (AsksInVain.apply(x, asks), *[x.sin()] * others)
+
+    def session(compile):
+        x = leaf(3)
+        out = compile(f)(x)
+        for o in out:
+            for _ in range(2):
+                yield attempt_later(lambda o=o: o.sum().backward())
+                yield x
+
+    check_session(session)
+
+
 class Saving(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, w, n):

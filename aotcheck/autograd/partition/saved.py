@@ -19,9 +19,10 @@ _fields: dict[type, tuple[str, ...]] = {}
 def holds_saved(node: Any, near: Tensor) -> bool:
     """Whether an autograd node, in the graph of the replica ``near``, keeps what its first backward frees.
 
-    That is saved tensors, or the function of a write through a view.
+    That is saved tensors, or the function of a write through a view; a custom Function that asks for what it saved does
+    so in vain, even if it saved nothing.
     """
-    if _torch.is_write_through_view(node):
+    if _torch.is_write_through_view(node) or node in leaves_of(near)[0].kernels.asked:  # type: ignore[attr-defined]
         return True
     if _has_packed(node):  # to unpack it here may run the user's program again, outside the trace
         return True

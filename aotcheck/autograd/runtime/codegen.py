@@ -58,8 +58,8 @@ from aotcheck.autograd.record import (
     WriteFlat,
 )
 from aotcheck.autograd.runtime import support
-from aotcheck.autograd.subclasses import Wrapping
-from aotcheck.autograd.trace import Geometry
+from aotcheck.autograd.subclasses import Wrapping, is_wrapper
+from aotcheck.autograd.trace import Geometry, geometry_of, recorded_geometry
 
 
 def _ref(ref: Ref) -> str:
@@ -348,7 +348,10 @@ def write_call(
         if targets.index(name) in reached:
             lines.append(f"    {name} = {w.refer(support.early_bridge)}({_ref(x.ref)})")
     handles += [*[_ref(x.ref) for x in record.leaves], *views]
-    handles += [f"{w.refer(support.bridge)}({_ref(x.ref)})" for x in record.cuts]
+    for x in record.cuts:
+        recorded = None if is_wrapper(x.tensor) else recorded_geometry(x.tensor)
+        other = recorded is not None and recorded != geometry_of(x.tensor)
+        handles.append(f"{w.refer(support.bridge)}({_ref(x.ref)}{f', {w.refer(recorded)}' if other else ''})")
     inputs = [f"{r}.data" if root.hidden else r for r, root in zip(roots, record.roots, strict=True)]
     for k, flat in enumerate(record.flats):
         lines.append(f"    f{k} = {w.refer(support.flat_view)}({_ref(flat.source)}, {w.refer(flat.dtype)})")

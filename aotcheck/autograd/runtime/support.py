@@ -461,18 +461,21 @@ class _Bridge(torch.autograd.Function):
     """A tensor without memory in the place of another in autograd's graph."""
 
     @staticmethod
-    def forward(ctx: Any, t: Tensor) -> Tensor:
+    def forward(ctx: Any, t: Tensor, recorded: Geometry | None) -> Tensor:
         ctx.set_materialize_grads(False)
-        return _without_memory(t)
+        return _without_memory(t) if recorded is None else stand_in(recorded.shape, recorded.dtype, t.device)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        return grads[0]
+        return grads[0], None
 
 
-def bridge(t: Tensor) -> Tensor:
-    """What gradients with respect to ``t`` can be asked of when its memory need not be held: see Note [Handles]."""
-    result: Tensor = _Bridge.apply(t)
+def bridge(t: Tensor, recorded: Geometry | None = None) -> Tensor:
+    """What gradients with respect to ``t`` can be asked of when its memory need not be held: see Note [Handles].
+
+    ``recorded`` is the geometry in its history, if that is another one: see Note [What a history records].
+    """
+    result: Tensor = _Bridge.apply(t, recorded)
     return result
 
 
