@@ -276,6 +276,17 @@ def is_write_through_view(node: Any) -> bool:
     return type(node).__name__ == "CopySlices"
 
 
+def error_of(node: Any) -> str | None:
+    """What ``node`` raises if it is there for nothing else, as in the graph of what may be differentiated once."""
+    if type(node).__name__ not in ("Error", "NotImplemented"):
+        return None
+    try:
+        node(None)
+    except RuntimeError as error:
+        return str(error)
+    return None
+
+
 def run_without_gradients(node: Any) -> None:
     """Run a node's backward with no gradient defined.
 

@@ -220,10 +220,14 @@ CONTEXTS, HANDLES, WATCHED, HELD, LIVE = (f"ctx.kept[{k}]" for k in range(1, 6))
 
 @dataclasses.dataclass(frozen=True)
 class Function:
-    """What attaches a stage's tensors: ``apply`` of an autograd Function, and what finds backwards for it."""
+    """What attaches a stage's tensors: ``apply`` of an autograd Function, and what finds backwards for it.
+
+    ``raising``: after its targets it takes ``support.beyond``.
+    """
 
     apply: Callable[..., Any]
     backward_for: Callable[..., Callable[..., Any]]
+    raising: bool = False
 
 
 def _kept(
@@ -270,7 +274,7 @@ class Attachment:
 
     It says which of the attached tensors those are, which saved values it keeps, and to which roots and leaves
     gradients go. ``held`` are arguments that gradients of wrappers hold too, ``own`` the outputs (counted among its
-    own) that it keeps a place of: see Note [Results of their own gradients].
+    own) that it keeps a place of: see Note [Results of their own gradients]. ``raising`` as for Function.
     """
 
     outputs: tuple[int, ...]
@@ -281,6 +285,7 @@ class Attachment:
     windows: tuple[Window, ...] = ()
     reshaped: tuple[Ref, ...] = ()
     own: tuple[int, ...] = ()
+    raising: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -393,6 +398,7 @@ def write_call(
         kept = _kept(f"backward{number}", "()", [handles[k] for k in part.targets], watched, held, live)
         # Results that lead nowhere require grad all the same: they hang on a leaf of nobody's.
         ends = ", ".join(targets[k] for k in part.targets) or w.refer(support.DEAD_END)
+        ends += f", {w.refer(support.beyond())}" if part.raising else ""
         for x in [record.attached[k] for k in part.outputs]:
             if x.recorded is not None and isinstance(x.ref, Result):
                 attached.append(f"h{x.ref.index} = {w.refer(support.lend)}({_ref(x.ref)}, {w.refer(x.recorded)})")
@@ -438,6 +444,7 @@ def function_like(
     frees: tuple[tuple[int, str | None], ...],
     shared: tuple[tuple[int, ...], ...],
     own: tuple[int, ...] = (),
+    raising: tuple[tuple[int, str], ...] = (),
 ) -> Callable[..., Any]:
     """``apply`` of a Function that attaches computed results to autograd.
 
@@ -448,7 +455,8 @@ def function_like(
     ``checked`` are for each result the saved tensors that must not have been written, whether its backward reads them
     or not. ``once``: the results from which a second backward raises; torch does that when saved tensors are asked for
     again, even if there are none. ``frees``: see ``support.frees``. ``shared``: see Note [Shared nodes]. ``own``: the
-    results that are saved for their place in autograd's graph.
+    results that are saved for their place in autograd's graph. ``raising``: those behind which something raises if a
+    backward leaves nothing out, with what it raises.
     """
     w = SourceWriter()
     w.globals.update(grad_enabled=torch.is_grad_enabled)
@@ -466,13 +474,14 @@ def function_like(
     undefined = " and ".join(f"g[{k}] is None" for k in range(outputs))
     lines += [
         "def backward(ctx, *g):",
-        f"    if {undefined}: return (None,) * {1 + max(1, targets)}",
+        f"    if {undefined}: return (None,) * {1 + max(1, targets) + bool(raising)}",
         *_check_not_freed(w, outputs, saved, once),
         *_check_saved(w, outputs, checked),
         *([f"    {w.refer(support.check_watched)}({WATCHED}, ({defined}))"] if guarded else []),
         *_check_shared(w, outputs, shared),
         f"    trained = ({trained}) if grad_enabled() else None",
-        f"    return ctx.kept[0](({kinds}), trained)(ctx, g)",
+        *[f"    if g[{j}] is not None: {w.refer(support.raise_if_all_runs)}({error!r})" for j, error in raising],
+        f"    return {'*' if raising else ''}ctx.kept[0](({kinds}), trained)(ctx, g){', None' if raising else ''}",
     ]
     w.lines = lines
     define(w, "forward", "function")
@@ -629,6 +638,7 @@ def write_differentiable_backward(
         watched = f"w{number}" if a.guards else "()"
         given += _kept(w.refer(a.function.backward_for, "backward"), contexts, handles, watched, a.held, ())
         ends = ", ".join(handles) or w.refer(support.DEAD_END)
+        ends += f", {w.refer(support.beyond())}" if a.function.raising else ""
         lines += [f"    w{number} = []"] if a.guards else []
         lines.append(f"    {''.join(f'd[{k}], ' for k in a.results)}= {w.refer(a.function.apply)}(({given}), {ends})")
         lines += [f"    {w.refer(support.keep_place)}(d[{a.results[k]}])" for k in a.own]

@@ -447,6 +447,19 @@ def check_not_spent(ctx: Any) -> None:
 DEAD_END = torch.zeros((), requires_grad=True)
 
 
+@functools.cache
+def beyond() -> Tensor:
+    """A tensor with a history that a backward comes by only if it comes by everything."""
+    with torch.inference_mode(False), torch.enable_grad():
+        return DEAD_END.unsqueeze(0)
+
+
+def raise_if_all_runs(error: str) -> None:
+    """Raise what a node does that leads to nobody who could ask for gradients, if the backward leaves nothing out."""
+    if _torch.will_run(beyond().grad_fn):
+        raise RuntimeError(error)
+
+
 def _without_memory(t: Tensor) -> Tensor:
     """A tensor like ``t`` that takes no memory to speak of; a ragged one keeps what says how ragged it is."""
     if not (is_wrapper(t) and is_jagged(t)):
