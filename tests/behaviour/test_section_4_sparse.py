@@ -1,4 +1,4 @@
-"""BEHAVIOUR 4 and 5: sparse COO tensors made inside, their gradients, and the sparse gradients of embeddings."""
+"""BEHAVIOUR 3, 4 and 5: sparse COO tensors as arguments and made inside, their gradients and those of embeddings."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 
 import aotcheck
-from tests.behaviour.harness import attempt_later, check, check_session, given, leaf, plain
+from tests.behaviour.harness import attempt, attempt_later, check, check_session, given, leaf, plain
 
 
 def holey(*shape, dtype=torch.float32):
@@ -137,6 +137,113 @@ def test_what_is_refused(f):
     assert torch.equal(x, holey(2, 3))
 
 
+# -- arguments ----------------------------------------------------------------------------------------
+
+
+def uncoalesced():
+    places = torch.stack([whole(0, 1, 1), whole(0, 2, 2)])
+    return torch.sparse_coo_tensor(places, plain(3), (2, 3))
+
+
+MADE = {
+    "coalesced": lambda: holey(2, 3).to_sparse(),
+    "uncoalesced": uncoalesced,
+    "without elements": lambda: torch.zeros_like(plain(2, 3)).to_sparse(),
+    "hybrid": lambda: holey(2, 3).to_sparse(1),
+    "transposed": lambda: holey(3, 2).to_sparse().t(),
+}
+TAKING = {
+    "product": lambda s, d: torch.sparse.mm(s, d),
+    "two layers": lambda s, d: torch.sparse.mm(s.t(), torch.sparse.mm(s, d).relu()),
+    "dense": lambda s, d: s.to_dense() @ d,
+    "itself": lambda s, d: (s, s.coalesce(), s * 2),
+    "added in place": lambda s, d: (d * 2)[:2].add_(torch.sparse.mm(s, d)),
+}
+
+
+@pytest.mark.parametrize("make", MADE.values(), ids=MADE)
+@pytest.mark.parametrize("f", TAKING.values(), ids=TAKING)
+@pytest.mark.parametrize("kind", ["plain", "leaf", "not a leaf"])
+def test_sparse_arguments(make, f, kind):
+    def session(compile):
+        compiled = compile(f)
+        for _ in range(2):
+            x, d = make(), leaf(3, 2)
+            x.requires_grad_(kind != "plain")
+            s = x * 1 if kind == "not a leaf" else x
+            out = attempt(lambda s=s, d=d: compiled(s, d))
+            yield x, s, d, out
+            wanted = [t for t in (out if isinstance(out, tuple) else (out,)) if getattr(t, "grad_fn", None)]
+            for t in wanted[-1:]:
+                yield attempt_later(lambda t=t: t.backward(holey(2, 3).to_sparse() if t.is_sparse else plain(*t.shape)))
+            yield x, d
+
+    check_session(session)
+
+
+def test_one_function_of_many_sparse_tensors():
+    makes = [lambda make=make: given(make(), plain(3, 2)) for make in MADE.values()]
+    check(lambda s, d: s @ d, *makes, lambda: given(plain(2, 3), plain(3, 2)))
+
+
+def test_a_sparse_tensor_twice_and_its_detached_alias():
+    check(lambda s, t, u: (s * t + u).to_dense(), lambda: (lambda s: given(s, s, s.detach()))(holey(2, 3).to_sparse()))
+
+
+def test_a_sparse_buffer_and_a_captured_sparse_tensor():
+    class Layer(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("graph", holey(3, 3).to_sparse())
+            self.weight = torch.nn.Parameter(plain(2, 2))
+
+        def forward(self, x):
+            return torch.sparse.mm(self.graph, x @ self.weight)
+
+    def session(compile):
+        layer, x = Layer(), leaf(3, 2)
+        compile(layer)(x).backward(plain(3, 2))
+        yield layer.weight, x
+        s = holey(2, 3).to_sparse()
+        yield compile(lambda d: torch.sparse.mm(s, d))(plain(3, 2))
+
+    check_session(session)
+
+
+def test_a_sparse_argument_is_written_since():
+    def session(compile):
+        s, d = holey(2, 3).to_sparse(), leaf(3, 2)
+        out = compile(torch.sparse.mm)(s, d)
+        s.mul_(2)
+        yield attempt_later(lambda: out.backward(plain(2, 2))), d.grad
+
+    check_session(session)
+
+
+def test_a_sparse_gradient_that_is_read():
+    def session(compile):
+        w = leaf(4, 3)
+        compiled = compile(lambda i, w: (looked_up(i, w) * 2, w.grad))
+        for _ in range(2):
+            out, gradient = compiled(indices(), w)
+            yield out, gradient
+            out.backward(plain(3, 3))
+
+    check_session(session)
+
+
+def test_what_is_refused_of_sparse_arguments():
+    def f(s, v):
+        return v.mul_(2), s.to_dense()
+
+    s = holey(2, 3).to_sparse()
+    with pytest.raises(aotcheck.UnsupportedError, match="sparse tensor"):
+        aotcheck.aot_function(f)(s, s._values())
+    with pytest.raises(aotcheck.UnsupportedError, match="sparse tensor"):
+        aotcheck.aot_function(lambda s: s.mul_(2))(s)
+    assert torch.equal(s.to_dense(), holey(2, 3))
+
+
 # -- sparse gradients ---------------------------------------------------------------------------------
 
 
@@ -161,6 +268,10 @@ EMBEDDINGS = {
     "an offset of a bag": lambda i, w: F.embedding_bag(i, w, i.new_tensor([0, 2]), sparse=True),
     "a bag that sums": lambda i, w: F.embedding_bag(i, w, i.new_tensor([0, 2]), mode="sum", sparse=True),
     "a bag of rows": lambda i, w: F.embedding_bag(i.reshape(1, 3), w, sparse=True),
+    "with padding": lambda i, w: F.embedding(i, w, padding_idx=1, sparse=True),
+    "with padding, all of it": lambda i, w: F.embedding(i * 0 + 1, w, padding_idx=1, sparse=True),
+    "with padding, two dimensions": lambda i, w: F.embedding(torch.stack([i, i + 1]), w, padding_idx=2, sparse=True),
+    "a bag with padding": lambda i, w: F.embedding_bag(i, w, i.new_tensor([0, 2]), sparse=True, padding_idx=0),
     "an index that is written": lambda i, w: looked_up(i.add_(1), w),
     "a scale that eager refuses": lambda i, w: F.embedding(i, w, scale_grad_by_freq=True, sparse=True),
 }
@@ -217,6 +328,30 @@ def test_hooks_see_sparse_gradients():
     check_session(session)
 
 
+def test_gradients_of_sparse_gradients():
+    def session(compile):
+        w = leaf(4, 3)
+        out = compile(lambda i, w: looked_up(i, w) ** 2)(indices(), w)
+        (g,) = torch.autograd.grad(out, w, plain(3, 3), create_graph=True)
+        yield g
+        g.to_dense().pow(2).sum().backward()
+        yield w.grad
+
+    check_session(session)
+
+
+def test_a_backward_inside():
+    def session(compile):
+        def f(i, w):
+            (looked_up(i, w) * 2).sum().backward()
+            return w * 1
+
+        w = leaf(4, 3)
+        yield compile(f)(indices(), w), w.grad
+
+    check_session(session)
+
+
 def test_a_sparse_tangent_of_a_dense_result():
     def session(compile):
         w = leaf(4, 3)
@@ -269,6 +404,7 @@ THROUGH = {
     "sum of two": lambda x, d: (x.to_sparse() + x.to_sparse() * 2).to_dense(),
     "product of two": lambda x, d: (x.to_sparse() * (x * 2).to_sparse()).to_dense(),
     "beside dense": lambda x, d: x + x.to_sparse(),
+    "transposed": lambda x, d: torch.sparse.mm(x.to_sparse().t(), d[:2]),
     "cut": lambda x, d: x.to_sparse().detach().to_dense() * x,
     "hook": lambda x, d: (lambda s: (s.register_hook(lambda g: g * 2), s.to_dense())[1])((x * x).to_sparse()),
 }
@@ -277,6 +413,19 @@ THROUGH = {
 @pytest.mark.parametrize("f", THROUGH.values(), ids=THROUGH)
 def test_gradients_through_sparse_tensors(f):
     check(f, lambda: given(holey_leaf(2, 3), leaf(3, 2)), lambda: given(leaf(2, 3), leaf(3, 2)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("places", [(2, 0, 2), (0, 1, 2)], ids=["twice", "once"])
+def test_gradients_of_the_values_it_is_made_of(places):
+    def f(i, v, d):
+        s = torch.sparse_coo_tensor(i, v, (4,))
+        t = torch.sparse_coo_tensor(torch.cat([i, i]), v * 2, (3, 3))
+        return s, s.to_dense(), torch.sparse.mm(t, d)
+
+    def last_two(outs):
+        torch.autograd.backward(outs[1:], [plain(*o.shape) for o in outs[1:]])
+
+    check(f, lambda: given(whole(*places)[None], leaf(3), leaf(3, 2)), backward=last_two, probe=False)
 
 
 RETURNED = {
