@@ -70,9 +70,10 @@ def selects_padding() -> bool:
 
 def select(tracer: Tracer, args: tuple[Any, ...]) -> Selection:
     """What a mask selects of the first argument."""
-    source = args[0]
+    source, (mask,) = args
     value = tracer.call(aten.index.Tensor, tracer.values_of(args), {})
-    return _selection(tracer, tuple(source.shape), source.dtype, source.device, value)
+    shape = (mask.numel(), *source.shape[mask.dim() :])
+    return _selection(tracer, shape, source.dtype, source.device, value)
 
 
 def _with_selection(tracer: Tracer, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

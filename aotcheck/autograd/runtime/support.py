@@ -385,7 +385,8 @@ def watch(t: Tensor, place: int) -> tuple[Tensor, str, int, int]:
     """
     counter = t.detach()
     if not is_wrapper(t):
-        counter.data = torch.empty(0, dtype=t.dtype, device=t.device)
+        shape = (0,) if t.layout is torch.strided else t.shape  # of a sparse tensor only elements take memory
+        counter.data = torch.empty(shape, dtype=t.dtype, layout=t.layout, device=t.device)
     return counter, f"{t.type()} {list(t.shape)}", _torch.version_of(t), place
 
 
