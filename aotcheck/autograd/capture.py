@@ -421,13 +421,15 @@ class Capture:
     # -- the pass
 
     def run(
-        self, function: Callable[[Sequence[Any]], tuple[list[Any], Any]], captured: Sequence[tuple[Tensor, int]] | None
+        self,
+        function: Callable[[Sequence[Any]], tuple[list[Any], int, Any]],
+        captured: Sequence[tuple[Tensor, int]] | None,
     ) -> Any:
-        """Run ``function`` on the replicas and build the record. Returns what ``function`` says beside its flat
-        outputs.
+        """Run ``function`` on the replicas and build the record.
 
-        ``captured`` pairs each tensor that the function reaches by itself with the index under which it was made an
-        argument; None where it can reach none.
+        It gives its flat outputs, how many of them it returns (the others are put into what the caller holds), and what
+        this returns. ``captured`` pairs each tensor that the function reaches by itself with the index under which it
+        was made an argument; None where it can reach none.
         """
         if captured is not None:
             self.captured = {id(real): self.flat_replicas[i] for real, i in captured}
@@ -440,7 +442,7 @@ class Capture:
                 self._function_runs(),
                 self.tracer.drawing(),
             ):
-                outputs, extra = function(self.flat_replicas)
+                outputs, count, extra = function(self.flat_replicas)
             self.exit_grad = torch.is_grad_enabled()
         finally:
             torch.set_grad_enabled(self.entry_grad)
@@ -459,7 +461,7 @@ class Capture:
                     raise UnsupportedError("subclass output", type(x).__name__)
         with self.tracing(), torch.set_grad_enabled(self.entry_grad):
             builder = EpilogueBuilder(self)
-            self.record = builder.build(outputs, changes)
+            self.record = builder.build(outputs, outputs[count:], changes)
             self.cuts = builder.results.cuts
         returned = zip(self.record.returns, outputs, strict=True)
         places = [(Arg(a.index), a.replica) for a in self.arguments]

@@ -57,7 +57,7 @@ from aotcheck.autograd.record import (
 )
 from aotcheck.autograd.results import Results, differentiable_dtype, has_earlier_history, has_history
 from aotcheck.autograd.storage_state import StorageState
-from aotcheck.autograd.subclasses import is_wrapper
+from aotcheck.autograd.subclasses import is_wrapper, leaves_of
 from aotcheck.autograd.timeline import Timeline
 from aotcheck.autograd.trace import geometry_of, recorded_geometry
 from aotcheck.autograd.wrapped import WrappedResults
@@ -88,8 +88,13 @@ class EpilogueBuilder:
         self.histories: list[TakeHistory | RequireGradOfInteger] = []
         self.objects: Mapping[Ref, Ref] = {}  # a tensor, by the name it had -> which object is it after all swaps
 
-    def build(self, outputs: Sequence[Any], gradients: Sequence[tuple[Tensor, Tensor | None]]) -> Record:
-        """The record of the capture, whose function returned ``outputs`` and left these ``gradients`` to tensors."""
+    def build(
+        self, outputs: Sequence[Any], placed: Sequence[Any], gradients: Sequence[tuple[Tensor, Tensor | None]]
+    ) -> Record:
+        """The record of the capture, whose function gave ``outputs`` and left these ``gradients`` to tensors.
+
+        ``placed`` of the outputs are put into what the caller holds.
+        """
         for a in self.arguments:
             self.results.names[id(a.replica)] = Arg(a.index)
         for r in self.roots:
@@ -119,7 +124,8 @@ class EpilogueBuilder:
         moved = self._metadata()
         for o in [*returned, *self.capture.passed.values()]:
             self.results.collect(o)
-        self.results.anchor_fresh_storages([*returned, *self.capture.passed.values()], moved)
+        held = [*[o for x in placed if isinstance(x, Tensor) for o in leaves_of(x)], *self.capture.passed.values()]
+        self.results.anchor_fresh_storages([*returned, *self.capture.passed.values()], held, moved)
         self.results.find_current(input_states)
         self.results.find_histories()
         self.wrapped.make()

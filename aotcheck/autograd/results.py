@@ -111,6 +111,7 @@ class Results:
         # id of an argument's replica -> where it lay when the call began, while the real one lies there still
         self.entered = {id(a.replica): a.geometry for a in self.arguments}
         self._arguments = {id(a.replica) for a in self.arguments}
+        self._shown: set[int] = set()  # ids of the states of storages that the caller sees as a whole
         self._writes_follow = False  # whether what is made now is made before anything is written
         self._early: set[int] = set()  # ids of views that are made when the program made them
         self._histories: dict[int, Local] = {}  # id of a replica -> the stand-in that has its history
@@ -274,10 +275,13 @@ class Results:
 
     # -- storages made inside
 
-    def anchor_fresh_storages(self, outputs: Sequence[Any], changes: Sequence[tuple[TracedArgument, str]]) -> None:
+    def anchor_fresh_storages(
+        self, outputs: Sequence[Any], held: Sequence[Tensor], changes: Sequence[tuple[TracedArgument, str]]
+    ) -> None:
         """One graph output per storage made inside.
 
-        Every other tensor on it is made again from that one, so they share memory.
+        Every other tensor on it is made again from that one, so they share memory. Of what the caller ``held`` or comes
+        to hold he sees the whole storage, of what is returned only what the tensors show.
         """
         returned = {id(o): o for o in outputs if isinstance(o, Tensor)}
         needed: dict[int, tuple[StorageState, list[Tensor]]] = {}
@@ -285,14 +289,16 @@ class Results:
             state = self.table.state(t)
             if not state.is_input:
                 needed.setdefault(id(state), (state, []))[1].append(t)
-        pointed = {id(self.table.state(a.replica)) for a, kind in changes if kind == "storage"}
+        self._shown = {id(self.table.state(t)) for t in held if not is_wrapper(t)}
+        self._shown |= {id(self.table.state(a.replica)) for a in self.arguments}
         for a, kind in changes:
             state = self.table.state(a.replica)
             if kind == "storage" and not state.is_input:
                 needed.setdefault(id(state), (state, []))
         for key, (state, tensors) in needed.items():
             survivors = [t for t in tensors if id(t) in returned]
-            alone = len(survivors) == 1 and key not in pointed and not state.sized
+            partly = key in self._shown and not (survivors and _is_whole(survivors[0], state))
+            alone = len(survivors) == 1 and not partly and not state.sized
             if alone and self._plain(survivors[0]):
                 only = survivors[0]
                 for t in tensors:
@@ -318,10 +324,12 @@ class Results:
         matching = [t for t in tops if state.roots and state.roots[0].geometry == geometry_of(t)]
         candidates = [t for t in tops if has_history(t)] or matching or (tops if len(tops) == 1 else [])
         candidates = [c for c in candidates if _bytes_reached(c) <= state.storage.nbytes()]
-        pointed = id(state) in self._pointed_at()
-        if pointed or state.sized:  # the caller sees how large the storage is
+        shown = id(state) in self._shown
+        if shown:
+            candidates = [c for c in candidates if _is_whole(c, state)]
+        elif state.sized:  # the caller sees how large the storage is
             candidates = [c for c in candidates if _bytes_reached(c) == state.nbytes]
-        alone = len(tensors) == 1 and not pointed
+        alone = len(tensors) == 1 and not shown
         chosen = next((c for c in candidates if alone or all(self._reaches(t, c) for t in tensors)), None)
         if chosen is None:
             root = self.table.flat(state)
@@ -355,9 +363,6 @@ class Results:
     def _inference(self, ref: Result, wanted: bool, alias: bool = False) -> None:
         if wanted != self.capture.entry_inference:
             self.before.append(MakeInference(ref, wanted, alias))
-
-    def _pointed_at(self) -> set[int]:
-        return {id(self.table.state(a.replica)) for a in self.arguments if self.table.state(a.replica) is not a.state}
 
     def _reaches(self, t: Tensor, anchor: Tensor) -> bool:
         """Whether the memory of ``t`` lies within what a fresh tensor like ``anchor`` allocates."""
@@ -746,6 +751,13 @@ class Results:
 def _bytes_reached(t: Tensor) -> int:
     """How much of its storage ``t`` may touch, from the beginning."""
     return geometry_of(t).elements_reached * t.itemsize if t.numel() else 0
+
+
+def _is_whole(t: Tensor, state: StorageState) -> bool:
+    """Whether ``t`` shows all of the storage it lies on."""
+    g = geometry_of(t)
+    places = math.prod(n for n, stride in zip(g.shape, g.stride, strict=True) if stride or not n)
+    return g.offset == 0 and places * t.itemsize == state.nbytes == _bytes_reached(t)
 
 
 def _window(base: Tensor, shape: Any, stride: Any, offset: int) -> Tensor:
