@@ -407,7 +407,7 @@ class Capture:
 
     def _substitution(self) -> contextlib.AbstractContextManager[Any]:
         """Tensors that the function reaches by itself are replaced inside, methods of wrappers and backwards noted."""
-        return Substitution(self.captured or {}, self.maker.kernels, self.tracer.keep)
+        return Substitution(self.captured or {}, self.tracer)
 
     def _saving(self) -> contextlib.AbstractContextManager[Any]:
         """What the call's saved-tensor hooks do to the trace: what is saved is what it is when it is saved.
