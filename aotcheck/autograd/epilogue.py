@@ -127,6 +127,7 @@ class EpilogueBuilder:
         held = [*[o for x in placed if isinstance(x, Tensor) for o in leaves_of(x)], *self.capture.passed.values()]
         self.results.anchor_fresh_storages([*returned, *self.capture.passed.values()], held, moved)
         self.results.find_current(input_states)
+        hooks.collect()
         self.results.find_histories()
         self.wrapped.make()
         self.results.make_views_of_odd_views()

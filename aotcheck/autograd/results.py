@@ -31,6 +31,7 @@ from aotcheck.autograd.record import (
     Leaf,
     Local,
     MakeInference,
+    PickView,
     PointAt,
     Ref,
     RenewHistory,
@@ -113,6 +114,7 @@ class Results:
         self._arguments = {id(a.replica) for a in self.arguments}
         self._shown: set[int] = set()  # ids of the states of storages that the caller sees as a whole
         self._writes_follow = False  # whether what is made now is made before anything is written
+        self._several: dict[Any, Local] = {}  # where the views are that one op made, by when, of what and in which mode
         self._early: set[int] = set()  # ids of views that are made when the program made them
         self._histories: dict[int, Local] = {}  # id of a replica -> the stand-in that has its history
         self.rebased = {
@@ -490,6 +492,16 @@ class Results:
             t = made.source
         return list(found.values())
 
+    def sources(self) -> list[tuple[Tensor, Tensor]]:
+        """The views, with their bases, of which the views that are needed are made again, from the base on."""
+        found = []
+        for t, base in self.tensors.values():
+            made = None if base is None or id(t) in self.names else self._current(t)
+            while made is not None and base is not None and made.source is not base:
+                found.append((made.source, base))
+                made = self._current(made.source)
+        return found[::-1]
+
     # -- names
 
     def find_current(self, states: Sequence[StorageState]) -> None:
@@ -658,7 +670,7 @@ class Results:
         if _torch.base_of(t) is None:
             unsafe = self.tracer.unsafe_views[id(t)]
             mode = ReplayMode.GRAD if t.requires_grad else ReplayMode.NO_GRAD
-            return [ReplayView(local, self.name(base), unsafe.replay, mode)]
+            return self._replayed(local, t, self.name(base), unsafe, mode)
         how, made = _torch.creation_meta(t), self._current(t)
         steps: list[Step]
         if id(t) in self._histories:
@@ -676,10 +688,10 @@ class Results:
                     mode = ReplayMode.INFERENCE
                 else:
                     mode = ReplayMode.OUTSIDE_WITH_GRAD if made.grad else ReplayMode.OUTSIDE_WITHOUT_GRAD
-                return [ReplayView(local, ref, made.replay, mode), *self._moved_by_data(local, t, made)]
+                return [*self._replayed(local, t, ref, made, mode), *self._moved_by_data(local, t, made)]
             if made.grad == self.capture.entry_grad or not (base.requires_grad or made.source.requires_grad):
                 mode = ReplayMode.AMBIENT
-            steps = [ReplayView(local, ref, made.replay, mode)]
+            steps = self._replayed(local, t, ref, made, mode)
             steps += self._moved_by_data(local, t, made)
         else:
             ref = self.name(base)
@@ -706,6 +718,19 @@ class Results:
             else:  # a view as a source would itself count as made before a write
                 steps.append(BumpVersion(local))
         return steps
+
+    def _replayed(self, local: Local, t: Tensor, ref: Ref, made: Derivation, mode: ReplayMode) -> list[Step]:
+        """Let ``t`` be ``made`` again of ``ref``, by one op with what else is wanted of that op's results."""
+        notes = self.tracer.views if _torch.base_of(t) is not None else self.tracer.unsafe_views
+        leads = t.requires_grad and _torch.leafness(t) is False
+        if not leads or not made.with_others([x for x, _ in self.tensors.values() if x.requires_grad], notes):
+            return [ReplayView(local, ref, made.replay, mode)]
+        assert made.result is not None
+        several, steps = self._several.get((made.time, ref, mode)), []
+        if several is None:
+            several = self._several[made.time, ref, mode] = self.local()
+            steps = [ReplayView(several, ref, made.replay.all, mode)]
+        return [*steps, PickView(local, several, made.result)]
 
     def _moved_by_data(self, local: Local, t: Tensor, made: Derivation) -> list[Step]:
         """Take the real tensor for ``t`` to where ``.data =`` took ``t``; that leaves its history as it was."""
