@@ -376,11 +376,6 @@ def will_run(node: Any) -> bool:
     return comes
 
 
-def sequence_of(node: Any) -> int:
-    """When the node was made, as autograd counts: a backward comes by later ones first."""
-    return cast("int", node._sequence_nr())
-
-
 def bound_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
     """``function.apply`` without the Python layer that handles torch.func transforms."""
     return cast("Callable[..., Any]", _function_apply.__get__(None, function))
@@ -417,7 +412,7 @@ def gradient_of(t: Tensor) -> Tensor | None:
 
 
 def sequence_number(node: Any) -> int:
-    """When autograd made ``node``: the later, the greater."""
+    """When autograd made ``node``: the later, the greater. A backward comes by later ones first."""
     return int(node._sequence_nr())
 
 

@@ -387,10 +387,33 @@ class Results:
             self._owner.update({id(tensors[k]): number for k in group.attached})
 
     def attach_independent(self) -> None:
-        """Attach the groups that hang on no other."""
-        for number, group in enumerate(self.groups):
-            if not group.cuts:
-                self._attach_group(number)
+        """Attach the groups that hang on no other.
+
+        Those views of arguments that may be made at any time are made in between, so that autograd's nodes are made in
+        the order of the program: it is that in which gradients are summed up.
+        """
+        turns: list[tuple[int, Callable[[], Any]]] = [
+            (group.turn, functools.partial(self._attach_group, number))
+            for number, group in enumerate(self.groups)
+            if not group.cuts
+        ]
+        for t, base in list(self.tensors.values()):
+            if base is not None and self._is_undisturbed(t, base):
+                turns.append((_torch.sequence_number(_torch.grad_fn_of(t)), functools.partial(self.name, t)))
+        for _, act in sorted(turns, key=lambda x: x[0]):
+            act()
+
+    def _is_undisturbed(self, t: Tensor, base: Tensor) -> bool:
+        """Whether ``t`` is a view of an argument such that nothing befell either, nor what was made in between."""
+        if id(t) in self.names or not has_history(t) or self.table.state(base).version or id(t) in self._histories:
+            return False
+        events = (self.kernels.moved, self.kernels.detached, self.kernels.required)
+        made = self._current(t)
+        while made is not None and not any(id(x) in known for x in (made.tensor, made.source) for known in events):
+            if made.source is base:
+                return id(base) in self._arguments and _torch.leafness(t) is False
+            made = self._current(made.source)
+        return False
 
     def attach_all(self) -> None:
         """Attach what is left."""

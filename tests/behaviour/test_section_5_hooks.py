@@ -405,7 +405,7 @@ def test_views_that_one_op_gave_share_a_node(split):
             views = compiled(x)
             seen = []
             for k, v in enumerate(views):
-                v.register_hook(lambda g, k=k: seen.append((k, None if g is None else g.clone())))
+                v.register_hook(lambda g, k=k, seen=seen: seen.append((k, None if g is None else g.clone())))
             yield views
             backward([views[-1]])
             yield x, seen
