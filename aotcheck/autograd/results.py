@@ -820,7 +820,11 @@ def has_earlier_history(t: Tensor, base: Tensor) -> bool:
     node, last = _torch.grad_fn_of(t), _torch.grad_fn_of(base)
     if node is None or last is None or not differentiable_dtype(t):
         return False
-    return any(n is not None and n is not last and _torch.is_write_through_view(n) for n, _ in node.next_functions)
+    while len(behind := [n for n, _ in node.next_functions if n is not None]) == 1:  # what the view is made of
+        (node,) = behind
+        if node is last or _torch.is_write_through_view(node):
+            return node is not last
+    return any(n is not last and _torch.is_write_through_view(n) for n in behind)
 
 
 def leads_to(t: Tensor, source: Tensor) -> bool:
