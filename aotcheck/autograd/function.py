@@ -24,6 +24,7 @@ from aotcheck.autograd.containers import ContainerResult, Held, ResultShape, Str
 from aotcheck.autograd.counters import count_compiled, count_refused, count_user_error
 from aotcheck.autograd.errors import (
     EXPECTATION,
+    EagerRaises,
     InternalError,
     Retrace,
     RetraceWithCallerGraph,
@@ -274,6 +275,9 @@ class CompiledFunction:
                 if mode.with_bases or not capture.has_views:
                     raise
                 mode = dataclasses.replace(mode, with_bases=True)  # of a view eager may not have raised
+            except EagerRaises as raises:
+                disarm(capture.maker.kernels)
+                raise _UserError from raises
             except Exception:
                 disarm(capture.maker.kernels)
                 raise

@@ -316,6 +316,8 @@ class Results:
             return False
         if _torch.base_of(t) is None:
             return True
+        if any(t is x for x in self.capture.passed.values()):  # what is made of it will hold it only if it is no view
+            return False
         if t.is_conj() or t.is_neg() or geometry_of(t).may_self_overlap:  # of a view, never of a computed result
             return False
         return not t.requires_grad or _torch.creation_meta(t) == _DEFAULT
