@@ -45,6 +45,7 @@ from aotcheck.autograd.record import (
     RetainGrad,
     Role,
     Root,
+    SetAttribute,
     SetGradient,
     SetGradMode,
     Step,
@@ -52,6 +53,7 @@ from aotcheck.autograd.record import (
     TakeHistory,
     Visibility,
     Way,
+    Wrap,
     Write,
     WriteFlat,
 )
@@ -478,6 +480,9 @@ class EpilogueBuilder:
             if there != own:
                 self.steps.append(Swap(own, there))
                 objects[wanted], objects[has], tensors[own], tensors[there] = own, there, wanted, has
+        for made in [s for s in (*self.before, *self.steps) if isinstance(s, Wrap) and objects]:
+            held = zip(made.wrapping.inner, made.inner, strict=True)  # objects, whichever tensors they are
+            self.steps += [SetAttribute(made.local, name, objects[x]) for (name, _), x in held if x in objects]
         return [r if isinstance(r, Constant) else objects.get(r, r) for r in returns]
 
     def _retain_gradients(self, returned: Sequence[Tensor]) -> None:
