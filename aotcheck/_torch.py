@@ -377,7 +377,7 @@ def _noted_saved_tensors(node: Any) -> Any:
 
 @contextlib.contextmanager
 def noting_who_asks(note: Callable[[Any], None]) -> Iterator[None]:
-    """Inside, on this thread, ``note`` is called with each node of a custom Function that is asked for what it saved."""
+    """On this thread, ``note`` is called inside with each node of a custom Function that is asked for what it saved."""
     kind: Any = torch.autograd.function.BackwardCFunction
     entry = threading.get_ident(), note
     with _asking_lock:
