@@ -204,6 +204,8 @@ class Capture:
         self._versions = _shared_versions(arguments)
         with _torch.without_modes():
             for i, a in enumerate(arguments):
+                if is_sparse(a):
+                    self._root(a, Arg(i))
                 if not _is_plain(a):
                     continue
                 base = _base(a, self.mode) if self.mode.with_bases or _is_quiet(a) else None
@@ -226,7 +228,7 @@ class Capture:
                 self.flat_replicas[i] = self.replicas[id(a)]
         seen: set[int] = set()
         for i, a in enumerate(arguments):
-            if _is_plain(a) and id(a) not in seen:
+            if (_is_plain(a) or is_sparse(a)) and id(a) not in seen:
                 seen.add(id(a))
                 r = self.replicas[id(a)]
                 state = self.tracer.table.state(r)
@@ -635,7 +637,8 @@ def _edge_of(t: Tensor) -> GradientEdge:
 
 
 def _is_plain(a: Any) -> bool:
-    return isinstance(a, Tensor) and not is_wrapper(a)
+    """Whether ``a`` is a tensor with a storage of its own."""
+    return isinstance(a, Tensor) and not is_wrapper(a) and not is_sparse(a)
 
 
 def _snapshot(t: Tensor) -> Tensor:
@@ -684,7 +687,6 @@ def _base(a: Tensor, mode: TraceMode) -> Tensor | None:
     if (
         base is None
         or is_wrapper(base)
-        or is_sparse(a)
         or _torch.storage_address(_torch.storage_of(base)) != _torch.storage_address(_torch.storage_of(a))
     ):
         return None
@@ -756,7 +758,7 @@ def _shared_versions(arguments: Sequence[Any]) -> dict[int, Any]:
     """By id, for tensors that share a storage and for their bases: what is equal where they share a version counter."""
     by_storage: dict[int, dict[int, Tensor]] = {}
     for a in arguments:
-        if _is_plain(a) and not is_sparse(a):
+        if _is_plain(a):
             base = _torch.base_of(a)
             base = None if is_wrapper(base) else base
             group = by_storage.setdefault(_torch.storage_address(_torch.storage_of(a)), {})

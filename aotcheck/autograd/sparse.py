@@ -134,6 +134,8 @@ def make_sparse_replica(made: SparseResult, device: torch.device, kernels: Kerne
 
 def sparse_argument(maker: ReplicaMaker, real: Tensor) -> SparseReplica:
     """A replica of an argument, with its leafness and requires_grad."""
+    if real.requires_grad and _torch.leafness(real) is None:
+        raise UnsupportedError("sparse tensor", "an argument of which autograd refuses to say what its history is")
     shares = tuple([maker.storage(_torch.storage_of(t)) for t in parts_of(real)])
     made = SparseResult(sparse_geometry_of(real), shares)
     with torch.inference_mode(real.is_inference()):
