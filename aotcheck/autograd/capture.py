@@ -31,7 +31,8 @@ from aotcheck.autograd.partition.saved import saved_tensors
 from aotcheck.autograd.record import Arg, Attached, BaseOf, Constant, Record, Ref, Source
 from aotcheck.autograd.replicas import Replica, ReplicaMaker, make_replica
 from aotcheck.autograd.sandbox import BackwardTrace, Sandbox, SetAside
-from aotcheck.autograd.sparse import SparseReplica, SparseResult, is_sparse, sparse_argument
+from aotcheck.autograd.sparse import SparseReplica, SparseResult, sparse_argument
+from aotcheck.autograd.sparse_geometry import is_sparse
 from aotcheck.autograd.storage_state import StorageState
 from aotcheck.autograd.subclasses import (
     Bundle,

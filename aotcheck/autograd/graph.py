@@ -14,7 +14,8 @@ from torch import Tensor, fx
 from aotcheck import _torch
 from aotcheck.autograd import no_meta
 from aotcheck.autograd.errors import NotFunctionalError
-from aotcheck.autograd.sparse import SparseGeometry, SparseResult
+from aotcheck.autograd.sparse import SparseResult
+from aotcheck.autograd.sparse_geometry import SparseGeometry
 from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Geometry, Value, getitem
 
 aten = torch.ops.aten
@@ -179,7 +180,7 @@ class FakeValues:
         if v.op is PLACEHOLDER:
             return v.constant
         if v.parts is not None:
-            return tuple([self._like(p, v.device) if type(p) in (Geometry, SparseGeometry) else p for p in v.parts])
+            return tuple([self._like(p, v.device) if isinstance(p, (Geometry, SparseGeometry)) else p for p in v.parts])
         args, kwargs = tuple([self._arg(a) for a in v.args]), {k: self._arg(a) for k, a in v.kwargs.items()}
         with torch.no_grad():
             try:

@@ -14,14 +14,8 @@ from torch import Tensor
 
 from aotcheck import _torch
 from aotcheck.autograd.errors import UnsupportedError
-from aotcheck.autograd.sparse import (
-    KEEPS_ELEMENTS,
-    SparseReplica,
-    SparseResult,
-    is_sparse,
-    parts_of,
-    sparse_geometry_of,
-)
+from aotcheck.autograd.sparse import KEEPS_ELEMENTS, SparseReplica, SparseResult
+from aotcheck.autograd.sparse_geometry import CooGeometry, is_sparse, measure, parts_of
 from aotcheck.autograd.stand_ins import StandIns, tensors_in
 from aotcheck.autograd.trace import geometry_of
 
@@ -63,9 +57,11 @@ def _agreed(func: Any, a: Any, b: Any) -> Any:
         if len(a) == len(b):
             return type(a)(_agreed(func, x, y) for x, y in zip(a, b, strict=True))
     elif isinstance(a, SparseResult) and isinstance(b, SparseResult):
-        coalesced = a.geometry.coalesced if a.geometry.coalesced == b.geometry.coalesced else None
-        elements = a.geometry.elements if a.geometry.elements == b.geometry.elements else None
-        one, other = (dataclasses.replace(x.geometry, coalesced=coalesced, elements=elements) for x in (a, b))
+        one, other = a.geometry, b.geometry
+        if isinstance(one, CooGeometry) and isinstance(other, CooGeometry):
+            coalesced = one.coalesced if one.coalesced == other.coalesced else None
+            elements = one.elements if one.elements == other.elements else None
+            one, other = (dataclasses.replace(x, coalesced=coalesced, elements=elements) for x in (one, other))
         if one == other:
             return SparseResult(one, b.shares)
     elif not isinstance(a, Tensor) or geometry_of(a) == geometry_of(b):
@@ -74,7 +70,6 @@ def _agreed(func: Any, a: Any, b: Any) -> Any:
 
 
 def _ask(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: list[Tensor], fill: int) -> Any:
-    recorded = torch.is_grad_enabled() and any(t.requires_grad for t in given)
     stand_ins = StandIns(fill)
     devices = [t.device for t in given if t.device.type == "cuda"]
     with _torch.without_modes(), torch.no_grad(), torch.random.fork_rng(devices=devices), warnings.catch_warnings():
@@ -100,14 +95,12 @@ def _ask(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: list[T
             there = [_address(x) for x in parts_of(o)]
             shared = [storages[x] for x in there if x in storages]
             shared += [s for x in there for s in of_sparse.get(x, ())]
-            geometry = sparse_geometry_of(o)
-            if func in KEEPS_ELEMENTS:
+            geometry = measure(o)
+            if func in KEEPS_ELEMENTS and isinstance(geometry, CooGeometry):
                 geometry = dataclasses.replace(geometry, elements=parts_of(o)[0].shape[1])
             return SparseResult(geometry, tuple(shared))
         if isinstance(o, Tensor):
             if o.layout is not torch.strided:
-                if recorded:
-                    _record(func, args, kwargs, given)
                 raise UnsupportedError("layout", f"{func} gives a tensor that is {o.layout}")
             return _on_meta(o, storages)
         if isinstance(o, (list, tuple)):
@@ -117,23 +110,6 @@ def _ask(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: list[T
         raise UnsupportedError("data-dependent", f"{func} gives a {type(o).__name__}")
 
     return meta(out)
-
-
-class _Plain(_torch.TorchDispatchMode):
-    """Does nothing but be there: what is dispatched from the top again expects a mode."""
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return func(*args, **(kwargs or {}))
-
-
-def _record(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: list[Tensor]) -> None:
-    """Let autograd record the op; it may refuse to."""
-    stand_ins = StandIns()
-    with _torch.without_modes():
-        for t in given:
-            stand_ins.of(t).requires_grad_(t.requires_grad)
-        with _torch.as_before_dispatch(), _Plain(), torch.enable_grad():
-            func(*[stand_ins.of(a) for a in args], **{k: stand_ins.of(a) for k, a in kwargs.items()})
 
 
 def _on_meta(o: Tensor, storages: dict[int, torch.UntypedStorage]) -> Tensor:

@@ -51,7 +51,8 @@ from aotcheck.autograd.record import (
     Way,
     WindowOn,
 )
-from aotcheck.autograd.sparse import SparseReplica, is_sparse
+from aotcheck.autograd.sparse import SparseReplica
+from aotcheck.autograd.sparse_geometry import is_sparse
 from aotcheck.autograd.storage_state import StorageState
 from aotcheck.autograd.subclasses import is_wrapper
 from aotcheck.autograd.timeline import Timeline

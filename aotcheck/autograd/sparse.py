@@ -1,4 +1,4 @@
-"""Sparse COO tensors, which have no storage of their own and no size that a trace could foretell.
+"""Sparse tensors, which have no storage of their own and no size that a trace could foretell.
 
 Note [Sparse tensors]
 How many elements a sparse tensor holds depends on values, so its indices and values have no geometry while a program is
@@ -12,8 +12,7 @@ indices or values are memory of a strided tensor, that may not be written any mo
 from __future__ import annotations
 
 import dataclasses
-import math
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -21,6 +20,7 @@ from torch import Tensor
 from aotcheck import _torch
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.replicas import Replica, make_replica
+from aotcheck.autograd.sparse_geometry import CooGeometry, SparseGeometry, measure, parts_of
 
 if TYPE_CHECKING:
     from aotcheck.autograd.replicas import KernelState, ReplicaMaker
@@ -39,44 +39,6 @@ KEEPS_ELEMENTS = frozenset(
     }
 )
 """Ops that give as many elements as their indices, or their last sparse argument, have."""
-
-
-@dataclasses.dataclass(frozen=True)
-class SparseGeometry:
-    """What is known of a sparse COO tensor beside its values.
-
-    ``coalesced`` and ``elements``, how many it holds, are None where that depends on data.
-    """
-
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-    sparse_dim: int
-    coalesced: bool | None
-    elements: int | None = None
-
-    @property
-    def dense_shape(self) -> tuple[int, ...]:
-        """The shape of one element."""
-        return self.shape[self.sparse_dim :]
-
-    def with_elements(self, fill: int, device: torch.device) -> Tensor:
-        """A tensor like this whose elements hold ``fill``: if it is not known how many, none for 0, else some.
-
-        They lie at one place for 0, else where there is room at as many as there are, but for a tensor that is
-        coalesced or is not. Where that is not known, the one is and the other is not.
-        """
-        places = self.shape[: self.sparse_dim]
-        room = math.prod(places)
-        count = self.elements
-        if count is None:
-            count = min(2, room) if fill else 0
-        indices = torch.zeros((self.sparse_dim, count), dtype=torch.int64, device=device)
-        spread = fill and (self.coalesced is not False or self.elements is not None)
-        if (spread or self.coalesced) and 1 < count <= room and device != _torch.META:
-            indices = torch.stack(torch.unravel_index(torch.arange(count, device=device), places))
-        values = torch.full((count, *self.dense_shape), fill, dtype=torch.uint8, device=device).to(self.dtype)
-        coalesced = bool(fill) if self.coalesced is None else self.coalesced
-        return torch.sparse_coo_tensor(indices, values, self.shape, is_coalesced=coalesced, check_invariants=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,9 +61,15 @@ class SparseReplica(Replica):
 
     def is_coalesced(self) -> bool:
         """Refused where it depends on data."""
+        if not isinstance(self.geometry, CooGeometry):
+            return super().is_coalesced()
         if self.geometry.coalesced is None:
             raise UnsupportedError("data-dependent", "whether a sparse tensor is coalesced")
         return self.geometry.coalesced
+
+    def stride(self, dim: int | None = None) -> Any:
+        """None to speak of, even where torch refuses to say so."""
+        return (0,) * self.dim() if dim is None else 0
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Neither other data nor another tensor's identity can be told from no dispatch."""
@@ -110,16 +78,9 @@ class SparseReplica(Replica):
         super().__setattr__(name, value)
 
 
-def is_sparse(t: object) -> TypeGuard[Tensor]:
-    """Whether ``t`` is a sparse COO tensor, real or not."""
-    return isinstance(t, Tensor) and t.layout is torch.sparse_coo
-
-
 def sparse_geometry_of(t: Tensor) -> SparseGeometry:
     """That of a sparse tensor, real or replica."""
-    if isinstance(t, SparseReplica):
-        return t.geometry
-    return SparseGeometry(tuple(t.shape), t.dtype, t.sparse_dim(), t.is_coalesced())
+    return t.geometry if isinstance(t, SparseReplica) else measure(t)
 
 
 def make_sparse_replica(made: SparseResult, device: torch.device, kernels: KernelState) -> SparseReplica:
@@ -146,8 +107,3 @@ def sparse_argument(maker: ReplicaMaker, real: Tensor) -> SparseReplica:
     elif real.requires_grad:
         Tensor.requires_grad_(r)
     return r
-
-
-def parts_of(t: Tensor) -> tuple[Tensor, Tensor]:
-    """Indices and values of a real sparse tensor, coalesced or not."""
-    return aten._indices.default(t), aten._values.default(t)

@@ -19,7 +19,8 @@ from aotcheck import _torch
 from aotcheck.autograd import no_meta, writes
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.replicas import make_replica
-from aotcheck.autograd.sparse import Selection, SparseReplica, SparseResult, is_sparse, make_sparse_replica
+from aotcheck.autograd.sparse import Selection, SparseReplica, SparseResult, make_sparse_replica
+from aotcheck.autograd.sparse_geometry import CooGeometry, is_sparse
 from aotcheck.autograd.stand_ins import tensors_in
 from aotcheck.autograd.trace import Value, geometry_of
 from aotcheck.autograd.twins import Kind, OpInfo
@@ -28,7 +29,18 @@ if TYPE_CHECKING:
     from aotcheck.autograd.tracer import Tracer
 
 aten = torch.ops.aten
-_PARTS = frozenset({aten._indices.default, aten._values.default, aten.indices.default, aten.values.default})
+_PARTS = frozenset(
+    {
+        aten._indices.default,
+        aten._values.default,
+        aten.indices.default,
+        aten.values.default,
+        aten.crow_indices.default,
+        aten.col_indices.default,
+        aten.ccol_indices.default,
+        aten.row_indices.default,
+    }
+)
 _ITSELF = frozenset({aten.detach.default, aten.alias.default})
 
 
@@ -38,23 +50,26 @@ def apply(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs
         return _with_selection(tracer, func, args, kwargs)
     first = args[0] if args else None
     if type(first) is SparseReplica:
+        g = first.geometry
         match func:
             case aten.sparse_dim.default:
-                return first.geometry.sparse_dim
+                return g.sparse_dim
             case aten.dense_dim.default:
-                return len(first.geometry.dense_shape)
-            case aten.is_coalesced.default:
-                return bool(first.geometry.coalesced)  # torch's own code asks before it coalesces
-            case aten._nnz.default if first.geometry.elements is not None:
-                return first.geometry.elements
+                return len(g.dense_shape)
+            case aten.is_coalesced.default if isinstance(g, CooGeometry):
+                return bool(g.coalesced)  # torch's own code asks before it coalesces
+            case aten._nnz.default if isinstance(g, CooGeometry) and g.elements is not None:
+                return g.elements
             case aten._nnz.default:
                 raise UnsupportedError("data-dependent", f"{func} needs values at trace time")
             case _ if func in _ITSELF:
-                return bind(tracer, SparseResult(first.geometry, first.shares), tracer.value_of(first), first.device)
+                return bind(tracer, SparseResult(g, first.shares), tracer.value_of(first), first.device)
     if func is aten._coalesce.default:
         func = aten.coalesce.default  # for what is coalesced already, too
     if _torch.schema_of(func).is_mutable:
         return _write(tracer, func, info, args, kwargs)
+    if func is aten._sparse_mm_reduce_impl_backward.default and args[3] not in ("sum", "mean"):
+        raise UnsupportedError("sparse tensor", f"{func} reads where it is told, unchecked: eager cannot be asked")
     out = no_meta.results_of(func, args, kwargs)
     value = tracer.call(func, tracer.values_of(args), tracer.values_of(kwargs))
     bound = tracer.bind_results(out, value, tracer.device_of(args, kwargs))

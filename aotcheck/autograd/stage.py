@@ -34,7 +34,8 @@ from aotcheck.autograd.partition.saved import holds_saved, nodes_behind_output
 from aotcheck.autograd.record import Arg, Attached
 from aotcheck.autograd.runtime import codegen
 from aotcheck.autograd.sandbox import BackwardTrace
-from aotcheck.autograd.sparse import is_sparse, sparse_geometry_of
+from aotcheck.autograd.sparse import sparse_geometry_of
+from aotcheck.autograd.sparse_geometry import is_sparse
 from aotcheck.autograd.subclasses import Bundle, coerced, is_jagged, leaves_of
 from aotcheck.autograd.tangents import (
     Gradient,

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from aotcheck.autograd.sparse import SparseGeometry, is_sparse, sparse_geometry_of
+from aotcheck.autograd.sparse import sparse_geometry_of
+from aotcheck.autograd.sparse_geometry import SparseGeometry, is_sparse
 from aotcheck.autograd.subclasses import Bundle, Wrapping, is_wrapper, wrapping_of
 from aotcheck.autograd.trace import PLACEHOLDER, Geometry, Value, geometry_of
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from aotcheck import _torch
 
 if TYPE_CHECKING:
-    from aotcheck.autograd.sparse import SparseGeometry
+    from aotcheck.autograd.sparse_geometry import SparseGeometry
 
 getitem = operator.getitem
 

@@ -1,4 +1,4 @@
-"""BEHAVIOUR 3, 4 and 5: sparse COO tensors as arguments and made inside, their gradients and those of embeddings."""
+"""BEHAVIOUR 3, 4 and 5: sparse tensors as arguments and made inside, their gradients and those of embeddings."""
 
 from __future__ import annotations
 
@@ -470,4 +470,61 @@ def test_tangents_of_sparse_results():
 
 
 def test_autograd_refuses_to_record_what_eager_refuses():
-    check(lambda x: x.to_sparse(), lambda: given(leaf(2, dtype=torch.complex128)))
+    for f in (lambda x: x.to_sparse(), lambda x: x.to_sparse_csr()):
+        check(f, lambda: given(leaf(2, 2, dtype=torch.complex128)))
+
+
+# -- compressed layouts -------------------------------------------------------------------------------
+
+BY_ONES = (torch.sparse_csr, torch.sparse_csc)
+LAYOUTS = {
+    "rows": lambda x: x.to_sparse_csr(),
+    "columns": lambda x: x.to_sparse_csc(),
+    "blocks by rows": lambda x: x.to_sparse_bsr((2, 1)),
+    "blocks by columns": lambda x: x.to_sparse_bsc((2, 1)),
+}
+
+
+@pytest.mark.parametrize("to", LAYOUTS.values(), ids=LAYOUTS)
+def test_compressed_tensors_made_inside(to):
+    def f(x):
+        s = to(x)
+        return s, s.detach(), s * 2, s.to_dense() * 2, s.to_sparse()
+
+    check(f, lambda: given(holey(2, 3)), lambda: given(plain(2, 3)), probe=False)
+    check(lambda x, d: to(x) @ d, lambda: given(holey(2, 3), leaf(3, 2)), lambda: given(holey_leaf(2, 3), leaf(3, 2)))
+
+
+@pytest.mark.parametrize("to", LAYOUTS.values(), ids=LAYOUTS)
+@pytest.mark.parametrize("kind", ["plain", "leaf", "not a leaf"])
+def test_compressed_arguments(to, kind):
+    def session(compile):
+        compiled = compile(lambda s, d: (s, s @ d, s.t()) if s.layout in BY_ONES else (s, s.to_dense() @ d, s.t()))
+        for make in (holey, plain, lambda *n: torch.zeros_like(plain(*n))):
+            x, d = to(make(2, 3)), leaf(3, 2)
+            x.requires_grad_(kind != "plain" and x.layout in BY_ONES)
+            s = x * 1 if kind == "not a leaf" and x.layout in BY_ONES else x
+            out = compiled(s, d)
+            yield x, s, d, out
+            out[1].backward(plain(2, 2))
+            yield x, d
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("to", list(LAYOUTS.values())[:2], ids=list(LAYOUTS)[:2])
+def test_gradients_through_compressed_tensors(to):
+    check(lambda x: to(x * x).to_dense() * x, lambda: given(holey_leaf(2, 3)), lambda: given(leaf(2, 3)))
+    check(lambda s: s.to_dense() * 2, lambda: given(to(holey(2, 3)).requires_grad_()))
+
+
+def test_a_compressed_weight():
+    check(lambda x, w: F.linear(x, w), lambda: given(leaf(2, 3), holey(4, 3).to_sparse_csr()))
+
+
+def test_sampled_and_reduced_products():
+    def made():
+        return holey(2, 3).to_sparse_csr()
+
+    check(lambda s, a, b: torch.sparse.sampled_addmm(s, a, b), lambda: given(made(), plain(2, 4), plain(4, 3)))
+    check(lambda s, d: torch.sparse.mm(s, d, "mean"), lambda: given(made(), leaf(3, 2)))
