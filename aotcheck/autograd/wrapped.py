@@ -286,7 +286,7 @@ class WrappedResults:
     # -- arguments
 
     def needs_bases(self) -> bool:
-        """Whether views among the wrappers have to be traced as views of their bases, with which they count versions."""
+        """Whether views among the wrappers have to be traced as views of their bases, with which they count writes."""
         if self.capture.mode.with_bases:
             return False
         for w in self.arguments:
