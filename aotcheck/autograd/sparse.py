@@ -78,11 +78,6 @@ class SparseReplica(Replica):
         super().__setattr__(name, value)
 
 
-def sparse_geometry_of(t: Tensor) -> SparseGeometry:
-    """That of a sparse tensor, real or replica."""
-    return t.geometry if isinstance(t, SparseReplica) else measure(t)
-
-
 def make_sparse_replica(made: SparseResult, device: torch.device, kernels: KernelState) -> SparseReplica:
     """A replica of a sparse tensor on ``device``."""
     with _torch.without_modes():
@@ -98,7 +93,7 @@ def sparse_argument(maker: ReplicaMaker, real: Tensor) -> SparseReplica:
     if real.requires_grad and _torch.leafness(real) is None:
         raise UnsupportedError("sparse tensor", "an argument of which autograd refuses to say what its history is")
     shares = tuple([maker.storage(_torch.storage_of(t)) for t in parts_of(real)])
-    made = SparseResult(sparse_geometry_of(real), shares)
+    made = SparseResult(measure(real), shares)
     with torch.inference_mode(real.is_inference()):
         r = make_sparse_replica(made, real.device, maker.kernels)
     r.is_parameter = isinstance(real, torch.nn.Parameter)

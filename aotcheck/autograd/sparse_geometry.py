@@ -114,6 +114,12 @@ def measure(t: Tensor) -> SparseGeometry:
     return CompressedGeometry(tuple(t.shape), t.dtype, t.layout, block, t.dense_dim(), ends.dtype)
 
 
+def sparse_geometry_of(t: Tensor) -> SparseGeometry:
+    """That of a sparse tensor; a replica has it written on it."""
+    known = getattr(t, "geometry", None)
+    return known if isinstance(known, (CooGeometry, CompressedGeometry)) else measure(t)
+
+
 def parts_of(t: Tensor) -> tuple[Tensor, ...]:
     """What a sparse tensor that is no replica is made of, its values last."""
     if t.layout is torch.sparse_coo:

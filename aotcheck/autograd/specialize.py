@@ -18,8 +18,7 @@ from aotcheck import _torch
 from aotcheck.autograd.autocast import autocast_state
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.graph import compiled
-from aotcheck.autograd.sparse import sparse_geometry_of
-from aotcheck.autograd.sparse_geometry import is_sparse, parts_of
+from aotcheck.autograd.sparse_geometry import is_sparse, parts_of, sparse_geometry_of
 from aotcheck.autograd.subclasses import ContextKey, held_by, is_wrapper, outer_key
 from aotcheck.autograd.trace import geometry_of
 

@@ -34,8 +34,7 @@ from aotcheck.autograd.partition.saved import holds_saved, nodes_behind_output
 from aotcheck.autograd.record import Arg, Attached
 from aotcheck.autograd.runtime import codegen
 from aotcheck.autograd.sandbox import BackwardTrace
-from aotcheck.autograd.sparse import sparse_geometry_of
-from aotcheck.autograd.sparse_geometry import is_sparse
+from aotcheck.autograd.sparse_geometry import is_sparse, sparse_geometry_of
 from aotcheck.autograd.subclasses import Bundle, coerced, is_jagged, leaves_of
 from aotcheck.autograd.tangents import (
     Gradient,
@@ -46,12 +45,13 @@ from aotcheck.autograd.tangents import (
     described,
     fits,
     inputs_of,
+    laziness,
     place_of,
     placeholder,
     values_of,
     wrapping_without_grad,
 )
-from aotcheck.autograd.trace import Value, geometry_of
+from aotcheck.autograd.trace import Geometry, Value, geometry_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,13 +175,13 @@ class Stage:
         """The part of a backward's key that the tangent ``t`` of result ``j`` is, and the tangent as it is to be."""
         expected = self.tangents[j]
         wanted = expected.wrapping if isinstance(expected, Bundle) else None
-        found, sparse = wrapping_without_grad(t), sparse_geometry_of(t) if is_sparse(t) else None
-        if fits(found, wanted) and (isinstance(expected, Bundle) or expected.sparse == sparse):
+        found = wrapping_without_grad(t)
+        if fits(found, wanted) and self._lies_as_expected(j, t):
             return j, t
         changed = coerced(t, wanted)
-        if changed is not None and fits(wrapping_without_grad(changed), wanted):
+        if changed is not None and fits(wrapping_without_grad(changed), wanted) and self._lies_as_expected(j, changed):
             return j, changed
-        leaves = leaves_of(t)
+        leaves, sparse = leaves_of(t), sparse_geometry_of(t) if is_sparse(t) else None
         geometries = tuple([(sparse or geometry_of(x), x.device) for x in leaves])
         part = (j, None if found is None else found.key, geometries)
         if part not in self.odd:
@@ -194,6 +194,13 @@ class Stage:
             for number, value in enumerate(inputs_of([self.odd[part]])):
                 value.name = f"odd_tangents_{len(self.odd)}_{number + 1}"
         return part, t
+
+    def _lies_as_expected(self, j: int, t: Tensor) -> bool:
+        """Whether ``t`` is sparse as the tangent of result ``j`` is, or what it holds as a wrapper is lazy as there."""
+        expected = self.tangents[j]
+        if not isinstance(expected, Bundle):
+            return expected.sparse == (sparse_geometry_of(t) if is_sparse(t) else None)
+        return list(map(laziness, leaves_of(t))) == list(map(laziness, expected.leaves))
 
     def starts(self, key: Key) -> dict[int, int]:
         """Where among the leaves of all tangents those of each begin."""
@@ -208,24 +215,18 @@ class Stage:
         """Whether the backward is called with what its tangents are made of."""
         return self.of_wrappers or any(isinstance(self.tangent(part), Bundle) for part in key)
 
-    def expected(self, key: Key) -> list[tuple[int, tuple[int, ...] | None, bool]]:
-        """Of each defined tangent which it is, the strides that the graph expects, and whether it is complex.
-
-        A sparse one has no strides.
-        """
-        expected: list[tuple[int, tuple[int, ...] | None, bool]] = []
+    def expected(self, key: Key) -> list[tuple[int, Geometry | None]]:
+        """Of each defined tangent which it is, and how the graph expects it to lie; None where it is sparse."""
+        expected: list[tuple[int, Geometry | None]] = []
         flat = self.is_flat(key)
         starts = self.starts(key)
         for part in key:
             t = self.tangent(part)
             first = starts[place_of(part)] if flat else place_of(part)
             for n, x in enumerate(t.leaves if isinstance(t, Bundle) else (t,)):
-                if type(x) is Value and x.sparse is not None:
-                    expected.append((first + n, None, False))
-                elif type(x) is Value:
-                    g = x.geometry
-                    assert g is not None
-                    expected.append((first + n, g.stride, g.dtype.is_complex))
+                if type(x) is Value:
+                    assert x.geometry is not None or x.sparse is not None
+                    expected.append((first + n, x.geometry))
         return expected
 
 

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch
-from aotcheck.autograd.sparse import sparse_geometry_of
-from aotcheck.autograd.sparse_geometry import is_sparse
+from aotcheck.autograd.sparse_geometry import is_sparse, sparse_geometry_of
 from aotcheck.autograd.trace import geometry_of
 
 
