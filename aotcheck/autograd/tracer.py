@@ -16,6 +16,7 @@ from aotcheck.autograd.metadata import METADATA
 from aotcheck.autograd.replicas import KernelState, Replica, make_replica
 from aotcheck.autograd.rng import Draws, default_generators
 from aotcheck.autograd.sparse import Selection, SparseReplica, SparseResult
+from aotcheck.autograd.sparse_geometry import is_sparse
 from aotcheck.autograd.stand_ins import tensors_in
 from aotcheck.autograd.storage import StorageTable
 from aotcheck.autograd.subclasses import is_wrapper, leaves_of, wrappers_in
@@ -488,7 +489,7 @@ class Tracer(_torch.TorchDispatchMode):
                     bound.append(sparse_ops.bind(self, o, self.trace.call(getitem, (value, k)), device))
                 elif not isinstance(o, Tensor):
                     bound.append(o)
-                elif any(isinstance(x, Tensor) and _same_window(x, o) for x in bound):
+                elif any(isinstance(x, Tensor) and not is_sparse(x) and _same_window(x, o) for x in bound):
                     # Some ops give one tensor twice (the gradients of an LSTM's biases): it is bound once.
                     bound.append(o if type(o) is Replica else make_replica(o, device, self.kernels))
                 else:

@@ -527,4 +527,6 @@ def test_sampled_and_reduced_products():
         return holey(2, 3).to_sparse_csr()
 
     check(lambda s, a, b: torch.sparse.sampled_addmm(s, a, b), lambda: given(made(), plain(2, 4), plain(4, 3)))
-    check(lambda s, d: torch.sparse.mm(s, d, "mean"), lambda: given(made(), leaf(3, 2)))
+    for how in ("sum", "mean"):
+        check(lambda s, d, how=how: torch.sparse.mm(s, d, how), lambda: given(made(), leaf(3, 2)))
+        check(lambda s, d, how=how: torch.sparse.mm(s, d, how), lambda: given(made().requires_grad_(), leaf(3, 2)))
