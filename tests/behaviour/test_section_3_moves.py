@@ -180,3 +180,15 @@ def test_a_wrapper_made_of_an_argument_that_was_set():
     two_of = type(two(1))
     for body in (f, other):
         check(body, lambda: given(plain(3)))
+
+
+@pytest.mark.parametrize("op", [torch.unsafe_split, torch.unsafe_chunk])
+def test_a_view_of_an_unsafe_view_made_in_inference_mode(op):
+    def f(x):
+        with torch.inference_mode():
+            v = op(x, 1)[0]
+        with torch.inference_mode():
+            return v.t()
+
+    check(f, lambda: given(leaf(2, 2)))
+    check(f, lambda: given(plain(2, 2)))
