@@ -166,7 +166,7 @@ class Results:
             base = _torch.base_of(t)
             base = None if is_wrapper(base) else base
             if base is not None and self.table.state(base) is not self.table.state(t):
-                base = base if self._left(base, t) or self._went(t) else None
+                base = base if self._left(base, t) or self._went(t) or self._follows(t) else None
                 if base is None and t.requires_grad and _torch.leafness(t) is None:
                     raise UnsupportedError("view of a base that has changed", "eager refuses to say its history")
             unsafe = self.tracer.unsafe_views.get(id(t))
@@ -180,6 +180,18 @@ class Results:
         """Whether ``base`` is an argument that went to another storage and left its view ``t`` behind."""
         state = self.table.state(t)
         return any(r.replica is base and r.state is state for r in self.roots)
+
+    def _follows(self, t: Tensor) -> bool:
+        """Whether the view ``t`` was made of an argument, itself a view, that had left its base before."""
+        state = self.table.state(t)
+        while id(t) not in self._arguments:
+            made = self.tracer.views.get(id(t))
+            if made is None or not made.current or not made.source_stays or id(t) in self.tracer.regeometried:
+                return False
+            t = made.source
+            if self.table.state(t) is not state:
+                return False
+        return True
 
     def _went(self, t: Tensor) -> bool:
         """Whether the view ``t`` got data elsewhere by ``.data =``, which leaves its history as it was."""
@@ -637,8 +649,20 @@ class Results:
                 continue
             cut = base is not None and not base.requires_grad  # by detach_, which left its views their histories
             earlier = base is not None and has_earlier_history(t, base)
-            if base is None or cut or earlier or (self._current(t) is not None and not self._replayable(t, base)):
+            if (
+                base is None
+                or cut
+                or earlier
+                or self._outlives_its_source(t)
+                or (self._current(t) is not None and not self._replayable(t, base))
+            ):
                 self._histories[id(t)] = self.stand_in(t)
+
+    def _outlives_its_source(self, t: Tensor) -> bool:
+        """Whether the view ``t`` has the history that its op gave it, but what it was made of went elsewhere."""
+        made = self.tracer.views.get(id(t))
+        there = made is not None and made.current and id(t) not in self.tracer.regeometried
+        return there and self._current(t) is None
 
     def lasting(self, t: Tensor) -> Sequence[Reshaping]:
         """The changes in place of ``t``, a view or an argument, that make up its history; none where they do not."""

@@ -192,3 +192,22 @@ def test_a_view_of_an_unsafe_view_made_in_inference_mode(op):
 
     check(f, lambda: given(leaf(2, 2)))
     check(f, lambda: given(plain(2, 2)))
+
+
+def test_a_view_keeps_its_history_when_what_it_was_made_of_goes_elsewhere():
+    def fresh(x):
+        v = x * 2
+        w = v.t()
+        v.data = w
+        return w, v
+
+    def inference(x):
+        with torch.inference_mode():
+            v = x.t()
+        w = v.t()
+        v.data = x
+        return w
+
+    for body in (fresh, inference):
+        check(body, lambda: given(leaf(1, 2)))
+        check(body, lambda: given(leaf(2, 2)))
