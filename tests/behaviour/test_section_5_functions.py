@@ -110,19 +110,6 @@ class WithSetup(torch.autograd.Function):
         return g * w * 3 + h, g * out
 
 
-class Once(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * x
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx, g):
-        (x,) = ctx.saved_tensors
-        return g * x * 3
-
-
 def test_a_custom_backward_is_the_users_and_not_the_derivative():
     check(lambda x, w: Saving.apply(x, w, 2), lambda: given(leaf(3), leaf(3, seed=1)))
     check(lambda x, w: Saving.apply(x * 1, w * 1, 2) * 2, lambda: given(leaf(3), leaf(3, seed=1)))

@@ -27,6 +27,7 @@ from aotcheck.autograd.record import (
     Local,
     MakeInference,
     NoteVersion,
+    PickView,
     PointAt,
     Poison,
     Record,
@@ -144,6 +145,8 @@ def step_line(step: Step, w: SourceWriter) -> str:
             if mode is ReplayMode.AMBIENT:
                 return f"{_ref(local)} = {replay}({_ref(base)})"
             return f"{_ref(local)} = {w.refer(_REPLAYS[mode])}({replay}, {_ref(base)})"
+        case PickView(local, several, index):
+            return f"{_ref(local)} = {_ref(several)}[{index}]"
         case SetCreationMeta(target, creation_meta):
             return f"{w.refer(_torch.set_creation_meta)}({_ref(target)}, {w.refer(creation_meta)})"
         case MakeInference(target, wanted, alias):
