@@ -78,7 +78,7 @@ def _kept_by_write(capture: Capture, node: Any, write: WriteUnderGrad) -> list[T
                 versions.enter_context(_torch.at_another_version(t))
             try:
                 capture.run_node(node, gradient)
-            except RuntimeError:
+            except (RuntimeError, IndexError):  # the latter of a view that has more dimensions since
                 return True
         return False
 
