@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import sys
+import threading
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,6 +32,7 @@ try:
     _set_version = _C._autograd._unsafe_set_version_counter
     _set_creation_meta = _C._autograd._set_creation_meta
     CreationMeta = _C._autograd.CreationMeta
+    SavedTensor: Any = _C._autograd.SavedTensor
     _DisableTorchDispatch = _C._DisableTorchDispatch
     _PreserveDispatchKeyGuard = _C._PreserveDispatchKeyGuard
     _pre_dispatch_modes: Callable[[], int] = torch._ops._len_torch_dispatch_stack_pre_dispatch
@@ -56,6 +58,7 @@ __all__ = [
     "FakeTensor",
     "FakeTensorMode",
     "NestedTensor",
+    "SavedTensor",
     "TensorGuards",
     "TorchDispatchMode",
     "auto_functionalized",
@@ -275,6 +278,17 @@ def is_write_through_view(node: Any) -> bool:
     return type(node).__name__ == "CopySlices"
 
 
+def error_of(node: Any) -> str | None:
+    """What ``node`` raises if it is there for nothing else, as in the graph of what may be differentiated once."""
+    if type(node).__name__ not in ("Error", "NotImplemented"):
+        return None
+    try:
+        node(None)
+    except RuntimeError as error:
+        return str(error)
+    return None
+
+
 def run_without_gradients(node: Any) -> None:
     """Run a node's backward with no gradient defined.
 
@@ -350,6 +364,35 @@ def unpack_some(ctx: Any, which: Sequence[int]) -> tuple[Tensor, ...]:
 def saved_of(node: Any) -> Sequence[Any]:
     """What the node of an autograd Function saved, as it is saved."""
     return cast("Sequence[Any]", node._raw_saved_tensors)
+
+
+_asking: list[tuple[int, Callable[[Any], None]]] = []
+_asking_lock = threading.Lock()
+
+
+def _noted_saved_tensors(node: Any) -> Any:
+    for thread, note in tuple(_asking):
+        if thread == threading.get_ident():
+            note(node)
+    return _C._FunctionBase.__dict__["saved_tensors"].__get__(node)
+
+
+@contextlib.contextmanager
+def noting_who_asks(note: Callable[[Any], None]) -> Iterator[None]:
+    """Inside, on this thread, ``note`` is called with each node of a custom Function that is asked for what it saved."""
+    kind: Any = torch.autograd.function.BackwardCFunction
+    entry = threading.get_ident(), note
+    with _asking_lock:
+        if not _asking:
+            kind.saved_tensors = property(_noted_saved_tensors)
+        _asking.append(entry)
+    try:
+        yield
+    finally:
+        with _asking_lock:
+            _asking.remove(entry)
+            if not _asking:
+                del kind.saved_tensors
 
 
 def is_packed(saved: Any) -> bool:

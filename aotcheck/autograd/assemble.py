@@ -210,7 +210,15 @@ class Assembly:
             guards, held = tuple(stage.guards), tuple(stage.held)
             attachments.append(
                 codegen.Attachment(
-                    stage.places, saved, stage.reached, guards, held, live.windows, live.reshaped, stage.own
+                    stage.places,
+                    saved,
+                    stage.reached,
+                    guards,
+                    held,
+                    live.windows,
+                    live.reshaped,
+                    stage.own,
+                    function.raising,
                 )
             )
         fresh = [self._is_fresh(v) for v in self.outputs] + fresh_saved

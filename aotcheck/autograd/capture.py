@@ -539,6 +539,11 @@ class Capture:
                 gradients = _summed(len(targets), [*arrived, *enumerate(aside.accumulated())])
             return sandbox.traced(gradients, grads_in, read)
 
+    def run_node(self, node: Any, gradient: Tensor) -> None:
+        """Run one node of autograd's graph as a backward would; raises what it raises."""
+        with self._sandboxed({}), self._backward_runs(create_graph=False):
+            node(gradient)
+
     @contextlib.contextmanager
     def _sandboxed(self, live: Mapping[int, tuple[StorageState, Value]]) -> Iterator[Sandbox]:
         with Sandbox(self.tracer, live) as sandbox:
@@ -550,6 +555,7 @@ class Capture:
             self.tracing(),
             torch.set_grad_enabled(create_graph),
             torch.autograd.set_detect_anomaly(False),
+            _torch.noting_who_asks(self.maker.kernels.asked.add),
             self._substitution(),
             self.swapping(),
             self.tracer.drawing(),

@@ -29,6 +29,7 @@ from aotcheck.autograd.stage import Stage, Target
 from aotcheck.autograd.subclasses import Bundle, Wrapping
 from aotcheck.autograd.tangents import Key, Trained, inputs_of, place_of
 from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Trace, Value
+from aotcheck.autograd.written_since import guard_derivative
 
 if TYPE_CHECKING:
     from aotcheck.autograd.stages import Backwards
@@ -69,6 +70,8 @@ def differentiable(backwards: Backwards, stage: Stage, key: Key, trained: Traine
     computed = backward_values([*values, *traced.draws], available)
     for s in stages:
         s.saved = read_by(s.wanted(), computed | available, backwards.trace.values)
+        given = {k: r for k, r in enumerate(replicas) if r is not None and k not in same}
+        guard_derivative(backwards.capture, s, dict(zip(places, seeds, strict=True)), given)
     results = _distinct(backwards.trace, values, distinct)
     saved = list(dict.fromkeys(v for s in stages for v in s.saved))
     kept = [v for v in saved if v not in available]
@@ -81,7 +84,9 @@ def differentiable(backwards: Backwards, stage: Stage, key: Key, trained: Traine
     expected = stage.expected(key)
     source.update({t: f"t{n}" for (n, _, _), t in zip(expected, live, strict=True)})
     source.update({v: f"d[{len(results) + n}]" for n, v in enumerate(kept)})
-    unread = [k for k, v in enumerate(stage.saved) if v in saved and k not in used]
+    counters = [g.watched for s in stages for g in s.guards if isinstance(g.watched, codegen.Counter)]
+    watched = {c.index for c in counters if c.keeper is codegen.Keeper.SAVED}
+    unread = [k for k, v in enumerate(stage.saved) if (v in saved or k in watched) and k not in used]
     source.update({stage.saved[k]: f"s[{len(used) + n}]" for n, k in enumerate(unread)})
     applications = [
         codegen.Application(
@@ -92,6 +97,7 @@ def differentiable(backwards: Backwards, stage: Stage, key: Key, trained: Traine
             any(s.shared()),
             tuple(f"{codegen.HELD}[{stage.held.index(x)}]" for x in s.held),
             s.own,
+            tuple(s.guards),
         )
         for s in stages
     ]

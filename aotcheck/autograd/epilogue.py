@@ -295,9 +295,10 @@ class EpilogueBuilder:
             if r.state is state and rebased and not self.results.lasting(r.replica):
                 self._take_history(r, None)
         if state.version == 0:
+            reshaped = [a.replica for a in self._arguments_on(state) if self.results.lasting(a.replica)]
             for a in self._arguments_on(state):
                 moved = _torch.version_of(a.replica) != a.version and geometry_of(a.replica) == a.geometry
-                if moved and not self.results.lasting(a.replica):
+                if moved and _torch.counted_by([a.replica], reshaped) == [None]:  # else that is counted when it is done
                     self.before.append(BumpVersion(Arg(a.index)))
 
     def _take_history(self, root: TracedRoot, result: Result | None) -> None:

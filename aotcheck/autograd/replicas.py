@@ -16,7 +16,9 @@ outlives its trace would be taken for a tensor by any kernel; so replicas are di
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+import weakref
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -29,6 +31,17 @@ from aotcheck.autograd.gradients import own_gradient, set_own_gradient
 from aotcheck.autograd.hooks import HookKind, NotedHook
 
 
+@dataclasses.dataclass(frozen=True)
+class WriteUnderGrad:
+    """An op that wrote a tensor while autograd recorded, and the tensors it was given, what it wrote first.
+
+    ``kind`` is equal for ops whose nodes in autograd's graph keep the same operands.
+    """
+
+    kind: Any
+    operands: tuple[Tensor, ...]
+
+
 class KernelState:
     """Whether this trace is inside a meta kernel right now, and what no dispatch shows.
 
@@ -38,6 +51,7 @@ class KernelState:
     __slots__ = (
         "_clock",
         "alive",
+        "asked",
         "detached",
         "function_runs",
         "hooks",
@@ -53,11 +67,13 @@ class KernelState:
         "retained",
         "sizes_matter",
         "swapped",
+        "writes",
     )
 
     def __init__(self) -> None:
         self.inside = False
         self.alive: list[Tensor] = []  # every replica of the trace; weak references would keep them from being swapped
+        self.asked = weakref.WeakSet[Any]()  # custom Functions, as nodes, that asked for what they saved
         self.swapped: list[Tensor] = []  # replicas that were swapped, in pairs
         self.on_swap: Callable[[Tensor, Tensor], None] = lambda a, b: None
         self.on_poison: Callable[[Tensor], None] = lambda t: None
@@ -67,6 +83,7 @@ class KernelState:
         self.required: dict[int, int] = {}  # and requires_grad_
         self.moved: dict[int, int] = {}  # and when it last came to lie elsewhere
         self.moved_before: dict[int, int] = {}  # and before which node of autograd, by its number, that was
+        self.writes: dict[int, WriteUnderGrad] = {}  # by the number that autograd had then for the next node
         self.retained: dict[int, Any] = {}  # id of a replica -> the history for which retain_grad was last called on it
         self.reshaped_leaves: list[Tensor] = []  # that just got another shape: see Note [Accumulators that end]
         self.sizes_matter = False  # whether what the program does may depend on the sizes of storages
@@ -78,6 +95,13 @@ class KernelState:
         """A moment later than every moment before."""
         self._clock += 1
         return self._clock
+
+    def note_write(self, func: Any, written: int, operands: Sequence[Tensor]) -> None:
+        """``func`` is about to write the first ``written`` of ``operands``, autograd having made its nodes."""
+        number = _torch.autograd_sequence_number()
+        write = WriteUnderGrad((func, tuple([t.requires_grad for t in operands])), tuple(operands))
+        for k in range(written):
+            self.writes[number + k] = write
 
     def note_move(self, t: Tensor) -> None:
         """``t`` comes to lie elsewhere now."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from aotcheck.autograd.capture import Capture
-from aotcheck.autograd.partition.saved import saved_tensors
+from aotcheck.autograd.kept import kept_behind
 from aotcheck.autograd.replicas import Replica
 from aotcheck.autograd.runtime.codegen import Window
 from aotcheck.autograd.stage import Stage
@@ -34,12 +34,8 @@ def saved_memory(capture: Capture, stages: Sequence[Stage], saved: Sequence[Valu
     if not places or not holders or not written:
         return found
     for stage in stages:
-        for attached in stage.attached:
-            try:
-                kept = saved_tensors(attached.tensor, stage.ends, packed=False)
-            except RuntimeError:  # written since: that backward raises
-                continue
-            for t in kept:
+        for kept in kept_behind(capture, stage):
+            for t in kept or ():
                 state, geometry = table.state(t) if type(t) is Replica else None, geometry_of(t)
                 view = None if state is None else state.views.get(geometry)
                 if state is None or view is None or view.version != state.version or view.value not in places:

@@ -80,9 +80,11 @@ class Stage:
     reached: tuple[int, ...]
     before: tuple[Stage, ...] = ()
     guards: list[codegen.Guard] = dataclasses.field(default_factory=list)
+    counters: list[tuple[Tensor, codegen.Counter]] = dataclasses.field(default_factory=list)  # of what it keeps
     checked: list[tuple[int, ...]] = dataclasses.field(
         default_factory=list
     )  # for each tensor: see Note [Written since]
+    kept: list[list[Tensor] | None] | None = None  # what eager's graph keeps: see ``kept_behind``
     gradients: dict[Key, list[Gradient]] = dataclasses.field(default_factory=dict)
     traces: dict[Key, BackwardTrace] = dataclasses.field(default_factory=dict)
     backwards: dict[tuple[Key, Trained], Callable[..., Any]] = dataclasses.field(default_factory=dict)

@@ -24,7 +24,7 @@ from aotcheck.autograd.partition.components import nodes_behind
 from aotcheck.autograd.partition.default import backward_values, saved_values, scheduled
 from aotcheck.autograd.partition.joint import Division
 from aotcheck.autograd.partition.masks import pack_masks, packed
-from aotcheck.autograd.partition.saved import holds_saved, keeps_itself, objection, runs_once
+from aotcheck.autograd.partition.saved import holds_saved, keeps_itself, nodes_behind_output, objection, runs_once
 from aotcheck.autograd.record import Arg, Attached
 from aotcheck.autograd.replicas import disarm, rearm
 from aotcheck.autograd.runtime import codegen
@@ -242,6 +242,7 @@ class Backwards:
         once = tuple([j for j, a in enumerate(stage.attached) if runs_once(a.tensor, stage.ends)])
         stage.sealed = True
         freeing = [j for j in once if holds_saved(_torch.grad_fn_of(t := stage.attached[j].tensor), t)]
+        raising = tuple(_raising(stage))
         apply = codegen.function_like(
             len(stage.attached),
             len(stage.saved),
@@ -252,8 +253,9 @@ class Backwards:
             tuple([(j, objection(_torch.grad_fn_of(t := stage.attached[j].tensor), t)) for j in freeing]),
             tuple(stage.shared()),
             stage.own,
+            raising,
         )
-        return codegen.Function(apply, functools.partial(self.backward_for, stage))
+        return codegen.Function(apply, functools.partial(self.backward_for, stage), bool(raising))
 
     def backward_for(self, stage: Stage, kinds: tuple[type, ...], trained: Trained) -> Callable[..., Any]:
         """The backward of ``stage`` for tangents of these types, in the state of autocast that is in force.
@@ -430,6 +432,16 @@ class Backwards:
         if self.division is not None and v in self.forward_names:
             return self.forward_names[v]
         return str(self.forward_names.get(v, f"saved_{id(v)}"))
+
+
+def _raising(stage: Stage) -> Iterator[tuple[int, str]]:
+    """The tensors behind which a node is there to raise, and what: see ``support.raise_if_all_runs``."""
+    for j, attached in enumerate(stage.attached):
+        for node in nodes_behind_output(attached.tensor, stage.ends):
+            error = _torch.error_of(node)
+            if error is not None:
+                yield j, error
+                break
 
 
 def _tangents_of(capture: Capture, attached: Sequence[Attached]) -> list[Tangent]:

@@ -37,6 +37,7 @@ _USUAL = {  # what code that checks hopes for
     aten.ne.Scalar: True,
     aten.all.default: True,
 }
+_NOTED = frozenset({Kind.IN_PLACE, Kind.WRITES})
 _TANGENT_OP = aten.to.dtype_layout
 
 
@@ -119,6 +120,8 @@ class Tracer(_torch.TorchDispatchMode):
             # Some formulas of autograd ask the implementation, not the tensor, and learn that replicas have no data.
             rest = {k: a for k, a in kwargs.items() if k != "device"}
             kwargs = {**rest, "device": self.device_of(args, rest)}
+        if info.kind in _NOTED and torch.is_grad_enabled():
+            self._note_write(func, args, kwargs)
         match info.kind:
             case Kind.PURE:
                 return self.pure(func, info, args, kwargs)
@@ -147,6 +150,12 @@ class Tracer(_torch.TorchDispatchMode):
                 return writes.by_form(self, func, info, args, kwargs)
             case Kind.UNKNOWN:
                 raise UnsupportedError("op without a functional form", str(func))
+
+    def _note_write(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Note what is about to be written through a view: see Note [Writes through views]."""
+        written = args[0] if args and isinstance(args[0], (list, tuple)) else args[:1]
+        if not self._depth and any(isinstance(t, Tensor) and _torch.base_of(t) is not None for t in written[:1]):
+            self.kernels.note_write(func, len(written), tensors_in(args, kwargs))
 
     def _value_dependent(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What depends on values is known if those depend on no input; only Python values are asked for."""
@@ -188,6 +197,8 @@ class Tracer(_torch.TorchDispatchMode):
             if strangers:
                 raise RetraceWithCaptured(a if len(strangers) == len(leaves_of(a)) else strangers[0])
         kind = info_of(func).kind
+        if kind in _NOTED and torch.is_grad_enabled():
+            self._note_write(func, args, kwargs)
         if kind is Kind.RESHAPING and is_wrapper(args[0]):
             view_ops.note_reshaping(self, func, args, kwargs)
         out = NotImplemented

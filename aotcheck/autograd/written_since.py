@@ -5,15 +5,20 @@ Eager's backward raises when what a node on its way saved was written since. Whe
 autograd sees to it when it is unpacked; of several tensors' backwards each unpacks what is saved of the memory that its
 own nodes saved in eager, and no more, be it read or not (``checked``). Other memory is watched by counters
 (``guards``).
+
+What a backward saves for its own derivative is known by the counters of the call that it has (``counters``), and those
+of its tangents and results.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
 
 from torch import Tensor
 
 from aotcheck import _torch
 from aotcheck.autograd.capture import Capture
-from aotcheck.autograd.partition.saved import saved_tensors
+from aotcheck.autograd.kept import kept_behind
 from aotcheck.autograd.record import Role
 from aotcheck.autograd.runtime import codegen
 from aotcheck.autograd.stage import Stage
@@ -22,6 +27,7 @@ from aotcheck.autograd.stage import Stage
 def guard(capture: Capture, stage: Stage) -> None:
     """Find what the caller can write of the memory that eager saves: see Note [Written since]."""
     stage.guards, stage.checked = [], []
+    stage.counters.clear()
     visible = [(ref, t) for ref, t in capture.visible if _torch.version_of(t) >= 0]
     counters = [t for _, t in visible]
     copied = capture.recounted() | capture.record.written_placeholders
@@ -40,12 +46,43 @@ def guard(capture: Capture, stage: Stage) -> None:
     several = len(stage.attached) > 1
     if several and capture.hooks:
         seen_to = {}  # to unpack what hooks packed is to call them
-    for place, attached in enumerate(stage.attached):
-        try:
-            saved = saved_tensors(attached.tensor, stage.ends, packed=False)
-        except RuntimeError:  # written inside already: the backward raises at once
+    met: set[int] = set()
+    for place, kept in enumerate(kept_behind(capture, stage)):
+        if kept is None:  # written inside already: the backward raises at once
             stage.checked.append(())
             continue
-        found = sorted({k for k in _torch.counted_by(saved, counters) if k is not None})
+        found = _distinct(_torch.counted_by(kept, counters))
+        met.update(found)
         stage.guards += [codegen.Guard(visible[k][0], place) for k in found if k not in seen_to]
         stage.checked.append(tuple(sorted(seen_to[k] for k in found if k in seen_to)) if several else ())
+    watched = {g.watched: n for n, g in enumerate(stage.guards)}
+    for k in sorted(met):
+        ref, t = visible[k]
+        saved = codegen.Counter(codegen.Keeper.SAVED, seen_to[k]) if k in seen_to else None
+        stage.counters.append((t, saved or codegen.Counter(codegen.Keeper.WATCHED, watched[ref])))
+
+
+def guard_derivative(
+    capture: Capture, stage: Stage, seeds: Mapping[int, Tensor], results: Mapping[int, Tensor]
+) -> None:
+    """The same for a ``stage`` that attaches results of a backward, which has ``seeds`` for tangents."""
+    (before, *_) = stage.before
+    keeper = codegen.Keeper
+    known = [(r, codegen.Counter(keeper.RESULT, k)) for k, r in results.items()]
+    known += [(t, codegen.Counter(keeper.TANGENT, j)) for j, t in seeds.items()]
+    known += before.counters
+    known = [(t, counter) for t, counter in known if _torch.version_of(t) >= 0]
+    saved_here = {v: n for n, v in enumerate(stage.saved)}
+    for place, kept in enumerate(kept_behind(capture, stage)):
+        for k in _distinct(_torch.counted_by(kept or (), [t for t, _ in known])):
+            t, counter = known[k]
+            n = saved_here.get(before.saved[counter.index]) if counter.keeper is keeper.SAVED else None
+            if n is not None and len(stage.attached) == 1:  # it is unpacked
+                stage.counters.append((t, codegen.Counter(keeper.SAVED, n)))
+            else:
+                stage.counters.append((t, codegen.Counter(keeper.WATCHED, len(stage.guards))))
+                stage.guards.append(codegen.Guard(counter, place))
+
+
+def _distinct(places: Iterable[int | None]) -> list[int]:
+    return sorted({k for k in places if k is not None})

@@ -264,6 +264,22 @@ def test_a_view_reshaped_in_place_after_it_was_written_from_what_requires_grad()
     check(f, make)
 
 
+@pytest.mark.parametrize("rows", [0, 2])
+@pytest.mark.parametrize("change", [lambda x: x.t_(), lambda x: x.t_().t_(), lambda x: x.unsqueeze_(0).squeeze_(0)])
+def test_a_view_reshaped_in_place_beside_its_base_is_counted_once_and_keeps_its_history(rows, change):
+    def session(compile):
+        root = leaf(2, 3)
+        base = root * 1
+        view, f = base[2 - rows :], compile(lambda base, view: change(view))
+        for _ in range(2):
+            f(base, view)
+            yield base._version, view
+        tangent = torch.ones_like(view, requires_grad=True)
+        yield torch.autograd.grad(view, [base, root], tangent, create_graph=True)
+
+    check_session(session)
+
+
 def test_a_view_is_reshaped_in_place_and_then_made_a_leaf():
     def f(x):
         x.t_()

@@ -120,6 +120,25 @@ def test_what_is_saved_is_written_by_the_caller():
     )
 
 
+@every_class
+@pytest.mark.parametrize("op", [torch.exp, torch.sin, lambda x: x[:].sigmoid_()], ids=["exp", "sin", "view"])
+@pytest.mark.parametrize("written", ["x", "output", "nothing"])
+def test_what_a_wrapper_saves_is_written_by_the_caller(make, op, written):
+    def session(compile):
+        root = make(3, grad=True)
+        x = root * 1
+        out = compile(op)(x)
+        write = {"x": x, "output": out, "nothing": plain(2)}[written]
+        (gradient,) = torch.autograd.grad(out.sum(), root, create_graph=True)
+        with torch.no_grad():
+            write.add_(1)
+        yield gradient
+        yield attempt_later(lambda: torch.autograd.grad(gradient.sum(), root, retain_graph=True))
+        yield attempt_later(lambda: torch.autograd.grad(out.sum(), root))
+
+    check_session(session)
+
+
 def test_what_is_saved_is_written_inside():
     def f(x, y):
         z = x * y

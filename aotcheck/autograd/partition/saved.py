@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from torch import Tensor
 
 from aotcheck import _torch
+from aotcheck.autograd.captured import reachable
 from aotcheck.autograd.replicas import Replica
 from aotcheck.autograd.subclasses import leaves_of
 
@@ -18,9 +19,10 @@ _fields: dict[type, tuple[str, ...]] = {}
 def holds_saved(node: Any, near: Tensor) -> bool:
     """Whether an autograd node, in the graph of the replica ``near``, keeps what its first backward frees.
 
-    That is saved tensors, or the function of a write through a view.
+    That is saved tensors, or the function of a write through a view; a custom Function that asks for what it saved does
+    so in vain, even if it saved nothing.
     """
-    if _torch.is_write_through_view(node):
+    if _torch.is_write_through_view(node) or node in leaves_of(near)[0].kernels.asked:  # type: ignore[attr-defined]
         return True
     if _has_packed(node):  # to unpack it here may run the user's program again, outside the trace
         return True
@@ -89,6 +91,22 @@ def _kept_by_opaque(node: Any, near: Tensor) -> list[Tensor]:
     return kept
 
 
+def held_by_hooks(node: Any) -> list[Tensor] | None:
+    """What hooks that packed what the node keeps have saved themselves to unpack it; None if none packed it.
+
+    A checkpoint, say, computes it once more from what it was given.
+
+    Raises:
+        RuntimeError: one of these was written since.
+    """
+    hooks = {id(hook): hook for s in _raw_kept(node) if (hook := getattr(s, "unpack_hook", None)) is not None}
+    if not hooks:
+        return None
+    held = {id(x): x for hook in hooks.values() for x in reachable(hook) if isinstance(x, _torch.SavedTensor)}
+    with _torch.meta_kernels():
+        return [x.unpack() for x in held.values() if not _torch.is_packed(x)]
+
+
 def saved_tensors(output: Tensor, stop: Iterable[Any], *, packed: bool = True) -> list[Tensor]:
     """What the nodes behind ``output`` keep; the search ends at the nodes ``stop``.
 
@@ -100,12 +118,14 @@ def saved_tensors(output: Tensor, stop: Iterable[Any], *, packed: bool = True) -
 
 def _has_packed(node: Any) -> bool:
     """Whether hooks packed what the node keeps."""
+    return any(getattr(s, "unpack_hook", None) is not None for s in _raw_kept(node))
+
+
+def _raw_kept(node: Any) -> Iterator[Any]:
+    """What the node keeps, as it is kept."""
     for name in _raw_fields(type(node)):
         kept = getattr(node, name)
-        for s in kept if isinstance(kept, (tuple, list)) else (kept,):
-            if getattr(s, "unpack_hook", None) is not None:
-                return True
-    return False
+        yield from kept if isinstance(kept, (tuple, list)) else (kept,)
 
 
 def _raw_fields(kind: type) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -57,8 +58,8 @@ from aotcheck.autograd.record import (
     WriteFlat,
 )
 from aotcheck.autograd.runtime import support
-from aotcheck.autograd.subclasses import Wrapping
-from aotcheck.autograd.trace import Geometry
+from aotcheck.autograd.subclasses import Wrapping, is_wrapper
+from aotcheck.autograd.trace import Geometry, geometry_of, recorded_geometry
 
 
 def _ref(ref: Ref) -> str:
@@ -185,14 +186,31 @@ def _bases(record: Record) -> list[str]:
     return [f"b{i} = base_of(a[{i}])" for i in sorted(wanted)]
 
 
+class Keeper(enum.Enum):
+    """Where a backward finds something that counts versions."""
+
+    SAVED = "among what is saved"
+    WATCHED = "among what it checks itself"
+    TANGENT = "among its tangents"
+    RESULT = "among its results"
+
+
+@dataclasses.dataclass(frozen=True)
+class Counter:
+    """What a backward has at ``index`` there."""
+
+    keeper: Keeper
+    index: int
+
+
 @dataclasses.dataclass(frozen=True)
 class Guard:
     """``watched`` must not be written before a backward from output ``place`` of the component.
 
-    Eager has saved its memory.
+    Eager has saved its memory. A call finds it by a ``Ref``, a backward whose results are attached by a ``Counter``.
     """
 
-    watched: Ref
+    watched: Ref | Counter
     place: int
 
 
@@ -202,10 +220,14 @@ CONTEXTS, HANDLES, WATCHED, HELD, LIVE = (f"ctx.kept[{k}]" for k in range(1, 6))
 
 @dataclasses.dataclass(frozen=True)
 class Function:
-    """What attaches a stage's tensors: ``apply`` of an autograd Function, and what finds backwards for it."""
+    """What attaches a stage's tensors: ``apply`` of an autograd Function, and what finds backwards for it.
+
+    ``raising``: after its targets it takes ``support.beyond``.
+    """
 
     apply: Callable[..., Any]
     backward_for: Callable[..., Callable[..., Any]]
+    raising: bool = False
 
 
 def _kept(
@@ -252,7 +274,7 @@ class Attachment:
 
     It says which of the attached tensors those are, which saved values it keeps, and to which roots and leaves
     gradients go. ``held`` are arguments that gradients of wrappers hold too, ``own`` the outputs (counted among its
-    own) that it keeps a place of: see Note [Results of their own gradients].
+    own) that it keeps a place of: see Note [Results of their own gradients]. ``raising`` as for Function.
     """
 
     outputs: tuple[int, ...]
@@ -263,6 +285,7 @@ class Attachment:
     windows: tuple[Window, ...] = ()
     reshaped: tuple[Ref, ...] = ()
     own: tuple[int, ...] = ()
+    raising: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -270,7 +293,8 @@ class Application:
     """A Function that attaches results of a backward.
 
     Which results, what it saves (as source), its targets, whether it needs the contexts of the backwards it is for (see
-    Note [Shared nodes]), the arguments that gradients of wrappers hold (as source), and ``own`` as for Attachment.
+    Note [Shared nodes]), the arguments that gradients of wrappers hold (as source), and ``own`` and ``guards`` as for
+    Attachment.
     """
 
     function: Function
@@ -280,6 +304,7 @@ class Application:
     contexts: bool
     held: tuple[str, ...] = ()
     own: tuple[int, ...] = ()
+    guards: tuple[Guard, ...] = ()
 
 
 def write_call(
@@ -328,7 +353,10 @@ def write_call(
         if targets.index(name) in reached:
             lines.append(f"    {name} = {w.refer(support.early_bridge)}({_ref(x.ref)})")
     handles += [*[_ref(x.ref) for x in record.leaves], *views]
-    handles += [f"{w.refer(support.bridge)}({_ref(x.ref)})" for x in record.cuts]
+    for x in record.cuts:
+        recorded = None if is_wrapper(x.tensor) else recorded_geometry(x.tensor)
+        other = recorded is not None and recorded != geometry_of(x.tensor)
+        handles.append(f"{w.refer(support.bridge)}({_ref(x.ref)}{f', {w.refer(recorded)}' if other else ''})")
     inputs = [f"{r}.data" if root.hidden else r for r, root in zip(roots, record.roots, strict=True)]
     for k, flat in enumerate(record.flats):
         lines.append(f"    f{k} = {w.refer(support.flat_view)}({_ref(flat.source)}, {w.refer(flat.dtype)})")
@@ -370,6 +398,7 @@ def write_call(
         kept = _kept(f"backward{number}", "()", [handles[k] for k in part.targets], watched, held, live)
         # Results that lead nowhere require grad all the same: they hang on a leaf of nobody's.
         ends = ", ".join(targets[k] for k in part.targets) or w.refer(support.DEAD_END)
+        ends += f", {w.refer(support.beyond())}" if part.raising else ""
         for x in [record.attached[k] for k in part.outputs]:
             if x.recorded is not None and isinstance(x.ref, Result):
                 attached.append(f"h{x.ref.index} = {w.refer(support.lend)}({_ref(x.ref)}, {w.refer(x.recorded)})")
@@ -396,6 +425,7 @@ def write_call(
     for number, part in enumerate(attachments):
         for guard in part.guards:
             watch = w.refer(support.watch)
+            assert not isinstance(guard.watched, Counter)
             lines.append(f"    w{number}.append({watch}({_ref(guard.watched)}, {guard.place}))")
     returned = [w.refer(r.value, "k") if isinstance(r, Constant) else _ref(r) for r in record.returns]
     lines.append(f"    return {shape_result(returned, w.refer)}")
@@ -414,6 +444,7 @@ def function_like(
     frees: tuple[tuple[int, str | None], ...],
     shared: tuple[tuple[int, ...], ...],
     own: tuple[int, ...] = (),
+    raising: tuple[tuple[int, str], ...] = (),
 ) -> Callable[..., Any]:
     """``apply`` of a Function that attaches computed results to autograd.
 
@@ -424,7 +455,8 @@ def function_like(
     ``checked`` are for each result the saved tensors that must not have been written, whether its backward reads them
     or not. ``once``: the results from which a second backward raises; torch does that when saved tensors are asked for
     again, even if there are none. ``frees``: see ``support.frees``. ``shared``: see Note [Shared nodes]. ``own``: the
-    results that are saved for their place in autograd's graph.
+    results that are saved for their place in autograd's graph. ``raising``: those behind which something raises if a
+    backward leaves nothing out, with what it raises.
     """
     w = SourceWriter()
     w.globals.update(grad_enabled=torch.is_grad_enabled)
@@ -442,13 +474,14 @@ def function_like(
     undefined = " and ".join(f"g[{k}] is None" for k in range(outputs))
     lines += [
         "def backward(ctx, *g):",
-        f"    if {undefined}: return (None,) * {1 + max(1, targets)}",
+        f"    if {undefined}: return (None,) * {1 + max(1, targets) + bool(raising)}",
         *_check_not_freed(w, outputs, saved, once),
         *_check_saved(w, outputs, checked),
         *([f"    {w.refer(support.check_watched)}({WATCHED}, ({defined}))"] if guarded else []),
         *_check_shared(w, outputs, shared),
         f"    trained = ({trained}) if grad_enabled() else None",
-        f"    return ctx.kept[0](({kinds}), trained)(ctx, g)",
+        *[f"    if g[{j}] is not None: {w.refer(support.raise_if_all_runs)}({error!r})" for j, error in raising],
+        f"    return {'*' if raising else ''}ctx.kept[0](({kinds}), trained)(ctx, g){', None' if raising else ''}",
     ]
     w.lines = lines
     define(w, "forward", "function")
@@ -584,14 +617,32 @@ def write_differentiable_backward(
             return f"{w.refer(support.place_of)}(ctx, {own[k - targets - len(places)]})"
         return f"h[{place[k]}]" if k < targets else f"{whole}[{places[k - targets]}]"
 
-    for a in applications:
+    def watch(guard: Guard) -> str:
+        match guard.watched:
+            case Counter(Keeper.WATCHED, index):
+                return f"(*{WATCHED}[{index}][:3], {guard.place})"
+            case Counter(Keeper.SAVED, index):
+                what = f"s[{unpacked.index(index)}]"
+            case Counter(Keeper.TANGENT, index):
+                what = f"{whole}[{index}]"
+            case Counter(Keeper.RESULT, index):
+                what = f"d[{index}]"
+            case _:
+                raise AssertionError("a guard of a call")
+        return f"{w.refer(support.watch)}({what}, {guard.place})"
+
+    for number, a in enumerate(applications):
         handles = [handle(k) for k in a.targets]
         given = "".join(f"d[{k}], " for k in a.results) + "".join(f"{x}, " for x in a.saved)
         contexts = f"(ctx, *{CONTEXTS})" if a.contexts else "()"
-        given += _kept(w.refer(a.function.backward_for, "backward"), contexts, handles, "()", a.held, ())
+        watched = f"w{number}" if a.guards else "()"
+        given += _kept(w.refer(a.function.backward_for, "backward"), contexts, handles, watched, a.held, ())
         ends = ", ".join(handles) or w.refer(support.DEAD_END)
+        ends += f", {w.refer(support.beyond())}" if a.function.raising else ""
+        lines += [f"    w{number} = []"] if a.guards else []
         lines.append(f"    {''.join(f'd[{k}], ' for k in a.results)}= {w.refer(a.function.apply)}(({given}), {ends})")
         lines += [f"    {w.refer(support.keep_place)}(d[{a.results[k]}])" for k in a.own]
+        lines += [f"    w{number}.append({watch(guard)})" for guard in a.guards]
     picked = "".join(f"{whole}[{same[k]}], " if k in same else f"d[{k}], " for k in reached) or "None, "
     lines.append(f"    return (None, {picked})")
     w.lines = lines

@@ -161,11 +161,14 @@ def keep_place(result: Tensor) -> None:
 def place_of(ctx: Any, output: int) -> Tensor:
     """A tensor without memory whose history is that of an output of the Function of ``ctx``, or what took it over."""
     taker = getattr(ctx, "takers", {}).get(output, lambda: None)()
-    try:
-        found: Tensor = (ctx if taker is None else taker).saved_tensors[ctx.own[output] if taker is None else 0]
-    except RuntimeError:  # something else that was saved was written since
-        return DEAD_END
-    return found
+    for node, place in ((taker, 0), (ctx, ctx.own[output])):
+        if node is not None:
+            try:
+                found: Tensor = node.saved_tensors[place]
+            except RuntimeError:  # freed by this very backward, which came by the one that took over before; or written
+                continue
+            return found
+    return DEAD_END
 
 
 def _save_place(ctx: Any, t: Tensor, source: Tensor) -> None:
@@ -446,6 +449,19 @@ def check_not_spent(ctx: Any) -> None:
 DEAD_END = torch.zeros((), requires_grad=True)
 
 
+@functools.cache
+def beyond() -> Tensor:
+    """A tensor with a history that a backward comes by only if it comes by everything."""
+    with torch.inference_mode(False), torch.enable_grad():
+        return DEAD_END.unsqueeze(0)
+
+
+def raise_if_all_runs(error: str) -> None:
+    """Raise what a node does that leads to nobody who could ask for gradients, if the backward leaves nothing out."""
+    if _torch.will_run(beyond().grad_fn):
+        raise RuntimeError(error)
+
+
 def _without_memory(t: Tensor) -> Tensor:
     """A tensor like ``t`` that takes no memory to speak of; a ragged one keeps what says how ragged it is."""
     if not (is_wrapper(t) and is_jagged(t)):
@@ -460,18 +476,21 @@ class _Bridge(torch.autograd.Function):
     """A tensor without memory in the place of another in autograd's graph."""
 
     @staticmethod
-    def forward(ctx: Any, t: Tensor) -> Tensor:
+    def forward(ctx: Any, t: Tensor, recorded: Geometry | None) -> Tensor:
         ctx.set_materialize_grads(False)
-        return _without_memory(t)
+        return _without_memory(t) if recorded is None else stand_in(recorded.shape, recorded.dtype, t.device)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        return grads[0]
+        return grads[0], None
 
 
-def bridge(t: Tensor) -> Tensor:
-    """What gradients with respect to ``t`` can be asked of when its memory need not be held: see Note [Handles]."""
-    result: Tensor = _Bridge.apply(t)
+def bridge(t: Tensor, recorded: Geometry | None = None) -> Tensor:
+    """What gradients with respect to ``t`` can be asked of when its memory need not be held: see Note [Handles].
+
+    ``recorded`` is the geometry in its history, if that is another one: see Note [What a history records].
+    """
+    result: Tensor = _Bridge.apply(t, recorded)
     return result
 
 
