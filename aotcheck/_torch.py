@@ -379,7 +379,7 @@ def _noted_saved_tensors(node: Any) -> Any:
 
 @contextlib.contextmanager
 def noting_who_asks(note: Callable[[Any], None]) -> Iterator[None]:
-    """Inside, on this thread, ``note`` is called with each node of a custom Function that is asked for what it saved."""
+    """Inside, on this thread, ``note`` is told of the nodes of custom Functions that ask for what they saved."""
     kind: Any = torch.autograd.function.BackwardCFunction
     entry = threading.get_ident(), note
     with _asking_lock:
