@@ -379,7 +379,7 @@ def _noted_saved_tensors(node: Any) -> Any:
 
 @contextlib.contextmanager
 def noting_who_asks(note: Callable[[Any], None]) -> Iterator[None]:
-    """Inside, on this thread, ``note`` is told of the nodes of custom Functions that ask for what they saved."""
+    """On this thread, ``note`` is called inside with each node of a custom Function that is asked for what it saved."""
     kind: Any = torch.autograd.function.BackwardCFunction
     entry = threading.get_ident(), note
     with _asking_lock:
@@ -421,11 +421,6 @@ def will_run(node: Any) -> bool:
     return comes
 
 
-def sequence_of(node: Any) -> int:
-    """When the node was made, as autograd counts: a backward comes by later ones first."""
-    return cast("int", node._sequence_nr())
-
-
 def bound_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
     """``function.apply`` without the Python layer that handles torch.func transforms."""
     return cast("Callable[..., Any]", _function_apply.__get__(None, function))
@@ -462,7 +457,7 @@ def gradient_of(t: Tensor) -> Tensor | None:
 
 
 def sequence_number(node: Any) -> int:
-    """When autograd made ``node``: the later, the greater."""
+    """When autograd made ``node``: the later, the greater. A backward comes by later ones first."""
     return int(node._sequence_nr())
 
 

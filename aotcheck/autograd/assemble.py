@@ -48,7 +48,7 @@ class Assembly:
         self.kept: list[Value] = []  # writes to inputs that stay in the graph
         if compilers.keep_inference_mutations and not self.record.differentiable:
             self._keep_mutations()
-        self.traced_forward = len(self.trace.values)
+        self._last = self.trace.values[-1] if self.trace.values else None  # of what the function computed
         self.fakes = FakeValues()
         self.inputs = [r.placeholder for r in capture.roots] + [f.value for f in self.record.flats]
         self.inputs += list(capture.tracer.generators.values())
@@ -72,6 +72,11 @@ class Assembly:
             self.forward_graph = self._cut_forward()
             self.backwards.forward_names = self.forward_graph.named(self.input_names)
         self.call = self._generate(shape_result)
+
+    @property
+    def traced_forward(self) -> int:
+        """How many of the trace's values came before the backwards."""
+        return 0 if self._last is None else self.trace.values.index(self._last) + 1
 
     # -- graphs
 

@@ -91,13 +91,17 @@ class BackwardsInside:
         wanted = kwargs.get("inputs", args[1] if func is torch.autograd.grad and len(args) > 1 else None)
         if not self._hidden or wanted is None:  # gradients that leave by an argument for the caller's leaves show
             return
-        roots = kwargs.get("outputs", kwargs.get("tensors", args[0] if args else ()))
-        behind = nodes_behind([_edge(x)[0] for x in _several(roots)], set())
+        behind = nodes_behind([_edge(x)[0] for x in roots_of(args, kwargs)], set())
         asked = {_edge(x) for x in _several(wanted)}
         for k, j in self._hidden:
             if _edge(self.replicas[k])[0] in behind and _edge(self.replicas[j]) in asked:
                 self.with_bases()
                 raise UnsupportedError("backward inside", "through an argument that is no leaf to another argument")
+
+
+def roots_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Any]:
+    """Where a backward that is called so begins."""
+    return _several(kwargs.get("outputs", kwargs.get("tensors", args[0] if args else ())))
 
 
 def _several(x: Any) -> Sequence[Any]:

@@ -22,7 +22,7 @@ from torch.autograd.graph import GradientEdge
 from aotcheck import _torch
 from aotcheck.autograd.caller_graph import BackwardsInside, CallerGraph
 from aotcheck.autograd.epilogue import EpilogueBuilder
-from aotcheck.autograd.errors import Retrace, RetraceWithCaptured, TraceMode, UnsupportedError
+from aotcheck.autograd.errors import EagerRaises, Retrace, RetraceWithCaptured, TraceMode, UnsupportedError
 from aotcheck.autograd.global_state import autocast_is_on, unchanged
 from aotcheck.autograd.gradients import Gradients
 from aotcheck.autograd.partition.components import reached_leaves
@@ -139,6 +139,8 @@ class Capture:
         self.flat_replicas: list[Any] = list(arguments)
         self.record: Record
         self.is_view = [_is_plain(a) and _base(a, mode) is not None for a in arguments]
+        # Eager refuses to write these under grad, wherever they lie by now.
+        self._of_leaves = [i for i, a in enumerate(arguments) if _is_plain(a) and _left_leaf(a)]
         self.is_custom_view = [_is_plain(a) and _is_custom_view(a) for a in arguments]
         self._make_roots(arguments, wrappers)
         self._make_generators(arguments)
@@ -407,7 +409,7 @@ class Capture:
 
     def _substitution(self) -> contextlib.AbstractContextManager[Any]:
         """Tensors that the function reaches by itself are replaced inside, methods of wrappers and backwards noted."""
-        return Substitution(self.captured or {}, self.maker.kernels, self.tracer.keep)
+        return Substitution(self.captured or {}, self.tracer)
 
     def _saving(self) -> contextlib.AbstractContextManager[Any]:
         """What the call's saved-tensor hooks do to the trace: what is saved is what it is when it is saved.
@@ -421,13 +423,15 @@ class Capture:
     # -- the pass
 
     def run(
-        self, function: Callable[[Sequence[Any]], tuple[list[Any], Any]], captured: Sequence[tuple[Tensor, int]] | None
+        self,
+        function: Callable[[Sequence[Any]], tuple[list[Any], int, Any]],
+        captured: Sequence[tuple[Tensor, int]] | None,
     ) -> Any:
-        """Run ``function`` on the replicas and build the record. Returns what ``function`` says beside its flat
-        outputs.
+        """Run ``function`` on the replicas and build the record.
 
-        ``captured`` pairs each tensor that the function reaches by itself with the index under which it was made an
-        argument; None where it can reach none.
+        It gives its flat outputs, how many of them it returns (the others are put into what the caller holds), and what
+        this returns. ``captured`` pairs each tensor that the function reaches by itself with the index under which it
+        was made an argument; None where it can reach none.
         """
         if captured is not None:
             self.captured = {id(real): self.flat_replicas[i] for real, i in captured}
@@ -440,10 +444,14 @@ class Capture:
                 self._function_runs(),
                 self.tracer.drawing(),
             ):
-                outputs, extra = function(self.flat_replicas)
+                outputs, count, extra = function(self.flat_replicas)
             self.exit_grad = torch.is_grad_enabled()
         finally:
             torch.set_grad_enabled(self.entry_grad)
+        for r in self.roots:
+            written = _torch.grad_fn_of(r.replica) is not r.grad_fn
+            if isinstance(r.source, Arg) and r.source.index in self._of_leaves and written:
+                raise EagerRaises("a view of a leaf that requires grad is written")
         mapped = self.captured or {}
         outputs = [mapped.get(id(o), o) for o in outputs]
         with self.tracing():  # where autograd looks for the histories of written views, it makes those views again
@@ -459,7 +467,7 @@ class Capture:
                     raise UnsupportedError("subclass output", type(x).__name__)
         with self.tracing(), torch.set_grad_enabled(self.entry_grad):
             builder = EpilogueBuilder(self)
-            self.record = builder.build(outputs, changes)
+            self.record = builder.build(outputs, outputs[count:], changes)
             self.cuts = builder.results.cuts
         returned = zip(self.record.returns, outputs, strict=True)
         places = [(Arg(a.index), a.replica) for a in self.arguments]
@@ -467,9 +475,9 @@ class Capture:
         self.visible += [(Arg(w.index), w.replica) for w in self.wrappers]
         self.visible += [(r, o) for r, o in returned if isinstance(o, Tensor) and not isinstance(r, Constant)]
         reached = reached_leaves([a.tensor for a in self.record.attached])
-        for root in self.differentiated:
-            if root.requires_grad:
-                root.edges += reached.get(id(root.replica), ())
+        for d in self.differentiated:
+            if d.requires_grad:
+                d.edges += reached.get(id(d.replica), ())
         self.leaf_edges = [reached[id(x.tensor)] for x in self.record.leaves]
         return extra
 
@@ -639,6 +647,15 @@ def _is_quiet(a: Tensor) -> bool:
     """Whether ``a`` is a view that autograd was not told of: it requires grad as its base does, but leads nowhere."""
     base = _torch.base_of(a)
     return _torch.leafness(a) is None or bool(base is not None and base.requires_grad and _torch.leafness(a))
+
+
+def _left_leaf(a: Tensor) -> bool:
+    """Whether ``a`` is a view of a leaf that requires grad and lies elsewhere than that."""
+    base = _torch.base_of(a)
+    if base is None or is_wrapper(base) or not a.requires_grad or _torch.leafness(base) is not True:
+        return False
+    there = _torch.storage_address(_torch.storage_of(base))
+    return base.requires_grad and there != _torch.storage_address(_torch.storage_of(a))
 
 
 def _is_custom_view(a: Tensor) -> bool:

@@ -45,6 +45,7 @@ from aotcheck.autograd.record import (
     RetainGrad,
     Role,
     Root,
+    SetAttribute,
     SetGradient,
     SetGradMode,
     Step,
@@ -52,12 +53,13 @@ from aotcheck.autograd.record import (
     TakeHistory,
     Visibility,
     Way,
+    Wrap,
     Write,
     WriteFlat,
 )
 from aotcheck.autograd.results import Results, differentiable_dtype, has_earlier_history, has_history
 from aotcheck.autograd.storage_state import StorageState
-from aotcheck.autograd.subclasses import is_wrapper
+from aotcheck.autograd.subclasses import is_wrapper, leaves_of
 from aotcheck.autograd.timeline import Timeline
 from aotcheck.autograd.trace import geometry_of, recorded_geometry
 from aotcheck.autograd.wrapped import WrappedResults
@@ -88,8 +90,13 @@ class EpilogueBuilder:
         self.histories: list[TakeHistory | RequireGradOfInteger] = []
         self.objects: Mapping[Ref, Ref] = {}  # a tensor, by the name it had -> which object is it after all swaps
 
-    def build(self, outputs: Sequence[Any], gradients: Sequence[tuple[Tensor, Tensor | None]]) -> Record:
-        """The record of the capture, whose function returned ``outputs`` and left these ``gradients`` to tensors."""
+    def build(
+        self, outputs: Sequence[Any], placed: Sequence[Any], gradients: Sequence[tuple[Tensor, Tensor | None]]
+    ) -> Record:
+        """The record of the capture, whose function gave ``outputs`` and left these ``gradients`` to tensors.
+
+        ``placed`` of the outputs are put into what the caller holds.
+        """
         for a in self.arguments:
             self.results.names[id(a.replica)] = Arg(a.index)
         for r in self.roots:
@@ -119,8 +126,10 @@ class EpilogueBuilder:
         moved = self._metadata()
         for o in [*returned, *self.capture.passed.values()]:
             self.results.collect(o)
-        self.results.anchor_fresh_storages([*returned, *self.capture.passed.values()], moved)
+        held = [*[o for x in placed if isinstance(x, Tensor) for o in leaves_of(x)], *self.capture.passed.values()]
+        self.results.anchor_fresh_storages([*returned, *self.capture.passed.values()], held, moved)
         self.results.find_current(input_states)
+        hooks.collect()
         self.results.find_histories()
         self.wrapped.make()
         self.results.make_views_of_odd_views()
@@ -472,6 +481,9 @@ class EpilogueBuilder:
             if there != own:
                 self.steps.append(Swap(own, there))
                 objects[wanted], objects[has], tensors[own], tensors[there] = own, there, wanted, has
+        for made in [s for s in (*self.before, *self.steps) if isinstance(s, Wrap) and objects]:
+            held = zip(made.wrapping.inner, made.inner, strict=True)  # objects, whichever tensors they are
+            self.steps += [SetAttribute(made.local, name, objects[x]) for (name, _), x in held if x in objects]
         return [r if isinstance(r, Constant) else objects.get(r, r) for r in returns]
 
     def _retain_gradients(self, returned: Sequence[Tensor]) -> None:

@@ -64,6 +64,10 @@ class RetraceWithCaptured(Exception):
     """The trace met tensors that are not arguments: they become implicit inputs of the next trace."""
 
 
+class EagerRaises(Exception):
+    """The trace met what eager refuses and replicas do not show: the original raises in its place."""
+
+
 EXPECTATION = "aotcheck: a value is not what the trace took it for"
 """What a graph raises with in whose place the original must run."""
 

@@ -24,6 +24,7 @@ from aotcheck.autograd.containers import ContainerResult, Held, ResultShape, Str
 from aotcheck.autograd.counters import count_compiled, count_refused, count_user_error
 from aotcheck.autograd.errors import (
     EXPECTATION,
+    EagerRaises,
     InternalError,
     Retrace,
     RetraceWithCallerGraph,
@@ -257,7 +258,7 @@ class CompiledFunction:
             capture = Capture(whole, mode, together, self._hooks, gradients, split.wrappers, split.caller)
             captured = None if self.state is not None else [(whole[i], i) for i in range(split.explicit, len(whole))]
 
-            def program(replicas: Sequence[Any]) -> tuple[list[Any], Outcome]:
+            def program(replicas: Sequence[Any]) -> tuple[list[Any], int, Outcome]:
                 return self._run_original(replicas[: split.own], split.explicit, spec, reassigned)
 
             if self.state is not None:
@@ -274,14 +275,17 @@ class CompiledFunction:
                 if mode.with_bases or not capture.has_views:
                     raise
                 mode = dataclasses.replace(mode, with_bases=True)  # of a view eager may not have raised
+            except EagerRaises as raises:
+                disarm(capture.maker.kernels)
+                raise _UserError from raises
             except Exception:
                 disarm(capture.maker.kernels)
                 raise
 
     def _run_original(
         self, replicas: Sequence[Any], explicit: int, spec: Any, reassigned: list[tuple[int, Any]]
-    ) -> tuple[list[Any], Outcome]:
-        """The user's function on replicas: flat outputs, then what it put into containers and the module's slots."""
+    ) -> tuple[list[Any], int, Outcome]:
+        """The user's function on replicas: flat outputs, so many, then what it put into containers and slots."""
         if not isinstance(spec, Structure):
             args, kwargs, watched = tuple(replicas[:explicit]), {}, None
         else:
@@ -300,6 +304,7 @@ class CompiledFunction:
                 raise UnsupportedError("data-dependent", "code of torch's reads values at trace time") from error
             raise _UserError from error
         containers = None
+        contents: list[Any] = []
         if watched is None:
             flat_out, out_spec = pytree.tree_flatten(out)
         else:
@@ -307,12 +312,13 @@ class CompiledFunction:
             contents, writes = watched.writes()
             if writes or any(isinstance(o, Held) for o in flat_out):
                 containers = ContainerResult(out_spec, len(flat_out), writes)
-                flat_out += contents
+        count = len(flat_out)
+        flat_out += contents
         for o in flat_out:
             if not isinstance(o, (Tensor, Held)) and type(o) not in PLAIN_LEAVES:
                 raise UnsupportedError("unregistered container", f"the function returns a {type(o).__name__}")
         slots = tuple([k for k, _ in reassigned])
-        return [*flat_out, *[t for _, t in reassigned]], Outcome(out_spec, slots, containers)
+        return [*flat_out, *[t for _, t in reassigned]], count, Outcome(out_spec, slots, containers)
 
     def _capture_more(self, tensor: Tensor) -> None:
         path = locate(self.original, tensor) if self.state is None else None

@@ -46,6 +46,13 @@ class HookSteps:
         """What gradients must come by."""
         return [h.replica for h in self.late if has_history(h.replica)]
 
+    def collect(self) -> None:
+        """Note the views with hooks from which others that are needed are made again: then they are made too."""
+        if self.late:
+            hooked = {id(h.replica) for h in self.late}
+            for t, base in [x for x in self.results.sources() if id(x[0]) in hooked]:
+                self.results.tensors.setdefault(id(t), (t, base))
+
     def find_stand_ins(self) -> None:
         """Let tensors without memory stand for what is neither argument nor result and yet has a hook."""
         if not self.late:

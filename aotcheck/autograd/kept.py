@@ -59,7 +59,7 @@ def _kept_behind(
 
 def _kept_by(capture: Capture, node: Any, near: Tensor) -> list[Tensor]:
     if _torch.is_write_through_view(node):
-        write = capture.maker.kernels.writes.get(_torch.sequence_of(node))
+        write = capture.maker.kernels.writes.get(_torch.sequence_number(node))
         return [] if write is None else _kept_by_write(capture, node, write)
     packed = held_by_hooks(node)
     return saved_by(node, near) if packed is None else packed

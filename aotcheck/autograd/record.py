@@ -302,6 +302,15 @@ class ReplayView:
 
 
 @dataclasses.dataclass(frozen=True)
+class PickView:
+    """One of the ``several`` views that a step made by one op: in autograd's graph they share a node."""
+
+    local: Local
+    several: Local
+    index: int
+
+
+@dataclasses.dataclass(frozen=True)
 class WindowOn:
     """A tensor on the storage of ``holder``, unrelated to it in autograd; ``anchor`` is its offset in the trace.
 
@@ -441,6 +450,7 @@ Step = (
     | PointAt
     | Detach
     | ReplayView
+    | PickView
     | WindowOn
     | SetCreationMeta
     | RequireGrad

@@ -31,6 +31,7 @@ from aotcheck.autograd.record import (
     Leaf,
     Local,
     MakeInference,
+    PickView,
     PointAt,
     Ref,
     RenewHistory,
@@ -112,7 +113,9 @@ class Results:
         # id of an argument's replica -> where it lay when the call began, while the real one lies there still
         self.entered = {id(a.replica): a.geometry for a in self.arguments}
         self._arguments = {id(a.replica) for a in self.arguments}
+        self._shown: set[int] = set()  # ids of the states of storages that the caller sees as a whole
         self._writes_follow = False  # whether what is made now is made before anything is written
+        self._several: dict[Any, Local] = {}  # where the views are that one op made, by when, of what and in which mode
         self._early: set[int] = set()  # ids of views that are made when the program made them
         self._histories: dict[int, Local] = {}  # id of a replica -> the stand-in that has its history
         self.rebased = {
@@ -295,10 +298,13 @@ class Results:
 
     # -- storages made inside
 
-    def anchor_fresh_storages(self, outputs: Sequence[Any], changes: Sequence[tuple[TracedArgument, str]]) -> None:
+    def anchor_fresh_storages(
+        self, outputs: Sequence[Any], held: Sequence[Tensor], changes: Sequence[tuple[TracedArgument, str]]
+    ) -> None:
         """One graph output per storage made inside.
 
-        Every other tensor on it is made again from that one, so they share memory.
+        Every other tensor on it is made again from that one, so they share memory. Of what the caller ``held`` or comes
+        to hold he sees the whole storage, of what is returned only what the tensors show.
         """
         returned = {id(o): o for o in outputs if isinstance(o, Tensor)}
         needed: dict[int, tuple[StorageState, list[Tensor]]] = {}
@@ -306,14 +312,16 @@ class Results:
             state = self.table.state(t)
             if not state.is_input:
                 needed.setdefault(id(state), (state, []))[1].append(t)
-        pointed = {id(self.table.state(a.replica)) for a, kind in changes if kind == "storage"}
+        self._shown = {id(self.table.state(t)) for t in held if not is_wrapper(t)}
+        self._shown |= {id(self.table.state(a.replica)) for a in self.arguments}
         for a, kind in changes:
             state = self.table.state(a.replica)
             if kind == "storage" and not state.is_input:
                 needed.setdefault(id(state), (state, []))
         for key, (state, tensors) in needed.items():
             survivors = [t for t in tensors if id(t) in returned]
-            alone = len(survivors) == 1 and key not in pointed and not state.sized
+            partly = key in self._shown and not (survivors and _is_whole(survivors[0], state))
+            alone = len(survivors) == 1 and not partly and not state.sized
             if alone and self._plain(survivors[0]):
                 only = survivors[0]
                 for t in tensors:
@@ -329,6 +337,8 @@ class Results:
             return False
         if _torch.base_of(t) is None:
             return True
+        if any(t is x for x in self.capture.passed.values()):  # what is made of it will hold it only if it is no view
+            return False
         if t.is_conj() or t.is_neg() or geometry_of(t).may_self_overlap:  # of a view, never of a computed result
             return False
         return not t.requires_grad or _torch.creation_meta(t) == _DEFAULT
@@ -339,10 +349,12 @@ class Results:
         matching = [t for t in tops if state.roots and state.roots[0].geometry == geometry_of(t)]
         candidates = [t for t in tops if has_history(t)] or matching or (tops if len(tops) == 1 else [])
         candidates = [c for c in candidates if _bytes_reached(c) <= state.storage.nbytes()]
-        pointed = id(state) in self._pointed_at()
-        if pointed or state.sized:  # the caller sees how large the storage is
+        shown = id(state) in self._shown
+        if shown:
+            candidates = [c for c in candidates if _is_whole(c, state)]
+        elif state.sized:  # the caller sees how large the storage is
             candidates = [c for c in candidates if _bytes_reached(c) == state.nbytes]
-        alone = len(tensors) == 1 and not pointed
+        alone = len(tensors) == 1 and not shown
         chosen = next((c for c in candidates if alone or all(self._reaches(t, c) for t in tensors)), None)
         if chosen is None:
             root = self.table.flat(state)
@@ -377,9 +389,6 @@ class Results:
         if wanted != self.capture.entry_inference:
             self.before.append(MakeInference(ref, wanted, alias))
 
-    def _pointed_at(self) -> set[int]:
-        return {id(self.table.state(a.replica)) for a in self.arguments if self.table.state(a.replica) is not a.state}
-
     def _reaches(self, t: Tensor, anchor: Tensor) -> bool:
         """Whether the memory of ``t`` lies within what a fresh tensor like ``anchor`` allocates."""
         if t is anchor:
@@ -401,10 +410,33 @@ class Results:
             self._owner.update({id(tensors[k]): number for k in group.attached})
 
     def attach_independent(self) -> None:
-        """Attach the groups that hang on no other."""
-        for number, group in enumerate(self.groups):
-            if not group.cuts:
-                self._attach_group(number)
+        """Attach the groups that hang on no other.
+
+        Those views of arguments that may be made at any time are made in between, so that autograd's nodes are made in
+        the order of the program: it is that in which gradients are summed up.
+        """
+        turns: list[tuple[int, Callable[[], Any]]] = [
+            (group.turn, functools.partial(self._attach_group, number))
+            for number, group in enumerate(self.groups)
+            if not group.cuts
+        ]
+        for t, base in list(self.tensors.values()):
+            if base is not None and self._is_undisturbed(t, base):
+                turns.append((_torch.sequence_number(_torch.grad_fn_of(t)), functools.partial(self.name, t)))
+        for _, act in sorted(turns, key=lambda x: x[0]):
+            act()
+
+    def _is_undisturbed(self, t: Tensor, base: Tensor) -> bool:
+        """Whether ``t`` is a view of an argument such that nothing befell either, nor what was made in between."""
+        if id(t) in self.names or not has_history(t) or self.table.state(base).version or id(t) in self._histories:
+            return False
+        events = (self.kernels.moved, self.kernels.detached, self.kernels.required)
+        made = self._current(t)
+        while made is not None and not any(id(x) in known for x in (made.tensor, made.source) for known in events):
+            if made.source is base:
+                return id(base) in self._arguments and _torch.leafness(t) is False
+            made = self._current(made.source)
+        return False
 
     def attach_all(self) -> None:
         """Attach what is left."""
@@ -505,6 +537,16 @@ class Results:
                 found.update({time: (time, view) for time, view in chain if time < required})
             t = made.source
         return list(found.values())
+
+    def sources(self) -> list[tuple[Tensor, Tensor]]:
+        """The views, with their bases, of which the views that are needed are made again, from the base on."""
+        found = []
+        for t, base in self.tensors.values():
+            made = None if base is None or id(t) in self.names else self._current(t)
+            while made is not None and base is not None and made.source is not base:
+                found.append((made.source, base))
+                made = self._current(made.source)
+        return found[::-1]
 
     # -- names
 
@@ -674,7 +716,7 @@ class Results:
         if _torch.base_of(t) is None:
             unsafe = self.tracer.unsafe_views[id(t)]
             mode = ReplayMode.GRAD if t.requires_grad else ReplayMode.NO_GRAD
-            return [ReplayView(local, self.name(base), unsafe.replay, mode)]
+            return self._replayed(local, t, self.name(base), unsafe, mode)
         how, made = _torch.creation_meta(t), self._current(t)
         steps: list[Step]
         if id(t) in self._histories:
@@ -692,10 +734,10 @@ class Results:
                     mode = ReplayMode.INFERENCE
                 else:
                     mode = ReplayMode.OUTSIDE_WITH_GRAD if made.grad else ReplayMode.OUTSIDE_WITHOUT_GRAD
-                return [ReplayView(local, ref, made.replay, mode), *self._moved_by_data(local, t, made)]
+                return [*self._replayed(local, t, ref, made, mode), *self._moved_by_data(local, t, made)]
             if made.grad == self.capture.entry_grad or not (base.requires_grad or made.source.requires_grad):
                 mode = ReplayMode.AMBIENT
-            steps = [ReplayView(local, ref, made.replay, mode)]
+            steps = self._replayed(local, t, ref, made, mode)
             steps += self._moved_by_data(local, t, made)
         else:
             ref = self.name(base)
@@ -722,6 +764,19 @@ class Results:
             else:  # a view as a source would itself count as made before a write
                 steps.append(BumpVersion(local))
         return steps
+
+    def _replayed(self, local: Local, t: Tensor, ref: Ref, made: Derivation, mode: ReplayMode) -> list[Step]:
+        """Let ``t`` be ``made`` again of ``ref``, by one op with what else is wanted of that op's results."""
+        notes = self.tracer.views if _torch.base_of(t) is not None else self.tracer.unsafe_views
+        leads = t.requires_grad and _torch.leafness(t) is False
+        if not leads or not made.with_others([x for x, _ in self.tensors.values() if x.requires_grad], notes):
+            return [ReplayView(local, ref, made.replay, mode)]
+        assert made.result is not None
+        several, steps = self._several.get((made.time, ref, mode)), []
+        if several is None:
+            several = self._several[made.time, ref, mode] = self.local()
+            steps = [ReplayView(several, ref, made.replay.all, mode)]
+        return [*steps, PickView(local, several, made.result)]
 
     def _moved_by_data(self, local: Local, t: Tensor, made: Derivation) -> list[Step]:
         """Take the real tensor for ``t`` to where ``.data =`` took ``t``; that leaves its history as it was."""
@@ -769,6 +824,13 @@ def _bytes_reached(t: Tensor) -> int:
     return geometry_of(t).elements_reached * t.itemsize if t.numel() else 0
 
 
+def _is_whole(t: Tensor, state: StorageState) -> bool:
+    """Whether ``t`` shows all of the storage it lies on."""
+    g = geometry_of(t)
+    places = math.prod(n for n, stride in zip(g.shape, g.stride, strict=True) if stride or not n)
+    return g.offset == 0 and places * t.itemsize == state.nbytes == _bytes_reached(t)
+
+
 def _window(base: Tensor, shape: Any, stride: Any, offset: int) -> Tensor:
     return base.as_strided(shape, stride, offset)
 
@@ -781,7 +843,11 @@ def has_earlier_history(t: Tensor, base: Tensor) -> bool:
     node, last = _torch.grad_fn_of(t), _torch.grad_fn_of(base)
     if node is None or last is None or not differentiable_dtype(t):
         return False
-    return any(n is not None and n is not last and _torch.is_write_through_view(n) for n, _ in node.next_functions)
+    while len(behind := [n for n, _ in node.next_functions if n is not None]) == 1:  # what the view is made of
+        (node,) = behind
+        if node is last or _torch.is_write_through_view(node):
+            return node is not last
+    return any(n is not last and _torch.is_write_through_view(n) for n in behind)
 
 
 def leads_to(t: Tensor, source: Tensor) -> bool:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import GradientEdge
 
 from aotcheck import _torch
 from aotcheck.autograd.accumulators import settle_accumulators
-from aotcheck.autograd.caller_graph import ENGINE
+from aotcheck.autograd.caller_graph import ENGINE, roots_of
 from aotcheck.autograd.errors import RetraceWithCaptured
 from aotcheck.autograd.gradients import GRADIENT_ACCESS
 from aotcheck.autograd.hooks import HookKind, NotedHook
-from aotcheck.autograd.replicas import KernelState, Replica
+from aotcheck.autograd.replicas import Replica
 from aotcheck.autograd.subclasses import is_wrapper, leaves_of
+from aotcheck.autograd.taken_over import taking_over
+from aotcheck.autograd.tracer import Tracer
 
 _HOOKS = {
     Tensor.register_hook: HookKind.GRADIENT,
@@ -28,15 +32,15 @@ class Substitution(_torch.FunctionMode):
     It also notes, of wrappers, what replicas note by their own methods: hooks, and that gradients are read and written.
     """
 
-    def __init__(self, replicas: dict[int, Any], kernels: KernelState, keep: list[Any]) -> None:
+    def __init__(self, replicas: dict[int, Any], tracer: Tracer) -> None:
         super().__init__()
         self.replicas = replicas
-        self.kernels = kernels
-        self.keep = keep
+        self.tracer = tracer
+        self.kernels = tracer.kernels
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if self.kernels.reshaped_leaves:
-            settle_accumulators(self.kernels, self.keep)
+            settle_accumulators(self.kernels, self.tracer.keep)
         if func in GRADIENT_ACCESS:
             t = self._swap(args[0])
             if not self._is_traced(t):
@@ -50,8 +54,12 @@ class Substitution(_torch.FunctionMode):
                 return noted.installed(func(t, noted))
         if func in ENGINE:  # what custom backwards do in there comes here too
             given = {name: self._swap(a) for name, a in (kwargs or {}).items()}
-            self.kernels.on_backward(func, [self._swap(a) for a in args], given)
-            with self:
+            swapped = [self._swap(a) for a in args]
+            self.kernels.on_backward(func, swapped, given)
+            accumulates = func is torch.autograd.backward and self.kernels.function_runs
+            starts = [_node_of(x) for x in roots_of(swapped, given)] if accumulates else ()
+            del given, swapped  # what nobody holds is another matter than what we hold
+            with self, taking_over(self.tracer, starts) if starts else contextlib.nullcontext():
                 return _torch.past_function_modes(func, args, kwargs or {})
         if not self.replicas:
             return func(*args, **(kwargs or {}))
@@ -66,3 +74,8 @@ class Substitution(_torch.FunctionMode):
         if type(a) in (list, tuple):
             return type(a)(self._swap(x) for x in a)
         return a
+
+
+def _node_of(x: Any) -> Any:
+    """The node at which a backward from ``x`` begins; None for a leaf, which takes over nothing that is its own."""
+    return x.node if isinstance(x, GradientEdge) else _torch.grad_fn_of(x)

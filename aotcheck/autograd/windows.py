@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -68,6 +68,13 @@ class Derivation(NamedTuple):
             quick = functools.partial(_with_its_ragged_size, self.op)
         return Replay(self.op, self.args, self.kwargs, self.result, quick)
 
+    def with_others(self, tensors: Iterable[Tensor], notes: Mapping[int, Derivation]) -> bool:
+        """Whether of ``tensors``, of which ``notes`` say how they were made, another was made by the same call."""
+        if self.result is None:
+            return False
+        made = [note for t in tensors if (note := notes.get(id(t))) is not None and note.time == self.time]
+        return any(note.result != self.result for note in made)
+
 
 def _with_its_ragged_size(op: Any, source: Tensor, *args: Any, **kwargs: Any) -> Any:
     """``op`` on ``source``, ragged sizes being its own: another tensor's, of which they tell, would not fit it."""
@@ -87,9 +94,13 @@ class Replay:
 
     def __call__(self, source: Tensor) -> Tensor:
         """The window on ``source``."""
-        out = self.quick(source, *self.args, **self.kwargs)
+        out = self.all(source)
         made: Tensor = out if self.result is None else out[self.result]
         return made
+
+    def all(self, source: Tensor) -> Any:
+        """All that the op gives."""
+        return self.quick(source, *self.args, **self.kwargs)
 
 
 @dataclasses.dataclass(frozen=True)

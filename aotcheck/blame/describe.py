@@ -15,6 +15,7 @@ from aotcheck.autograd.record import (
     HoldAccumulator,
     Local,
     MakeInference,
+    PickView,
     PointAt,
     Poison,
     Record,
@@ -137,6 +138,8 @@ def describe_step(step: Step, record: Record) -> str:
             return f"{name(target)} {'stops requiring grad' if leaf else 'is cut from its history'}"
         case ReplayView(local, base, view_func, mode, _):
             return f"{name(local)}: a view of {name(base)} by {_called(view_func)}{_MODES[mode]}"
+        case PickView(local, several, index):
+            return f"{name(local)}: number {index} of {name(several)}"
         case WindowOn(local, holder, g, _, own_version):
             apart = ", with a version counter of its own" if own_version else ""
             return f"{name(local)}: {geometry(g)} on the storage of {name(holder)}, no view of it{apart}"

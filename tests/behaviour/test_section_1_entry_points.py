@@ -350,6 +350,30 @@ def test_an_element_appended_to_a_list_argument_reaches_the_caller():
     check(f, lambda: given([leaf(3)]))
 
 
+@pytest.mark.parametrize("kind", ["part", "shrunk", "swapped"])
+def test_the_caller_sees_all_of_what_he_is_given_a_part_of(kind: str):
+    def f(xs):
+        whole = torch.full((4,), 2.0)
+        part = whole[2:] if kind == "part" else whole.chunk(2)[0] if kind == "swapped" else whole.resize_(2)
+        whole.zero_() if kind == "shrunk" else whole[:1].zero_()
+        if kind == "swapped":
+            del whole
+            torch.utils.swap_tensors(xs[0], part)
+        else:
+            xs.append(part)
+
+    def session(compile):
+        compiled = compile(f)
+        for _ in range(2):
+            xs = [plain(3)]
+            compiled(xs)
+            storage = xs[-1].untyped_storage()
+            whole = torch.empty(0).set_(storage, 0, (storage.nbytes() // 4,), (1,))
+            yield xs, whole if kind != "shrunk" else storage.nbytes()
+
+    check_session(session)
+
+
 # -- closures ----------------------------------------------------------------------------------------
 
 

@@ -490,6 +490,24 @@ def test_a_list_that_holds_a_tensor_twice_is_written(given_twice: str):
     check_session(session)
 
 
+def test_a_list_that_holds_a_view_of_another_dtype_twice_is_written():
+    def f(x, part):
+        torch._foreach_abs_([part, part])
+        return part, x
+
+    def session(compile):
+        compiled = compile(f)
+        source = leaf(3, dtype=torch.complex64)
+        x = source * 1
+        part = x.real
+        for _ in range(2):
+            out = compiled(x, part)
+            grads = [torch.ones_like(y) for y in out]
+            yield out, torch.autograd.grad(out, [source, x, part], grads, retain_graph=True)
+
+    check_session(session)
+
+
 def test_a_list_that_holds_a_result_twice_is_written():
     def f(x):
         y = x * 3

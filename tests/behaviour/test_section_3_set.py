@@ -319,6 +319,38 @@ def test_swap_tensors_looks_at_who_holds_them_on_every_call():
     check_session(session)
 
 
+def test_swap_tensors_with_a_view_made_inside_stays_with_a_view():
+    def f(x):
+        y = (x * 2)[0]
+        torch.utils.swap_tensors(x, y)
+
+    def session(compile):
+        x = plain(1)
+        compile(f)(x)
+        made_of_it = x.view(1)
+        yield x, made_of_it
+        yield attempt(lambda: torch.utils.swap_tensors(x, plain(2)))  # which only its base would be kept from
+        yield x
+
+    check_session(session)
+
+
+def test_a_view_of_a_leaf_that_lies_elsewhere_is_not_written():
+    def f(y, view):
+        view.data = y
+        view.zero_()
+
+    def session(compile):
+        compiled = compile(f)
+        root, y = leaf(2), plain(2, seed=1)
+        view = root.view(2)
+        for _ in range(2):
+            yield attempt(lambda: compiled(y, view))
+            yield y, view, root
+
+    check_session(session)
+
+
 def test_swap_tensors_poisons_a_leaf_that_was_used():
     def session(compile):
         x, y = leaf(3), leaf(3, seed=1)

@@ -20,6 +20,38 @@ from tests.behaviour.harness import (
 # -- custom Functions --------------------------------------------------------------------------------
 
 
+class Once(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, g):
+        return g * ctx.saved_tensors[0] * 2
+
+
+@pytest.mark.parametrize("trained", [False, True])
+@pytest.mark.parametrize("asked", ["everything", "x", "tangent", "both"])
+@pytest.mark.parametrize("level", [2, 3])
+def test_a_function_that_is_differentiated_twice_against_its_word(trained, asked, level):
+    def session(compile):
+        x, tangent = leaf(3), leaf(3, seed=1) if trained else plain(3)
+        out = compile(lambda x: Once.apply(x.sin()))(x)
+        (gradient,) = torch.autograd.grad(out, x, tangent, create_graph=True)
+        if level == 3:
+            (gradient,) = torch.autograd.grad(gradient.exp().sum(), x, create_graph=True)
+        yield gradient
+        wanted = {"x": [x], "tangent": [tangent], "both": [x, tangent], "everything": []}[asked]
+        if wanted:
+            yield attempt_later(lambda: torch.autograd.grad(gradient.sum(), wanted, allow_unused=True))
+        else:
+            yield attempt_later(lambda: gradient.sum().backward())
+
+    check_session(session)
+
+
 class AsksInVain(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, asks):
@@ -76,39 +108,6 @@ class WithSetup(torch.autograd.Function):
     def backward(ctx, g, h):
         _, w, out = ctx.saved_tensors
         return g * w * 3 + h, g * out
-
-
-class Once(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * x
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx, g):
-        (x,) = ctx.saved_tensors
-        return g * x * 3
-
-
-@pytest.mark.parametrize("trained", [False, True])
-@pytest.mark.parametrize("asked", ["everything", "x", "tangent", "both"])
-@pytest.mark.parametrize("level", [2, 3])
-def test_a_function_that_is_differentiated_twice_against_its_word(trained, asked, level):
-    def session(compile):
-        x, tangent = leaf(3), leaf(3, seed=1) if trained else plain(3)
-        out = compile(lambda x: Once.apply(x.sin()))(x)
-        (gradient,) = torch.autograd.grad(out, x, tangent, create_graph=True)
-        if level == 3:
-            (gradient,) = torch.autograd.grad(gradient.exp().sum(), x, create_graph=True)
-        yield gradient
-        wanted = {"x": [x], "tangent": [tangent], "both": [x, tangent], "everything": []}[asked]
-        if wanted:
-            yield attempt_later(lambda: torch.autograd.grad(gradient.sum(), wanted, allow_unused=True))
-        else:
-            yield attempt_later(lambda: gradient.sum().backward())
-
-    check_session(session)
 
 
 def test_a_custom_backward_is_the_users_and_not_the_derivative():

@@ -48,6 +48,80 @@ def test_gradients_that_are_there_and_that_are_not():
     check_session(session)
 
 
+def _through_a_view(x, g, kept):
+    x.view(4).backward(g)
+
+
+def _through_two_views(x, g, kept):
+    (x.view(4) + x.view(4)).backward(g)
+
+
+def _itself(x, g, kept):
+    x.clone().view(4).backward(g)
+
+
+def _as_it_is(x, g, kept):
+    x.backward(g.view(2, 2))
+
+
+def _of_other_strides(x, g, kept):
+    x.t().reshape(4).backward(g)
+
+
+def _kept_by_a_hook(x, g, kept):
+    y = x.clone()
+    y.register_hook(lambda gradient: kept.append(gradient))
+    y.view(4).backward(g)
+
+
+def _given_by_a_hook(x, g, kept):
+    y = x.view(4)
+    y.register_hook(lambda gradient: gradient.detach())
+    y.backward(g)
+
+
+def _through_both(x, g, kept):
+    y = x.view(4)
+    z = y.detach().requires_grad_()
+    (y + z).backward(g)
+    kept.append(z.grad)
+
+
+_ARRIVALS = [
+    _through_a_view,
+    _through_two_views,
+    _itself,
+    _as_it_is,
+    _of_other_strides,
+    _kept_by_a_hook,
+    _given_by_a_hook,
+    _through_both,
+]
+
+
+@pytest.mark.parametrize("there", [False, True])
+@pytest.mark.parametrize("arrive", _ARRIVALS, ids=lambda f: f.__name__.strip("_"))
+def test_a_gradient_may_be_a_window_on_what_a_backward_was_called_with(arrive, there: bool):
+    def f(x, g):
+        kept: list[torch.Tensor] = []
+        g = g.clone()
+        arrive(x, g, kept)
+        g.add_(1)
+        return g, kept
+
+    def session(compile):
+        compiled = compile(f)
+        for _ in range(2):
+            x = leaf(2, 2)
+            x.grad = plain(2, 2, seed=3) if there else None
+            g, kept = compiled(x, plain(4, seed=1))
+            yield x.grad, g, kept
+            x.grad.mul_(2)
+            yield x.grad, g, kept
+
+    check_session(session)
+
+
 def test_two_backwards_inside_and_one_outside():
     def f(x, w):
         y = x * w

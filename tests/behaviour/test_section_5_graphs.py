@@ -149,6 +149,28 @@ OF_THEMSELVES = {
 }
 
 
+_SUMMED = {
+    "a view first": lambda x: (x.view(2, 1), x * float("inf")),
+    "a view last": lambda x: (x * float("inf"), x.view(2, 1)),
+    "returned the other way round": lambda x: (x.view(2, 1), x * float("inf"))[::-1],
+    "views of views": lambda x: (x.view(2, 1).t(), x * float("inf"), x[:1]),
+}
+
+
+@pytest.mark.parametrize("function", _SUMMED.values(), ids=_SUMMED)
+@pytest.mark.parametrize("given_x", [lambda x: x, lambda x: x * 1], ids=["leaf", "non-leaf"])
+def test_gradients_are_summed_up_in_the_order_of_the_program(function, given_x):
+    """A sum of complex infinities says in which order it was made."""
+
+    def session(compile):
+        root = leaf(2, dtype=torch.complex64)
+        for out in (compile(function)(given_x(root)),):
+            torch.autograd.backward(out, [torch.ones_like(y) for y in out])
+            yield torch.view_as_real(root.grad)
+
+    check_session(session)
+
+
 @pytest.fixture(params=OF_THEMSELVES.values(), ids=OF_THEMSELVES)
 def of_itself(request):
     return request.param

@@ -386,6 +386,33 @@ def test_hooks_on_results_that_a_backward_does_not_reach(f):
     check_session(session, rtol=1e-6)
 
 
+_SPLITS = {
+    "of an argument": lambda x: x.split(2),
+    "some of them": lambda x: x.chunk(3)[1:],
+    "of a result": lambda x: (x * 2).unbind(),
+    "unseen by autograd": lambda x: (x * 2).unsafe_split(2),
+    "beside their base": lambda x: (y := x * 2, *y.tensor_split(2)),
+    "of a view": lambda x: x.view(2, 3).unbind(1),
+}
+
+
+@pytest.mark.parametrize("split", _SPLITS.values(), ids=_SPLITS)
+def test_views_that_one_op_gave_share_a_node(split):
+    def session(compile):
+        compiled = compile(split)
+        for _ in range(2):
+            x = leaf(6)
+            views = compiled(x)
+            seen = []
+            for k, v in enumerate(views):
+                v.register_hook(lambda g, k=k, seen=seen: seen.append((k, None if g is None else g.clone())))
+            yield views
+            backward([views[-1]])
+            yield x, seen
+
+    check_session(session)
+
+
 def test_hooks_on_a_result_that_is_written_after():
     def session(compile):
         x = leaf(3)

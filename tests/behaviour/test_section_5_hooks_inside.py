@@ -196,6 +196,18 @@ def test_hooks_on_views_and_what_is_written_afterwards():
     check(f, lambda: given(leaf(2, 3)))
 
 
+@pytest.mark.parametrize("given_x", [lambda: leaf(2, 3), lambda: leaf(2, 3) * 1], ids=["leaf", "non-leaf"])
+@pytest.mark.parametrize("made", ["of the argument", "of a result"])
+def test_a_hook_on_a_view_of_which_another_was_made(made: str, given_x):
+    def f(x):
+        v = (x if made == "of the argument" else x * 2).t()
+        w = v.view(3, 2)[1:]
+        v.register_hook(lambda g: g * 3)
+        return w, w * 2
+
+    check(f, lambda: given(given_x()))
+
+
 def test_a_hook_on_an_input_that_is_written_afterwards():
     def f(x):
         x.register_hook(lambda g: g * 3)

@@ -29,6 +29,24 @@ def test_a_gradient(make):
     check(lambda x: (x * x, x + 1), lambda: given(make(3, grad=True)))
 
 
+@pytest.mark.parametrize("made", ["before", "after"])
+def test_a_wrapper_holds_an_object_whichever_tensor_that_becomes(made: str):
+    def f(d):
+        x, y = d["x"], d["x"] * 2
+        wrapper = Tagged(x, "before") if made == "before" else None
+        torch.utils.swap_tensors(x, y)
+        d["y"] = y
+        return wrapper if wrapper is not None else Tagged(x, "after")
+
+    def session(compile):
+        compiled = compile(f)
+        for _ in range(2):
+            d = {"x": plain(3)}
+            yield compiled(d), d
+
+    check_session(session)
+
+
 @every_class
 def test_an_intermediate_is_not_a_leaf_of_the_callers(make):
     def f(x):

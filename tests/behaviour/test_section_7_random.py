@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import aotcheck
-from tests.behaviour.harness import backward, check, check_session, given, leaf, plain
+from tests.behaviour.harness import attempt, backward, check, check_session, given, leaf, plain
 
 F = nn.functional
 
@@ -48,6 +48,19 @@ F = nn.functional
 )
 def test_numbers_are_eagers(function):
     check(function, *[lambda: given(leaf(4, 3))] * 2, rtol=1e-6)
+
+
+def test_an_error_after_a_mask_is_raised_though_nobody_needs_what_would_be_computed():
+    def f(x):
+        y = F.dropout(x, 0.5)
+        torch.arange(0, dtype=torch.bool, device=x.device)
+        return y
+
+    def session(compile):
+        x = leaf(3)
+        yield attempt(lambda: compile(f)(x)), x
+
+    check_session(session)
 
 
 @pytest.mark.parametrize("training", [True, False])

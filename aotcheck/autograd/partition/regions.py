@@ -30,10 +30,14 @@ class Cut:
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """Places among the attached tensors, and among the cuts that they hang on."""
+    """Places among the attached tensors, and among the cuts that they hang on.
+
+    ``turn``: when autograd made the first node that hands gradients to what lies behind the group, as it counts nodes.
+    """
 
     attached: tuple[int, ...]
     cuts: tuple[int, ...] = ()
+    turn: int = 0
 
 
 def find_cuts(attached: Sequence[Tensor], survivors: Sequence[Tensor], ends: set[Any]) -> list[Cut]:
@@ -75,7 +79,7 @@ def divide(attached: Sequence[Tensor], cuts: Sequence[Cut], ends: set[Any]) -> t
         groups = [_group(attached, places, kept, stop) for places in members]
         circular = _circular(attached, groups, kept)
         if circular is None:
-            return sorted(groups, key=lambda g: _turn(attached, g, stop)), kept
+            return sorted(groups, key=lambda g: g.turn), kept
         kept = [c for c in kept if c.edge.node is not kept[circular].edge.node]
 
 
@@ -93,15 +97,15 @@ def _group(attached: Sequence[Tensor], places: Sequence[int], cuts: Sequence[Cut
             if node not in stop:
                 todo.extend(n for n, _ in node.next_functions)
         met |= seen
-    return Group(tuple(places), tuple(k for k, c in enumerate(cuts) if c.edge.node in met))
+    cut = tuple(k for k, c in enumerate(cuts) if c.edge.node in met)
+    return Group(tuple(places), cut, _turn(attached, places, stop))
 
 
-def _turn(attached: Sequence[Tensor], group: Group, stop: set[Any]) -> int:
-    """When the first node of the group was made, as autograd counts, that hands gradients to what lies behind it."""
-    starts = [_torch.grad_fn_of(attached[k]) for k in group.attached]
+def _turn(attached: Sequence[Tensor], places: Sequence[int], stop: set[Any]) -> int:
+    starts = [_torch.grad_fn_of(attached[k]) for k in places]
     return max(
         (
-            _torch.sequence_of(node)
+            _torch.sequence_number(node)
             for node in nodes_behind(starts, stop) - stop
             if any(n in stop or hasattr(n, "variable") for n, _ in node.next_functions)
         ),

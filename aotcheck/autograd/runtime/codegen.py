@@ -26,6 +26,7 @@ from aotcheck.autograd.record import (
     HoldAccumulator,
     Local,
     MakeInference,
+    PickView,
     PointAt,
     Poison,
     Record,
@@ -138,6 +139,8 @@ def step_line(step: Step, w: SourceWriter) -> str:
             if mode is ReplayMode.AMBIENT:
                 return f"{_ref(local)} = {w.refer(view_func, 'view')}({_ref(base)})"
             return f"{_ref(local)} = {w.refer(_REPLAYS[mode])}({w.refer(view_func, 'view')}, {_ref(base)})"
+        case PickView(local, several, index):
+            return f"{_ref(local)} = {_ref(several)}[{index}]"
         case SetCreationMeta(target, creation_meta):
             return f"{w.refer(_torch.set_creation_meta)}({_ref(target)}, {w.refer(creation_meta)})"
         case MakeInference(target, wanted, alias):
