@@ -286,7 +286,7 @@ class WrappedResults:
     # -- arguments
 
     def needs_bases(self) -> bool:
-        """Whether views among the wrappers have to be traced as views of their bases."""
+        """Whether views among the wrappers have to be traced as views of their bases, with which they count writes."""
         if self.capture.mode.with_bases:
             return False
         for w in self.arguments:
@@ -295,8 +295,7 @@ class WrappedResults:
             if not is_view and not others:
                 continue
             t = w.replica
-            moved = is_view and w.requires_grad and _torch.version_of(t) != w.version
-            if self._rebased(w) or moved or t.requires_grad != w.requires_grad:
+            if self._rebased(w) or _torch.version_of(t) != w.version or t.requires_grad != w.requires_grad:
                 return True
         return False
 

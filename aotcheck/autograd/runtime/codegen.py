@@ -533,20 +533,25 @@ def _unpack(w: SourceWriter, which: Sequence[int], saved: int) -> list[str]:
     return []
 
 
-def _take_tangents(w: SourceWriter, tangents: Sequence[tuple[int, tuple[int, ...], bool]]) -> list[str]:
+def _take_tangents(w: SourceWriter, tangents: Sequence[tuple[int, Geometry]]) -> list[str]:
     w.globals["with_strides"] = support.with_strides
     lines = []
-    for k, stride, is_complex in tangents:
+    for k, g in tangents:
         lines.append(f"    t{k} = g[{k}]")
-        lazy = f" or t{k}.is_neg()" + (f" or t{k}.is_conj()" if is_complex else "")
-        lines.append(f"    if t{k}.stride() != {stride}{lazy}: t{k} = with_strides(t{k}, {stride})")
+        if g.conj or g.neg:  # only tangents that are as lazy come here
+            lines.append(
+                f"    if t{k}.stride() != {g.stride}: t{k} = {w.refer(support.with_strides_lazily)}(t{k}, {g.stride})"
+            )
+            continue
+        lazy = f" or t{k}.is_neg()" + (f" or t{k}.is_conj()" if g.dtype.is_complex else "")
+        lines.append(f"    if t{k}.stride() != {g.stride}{lazy}: t{k} = with_strides(t{k}, {g.stride})")
     return lines
 
 
 def write_backward(
     used: Sequence[int],
     saved: int,
-    tangents: Sequence[tuple[int, tuple[int, ...], bool]],
+    tangents: Sequence[tuple[int, Geometry]],
     differentiated: Sequence[int],
     gradients: int,
     wrapped: Mapping[int, tuple[Wrapping, Sequence[str]]],
@@ -562,7 +567,7 @@ def write_backward(
     """
     w = SourceWriter()
     lines = ["def run(ctx, g, whole=None):", *_unpack(w, used, saved), *_take_tangents(w, tangents)]
-    names = [f"s[{k}]" for k in range(len(used))] + [f"t{k}" for k, _, _ in tangents]
+    names = [f"s[{k}]" for k in range(len(used))] + [f"t{k}" for k, _ in tangents]
     names += [f"{LIVE}[{k}]" for k in windows]
     parts = [f"d[{k}]" for k in differentiated]
     for number, (wrapping, leaves) in wrapped.items():
@@ -584,7 +589,7 @@ def write_differentiable_backward(
     unpacked: Sequence[int],
     read: int,
     saved: int,
-    tangents: Sequence[tuple[int, tuple[int, ...], bool]],
+    tangents: Sequence[tuple[int, Geometry]],
     reached: Sequence[int],
     applications: Sequence[Application],
     targets: int,
@@ -606,7 +611,7 @@ def write_differentiable_backward(
     whole = "whole" if flat else "g"
     lines = [f"def run(ctx, g{', whole' if flat else ''}):", *_unpack(w, unpacked, saved)]
     body = _take_tangents(w, tangents)
-    names = [f"s[{k}]" for k in range(read)] + [f"t{k}" for k, _, _ in tangents]
+    names = [f"s[{k}]" for k in range(read)] + [f"t{k}" for k, _ in tangents]
     body.append(f"    d = bw({', '.join(names)})")
     w.globals.update(grad_mode=_torch.set_grad_enabled_raw)
     lines += ["    grad_mode(False)", "    try:", *["    " + x for x in body], "    finally: grad_mode(True)"]

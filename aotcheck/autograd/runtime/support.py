@@ -407,6 +407,15 @@ def with_strides(t: Tensor, stride: tuple[int, ...]) -> Tensor:
     return torch.empty_strided(t.shape, stride, dtype=t.dtype, device=t.device).copy_(t)
 
 
+def with_strides_lazily(t: Tensor, stride: tuple[int, ...]) -> Tensor:
+    """The same; what is lazy about ``t`` stays so."""
+    conj, neg = t.is_conj(), t.is_neg()
+    t = _torch.conj_view(t) if conj else t
+    t = with_strides(_torch.neg_view(t) if neg else t, stride)
+    t = _torch.conj_view(t) if conj else t
+    return _torch.neg_view(t) if neg else t
+
+
 def with_layout(t: Tensor, g: Geometry) -> Tensor:
     """``t`` copied to the geometry ``g``, storage offset included."""
     room = torch.empty(g.elements_reached, dtype=g.dtype, device=t.device)
