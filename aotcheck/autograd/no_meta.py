@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from aotcheck.autograd.sparse_geometry import CooGeometry, is_sparse, measure, p
 from aotcheck.autograd.stand_ins import StandIns, tensors_in
 from aotcheck.autograd.trace import geometry_of
 
+aten = torch.ops.aten
 _LIMIT = 1 << 26  # bytes of storage worth allocating
 _LIMIT_OF_SPARSE = 1 << 30  # where there is a gradient of a large table, eager has allocated it too
 
@@ -29,6 +31,8 @@ def results_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], lacking
     What is sparse is a SparseResult. Raises UnsupportedError where eager cannot be asked, because of ``lacking``; where
     nothing is, raises what eager does.
     """
+    if func in _RULES:
+        return _RULES[func](*args, **kwargs)
     given = tensors_in(args, kwargs)
     sparse = any(is_sparse(t) for t in given)
     size = sum(_torch.storage_of(t).nbytes() for t in given if not is_sparse(t))
@@ -67,6 +71,16 @@ def _agreed(func: Any, a: Any, b: Any) -> Any:
     elif not isinstance(a, Tensor) or geometry_of(a) == geometry_of(b):
         return a
     raise UnsupportedError("data-dependent", f"the shape of what {func} gives depends on values")
+
+
+def _padded_dense_to_jagged(padded: Tensor, offsets: list[Tensor], total: int | None = None) -> Tensor:
+    if len(offsets) != 1 or total is None:
+        raise UnsupportedError("data-dependent", "how many rows there are in a padded tensor depends on values")
+    return torch.empty((total, *padded.shape[2:]), dtype=padded.dtype, device=_torch.META)
+
+
+_RULES: dict[Any, Callable[..., Tensor]] = {aten._padded_dense_to_jagged_forward.default: _padded_dense_to_jagged}
+"""Ops whose results are known, and that no small numbers suit."""
 
 
 def _ask(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: list[Tensor], fill: int) -> Any:

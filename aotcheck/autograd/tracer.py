@@ -440,7 +440,10 @@ class Tracer(_torch.TorchDispatchMode):
             if not _has_tensor((out,)) and out is not None:
                 return out
             if args and type(args[0]) is Replica and shares_storage(out, args[0]):
-                return view_ops.bind(self, self.unsafe_views, func, args, kwargs, out)
+                if not info.random or isinstance(out, Tensor):
+                    return view_ops.bind(self, self.unsafe_views, func, args, kwargs, out)
+                # Without noise to add a meta kernel may give its argument; others draw all the same, and copy.
+                out = tuple([torch.empty_like(o) if shares_storage(o, args[0]) else o for o in out])
             self.learn(key, out, device)
         value_args = tuple([self.value_of(a) for a in args])
         value_kwargs = {k: self.value_of(a) for k, a in kwargs.items()} if kwargs else {}
