@@ -646,6 +646,8 @@ def _is_plain(a: Any) -> bool:
 
 def _snapshot(t: Tensor) -> Tensor:
     with torch.no_grad():
+        if is_sparse(t):  # nothing writes it
+            return t.detach()
         return t.detach().clone(memory_format=torch.preserve_format)
 
 

@@ -232,6 +232,25 @@ def test_a_sparse_gradient_that_is_read():
     check_session(session)
 
 
+def test_saved_tensor_hooks_around_the_call():
+    def session(compile):
+        seen = []
+        hooks = torch.autograd.graph.saved_tensors_hooks(lambda t: (seen.append(t.is_sparse), t)[1], lambda t: t)
+        x, s, d = holey_leaf(2, 3), holey(2, 3).to_sparse(), leaf(3, 2)
+        with hooks:
+            out = compile(lambda x, s, d: torch.sparse.mm(x.to_sparse(), d) + s @ d)(x, s, d)
+        out.backward(plain(2, 2))
+        yield any(seen), x, s, d
+
+    check_session(session)
+
+
+def test_a_product_under_autocast_is_refused():
+    s, d = holey(2, 3).to_sparse(), plain(3, 2)
+    with torch.autocast(d.device.type), pytest.raises(aotcheck.UnsupportedError, match="autocast"):
+        aotcheck.aot_function(torch.sparse.mm)(s, d)
+
+
 def test_what_is_refused_of_sparse_arguments():
     def f(s, v):
         return v.mul_(2), s.to_dense()
