@@ -50,9 +50,10 @@ from aotcheck.autograd.record import (
     Step,
     Way,
     WindowOn,
+    Wrap,
 )
 from aotcheck.autograd.storage_state import StorageState
-from aotcheck.autograd.subclasses import is_wrapper
+from aotcheck.autograd.subclasses import held_by, is_jagged, is_wrapper, wrapping_of
 from aotcheck.autograd.timeline import Timeline
 from aotcheck.autograd.trace import Geometry, Value, geometry_of, recorded_geometry
 from aotcheck.autograd.views import (
@@ -140,9 +141,29 @@ class Results(Views):
     def stand_in(self, t: Tensor) -> Local:
         """A tensor without memory that gets the history of ``t``, for another to take over."""
         local = self.local()
-        self.before.append(StandIn(local, recorded_geometry(t), t.device))
+        if is_wrapper(t) and is_jagged(t):
+            self._ragged_stand_in(local, t)
+        else:
+            self.before.append(StandIn(local, recorded_geometry(t), t.device))
         self.attach(local, t)
         return local
+
+    def _ragged_stand_in(self, local: Local, t: Tensor) -> None:
+        """What says how ragged ``t`` is belongs to the sizes that autograd knows of it."""
+        wrapping = wrapping_of(t)
+        assert wrapping is not None
+        refs: list[Ref] = []
+        for _, x in held_by(t)[0]:
+            if x.is_floating_point() or x.is_complex():
+                values = self.local()
+                self.before.append(StandIn(values, geometry_of(x), x.device))
+                refs.append(values)
+            else:
+                refs.append(self.names[id(x)] if id(x) in self.names else self._refused(x))
+        self.before.append(Wrap(local, wrapping, tuple(refs)))
+
+    def _refused(self, x: Tensor) -> Ref:
+        raise UnsupportedError("subclass output", "a ragged tensor of offsets made inside takes over a history")
 
     # -- what is returned
 
