@@ -125,7 +125,11 @@ class WrappedResults:
             return None
         if not is_wrapper(base) or (t.requires_grad and not has_history(t) and not base.requires_grad):
             return None
-        return None if made is not None and self._is_made_later(base, made.time) else base
+        if made is None or not self._is_made_later(base, made.time):
+            return base
+        if _torch.leafness(t) is None:
+            raise UnsupportedError("view of a base that has changed", "eager refuses to say its history")
+        return None
 
     def _is_made_later(self, source: Tensor, time: int) -> bool:
         """Whether the wrapper ``source`` is made anew, with the geometry that it ends with and did not have then."""

@@ -332,14 +332,13 @@ def test_a_view_in_inference_mode():
     check_session(session)
 
 
-@pytest.mark.parametrize("grad", [False, True])
 @pytest.mark.parametrize("both", [False, True])
-def test_a_view_of_what_changes_its_geometry_afterwards(grad: bool, both: bool):
+def test_a_view_of_what_changes_its_geometry_afterwards(both: bool):
     def f(x):
         y = x * 2
         view = y.permute(2, 0, 1)
         y.squeeze_()
         return (view, y) if both else view
 
-    # After a write eager would make the view again of what has another geometry by then, and fail.
-    check(f, lambda: given(tagged(1, 3, 1, grad=grad)), probe=False)
+    # Once it was written eager would make the view again of what has another geometry by then, and fail.
+    check(f, lambda: given(tagged(1, 3, 1)), probe=False)
