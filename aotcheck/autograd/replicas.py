@@ -190,7 +190,7 @@ class Replica(Tensor):
     def _note_requirement(self, wanted: bool, change: Callable[[], Any]) -> None:
         before = self.requires_grad
         change()
-        if wanted:
+        if wanted and not before:
             self.kernels.required[id(self)] = self.kernels.now()
         elif before:
             self.kernels.detached[id(self)] = self.kernels.now()
