@@ -192,7 +192,7 @@ class Replica(Tensor):
         change()
         if wanted and not before:
             self.kernels.required[id(self)] = self.kernels.now()
-        elif before:
+        elif before and not wanted:
             self.kernels.detached[id(self)] = self.kernels.now()
 
     def view_as(self, other: Tensor) -> Tensor:
