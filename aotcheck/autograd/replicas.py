@@ -190,9 +190,9 @@ class Replica(Tensor):
     def _note_requirement(self, wanted: bool, change: Callable[[], Any]) -> None:
         before = self.requires_grad
         change()
-        if wanted:
+        if wanted and not before:
             self.kernels.required[id(self)] = self.kernels.now()
-        elif before:
+        elif before and not wanted:
             self.kernels.detached[id(self)] = self.kernels.now()
 
     def view_as(self, other: Tensor) -> Tensor:

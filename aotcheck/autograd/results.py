@@ -633,7 +633,9 @@ class Results:
                 continue
             cut = base is not None and not base.requires_grad  # by detach_, which left its views their histories
             earlier = base is not None and has_earlier_history(t, base)
-            if base is None or cut or earlier or (self._current(t) is not None and not self._replayable(t, base)):
+            current = self._current(t) is not None
+            given = current and base is not None and not self._replayable(t, base)
+            if base is None or cut or earlier or given or (not current and _is_of_function(t)):
                 self._histories[id(t)] = self.stand_in(t)
 
     def lasting(self, t: Tensor) -> Sequence[Reshaping]:
@@ -812,6 +814,12 @@ def _is_whole(t: Tensor, state: StorageState) -> bool:
 
 def _window(base: Tensor, shape: Any, stride: Any, offset: int) -> Tensor:
     return base.as_strided(shape, stride, offset)
+
+
+def _is_of_function(t: Tensor) -> bool:
+    """Whether a custom Function gave the view ``t`` the history it has, even if it wrote what it is a view of."""
+    of_function = isinstance(_torch.grad_fn_of(t), torch.autograd.function.BackwardCFunction)
+    return of_function and _torch.base_of(t) is not None and _torch.creation_meta(t) != _DEFAULT
 
 
 def has_earlier_history(t: Tensor, base: Tensor) -> bool:
