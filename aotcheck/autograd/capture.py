@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -28,6 +29,7 @@ from aotcheck.autograd.gradients import Gradients
 from aotcheck.autograd.partition.components import reached_leaves
 from aotcheck.autograd.partition.saved import saved_tensors
 from aotcheck.autograd.record import Arg, Attached, BaseOf, Constant, Record, Ref, Source
+from aotcheck.autograd.references import use_count
 from aotcheck.autograd.replicas import Replica, ReplicaMaker, make_replica
 from aotcheck.autograd.sandbox import BackwardTrace, Sandbox, SetAside
 from aotcheck.autograd.storage_state import StorageState
@@ -152,6 +154,7 @@ class Capture:
         self.passed = {a.index: a.replica for a in self.arguments}  # the objects, whichever tensors they are by the end
         kernels = self.maker.kernels
         kernels.on_swap, kernels.on_poison = self._swapped, self._poisoned
+        kernels.use_count = functools.partial(use_count, self.tracer)
         self.poisoned: list[TracedArgument] = []  # whose accumulators of gradients a swap has poisoned
         with self.tracing():
             self.gradients = Gradients(arguments, self.flat_replicas, gradients)
@@ -172,6 +175,7 @@ class Capture:
         exchange(kernels.required, id(a), id(b))
         exchange(kernels.moved, id(a), id(b))
         exchange(kernels.moved_before, id(a), id(b))
+        exchange(kernels.stand_for_views, id(a), id(b))
         known: list[TracedRoot | TracedArgument] = [*self.roots, *self.arguments]
         for k in known:
             k.replica = b if k.replica is a else a if k.replica is b else k.replica
@@ -344,6 +348,8 @@ class Capture:
             return
         r = self.maker.root(real, self._versions.get(id(real)))
         self.replicas[id(real)] = r
+        if _torch.base_of(real) is not None:
+            self.maker.kernels.stand_for_views[id(r)] = True
         value = self.tracer.trace.placeholder("", geometry_of(r), real.device)
         state = self.tracer.table.state(r)
         self.tracer.table.bind(r, value)

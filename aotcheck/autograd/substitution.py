@@ -40,7 +40,7 @@ class Substitution(_torch.FunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if self.kernels.reshaped_leaves:
-            settle_accumulators(self.kernels, self.tracer.keep)
+            settle_accumulators(self.tracer)
         if func in GRADIENT_ACCESS:
             t = self._swap(args[0])
             if not self._is_traced(t):
