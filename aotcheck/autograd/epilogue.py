@@ -24,6 +24,7 @@ from aotcheck.autograd.hook_steps import HookSteps
 from aotcheck.autograd.partition.components import reached_leaves
 from aotcheck.autograd.record import (
     Arg,
+    BackwardOnward,
     BumpVersion,
     Constant,
     Detach,
@@ -65,7 +66,7 @@ from aotcheck.autograd.trace import geometry_of, recorded_geometry
 from aotcheck.autograd.wrapped import WrappedResults
 
 if TYPE_CHECKING:
-    from aotcheck.autograd.capture import Capture, TracedArgument, TracedRoot
+    from aotcheck.autograd.capture import Capture, Onward, TracedArgument, TracedRoot
 
 
 class EpilogueBuilder:
@@ -170,6 +171,7 @@ class EpilogueBuilder:
         self._shrink()
         self.steps += [Poison(Arg(a.index)) for a in self.capture.poisoned]
         returns = self._swap(outputs, returns)
+        self.before[:0] = [self._goes_on(onward) for onward in self.capture.onward]
         if self.capture.exit_grad != self.capture.entry_grad:
             self.steps.append(SetGradMode(self.capture.exit_grad))
         return self._record(returns, input_states)
@@ -197,6 +199,10 @@ class EpilogueBuilder:
         if recorded_geometry(t).shape != x.geometry.shape or not moment:
             moment = max(moment, self.kernels.moved.get(id(t), 0))
         return moment or math.inf
+
+    def _goes_on(self, onward: Onward) -> Step:
+        found = [(to, self.results.output(v, Role.INTERMEDIATE_BASE, g, None)) for to, v, g in onward.gradients]
+        return BackwardOnward(tuple([to for to, _ in found]), tuple([g for _, g in found]), onward.retained)
 
     def _order(self, t: Tensor) -> int:
         if _torch.leafness(t) is None:

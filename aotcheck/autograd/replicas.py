@@ -50,6 +50,7 @@ class KernelState:
 
     __slots__ = (
         "_clock",
+        "after_backward",
         "alive",
         "asked",
         "detached",
@@ -83,6 +84,7 @@ class KernelState:
         self.on_poison: Callable[[Tensor], None] = lambda t: None
         self.on_gradient: Callable[[Tensor], None] = lambda t: None  # called when ``t.grad`` is read or written
         self.on_backward: Callable[..., None] = lambda *call: None  # called with the call of a backward
+        self.after_backward: Callable[[], None] = lambda: None  # called when a backward that accumulates is over
         self.detached: dict[int, int] = {}  # id of a replica -> when detach_ was last called on it
         self.required: dict[int, int] = {}  # and requires_grad_
         self.moved: dict[int, int] = {}  # and when it last came to lie elsewhere
