@@ -636,6 +636,8 @@ class Capture:
         assert tangent.geometry is not None and tangent.device is not None
         g = tangent.geometry
         elem = torch.empty_strided(g.shape, g.stride, dtype=g.dtype, device="meta")
+        elem = _torch.conj_view(elem) if g.conj else elem
+        elem = _torch.neg_view(elem) if g.neg else elem
         t = make_replica(elem, tangent.device, self.maker.kernels)
         self.tracer.table.bind(t, tangent)
         self.tracer.keep.append(t)

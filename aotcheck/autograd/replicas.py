@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -29,6 +29,7 @@ from aotcheck import _torch
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.gradients import own_gradient, set_own_gradient
 from aotcheck.autograd.hooks import HookKind, NotedHook
+from aotcheck.autograd.stand_ins import tensors_in
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +41,15 @@ class WriteUnderGrad:
 
     kind: Any
     operands: tuple[Tensor, ...]
+
+
+def _kind_of_operands(args: Iterable[Any]) -> tuple[Any, ...]:
+    return tuple(
+        [
+            a.requires_grad if isinstance(a, Tensor) else _kind_of_operands(a) if type(a) in (list, tuple) else type(a)
+            for a in args
+        ]
+    )
 
 
 class KernelState:
@@ -102,11 +112,12 @@ class KernelState:
         self._clock += 1
         return self._clock
 
-    def note_write(self, func: Any, written: int, operands: Sequence[Tensor]) -> None:
-        """``func`` is about to write the first ``written`` of ``operands``, autograd having made its nodes."""
+    def note_write(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """``func`` is about to write its first argument, a tensor or a list, autograd having made the nodes."""
+        kind = func, _kind_of_operands(args), tuple(kwargs), _kind_of_operands(kwargs.values())
+        write = WriteUnderGrad(kind, tuple(tensors_in(args, kwargs)))
         number = _torch.autograd_sequence_number()
-        write = WriteUnderGrad((func, tuple([t.requires_grad for t in operands])), tuple(operands))
-        for k in range(written):
+        for k in range(len(args[0]) if isinstance(args[0], (list, tuple)) else 1):
             self.writes[number + k] = write
 
     def note_move(self, t: Tensor) -> None:

@@ -169,7 +169,7 @@ class Tracer(_torch.TorchDispatchMode):
         """Note what is about to be written through a view: see Note [Writes through views]."""
         written = args[0] if args and isinstance(args[0], (list, tuple)) else args[:1]
         if not self._depth and any(isinstance(t, Tensor) and _torch.base_of(t) is not None for t in written[:1]):
-            self.kernels.note_write(func, len(written), tensors_in(args, kwargs))
+            self.kernels.note_write(func, args, kwargs)
 
     def _value_dependent(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What depends on values is known if those depend on no input; only Python values are asked for."""
