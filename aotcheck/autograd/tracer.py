@@ -457,7 +457,8 @@ class Tracer(_torch.TorchDispatchMode):
             if args and type(args[0]) is Replica and shares_storage(out, args[0]):
                 return view_ops.bind(self, self.unsafe_views, func, args, kwargs, out)
             self.learn(key, out, device)
-        value_of = self._physical_value_of if self._depth and func not in _KNOW_LAZY_BITS else self.value_of
+        physical = self._depth and func not in _KNOW_LAZY_BITS and not _promotes(args)
+        value_of = self._physical_value_of if physical else self.value_of
         value_args = tuple([value_of(a) for a in args])
         value_kwargs = {k: value_of(a) for k, a in kwargs.items()} if kwargs else {}
         if info.takes_device and kwargs.get("device") is None and not _has_tensor(args):
@@ -546,6 +547,12 @@ def exchange(known: dict[int, Any], a: int, b: int) -> None:
 def _same_window(a: Tensor, b: Tensor) -> bool:
     storages = [_torch.storage_address(_torch.storage_of(t)) for t in (a, b)]
     return storages[0] == storages[1] and geometry_of(a) == geometry_of(b)
+
+
+def _promotes(args: tuple[Any, ...]) -> bool:
+    """Whether tensors among ``args`` are of several dtypes, or of another than a number: they are copied then."""
+    dtypes = {a.dtype for a in args if type(a) is Replica}
+    return len(dtypes) > 1 or (any(type(a) is complex for a in args) and not all(d.is_complex for d in dtypes))
 
 
 def _has_tensor(args: tuple[Any, ...]) -> bool:
