@@ -551,7 +551,7 @@ def _same_window(a: Tensor, b: Tensor) -> bool:
 
 def _promotes(args: tuple[Any, ...]) -> bool:
     """Whether tensors among ``args`` are of several dtypes, or of another than a number: they are copied then."""
-    dtypes = {a.dtype for a in args if type(a) is Replica}
+    dtypes = {a.dtype for a in args if type(a) is Replica and a.dtype is not torch.bool}
     return len(dtypes) > 1 or (any(type(a) is complex for a in args) and not all(d.is_complex for d in dtypes))
 
 
