@@ -82,7 +82,7 @@ def differentiable(backwards: Backwards, stage: Stage, key: Key, trained: Traine
     # What crosses to the next level is saved already, came as a tangent, or is one more result.
     source: dict[Value, str] = {v: f"s[{used.index(k)}]" for k, v in enumerate(stage.saved) if k in used}
     expected = stage.expected(key)
-    source.update({t: f"t{n}" for (n, _, _), t in zip(expected, live, strict=True)})
+    source.update({t: f"t{n}" for (n, _), t in zip(expected, live, strict=True)})
     source.update({v: f"d[{len(results) + n}]" for n, v in enumerate(kept)})
     counters = [g.watched for s in stages for g in s.guards if isinstance(g.watched, codegen.Counter)]
     watched = {c.index for c in counters if c.keeper is codegen.Keeper.SAVED}

@@ -2,10 +2,9 @@
 
 Note [Writes through views]
 The history that a base has of a write through a view of it hides the node of the write itself, and shows nothing of
-what that keeps. But it looks, when it runs, whether what it keeps is as it was. So it runs, in the sandbox of a
-backward, as if the operands of the op had been written since: if that does not stop it, such ops keep nothing; if it
-does, what is kept are the operands that stop it alone. What a custom Function wrote is left out: to run its backward
-is not for us.
+what that keeps. But it looks, when it runs, whether what it keeps is as it was. So for each op it runs once, in the
+sandbox of a backward, as if the operands had been written since, one after the other: those are kept that stop it. What
+a custom Function wrote is left out: to run its backward is not for us.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from aotcheck.autograd.capture import Capture
     from aotcheck.autograd.stage import Stage
 
-_keeps_nothing: set[Any] = set()
+_kept_operands: dict[Any, tuple[int, ...]] = {}
 
 
 def kept_behind(capture: Capture, stage: Stage) -> list[list[Tensor] | None]:
@@ -67,10 +66,22 @@ def _kept_by(capture: Capture, node: Any, near: Tensor) -> list[Tensor]:
 
 def _kept_by_write(capture: Capture, node: Any, write: WriteUnderGrad) -> list[Tensor]:
     """See Note [Writes through views]."""
-    if write.kind in _keeps_nothing:
-        return []
-    with capture.tracing(), torch.no_grad():
-        gradient = _gradient_for(node, write.operands[0])
+    operands = write.operands
+    places = _kept_operands.get(write.kind)
+    if places is None:
+        with capture.tracing(), torch.no_grad():
+            gradient = _gradient_for(node, operands[0])
+        places, certain = _stopping(capture, node, gradient, operands)
+        counted = all(_torch.version_of(t) >= 0 for t in operands)
+        if certain and counted and len(set(_torch.version_groups(operands))) == len(operands):
+            _kept_operands[write.kind] = places
+    return [operands[k] for k in places]
+
+
+def _stopping(
+    capture: Capture, node: Any, gradient: Tensor, operands: Sequence[Tensor]
+) -> tuple[tuple[int, ...], bool]:
+    """Which of ``operands`` must not have been written since, for the node to run; and whether it does run now."""
 
     def stops(written: Sequence[Tensor]) -> bool:
         with contextlib.ExitStack() as versions:
@@ -82,12 +93,9 @@ def _kept_by_write(capture: Capture, node: Any, write: WriteUnderGrad) -> list[T
                 return True
         return False
 
-    if stops(()):  # by something that is no write since
-        return []
-    if not stops(write.operands):
-        _keeps_nothing.add(write.kind)
-        return []
-    return [t for t in write.operands if stops((t,))]
+    if stops(()):
+        return (), False
+    return tuple([k for k, t in enumerate(operands) if stops((t,))]), True
 
 
 def _gradient_for(node: Any, view: Tensor) -> Tensor:

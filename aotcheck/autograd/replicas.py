@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -29,6 +29,7 @@ from aotcheck import _torch
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.gradients import own_gradient, set_own_gradient
 from aotcheck.autograd.hooks import HookKind, NotedHook
+from aotcheck.autograd.stand_ins import tensors_in
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +43,15 @@ class WriteUnderGrad:
     operands: tuple[Tensor, ...]
 
 
+def _kind_of_operands(args: Iterable[Any]) -> tuple[Any, ...]:
+    return tuple(
+        [
+            a.requires_grad if isinstance(a, Tensor) else _kind_of_operands(a) if type(a) in (list, tuple) else type(a)
+            for a in args
+        ]
+    )
+
+
 class KernelState:
     """Whether this trace is inside a meta kernel right now, and what no dispatch shows.
 
@@ -50,6 +60,7 @@ class KernelState:
 
     __slots__ = (
         "_clock",
+        "after_backward",
         "alive",
         "asked",
         "detached",
@@ -66,7 +77,9 @@ class KernelState:
         "reshaped_leaves",
         "retained",
         "sizes_matter",
+        "stand_for_views",
         "swapped",
+        "use_count",
         "writes",
     )
 
@@ -76,9 +89,12 @@ class KernelState:
         self.asked = weakref.WeakSet[Any]()  # custom Functions, as nodes, that asked for what they saved
         self.swapped: list[Tensor] = []  # replicas that were swapped, in pairs
         self.on_swap: Callable[[Tensor, Tensor], None] = lambda a, b: None
+        self.use_count: Callable[[Tensor], int] = _torch.use_count  # as eager's swap_tensors would count
+        self.stand_for_views: dict[int, bool] = {}  # ids of replicas of views that are no views themselves
         self.on_poison: Callable[[Tensor], None] = lambda t: None
         self.on_gradient: Callable[[Tensor], None] = lambda t: None  # called when ``t.grad`` is read or written
         self.on_backward: Callable[..., None] = lambda *call: None  # called with the call of a backward
+        self.after_backward: Callable[[], None] = lambda: None  # called when a backward that accumulates is over
         self.detached: dict[int, int] = {}  # id of a replica -> when detach_ was last called on it
         self.required: dict[int, int] = {}  # and requires_grad_
         self.moved: dict[int, int] = {}  # and when it last came to lie elsewhere
@@ -96,11 +112,12 @@ class KernelState:
         self._clock += 1
         return self._clock
 
-    def note_write(self, func: Any, written: int, operands: Sequence[Tensor]) -> None:
-        """``func`` is about to write the first ``written`` of ``operands``, autograd having made its nodes."""
+    def note_write(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """``func`` is about to write its first argument, a tensor or a list, autograd having made the nodes."""
+        kind = func, _kind_of_operands(args), tuple(kwargs), _kind_of_operands(kwargs.values())
+        write = WriteUnderGrad(kind, tuple(tensors_in(args, kwargs)))
         number = _torch.autograd_sequence_number()
-        write = WriteUnderGrad((func, tuple([t.requires_grad for t in operands])), tuple(operands))
-        for k in range(written):
+        for k in range(len(args[0]) if isinstance(args[0], (list, tuple)) else 1):
             self.writes[number + k] = write
 
     def note_move(self, t: Tensor) -> None:
@@ -132,7 +149,8 @@ class Replica(Tensor):
                 kernels.reshaped_leaves.append(self)
         if name == "__dict__":
             kernels.swapped.append(self)
-            if self.is_leaf and _torch.use_count(self) == 2:  # then swap_tensors has just poisoned its accumulator
+            # Then swap_tensors has just poisoned its accumulator.
+            if kernels.use_count(self) == 2 and _torch.leafness(self):
                 kernels.on_poison(self)
             if len(kernels.swapped) % 2 == 0:
                 kernels.on_swap(*kernels.swapped[-2:])
@@ -194,6 +212,10 @@ class Replica(Tensor):
             self.kernels.required[id(self)] = self.kernels.now()
         elif before and not wanted:
             self.kernels.detached[id(self)] = self.kernels.now()
+
+    def _use_count(self) -> int:
+        """What ``swap_tensors`` asks: see Note [References]."""
+        return self.kernels.use_count(self)
 
     def view_as(self, other: Tensor) -> Tensor:
         """The view that torch makes to find out where gradients arrive is none of the program's."""

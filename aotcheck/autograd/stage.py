@@ -44,12 +44,13 @@ from aotcheck.autograd.tangents import (
     described,
     fits,
     inputs_of,
+    laziness,
     place_of,
     placeholder,
     values_of,
     wrapping_without_grad,
 )
-from aotcheck.autograd.trace import Value, geometry_of
+from aotcheck.autograd.trace import Geometry, Value, geometry_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,10 +170,10 @@ class Stage:
         expected = self.tangents[j]
         wanted = expected.wrapping if isinstance(expected, Bundle) else None
         found = wrapping_without_grad(t)
-        if fits(found, wanted):
+        if fits(found, wanted) and self._lies_as_expected(j, t):
             return j, t
         changed = coerced(t, wanted)
-        if changed is not None and fits(wrapping_without_grad(changed), wanted):
+        if changed is not None and fits(wrapping_without_grad(changed), wanted) and self._lies_as_expected(j, changed):
             return j, changed
         leaves = leaves_of(t)
         geometries = tuple([(geometry_of(x), x.device) for x in leaves])
@@ -188,6 +189,13 @@ class Stage:
                 value.name = f"odd_tangents_{len(self.odd)}_{number + 1}"
         return part, t
 
+    def _lies_as_expected(self, j: int, t: Tensor) -> bool:
+        """Whether of what the wrapper ``t`` holds just that is lazy which is in the tangent of result ``j``."""
+        expected = self.tangents[j]
+        return not isinstance(expected, Bundle) or list(map(laziness, leaves_of(t))) == list(
+            map(laziness, expected.leaves)
+        )
+
     def starts(self, key: Key) -> dict[int, int]:
         """Where among the leaves of all tangents those of each begin."""
         starts, total = {}, 0
@@ -201,8 +209,8 @@ class Stage:
         """Whether the backward is called with what its tangents are made of."""
         return self.of_wrappers or any(isinstance(self.tangent(part), Bundle) for part in key)
 
-    def expected(self, key: Key) -> list[tuple[int, tuple[int, ...], bool]]:
-        """Of each defined tangent which it is, the strides that the graph expects, and whether it is complex."""
+    def expected(self, key: Key) -> list[tuple[int, Geometry]]:
+        """Of each defined tangent which it is, and how the graph expects it to lie."""
         expected = []
         flat = self.is_flat(key)
         starts = self.starts(key)
@@ -213,7 +221,7 @@ class Stage:
                 if type(x) is Value:
                     g = x.geometry
                     assert g is not None
-                    expected.append((first + n, g.stride, g.dtype.is_complex))
+                    expected.append((first + n, g))
         return expected
 
 

@@ -47,9 +47,22 @@ def placeholder(g: Geometry, device: torch.device) -> Value:
     return t
 
 
+def laziness(t: Any) -> tuple[bool, bool]:
+    """Whether the conjugation and the negation of ``t``, a tensor or a value, are still to be done."""
+    g = t.geometry if type(t) is Value else geometry_of(t)
+    return g is not None and g.conj, g is not None and g.neg
+
+
+def _as_it_lies(t: Tensor) -> Value:
+    """An input of a backward for what a wrapper holds; the wrapper's class may care whether it is lazy."""
+    found, (conj, neg) = placeholder(geometry_of(t), t.device), laziness(t)
+    found.geometry = tangent_geometry(geometry_of(t))._replace(conj=conj, neg=neg)
+    return found
+
+
 def bundle(wrapping: Wrapping, leaves: Sequence[Tensor], jagged: bool) -> Bundle:
     """A tangent that is a wrapper like this; what says how ragged it is, it has in common with its result."""
-    found = [x if jagged and k else placeholder(geometry_of(x), x.device) for k, x in enumerate(leaves)]
+    found = [x if jagged and k else _as_it_lies(x) for k, x in enumerate(leaves)]
     sizes, strides, _ = wrapping.outer
     if all(type(n) is int for n in (*sizes, *strides)):
         dense = tangent_geometry(Geometry(0, sizes, strides, torch.float32, False, False))

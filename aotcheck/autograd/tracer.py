@@ -38,6 +38,20 @@ _USUAL = {  # what code that checks hopes for
     aten.all.default: True,
 }
 _NOTED = frozenset({Kind.IN_PLACE, Kind.WRITES})
+_KNOW_LAZY_BITS = frozenset(  # kernels that look whether what they are given is conjugated or negated lazily
+    {
+        aten.clone.default,
+        aten._to_copy.default,
+        aten.mm.default,
+        aten.bmm.default,
+        aten.addmm.default,
+        aten.baddbmm.default,
+        aten.mv.default,
+        aten.addmv.default,
+        aten.dot.default,
+        aten.vdot.default,
+    }
+)
 _TANGENT_OP = aten.to.dtype_layout
 
 
@@ -155,7 +169,7 @@ class Tracer(_torch.TorchDispatchMode):
         """Note what is about to be written through a view: see Note [Writes through views]."""
         written = args[0] if args and isinstance(args[0], (list, tuple)) else args[:1]
         if not self._depth and any(isinstance(t, Tensor) and _torch.base_of(t) is not None for t in written[:1]):
-            self.kernels.note_write(func, len(written), tensors_in(args, kwargs))
+            self.kernels.note_write(func, args, kwargs)
 
     def _value_dependent(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What depends on values is known if those depend on no input; only Python values are asked for."""
@@ -318,6 +332,22 @@ class Tracer(_torch.TorchDispatchMode):
             return self.generators[_torch.generator_address(a)]
         return a
 
+    def _physical_value_of(self, a: Any) -> Any:
+        """The same, but of what is conjugated or negated lazily what its memory holds.
+
+        That is all that kernels see below the class of a wrapper.
+        """
+        if type(a) in (list, tuple):
+            return [self._physical_value_of(x) for x in a]
+        value = self.value_of(a)
+        if type(a) is Replica and (a.is_conj() or a.is_neg()):
+            g = geometry_of(a)
+            for op, wrong in ((aten._neg_view.default, g.neg), (aten._conj.default, g.conj)):
+                if wrong:
+                    value = self.table.emit.viewop(op, value)
+            value.geometry = g._replace(conj=False, neg=False)
+        return value
+
     def _key_of(self, a: Any) -> Any:
         if type(a) is Replica:
             return (a.storage_offset(), a.shape, a.stride(), a.dtype, a.is_conj(), a.is_neg(), a.real_device)
@@ -427,8 +457,10 @@ class Tracer(_torch.TorchDispatchMode):
             if args and type(args[0]) is Replica and shares_storage(out, args[0]):
                 return view_ops.bind(self, self.unsafe_views, func, args, kwargs, out)
             self.learn(key, out, device)
-        value_args = tuple([self.value_of(a) for a in args])
-        value_kwargs = {k: self.value_of(a) for k, a in kwargs.items()} if kwargs else {}
+        physical = self._depth and func not in _KNOW_LAZY_BITS and not _promotes(args)
+        value_of = self._physical_value_of if physical else self.value_of
+        value_args = tuple([value_of(a) for a in args])
+        value_kwargs = {k: value_of(a) for k, a in kwargs.items()} if kwargs else {}
         if info.takes_device and kwargs.get("device") is None and not _has_tensor(args):
             value_kwargs["device"] = self.device_of(args, kwargs)
         value = self.call(func, value_args, value_kwargs)
@@ -515,6 +547,12 @@ def exchange(known: dict[int, Any], a: int, b: int) -> None:
 def _same_window(a: Tensor, b: Tensor) -> bool:
     storages = [_torch.storage_address(_torch.storage_of(t)) for t in (a, b)]
     return storages[0] == storages[1] and geometry_of(a) == geometry_of(b)
+
+
+def _promotes(args: tuple[Any, ...]) -> bool:
+    """Whether tensors among ``args`` are of several dtypes, or of another than a number: they are copied then."""
+    dtypes = {a.dtype for a in args if type(a) is Replica and a.dtype is not torch.bool}
+    return len(dtypes) > 1 or (any(type(a) is complex for a in args) and not all(d.is_complex for d in dtypes))
 
 
 def _has_tensor(args: tuple[Any, ...]) -> bool:

@@ -267,10 +267,9 @@ class WrappedResults:
         entered = self.results.entered.get(id(x))
         if entered is None or entered == geometry_of(x) or not isinstance(ref, Arg):
             return ref
-        if any(a.replica is x and a.state is not self.tracer.table.state(x) for a in self.capture.arguments):
-            return ref
         window = self.results.local()
-        self._emit(WindowOn(window, ref, geometry_of(x), None, own_version=False))
+        holder, anchor = self.results.holder(self.tracer.table.state(x))
+        self._emit(WindowOn(window, holder, geometry_of(x), anchor, own_version=False))
         self._held_later.append((t, name, ref))
         return window
 
@@ -293,7 +292,7 @@ class WrappedResults:
     # -- arguments
 
     def needs_bases(self) -> bool:
-        """Whether views among the wrappers have to be traced as views of their bases."""
+        """Whether views among the wrappers have to be traced as views of their bases, with which they count writes."""
         if self.capture.mode.with_bases:
             return False
         for w in self.arguments:
@@ -302,8 +301,7 @@ class WrappedResults:
             if not is_view and not others:
                 continue
             t = w.replica
-            moved = is_view and w.requires_grad and _torch.version_of(t) != w.version
-            if self._rebased(w) or moved or t.requires_grad != w.requires_grad:
+            if self._rebased(w) or _torch.version_of(t) != w.version or t.requires_grad != w.requires_grad:
                 return True
         return False
 

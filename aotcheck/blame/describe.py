@@ -6,6 +6,7 @@ from aotcheck.autograd.hooks import HookKind
 from aotcheck.autograd.record import (
     Arg,
     Attach,
+    BackwardOnward,
     BaseOf,
     BumpVersion,
     Constant,
@@ -15,6 +16,7 @@ from aotcheck.autograd.record import (
     HoldAccumulator,
     Local,
     MakeInference,
+    NoteVersion,
     PickView,
     PointAt,
     Poison,
@@ -100,8 +102,9 @@ def describe_step(step: Step, record: Record) -> str:
     match step:
         case Hold(local, source):
             return f"{name(local)}: hold the storage of {name(source)}"
-        case HoldAccumulator(local, source):
-            return f"{name(local)}: hold what gradients of {name(source)} arrive at"
+        case HoldAccumulator(local, source, recorded, anew):
+            made = f"{'made anew ' if anew else ''}for {geometry(recorded)}"
+            return f"{name(local)}: hold what gradients of {name(source)} arrive at, {made}"
         case ResizeStorage(source, nbytes):
             return f"resize the storage of {name(source)} to {nbytes} bytes"
         case WriteFlat(source, dtype, result):
@@ -109,6 +112,8 @@ def describe_step(step: Step, record: Record) -> str:
         case Write(target, result, visibility):
             seen = "" if visibility is Visibility.VERSION else ", unseen by autograd"
             return f"write {name(result)} to {name(target)}{seen}"
+        case NoteVersion(local, target):
+            return f"{name(local)}: where the version counter of {name(target)} stands"
         case BumpVersion(target):
             return f"count a write to {name(target)}"
         case StandIn(local, g, _):
@@ -136,6 +141,10 @@ def describe_step(step: Step, record: Record) -> str:
             return f"{name(target)} moves to {where}, by {way.value}"
         case Detach(target, leaf):
             return f"{name(target)} {'stops requiring grad' if leaf else 'is cut from its history'}"
+        case BackwardOnward(targets, gradients, retained):
+            kept = ", whose graph is retained" if retained else ""
+            brought = _list([f"{name(g)} to {name(t)}" for t, g in zip(targets, gradients, strict=True)])
+            return f"a backward goes on{kept}: {brought}"
         case ReplayView(local, base, view_func, mode, _):
             return f"{name(local)}: a view of {name(base)} by {_called(view_func)}{_MODES[mode]}"
         case PickView(local, several, index):

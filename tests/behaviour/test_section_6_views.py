@@ -141,6 +141,27 @@ def test_a_view_without_its_base_where_another_view_is_written():
     check_session(session)
 
 
+@pytest.mark.parametrize("written", ["base", "view"])
+@pytest.mark.parametrize("grad", [False, True])
+def test_what_is_saved_of_a_view_is_written_through_what_counts_with_it(written, grad):
+    def f(x, v, y):
+        z = v * y
+        with torch.no_grad():
+            (x if written == "base" else v).add_(1)
+        return z * 2, v * y
+
+    def session(compile):
+        x, y = two(3, 2, grad=grad), leaf(2, 3)
+        v = x.t()
+        first, second = compile(f)(x, v, y)
+        yield x, v, first, second
+        yield attempt_later(lambda: second.sum().backward())
+        yield attempt_later(lambda: first.sum().backward())
+        yield x, y
+
+    check_session(session)
+
+
 # -- geometry ------------------------------------------------------------------------------------------
 
 

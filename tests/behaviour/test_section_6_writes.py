@@ -406,6 +406,21 @@ def test_a_plain_tangent_for_a_wrapper(make):
     check_session(session)
 
 
+@every_class
+@pytest.mark.parametrize("lazily", [torch.conj, lambda x: x.conj().imag, lambda x: x.conj().t()])
+@pytest.mark.parametrize("made", [torch.complex, lambda x, y: torch.polar(x, y) * x])
+def test_what_a_tangent_holds_is_to_be_conjugated_or_negated(make, lazily, made):
+    def session(compile):
+        x = make(3, grad=True)
+        out = attempt_later(lambda: compile(lambda x: lazily(made(x, x)))(x))
+        yield out
+        if isinstance(out, torch.Tensor):
+            yield attempt_later(lambda: out.backward(torch.ones_like(out)))
+            yield x
+
+    check_session(session)
+
+
 def test_a_wrapper_for_the_tangent_of_a_plain_result():
     def session(compile):
         x = leaf(3)
