@@ -24,6 +24,7 @@ try:
     from torch._higher_order_ops.auto_functionalize import auto_functionalized, can_auto_functionalize
     from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, UnsupportedOperatorException
     from torch.fx import _symbolic_trace
+    from torch.nested._internal.nested_tensor import NestedTensor
     from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
     _C = torch._C
@@ -56,6 +57,7 @@ __all__ = [
     "CreationMeta",
     "FakeTensor",
     "FakeTensorMode",
+    "NestedTensor",
     "SavedTensor",
     "TensorGuards",
     "TorchDispatchMode",
@@ -144,6 +146,12 @@ def functorch_active() -> bool:
 def dual_level() -> int:
     """The level of forward-mode differentiation that is active; -1 if none is."""
     return int(torch.autograd.forward_ad._current_level)
+
+
+def autograd_node_running() -> str | None:
+    """The name of the node whose backward is running on this thread; None if none is."""
+    node = _C._current_autograd_node()
+    return None if node is None else str(node.name())
 
 
 def another_tracer_active() -> bool:

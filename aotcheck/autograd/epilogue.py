@@ -58,6 +58,7 @@ from aotcheck.autograd.record import (
     WriteFlat,
 )
 from aotcheck.autograd.results import Results, differentiable_dtype, has_earlier_history, has_history
+from aotcheck.autograd.sparse import SparseReplica
 from aotcheck.autograd.storage_state import StorageState
 from aotcheck.autograd.subclasses import is_wrapper, leaves_of
 from aotcheck.autograd.timeline import Timeline
@@ -103,6 +104,9 @@ class EpilogueBuilder:
             self.results.names.setdefault(id(r.replica), r.source)
         results = [*[o for o in outputs if isinstance(o, Tensor)], *[g for _, g in gradients if g is not None]]
         returned = [*[o for o in results if not is_wrapper(o)], *self.wrapped.collect(results)]
+        for t in returned:
+            if isinstance(t, SparseReplica):
+                self.results.return_sparse(t)
         hooks = HookSteps(self.capture, self.results)
         custom = [a for a in self.arguments if self.capture.is_custom_view[a.index]]
         # A custom view also shows, by being refused, when its base or another view of that got another history.
@@ -198,7 +202,10 @@ class EpilogueBuilder:
         moment: float = max(x.state.written, state.written if state is not x.state else 0)
         if recorded_geometry(t).shape != x.geometry.shape or not moment:
             moment = max(moment, self.kernels.moved.get(id(t), 0))
-        return moment or math.inf
+        # What is no write of data: set_ of a view, which gives its base another history.
+        views = [] if moment else [a.replica for a in self.arguments if _torch.base_of(a.replica) is t]
+        told = [self.kernels.moved[id(v)] for v in views if self.capture.tracer.set_calls.get(id(v))]
+        return max([moment, *told]) or math.inf
 
     def _goes_on(self, onward: Onward) -> Step:
         found = [(to, self.results.output(v, Role.INTERMEDIATE_BASE, g, None)) for to, v, g in onward.gradients]
