@@ -382,7 +382,7 @@ class Results:
             state = self.table.state(t)
             if not state.is_input:
                 needed.setdefault(id(state), (state, []))[1].append(t)
-        self._shown = {id(self.table.state(t)) for t in held if not is_wrapper(t)}
+        self._shown = {id(self.table.state(t)) for t in held if not (is_wrapper(t) or is_sparse(t))}
         self._shown |= {id(self.table.state(a.replica)) for a in self.arguments}
         for a, kind in changes:
             state = self.table.state(a.replica)
