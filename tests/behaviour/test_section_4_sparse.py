@@ -94,6 +94,18 @@ def test_made_of_indices_and_values():
     check(f, lambda: given(whole(0, 2, 2)[None], plain(3)), probe=False)
 
 
+def test_put_into_a_list_of_the_callers():
+    def f(xs, indices):
+        xs.append(torch.sparse_coo_tensor(indices, xs[0], (4,)) * 2)
+
+    def session(compile):
+        xs = [leaf(2)]
+        compile(f)(xs, torch.tensor([[0, 2]], device=xs[0].device))
+        yield xs[0], xs[1].to_dense()
+
+    check_session(session)
+
+
 def test_its_values_are_those_it_was_made_of():
     def session(compile):
         compiled = compile(lambda i, v: torch.sparse_coo_tensor(i, v, (4,)))
