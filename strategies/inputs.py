@@ -252,6 +252,14 @@ class Drawing:
         made = [self.view(base, size) for _ in range(self.choose.between(1, 2))]
         self.passed += [base, *made] if self.choose.chance(55) else made
 
+    def view_that_requires_grad(self) -> None:
+        """A leaf that is a view of a tensor that requires no grad, as what is made by reshaping; the base or not."""
+        size, dtype = self.size(1), self.choose.one(("float32", "float32", "complex64"))
+        base = self.leaf(dtype, size, False)
+        view = self.view(base, size)
+        self.derived.append(OpCall(None, "Tensor.requires_grad_", (Ref(view),)))
+        self.passed += [base, view] if self.choose.chance(40) else [view]
+
     def twice(self) -> None:
         """The same object passed twice."""
         self.non_leaf()
@@ -427,6 +435,7 @@ _PATTERNS: tuple[tuple[Callable[[Drawing], None], int], ...] = (
     (Drawing.plain, 4),
     (Drawing.non_leaf, 5),
     (Drawing.views, 5),
+    (Drawing.view_that_requires_grad, 1),
     (Drawing.one_storage, 3),
     (Drawing.odd_strides, 2),
     (Drawing.twice, 1),

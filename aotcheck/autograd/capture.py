@@ -241,6 +241,8 @@ class Capture:
                 if not _is_plain(a):
                     continue
                 base = _base(a, self.mode) if self.mode.with_bases or _is_quiet(a) else None
+                if base is not None and _is_lone_leaf(a, base, arguments):
+                    base = None
                 if base is not None and id(a) not in self.replicas:
                     self._root(base, BaseOf(i))
                     views.append(i)
@@ -427,6 +429,8 @@ class Capture:
             r.is_parameter = isinstance(real, torch.nn.Parameter)
         if _torch.leafness(real) is None:
             _torch.count_write(self.replicas[id(base)])
+        elif real.requires_grad and _torch.leafness(real) and not base.requires_grad:
+            r.requires_grad_()
         return r
 
     def _refused_view(self, root: Tensor) -> Tensor:
@@ -700,6 +704,13 @@ def _is_quiet(a: Tensor) -> bool:
     """Whether ``a`` is a view that autograd was not told of: it requires grad as its base does, but leads nowhere."""
     base = _torch.base_of(a)
     return _torch.leafness(a) is None or bool(base is not None and base.requires_grad and _torch.leafness(a))
+
+
+def _is_lone_leaf(a: Tensor, base: Tensor, arguments: Sequence[Any]) -> bool:
+    """Whether the view ``a`` is a leaf that requires grad by itself, and stays one: nobody else can write its base."""
+    if not (a.requires_grad and not base.requires_grad and _torch.leafness(a)):
+        return False
+    return not any(b is base or (b is not a and isinstance(b, Tensor) and _torch.base_of(b) is base) for b in arguments)
 
 
 def _left_leaf(a: Tensor) -> bool:

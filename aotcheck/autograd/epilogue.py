@@ -293,9 +293,9 @@ class EpilogueBuilder:
             value = self.table.read_view(state.flat)
             result = self.results.output(value, Role.MUTATED_INPUT, state.flat.geometry, None)
             self.before.append(WriteFlat(state.source, state.flat.geometry.dtype, result))
-            for a in arguments:
-                if _torch.version_of(a.replica) != a.version:
-                    self.before.append(BumpVersion(Arg(a.index)))
+            moved = [a for a in arguments if _torch.version_of(a.replica) != a.version]
+            groups = _torch.version_groups([a.replica for a in moved])
+            self.before += [BumpVersion(Arg(a.index)) for k, a in enumerate(moved) if groups[k] == k]
             return
         (root,) = roots
         value = self.table.read_view(state.views[root.geometry])
@@ -517,6 +517,10 @@ class EpilogueBuilder:
         known.update({id(a.replica): a.replica for a in self.arguments})
         for t in known.values():
             if t.requires_grad and _torch.leafness(t) is False and t.retains_grad:
+                retained = self.kernels.retained.get(id(t))
+                if id(t) in self.capture.tracer.regeometried and retained is not _torch.grad_fn_of(t):
+                    if not any(a.replica is t and a.grad_fn is retained for a in self.arguments):
+                        raise UnsupportedError("hook", "a gradient is retained of what changed its geometry since")
                 self.steps.append(RetainGrad(self.results.name(t)))
 
     def _record(self, returns: list[Ref | Constant], states: Sequence[StorageState]) -> Record:
