@@ -187,8 +187,9 @@ class Replica(Tensor):
 
     def detach_(self) -> Tensor:
         """Noted besides, since no dispatch shows it."""
+        before = self.requires_grad
         result = super().detach_()
-        if self.requires_grad:  # under inference mode it does nothing
+        if self.requires_grad or not before:  # under inference mode, or where there is nothing to cut, it does nothing
             return result
         self.kernels.detached[id(self)] = self.kernels.now()
         return result
@@ -408,7 +409,7 @@ class ReplicaMaker:
         return r
 
     def give_history(self, r: Tensor) -> None:
-        """Make a wrapper on replicas a non-leaf that is not a view."""
+        """Make a replica, or a wrapper on replicas, a non-leaf that is not a view."""
         anchor = make_replica(torch.empty((), dtype=r.dtype, device="meta"), r.device, self.kernels)
         anchor.requires_grad_()
         self.anchors.append(anchor)
