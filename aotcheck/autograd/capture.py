@@ -453,6 +453,7 @@ class Capture:
                 self._substitution(),
                 self._saving(),
                 self._function_runs(),
+                _torch.noting_who_writes(self.maker.kernels.note_custom_write),
                 self.tracer.drawing(),
             ):
                 outputs, count, extra = function(self.flat_replicas)
