@@ -85,9 +85,14 @@ def under_grad_mode(run: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def accumulator_of(leaf: Tensor) -> Any:
-    """The node of autograd at which gradients of ``leaf`` arrive."""
-    with torch.inference_mode(False), torch.enable_grad():
+def accumulator_of(leaf: Tensor, recorded: Geometry, anew: bool) -> Any:
+    """The node of autograd at which gradients of ``leaf`` arrive; one that is made now takes such as ``recorded``.
+
+    It is made now if there is none, and if it is to be made ``anew``.
+    """
+    if anew:
+        _torch.drop_accumulator(leaf, _torch.other_dtype_than(leaf, leaf.device))
+    with torch.inference_mode(False), torch.enable_grad(), _like(leaf, recorded):
         return torch.autograd.graph.get_gradient_edge(leaf).node
 
 
@@ -102,12 +107,12 @@ def lend(t: Tensor, g: Geometry) -> Tensor:
 
 
 @contextlib.contextmanager
-def _like(t: Tensor, source: Tensor) -> Iterator[None]:
+def _like(t: Tensor, source: Tensor | Geometry) -> Iterator[None]:
     """Inside, ``t`` has data of the shape and dtype of ``source``."""
     if is_wrapper(t) or (t.shape, t.dtype) == (source.shape, source.dtype):
         yield
         return
-    data = lend(t, geometry_of(source))
+    data = lend(t, geometry_of(source) if isinstance(source, Tensor) else source)
     try:
         yield
     finally:
@@ -350,6 +355,12 @@ def replay_with_grad(view_func: Any, base: Tensor) -> Tensor:
 def replay_outdated(view_func: Callable[[Tensor], Tensor], base: Tensor) -> Tensor:
     """A view of ``base`` that autograd takes for one made before a write."""
     with _torch.at_another_version(base):
+        return view_func(base)
+
+
+def replay_at(view_func: Callable[[Tensor], Tensor], version: int, base: Tensor) -> Tensor:
+    """A view of ``base`` that autograd takes for made when its counter stood at ``version``."""
+    with _torch.as_if_written(base, version - _torch.version_of(base)):
         return view_func(base)
 
 
