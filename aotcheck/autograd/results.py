@@ -728,7 +728,10 @@ class Results:
             if not t.requires_grad and self.table.state(base) is not self.table.state(t):  # the base has left
                 steps = [ReplayView(local, ref, aten.alias.default, mode), self._on_own_storage(local, t, base, lies)]
             else:
-                steps = [ReplayView(local, ref, self._window_of_base(t, base, lies), mode)]
+                replay = self._window_of_base(t, base, lies)
+                if t.requires_grad and not base.requires_grad:
+                    replay = functools.partial(_as_if_required, replay)
+                steps = [ReplayView(local, ref, replay, mode)]
             if len(steps) == 1 and self._replays_elsewhere(t, base, lies):
                 steps.append(Restride(local, lies))
             if how not in (_DEFAULT, _UNDER_NO_GRAD):
@@ -812,6 +815,17 @@ def _is_whole(t: Tensor, state: StorageState) -> bool:
 
 def _window(base: Tensor, shape: Any, stride: Any, offset: int) -> Tensor:
     return base.as_strided(shape, stride, offset)
+
+
+def _as_if_required(replay: Callable[[Tensor], Tensor], base: Tensor) -> Tensor:
+    """The view of ``base``, which requires no grad, that ``replay`` makes, as a view with a history."""
+    if base.requires_grad:
+        return replay(base)
+    base.requires_grad_()
+    try:
+        return replay(base)
+    finally:
+        base.requires_grad_(False)
 
 
 def has_earlier_history(t: Tensor, base: Tensor) -> bool:
