@@ -32,7 +32,6 @@ from aotcheck.autograd.record import (
     HoldAccumulator,
     Leaf,
     Local,
-    PointAt,
     Poison,
     Record,
     Ref,
@@ -61,7 +60,7 @@ from aotcheck.autograd.results import Results, differentiable_dtype, has_earlier
 from aotcheck.autograd.storage_state import StorageState
 from aotcheck.autograd.subclasses import is_wrapper, leaves_of
 from aotcheck.autograd.timeline import Timeline
-from aotcheck.autograd.trace import geometry_of, recorded_geometry
+from aotcheck.autograd.trace import geometry_of, recorded_geometry, row_major
 from aotcheck.autograd.wrapped import WrappedResults
 
 if TYPE_CHECKING:
@@ -135,6 +134,7 @@ class EpilogueBuilder:
         self.results.make_views_of_odd_views()
         self.results.make_leaves()
         cut = [a for a in self.arguments if id(a.replica) in self.kernels.detached and a.requires_grad]
+        cut += [a for a in self.arguments if self.results.required_for_a_while(a)]
         kept = self._kept_histories(cut)
         earlier = self._earlier_histories()
         passed = list(
@@ -333,7 +333,7 @@ class EpilogueBuilder:
         for a in self.arguments:
             t = a.replica
             geometry, state = geometry_of(t), self.table.state(t)
-            if state is not a.state:
+            if state is not a.state or self._is_leaf_after_set(a):  # whose gradients arrive elsewhere from now on
                 changes.append((a, "storage"))
             elif geometry != a.geometry:
                 in_place = id(t) in self.capture.tracer.regeometried  # else by .data =, which no version shows
@@ -341,54 +341,62 @@ class EpilogueBuilder:
                 changes.append((a, "geometry" if same_kind else "storage"))
             elif self.results.lasting(t):  # to the geometry that it had
                 changes.append((a, "geometry"))
-            elif a.real_is_leaf and t.requires_grad and _torch.leafness(t) and self.capture.tracer.set_calls.get(id(t)):
-                changes.append((a, "storage"))  # to where it was, but gradients arrive elsewhere from now on
         return changes
 
+    def _is_leaf_after_set(self, a: TracedArgument) -> bool:
+        """Whether ``a`` is a leaf, and was one, on which ``set_`` was called in a way that autograd noticed."""
+        told = self.capture.tracer.set_calls.get(id(a.replica), False)
+        return told and bool(a.real_is_leaf) and a.replica.requires_grad and _torch.leafness(a.replica) is True
+
     def _schedule_metadata(self, timeline: Timeline, changes: Sequence[tuple[TracedArgument, str]]) -> None:
-        holders: dict[int, tuple[Local, int | None]] = {}
         holds: dict[int, Hold] = {}
         for a, kind in changes:
             if kind == "storage":
-                state = self.table.state(a.replica)
-                if state.is_input:
-                    ref, anchored_at = self.results.current[id(state)], None
-                else:
-                    ref, anchored_at = self.results.anchors[id(state)]
-                holder = self.results.local()
-                holds[a.index], holders[a.index] = Hold(holder, ref), (holder, anchored_at)
+                ref, _ = self.results.holder(self.table.state(a.replica))
+                holds[a.index] = Hold(self.results.local(), ref)
         shapes = self._accumulated_shapes([a.tensor for a in self.results.attached]) if changes else {}
         made_again = self._accumulated_shapes([t for t, _ in self.results.tensors.values()]) if changes else {}
-        for a, kind in changes:
+        for a, _ in changes:
             t, geometry = a.replica, geometry_of(a.replica)
             # A leaf's gradient has the shape that the leaf had when it was first used.
             used = shapes.get(id(t), set())
             if len(used) > 1:
                 raise UnsupportedError("change of metadata of a leaf", "it was used both before and after")
-            steps: list[Step] = [holds[a.index]] if a.index in holds else []
-            if self._renewed_before_moving(a):
-                steps.append(RenewHistory(Arg(a.index)))
-            if kind == "geometry":
-                last = self.results.lasting(t)
-                lies = last[0].geometry if last else geometry
-                if not last or lies != a.geometry:
-                    steps.append(Restride(Arg(a.index), lies))
-                steps += [Reshape(Arg(a.index), change.repeat) for change in last]
-            else:
-                holder, offset = holders[a.index]
-                told = self.capture.tracer.set_calls.get(id(t))
-                through_data = told is None or geometry[3:] != a.geometry[3:] or t.is_inference() != a.inference
-                way = Way.DATA if through_data else Way.SET if told else Way.SET_UNTOLD
-                if offset is not None:
-                    geometry = geometry._replace(offset=geometry.offset - offset)
-                steps.append(PointAt(Arg(a.index), holder, geometry, offset is not None, way, t.is_inference()))
-            if a.geometry.shape != geometry.shape and a.geometry.shape in made_again.get(id(t), ()):
-                self.before.insert(0, HoldAccumulator(self.results.local(), Arg(a.index)))
-            if (used == {geometry.shape} and geometry.shape != a.geometry.shape) or self._used_only_since_set(a):
+            anew = self._used_only_since_set(a)
+            kept = anew and used != {geometry.shape}  # what gradients arrive at keeps the shape that it was made for
+            steps = self._steps_of_move(a, holds.get(a.index), kept)
+            if used == {geometry.shape} and (anew or geometry.shape != a.geometry.shape):
                 self.before += steps
                 self.results.entered.pop(id(t), None)
-            else:
-                timeline.at(self.kernels.moved.get(id(t), math.inf), functools.partial(self._move, t, steps))
+                continue
+            for shape in (used | made_again.get(id(t), set())) - {geometry.shape}:
+                accumulator = HoldAccumulator(self.results.local(), Arg(a.index), row_major(shape, t.dtype), anew)
+                self.before.insert(0, accumulator)
+            timeline.at(self.kernels.moved.get(id(t), math.inf), functools.partial(self._move, t, steps))
+
+    def _steps_of_move(self, a: TracedArgument, hold: Hold | None, kept: bool) -> list[Step]:
+        """What takes ``a`` to where it lies by the end; ``hold`` is of the storage there if it is not its own.
+
+        Changes in place that make up its history are repeated where it then lay. If ``kept``, what gradients of a leaf
+        arrive at stays what it is.
+        """
+        t, own, geometry = a.replica, Arg(a.index), geometry_of(a.replica)
+        steps: list[Step] = [] if hold is None else [hold]
+        if self._renewed_before_moving(a):
+            steps.append(RenewHistory(own))
+        last = self.results.lasting(t)
+        lies = last[0].geometry if last else geometry
+        reshapes = [Reshape(own, change.repeat) for change in last]
+        if hold is None:
+            return [*steps, *([] if last and lies == a.geometry else [Restride(own, lies)]), *reshapes]
+        told = self.capture.tracer.set_calls.get(id(t))
+        through_data = told is None or geometry[3:] != a.geometry[3:] or t.is_inference() != a.inference
+        way = Way.DATA if through_data or kept else Way.SET if told else Way.SET_UNTOLD
+        if last and last[-1].time >= self.kernels.moved.get(id(t), 0):  # it lay there before
+            return [*steps, self.results.point(own, t, way, lies, hold.local), *reshapes]
+        if last and lies != a.geometry:
+            steps.append(Restride(own, lies))
+        return [*steps, *reshapes, self.results.point(own, t, way, holder=hold.local)]
 
     def _renewed_before_moving(self, a: TracedArgument) -> bool:
         """Whether the view ``a`` got the history of a write, as its shape then shows, before its shape changed."""
@@ -404,8 +412,7 @@ class EpilogueBuilder:
 
     def _used_only_since_set(self, a: TracedArgument) -> bool:
         """Whether gradients of the leaf ``a`` arrive where they do since ``set_``, and nowhere else."""
-        told = self.capture.tracer.set_calls.get(id(a.replica))
-        if not (a.real_is_leaf and a.replica.requires_grad and told) or a.replica.is_inference():
+        if not self._is_leaf_after_set(a) or a.replica.is_inference():
             return False
         reached = reached_leaves([x.tensor for x in self.results.attached]).get(id(a.replica), [])
         with torch.inference_mode(False), torch.enable_grad():

@@ -141,11 +141,14 @@ class Hold:
 class HoldAccumulator:
     """Keep hold of what gradients of the leaf ``source`` arrive at until the call is over.
 
-    It takes gradients of the shape that the leaf has now: see Note [What a history records].
+    Where it has to be made it takes gradients of the shape of ``recorded``, whatever the leaf's is now: see Note [What
+    a history records]. It is made in any case if ``anew``, as it is once ``set_`` was called.
     """
 
     local: Local
     source: Arg
+    recorded: Geometry
+    anew: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,6 +182,14 @@ class Write:
     target: Source
     result: Result
     visibility: Visibility
+
+
+@dataclasses.dataclass(frozen=True)
+class NoteVersion:
+    """Remember, under the name of ``local``, where the version counter of ``target`` stands."""
+
+    local: Local
+    target: Ref
 
 
 @dataclasses.dataclass(frozen=True)
@@ -291,7 +302,8 @@ class ReplayMode(enum.Enum):
 class ReplayView:
     """Make a view of ``base`` again, as ``view_func`` did on the replicas.
 
-    If ``outdated``, autograd takes it for made before a write, which some views do not survive.
+    If ``outdated``, autograd takes it for made before a write, which some views do not survive; with a ``version``, for
+    made when the counter of ``base`` stood there.
     """
 
     local: Local
@@ -299,6 +311,7 @@ class ReplayView:
     view_func: Callable[[Tensor], Tensor]
     mode: ReplayMode
     outdated: bool = False
+    version: Local | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -439,6 +452,7 @@ Step = (
     | ResizeStorage
     | WriteFlat
     | Write
+    | NoteVersion
     | BumpVersion
     | StandIn
     | Attach

@@ -31,6 +31,7 @@ from aotcheck.autograd.record import (
     Leaf,
     Local,
     MakeInference,
+    NoteVersion,
     PickView,
     PointAt,
     Ref,
@@ -50,9 +51,10 @@ from aotcheck.autograd.record import (
     Step,
     Way,
     WindowOn,
+    Wrap,
 )
 from aotcheck.autograd.storage_state import StorageState
-from aotcheck.autograd.subclasses import is_wrapper
+from aotcheck.autograd.subclasses import held_by, is_jagged, is_wrapper, wrapping_of
 from aotcheck.autograd.timeline import Timeline
 from aotcheck.autograd.trace import Geometry, Value, geometry_of, recorded_geometry
 from aotcheck.autograd.windows import Derivation, Reshaping, lasting
@@ -116,6 +118,9 @@ class Results:
         self._writes_follow = False  # whether what is made now is made before anything is written
         self._several: dict[Any, Local] = {}  # where the views are that one op made, by when, of what and in which mode
         self._early: set[int] = set()  # ids of views that are made when the program made them
+        self._reached: set[int] = set()  # ids of the leaves to which results lead
+        self._told: set[int] = set()  # ids of what is told to require grad before results are attached
+        self._versions: dict[int, Local] = {}  # id of an argument's replica -> its version when the call began
         self._histories: dict[int, Local] = {}  # id of a replica -> the stand-in that has its history
         self.rebased = {
             id(r.replica) for r in self.roots if r.replica.requires_grad and r.replica.grad_fn is not r.grad_fn
@@ -153,9 +158,29 @@ class Results:
     def stand_in(self, t: Tensor) -> Local:
         """A tensor without memory that gets the history of ``t``, for another to take over."""
         local = self.local()
-        self.before.append(StandIn(local, recorded_geometry(t), t.device))
+        if is_wrapper(t) and is_jagged(t):
+            self._ragged_stand_in(local, t)
+        else:
+            self.before.append(StandIn(local, recorded_geometry(t), t.device))
         self.attach(local, t)
         return local
+
+    def _ragged_stand_in(self, local: Local, t: Tensor) -> None:
+        """What says how ragged ``t`` is belongs to the sizes that autograd knows of it."""
+        wrapping = wrapping_of(t)
+        assert wrapping is not None
+        refs: list[Ref] = []
+        for _, x in held_by(t)[0]:
+            if x.is_floating_point() or x.is_complex():
+                values = self.local()
+                self.before.append(StandIn(values, geometry_of(x), x.device))
+                refs.append(values)
+            else:
+                refs.append(self.names[id(x)] if id(x) in self.names else self._refused(x))
+        self.before.append(Wrap(local, wrapping, tuple(refs)))
+
+    def _refused(self, x: Tensor) -> Ref:
+        raise UnsupportedError("subclass output", "a ragged tensor of offsets made inside takes over a history")
 
     # -- what is returned
 
@@ -208,7 +233,9 @@ class Results:
                 if (left or self._changed(made, view) > made.time) and id(view) not in self.names:
                     self.tensors.setdefault(id(view), (view, base))
                     self._early.add(id(view))
-                    timeline.at(made.time, functools.partial(self.name, view))
+                    # One that went elsewhere itself is cut from its base as it lay then.
+                    went = self.kernels.moved.get(id(view), 0) if id(view) in self.tracer.regeometried else 0
+                    timeline.at(max(made.time, went), functools.partial(self.name, view))
                 view = made.source
                 made = self.tracer.views.get(id(view))
 
@@ -216,6 +243,8 @@ class Results:
         """Whether autograd looked for the history of the written view ``t`` when its base lay where it does now."""
         node, moved = _torch.grad_fn_of(t), self.kernels.moved_before.get(id(base))
         if node is None or moved is None or self._current(t) is not None or id(t) in self.tracer.regeometried:
+            return False
+        if self._is_odd_view(base):
             return False
         return _torch.sequence_number(node) >= moved
 
@@ -259,7 +288,9 @@ class Results:
         state, source = self.table.state(t), made.source
         if any(known.get(id(source), math.inf) < made.time for known in (self.kernels.required, self.kernels.detached)):
             return False
-        return self.tracer.views[id(t)].time < state.written and any(
+        first = self.tracer.views[id(t)]
+        counted_since = _torch.version_of(first.source) != first.source_version  # set_ counts too, and writes nothing
+        return (first.time < state.written or counted_since) and any(
             a.replica is source and a.state is state and a.geometry == made.source_geometry for a in self.arguments
         )
 
@@ -312,7 +343,7 @@ class Results:
     def _plain(self, t: Tensor) -> bool:
         """Whether a lone alias of a storage made inside can be an output by itself: eager accepts writes to it."""
         base = self.tensors[id(t)][1]
-        if base is not None and self.table.state(base) is not self.table.state(t):
+        if base is not None and (id(base) in self._arguments or self.table.state(base) is not self.table.state(t)):
             return False
         if _torch.base_of(t) is None:
             return True
@@ -474,31 +505,45 @@ class Results:
         See Note [What precedes attaching] and Note [In the program's order].
         """
         reached = reached_leaves([a.tensor for a in self.attached])
+        self._reached = set(reached)
         roots = {id(r.replica) for r in self.capture.differentiated if r.requires_grad}
         for t, base in list(self.tensors.values()):
             if id(t) in self.names:
                 continue
             made = self.tracer.views.get(id(t))
             early = self._preceding_requirement(t, base) if base is not None else []
-            if is_new_leaf(t) and id(t) in reached:
+            if self._begins_as_leaf(t) and id(t) in reached:
                 early.append((made.time if made is not None else 0, t))
-            if early and base is not None and id(base) in self.rebased:
+            stays = any(is_new_leaf(v) or not self._begins_as_leaf(v) for _, v in early)  # else the base's is its own
+            if stays and base is not None and id(base) in self.rebased:
                 raise UnsupportedError("leaf made inside", "a view of an argument that has another history by now")
             for time, view in early:
                 if view is not t:
                     self.tensors.setdefault(id(view), (view, base))
                 self._preceding.at(time, functools.partial(self.name, view))
         for a in self.arguments:
-            if id(a.replica) in self.kernels.required and is_new_leaf(a.replica):
+            if id(a.replica) in self.kernels.required and self._begins_as_leaf(a.replica):
                 self._schedule_requirement(a.replica)
         with self.before_attaching():
             self._preceding.run()
         for (accumulator, *_), t_id in zip(reached.values(), reached, strict=True):
-            if t_id in self.names and t_id not in roots and _torch.variable_of(accumulator.node).requires_grad:
-                self.leaves.append(Leaf(self.names[t_id], _torch.variable_of(accumulator.node)))
+            leaf = _torch.variable_of(accumulator.node)
+            if t_id in self.names and t_id not in roots and (is_new_leaf(leaf) or t_id in self._told):
+                self.leaves.append(Leaf(self.names[t_id], leaf))
+
+    def _begins_as_leaf(self, t: Tensor) -> bool:
+        """Whether ``t`` is a leaf that requires grad, or was one from which results were computed, and told to be."""
+        return is_new_leaf(t) or (id(t) in self._reached and id(t) in self.kernels.required)
+
+    def required_for_a_while(self, a: TracedArgument) -> bool:
+        """Whether the argument ``a`` requires grad when results are attached and is to stop doing so then."""
+        required = self.kernels.required.get(id(a.replica), math.inf)
+        stops = self.kernels.detached.get(id(a.replica), -1) > required
+        return stops and not a.requires_grad and self._begins_as_leaf(a.replica)
 
     def _schedule_requirement(self, t: Tensor) -> None:
         """``t`` starts to require grad when the program says so: views made of it before do not."""
+        self._told.add(id(t))
         step = RequireGrad(self.names[id(t)], t.is_inference())
         self._preceding.at(self.kernels.required[id(t)], functools.partial(self.before.append, step))
 
@@ -544,6 +589,23 @@ class Results:
                 self.before.insert(0, Hold(local, state.source))
                 self.current[id(state)] = local
 
+    def holder(self, state: StorageState) -> tuple[Ref, int | None]:
+        """A tensor that has the storage by now, and its offset in the trace; None where offsets are the caller's."""
+        return (self.current[id(state)], None) if state.is_input else self.anchors[id(state)]
+
+    def point(
+        self, target: Ref, t: Tensor, way: Way, lies: Geometry | None = None, holder: Ref | None = None
+    ) -> PointAt:
+        """Take ``target`` to where ``t`` lies, or at first to another geometry there.
+
+        ``holder`` has held that storage since, if what has it by now may not when the step is carried out.
+        """
+        ref, anchor = self.holder(self.table.state(t))
+        at = geometry_of(t) if lies is None else lies
+        if anchor is not None:
+            at = at._replace(offset=at.offset - anchor)
+        return PointAt(target, holder or ref, at, anchor is not None, way, t.is_inference())
+
     def name(self, t: Tensor) -> Ref:
         """Where the epilogue has the real tensor for ``t``; the first time this adds the steps that make it."""
         named = self.names.get(id(t))
@@ -564,7 +626,7 @@ class Results:
             steps = self._view(local, t, base)  # adds those of what it is made from
             self._stage += steps
         required = base is None or id(t) in self.kernels.required or not base.requires_grad
-        if is_new_leaf(t) and required:
+        if self._begins_as_leaf(t) and required:
             if self._stage is self.before and id(t) in self.kernels.required:
                 self._schedule_requirement(t)
             else:
@@ -573,17 +635,13 @@ class Results:
 
     def _window(self, local: Local, t: Tensor) -> list[Step]:
         """A tensor on the storage of another, to which autograd does not relate it."""
-        state, geometry = self.table.state(t), geometry_of(t)
-        if state.is_input:
-            ref, anchor = self.current[id(state)], None
-        else:
-            ref, anchor = self.anchors[id(state)]
+        geometry = geometry_of(t)
+        ref, anchor = self.holder(self.table.state(t))
         own_version, kind = self._own_version(t, ref), self._kind_of_window(t, ref)
         steps: list[Step] = [WindowOn(local, ref, geometry, anchor, own_version, kind)]
         counting = self._counting_with(t) if own_version and kind is None else None
         if counting is not None:
-            at = geometry if anchor is None else geometry._replace(offset=geometry.offset - anchor)
-            steps = [Hold(local, counting), PointAt(local, ref, at, anchor is not None, Way.DATA, t.is_inference())]
+            steps = [Hold(local, counting), self.point(local, t, Way.DATA)]
         if has_history(t):
             steps += self._history(local, t)
         return steps
@@ -737,15 +795,32 @@ class Results:
             if how not in (_DEFAULT, _UNDER_NO_GRAD):
                 steps.append(SetCreationMeta(local, how))
             steps += [Reshape(local, change.repeat) for change in last]
-        if _torch.leafness(t) is None and not (
+        first = steps[0]
+        if made is not None and isinstance(first, ReplayView) and self._precedes_counting(made):
+            steps[0] = dataclasses.replace(first, version=self._entry_version(made.source))
+        elif _torch.leafness(t) is None and not (
             self._writes_follow or self._counts_alone(t, base)
         ):  # eager refuses to say what the history is
-            first = steps[0]
             if isinstance(first, ReplayView) and first.base == self.names.get(id(base)):
                 steps[0] = dataclasses.replace(first, outdated=True)
             else:  # a view as a source would itself count as made before a write
                 steps.append(BumpVersion(local))
         return steps
+
+    def _precedes_counting(self, made: Derivation) -> bool:
+        """Whether a view was made of an odd view that was not counted as written yet, and was later."""
+        argument = next((a for a in self.arguments if a.replica is made.source), None)
+        if argument is None or self._writes_follow or not self._is_odd_view(made.source):
+            return False
+        return argument.version == made.source_version != _torch.version_of(made.source)
+
+    def _entry_version(self, t: Tensor) -> Local:
+        """Where the version counter of the argument ``t`` stood when the call began."""
+        found = self._versions.get(id(t))
+        if found is None:
+            found = self._versions[id(t)] = self.local()
+            self.before.insert(0, NoteVersion(found, self.names[id(t)]))
+        return found
 
     def _replayed(self, local: Local, t: Tensor, ref: Ref, made: Derivation, mode: ReplayMode) -> list[Step]:
         """Let ``t`` be ``made`` again of ``ref``, by one op with what else is wanted of that op's results."""
@@ -764,21 +839,15 @@ class Results:
         """Take the real tensor for ``t`` to where ``.data =`` took ``t``; that leaves its history as it was."""
         if geometry_of(t) == made.geometry and id(t) not in self.kernels.moved:
             return []
-        state, lies = self.table.state(t), geometry_of(t)
+        state = self.table.state(t)
         if not state.is_input and id(state) not in self.anchors:
             return []  # only what was made of it before is wanted
-        ref, anchor = (self.current[id(state)], None) if state.is_input else self.anchors[id(state)]
-        at = lies if anchor is None else lies._replace(offset=lies.offset - anchor)
-        return [PointAt(local, ref, at, relative=anchor is not None, way=Way.DATA, inference=t.is_inference())]
+        return [self.point(local, t, Way.DATA)]
 
     def _on_own_storage(self, local: Local, t: Tensor, base: Tensor, lies: Geometry) -> PointAt:
         """Take the real tensor for ``t`` to the storage that ``t`` is on."""
-        state = self.table.state(t)
-        ref, anchor = (self.current[id(state)], None) if state.is_input else self.anchors[id(state)]
-        at = lies if anchor is None else lies._replace(offset=lies.offset - anchor)
-        kind = t.is_inference()
         way = Way.DATA if geometry_of(base)[3:] != lies[3:] else Way.SET
-        return PointAt(local, ref, at, relative=anchor is not None, way=way, inference=kind)
+        return self.point(local, t, way, lies)
 
     def _window_of_base(self, t: Tensor, base: Tensor, lies: Geometry) -> Callable[[Tensor], Tensor]:
         """How autograd makes the view ``t`` of its base when it looks for its history anew."""

@@ -335,6 +335,10 @@ class Backwards:
     def _plain(self, stage: Stage, key: Key) -> Callable[..., Any]:
         live = inputs_of([stage.tangent(part) for part in key])
         found = self._gradients(stage, key)
+        starts, flat = stage.starts(key), stage.is_flat(key)
+        places = [starts[place_of(part)] if flat else place_of(part) for part in key]
+        tangents = {id(stage.tangent(part)): place for part, place in zip(key, places, strict=True)}
+        same = {n: tangents[id(found[k])] for n, k in enumerate(stage.reached) if id(found[k]) in tangents}
         gradients = self.layout.spread(stage.level, [None if isinstance(g, Bundle) else g for g in found])
         wrapped: dict[int, tuple[Wrapping, list[str]]] = {}
         for number, k in enumerate(stage.reached):
@@ -356,8 +360,6 @@ class Backwards:
             must = self.live.saved_of(traced.written)
             graph, used, windows = self.cut(stage, live, results, traced.draws, must)
             compiled = self.compile(stage, graph, used, len(live), windows)
-            starts, flat = stage.starts(key), stage.is_flat(key)
-            places = [starts[place_of(part)] if flat else place_of(part) for part in key]
             saved = {stage.saved[k]: n for n, k in enumerate(used)}
             writes = self.live.writes(traced, saved, places, len(gradients))
             reshaped = self.live.reshapings(traced)
@@ -368,6 +370,7 @@ class Backwards:
             [self.layout.place(stage.level, k) for k in stage.reached],
             len(gradients),
             wrapped,
+            same,
             windows,
             writes,
             reshaped,

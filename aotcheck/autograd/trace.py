@@ -129,6 +129,11 @@ def recorded_geometry(t: Tensor) -> Geometry:
     shape, dtype = _torch.gradient_shape(node, t.output_nr), _torch.gradient_dtype(node, t.output_nr)
     if (shape, dtype) == (g.shape, g.dtype):
         return g
+    return row_major(shape, dtype)
+
+
+def row_major(shape: tuple[int, ...], dtype: torch.dtype) -> Geometry:
+    """A tensor of this shape at the beginning of its storage, row by row."""
     stride = [1]
     for n in reversed(shape[1:]):
         stride.append(stride[-1] * max(n, 1))

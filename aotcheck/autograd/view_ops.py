@@ -97,12 +97,14 @@ def note(
     made = bound if many else (bound,)
     lies, *geometries = geometries or [geometry_of(t) for t in (source, *made)]
     version, grad = _torch.version_of(source), torch.is_grad_enabled()
+    base = _torch.base_of(source)  # with which a view of an unsafe view counts, not with what it was made of
+    shared = version if base is None else _torch.version_of(base)
     inference = torch.is_inference_mode_enabled()
     for k, (r, geometry) in enumerate(zip(made, geometries, strict=True)):
         notes[id(r)] = Derivation(
             r,
             geometry,
-            version if shares_version else _torch.version_of(r),
+            shared if shares_version else _torch.version_of(r),
             source,
             version,
             lies,

@@ -260,10 +260,9 @@ class WrappedResults:
         entered = self.results.entered.get(id(x))
         if entered is None or entered == geometry_of(x) or not isinstance(ref, Arg):
             return ref
-        if any(a.replica is x and a.state is not self.tracer.table.state(x) for a in self.capture.arguments):
-            return ref
         window = self.results.local()
-        self._emit(WindowOn(window, ref, geometry_of(x), None, own_version=False))
+        holder, anchor = self.results.holder(self.tracer.table.state(x))
+        self._emit(WindowOn(window, holder, geometry_of(x), anchor, own_version=False))
         self._held_later.append((t, name, ref))
         return window
 

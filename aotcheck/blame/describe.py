@@ -15,6 +15,7 @@ from aotcheck.autograd.record import (
     HoldAccumulator,
     Local,
     MakeInference,
+    NoteVersion,
     PickView,
     PointAt,
     Poison,
@@ -100,8 +101,9 @@ def describe_step(step: Step, record: Record) -> str:
     match step:
         case Hold(local, source):
             return f"{name(local)}: hold the storage of {name(source)}"
-        case HoldAccumulator(local, source):
-            return f"{name(local)}: hold what gradients of {name(source)} arrive at"
+        case HoldAccumulator(local, source, recorded, anew):
+            made = f"{'made anew ' if anew else ''}for {geometry(recorded)}"
+            return f"{name(local)}: hold what gradients of {name(source)} arrive at, {made}"
         case ResizeStorage(source, nbytes):
             return f"resize the storage of {name(source)} to {nbytes} bytes"
         case WriteFlat(source, dtype, result):
@@ -109,6 +111,8 @@ def describe_step(step: Step, record: Record) -> str:
         case Write(target, result, visibility):
             seen = "" if visibility is Visibility.VERSION else ", unseen by autograd"
             return f"write {name(result)} to {name(target)}{seen}"
+        case NoteVersion(local, target):
+            return f"{name(local)}: where the version counter of {name(target)} stands"
         case BumpVersion(target):
             return f"count a write to {name(target)}"
         case StandIn(local, g, _):

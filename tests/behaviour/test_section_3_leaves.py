@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from tests.behaviour.harness import Given, attempt_later, backward, check, check_session, given, leaf, plain
@@ -315,3 +316,65 @@ def test_a_used_leaf_that_stops_requiring_grad_and_is_then_written():
                 yield attempt_later(lambda o=o: o.sum().backward(retain_graph=True)), x.grad
 
     check_session(session)
+
+
+# -- for a while -----------------------------------------------------------------------------------------
+
+
+def _for_a_while(x, y):
+    x.requires_grad_()
+    v = x * 2
+    x.requires_grad_(False)
+    x.copy_(y)
+    return v
+
+
+def _written_from_itself(x, y):
+    x.requires_grad_()
+    v = x * 2
+    x.requires_grad_(False)
+    x.copy_(v)
+    return v
+
+
+def _a_part(x, y):
+    v = x[0]
+    v.requires_grad_()
+    w = v * 2
+    x.copy_(y)
+    return w, v
+
+
+def _a_part_for_a_while(x, y):
+    v = x[0]
+    v.requires_grad_()
+    w = v * 2
+    v.requires_grad_(False)
+    x.copy_(y)
+    return w, v
+
+
+@pytest.mark.parametrize("f", [_for_a_while, _written_from_itself, _a_part, _a_part_for_a_while])
+def test_what_requires_grad_until_it_is_written(f):
+    check(f, lambda: given(plain(3), leaf(3, seed=1)))
+
+
+@pytest.mark.parametrize("stops", [True, False])
+def test_a_view_that_requires_grad_until_its_base_is_written(stops):
+    def f(x, view, y):
+        view.requires_grad_()
+        w = view * 2
+        if stops:
+            view.requires_grad_(False)
+        x.copy_(y)
+        return w, view * 3
+
+    def alone(x, view, y):
+        return f(x, view, y)[0]
+
+    def make():
+        x = plain(3)
+        return given(x, x.view(3), leaf(3, seed=1))
+
+    for body in (f, alone):
+        check(body, make)

@@ -102,11 +102,11 @@ def _group(attached: Sequence[Tensor], places: Sequence[int], cuts: Sequence[Cut
 
 
 def _turn(attached: Sequence[Tensor], places: Sequence[int], stop: set[Any]) -> int:
-    starts = [_torch.grad_fn_of(attached[k]) for k in places]
+    starts = {node for k in places if (node := _torch.grad_fn_of(attached[k])) is not None}
     return max(
         (
             _torch.sequence_number(node)
-            for node in nodes_behind(starts, stop) - stop
+            for node in (nodes_behind(starts, stop) - stop) | starts  # what others are cut at hands on gradients too
             if any(n in stop or hasattr(n, "variable") for n, _ in node.next_functions)
         ),
         default=0,

@@ -26,6 +26,7 @@ from aotcheck.autograd.record import (
     HoldAccumulator,
     Local,
     MakeInference,
+    NoteVersion,
     PickView,
     PointAt,
     Poison,
@@ -101,14 +102,16 @@ def step_line(step: Step, w: SourceWriter) -> str:
     match step:
         case Hold(local, source):
             return f"{_ref(local)} = {_ref(source)}.detach()"
-        case HoldAccumulator(local, source):
-            return f"{_ref(local)} = {w.refer(support.accumulator_of)}({_ref(source)})"
+        case HoldAccumulator(local, source, recorded, anew):
+            return f"{_ref(local)} = {w.refer(support.accumulator_of)}({_ref(source)}, {w.refer(recorded)}, {anew})"
         case ResizeStorage(source, nbytes):
             return f"{_ref(source)}.untyped_storage().resize_({nbytes})"
         case WriteFlat(source, dtype, result):
             return f"{w.refer(support.flat_write)}({_ref(source)}, {w.refer(dtype)}, {_ref(result)})"
         case Write(target, result, visibility):
             return f"{w.refer(_WRITERS[visibility])}({_ref(target)}, {_ref(result)})"
+        case NoteVersion(local, target):
+            return f"{_ref(local)} = {w.refer(_torch.version_of)}({_ref(target)})"
         case BumpVersion(target):
             return f"{w.refer(_torch.count_write)}({_ref(target)})"
         case StandIn(local, g, device):
@@ -133,12 +136,15 @@ def step_line(step: Step, w: SourceWriter) -> str:
             return f"{w.refer(support.point_at if way is Way.SET else support.point_at_untold)}({given})"
         case Detach(target, leaf):
             return f"{_ref(target)}.requires_grad_(False)" if leaf else f"{_ref(target)}.detach_()"
-        case ReplayView(local, base, view_func, mode, outdated):
+        case ReplayView(local, base, view_func, mode, outdated, version):
             if outdated:
                 view_func = functools.partial(support.replay_outdated, view_func)
+            replay = w.refer(view_func, "view")
+            if version is not None:
+                replay = f"{w.refer(functools.partial)}({w.refer(support.replay_at)}, {replay}, {_ref(version)})"
             if mode is ReplayMode.AMBIENT:
-                return f"{_ref(local)} = {w.refer(view_func, 'view')}({_ref(base)})"
-            return f"{_ref(local)} = {w.refer(_REPLAYS[mode])}({w.refer(view_func, 'view')}, {_ref(base)})"
+                return f"{_ref(local)} = {replay}({_ref(base)})"
+            return f"{_ref(local)} = {w.refer(_REPLAYS[mode])}({replay}, {_ref(base)})"
         case PickView(local, several, index):
             return f"{_ref(local)} = {_ref(several)}[{index}]"
         case SetCreationMeta(target, creation_meta):
@@ -555,6 +561,7 @@ def write_backward(
     differentiated: Sequence[int],
     gradients: int,
     wrapped: Mapping[int, tuple[Wrapping, Sequence[str]]],
+    same: Mapping[int, int],
     windows: Sequence[int] = (),
     writes: Sequence[BackwardWrite] = (),
     reshaped: Sequence[BackwardReshape] = (),
@@ -562,14 +569,17 @@ def write_backward(
     """``run(ctx, g)``: pick what this backward uses of the saved tensors and incoming gradients.
 
     It gives a gradient per differentiated target, of the ``gradients`` that the graph returns. ``wrapped`` says which
-    of the differentiated have wrappers for gradients, made of what. ``windows`` are those on live memory that the graph
-    reads; ``writes`` and ``reshaped`` come last.
+    of the differentiated have wrappers for gradients, made of what, ``same`` which have a tangent itself, with the
+    strides and the owners it has: autograd looks at both where it accumulates. ``windows`` are those on live memory
+    that the graph reads; ``writes`` and ``reshaped`` come last.
     """
     w = SourceWriter()
     lines = ["def run(ctx, g, whole=None):", *_unpack(w, used, saved), *_take_tangents(w, tangents)]
     names = [f"s[{k}]" for k in range(len(used))] + [f"t{k}" for k, _ in tangents]
     names += [f"{LIVE}[{k}]" for k in windows]
     parts = [f"d[{k}]" for k in differentiated]
+    for number, k in same.items():
+        parts[number] = f"g[{k}]"
     for number, (wrapping, leaves) in wrapped.items():
         parts[number] = f"{w.refer(wrapping.build, 'wrap')}(({''.join(x + ', ' for x in leaves)}))"
     picked = "".join(f"{x}, " for x in parts) or "None, "
@@ -577,7 +587,7 @@ def write_backward(
     for y in reshaped:
         change = w.refer(support.reshape_in_backward)
         changes.append(f"    {change}({LIVE}[{y.place}], {w.refer(y.before)}, {w.refer(y.after)})")
-    if not wrapped and not changes and list(differentiated) == list(range(gradients)):
+    if not wrapped and not same and not changes and list(differentiated) == list(range(gradients)):
         lines.append(f"    return (None, *bw({', '.join(names)}))")
     else:
         lines += [f"    d = bw({', '.join(names)})", *changes, f"    return (None, {picked})"]

@@ -85,9 +85,14 @@ def under_grad_mode(run: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def accumulator_of(leaf: Tensor) -> Any:
-    """The node of autograd at which gradients of ``leaf`` arrive."""
-    with torch.inference_mode(False), torch.enable_grad():
+def accumulator_of(leaf: Tensor, recorded: Geometry, anew: bool) -> Any:
+    """The node of autograd at which gradients of ``leaf`` arrive; one that is made now takes such as ``recorded``.
+
+    It is made now if there is none, and if it is to be made ``anew``.
+    """
+    if anew:
+        _torch.drop_accumulator(leaf, _torch.other_dtype_than(leaf, leaf.device))
+    with torch.inference_mode(False), torch.enable_grad(), _like(leaf, recorded):
         return torch.autograd.graph.get_gradient_edge(leaf).node
 
 
@@ -102,12 +107,12 @@ def lend(t: Tensor, g: Geometry) -> Tensor:
 
 
 @contextlib.contextmanager
-def _like(t: Tensor, source: Tensor) -> Iterator[None]:
+def _like(t: Tensor, source: Tensor | Geometry) -> Iterator[None]:
     """Inside, ``t`` has data of the shape and dtype of ``source``."""
     if is_wrapper(t) or (t.shape, t.dtype) == (source.shape, source.dtype):
         yield
         return
-    data = lend(t, geometry_of(source))
+    data = lend(t, geometry_of(source) if isinstance(source, Tensor) else source)
     try:
         yield
     finally:
@@ -353,6 +358,12 @@ def replay_outdated(view_func: Callable[[Tensor], Tensor], base: Tensor) -> Tens
         return view_func(base)
 
 
+def replay_at(view_func: Callable[[Tensor], Tensor], version: int, base: Tensor) -> Tensor:
+    """A view of ``base`` that autograd takes for made when its counter stood at ``version``."""
+    with _torch.as_if_written(base, version - _torch.version_of(base)):
+        return view_func(base)
+
+
 def replay_under_inference_mode(view_func: Any, base: Tensor) -> Tensor:
     """A view of ``base`` as one made under inference mode."""
     with torch.inference_mode():
@@ -394,6 +405,8 @@ def check_watched(watched: Sequence[tuple[Tensor, str, int, int]], defined: Sequ
     for counter, what, version, place in watched:
         now = _torch.version_of(counter)
         if defined[place] and now != version:
+            if is_jagged(counter):
+                torch.ops.aten._nested_tensor_size.default(counter)  # eager's message asks for it, which raises
             raise RuntimeError(
                 "one of the variables needed for gradient computation has been modified by an inplace operation: "
                 f"[{what}] is at version {now}; expected version {version} instead"

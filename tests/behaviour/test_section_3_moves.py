@@ -1,0 +1,194 @@
+"""BEHAVIOUR 3: tensors that go elsewhere, by ``.data =`` and ``set_``, beside other changes and views of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from tests.behaviour.harness import Given, attempt, attempt_later, check, check_session, given, leaf, plain
+from tests.behaviour.wrappers import two
+
+
+def _non_leaf(*shape: int) -> Given:
+    root = leaf(*shape)
+    return given(root.clone(), plain(3, 2, seed=4), also=[root])
+
+
+def _view(*shape: int) -> Given:
+    root = leaf(*shape)
+    base = root.clone()
+    return given(base[:], plain(3, 2, seed=4), also=[root, base])
+
+
+class _ReturnsView(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.unsqueeze(0)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return grads[0].squeeze(0)
+
+
+# -- changes in place and other data ------------------------------------------------------------------
+
+
+def _without_grad(x, y):
+    with torch.no_grad():
+        x.set_(y)
+
+
+MOVES = {
+    "data": lambda x, y: setattr(x, "data", y),
+    "set_": lambda x, y: x.set_(y),
+    "set_ under no_grad": _without_grad,
+}
+CHANGES = {"t_": lambda x: x.t_(), "unsqueeze_": lambda x: x.unsqueeze_(0)}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize("move", MOVES.values(), ids=MOVES)
+@pytest.mark.parametrize("shape", [(2, 3), (3, 2)], ids=str)
+@pytest.mark.parametrize("make", [_non_leaf, _view])
+def test_an_argument_reshaped_in_place_and_moved(make, shape, move, change):
+    def before(x, y):
+        change(x)
+        move(x, y)
+        return x * 2
+
+    def after(x, y):
+        move(x, y)
+        change(x)
+        return x * 2
+
+    def itself(x, y):
+        change(x)
+        move(x, y)
+        return x
+
+    for body in (before, after, itself):
+        check(body, lambda: make(*shape))
+
+
+# -- where gradients of a leaf arrive -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("used", [True, False])
+def test_a_leaf_set_to_a_window_on_its_own_storage(mode, used):
+    def f(x):
+        with mode():
+            x.set_(x, 0, ())
+        return x
+
+    def session(compile):
+        x = leaf(1)
+        alive = x * 2 if used else None
+        out = attempt(lambda: compile(f)(x))
+        yield out, x
+        yield attempt_later(lambda: torch.autograd.grad(out, x)), alive is None
+
+    check_session(session)
+
+
+def test_a_leaf_used_in_the_shape_that_set_gave_it_and_then_given_another():
+    def f(x, y):
+        with torch.no_grad():
+            before = x.clone()
+            x.set_(y)
+        v = x.clone()
+        x.data = before
+        return v, x
+
+    def session(compile):
+        for roots in ((0,), (1,), (0, 1)):
+            x, y = leaf(), plain(1, seed=1)
+            out = attempt(lambda: compile(f)(x, y))  # noqa: B023
+            yield out, x, y
+            for k in roots:
+                yield attempt_later(lambda k=k: out[k].sum().backward()), x, x.grad  # noqa: B023
+
+    check_session(session)
+
+
+# -- views ----------------------------------------------------------------------------------------------
+
+
+def test_a_view_of_a_custom_view_beside_what_counts_as_a_write():
+    def base_set(x, view, y):
+        v = view.mT
+        x.set_(y)
+        return v
+
+    def given_data(x, view, y):
+        view.data = view.clone()
+        v = view.t()
+        with torch.no_grad():
+            view.zero_()
+        return v
+
+    def make() -> Given:
+        roots = leaf(2), leaf(2, seed=1)
+        x = roots[0] * 2
+        return given(x, _ReturnsView.apply(x), _ReturnsView.apply(roots[1] * 2), also=roots)
+
+    for body in (base_set, given_data):
+        check(body, make, backward=None, probe=False)
+
+
+@pytest.mark.parametrize("split", [torch.unsafe_split, torch.unsafe_chunk])
+def test_an_unsafe_view_in_inference_mode_of_what_is_then_reshaped(split):
+    def f(x):
+        v, _ = split(x, *((1, 1) if split is torch.unsafe_split else (2, 1)))
+        x.squeeze_(1)
+        return v
+
+    def session(compile):
+        x = leaf(1, 2).clone()
+        with torch.inference_mode():
+            v = attempt(lambda: compile(f)(x))
+        yield v, x
+
+    check_session(session)
+
+
+def test_a_view_that_takes_the_place_of_an_argument_and_is_set():
+    def f(x, y):
+        v = y.t()
+        y.data = x
+        torch.utils.swap_tensors(x, v)
+        x.set_(y)
+
+    def make() -> Given:
+        shared = plain(3, seed=1)
+        return given(plain(3), shared[:], also=[shared])
+
+    check(f, make)
+
+
+def test_a_wrapper_made_of_an_argument_that_was_set():
+    def f(x):
+        x.set_()
+        return two_of(x.clone(), x)
+
+    def other(x):
+        x.set_(x.new_ones(2, 2))
+        return two_of(x.clone(), x)
+
+    two_of = type(two(1))
+    for body in (f, other):
+        check(body, lambda: given(plain(3)))
+
+
+@pytest.mark.parametrize("op", [torch.unsafe_split, torch.unsafe_chunk])
+def test_a_view_of_an_unsafe_view_made_in_inference_mode(op):
+    def f(x):
+        with torch.inference_mode():
+            v = op(x, 1)[0]
+        with torch.inference_mode():
+            return v.t()
+
+    check(f, lambda: given(leaf(2, 2)))
+    check(f, lambda: given(plain(2, 2)))
