@@ -24,6 +24,7 @@ try:
     from torch._higher_order_ops.auto_functionalize import auto_functionalized, can_auto_functionalize
     from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, UnsupportedOperatorException
     from torch.fx import _symbolic_trace
+    from torch.nested._internal.nested_tensor import NestedTensor
     from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
     _C = torch._C
@@ -56,6 +57,7 @@ __all__ = [
     "CreationMeta",
     "FakeTensor",
     "FakeTensorMode",
+    "NestedTensor",
     "SavedTensor",
     "TensorGuards",
     "TorchDispatchMode",

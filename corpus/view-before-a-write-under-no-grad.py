@@ -80,14 +80,22 @@ def metadata(t):
     return str(t.__tensor_flatten__()[1]) if held(t) else ""
 
 
+def plain(numbers):
+    """Sizes or strides; of a ragged tensor those that vary have a name of torch's that says nothing."""
+    return tuple(n if type(n) is int else "ragged" for n in numbers)
+
+
 def cotangent(t, seed=0, fill="pattern"):
     """A cotangent for `t`: ones for seed 0, else a pattern of small integers; None to leave it to autograd."""
     if fill == "implicit" and readable(t):
         return None
     if held(t):
         like = t.detach()
-        inner = {name: cotangent(x, seed, fill if readable(x) else "pattern").detach() for name, x in held(t)}
-        sizes = next(iter(inner.values()))
+        inner = dict(held(t))
+        for name in ("_values",) if t.layout is torch.jagged else tuple(inner):  # beside them a ragged one has offsets
+            x = inner[name]
+            inner[name] = cotangent(x, seed, fill if readable(x) else "pattern").detach()
+        sizes = like if t.layout is torch.jagged else next(iter(inner.values()))
         made = type(t).__tensor_unflatten__(inner, like.__tensor_flatten__()[1], sizes.size(), sizes.stride())
         return made.requires_grad_() if fill == "trained" else made
     if fill == "expanded":
@@ -344,9 +352,9 @@ def facts(t):
         "metadata": metadata(t),
         "dtype": t.dtype,
         "device": str(t.device),
-        "shape": tuple(t.shape),
+        "shape": plain(t.shape),
         "storage-offset": t.storage_offset(),
-        "stride": tuple(s for n, s in zip(t.shape, t.stride(), strict=True) if n != 1) if t.numel() else (),
+        "stride": plain(s for n, s in zip(t.shape, t.stride(), strict=True) if n != 1) if t.numel() else (),
         "requires-grad": t.requires_grad,
         "leafness": is_leaf,
         "grad-fn": has_grad_fn,

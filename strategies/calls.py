@@ -36,6 +36,7 @@ from aotcheck.program import (
     flat_calls,
     remember,
 )
+from aotcheck.program.memory import size_of
 from aotcheck.program.ops import Group, find
 from strategies.chooser import Chooser
 from strategies.inputs import contiguous, data
@@ -250,7 +251,7 @@ def _rebuilt(
     for i, name in enumerate(dict.fromkeys(n for a in inputs.args for n in _names(a))):
         t = built.named[name]
         dtype = str(t.dtype).removeprefix("torch.")
-        size = tuple(sizes.get(n, n) for n in t.shape)
+        size = tuple(sizes.get(n, n) for n in size_of(t))
         stride, offset = contiguous(size), 0
         if other_stride and choose.chance(60):
             stride = (

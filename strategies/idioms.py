@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from aotcheck.program import Context, DType, Expr, GradMode, ListExpr, Literal, OpCall, Ref, SliceExpr, TupleExpr
-from aotcheck.program.memory import address, extent_in_bytes
+from aotcheck.program.memory import address, extent_in_bytes, size_of
 from aotcheck.program.ops import find
 from strategies.arguments import Impossible
 from strategies.chooser import Chooser
@@ -128,8 +128,9 @@ def _cancel(i: Idiom) -> None:
     if t.is_leaf and not t.requires_grad and (t.is_floating_point() or t.is_complex()):
         pairs.append((("Tensor.requires_grad_", ()), ("Tensor.requires_grad_", [Literal(False)])))
     if not t.requires_grad and t.dim() and t.is_contiguous():
-        smaller = (max(t.shape[0] - 1, 0), *t.shape[1:])
-        pairs.append((("Tensor.resize_", [_size(smaller)]), ("Tensor.resize_", [_size(t.shape)])))
+        size = size_of(t)
+        smaller = (max(size[0] - 1, 0), *size[1:])
+        pairs.append((("Tensor.resize_", [_size(smaller)]), ("Tensor.resize_", [_size(size)])))
     other = [u for u, s in i.state.tensors() if s is not t and s.dtype == t.dtype]
     if other:
         swap = ("torch.utils.swap_tensors", [Ref(choose.one(other))])
@@ -169,7 +170,7 @@ def _left_behind(i: Idiom) -> None:
 
 def _grown_view(i: Idiom) -> None:
     """A view that grows in place, over memory of its base or past it."""
-    name, t = i.pick(lambda t: t.dim() > 0 and t.shape[0] > 1 and not overlaps_itself(t))
+    name, t = i.pick(lambda t: t.dim() > 0 and size_of(t)[0] > 1 and not overlaps_itself(t))
     parts: tuple[Expr, ...] = (SliceExpr(0, 1), SliceExpr(1, None), Literal(0))
     view = i.make("getitem", Ref(name), i.choose.one(parts))
     made = i.now(view)
@@ -274,7 +275,7 @@ def _expanded(i: Idiom) -> None:
         ref = Ref(name)
     else:
         base, t = i.pick(lambda t: t.dim() < 3 and 0 < t.numel() <= 12)
-        ref = i.make("Tensor.expand", Ref(base), _size((2, *t.shape)))
+        ref = i.make("Tensor.expand", Ref(base), _size((2, *size_of(t))))
         t = i.now(ref)
     if i.choose.chance(50):
         i.do(i.choose.one(("Tensor.fill_", "Tensor.fill_")), ref, Literal(2))

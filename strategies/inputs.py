@@ -182,6 +182,18 @@ class Drawing:
             path, args = "Tensor.unsqueeze", (Literal(0),)
         return self.derive(path, Ref(name), *args, under=Context.NO_GRAD if self.choose.chance(10) else None)
 
+    def ragged_view(self, name: str, size: Size) -> str:
+        """A view of a ragged tensor that was made of one of ``size``."""
+        options: list[tuple[str, tuple[Expr, ...]]] = [
+            ("Tensor.detach", ()),
+            ("Tensor.unsqueeze", (Literal(-1),)),
+            ("Tensor.values", ()),
+        ]
+        if len(size) >= 2:
+            options.append(("Tensor.transpose", (Literal(1), Literal(2))))
+        path, args = self.choose.one(options)
+        return self.derive(path, Ref(name), *args)
+
     # -- patterns
 
     def plain(self) -> None:
@@ -353,7 +365,7 @@ class Drawing:
     def wrapper(self) -> None:
         """A tensor of a wrapper subclass, a leaf or not, of tensors that may be passed too; with a view of it."""
         kind = self.choose.one(subclasses())
-        dtype, size = self.choose.one(("float32", "float32", "float64", "int64")), self.size()
+        dtype, size = self.choose.one(("float32", "float32", "float64", "int64")), self.size(int(kind.ragged))
         parts = [self.leaf(dtype, size, False) for _ in range(kind.tensors)]
         if len(parts) > 1 and self.choose.chance(15):
             parts[1] = parts[0]
@@ -361,7 +373,7 @@ class Drawing:
             parts = [self.derive("Tensor.unsqueeze", Ref(part), Literal(0)) for part in parts]
             size = (1, *size)
         made = self.derive(kind.path, *map(Ref, parts))
-        if self.choose.chance(12):
+        if not kind.ragged and self.choose.chance(12):
             other = self.derive(kind.path, *map(Ref, reversed(parts)))
             pair = next((s for s in subclasses() if s.tensors == 2 and s.built_in), None)
             made = other if pair is None else self.derive(pair.path, Ref(made), Ref(other))
@@ -371,7 +383,7 @@ class Drawing:
                 made = self.derive("torch.mul", Ref(made), Literal(2))
         self.passed.append(made)
         if self.choose.chance(30):
-            view = self.view(made, size)
+            view = self.ragged_view(made, size) if kind.ragged else self.view(made, size)
             self.passed = [*self.passed, view] if self.choose.chance(60) else [*self.passed[:-1], view]
         if self.choose.chance(25):
             self.passed.append(parts[0])

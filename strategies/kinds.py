@@ -20,7 +20,7 @@ from aotcheck.program import (
     TupleExpr,
     evaluate,
 )
-from aotcheck.program.memory import extent_in_bytes
+from aotcheck.program.memory import extent_in_bytes, size_of
 from aotcheck.program.ops import Form, Group, Kind, Op, find
 from strategies.chooser import Chooser
 from strategies.state import Outcome, State, overlaps_itself
@@ -95,7 +95,7 @@ class Arguments:
     def tensor_of(self, size: tuple[int, ...], dtype: torch.dtype | None = None) -> Expr:
         """A tensor of this very size (and the first's dtype): one there is, else one made of ones."""
         dtype = dtype or self.self_.dtype
-        found = [name for name, t in self.state.tensors() if tuple(t.shape) == size and t.dtype == dtype]
+        found = [name for name, t in self.state.tensors() if size_of(t) == size and t.dtype == dtype]
         if found and not self.choose.chance(10):
             return Ref(self.choose.one(found))
         if prod(size) > 60:
@@ -108,7 +108,7 @@ class Arguments:
 
     def shape(self) -> tuple[int, ...]:
         """The first tensor's shape."""
-        return tuple(self.self_.shape)
+        return size_of(self.self_)
 
     def extent(self) -> int:
         """The length of the chosen dimension."""
@@ -134,7 +134,7 @@ class Arguments:
         return self.scalar() if self.choose.chance(30) else self.peer()
 
     def peer(self) -> Expr:
-        return self.ref(lambda t: compatible(tuple(t.shape), self.shape()))
+        return self.ref(lambda t: compatible(size_of(t), self.shape()))
 
     def fit(self) -> Expr:
         return self.scalar() if self.choose.chance(45) else self.fit_tensor()
@@ -147,7 +147,7 @@ class Arguments:
         part = self.op.form is Form.ASSIGN  # the real or the imaginary one
         return self.ref(
             lambda t: (
-                broadcasts(tuple(t.shape), target)
+                broadcasts(size_of(t), target)
                 and not (self.op.writes and overlong(t, self.self_))
                 and not (part and t.is_complex())
             )
@@ -245,7 +245,7 @@ class Arguments:
         along = torch.arange(n)
         along = (along + shift) % n if once else (along * self.choose.between(0, 1) + shift) % n
         view = [n if i == self.dim else 1 for i in range(self.self_.dim())]
-        return self.index(along.view(view).expand(self.self_.shape).tolist())
+        return self.index(along.view(view).expand(self.shape()).tolist())
 
     def indices(self) -> Expr:
         self.dim = 0
@@ -262,9 +262,7 @@ class Arguments:
             self.self_ = mask
             return Ref(name)
         fitting = [
-            name
-            for name, t in self.state.tensors()
-            if t.dtype == torch.bool and broadcasts(tuple(t.shape), self.shape())
+            name for name, t in self.state.tensors() if t.dtype == torch.bool and broadcasts(size_of(t), self.shape())
         ]
         if fitting and self.choose.chance(70):
             return Ref(self.choose.one(fitting))
@@ -323,8 +321,8 @@ class Arguments:
         return ints(self.choose.one(options))
 
     def factory_size(self) -> Expr:
-        sizes = list(dict.fromkeys(tuple(t.shape) for _, t in self.state.tensors() if t.numel() <= 36))
-        return ints(self.choose.one([*sizes, (2,), (2, 3), ()]))
+        known = list(dict.fromkeys(size_of(t) for _, t in self.state.tensors() if t.numel() <= 36))
+        return ints(self.choose.one([*known, (2,), (2, 3), ()]))
 
     def expand_size(self) -> Expr:
         shape = [self.choose.between(2, 3) if n == 1 else n for n in self.shape()]

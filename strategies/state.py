@@ -41,6 +41,7 @@ from aotcheck.program.interpret import context_of, evaluate
 from aotcheck.program.memory import Saved, address, execute_definite, fits, holds_wrapper, reads_nothing_missing
 from aotcheck.program.memory import tensors_of as _tensors
 from aotcheck.program.ops import Group, Op, find
+from aotcheck.program.subclasses import held
 
 __all__ = ["EXPECTED", "Ended", "Outcome", "State", "fragile", "hazardous", "overlaps_itself", "perilous", "tidy"]
 
@@ -89,6 +90,8 @@ def _offsets(t: torch.Tensor) -> list[int]:
 
 def overlaps_itself(t: torch.Tensor) -> bool:
     """Whether two elements of ``t`` lie in one place."""
+    if inner := held(t):
+        return any(overlaps_itself(x) for _, x in inner)
     expected = 1
     for n, step in sorted(zip(t.shape, t.stride(), strict=True), key=lambda pair: pair[1]):
         if n > 1:

@@ -6,6 +6,7 @@ It is asked twice, with other numbers; an answer that depends on them is no answ
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.stand_ins import StandIns, tensors_in
 from aotcheck.autograd.trace import Geometry, geometry_of
 
+aten = torch.ops.aten
 _LIMIT = 1 << 26  # bytes of storage worth allocating
 
 
@@ -24,6 +26,8 @@ def results_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], lacking
 
     Raises UnsupportedError where eager cannot be asked, because of ``lacking``.
     """
+    if func in _RULES:
+        return _RULES[func](*args, **kwargs)
     given = tensors_in(args, kwargs)
     if sum(_torch.storage_of(t).nbytes() for t in given) > _LIMIT:
         raise UnsupportedError("no meta kernel", f"{func} takes too much memory to try it out")
@@ -33,6 +37,16 @@ def results_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], lacking
     if len(answers) > 1 and _places(answers[0]) != _places(answers[1]):
         raise UnsupportedError("data-dependent", f"the shape of what {func} gives depends on values")
     return answers[0]
+
+
+def _padded_dense_to_jagged(padded: Tensor, offsets: list[Tensor], total: int | None = None) -> Tensor:
+    if len(offsets) != 1 or total is None:
+        raise UnsupportedError("data-dependent", "how many rows there are in a padded tensor depends on values")
+    return torch.empty((total, *padded.shape[2:]), dtype=padded.dtype, device=_torch.META)
+
+
+_RULES: dict[Any, Callable[..., Tensor]] = {aten._padded_dense_to_jagged_forward.default: _padded_dense_to_jagged}
+"""Ops whose results are known, and that no small numbers suit."""
 
 
 def _ask(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: list[Tensor], fill: int) -> Any:

@@ -194,9 +194,8 @@ class Replica(Tensor):
 
     def detach_(self) -> Tensor:
         """Noted besides, since no dispatch shows it."""
-        before = self.requires_grad
         result = super().detach_()
-        if self.requires_grad or not before:  # under inference mode, or where there is nothing to cut, it does nothing
+        if self.requires_grad:  # under inference mode it does nothing
             return result
         self.kernels.detached[id(self)] = self.kernels.now()
         return result

@@ -51,9 +51,10 @@ from aotcheck.autograd.record import (
     Step,
     Way,
     WindowOn,
+    Wrap,
 )
 from aotcheck.autograd.storage_state import StorageState
-from aotcheck.autograd.subclasses import is_wrapper
+from aotcheck.autograd.subclasses import held_by, is_jagged, is_wrapper, wrapping_of
 from aotcheck.autograd.timeline import Timeline
 from aotcheck.autograd.trace import Geometry, Value, geometry_of, recorded_geometry
 from aotcheck.autograd.windows import Derivation, Reshaping, lasting
@@ -157,9 +158,29 @@ class Results:
     def stand_in(self, t: Tensor) -> Local:
         """A tensor without memory that gets the history of ``t``, for another to take over."""
         local = self.local()
-        self.before.append(StandIn(local, recorded_geometry(t), t.device))
+        if is_wrapper(t) and is_jagged(t):
+            self._ragged_stand_in(local, t)
+        else:
+            self.before.append(StandIn(local, recorded_geometry(t), t.device))
         self.attach(local, t)
         return local
+
+    def _ragged_stand_in(self, local: Local, t: Tensor) -> None:
+        """What says how ragged ``t`` is belongs to the sizes that autograd knows of it."""
+        wrapping = wrapping_of(t)
+        assert wrapping is not None
+        refs: list[Ref] = []
+        for _, x in held_by(t)[0]:
+            if x.is_floating_point() or x.is_complex():
+                values = self.local()
+                self.before.append(StandIn(values, geometry_of(x), x.device))
+                refs.append(values)
+            else:
+                refs.append(self.names[id(x)] if id(x) in self.names else self._refused(x))
+        self.before.append(Wrap(local, wrapping, tuple(refs)))
+
+    def _refused(self, x: Tensor) -> Ref:
+        raise UnsupportedError("subclass output", "a ragged tensor of offsets made inside takes over a history")
 
     # -- what is returned
 
@@ -765,7 +786,10 @@ class Results:
             if not t.requires_grad and self.table.state(base) is not self.table.state(t):  # the base has left
                 steps = [ReplayView(local, ref, aten.alias.default, mode), self._on_own_storage(local, t, base, lies)]
             else:
-                steps = [ReplayView(local, ref, self._window_of_base(t, base, lies), mode)]
+                replay = self._window_of_base(t, base, lies)
+                if t.requires_grad and not base.requires_grad:
+                    replay = functools.partial(_as_if_required, replay)
+                steps = [ReplayView(local, ref, replay, mode)]
             if len(steps) == 1 and self._replays_elsewhere(t, base, lies):
                 steps.append(Restride(local, lies))
             if how not in (_DEFAULT, _UNDER_NO_GRAD):
@@ -860,6 +884,17 @@ def _is_whole(t: Tensor, state: StorageState) -> bool:
 
 def _window(base: Tensor, shape: Any, stride: Any, offset: int) -> Tensor:
     return base.as_strided(shape, stride, offset)
+
+
+def _as_if_required(replay: Callable[[Tensor], Tensor], base: Tensor) -> Tensor:
+    """The view of ``base``, which requires no grad, that ``replay`` makes, as a view with a history."""
+    if base.requires_grad:
+        return replay(base)
+    base.requires_grad_()
+    try:
+        return replay(base)
+    finally:
+        base.requires_grad_(False)
 
 
 def has_earlier_history(t: Tensor, base: Tensor) -> bool:

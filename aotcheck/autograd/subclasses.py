@@ -81,6 +81,27 @@ def _number(n: Any) -> Any:
     return n if type(n) is int else "ragged"
 
 
+def ragged_size(t: Tensor) -> Any:
+    """The size of ``t`` that is no number, None if all are."""
+    return next((n for n in t.shape if type(n) is not int), None)
+
+
+def holds_ragged_size(a: Any) -> bool:
+    """Whether there is a ragged size in nested arguments."""
+    if isinstance(a, (list, tuple)):
+        return any(map(holds_ragged_size, a))
+    return any(map(holds_ragged_size, a.values())) if isinstance(a, dict) else isinstance(a, torch.SymInt)
+
+
+def with_ragged_size(a: Any, size: Any) -> Any:
+    """Nested arguments with ``size`` in the place of every ragged one."""
+    if isinstance(a, (list, tuple)):
+        return type(a)([with_ragged_size(x, size) for x in a])
+    if isinstance(a, dict):
+        return {k: with_ragged_size(x, size) for k, x in a.items()}
+    return size if isinstance(a, torch.SymInt) else a
+
+
 def outer_key(t: Tensor) -> tuple[Any, ...]:
     """``outer_of`` for a key: a ragged size is told by the inner tensor that it belongs to."""
     sizes, strides, offset = outer_of(t)

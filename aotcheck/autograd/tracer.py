@@ -425,7 +425,10 @@ class Tracer(_torch.TorchDispatchMode):
             if isinstance(out, Tensor) and out.layout is not torch.strided:
                 raise UnsupportedError("sparse tensor", f"{func} gives one")
             if args and type(args[0]) is Replica and shares_storage(out, args[0]):
-                return view_ops.bind(self, self.unsafe_views, func, args, kwargs, out)
+                if not info.random or isinstance(out, Tensor):
+                    return view_ops.bind(self, self.unsafe_views, func, args, kwargs, out)
+                # Without noise to add a meta kernel may give its argument; others draw all the same, and copy.
+                out = tuple([torch.empty_like(o) if shares_storage(o, args[0]) else o for o in out])
             self.learn(key, out, device)
         value_args = tuple([self.value_of(a) for a in args])
         value_kwargs = {k: self.value_of(a) for k, a in kwargs.items()} if kwargs else {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from aotcheck import _torch
 from aotcheck.autograd.replicas import Replica
+from aotcheck.autograd.subclasses import holds_ragged_size, ragged_size, with_ragged_size
 from aotcheck.autograd.trace import Geometry, geometry_of
 
 
@@ -62,6 +64,8 @@ class Derivation(NamedTuple):
         quick = self.op
         if type(self.source) is Replica:  # a wrapper's class may tell one way to call an op from another
             quick = _torch.quick_op(quick, (self.source, *self.args), self.kwargs, Replica)
+        elif holds_ragged_size(self.args) or holds_ragged_size(self.kwargs):
+            quick = functools.partial(_with_its_ragged_size, self.op)
         return Replay(self.op, self.args, self.kwargs, self.result, quick)
 
     def with_others(self, tensors: Iterable[Tensor], notes: Mapping[int, Derivation]) -> bool:
@@ -70,6 +74,12 @@ class Derivation(NamedTuple):
             return False
         made = [note for t in tensors if (note := notes.get(id(t))) is not None and note.time == self.time]
         return any(note.result != self.result for note in made)
+
+
+def _with_its_ragged_size(op: Any, source: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """``op`` on ``source``, ragged sizes being its own: another tensor's, of which they tell, would not fit it."""
+    size = ragged_size(source)
+    return op(source, *with_ragged_size(args, size), **with_ragged_size(kwargs, size))
 
 
 @dataclasses.dataclass(frozen=True)

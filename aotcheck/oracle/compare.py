@@ -102,7 +102,7 @@ def _tensor_pairs(pair: Pair) -> Iterator[tuple[TensorFacts, TensorFacts]]:
         yield from ((t, found[t.name]) for t in eager if t.name in found)
 
 
-def _effective_stride(facts: TensorFacts) -> tuple[int, ...]:
+def _effective_stride(facts: TensorFacts) -> tuple[int | str, ...]:
     """Strides that matter: those of dimensions of size one, or of a tensor without elements, address nothing."""
     if 0 in facts.shape:
         return ()

@@ -13,7 +13,7 @@ import torch
 
 from aotcheck._torch import is_view, storage_key, version_of
 from aotcheck.oracle.kinds import Role
-from aotcheck.program.harness import held, metadata, opened
+from aotcheck.program.harness import held, metadata, opened, plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,8 @@ class TensorFacts:
     type: str
     dtype: torch.dtype
     device: str
-    shape: tuple[int, ...]
-    stride: tuple[int, ...]
+    shape: tuple[int | str, ...]
+    stride: tuple[int | str, ...]
     offset: int
     nbytes: int
     requires_grad: bool
@@ -62,8 +62,8 @@ class GradientFacts:
     role: Role
     type: str
     dtype: torch.dtype | None
-    shape: tuple[int, ...]
-    stride: tuple[int, ...]
+    shape: tuple[int | str, ...]
+    stride: tuple[int | str, ...]
     requires_grad: bool
     value: torch.Tensor | None
     metadata: str = ""
@@ -146,8 +146,8 @@ def snapshot(
                         type=type(tensor).__qualname__,
                         dtype=tensor.dtype,
                         device=str(tensor.device),
-                        shape=tuple(tensor.shape),
-                        stride=tensor.stride(),
+                        shape=plain(tensor.shape),
+                        stride=plain(tensor.stride()),
                         offset=int(tensor.storage_offset()),
                         nbytes=nbytes,
                         requires_grad=tensor.requires_grad,
@@ -174,7 +174,7 @@ def _gradient(role: Role, name: str, gradient: torch.Tensor | None) -> Iterator[
     if gradient is None:
         yield GradientFacts(name, role, "None", None, (), (), False, None)
         return
-    kind, shape, stride = type(gradient).__qualname__, tuple(gradient.shape), gradient.stride()
+    kind, shape, stride = type(gradient).__qualname__, plain(gradient.shape), plain(gradient.stride())
     if held(gradient):
         nothing = torch.empty(0, dtype=gradient.dtype)
         requires_grad = gradient.requires_grad

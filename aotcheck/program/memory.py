@@ -34,6 +34,7 @@ __all__ = [
     "holds_wrapper",
     "operands",
     "reads_nothing_missing",
+    "size_of",
     "tensors_of",
 ]
 
@@ -55,7 +56,9 @@ _RESIZES_BY_OP = "torch.ops.inductor.resize_storage_bytes_.default"
 
 
 def extent_in_bytes(t: torch.Tensor) -> int:
-    """How large a storage must be to hold all that ``t`` addresses."""
+    """How large a storage must be to hold all that ``t`` addresses; of a wrapper, the largest that it holds."""
+    if held(t):
+        return max(map(extent_in_bytes, leaves(t)))
     if not t.numel():
         return 0
     last = t.storage_offset() + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
@@ -67,6 +70,15 @@ def fits(t: torch.Tensor) -> bool:
     if held(t):
         return all(map(fits, leaves(t)))
     return extent_in_bytes(t) <= t.untyped_storage().nbytes()
+
+
+def size_of(t: torch.Tensor) -> tuple[int, ...]:
+    """The shape of ``t``; where lengths vary, as in ragged tensors, the largest of them."""
+    longest = 0
+    if t.layout is torch.jagged:
+        offsets = dict(held(t))["_offsets"]
+        longest = int(offsets.diff().max()) if offsets.numel() > 1 else 0
+    return tuple(n if type(n) is int else longest for n in t.shape)
 
 
 def address(t: torch.Tensor) -> int:

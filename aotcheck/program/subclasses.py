@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from aotcheck._torch import NestedTensor
 from aotcheck.program import harness
 from aotcheck.program import wrapped as text
 from aotcheck.program.ops import DTypes, Group, entry
@@ -31,6 +32,11 @@ class Subclass:
     make: Callable[..., Any]
     tensors: int
     built_in: bool = False
+
+    @property
+    def ragged(self) -> bool:
+        """Whether the tensor's first dimension becomes two, of which the second varies in length."""
+        return self.cls is NestedTensor
 
     @property
     def path(self) -> str:
@@ -88,4 +94,7 @@ _register("two", text.TwoTensor, text.wrapped.two, built_in=True)
 _register("constant", text.ConstantExtraMetadataTensor, text.wrapped.constant, built_in=True)
 _register("tagged", text.Tagged, text.wrapped.tagged, built_in=True)
 _register("differentiable", text.TwoTensor, text.wrapped.differentiable, built_in=True)
+_register("jagged", NestedTensor, text.wrapped.jagged, built_in=True)
+entry("Tensor.values", "self", Group.SUBCLASS)
+entry("torch.nested.to_padded_tensor", "self {0.0|1.0}", Group.SUBCLASS)
 entry(f"{NAMESPACE}.inner", "self {0|1}", Group.SUBCLASS, function=text.wrapped.inner, weight=5)

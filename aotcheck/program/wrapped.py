@@ -84,6 +84,11 @@ class wrapped:
         return Wraps.apply(x)
 
     @staticmethod
+    def jagged(x):
+        n = len(x)
+        return torch.nested.nested_tensor_from_jagged(lone(x), torch.tensor([0, n // 2, n], device=x.device))
+
+    @staticmethod
     def inner(x, which):
         names = x.__tensor_flatten__()[0]
         return getattr(x, names[which % len(names)])

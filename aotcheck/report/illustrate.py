@@ -112,10 +112,17 @@ def _side(seen: Observation) -> Side:
 
 def _window(t: TensorFacts) -> Window:
     size = t.dtype.itemsize
-    steps = islice(product(*(range(n) for n in t.shape)), MOST_ELEMENTS)
-    places = ((t.offset + sum(i * s for i, s in zip(at, t.stride, strict=True))) * size for at in steps)
+    shape, stride = _numbers(t.shape), _numbers(t.stride)
+    if len(shape) < len(t.shape):  # a ragged wrapper has no memory of its own
+        shape, stride = (0,), (1,)
+    steps = islice(product(*(range(n) for n in shape)), MOST_ELEMENTS)
+    places = ((t.offset + sum(i * s for i, s in zip(at, stride, strict=True))) * size for at in steps)
     dtype = str(t.dtype).removeprefix("torch.")
-    return Window(t.name, t.storage, dtype, t.shape, t.stride, t.offset, size, t.nbytes, tuple(places), t.identity)
+    return Window(t.name, t.storage, dtype, shape, stride, t.offset, size, t.nbytes, tuple(places), t.identity)
+
+
+def _numbers(sizes: tuple[int | str, ...]) -> tuple[int, ...]:
+    return tuple(n for n in sizes if isinstance(n, int))
 
 
 def _values(eager: Snapshot, compiled: Snapshot) -> Iterator[Values]:

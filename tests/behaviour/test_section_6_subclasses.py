@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.testing._internal.two_tensor import TwoTensor, TwoTensorMode
 
-from tests.behaviour.harness import check, check_session, cotangent, given, leaf, plain
+from tests.behaviour.harness import attempt, check, check_session, cotangent, given, leaf, plain
 from tests.behaviour.wrappers import Tagged, extra, jagged, nested, quantized, tagged, two
 
 MAKERS: list[Callable[..., Any]] = [two, extra, tagged, nested]
@@ -408,6 +408,57 @@ def test_a_ragged_batch_made_inside():
         return torch.nested.nested_tensor_from_jagged(values * 2, offsets) + 1
 
     check(f, lambda: given(leaf(5, 2), torch.tensor([0, 2, 5])), probe=False)
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: x.unflatten(-1, (2, 1)),
+        lambda x: x.reshape(2, -1, 1, 2),
+        lambda x: x.view(2, x.size(1), 2, 1),
+        lambda x: x.transpose(1, 2),
+        lambda x: x.unsqueeze(-1),
+        lambda x: x.detach().unflatten(-1, (1, 2)),
+        lambda x: torch.repeat_interleave(x, 2, 2),
+    ],
+)
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_view_of_a_ragged_batch_has_the_ragged_size_of_its_own(view, grad):
+    check(view, lambda: given(jagged(2, 3, grad=grad)), lambda: given(jagged(1, 4, grad=grad)), probe=False)
+
+
+def test_attention_heads_of_a_ragged_batch():
+    def f(x, weight):
+        heads = torch.nn.functional.linear(x, weight).unflatten(-1, (2, 2)).transpose(1, 2)
+        return (heads * 2).transpose(1, 2).flatten(-2)
+
+    check(f, lambda: given(jagged(2, 3, grad=True), leaf(4, 2)), probe=False)
+
+
+def test_a_ragged_batch_with_a_history_is_written():
+    def f(x):
+        x.neg_()
+        return x.clone()
+
+    check(f, lambda: given(jagged(2, 3, grad=True) * 2), lambda: given(jagged(1, 1, grad=True) * 2), probe=False)
+
+
+def test_the_gradient_of_a_padded_batch():
+    check(lambda x: torch.nested.to_padded_tensor(x, 0.0), lambda: given(jagged(2, 3, grad=True)), probe=False)
+    check(lambda x: x.amax(1), lambda: given(jagged(2, 3, grad=True)), probe=False)
+
+
+def test_a_ragged_batch_that_was_saved_is_written_before_the_backward():
+    """Eager's own message asks a ragged tensor for what it cannot say."""
+
+    def session(compile):
+        x = jagged(2, 3, grad=True) * 2
+        y = compile(lambda x: x.sin())(x)
+        with torch.no_grad():
+            x.mul_(2)
+        yield attempt(lambda: y.backward(torch.ones_like(y)))
+
+    check_session(session)
 
 
 def test_a_ragged_tangent_is_not_the_primal():

@@ -20,6 +20,8 @@ F = nn.functional
     "function",
     [
         lambda x: F.dropout(x, 0.5),
+        lambda x: x.sin() + torch.native_dropout(x.detach(), 0.0, True)[0].mul_(2),
+        lambda x: (x.sin(), torch.native_dropout(x, 0.0, True))[0],
         lambda x: F.dropout(x * 1, 0.5, inplace=True),
         lambda x: F.alpha_dropout(x, 0.5),
         lambda x: F.dropout1d(x, 0.5),

@@ -405,6 +405,8 @@ def check_watched(watched: Sequence[tuple[Tensor, str, int, int]], defined: Sequ
     for counter, what, version, place in watched:
         now = _torch.version_of(counter)
         if defined[place] and now != version:
+            if is_jagged(counter):
+                torch.ops.aten._nested_tensor_size.default(counter)  # eager's message asks for it, which raises
             raise RuntimeError(
                 "one of the variables needed for gradient computation has been modified by an inplace operation: "
                 f"[{what}] is at version {now}; expected version {version} instead"

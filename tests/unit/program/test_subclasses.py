@@ -31,7 +31,7 @@ from aotcheck.program.harness import held, opened
 from aotcheck.program.ops import _TABLE
 from aotcheck.program.wrapped import wrapped
 
-BUILT_IN = ("two", "constant", "tagged", "differentiable")
+BUILT_IN = ("two", "constant", "tagged", "differentiable", "jagged")
 
 
 def program(key: str, tensors: int, grad: bool = True) -> Program:
