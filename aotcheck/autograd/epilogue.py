@@ -196,7 +196,10 @@ class EpilogueBuilder:
         moment: float = max(x.state.written, state.written if state is not x.state else 0)
         if recorded_geometry(t).shape != x.geometry.shape or not moment:
             moment = max(moment, self.kernels.moved.get(id(t), 0))
-        return moment or math.inf
+        # What is no write of data: set_ of a view, which gives its base another history.
+        views = [] if moment else [a.replica for a in self.arguments if _torch.base_of(a.replica) is t]
+        told = [self.kernels.moved[id(v)] for v in views if self.capture.tracer.set_calls.get(id(v))]
+        return max([moment, *told]) or math.inf
 
     def _order(self, t: Tensor) -> int:
         if _torch.leafness(t) is None:

@@ -93,7 +93,7 @@ def _stopping(
                 versions.enter_context(_torch.at_another_version(t))
             try:
                 capture.run_node(node, gradient)
-            except RuntimeError:
+            except (RuntimeError, IndexError):  # the latter of a view that has more dimensions since
                 return True
         return False
 

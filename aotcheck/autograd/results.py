@@ -24,7 +24,6 @@ from aotcheck.autograd.record import (
     Arg,
     Attach,
     Attached,
-    BumpVersion,
     GiveHistory,
     GraphOutput,
     Hold,
@@ -76,6 +75,11 @@ def has_history(t: Tensor) -> bool:
     return t.requires_grad and _torch.leafness(t) is not True
 
 
+def is_odd(t: Tensor) -> bool:
+    """Whether ``t`` is a view whose history autograd will not look for anew once its base was written."""
+    return _torch.base_of(t) is not None and _torch.creation_meta(t) != _DEFAULT
+
+
 def is_new_leaf(t: Tensor) -> bool:
     """Whether ``t``, made inside, is a leaf that requires grad."""
     return t.requires_grad and _torch.leafness(t) is True
@@ -117,6 +121,7 @@ class Results:
         self._shown: set[int] = set()  # ids of the states of storages that the caller sees as a whole
         self._writes_follow = False  # whether what is made now is made before anything is written
         self._several: dict[Any, Local] = {}  # where the views are that one op made, by when, of what and in which mode
+        self._moving: set[int] = set()  # ids of views that go elsewhere at a moment to come
         self._early: set[int] = set()  # ids of views that are made when the program made them
         self._reached: set[int] = set()  # ids of the leaves to which results lead
         self._told: set[int] = set()  # ids of what is told to require grad before results are attached
@@ -190,9 +195,7 @@ class Results:
             base = _torch.base_of(t)
             base = None if is_wrapper(base) else base
             if base is not None and self.table.state(base) is not self.table.state(t):
-                base = base if self._left(base, t) or self._went(t) else None
-                if base is None and t.requires_grad and _torch.leafness(t) is None:
-                    raise UnsupportedError("view of a base that has changed", "eager refuses to say its history")
+                base = base if self._left(base, t) or self._went(t) or self._follows(t) else None
             unsafe = self.tracer.unsafe_views.get(id(t))
             if base is None and unsafe is not None and unsafe.intact and geometry_of(t) == unsafe.geometry:
                 # The op may have run on a copy (of a conjugated tensor, say), of which autograd knows nothing.
@@ -205,10 +208,24 @@ class Results:
         state = self.table.state(t)
         return any(r.replica is base and r.state is state for r in self.roots)
 
+    def _follows(self, t: Tensor) -> bool:
+        """Whether the view ``t`` was made of an argument, itself a view, that had left its base before."""
+        state = self.table.state(t)
+        while id(t) not in self._arguments:
+            made = self.tracer.views.get(id(t))
+            if made is None or not made.current or not made.source_stays or id(t) in self.tracer.regeometried:
+                return False
+            t = made.source
+            if self.table.state(t) is not state:
+                return False
+        return True
+
     def _went(self, t: Tensor) -> bool:
         """Whether the view ``t`` got data elsewhere by ``.data =``, which leaves its history as it was."""
         made = self.tracer.views.get(id(t))
-        if made is None or not made.current or id(t) in self.tracer.regeometried or id(t) not in self.kernels.moved:
+        if made is None or id(t) in self.tracer.reshapings or id(t) not in self.kernels.moved:
+            return False
+        if not (made.current and id(t) not in self.tracer.regeometried) and _torch.leafness(t) is not None:
             return False
         return made.source_stays and self.table.state(made.source) is not self.table.state(t)
 
@@ -234,10 +251,38 @@ class Results:
                     self.tensors.setdefault(id(view), (view, base))
                     self._early.add(id(view))
                     # One that went elsewhere itself is cut from its base as it lay then.
-                    went = self.kernels.moved.get(id(view), 0) if id(view) in self.tracer.regeometried else 0
+                    cut = id(view) in self.tracer.regeometried and not self._went(view)
+                    went = self.kernels.moved.get(id(view), 0) if cut else 0
                     timeline.at(max(made.time, went), functools.partial(self.name, view))
+                self._schedule_move(timeline, view, made)
                 view = made.source
                 made = self.tracer.views.get(id(view))
+
+    def _schedule_move(self, timeline: Timeline, view: Tensor, made: Derivation) -> None:
+        """Let ``view``, made again where its op put it, go when it did to where it lies by the end."""
+        if id(view) in self.names or id(view) in self._moving or not self._moves(view):
+            return
+
+        def move() -> None:
+            wanted = id(view) in self.names or id(view) in self.tensors
+            local = self.name(view) if wanted else None
+            self._moving.discard(id(view))
+            if local is not None:
+                self._stage.append(self._move(local, view))
+
+        if self._current(view) is not None:
+            self._moving.add(id(view))
+            timeline.at(self.kernels.moved[id(view)], move)
+
+    def _moves(self, view: Tensor) -> bool:
+        """Whether ``view`` goes elsewhere after it was made, to where something of the call's is."""
+        state = self.table.state(view)
+        return id(view) in self.kernels.moved and (state.is_input or id(state) in self.anchors)
+
+    def _move(self, local: Ref, view: Tensor) -> PointAt:
+        """What takes the real tensor for ``view`` to where ``.data =`` or ``set_`` took it, its history as it is."""
+        told = self.tracer.set_calls.get(id(view))
+        return self.point(local, view, Way.DATA if told is None else Way.SET if told else Way.SET_UNTOLD)
 
     def _renewed_since(self, t: Tensor, base: Tensor) -> bool:
         """Whether autograd looked for the history of the written view ``t`` when its base lay where it does now."""
@@ -280,8 +325,7 @@ class Results:
         index = next((a.index for a in self.arguments if a.replica is t), None)
         if index is None:
             return False
-        custom = self.capture.is_custom_view[index]
-        return custom or (_torch.base_of(t) is not None and _torch.creation_meta(t) != _DEFAULT)
+        return self.capture.is_custom_view[index] or is_odd(t)
 
     def _made_before_writes(self, t: Tensor, made: Derivation) -> bool:
         """Whether ``t``, which was first ``made`` of an argument that lay as it came, can be made before any write."""
@@ -355,7 +399,7 @@ class Results:
 
     def _anchor(self, state: StorageState, tensors: Sequence[Tensor], returned: dict[int, Tensor]) -> None:
         """Let the graph return a tensor on ``state`` from which the others are made: one of them, or the whole."""
-        tops = [t for t in tensors if self.tensors[id(t)][1] is None]
+        tops = [t for t in tensors if self.tensors[id(t)][1] is None and not (t.requires_grad and is_odd(t))]
         matching = [t for t in tops if state.roots and state.roots[0].geometry == geometry_of(t)]
         candidates = [t for t in tops if has_history(t)] or matching or (tops if len(tops) == 1 else [])
         candidates = [c for c in candidates if _bytes_reached(c) <= state.storage.nbytes()]
@@ -626,7 +670,7 @@ class Results:
             steps = self._view(local, t, base)  # adds those of what it is made from
             self._stage += steps
         required = base is None or id(t) in self.kernels.required or not base.requires_grad
-        if self._begins_as_leaf(t) and required:
+        if self._begins_as_leaf(t) and required and (id(t) in self.kernels.required or not is_odd(t)):
             if self._stage is self.before and id(t) in self.kernels.required:
                 self._schedule_requirement(t)
             else:
@@ -637,6 +681,8 @@ class Results:
         """A tensor on the storage of another, to which autograd does not relate it."""
         geometry = geometry_of(t)
         ref, anchor = self.holder(self.table.state(t))
+        if t.requires_grad and is_odd(t):
+            return self._odd_view(local, t)
         own_version, kind = self._own_version(t, ref), self._kind_of_window(t, ref)
         steps: list[Step] = [WindowOn(local, ref, geometry, anchor, own_version, kind)]
         counting = self._counting_with(t) if own_version and kind is None else None
@@ -645,6 +691,21 @@ class Results:
         if has_history(t):
             steps += self._history(local, t)
         return steps
+
+    def _odd_view(self, local: Local, t: Tensor) -> list[Step]:
+        """A view such as ``t``, whose base is elsewhere, of a window where it lies."""
+        how, geometry, window = _torch.creation_meta(t), geometry_of(t), self.local()
+        ref, anchor = self.holder(self.table.state(t))
+        steps: list[Step] = [WindowOn(window, ref, geometry, anchor, own_version=True)]
+        mode = ReplayMode.INFERENCE if how == _torch.CreationMeta.INFERENCE_MODE else ReplayMode.NO_GRAD
+        if _torch.leafness(t) is False:
+            steps += self._history(window, t)
+            mode = ReplayMode.GRAD
+        else:
+            steps.append(RequireGrad(window))
+        outdated = _torch.leafness(t) is None
+        steps.append(ReplayView(local, window, aten.alias.default, mode, outdated))
+        return [*steps, SetCreationMeta(local, how)]
 
     def _history(self, local: Local, t: Tensor) -> list[Step]:
         if not differentiable_dtype(t):
@@ -691,8 +752,21 @@ class Results:
                 continue
             cut = base is not None and not base.requires_grad  # by detach_, which left its views their histories
             earlier = base is not None and has_earlier_history(t, base)
-            if base is None or cut or earlier or (self._current(t) is not None and not self._replayable(t, base)):
+            if (
+                base is None
+                or cut
+                or earlier
+                or self._outlives_its_source(t)
+                or (self._current(t) is not None and not self._replayable(t, base))
+            ):
                 self._histories[id(t)] = self.stand_in(t)
+
+    def _outlives_its_source(self, t: Tensor) -> bool:
+        """Whether the view ``t`` has the history that its op gave it, but what it was made of went elsewhere."""
+        made = self.tracer.views.get(id(t))
+        there = made is not None and made.current and id(t) not in self.tracer.regeometried
+        again = is_odd(t) and made is not None and id(made.source) in self.tracer.views  # when it was made
+        return there and not again and self._current(t) is None
 
     def lasting(self, t: Tensor) -> Sequence[Reshaping]:
         """The changes in place of ``t``, a view or an argument, that make up its history; none where they do not."""
@@ -720,13 +794,27 @@ class Results:
         geometry changed since, or it is made at its moment.
         """
         made = self.tracer.views.get(id(t))
-        if made is None or id(t) in self.tracer.regeometried or not (made.current or id(t) in self._early):
+        if made is None or id(t) in self.tracer.reshapings:
             return None
-        if not made.source_stays and self.entered.get(id(made.source)) != made.source_geometry:
+        if id(t) in self.tracer.regeometried and not self._went(t):
             return None
-        if id(made.source) not in self._arguments and self.kernels.moved.get(id(made.source), 0) > made.time:
+        if not (made.current or id(t) in self._early or is_odd(t)):
+            return None
+        if self._lies_as_then(made):
+            return made
+        moved_since = self.kernels.moved.get(id(made.source), 0) > made.time
+        if moved_since and id(t) not in self.kernels.moved and id(made.source) not in self.tracer.reshapings:
+            moved_since = self.table.state(made.source) is not self.table.state(t)
+        if not made.source_stays or (id(made.source) not in self._arguments and moved_since):
             return None
         return made
+
+    def _lies_as_then(self, made: Derivation) -> bool:
+        """Whether the real tensor for what a view was made of lies where it lay then, and will move only later."""
+        lies = self.entered.get(id(made.source))
+        if id(made.source) in self._moving:
+            lies = self.tracer.views[id(made.source)].geometry
+        return lies == made.source_geometry
 
     def _replayable(self, t: Tensor, base: Tensor) -> bool:
         """Whether the history of the view ``t`` is what the op that made it gives on what it was made from."""
@@ -761,21 +849,12 @@ class Results:
             replay = made.replay if made is not None else self._window_of_base(t, base, geometry_of(t))
             steps = [ReplayView(local, ref, replay, ReplayMode.NO_GRAD), *self._history(local, t)]
             if made is not None:
-                steps += self._moved_by_data(local, t, made)
+                steps += self._moved_now(local, t)
             return [*steps, SetCreationMeta(local, how)]
         if made is not None:
             ref = self._made_of(made.source, base)
-            mode = ReplayMode.GRAD if made.grad else ReplayMode.NO_GRAD
-            if made.inference != self.capture.entry_inference:
-                if made.inference:
-                    mode = ReplayMode.INFERENCE
-                else:
-                    mode = ReplayMode.OUTSIDE_WITH_GRAD if made.grad else ReplayMode.OUTSIDE_WITHOUT_GRAD
-                return [*self._replayed(local, t, ref, made, mode), *self._moved_by_data(local, t, made)]
-            if made.grad == self.capture.entry_grad or not (base.requires_grad or made.source.requires_grad):
-                mode = ReplayMode.AMBIENT
-            steps = self._replayed(local, t, ref, made, mode)
-            steps += self._moved_by_data(local, t, made)
+            steps = self._replayed(local, t, ref, made, self._mode_of(made, base))
+            steps += self._moved_now(local, t)
         else:
             ref = self.name(base)
             mode = ReplayMode.NO_GRAD if how == _UNDER_NO_GRAD else ReplayMode.GRAD
@@ -796,26 +875,36 @@ class Results:
                 steps.append(SetCreationMeta(local, how))
             steps += [Reshape(local, change.repeat) for change in last]
         first = steps[0]
-        if made is not None and isinstance(first, ReplayView) and self._precedes_counting(made):
-            steps[0] = dataclasses.replace(first, version=self._entry_version(made.source))
-        elif _torch.leafness(t) is None and not (
-            self._writes_follow or self._counts_alone(t, base)
-        ):  # eager refuses to say what the history is
-            if isinstance(first, ReplayView) and first.base == self.names.get(id(base)):
-                steps[0] = dataclasses.replace(first, outdated=True)
-            else:  # a view as a source would itself count as made before a write
-                steps.append(BumpVersion(local))
+        if isinstance(first, ReplayView) and not (self._writes_follow or self._counts_alone(t, base)):
+            steps[0] = self._at_its_version(first, t, base)
         return steps
 
-    def _precedes_counting(self, made: Derivation) -> bool:
-        """Whether a view was made of an odd view that was not counted as written yet, and was later."""
-        argument = next((a for a in self.arguments if a.replica is made.source), None)
-        if argument is None or self._writes_follow or not self._is_odd_view(made.source):
-            return False
-        return argument.version == made.source_version != _torch.version_of(made.source)
+    def _mode_of(self, made: Derivation, base: Tensor) -> ReplayMode:
+        """The mode in which a view of ``base`` was made, as seen from that in which the call is made."""
+        if made.inference and not self.capture.entry_inference:
+            return ReplayMode.INFERENCE
+        if self.capture.entry_inference and not made.inference:
+            return ReplayMode.OUTSIDE_WITH_GRAD if made.grad else ReplayMode.OUTSIDE_WITHOUT_GRAD
+        if made.grad == self.capture.entry_grad or not (base.requires_grad or made.source.requires_grad):
+            return ReplayMode.AMBIENT
+        return ReplayMode.GRAD if made.grad else ReplayMode.NO_GRAD
+
+    def _at_its_version(self, step: ReplayView, t: Tensor, base: Tensor) -> ReplayView:
+        """The step that makes the view ``t``, so that autograd takes it for made when it was.
+
+        That is before a write, if eager refuses to say its history, or if what it was made of is refused since.
+        """
+        made = self._current(t)
+        known: list[TracedArgument | TracedRoot] = [*self.arguments, *self.roots]
+        counter = next((k for k in known if k.replica is base), None)
+        if made is not None and counter is not None and (is_odd(t) or self._is_odd_view(made.source)):
+            counted_since = made.source_version != _torch.version_of(made.source)
+            if counted_since and made.source_version == counter.version:
+                return dataclasses.replace(step, version=self._entry_version(base))
+        return dataclasses.replace(step, outdated=_torch.leafness(t) is None)
 
     def _entry_version(self, t: Tensor) -> Local:
-        """Where the version counter of the argument ``t`` stood when the call began."""
+        """Where the version counter of ``t``, an argument or the base of one, stood when the call began."""
         found = self._versions.get(id(t))
         if found is None:
             found = self._versions[id(t)] = self.local()
@@ -835,14 +924,11 @@ class Results:
             steps = [ReplayView(several, ref, made.replay.all, mode)]
         return [*steps, PickView(local, several, made.result)]
 
-    def _moved_by_data(self, local: Local, t: Tensor, made: Derivation) -> list[Step]:
-        """Take the real tensor for ``t`` to where ``.data =`` took ``t``; that leaves its history as it was."""
-        if geometry_of(t) == made.geometry and id(t) not in self.kernels.moved:
-            return []
-        state = self.table.state(t)
-        if not state.is_input and id(state) not in self.anchors:
-            return []  # only what was made of it before is wanted
-        return [self.point(local, t, Way.DATA)]
+    def _moved_now(self, local: Local, t: Tensor) -> list[Step]:
+        """What takes the real tensor for ``t`` to where it lies by the end, if that has no moment of its own."""
+        if id(t) in self._moving or not self._moves(t):
+            return []  # later, or only what was made of it before is wanted
+        return [self._move(local, t)]
 
     def _on_own_storage(self, local: Local, t: Tensor, base: Tensor, lies: Geometry) -> PointAt:
         """Take the real tensor for ``t`` to the storage that ``t`` is on."""

@@ -315,3 +315,16 @@ def test_a_view_that_gets_the_geometry_it_has_keeps_its_history(change):
             yield y, x, torch.autograd.grad([y.sum()], [base], retain_graph=True), seen
 
     check_session(session)
+
+
+def test_a_view_that_gets_one_more_dimension_is_written_along_it():
+    def f(x):
+        x.unsqueeze_(2)
+        return x.index_fill_(3, torch.tensor([0], device=x.device), 0)
+
+    def make():
+        root = leaf(1, 2, dtype=torch.complex64)
+        base = root * 2
+        return given(torch.view_as_real(base), also=[root, base])
+
+    check(f, make)

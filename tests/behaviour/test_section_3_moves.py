@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -192,3 +193,66 @@ def test_a_view_of_an_unsafe_view_made_in_inference_mode(op):
 
     check(f, lambda: given(leaf(2, 2)))
     check(f, lambda: given(plain(2, 2)))
+
+
+def test_a_view_keeps_its_history_when_what_it_was_made_of_goes_elsewhere():
+    def fresh(x):
+        v = x * 2
+        w = v.t()
+        v.data = w
+        return w, v
+
+    def inference(x):
+        with torch.inference_mode():
+            v = x.t()
+        w = v.t()
+        v.data = x
+        return w
+
+    for body in (fresh, inference):
+        check(body, lambda: given(leaf(1, 2)))
+        check(body, lambda: given(leaf(2, 2)))
+
+
+# -- views of views, made in several modes ---------------------------------------------------------------
+
+MODES = {"grad": torch.enable_grad, "no_grad": torch.no_grad, "inference": torch.inference_mode}
+
+
+@pytest.mark.parametrize("moved", ["view", "base"])
+@pytest.mark.parametrize("fresh", [False, True])
+@pytest.mark.parametrize("move", MOVES.values(), ids=MOVES)
+@pytest.mark.parametrize("second", MODES.values(), ids=MODES)
+@pytest.mark.parametrize("first", MODES.values(), ids=MODES)
+def test_views_of_views_one_of_which_goes_elsewhere(first, second, move, fresh, moved):
+    def views(x, y):
+        x = x * 2 if fresh else x
+        with first():
+            v = x.t()
+        with second():
+            w = v.t()
+        with contextlib.suppress(RuntimeError):
+            move(v if moved == "view" else x, y)
+        return v, w
+
+    def facts(t):
+        def told(attribute):
+            try:
+                found = getattr(t, attribute)
+                return found if isinstance(found, bool) else found is None
+            except RuntimeError:  # how eager puts it goes by the names of nodes
+                return "refused"
+
+        return told("is_leaf"), told("grad_fn"), t.requires_grad, t.detach().clone()
+
+    def session(compile):
+        for make in (_non_leaf, _view, lambda *shape: given(leaf(*shape), plain(3, 2, seed=4))):
+            for which in (0, 1):
+                found = make(2, 3)
+                t = attempt(lambda: compile(lambda x, y: views(x, y)[which])(*found.args))  # noqa: B023
+                yield facts(t), [facts(x) for x in found.args]
+                for root in found.also:
+                    g = attempt_later(lambda: torch.autograd.grad(t.sum(), root, allow_unused=True))  # noqa: B023
+                    yield isinstance(g, tuple)
+
+    check_session(session)
