@@ -840,6 +840,8 @@ class Results:
         self.tracer.keep.append(t)
         if _torch.base_of(t) is None:
             unsafe = self.tracer.unsafe_views[id(t)]
+            if (t.is_conj() or t.is_neg()) and not t.requires_grad:  # only in what a wrapper does are these left lazy
+                return self._window(local, t)
             mode = ReplayMode.GRAD if t.requires_grad else ReplayMode.NO_GRAD
             return self._replayed(local, t, self.name(base), unsafe, mode)
         how, made = _torch.creation_meta(t), self._current(t)
