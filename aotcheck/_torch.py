@@ -148,6 +148,12 @@ def dual_level() -> int:
     return int(torch.autograd.forward_ad._current_level)
 
 
+def autograd_node_running() -> str | None:
+    """The name of the node whose backward is running on this thread; None if none is."""
+    node = _C._current_autograd_node()
+    return None if node is None else str(node.name())
+
+
 def another_tracer_active() -> bool:
     """Whether FX is tracing on this thread, as ``make_fx`` does."""
     return bool(_symbolic_trace._is_fx_tracing_flag)

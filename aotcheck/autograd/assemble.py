@@ -93,8 +93,9 @@ class Assembly:
         return values
 
     def _copy(self, v: Value) -> Value:
-        copy = self.trace.call(aten.clone.default, (v,))
-        copy.geometry, copy.device = v.geometry, v.device
+        # Of sparse tensors aliases are told by identity alone.
+        copy = self.trace.call(aten.clone.default if v.sparse is None else aten.detach.default, (v,))
+        copy.geometry, copy.sparse, copy.device = v.geometry, v.sparse, v.device
         return copy
 
     def _keep_mutations(self) -> None:
@@ -266,18 +267,15 @@ class Assembly:
         wrong = [k for k in range(len(self.outputs)) if not laid_out_as(results[k], self.record.outputs[k])]
         # Strides of empty tensors show only in the offsets of what is cut from them: settle them before anyone sees.
         empty = self.interpreted and any(v.geometry is not None and 0 in v.geometry.shape for v in self.trace.values)
-        misshapen = any(not shaped_as(results[k], self.record.outputs[k].geometry) for k in wrong)
+        geometries = {k: g for k in wrong if (g := self.record.outputs[k].geometry) is not None}
+        misshapen = any(not shaped_as(results[k], g) for k, g in geometries.items())
         if misshapen or ((wrong or empty) and self.interpreted):
             before.restore()
             if self._learn_strides(args, before, misshapen):
                 raise StrideCorrection
             results = self._compiled(*args)
         if wrong:
-            layouts = {
-                k: self.record.outputs[k].geometry
-                for k in wrong
-                if empty or not much_the_same(results[k], self.record.outputs[k].geometry)
-            }
+            layouts = {k: g for k, g in geometries.items() if empty or not much_the_same(results[k], g)}
             with self.backwards.rearmed():
                 self._link(layouts)
             results = list(results)

@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
 from aotcheck import _torch
+from aotcheck.autograd import sparse_ops
 from aotcheck.autograd.caller_graph import BackwardsInside, CallerGraph
 from aotcheck.autograd.epilogue import EpilogueBuilder
 from aotcheck.autograd.errors import EagerRaises, Retrace, RetraceWithCaptured, TraceMode, UnsupportedError
@@ -30,6 +31,8 @@ from aotcheck.autograd.partition.saved import saved_tensors
 from aotcheck.autograd.record import Arg, Attached, BaseOf, Constant, Record, Ref, Source
 from aotcheck.autograd.replicas import Replica, ReplicaMaker, make_replica
 from aotcheck.autograd.sandbox import BackwardTrace, Sandbox, SetAside
+from aotcheck.autograd.sparse import SparseReplica, SparseResult, sparse_argument
+from aotcheck.autograd.sparse_geometry import is_sparse
 from aotcheck.autograd.storage_state import StorageState
 from aotcheck.autograd.subclasses import (
     Bundle,
@@ -202,6 +205,8 @@ class Capture:
         self._versions = _shared_versions(arguments)
         with _torch.without_modes():
             for i, a in enumerate(arguments):
+                if is_sparse(a):
+                    self._root(a, Arg(i))
                 if not _is_plain(a):
                     continue
                 base = _base(a, self.mode) if self.mode.with_bases or _is_quiet(a) else None
@@ -224,7 +229,7 @@ class Capture:
                 self.flat_replicas[i] = self.replicas[id(a)]
         seen: set[int] = set()
         for i, a in enumerate(arguments):
-            if _is_plain(a) and id(a) not in seen:
+            if (_is_plain(a) or is_sparse(a)) and id(a) not in seen:
                 seen.add(id(a))
                 r = self.replicas[id(a)]
                 state = self.tracer.table.state(r)
@@ -342,11 +347,17 @@ class Capture:
     def _root(self, real: Tensor, source: Source) -> None:
         if id(real) in self.replicas:
             return
-        r = self.maker.root(real, self._versions.get(id(real)))
+        r: Replica
+        if is_sparse(real):
+            r = sparse_argument(self.maker, real)
+            value = self.tracer.trace.placeholder(geometry_of(r), real.device)
+            state = self.tracer.table.bind_sparse(r, value)
+        else:
+            r = self.maker.root(real, self._versions.get(id(real)))
+            value = self.tracer.trace.placeholder(geometry_of(r), real.device)
+            state = self.tracer.table.state(r)
+            self.tracer.table.bind(r, value)
         self.replicas[id(real)] = r
-        value = self.tracer.trace.placeholder("", geometry_of(r), real.device)
-        state = self.tracer.table.state(r)
-        self.tracer.table.bind(r, value)
         if state.source is None:
             state.source = source
         root = TracedRoot(
@@ -474,8 +485,8 @@ class Capture:
                 raise UnsupportedError("parameter made inside", "and returned")
             for x in leaves_of(o) if isinstance(o, Tensor) else ():
                 if type(x) in (Tensor, torch.nn.Parameter):
-                    raise RetraceWithCaptured(o if all(type(y) is not Replica for y in leaves_of(o)) else x)
-                if type(x) is not Replica:
+                    raise RetraceWithCaptured(o if not any(isinstance(y, Replica) for y in leaves_of(o)) else x)
+                if type(x) is not Replica and type(x) is not SparseReplica:
                     raise UnsupportedError("subclass output", type(x).__name__)
         with self.tracing(), torch.set_grad_enabled(self.entry_grad):
             builder = EpilogueBuilder(self)
@@ -611,7 +622,10 @@ class Capture:
             leaves = [self._tangent(x) if type(x) is Value else x for x in tangent.leaves]
             with self.tracing():
                 return tangent.wrapping.build(leaves)
-        assert tangent.geometry is not None and tangent.device is not None
+        assert tangent.device is not None
+        if tangent.sparse is not None:
+            return sparse_ops.bind(self.tracer, SparseResult(tangent.sparse), tangent, tangent.device)
+        assert tangent.geometry is not None
         g = tangent.geometry
         elem = torch.empty_strided(g.shape, g.stride, dtype=g.dtype, device="meta")
         elem = _torch.conj_view(elem) if g.conj else elem
@@ -638,7 +652,8 @@ def _edge_of(t: Tensor) -> GradientEdge:
 
 
 def _is_plain(a: Any) -> bool:
-    return isinstance(a, Tensor) and not is_wrapper(a)
+    """Whether ``a`` is a tensor with a storage of its own."""
+    return isinstance(a, Tensor) and not is_wrapper(a) and not is_sparse(a)
 
 
 def _snapshot(t: Tensor) -> Tensor:

@@ -57,6 +57,7 @@ from aotcheck.autograd.record import (
     WriteFlat,
 )
 from aotcheck.autograd.results import Results, differentiable_dtype, has_earlier_history, has_history
+from aotcheck.autograd.sparse import SparseReplica
 from aotcheck.autograd.storage_state import StorageState
 from aotcheck.autograd.subclasses import is_wrapper, leaves_of
 from aotcheck.autograd.timeline import Timeline
@@ -102,6 +103,9 @@ class EpilogueBuilder:
             self.results.names.setdefault(id(r.replica), r.source)
         results = [*[o for o in outputs if isinstance(o, Tensor)], *[g for _, g in gradients if g is not None]]
         returned = [*[o for o in results if not is_wrapper(o)], *self.wrapped.collect(results)]
+        for t in returned:
+            if isinstance(t, SparseReplica):
+                self.results.return_sparse(t)
         hooks = HookSteps(self.capture, self.results)
         custom = [a for a in self.arguments if self.capture.is_custom_view[a.index]]
         # A custom view also shows, by being refused, when its base or another view of that got another history.

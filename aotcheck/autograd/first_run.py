@@ -100,7 +100,7 @@ def laid_out_as(t: Any, output: GraphOutput) -> bool:
     What is only copied into an input (no replica of its own) may lie as it likes.
     """
     g = output.geometry
-    if output.tensor is None or not isinstance(t, Tensor):
+    if g is None or output.tensor is None or not isinstance(t, Tensor):
         return True
     return t.storage_offset() == g.offset and _agrees(t, g)
 

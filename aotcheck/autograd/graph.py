@@ -14,6 +14,8 @@ from torch import Tensor, fx
 from aotcheck import _torch
 from aotcheck.autograd import no_meta
 from aotcheck.autograd.errors import NotFunctionalError
+from aotcheck.autograd.sparse import SparseResult
+from aotcheck.autograd.sparse_geometry import SparseGeometry
 from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Geometry, Value, getitem
 
 aten = torch.ops.aten
@@ -170,13 +172,15 @@ class FakeValues:
             return self.of(v.args[0])[v.args[1]]
         if v.op is CONSTANT:
             return self.fakes.mode.from_tensor(v.constant)
+        if v.sparse is not None:
+            return self._like(v.sparse, v.device)
         g = v.geometry
         if g is not None and (v.op is PLACEHOLDER or not (g.conj or g.neg)):
             return self._like(g, v.device)
         if v.op is PLACEHOLDER:
             return v.constant
         if v.parts is not None:
-            return tuple([self._like(p, v.device) if type(p) is Geometry else p for p in v.parts])
+            return tuple([self._like(p, v.device) if isinstance(p, (Geometry, SparseGeometry)) else p for p in v.parts])
         args, kwargs = tuple([self._arg(a) for a in v.args]), {k: self._arg(a) for k, a in v.kwargs.items()}
         with torch.no_grad():
             try:
@@ -191,9 +195,13 @@ class FakeValues:
         """Meta tensors as fake ones."""
         if isinstance(a, (list, tuple)):
             return type(a)(self._faked(x, device) for x in a)
+        if isinstance(a, SparseResult):
+            return self._like(a.geometry, device)
         return self.fakes.from_meta(a, device) if isinstance(a, torch.Tensor) else a
 
-    def _like(self, g: Geometry, device: torch.device | None) -> Tensor:
+    def _like(self, g: Geometry | SparseGeometry, device: torch.device | None) -> Tensor:
+        if isinstance(g, SparseGeometry):
+            return self.fakes.from_meta(g.with_elements(0, _torch.META), device or _CPU)
         if g.offset:
             elem = torch.empty(g.elements_reached, dtype=g.dtype, device=_torch.META)
             elem = elem.as_strided(g.shape, g.stride, g.offset)

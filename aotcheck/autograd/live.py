@@ -6,11 +6,14 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from torch import Tensor
+
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.partition.saved import saved_tensors
 from aotcheck.autograd.record import Arg, Ref, Result, Visibility
 from aotcheck.autograd.runtime.codegen import LIVE, BackwardReshape, BackwardWrite, Window
 from aotcheck.autograd.sandbox import BackwardTrace, Reshaped, Written
+from aotcheck.autograd.sparse_geometry import is_sparse
 from aotcheck.autograd.storage_state import StorageState
 from aotcheck.autograd.subclasses import is_wrapper
 from aotcheck.autograd.trace import PLACEHOLDER, Value, geometry_of
@@ -60,7 +63,7 @@ class LiveMemory:
             if index is not None and index not in self._reshaped:
                 self._check_open()
                 self._reshaped[index] = len(self._reshaped)
-        seeds = {id(self.capture.tracer.table.state(t)) for t in traced.seeds if not is_wrapper(t)}
+        seeds = {id(self.capture.tracer.table.state(t)) for t in traced.seeds if _has_memory(t)}
         new = [w for w in traced.written if id(w.state) not in self._live and id(w.state) not in seeds]
         for w in new:
             self._check_open()
@@ -137,7 +140,7 @@ class LiveMemory:
         windows = {id(x.state): k for k, x in enumerate(x for x in self._live.values() if x.window is not None)}
         table = self.capture.tracer.table
         given = zip(places, traced.seeds, strict=True)
-        seeds = {id(table.state(t)): j for j, t in given if not is_wrapper(t)}
+        seeds = {id(table.state(t)): j for j, t in given if _has_memory(t)}
         found = []
         for n, w in enumerate(traced.written, first):
             if id(w.state) in seeds:
@@ -171,6 +174,10 @@ class LiveMemory:
             if index is not None:
                 found.append(BackwardReshape(len(self.windows) + self._reshaped[index], x.before, x.after))
         return found
+
+
+def _has_memory(t: Tensor) -> bool:
+    return not is_wrapper(t) and not is_sparse(t)
 
 
 __all__ = ["LiveMemory"]

@@ -94,11 +94,14 @@ class Role(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class GraphOutput:
-    """A value that the forward returns; ``tensor`` is its replica, laid out as the caller must see."""
+    """A value that the forward returns; ``tensor`` is its replica, laid out as the caller must see.
+
+    A sparse tensor has no ``geometry``.
+    """
 
     value: Value
     role: Role
-    geometry: Geometry
+    geometry: Geometry | None
     tensor: Tensor | None
 
 

@@ -82,7 +82,7 @@ class KernelState:
 
     def __init__(self) -> None:
         self.inside = False
-        self.alive: list[Tensor] = []  # every replica of the trace; weak references would keep them from being swapped
+        self.alive: list[Replica] = []  # every replica of the trace; weak references would keep them from being swapped
         self.asked = weakref.WeakSet[Any]()  # custom Functions, as nodes, that asked for what they saved
         self.swapped: list[Tensor] = []  # replicas that were swapped, in pairs
         self.on_swap: Callable[[Tensor, Tensor], None] = lambda a, b: None
@@ -132,6 +132,7 @@ class Replica(Tensor):
 
     real_device: torch.device
     kernels: KernelState
+    kind: type[Replica]  # which class of replicas it is while its trace goes on
     is_parameter = False
 
     __torch_function__ = _torch.disabled_torch_function  # type: ignore[assignment]  # as torch itself does
@@ -259,6 +260,9 @@ class Replica(Tensor):
         return f"Replica(shape={tuple(self.shape)}, dtype={self.dtype}, device={self.real_device})"
 
 
+Replica.kind = Replica
+
+
 class Disarmed(Replica):
     """A replica whose trace is over: whoever uses it gets an error."""
 
@@ -283,7 +287,7 @@ class _Undispatched(Tensor):
     __torch_function__ = _torch.disabled_torch_function  # type: ignore[assignment]  # as torch itself does
 
 
-def make_replica(elem: Tensor, device: torch.device, kernels: KernelState) -> Replica:
+def make_replica(elem: Tensor, device: torch.device, kernels: KernelState, kind: type[Replica] = Replica) -> Replica:
     """``elem``, a meta tensor without autograd history, as a replica on ``device``; shares its storage.
 
     No mode may be active.
@@ -294,8 +298,10 @@ def make_replica(elem: Tensor, device: torch.device, kernels: KernelState) -> Re
             r = _torch.make_subclass(_Undispatched, elem, device)
     else:
         r = _torch.make_subclass(_Undispatched, elem, device)
-    r.__class__ = Replica
+    r.__class__ = kind
     attributes = r.__dict__
+    if kind is not Replica:
+        attributes["kind"] = kind
     attributes["real_device"], attributes["kernels"] = device, kernels
     kernels.alive.append(r)
     made: Replica = r
@@ -304,22 +310,19 @@ def make_replica(elem: Tensor, device: torch.device, kernels: KernelState) -> Re
 
 def disarm(kernels: KernelState) -> None:
     """The trace is over: no replica of it may be used until ``rearm``."""
-    _become(kernels, Disarmed)
+    if kernels.alive and type(kernels.alive[-1]) is not Disarmed:
+        for r in kernels.alive:
+            _set_attribute(r, "__class__", Disarmed)
 
 
 def rearm(kernels: KernelState) -> None:
     """The trace goes on."""
-    _become(kernels, Replica)
+    if kernels.alive and type(kernels.alive[-1]) is Disarmed:
+        for r in kernels.alive:
+            _set_attribute(r, "__class__", r.kind)
 
 
 _set_attribute = object.__setattr__
-
-
-def _become(kernels: KernelState, cls: type[Tensor]) -> None:
-    if kernels.alive and type(kernels.alive[-1]) is cls:
-        return
-    for r in kernels.alive:
-        _set_attribute(r, "__class__", cls)
 
 
 class _Rebound(torch.autograd.Function):
@@ -414,9 +417,10 @@ class ReplicaMaker:
                         _torch.set_data(r, self.plain(real, versions))
         return r
 
-    def give_history(self, r: Tensor) -> None:
-        """Make a replica, or a wrapper on replicas, a non-leaf that is not a view."""
-        anchor = make_replica(torch.empty((), dtype=r.dtype, device="meta"), r.device, self.kernels)
+    def give_history(self, r: Tensor, anchor: Tensor | None = None) -> None:
+        """Make ``r`` a non-leaf that is no view; ``anchor`` is the leaf behind it."""
+        if anchor is None:
+            anchor = make_replica(torch.empty((), dtype=r.dtype, device="meta"), r.device, self.kernels)
         anchor.requires_grad_()
         self.anchors.append(anchor)
         with torch.enable_grad():

@@ -52,6 +52,8 @@ from aotcheck.autograd.record import (
     WindowOn,
     Wrap,
 )
+from aotcheck.autograd.sparse import SparseReplica
+from aotcheck.autograd.sparse_geometry import is_sparse
 from aotcheck.autograd.storage_state import StorageState
 from aotcheck.autograd.subclasses import held_by, is_jagged, is_wrapper, wrapping_of
 from aotcheck.autograd.timeline import Timeline
@@ -156,7 +158,7 @@ class Results:
 
     def attach(self, ref: Ref, t: Tensor) -> None:
         """Let the tensor ``ref`` get the history that the replica ``t`` has."""
-        recorded = None if is_wrapper(t) else recorded_geometry(t)
+        recorded = None if is_wrapper(t) or is_sparse(t) else recorded_geometry(t)
         odd = recorded is not None and (recorded.shape, recorded.dtype) != (t.shape, t.dtype)
         self.attached.append(Attached(ref, t, t.device, recorded if odd else None))
 
@@ -188,6 +190,20 @@ class Results:
         raise UnsupportedError("subclass output", "a ragged tensor of offsets made inside takes over a history")
 
     # -- what is returned
+
+    def return_sparse(self, t: SparseReplica) -> None:
+        """The graph returns the sparse tensor ``t``, which no epilogue could make."""
+        addresses = [_torch.storage_address(s) for s in t.shares]
+        states = [self.table.states[a] for a in addresses if a in self.table.states]
+        if id(t) in self.names:
+            return
+        if is_new_leaf(t) or t.is_inference() != self.capture.entry_inference:
+            raise UnsupportedError("sparse tensor", "a leaf made inside, or made in another inference mode")
+        if any(s.is_input and s.version > 0 for s in states):
+            raise UnsupportedError("sparse tensor", "one made of an argument that was written is returned")
+        ref = self.names[id(t)] = self.output(self.table.read(t), Role.USER_OUTPUT, None, t)
+        if has_history(t):
+            self.attach(ref, t)
 
     def collect(self, t: Tensor | None) -> None:
         """Note that ``t`` is needed, and with it the bases from which it is made again."""
@@ -840,6 +856,8 @@ class Results:
         self.tracer.keep.append(t)
         if _torch.base_of(t) is None:
             unsafe = self.tracer.unsafe_views[id(t)]
+            if (t.is_conj() or t.is_neg()) and not t.requires_grad:  # only in what a wrapper does are these left lazy
+                return self._window(local, t)
             mode = ReplayMode.GRAD if t.requires_grad else ReplayMode.NO_GRAD
             return self._replayed(local, t, self.name(base), unsafe, mode)
         how, made = _torch.creation_meta(t), self._current(t)

@@ -18,6 +18,7 @@ from torch import Tensor
 from aotcheck import _torch
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.gradients import own_gradient, set_own_gradient
+from aotcheck.autograd.sparse import SparseReplica
 from aotcheck.autograd.storage_state import StorageState
 from aotcheck.autograd.trace import Geometry, Value, geometry_of
 
@@ -119,6 +120,8 @@ class Sandbox:
 
     def _keep_versions(self, state: StorageState) -> None:
         for t in self._tensors:
+            if type(t) is SparseReplica:
+                continue
             if _torch.storage_address(_torch.storage_of(t)) == _torch.storage_address(state.storage):
                 version = _torch.version_of(t)
                 if version >= 0:

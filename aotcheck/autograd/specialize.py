@@ -18,6 +18,7 @@ from aotcheck import _torch
 from aotcheck.autograd.autocast import autocast_state
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.graph import compiled
+from aotcheck.autograd.sparse_geometry import is_sparse, parts_of, sparse_geometry_of
 from aotcheck.autograd.subclasses import ContextKey, held_by, is_wrapper, outer_key
 from aotcheck.autograd.trace import geometry_of
 
@@ -49,7 +50,7 @@ def check_supported(flat: Sequence[Any]) -> None:
         if isinstance(a, Tensor):
             if type(a) is not Tensor and type(a) is not torch.nn.Parameter:
                 raise UnsupportedError("subclass input", f"argument {i} is a {type(a).__name__}")
-            if a.layout is not torch.strided or a.is_quantized:
+            if (a.layout is not torch.strided and not is_sparse(a)) or a.is_quantized:
                 raise UnsupportedError("layout", f"argument {i} is {a.layout}")
             if a.requires_grad and not (a.is_floating_point() or a.is_complex()):
                 raise UnsupportedError("integer tensor that requires grad", f"argument {i} is {a.dtype}")
@@ -109,6 +110,20 @@ def _wrapper_key(a: Tensor, places: dict[int, int]) -> tuple[Any, ...]:
     )
 
 
+def _sparse_key(a: Tensor, storages: dict[int, int], i: int) -> tuple[Any, ...]:
+    """The part of a call's key that is for argument ``i``, a sparse tensor."""
+    memory = [_torch.storage_address(t.untyped_storage()) for t in parts_of(a)]
+    return (
+        type(a),
+        sparse_geometry_of(a),
+        a.device,
+        a.requires_grad,
+        _torch.leafness(a),
+        a.is_inference(),
+        *[storages.setdefault(address, i) for address in memory],
+    )
+
+
 def call_key(flat: Sequence[Any]) -> tuple[Any, ...]:
     """Hashable; equal for two calls iff one specialization is right for both.
 
@@ -135,6 +150,9 @@ def call_key(flat: Sequence[Any]) -> tuple[Any, ...]:
             continue
         if wrappers and is_wrapper(a):
             parts.append(_wrapper_key(a, places))
+            continue
+        if is_sparse(a):
+            parts.append(_sparse_key(a, storages, i))
             continue
         storage = a.untyped_storage()
         base = _torch.base_of(a)
@@ -169,7 +187,7 @@ def call_key(flat: Sequence[Any]) -> tuple[Any, ...]:
     # Aliases that count versions together are told from those that do not.
     shared: dict[int, list[Tensor]] = {}
     for i, a in enumerate(flat):
-        if isinstance(a, Tensor) and objects[id(a)] == i and not (wrappers and is_wrapper(a)):
+        if isinstance(a, Tensor) and objects[id(a)] == i and not is_sparse(a) and not (wrappers and is_wrapper(a)):
             shared.setdefault(_torch.storage_address(a.untyped_storage()), []).append(a)
     versions_of_wrappers = tuple(_torch.version_groups(list({id(w): w for w in wrappers}.values())))
     versions = tuple(tuple(_torch.version_groups(group)) for group in shared.values() if len(group) > 1)
@@ -185,7 +203,7 @@ def fast_guard(
 
     ``writes``: whether views must be told from tensors that are none. ``sizes``: whether the storages' sizes matter.
     """
-    if not flat or any(type(a) not in (Tensor, torch.nn.Parameter) for a in flat):
+    if not flat or any(type(a) not in (Tensor, torch.nn.Parameter) or is_sparse(a) for a in flat):
         return None
     if len({_torch.storage_address(a.untyped_storage()) for a in flat}) != len(flat) or autocast_state():
         return None

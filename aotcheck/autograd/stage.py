@@ -34,6 +34,7 @@ from aotcheck.autograd.partition.saved import holds_saved, nodes_behind_output
 from aotcheck.autograd.record import Arg, Attached
 from aotcheck.autograd.runtime import codegen
 from aotcheck.autograd.sandbox import BackwardTrace
+from aotcheck.autograd.sparse_geometry import is_sparse, sparse_geometry_of
 from aotcheck.autograd.subclasses import Bundle, coerced, is_jagged, leaves_of
 from aotcheck.autograd.tangents import (
     Gradient,
@@ -133,6 +134,11 @@ class Stage:
         """Whether a result is a wrapper."""
         return any(isinstance(t, Bundle) for t in self.tangents)
 
+    @property
+    def of_other_kinds(self) -> bool:
+        """Whether a result is a wrapper or sparse."""
+        return any(isinstance(t, Bundle) or t.sparse is not None for t in self.tangents)
+
     def freeing_nodes(self) -> set[Any]:
         """The nodes between the stage's tensors and its ends that keep what their first backward frees."""
         return {n for a in self.attached for n in nodes_behind_output(a.tensor, self.ends) if holds_saved(n, a.tensor)}
@@ -175,12 +181,12 @@ class Stage:
         changed = coerced(t, wanted)
         if changed is not None and fits(wrapping_without_grad(changed), wanted) and self._lies_as_expected(j, changed):
             return j, changed
-        leaves = leaves_of(t)
-        geometries = tuple([(geometry_of(x), x.device) for x in leaves])
+        leaves, sparse = leaves_of(t), sparse_geometry_of(t) if is_sparse(t) else None
+        geometries = tuple([(sparse or geometry_of(x), x.device) for x in leaves])
         part = (j, None if found is None else found.key, geometries)
         if part not in self.odd:
             if found is None:
-                self.odd[part] = placeholder(geometry_of(t), t.device)
+                self.odd[part] = placeholder(sparse or geometry_of(t), t.device)
             else:
                 if is_jagged(t):
                     raise UnsupportedError("tangent of another type", described(t))
@@ -190,11 +196,11 @@ class Stage:
         return part, t
 
     def _lies_as_expected(self, j: int, t: Tensor) -> bool:
-        """Whether of what the wrapper ``t`` holds just that is lazy which is in the tangent of result ``j``."""
+        """Whether ``t`` is sparse as the tangent of result ``j`` is, or what it holds as a wrapper is lazy as there."""
         expected = self.tangents[j]
-        return not isinstance(expected, Bundle) or list(map(laziness, leaves_of(t))) == list(
-            map(laziness, expected.leaves)
-        )
+        if not isinstance(expected, Bundle):
+            return expected.sparse == (sparse_geometry_of(t) if is_sparse(t) else None)
+        return list(map(laziness, leaves_of(t))) == list(map(laziness, expected.leaves))
 
     def starts(self, key: Key) -> dict[int, int]:
         """Where among the leaves of all tangents those of each begin."""
@@ -209,9 +215,9 @@ class Stage:
         """Whether the backward is called with what its tangents are made of."""
         return self.of_wrappers or any(isinstance(self.tangent(part), Bundle) for part in key)
 
-    def expected(self, key: Key) -> list[tuple[int, Geometry]]:
-        """Of each defined tangent which it is, and how the graph expects it to lie."""
-        expected = []
+    def expected(self, key: Key) -> list[tuple[int, Geometry | None]]:
+        """Of each defined tangent which it is, and how the graph expects it to lie; None where it is sparse."""
+        expected: list[tuple[int, Geometry | None]] = []
         flat = self.is_flat(key)
         starts = self.starts(key)
         for part in key:
@@ -219,9 +225,8 @@ class Stage:
             first = starts[place_of(part)] if flat else place_of(part)
             for n, x in enumerate(t.leaves if isinstance(t, Bundle) else (t,)):
                 if type(x) is Value:
-                    g = x.geometry
-                    assert g is not None
-                    expected.append((first + n, g))
+                    assert x.geometry is not None or x.sparse is not None
+                    expected.append((first + n, x.geometry))
         return expected
 
 

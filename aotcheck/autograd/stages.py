@@ -29,6 +29,7 @@ from aotcheck.autograd.record import Arg, Attached
 from aotcheck.autograd.replicas import disarm, rearm
 from aotcheck.autograd.runtime import codegen
 from aotcheck.autograd.sandbox import BackwardTrace
+from aotcheck.autograd.sparse import SparseReplica
 from aotcheck.autograd.stage import Layout, Stage, Target
 from aotcheck.autograd.subclasses import (
     Bundle,
@@ -260,14 +261,14 @@ class Backwards:
     def backward_for(self, stage: Stage, kinds: tuple[type, ...], trained: Trained) -> Callable[..., Any]:
         """The backward of ``stage`` for tangents of these types, in the state of autocast that is in force.
 
-        type(None) is the type where there is none.
+        type(None) is the type where there is none, its layout that of a sparse tensor.
         """
         if autocast_is_on():
             stage = stage.under(autocast_state())
         found = stage.backwards.get((kinds, trained))
         if found is None:
-            if stage.of_wrappers or any(is_wrapper_type(k) for k in kinds):
-                found = functools.partial(self._run_for_wrappers, stage, trained)
+            if stage.of_other_kinds or any(isinstance(k, torch.layout) or is_wrapper_type(k) for k in kinds):
+                found = functools.partial(self._run_for_kinds, stage, trained)
             else:
                 key = tuple(j for j, k in enumerate(kinds) if k is not _NONE)
                 try:
@@ -301,8 +302,11 @@ class Backwards:
             return (None,) * (1 + max(1, len(stage.reached)))
         return self._backward(stage.only(frozenset(k for k, now in asked.items() if now)), key, trained)(ctx, g)
 
-    def _run_for_wrappers(self, stage: Stage, trained: Trained, ctx: Any, g: Sequence[Any]) -> Any:
-        """Find the backward for tangents some of which are wrappers, or should be, and run it on what they hold."""
+    def _run_for_kinds(self, stage: Stage, trained: Trained, ctx: Any, g: Sequence[Any]) -> Any:
+        """Find the backward for tangents some of which are wrappers or sparse, or should be.
+
+        It is run on what the wrappers hold.
+        """
         parts: list[Any] = []
         flat: list[Tensor] = []
         whole = list(g)
@@ -451,6 +455,9 @@ def _tangents_of(capture: Capture, attached: Sequence[Attached]) -> list[Tangent
     """Inputs of a backward for each of ``attached``."""
     tangents: list[Tangent] = []
     for a in attached:
+        if isinstance(a.tensor, SparseReplica):
+            tangents.append(placeholder(a.tensor.geometry, a.device))
+            continue
         if not is_wrapper(a.tensor):
             tangents.append(placeholder(a.recorded or geometry_of(a.tensor), a.device))
             continue

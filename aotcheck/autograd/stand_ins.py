@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch
+from aotcheck.autograd.sparse_geometry import is_sparse, sparse_geometry_of
 from aotcheck.autograd.trace import geometry_of
 
 
@@ -24,7 +25,8 @@ def tensors_in(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
 class StandIns:
     """Real tensors for the replicas of one op's arguments: the same geometries, storages shared and objects identical.
 
-    Every element of a storage of ``dtype`` is ``fill``; storages that are seen as several dtypes hold zeros.
+    Every element of a storage of ``dtype`` is ``fill``; storages that are seen as several dtypes hold zeros. Sparse
+    tensors have no element if ``fill`` is 0.
     """
 
     def __init__(self, fill: int = 0) -> None:
@@ -44,6 +46,9 @@ class StandIns:
         return a
 
     def _make(self, t: Tensor) -> Tensor:
+        if is_sparse(t):
+            self.made[id(t)] = sparse_geometry_of(t).with_elements(self.fill, t.device)
+            return self.made[id(t)]
         storage, device = _torch.storage_of(t), t.device
         address = _torch.storage_address(storage)
         whole = self._storages.get(address)

@@ -23,6 +23,7 @@ from aotcheck.autograd.emit import Emitter
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.flat_values import flat_of_root, gather, pad, scatter
 from aotcheck.autograd.inverses import inverse
+from aotcheck.autograd.sparse import SparseReplica
 from aotcheck.autograd.storage_state import WINDOW, StorageState, View, known_at
 from aotcheck.autograd.trace import Geometry, Trace, Value, disjoint, flat_geometry, geometry_of, getitem
 
@@ -40,12 +41,18 @@ class StorageTable:
         self.flat_inputs: list[tuple[Value, Any, torch.dtype]] = []
         self._epoch = 0
         self._first_write: Callable[[StorageState], None] | None = None
+        self.sparse: dict[int, Value] = {}  # what sparse replicas hold, by id: see Note [Sparse tensors]
+        self.sparse_states: dict[int, StorageState] = {}  # stand for the memory of those that are arguments, by id
+        self.lent: dict[int, torch.UntypedStorage] = {}  # memory that sparse tensors have for their own, by address
+        self.opaque = False  # whether there are replicas whose elements no trace can count
         self._multiple: dict[Any, Value] = {}  # results of multi-output views, by what they are computed from
 
     # -- lookup
 
     def state(self, t: Tensor) -> StorageState:
         """The state of the storage on which ``t`` lies now."""
+        if type(t) is SparseReplica:
+            return self.sparse_states[id(t)]
         storage = _torch.storage_of(t)
         state = self.states.get(_torch.storage_address(storage))
         if state is None:
@@ -61,6 +68,17 @@ class StorageTable:
         state.roots.append(view)
         value.geometry, value.device = geometry, state.device
         return view
+
+    def bind_sparse(self, t: SparseReplica, value: Value) -> StorageState:
+        """``t``, an argument, holds ``value``; a state that never changes stands for its memory."""
+        value.sparse, value.device = t.geometry, t.device
+        self.sparse[id(t)] = value
+        self.opaque = True
+        empty = _torch.storage_of(torch.empty(0, device=_torch.META))
+        state = self.sparse_states[id(t)] = StorageState(empty, t.device, self._epoch)
+        for storage in t.shares:
+            self.lend(storage)
+        return state
 
     def bind_new(self, t: Tensor, value: Value, geometry: Geometry, device: torch.device) -> None:
         """As ``bind``, where the storage of ``t`` is new."""
@@ -105,7 +123,7 @@ class StorageTable:
             if state.nbytes % dtype.itemsize:
                 dtype = torch.uint8
             flat = View(state, flat_geometry(state.nbytes, dtype))
-            value = self.trace.placeholder("", flat.geometry, state.device)
+            value = self.trace.placeholder(flat.geometry, state.device)
             self.flat_inputs.append((value, state.source, dtype))
             if state.version > 0:
                 for r in state.roots:
@@ -148,6 +166,8 @@ class StorageTable:
 
     def read(self, t: Tensor) -> Value:
         """The value of ``t`` now."""
+        if type(t) is SparseReplica:
+            return self.sparse[id(t)]
         return self.read_view(self.view(t))
 
     def read_view(self, view: View) -> Value:
@@ -212,9 +232,15 @@ class StorageTable:
         state.version += 1
         root.value, root.version, state.flushed = value, state.version, state.version
 
+    def lend(self, storage: torch.UntypedStorage) -> None:
+        """A sparse tensor has part of this memory for its own: it may not be written any more."""
+        self.lent[_torch.storage_address(storage)] = storage
+
     def write(self, view: View, value: Value) -> None:
         """``view`` holds ``value`` from now on, and so does whatever shares its memory."""
         state = view.state
+        if self.lent and _torch.storage_address(state.storage) in self.lent:
+            raise UnsupportedError("sparse tensor", "a tensor is written that a sparse one was made of")
         if self._first_write is not None and state.epoch < self._epoch:
             state.epoch = self._epoch
             self._first_write(state)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from aotcheck.autograd.sparse_geometry import SparseGeometry, is_sparse, sparse_geometry_of
 from aotcheck.autograd.subclasses import Bundle, Wrapping, is_wrapper, wrapping_of
 from aotcheck.autograd.trace import PLACEHOLDER, Geometry, Value, geometry_of
 
@@ -40,10 +41,14 @@ class InTangent:
     leaf: int
 
 
-def placeholder(g: Geometry, device: torch.device) -> Value:
+def placeholder(g: Geometry | SparseGeometry, device: torch.device) -> Value:
     """An input of a backward for a result that lies so."""
     t = Value(PLACEHOLDER, (), {})
-    t.device, t.geometry = device, tangent_geometry(g)
+    t.device = device
+    if isinstance(g, SparseGeometry):
+        t.sparse = g
+    else:
+        t.geometry = tangent_geometry(g)
     return t
 
 
@@ -103,4 +108,6 @@ def fits(found: Wrapping | None, wanted: Wrapping | None) -> bool:
 def described(t: Tensor) -> str:
     """What kind of tensor ``t`` is, for messages."""
     wrapping = wrapping_of(t)
+    if wrapping is None and is_sparse(t):
+        return f"sparse Tensor({sparse_geometry_of(t)})"
     return "Tensor" if wrapping is None else f"{wrapping.kind.__name__}({wrapping.context!r})"

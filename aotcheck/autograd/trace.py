@@ -7,12 +7,15 @@ import operator
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from aotcheck import _torch
+
+if TYPE_CHECKING:
+    from aotcheck.autograd.sparse_geometry import SparseGeometry
 
 getitem = operator.getitem
 
@@ -191,7 +194,8 @@ class Value:
     """One value of the functional program: an input, a constant, or what ``op`` gives for ``args`` and ``kwargs``.
 
     ``geometry`` is what the value measures at run time where known (None for a tuple of results), ``parts`` what each
-    of a tuple of results does, or the result itself where it is no tensor. ``memory`` is the placeholder whose
+    of a tuple of results does, or the result itself where it is no tensor; ``sparse`` is what is known of a sparse
+    one, which has no geometry. ``memory`` is the placeholder whose
     memory the value shares at run time, if any. ``where`` is the user's source line.
     """
 
@@ -206,6 +210,7 @@ class Value:
         "op",
         "parts",
         "sequence",
+        "sparse",
         "where",
     )
 
@@ -214,6 +219,7 @@ class Value:
         self.args = args
         self.kwargs = kwargs
         self.geometry: Geometry | None = None
+        self.sparse: SparseGeometry | None = None
         self.parts: tuple[Any, ...] | None = None
         self.device: torch.device | None = None
         self.memory: Value | None = None
@@ -268,10 +274,10 @@ class Trace:
         self.drawn: set[Value] = set()  # random ones
         self.states: list[Value] = []  # states of generators that a later moment goes back to
 
-    def placeholder(self, name: str, geometry: Geometry, device: torch.device) -> Value:
+    def placeholder(self, geometry: Geometry, device: torch.device) -> Value:
         """A new input."""
         v = Value(PLACEHOLDER, (), {})
-        v.name, v.geometry, v.device, v.memory = name, geometry, device, v
+        v.geometry, v.device, v.memory = geometry, device, v
         self.placeholders.append(v)
         return v
 

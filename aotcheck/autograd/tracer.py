@@ -10,11 +10,13 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch
-from aotcheck.autograd import folding, no_meta, view_ops, writes
+from aotcheck.autograd import folding, no_meta, sparse_ops, view_ops, writes
 from aotcheck.autograd.errors import EXPECTATION, RetraceWithCaptured, UnsupportedError
 from aotcheck.autograd.metadata import METADATA
 from aotcheck.autograd.replicas import KernelState, Replica, make_replica
 from aotcheck.autograd.rng import Draws, default_generators
+from aotcheck.autograd.sparse import Selection, SparseReplica, SparseResult
+from aotcheck.autograd.sparse_geometry import is_sparse
 from aotcheck.autograd.stand_ins import tensors_in
 from aotcheck.autograd.storage import StorageTable
 from aotcheck.autograd.subclasses import is_wrapper, leaves_of, wrappers_in
@@ -37,6 +39,7 @@ _USUAL = {  # what code that checks hopes for
     aten.ne.Scalar: True,
     aten.all.default: True,
 }
+OPAQUE = frozenset({SparseReplica, Selection})
 _NOTED = frozenset({Kind.IN_PLACE, Kind.WRITES})
 _TANGENT_OP = aten.to.dtype_layout
 
@@ -88,7 +91,7 @@ class Tracer(_torch.TorchDispatchMode):
         if _torch.another_tracer_active():
             raise UnsupportedError("another tracer inside", "the function traces one of its own, as linearize does")
         for t in types:
-            if t is not Replica and t is not Tensor and t is not torch.nn.Parameter:
+            if t is not Replica and t is not Tensor and t is not torch.nn.Parameter and t not in OPAQUE:
                 return self._on_wrappers(func, types, args, kwargs)
         if func is aten.lift_fresh.default or func is aten.lift_fresh_copy.default:
             return self._lift(args[0])
@@ -116,6 +119,8 @@ class Tracer(_torch.TorchDispatchMode):
         if info.transparent and (key := self._transparent(info, args, kwargs)) is not None:
             with contextlib.nullcontext() if self._depth else _torch.as_before_dispatch(), self:
                 return _torch.run_kernel(func, key, args, kwargs)
+        if self.table.opaque and any(type(t) is not Replica for t in tensors_in(args, kwargs)):
+            return sparse_ops.apply(self, func, info, args, kwargs)
         if info.takes_device and kwargs.get("device") == _torch.META:
             # Some formulas of autograd ask the implementation, not the tensor, and learn that replicas have no data.
             rest = {k: a for k, a in kwargs.items() if k != "device"}
@@ -230,7 +235,7 @@ class Tracer(_torch.TorchDispatchMode):
     def _check(self, a: Any) -> None:
         """Every tensor must be a replica of this trace; another is a captured one."""
         if isinstance(a, Tensor):
-            if type(a) is not Replica:
+            if type(a) is not Replica and type(a) not in OPAQUE:
                 raise RetraceWithCaptured(a)
         elif type(a) in (list, tuple):
             for x in a:
@@ -244,6 +249,8 @@ class Tracer(_torch.TorchDispatchMode):
     def _lift(self, t: Tensor) -> Tensor:
         if isinstance(t, Replica):
             return t
+        if t.layout is not torch.strided:
+            raise UnsupportedError("layout", f"a constant is {t.layout}")
         if type(t) is not Tensor:
             raise UnsupportedError("constant of a subclass", type(t).__name__)
         elem = torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="meta")
@@ -302,15 +309,21 @@ class Tracer(_torch.TorchDispatchMode):
         found: torch.device | None = None
         for a in (*args, *kwargs.values()):
             for x in a if type(a) in (list, tuple) else (a,):
-                if type(x) is Replica:
+                if isinstance(x, Replica):
                     if x.real_device.type != "cpu" or x.dim() > 0:
                         return x.real_device
                     found = found or x.real_device
         return found or torch.get_default_device()
 
+    def values_of(self, args: Any) -> Any:
+        """Positional or keyword arguments as the functional program names them."""
+        if isinstance(args, dict):
+            return {k: self.value_of(a) for k, a in args.items()}
+        return tuple([self.value_of(a) for a in args])
+
     def value_of(self, a: Any) -> Any:
         """An argument as the functional program names it."""
-        if type(a) is Replica:
+        if isinstance(a, Replica):
             return self.table.read(a)
         if type(a) in (list, tuple):
             return [self.value_of(x) for x in a]
@@ -395,7 +408,7 @@ class Tracer(_torch.TorchDispatchMode):
             return
         tensors = [out] if isinstance(out, Tensor) else out
         if not isinstance(tensors, (list, tuple)) or not all(isinstance(o, Tensor) for o in tensors):
-            return
+            return  # a sparse one is no tensor here
         geometries = [geometry_of(o) for o in tensors]
         storages = {_torch.storage_address(_torch.storage_of(o)) for o in tensors}
         if len(storages) == len(tensors) and all(g.offset == 0 and not g.conj and not g.neg for g in geometries):
@@ -406,6 +419,8 @@ class Tracer(_torch.TorchDispatchMode):
         if func is aten.index.Tensor and any(
             type(i) is Replica and i.dtype in (torch.bool, torch.uint8) for i in args[1]
         ):
+            if sparse_ops.selects_padding():
+                return sparse_ops.select(self, args)
             raise UnsupportedError("data-dependent", "indexing by a mask gives a shape that depends on values")
         if func is aten.repeat_interleave.Tensor and kwargs.get("output_size") is None:
             raise UnsupportedError("data-dependent", "repeat_interleave without output_size")
@@ -420,10 +435,10 @@ class Tracer(_torch.TorchDispatchMode):
             )
             out = self.run(func, args, run_kwargs)
             device = self.device_of(args, kwargs)
+            if isinstance(out, Tensor) and out.layout is not torch.strided:
+                out = no_meta.results_of(func, args, kwargs)
             if not _has_tensor((out,)) and out is not None:
                 return out
-            if isinstance(out, Tensor) and out.layout is not torch.strided:
-                raise UnsupportedError("sparse tensor", f"{func} gives one")
             if args and type(args[0]) is Replica and shares_storage(out, args[0]):
                 if not info.random or isinstance(out, Tensor):
                     return view_ops.bind(self, self.unsafe_views, func, args, kwargs, out)
@@ -466,19 +481,23 @@ class Tracer(_torch.TorchDispatchMode):
 
     def bind_results(self, out: Any, value: Value, device: torch.device) -> Any:
         """What an op gave, on fresh storages, as replicas that hold ``value`` or its items."""
+        if isinstance(out, SparseResult):
+            return sparse_ops.bind(self, out, value, device)
         if isinstance(out, Tensor):
             return self._bind_fresh(out, value, device)
         if isinstance(out, (list, tuple)):
             bound: list[Any] = []
             for k, o in enumerate(out):
-                if not isinstance(o, Tensor):
+                if isinstance(o, SparseResult):
+                    bound.append(sparse_ops.bind(self, o, self.trace.call(getitem, (value, k)), device))
+                elif not isinstance(o, Tensor):
                     bound.append(o)
-                elif any(isinstance(x, Tensor) and _same_window(x, o) for x in bound):
+                elif any(isinstance(x, Tensor) and not is_sparse(x) and _same_window(x, o) for x in bound):
                     # Some ops give one tensor twice (the gradients of an LSTM's biases): it is bound once.
                     bound.append(o if type(o) is Replica else make_replica(o, device, self.kernels))
                 else:
                     bound.append(self._bind_fresh(o, self.trace.call(getitem, (value, k)), device))
-            value.parts = tuple([geometry_of(b) if isinstance(b, Tensor) else b for b in bound])
+            value.parts = tuple([_measured(b) for b in bound])
             value.device = device
             return type(out)(bound)
         if out is None:
@@ -521,6 +540,14 @@ def _same_window(a: Tensor, b: Tensor) -> bool:
 
 
 def _has_tensor(args: tuple[Any, ...]) -> bool:
+    kinds = (Tensor, SparseResult)
     return any(
-        isinstance(a, Tensor) or (type(a) in (list, tuple) and any(isinstance(x, Tensor) for x in a)) for a in args
+        isinstance(a, kinds) or (type(a) in (list, tuple) and any(isinstance(x, kinds) for x in a)) for a in args
     )
+
+
+def _measured(a: Any) -> Any:
+    """What a result measures, or the result itself where it is no tensor."""
+    if isinstance(a, SparseReplica):
+        return a.geometry
+    return geometry_of(a) if isinstance(a, Tensor) else a

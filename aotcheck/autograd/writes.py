@@ -59,11 +59,12 @@ def _write(
     """``target`` now holds ``value``, converted where the twin gives another dtype or strides than eager writes."""
     geometry = _twin_geometry(tracer, twin, args, kwargs)
     if geometry is not None:
-        value = _conform(tracer, value, geometry, geometry_of(target))
+        value = conform(tracer, value, geometry, geometry_of(target))
     tracer.table.write(tracer.table.view(target), value)
 
 
-def _conform(tracer: Tracer, value: Value, has: Geometry, wants: Geometry) -> Value:
+def conform(tracer: Tracer, value: Value, has: Geometry, wants: Geometry) -> Value:
+    """``value``, which lies as ``has`` says, converted to what is written where a tensor lies as ``wants`` says."""
     if has.dtype != wants.dtype:
         if not torch.can_cast(has.dtype, wants.dtype):
             raise RuntimeError(f"result type {has.dtype} can't be cast to the desired output type {wants.dtype}")
@@ -128,7 +129,7 @@ def _foreach(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwa
     tracer.run(func, args, kwargs)
     value = tracer.call(info.twin, value_args, value_kwargs)
     for k, (x, o) in enumerate(zip(targets, out, strict=True)):
-        item = _conform(tracer, tracer.trace.call(getitem, (value, k)), geometry_of(o), geometry_of(x))
+        item = conform(tracer, tracer.trace.call(getitem, (value, k)), geometry_of(o), geometry_of(x))
         tracer.table.write(tracer.table.view(x), item)
         tracer.count_write(x)  # eager counts in its per-tensor kernels, which do not run here
     return None
@@ -160,7 +161,7 @@ def to_out(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwarg
         state = tracer.table.state(t)
         if state.storage.nbytes() != state.nbytes:
             tracer.table.flat(state)
-        item = _conform(tracer, item, geometry_of(r), geometry_of(t))
+        item = conform(tracer, item, geometry_of(r), geometry_of(t))
         tracer.table.write(tracer.table.view(t), item)
     return out
 

@@ -57,7 +57,10 @@ def describe(record: Record) -> tuple[str, ...]:
     """
     inputs = [name(root.source) for root in record.roots]
     inputs += [f"the storage of {name(flat.source)}" for flat in record.flats]
-    results = [f"r{k} {geometry(o.geometry)}, {o.role.name.lower()}" for k, o in enumerate(record.outputs)]
+    results = [
+        f"r{k} {'sparse' if o.geometry is None else geometry(o.geometry)}, {o.role.name.lower()}"
+        for k, o in enumerate(record.outputs)
+    ]
     lines = [f"graph: {_list(inputs)} -> {_list(results)}"]
     lines += [f"{number}. {describe_step(step, record)}" for number, step in enumerate(record.all_steps, 1)]
     returned = [repr(r.value) if isinstance(r, Constant) else name(r) for r in record.returns]

@@ -98,8 +98,22 @@ def attempt_later(action: Callable[[], Any]) -> Any:
             return result
 
 
+def is_sparse(tensor: torch.Tensor) -> bool:
+    """Whether it has indices and values, of whatever layout."""
+    return str(tensor.layout).startswith("torch.sparse")
+
+
+def parts_of(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """The indices of a sparse tensor, and last its values."""
+    if tensor.layout is torch.sparse_coo:
+        return [tensor._indices(), tensor._values()]
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
+    return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
+
+
 def _strides_that_matter(tensor: torch.Tensor) -> tuple[int, ...]:
-    if tensor.layout is torch.jagged or tensor.numel() == 0:
+    if tensor.layout is torch.jagged or is_sparse(tensor) or tensor.numel() == 0:
         return ()
     return tuple(stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size != 1)
 
@@ -123,11 +137,23 @@ def _value(tensor: torch.Tensor) -> Any:
     if held_by(tensor):
         context = tensor.detach().__tensor_flatten__()[1]  # type: ignore[attr-defined]
         return type(tensor).__name__, str(context), [_value(inner) for _, inner in held_by(tensor)]
+    if is_sparse(tensor):
+        coalesced = tensor.layout is torch.sparse_coo and tensor.is_coalesced()
+        with torch.no_grad():
+            parts = [part.clone() for part in parts_of(tensor)]
+        return str(tensor.layout), coalesced, tensor.sparse_dim(), tensor.dense_dim(), parts
     needed = tensor.storage_offset() + 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
     if tensor.numel() and tensor.untyped_storage().nbytes() < needed * tensor.element_size():
         return "beyond its storage"
     with torch.no_grad():
         return tensor.detach().resolve_conj().resolve_neg().clone()
+
+
+def _memory(tensor: torch.Tensor) -> Any:
+    """Equal for tensors that lie in the same memory."""
+    if is_sparse(tensor):
+        return "values", parts_of(tensor)[-1].untyped_storage()._cdata
+    return id(tensor) if held_by(tensor) else tensor.untyped_storage()._cdata
 
 
 def _sizes(tensor: torch.Tensor) -> tuple[Any, ...]:
@@ -194,7 +220,7 @@ class _Moment:
             structure,
             [(n, _facts(x) if isinstance(x, torch.Tensor) else x) for n, x in zip(names, leaves, strict=True)],
             _first_of_kind([id(tensor) for tensor in tensors]),
-            _first_of_kind([id(tensor) if held_by(tensor) else tensor.untyped_storage()._cdata for tensor in tensors]),
+            _first_of_kind([_memory(tensor) for tensor in tensors]),
             torch.is_grad_enabled(),
             torch.get_rng_state(),
         )

@@ -136,16 +136,6 @@ def test_a_tracer_inside_is_refused():
 # -- sparse gradients --------------------------------------------------------------------------------
 
 
-def test_a_sparse_gradient_is_refused():
-    def g(i, w):
-        return torch.nn.functional.embedding(i, w, sparse=True) * 2
-
-    w = leaf(4, 3)
-    with pytest.raises(aotcheck.UnsupportedError, match="sparse"):
-        aotcheck.aot_function(g)(torch.tensor([1, 0, 1]), w)
-    assert w.grad is None
-
-
 def test_a_sparse_embedding_whose_gradient_nobody_wants():
     check(
         lambda i, w: torch.nn.functional.embedding(i, w, sparse=True), lambda: given(torch.tensor([1, 0]), plain(4, 3))

@@ -81,7 +81,7 @@ def _kept_by_opaque(node: Any, near: Tensor) -> list[Tensor]:
     assert isinstance(near, Replica)
     with _torch.meta_kernels():
         _torch.run_without_gradients(node)
-        kept = []
+        kept: list[Tensor] = []
         for t in near.kernels.alive:
             with _torch.as_if_written(t):
                 try:

@@ -477,7 +477,12 @@ def function_like(
         lines.append(f"    ctx.own = {{{', '.join(f'{k}: {saved + n}' for n, k in enumerate(own))}}}")
     lines += ["    ctx.set_materialize_grads(False)", f"    return h[:{outputs}]"]
     defined = "".join(f"g[{k}] is not None, " for k in range(outputs))
-    kinds = "".join(f"type(g[{k}]), " for k in range(outputs))
+    # Of a plain tensor's type only what is sparse must be told from it.
+    w.globals.update(strided=torch.strided)
+    kinds = "".join(
+        f"type(g[{k}]) if g[{k}] is None or g[{k}].layout is strided else {w.refer(support.kind_of)}(g[{k}]), "
+        for k in range(outputs)
+    )
     trained = "".join(f"g[{k}] is not None and g[{k}].requires_grad, " for k in range(outputs))
     # The engine comes by with nothing defined where another tensor's gradients end: no reason to look at what is saved.
     undefined = " and ".join(f"g[{k}] is None" for k in range(outputs))
@@ -539,11 +544,13 @@ def _unpack(w: SourceWriter, which: Sequence[int], saved: int) -> list[str]:
     return []
 
 
-def _take_tangents(w: SourceWriter, tangents: Sequence[tuple[int, Geometry]]) -> list[str]:
+def _take_tangents(w: SourceWriter, tangents: Sequence[tuple[int, Geometry | None]]) -> list[str]:
     w.globals["with_strides"] = support.with_strides
     lines = []
     for k, g in tangents:
         lines.append(f"    t{k} = g[{k}]")
+        if g is None:
+            continue
         if g.conj or g.neg:  # only tangents that are as lazy come here
             lines.append(
                 f"    if t{k}.stride() != {g.stride}: t{k} = {w.refer(support.with_strides_lazily)}(t{k}, {g.stride})"
@@ -557,7 +564,7 @@ def _take_tangents(w: SourceWriter, tangents: Sequence[tuple[int, Geometry]]) ->
 def write_backward(
     used: Sequence[int],
     saved: int,
-    tangents: Sequence[tuple[int, Geometry]],
+    tangents: Sequence[tuple[int, Geometry | None]],
     differentiated: Sequence[int],
     gradients: int,
     wrapped: Mapping[int, tuple[Wrapping, Sequence[str]]],
@@ -599,7 +606,7 @@ def write_differentiable_backward(
     unpacked: Sequence[int],
     read: int,
     saved: int,
-    tangents: Sequence[tuple[int, Geometry]],
+    tangents: Sequence[tuple[int, Geometry | None]],
     reached: Sequence[int],
     applications: Sequence[Application],
     targets: int,

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from aotcheck import _torch
 from aotcheck.autograd.errors import UnsupportedError
+from aotcheck.autograd.sparse_geometry import is_sparse, measure
 from aotcheck.autograd.subclasses import Outer, is_jagged, is_wrapper, wrapping_of
 from aotcheck.autograd.trace import Geometry, geometry_of
 
@@ -396,8 +397,11 @@ def watch(t: Tensor, place: int) -> tuple[Tensor, str, int, int]:
     """
     counter = t.detach()
     if not is_wrapper(t):
-        counter.data = torch.empty(0, dtype=t.dtype, device=t.device)
-    return counter, f"{t.type()} {list(t.shape)}", _torch.version_of(t), place
+        counter.data = (
+            measure(t).with_elements(0, t.device) if is_sparse(t) else torch.empty(0, dtype=t.dtype, device=t.device)
+        )
+    kind = t.layout if is_sparse(t) else t.type()
+    return counter, f"{kind} {list(t.shape)}", _torch.version_of(t), place
 
 
 def check_watched(watched: Sequence[tuple[Tensor, str, int, int]], defined: Sequence[bool]) -> None:
@@ -411,6 +415,11 @@ def check_watched(watched: Sequence[tuple[Tensor, str, int, int]], defined: Sequ
                 "one of the variables needed for gradient computation has been modified by an inplace operation: "
                 f"[{what}] is at version {now}; expected version {version} instead"
             )
+
+
+def kind_of(t: Tensor) -> Any:
+    """What tells tangents apart that are taken in other ways: the type, or the layout of a sparse tensor."""
+    return t.layout if is_sparse(t) else type(t)
 
 
 def with_strides(t: Tensor, stride: tuple[int, ...]) -> Tensor:
@@ -484,6 +493,8 @@ def raise_if_all_runs(error: str) -> None:
 
 def _without_memory(t: Tensor) -> Tensor:
     """A tensor like ``t`` that takes no memory to speak of; a ragged one keeps what says how ragged it is."""
+    if is_sparse(t):
+        return measure(t).with_elements(0, t.device)
     if not (is_wrapper(t) and is_jagged(t)):
         return stand_in(t.shape, t.dtype, t.device)
     wrapping = wrapping_of(t)
