@@ -56,12 +56,13 @@ from aotcheck.autograd.record import (
     Write,
     WriteFlat,
 )
-from aotcheck.autograd.results import Results, differentiable_dtype, has_earlier_history, has_history
+from aotcheck.autograd.results import Results
 from aotcheck.autograd.sparse import SparseReplica
 from aotcheck.autograd.storage_state import StorageState
 from aotcheck.autograd.subclasses import is_wrapper, leaves_of
 from aotcheck.autograd.timeline import Timeline
 from aotcheck.autograd.trace import geometry_of, recorded_geometry, row_major
+from aotcheck.autograd.views import differentiable_dtype, has_earlier_history, has_history
 from aotcheck.autograd.wrapped import WrappedResults
 
 if TYPE_CHECKING:

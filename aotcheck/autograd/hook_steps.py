@@ -11,7 +11,7 @@ from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.hooks import NotedHook, hooks_in_force
 from aotcheck.autograd.partition.components import nodes_behind, reached_leaves
 from aotcheck.autograd.record import Arg, RegisterHook
-from aotcheck.autograd.results import has_history
+from aotcheck.autograd.views import has_history
 
 if TYPE_CHECKING:
     from aotcheck.autograd.capture import Capture, TracedArgument, TracedWrapper

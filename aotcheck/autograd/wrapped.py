@@ -39,10 +39,11 @@ from aotcheck.autograd.record import (
     WindowOn,
     Wrap,
 )
-from aotcheck.autograd.results import Results, differentiable_dtype, has_history, is_new_leaf, leads_to
+from aotcheck.autograd.results import Results
 from aotcheck.autograd.subclasses import Wrapping, held_by, is_wrapper, outer_of
 from aotcheck.autograd.timeline import Timeline
 from aotcheck.autograd.trace import geometry_of
+from aotcheck.autograd.views import differentiable_dtype, has_history, is_new_leaf, leads_to
 from aotcheck.autograd.windows import Reshaping
 
 if TYPE_CHECKING:

@@ -1,0 +1,262 @@
+"""What is known of how the views of a call came to be, and whether the ops that made them would make them so again.
+
+Note [Views made again]
+A view whose memory was not written since has the history that its op gave it, and gets it once more where that op runs
+on what it ran on. For that the source must lie where it lay: it still does, or the view is made at its moment, before
+the source goes elsewhere (see Note [In the program's order]). Of a view that is odd, one made under no_grad or in
+inference mode, by a custom Function or with others by one op, autograd never looks for a history anew: it refuses to
+say it once the base was written since. So such a view is made by its op in any case, when its base counts as many
+writes as then. Any other view has the history of a window on its base as that is by the end.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from aotcheck import _torch
+from aotcheck.autograd.record import Arg, Ref
+from aotcheck.autograd.trace import Geometry, geometry_of
+from aotcheck.autograd.windows import Derivation, Reshaping, lasting
+
+if TYPE_CHECKING:
+    from aotcheck.autograd.capture import Capture
+
+
+def differentiable_dtype(t: Tensor) -> bool:
+    """Whether an output of a Function may require grad if it has the dtype of ``t``."""
+    return t.dtype.is_floating_point or t.dtype.is_complex
+
+
+def has_history(t: Tensor) -> bool:
+    """Whether ``t`` requires grad and is no leaf; also where autograd refuses to say more."""
+    return t.requires_grad and _torch.leafness(t) is not True
+
+
+def is_new_leaf(t: Tensor) -> bool:
+    """Whether ``t``, made inside, is a leaf that requires grad."""
+    return t.requires_grad and _torch.leafness(t) is True
+
+
+def is_odd(t: Tensor) -> bool:
+    """Whether ``t`` is a view whose history autograd will not look for anew once its base was written."""
+    return _torch.base_of(t) is not None and _torch.creation_meta(t) != _torch.CreationMeta.DEFAULT
+
+
+def has_earlier_history(t: Tensor, base: Tensor) -> bool:
+    """Whether the view ``t`` has the history of a write through a view to ``base``, and ``base`` a later one.
+
+    An op that writes one tensor twice counts both writes, then gives both histories; a view looks for its own once.
+    """
+    node, last = _torch.grad_fn_of(t), _torch.grad_fn_of(base)
+    if node is None or last is None or not differentiable_dtype(t):
+        return False
+    while len(behind := [n for n, _ in node.next_functions if n is not None]) == 1:  # what the view is made of
+        (node,) = behind
+        if node is last or _torch.is_write_through_view(node):
+            return node is not last
+    return any(n is not last and _torch.is_write_through_view(n) for n in behind)
+
+
+def leads_to(t: Tensor, source: Tensor) -> bool:
+    """Whether gradients of ``t`` go from the node that made it straight to ``source``."""
+    node = _torch.grad_fn_of(t)
+    if node is None or not source.requires_grad:
+        return False
+    there = _torch.grad_fn_of(source)
+    nexts = [n for n, _ in node.next_functions]
+    if there is not None:
+        return any(n is there for n in nexts)
+    if _torch.base_of(source) is not None and all(n is None for n in nexts):
+        return True  # a view that autograd was not told of has no node
+    return any(getattr(n, "variable", None) is source for n in nexts)
+
+
+class Views:
+    """The views of one call, as they were made and as they now are; nothing is made here."""
+
+    def __init__(self, capture: Capture) -> None:
+        self.capture = capture
+        self.tracer = capture.tracer
+        self.kernels = capture.maker.kernels
+        self.table = capture.tracer.table
+        self.roots = capture.roots
+        self.arguments = capture.arguments
+        self.names: dict[int, Ref] = {}  # id of a replica -> where the real tensor is found
+        # id of an argument's replica -> where it lay when the call began, while the real one lies there still
+        self.entered = {id(a.replica): a.geometry for a in self.arguments}
+        self._arguments = {id(a.replica) for a in self.arguments}
+        self._moving: set[int] = set()  # ids of views that go elsewhere at a moment to come
+        self._early: set[int] = set()  # ids of views that are made when the program made them
+
+    def _left(self, base: Tensor, t: Tensor) -> bool:
+        """Whether ``base`` is an argument that went to another storage and left its view ``t`` behind."""
+        state = self.table.state(t)
+        return any(r.replica is base and r.state is state for r in self.roots)
+
+    def _follows(self, t: Tensor) -> bool:
+        """Whether the view ``t`` was made of an argument, itself a view, that had left its base before."""
+        state = self.table.state(t)
+        while id(t) not in self._arguments:
+            made = self.tracer.views.get(id(t))
+            if made is None or not made.current or not made.source_stays or id(t) in self.tracer.regeometried:
+                return False
+            t = made.source
+            if self.table.state(t) is not state:
+                return False
+        return True
+
+    def _went(self, t: Tensor) -> bool:
+        """Whether the view ``t`` got data elsewhere by ``.data =``, which leaves its history as it was."""
+        made = self.tracer.views.get(id(t))
+        if made is None or id(t) in self.tracer.reshapings or id(t) not in self.kernels.moved:
+            return False
+        if not (made.current and id(t) not in self.tracer.regeometried) and _torch.leafness(t) is not None:
+            return False
+        return made.source_stays and self.table.state(made.source) is not self.table.state(t)
+
+    def _renewed_since(self, t: Tensor, base: Tensor) -> bool:
+        """Whether autograd looked for the history of the written view ``t`` when its base lay where it does now."""
+        node, moved = _torch.grad_fn_of(t), self.kernels.moved_before.get(id(base))
+        if node is None or moved is None or self._current(t) is not None or id(t) in self.tracer.regeometried:
+            return False
+        if self._is_odd_view(base):
+            return False
+        return _torch.sequence_number(node) >= moved
+
+    def _counts_alone(self, t: Tensor, base: Tensor) -> bool:
+        return t.is_inference() == base.is_inference() and _torch.version_groups([base, t])[1] != 0
+
+    def _is_odd_view(self, t: Tensor) -> bool:
+        """Whether ``t`` is an argument, and a view whose history autograd will not look for anew."""
+        index = next((a.index for a in self.arguments if a.replica is t), None)
+        if index is None:
+            return False
+        return self.capture.is_custom_view[index] or is_odd(t)
+
+    def _made_before_writes(self, t: Tensor, made: Derivation) -> bool:
+        """Whether ``t``, which was first ``made`` of an argument that lay as it came, can be made before any write."""
+        state, source = self.table.state(t), made.source
+        if any(known.get(id(source), math.inf) < made.time for known in (self.kernels.required, self.kernels.detached)):
+            return False
+        first = self.tracer.views[id(t)]
+        counted_since = _torch.version_of(first.source) != first.source_version  # set_ counts too, and writes nothing
+        return (first.time < state.written or counted_since) and any(
+            a.replica is source and a.state is state and a.geometry == made.source_geometry for a in self.arguments
+        )
+
+    def _changed(self, made: Derivation, view: Tensor) -> int:
+        """When last something befell what ``view`` was made of that shows in views made later."""
+        source = made.source
+        moments = [0]
+        if not made.source_stays or self.table.state(source) is not self.table.state(view):
+            moments.append(self.kernels.moved.get(id(source), 0))
+        if has_history(view):
+            moments.append(self.kernels.detached.get(id(source), 0))
+        if self._is_odd_view(source):
+            moments.append(self.table.state(source).written)
+        return max(moments)
+
+    def _outlives_its_source(self, t: Tensor) -> bool:
+        """Whether the view ``t`` has the history that its op gave it, but what it was made of went elsewhere."""
+        made = self.tracer.views.get(id(t))
+        there = made is not None and made.current and id(t) not in self.tracer.regeometried
+        again = is_odd(t) and made is not None and id(made.source) in self.tracer.views  # when it was made
+        return there and not again and self._current(t) is None
+
+    def lasting(self, t: Tensor) -> Sequence[Reshaping]:
+        """The changes in place of ``t``, a view or an argument, that make up its history; none where they do not."""
+        if not has_history(t):
+            return ()
+        if _torch.base_of(t) is None:
+            return self._changes_of_root(t)
+        return lasting(self.tracer.reshapings.get(id(t), ()), _torch.version_of(t))
+
+    def _changes_of_root(self, t: Tensor) -> Sequence[Reshaping]:
+        """All changes in place of the argument ``t`` if nothing else has come to the history with which it came."""
+        changes = self.tracer.reshapings.get(id(t), [])
+        root = next((r for r in self.roots if r.replica is t and isinstance(r.source, Arg)), None) if changes else None
+        if root is None or root.grad_fn is None or not all(c.grad for c in changes):
+            return ()
+        if changes[0].geometry != root.geometry or _torch.version_of(t) != root.version + len(changes):
+            return ()
+        node = _torch.grad_fn_of(t)
+        for _ in changes:
+            node = node.next_functions[0][0] if node is not None and node.next_functions else None
+        return changes if node is root.grad_fn else ()
+
+    def _current(self, t: Tensor) -> Derivation | None:
+        """How the view ``t`` was made if making it so again gives it the history it has: neither the memory nor the
+        geometry changed since, or it is made at its moment.
+        """
+        made = self.tracer.views.get(id(t))
+        if made is None or id(t) in self.tracer.reshapings:
+            return None
+        if id(t) in self.tracer.regeometried and not self._went(t):
+            return None
+        if not (made.current or id(t) in self._early or is_odd(t)):
+            return None
+        if self._lies_as_then(made):
+            return made
+        moved_since = self.kernels.moved.get(id(made.source), 0) > made.time
+        if moved_since and id(t) not in self.kernels.moved and id(made.source) not in self.tracer.reshapings:
+            moved_since = self.table.state(made.source) is not self.table.state(t)
+        if not made.source_stays or (id(made.source) not in self._arguments and moved_since):
+            return None
+        return made
+
+    def _lies_as_then(self, made: Derivation) -> bool:
+        """Whether the real tensor for what a view was made of lies where it lay then, and will move only later."""
+        lies = self.entered.get(id(made.source))
+        if id(made.source) in self._moving:
+            lies = self.tracer.views[id(made.source)].geometry
+        return lies == made.source_geometry
+
+    def _replayable(self, t: Tensor, base: Tensor) -> bool:
+        """Whether the history of the view ``t`` is what the op that made it gives on what it was made from."""
+        made = self._current(t)
+        if made is None or _torch.base_of(t) is None:
+            return True
+        if not made.grad or _torch.creation_meta(t) == _torch.CreationMeta.IN_CUSTOM_FUNCTION:
+            return False
+        return leads_to(t, made.source) and (made.source is base or self._derives(made.source, base))
+
+    def _derives(self, source: Tensor, base: Tensor) -> bool:
+        """Whether what a view was made of can itself be made again, with its history."""
+        if id(source) in self.names or not has_history(source):
+            return True
+        return _torch.base_of(source) is base and (self._current(source) is None or self._replayable(source, base))
+
+    def _replays_elsewhere(self, t: Tensor, base: Tensor, lies: Geometry) -> bool:
+        if geometry_of(base)[3:] == lies[3:]:
+            return False
+        if self.table.state(base) is not self.table.state(t):
+            return True
+        with torch.no_grad():
+            return geometry_of(_torch.view_func_of(t)(base)) != lies
+
+    def _window_of_base(self, t: Tensor, base: Tensor, lies: Geometry) -> Callable[[Tensor], Tensor]:
+        """How autograd makes the view ``t`` of its base when it looks for its history anew."""
+        if geometry_of(base)[3:] != lies[3:]:
+            return _torch.view_func_of(t)
+        return functools.partial(_window, shape=lies.shape, stride=lies.stride, offset=lies.offset)
+
+
+def as_if_required(replay: Callable[[Tensor], Tensor], base: Tensor) -> Tensor:
+    """The view of ``base``, which requires no grad, that ``replay`` makes, as a view with a history."""
+    if base.requires_grad:
+        return replay(base)
+    base.requires_grad_()
+    try:
+        return replay(base)
+    finally:
+        base.requires_grad_(False)
+
+
+def _window(base: Tensor, shape: Any, stride: Any, offset: int) -> Tensor:
+    return base.as_strided(shape, stride, offset)
