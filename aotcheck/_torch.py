@@ -247,7 +247,7 @@ def drop_accumulator(leaf: Tensor, other: Tensor) -> None:
 
 def use_count(t: Tensor) -> int:
     """How many hold the tensor that the object is: the object, its accumulator of gradients, saved variables."""
-    count: int = t._use_count()  # type: ignore[attr-defined]  # missing from the stubs
+    count: int = Tensor._use_count(t)  # type: ignore[attr-defined]  # missing from the stubs
     return count
 
 

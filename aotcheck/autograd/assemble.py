@@ -46,7 +46,7 @@ class Assembly:
         self.compilers = compilers
         self.trace = capture.tracer.trace
         self.kept: list[Value] = []  # writes to inputs that stay in the graph
-        if compilers.keep_inference_mutations and not self.record.differentiable:
+        if compilers.keep_inference_mutations and not self.record.differentiable and not capture.onward:
             self._keep_mutations()
         self._last = self.trace.values[-1] if self.trace.values else None  # of what the function computed
         self.fakes = FakeValues()

@@ -3,14 +3,17 @@
 Note [Backwards inside]
 A backward that the function calls may come to an argument that is no leaf, and goes on in the caller's graph: from
 there to another argument, say, whose gradient was asked for. It calls the hooks it comes by. No trace knows that
-graph, so what would need it is refused. To tell, the key of a call says which arguments have hooks and from which of
-them the caller's graph leads to which others; this costs a walk through that graph, so it is done for functions that
-are known to call a backward. The first trace that meets one begins anew.
+graph. What only goes on in it does so in each call, before anything is written: what arrived at such arguments is
+then the gradient that a backward from them is called with. What the trace itself would need of it is refused. To tell,
+the key of a call says which arguments have hooks and from which of them the caller's graph leads to which others; this
+costs a walk through that graph, so it is done for functions that are known to call a backward. The first trace that
+meets one begins anew.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -68,6 +71,8 @@ class BackwardsInside:
     ) -> None:
         self.known = known
         self.replicas = replicas
+        self.retained = False  # whether the backward that was called last retains the graph
+        self.goes_on = False  # and whether it goes on where it comes to an argument that is no leaf
         self.with_bases = with_bases
         tensors = {k: r for k, r in enumerate(replicas) if isinstance(r, Tensor) and arguments[k].requires_grad}
         self._hidden = known.leads - _leads(tensors) if known is not None and known.leads else frozenset()
@@ -75,19 +80,26 @@ class BackwardsInside:
     def refuse_hooks(self, running: Callable[[], bool]) -> None:
         """Let a backward inside (while ``running``) fail where it would call hooks that the caller registered."""
 
-        def refuse(_: Tensor) -> None:
-            if running():
+        def refuse(no_leaf: bool, _: Tensor) -> None:
+            if running() and not (no_leaf and self.goes_on):
                 raise UnsupportedError("hook", "a backward inside reaches an argument on which hooks are registered")
 
         for k in self.known.hooked if self.known is not None else ():
             t = self.replicas[k]
             if t.requires_grad and _torch.leafness(t) is not None:
-                Tensor.register_hook(t, refuse)
+                no_leaf = not _torch.leafness(t) and _torch.base_of(t) is None
+                Tensor.register_hook(t, functools.partial(refuse, no_leaf))
 
     def note(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """The function calls ``func``, one of ``ENGINE``."""
         if self.known is None:
             raise RetraceWithCallerGraph
+        if func is torch.autograd.backward:
+            positional = dict(zip(("tensors", "grad_tensors", "retain_graph", "create_graph"), args, strict=False))
+            given = {**positional, **kwargs}
+            retained, create_graph = given.get("retain_graph"), bool(given.get("create_graph"))
+            self.retained = create_graph if retained is None else bool(retained)
+            self.goes_on = not create_graph and kwargs.get("inputs") is None
         wanted = kwargs.get("inputs", args[1] if func is torch.autograd.grad and len(args) > 1 else None)
         if not self._hidden or wanted is None:  # gradients that leave by an argument for the caller's leaves show
             return
@@ -102,6 +114,11 @@ class BackwardsInside:
 def roots_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Any]:
     """Where a backward that is called so begins."""
     return _several(kwargs.get("outputs", kwargs.get("tensors", args[0] if args else ())))
+
+
+def leads_to_leaf(known: CallerGraph, k: int, replicas: Sequence[Any]) -> bool:
+    """Whether the caller's graph leads from the argument ``k`` to one that is a leaf."""
+    return any(start == k and _torch.leafness(replicas[end]) for start, end in known.leads)
 
 
 def _several(x: Any) -> Sequence[Any]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -21,14 +22,15 @@ from torch.autograd.graph import GradientEdge
 
 from aotcheck import _torch
 from aotcheck.autograd import sparse_ops
-from aotcheck.autograd.caller_graph import BackwardsInside, CallerGraph
+from aotcheck.autograd.caller_graph import BackwardsInside, CallerGraph, leads_to_leaf
 from aotcheck.autograd.epilogue import EpilogueBuilder
 from aotcheck.autograd.errors import EagerRaises, Retrace, RetraceWithCaptured, TraceMode, UnsupportedError
 from aotcheck.autograd.global_state import autocast_is_on, unchanged
-from aotcheck.autograd.gradients import Gradients
+from aotcheck.autograd.gradients import Gradients, own_gradient, set_own_gradient
 from aotcheck.autograd.partition.components import reached_leaves
 from aotcheck.autograd.partition.saved import saved_tensors
 from aotcheck.autograd.record import Arg, Attached, BaseOf, Constant, Record, Ref, Source
+from aotcheck.autograd.references import use_count
 from aotcheck.autograd.replicas import Replica, ReplicaMaker, make_replica
 from aotcheck.autograd.sandbox import BackwardTrace, Sandbox, SetAside
 from aotcheck.autograd.sparse import SparseReplica, SparseResult, sparse_argument
@@ -63,7 +65,16 @@ class TracedRoot:
     version: int
     grad_fn: Any
     placeholder: Value
+    anchor: Tensor | None = None  # the leaf behind the replica of one that is no leaf
     edges: list[GradientEdge] = dataclasses.field(default_factory=list)  # where its gradients arrive
+
+
+@dataclasses.dataclass(frozen=True)
+class Onward:
+    """What a backward inside brought to roots that are no leaves, from where it goes on in the caller's graph."""
+
+    gradients: tuple[tuple[Source, Value, Geometry], ...]
+    retained: bool
 
 
 @dataclasses.dataclass
@@ -155,17 +166,36 @@ class Capture:
         self.passed = {a.index: a.replica for a in self.arguments}  # the objects, whichever tensors they are by the end
         kernels = self.maker.kernels
         kernels.on_swap, kernels.on_poison = self._swapped, self._poisoned
+        kernels.use_count = functools.partial(use_count, self.tracer)
         self.poisoned: list[TracedArgument] = []  # whose accumulators of gradients a swap has poisoned
         with self.tracing():
             self.gradients = Gradients(arguments, self.flat_replicas, gradients)
             inside = BackwardsInside(arguments, self.flat_replicas, caller, self._trace_views_as_such)
             inside.refuse_hooks(lambda: kernels.function_runs)
+        self.onward: list[Onward] = []  # in order
+        kernels.after_backward = lambda: self._goes_on(inside)
         kernels.on_gradient = lambda t: self.gradients.note(t) if kernels.function_runs else None
         kernels.on_backward = lambda *call: inside.note(*call) if kernels.function_runs else None
 
     def _trace_views_as_such(self) -> None:
         if not self.mode.with_bases and any(self.is_view):
             raise Retrace(dataclasses.replace(self.mode, with_bases=True))
+
+    def _goes_on(self, inside: BackwardsInside) -> None:
+        """A backward that the function called is over: note what it brought to roots that are no leaves."""
+        arrived = [
+            (r, r.anchor, g) for r in self.roots if r.anchor is not None and (g := own_gradient(r.anchor)) is not None
+        ]
+        if not arrived or not inside.goes_on or inside.known is None:
+            return  # what stays where it arrived is refused
+        for r, anchor, g in arrived:
+            if leads_to_leaf(inside.known, r.source.index, self.flat_replicas) or is_wrapper(g):
+                raise UnsupportedError("backward inside", "through an argument that is no leaf to another argument")
+            set_own_gradient(anchor, None)
+        if any(r.state.version for r in self.roots):
+            raise UnsupportedError("backward inside", "through an argument that is no leaf, after a write")
+        brought = [(r.source, self.tracer.table.read(g), geometry_of(g)) for r, _, g in arrived]
+        self.onward.append(Onward(tuple(brought), inside.retained))
 
     def _swapped(self, a: Tensor, b: Tensor) -> None:
         """See ``Tracer.swap``."""
@@ -175,6 +205,7 @@ class Capture:
         exchange(kernels.required, id(a), id(b))
         exchange(kernels.moved, id(a), id(b))
         exchange(kernels.moved_before, id(a), id(b))
+        exchange(kernels.stand_for_views, id(a), id(b))
         known: list[TracedRoot | TracedArgument] = [*self.roots, *self.arguments]
         for k in known:
             k.replica = b if k.replica is a else a if k.replica is b else k.replica
@@ -358,6 +389,8 @@ class Capture:
             state = self.tracer.table.state(r)
             self.tracer.table.bind(r, value)
         self.replicas[id(real)] = r
+        if _torch.base_of(real) is not None:
+            self.maker.kernels.stand_for_views[id(r)] = True
         if state.source is None:
             state.source = source
         root = TracedRoot(
@@ -372,6 +405,7 @@ class Capture:
             value,
         )
         if r.grad_fn is not None:
+            root.anchor = self.maker.anchors[-1]
             root.edges.append(GradientEdge(r.grad_fn, r.output_nr))
         self.roots.append(root)
 
@@ -658,6 +692,8 @@ def _is_plain(a: Any) -> bool:
 
 def _snapshot(t: Tensor) -> Tensor:
     with torch.no_grad():
+        if is_sparse(t):  # nothing writes it
+            return t.detach()
         return t.detach().clone(memory_format=torch.preserve_format)
 
 

@@ -24,6 +24,7 @@ from aotcheck.autograd.hook_steps import HookSteps
 from aotcheck.autograd.partition.components import reached_leaves
 from aotcheck.autograd.record import (
     Arg,
+    BackwardOnward,
     BumpVersion,
     Constant,
     Detach,
@@ -66,7 +67,7 @@ from aotcheck.autograd.views import differentiable_dtype, has_earlier_history, h
 from aotcheck.autograd.wrapped import WrappedResults
 
 if TYPE_CHECKING:
-    from aotcheck.autograd.capture import Capture, TracedArgument, TracedRoot
+    from aotcheck.autograd.capture import Capture, Onward, TracedArgument, TracedRoot
 
 
 class EpilogueBuilder:
@@ -175,6 +176,7 @@ class EpilogueBuilder:
         self._shrink()
         self.steps += [Poison(Arg(a.index)) for a in self.capture.poisoned]
         returns = self._swap(outputs, returns)
+        self.before[:0] = [self._goes_on(onward) for onward in self.capture.onward]
         if self.capture.exit_grad != self.capture.entry_grad:
             self.steps.append(SetGradMode(self.capture.exit_grad))
         return self._record(returns, input_states)
@@ -205,6 +207,10 @@ class EpilogueBuilder:
         views = [] if moment else [a.replica for a in self.arguments if _torch.base_of(a.replica) is t]
         told = [self.kernels.moved[id(v)] for v in views if self.capture.tracer.set_calls.get(id(v))]
         return max([moment, *told]) or math.inf
+
+    def _goes_on(self, onward: Onward) -> Step:
+        found = [(to, self.results.output(v, Role.INTERMEDIATE_BASE, g, None)) for to, v, g in onward.gradients]
+        return BackwardOnward(tuple([to for to, _ in found]), tuple([g for _, g in found]), onward.retained)
 
     def _order(self, t: Tensor) -> int:
         if _torch.leafness(t) is None:

@@ -290,6 +290,18 @@ class Detach:
     leaf: bool
 
 
+@dataclasses.dataclass(frozen=True)
+class BackwardOnward:
+    """A backward that the function called goes on, from arguments that are no leaves, in the caller's graph.
+
+    It brings ``gradients`` to ``targets``. Not ``retained``: it frees what it uses there.
+    """
+
+    targets: tuple[Source, ...]
+    gradients: tuple[Result, ...]
+    retained: bool
+
+
 class ReplayMode(enum.Enum):
     """The mode in which a view is made again; ``OUTSIDE`` is outside the inference mode of the call."""
 
@@ -466,6 +478,7 @@ Step = (
     | Reshape
     | PointAt
     | Detach
+    | BackwardOnward
     | ReplayView
     | PickView
     | WindowOn
@@ -558,6 +571,8 @@ def _renumbered(step: Step, place: Mapping[int, int]) -> Step:
         for f in dataclasses.fields(step)
         if isinstance(v := getattr(step, f.name), Result)
     }
+    if isinstance(step, BackwardOnward):
+        changes["gradients"] = tuple([_renumbered_ref(x, place) for x in step.gradients])
     if isinstance(step, Wrap):
         changes["inner"] = tuple([_renumbered_ref(x, place) for x in step.inner])
     return dataclasses.replace(step, **changes) if changes else step

@@ -60,6 +60,7 @@ class KernelState:
 
     __slots__ = (
         "_clock",
+        "after_backward",
         "alive",
         "asked",
         "detached",
@@ -76,7 +77,9 @@ class KernelState:
         "reshaped_leaves",
         "retained",
         "sizes_matter",
+        "stand_for_views",
         "swapped",
+        "use_count",
         "writes",
     )
 
@@ -86,9 +89,12 @@ class KernelState:
         self.asked = weakref.WeakSet[Any]()  # custom Functions, as nodes, that asked for what they saved
         self.swapped: list[Tensor] = []  # replicas that were swapped, in pairs
         self.on_swap: Callable[[Tensor, Tensor], None] = lambda a, b: None
+        self.use_count: Callable[[Tensor], int] = _torch.use_count  # as eager's swap_tensors would count
+        self.stand_for_views: dict[int, bool] = {}  # ids of replicas of views that are no views themselves
         self.on_poison: Callable[[Tensor], None] = lambda t: None
         self.on_gradient: Callable[[Tensor], None] = lambda t: None  # called when ``t.grad`` is read or written
         self.on_backward: Callable[..., None] = lambda *call: None  # called with the call of a backward
+        self.after_backward: Callable[[], None] = lambda: None  # called when a backward that accumulates is over
         self.detached: dict[int, int] = {}  # id of a replica -> when detach_ was last called on it
         self.required: dict[int, int] = {}  # and requires_grad_
         self.moved: dict[int, int] = {}  # and when it last came to lie elsewhere
@@ -151,7 +157,8 @@ class Replica(Tensor):
                 kernels.reshaped_leaves.append(self)
         if name == "__dict__":
             kernels.swapped.append(self)
-            if self.is_leaf and _torch.use_count(self) == 2:  # then swap_tensors has just poisoned its accumulator
+            # Then swap_tensors has just poisoned its accumulator.
+            if kernels.use_count(self) == 2 and _torch.leafness(self):
                 kernels.on_poison(self)
             if len(kernels.swapped) % 2 == 0:
                 kernels.on_swap(*kernels.swapped[-2:])
@@ -209,10 +216,14 @@ class Replica(Tensor):
     def _note_requirement(self, wanted: bool, change: Callable[[], Any]) -> None:
         before = self.requires_grad
         change()
-        if wanted:
+        if wanted and not before:
             self.kernels.required[id(self)] = self.kernels.now()
-        elif before:
+        elif before and not wanted:
             self.kernels.detached[id(self)] = self.kernels.now()
+
+    def _use_count(self) -> int:
+        """What ``swap_tensors`` asks: see Note [References]."""
+        return self.kernels.use_count(self)
 
     def view_as(self, other: Tensor) -> Tensor:
         """The view that torch makes to find out where gradients arrive is none of the program's."""

@@ -293,7 +293,7 @@ class Results(Views):
             state = self.table.state(t)
             if not state.is_input:
                 needed.setdefault(id(state), (state, []))[1].append(t)
-        self._shown = {id(self.table.state(t)) for t in held if not is_wrapper(t)}
+        self._shown = {id(self.table.state(t)) for t in held if not (is_wrapper(t) or is_sparse(t))}
         self._shown |= {id(self.table.state(a.replica)) for a in self.arguments}
         for a, kind in changes:
             state = self.table.state(a.replica)
@@ -679,13 +679,9 @@ class Results(Views):
                 continue
             cut = base is not None and not base.requires_grad  # by detach_, which left its views their histories
             earlier = base is not None and has_earlier_history(t, base)
-            if (
-                base is None
-                or cut
-                or earlier
-                or self._outlives_its_source(t)
-                or (self._current(t) is not None and not self._replayable(t, base))
-            ):
+            current = self._current(t) is not None
+            given = base is not None and not self._replayable(t, base) if current else _is_of_function(t)
+            if base is None or cut or earlier or given or self._outlives_its_source(t):
                 self._histories[id(t)] = self.stand_in(t)
 
     def _view(self, local: Local, t: Tensor, base: Tensor) -> list[Step]:
@@ -813,3 +809,9 @@ def _is_whole(t: Tensor, state: StorageState) -> bool:
     g = geometry_of(t)
     places = math.prod(n for n, stride in zip(g.shape, g.stride, strict=True) if stride or not n)
     return g.offset == 0 and places * t.itemsize == state.nbytes == _bytes_reached(t)
+
+
+def _is_of_function(t: Tensor) -> bool:
+    """Whether a custom Function gave the view ``t`` the history it has, even if it wrote what it is a view of."""
+    of_function = isinstance(_torch.grad_fn_of(t), torch.autograd.function.BackwardCFunction)
+    return of_function and _torch.base_of(t) is not None and _torch.creation_meta(t) != _DEFAULT

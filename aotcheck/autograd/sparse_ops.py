@@ -18,6 +18,7 @@ from torch import Tensor
 from aotcheck import _torch
 from aotcheck.autograd import no_meta, writes
 from aotcheck.autograd.errors import UnsupportedError
+from aotcheck.autograd.global_state import autocast_is_on
 from aotcheck.autograd.replicas import make_replica
 from aotcheck.autograd.sparse import Selection, SparseReplica, SparseResult, make_sparse_replica
 from aotcheck.autograd.sparse_geometry import CooGeometry, is_sparse
@@ -41,6 +42,7 @@ _PARTS = frozenset(
         aten.row_indices.default,
     }
 )
+_CAST_INSIDE = frozenset({aten._sparse_addmm.default, aten.mv.default})
 _ITSELF = frozenset({aten.detach.default, aten.alias.default})
 
 
@@ -69,7 +71,13 @@ def apply(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs
     if _torch.schema_of(func).is_mutable:
         return _write(tracer, func, info, args, kwargs)
     if func is aten._sparse_mm_reduce_impl_backward.default and args[3] not in ("sum", "mean"):
-        raise UnsupportedError("sparse tensor", f"{func} reads where it is told, unchecked: eager cannot be asked")
+        raise UnsupportedError(
+            "sparse tensor", f"{func} needs what the forward gives only for tensors that require grad"
+        )
+    if func in _CAST_INSIDE:
+        with _torch.as_before_dispatch():
+            if autocast_is_on():
+                raise UnsupportedError("sparse tensor", f"the kernel of {func} looks at autocast")
     out = no_meta.results_of(func, args, kwargs)
     value = tracer.call(func, tracer.values_of(args), tracer.values_of(kwargs))
     bound = tracer.bind_results(out, value, tracer.device_of(args, kwargs))

@@ -40,7 +40,7 @@ class Substitution(_torch.FunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if self.kernels.reshaped_leaves:
-            settle_accumulators(self.kernels, self.tracer.keep)
+            settle_accumulators(self.tracer)
         if func in GRADIENT_ACCESS:
             t = self._swap(args[0])
             if not self._is_traced(t):
@@ -60,7 +60,10 @@ class Substitution(_torch.FunctionMode):
             starts = [_node_of(x) for x in roots_of(swapped, given)] if accumulates else ()
             del given, swapped  # what nobody holds is another matter than what we hold
             with self, taking_over(self.tracer, starts) if starts else contextlib.nullcontext():
-                return _torch.past_function_modes(func, args, kwargs or {})
+                found = _torch.past_function_modes(func, args, kwargs or {})
+            if accumulates:
+                self.kernels.after_backward()
+            return found
         if not self.replicas:
             return func(*args, **(kwargs or {}))
         return func(*[self._swap(a) for a in args], **{k: self._swap(a) for k, a in (kwargs or {}).items()})

@@ -3,8 +3,9 @@
 Note [Gradients taken over]
 A leaf without a gradient takes over what arrives if nobody else holds that tensor, and then shares memory with whatever
 the tensor is a window on: with the gradient that ``backward`` was called with, say. Replicas are held by the trace, so
-autograd would copy each. Before a gradient is accumulated, the references to its replica are counted, and where none is
-the program's, autograd is handed another window on the same memory, which nobody holds.
+autograd would copy each. Before a gradient is accumulated, the references to its replica are counted (see Note
+[References]), and where none is the program's, autograd is handed another window on the same memory, which nobody
+holds.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from torch import Tensor
 from aotcheck import _torch
 from aotcheck.autograd.gradients import own_gradient
 from aotcheck.autograd.partition.components import nodes_behind
+from aotcheck.autograd.references import ours
 from aotcheck.autograd.replicas import Replica
 
 if TYPE_CHECKING:
@@ -45,7 +47,7 @@ def _hand_over(tracer: Tracer, leaf: Tensor, grads: tuple[Tensor | None, ...]) -
     if type(g) is not Replica or own_gradient(leaf) is not None or torch.is_grad_enabled():
         return None
     held, nobody = _held(grads), _held_by_nobody()
-    if held[0] != nobody[0] or held[1] - 1 - _ours(tracer, g) != nobody[1]:  # one is our own name for it
+    if held[0] != nobody[0] or held[1] - 1 - ours(tracer)[id(g)] != nobody[1]:  # one is our own name for it
         return None
     window = g.detach()
     kernels = tracer.kernels
@@ -58,13 +60,6 @@ def _held(grads: tuple[Tensor | None, ...]) -> tuple[int, int]:
     """How many hold the one tensor of ``grads``, in autograd and in Python."""
     assert grads[0] is not None
     return _torch.use_count(grads[0]), sys.getrefcount(grads[0])
-
-
-def _ours(tracer: Tracer, t: Tensor) -> int:
-    """How many of those that hold the replica ``t`` belong to the trace."""
-    notes = [*tracer.views.values(), *tracer.unsafe_views.values()]
-    ours = sum(x is t for x in tracer.kernels.alive) + sum(x is t for x in tracer.keep)
-    return ours + sum((made.tensor is t) + (made.source is t) for made in notes)
 
 
 @functools.cache

@@ -41,6 +41,20 @@ _USUAL = {  # what code that checks hopes for
 }
 OPAQUE = frozenset({SparseReplica, Selection})
 _NOTED = frozenset({Kind.IN_PLACE, Kind.WRITES})
+_KNOW_LAZY_BITS = frozenset(  # kernels that look whether what they are given is conjugated or negated lazily
+    {
+        aten.clone.default,
+        aten._to_copy.default,
+        aten.mm.default,
+        aten.bmm.default,
+        aten.addmm.default,
+        aten.baddbmm.default,
+        aten.mv.default,
+        aten.addmv.default,
+        aten.dot.default,
+        aten.vdot.default,
+    }
+)
 _TANGENT_OP = aten.to.dtype_layout
 
 
@@ -331,6 +345,22 @@ class Tracer(_torch.TorchDispatchMode):
             return self.generators[_torch.generator_address(a)]
         return a
 
+    def _physical_value_of(self, a: Any) -> Any:
+        """The same, but of what is conjugated or negated lazily what its memory holds.
+
+        That is all that kernels see below the class of a wrapper.
+        """
+        if type(a) in (list, tuple):
+            return [self._physical_value_of(x) for x in a]
+        value = self.value_of(a)
+        if type(a) is Replica and (a.is_conj() or a.is_neg()):
+            g = geometry_of(a)
+            for op, wrong in ((aten._neg_view.default, g.neg), (aten._conj.default, g.conj)):
+                if wrong:
+                    value = self.table.emit.viewop(op, value)
+            value.geometry = g._replace(conj=False, neg=False)
+        return value
+
     def _key_of(self, a: Any) -> Any:
         if type(a) is Replica:
             return (a.storage_offset(), a.shape, a.stride(), a.dtype, a.is_conj(), a.is_neg(), a.real_device)
@@ -445,8 +475,10 @@ class Tracer(_torch.TorchDispatchMode):
                 # Without noise to add a meta kernel may give its argument; others draw all the same, and copy.
                 out = tuple([torch.empty_like(o) if shares_storage(o, args[0]) else o for o in out])
             self.learn(key, out, device)
-        value_args = tuple([self.value_of(a) for a in args])
-        value_kwargs = {k: self.value_of(a) for k, a in kwargs.items()} if kwargs else {}
+        physical = self._depth and func not in _KNOW_LAZY_BITS and not _promotes(args)
+        value_of = self._physical_value_of if physical else self.value_of
+        value_args = tuple([value_of(a) for a in args])
+        value_kwargs = {k: value_of(a) for k, a in kwargs.items()} if kwargs else {}
         if info.takes_device and kwargs.get("device") is None and not _has_tensor(args):
             value_kwargs["device"] = self.device_of(args, kwargs)
         value = self.call(func, value_args, value_kwargs)
@@ -537,6 +569,12 @@ def exchange(known: dict[int, Any], a: int, b: int) -> None:
 def _same_window(a: Tensor, b: Tensor) -> bool:
     storages = [_torch.storage_address(_torch.storage_of(t)) for t in (a, b)]
     return storages[0] == storages[1] and geometry_of(a) == geometry_of(b)
+
+
+def _promotes(args: tuple[Any, ...]) -> bool:
+    """Whether tensors among ``args`` are of several dtypes, or of another than a number: they are copied then."""
+    dtypes = {a.dtype for a in args if type(a) is Replica and a.dtype is not torch.bool}
+    return len(dtypes) > 1 or (any(type(a) is complex for a in args) and not all(d.is_complex for d in dtypes))
 
 
 def _has_tensor(args: tuple[Any, ...]) -> bool:

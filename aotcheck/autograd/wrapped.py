@@ -122,13 +122,20 @@ class WrappedResults:
             return None
         if base is None:
             if made is not None and made.op in _ALIASES and not t.requires_grad and is_wrapper(made.source):
-                # What is made anew has the geometry that it ends with.
-                anew = id(made.source) not in self._known and self._origin(made.source) is None
-                return None if anew and self._befallen(made.source) > made.time else made.source
+                return None if self._is_made_later(made.source, made.time) else made.source
             return None
         if not is_wrapper(base) or (t.requires_grad and not has_history(t) and not base.requires_grad):
             return None
-        return base
+        if made is None or not self._is_made_later(base, made.time):
+            return base
+        if _torch.leafness(t) is None:
+            raise UnsupportedError("view of a base that has changed", "eager refuses to say its history")
+        return None
+
+    def _is_made_later(self, source: Tensor, time: int) -> bool:
+        """Whether the wrapper ``source`` is made anew, with the geometry that it ends with and did not have then."""
+        anew = id(source) not in self._known and self._origin(source) is None
+        return anew and self._befallen(source) > time
 
     def _is_given(self, t: Tensor, base: Tensor) -> bool:
         """Whether the view ``t`` has another history than being made again would give it."""

@@ -6,6 +6,7 @@ from aotcheck.autograd.hooks import HookKind
 from aotcheck.autograd.record import (
     Arg,
     Attach,
+    BackwardOnward,
     BaseOf,
     BumpVersion,
     Constant,
@@ -143,6 +144,10 @@ def describe_step(step: Step, record: Record) -> str:
             return f"{name(target)} moves to {where}, by {way.value}"
         case Detach(target, leaf):
             return f"{name(target)} {'stops requiring grad' if leaf else 'is cut from its history'}"
+        case BackwardOnward(targets, gradients, retained):
+            kept = ", whose graph is retained" if retained else ""
+            brought = _list([f"{name(g)} to {name(t)}" for t, g in zip(targets, gradients, strict=True)])
+            return f"a backward goes on{kept}: {brought}"
         case ReplayView(local, base, view_func, mode, _):
             return f"{name(local)}: a view of {name(base)} by {_called(view_func)}{_MODES[mode]}"
         case PickView(local, several, index):

@@ -318,6 +318,38 @@ def test_a_used_leaf_that_stops_requiring_grad_and_is_then_written():
     check_session(session)
 
 
+def test_a_leaf_that_is_told_once_more_to_require_grad():
+    class Same(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * 3
+
+    def f(x):
+        same, view = Same.apply(x), x[1:]
+        x.requires_grad_()
+        return same, view
+
+    check(f, lambda: given(leaf(3)), probe=False)
+
+
+def test_a_view_that_changed_its_geometry_before_its_base_required_grad():
+    def f(x, view):
+        view.set_(view.untyped_storage(), 0, (2,), (1,))
+        view.as_strided_((1,), (1,), 1)
+        x.requires_grad_()
+        return view.repeat(2), x
+
+    def make():
+        x = plain(3)
+        return given(x, x.view(3))
+
+    check(f, make)
+
+
 # -- for a while -----------------------------------------------------------------------------------------
 
 

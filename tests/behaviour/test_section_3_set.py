@@ -319,6 +319,75 @@ def test_swap_tensors_looks_at_who_holds_them_on_every_call():
     check_session(session)
 
 
+def _view_that_ended(x, y):
+    x.view(-1).sum()
+    torch.utils.swap_tensors(x, y)
+    return x * 1
+
+
+def _view_that_is_held(x, y):
+    view = x.view(-1)
+    torch.utils.swap_tensors(x, y)
+    return view
+
+
+def _saved_by_what_ended(x, y):
+    (x * x).sum()
+    torch.utils.swap_tensors(x, y)
+    return x * 1
+
+
+def _saved_by_what_is_held(x, y):
+    z = x * x
+    torch.utils.swap_tensors(x, y)
+    return z
+
+
+def _with_a_view_of_its_own(x, y):
+    view = x[1:]
+    torch.utils.swap_tensors(x, view)
+    return view * 2
+
+
+class View(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 3
+
+
+_HOLDING = [
+    _view_that_ended,
+    _view_that_is_held,
+    _saved_by_what_ended,
+    _saved_by_what_is_held,
+    _with_a_view_of_its_own,
+]
+_HELD = {
+    "leaf": lambda root: root,
+    "plain": lambda root: root.detach().clone(),
+    "non-leaf": lambda root: root * 2,
+    "view": lambda root: (root * 2).view_as(root),
+    "custom view": lambda root: View.apply(root * 2),
+}
+
+
+@pytest.mark.parametrize("function", _HOLDING, ids=lambda f: f.__name__.strip("_"))
+@pytest.mark.parametrize("given_x", _HELD.values(), ids=_HELD)
+def test_swap_tensors_counts_who_holds_a_tensor_as_in_eager(function, given_x):
+    def session(compile):
+        root = leaf(3)
+        x, y = given_x(root), plain(3, seed=1)
+        compiled = compile(function)
+        for _ in range(2):
+            yield attempt(lambda: compiled(x, y)), x, y
+
+    check_session(session)
+
+
 def test_swap_tensors_with_a_view_made_inside_stays_with_a_view():
     def f(x):
         y = (x * 2)[0]

@@ -508,6 +508,24 @@ def test_one_output_marked_dirty_beside_another():
     check(lambda x, y: (*Dirty.apply(x, y), x), lambda: given(plain(3), leaf(3, seed=1)))
 
 
+class DirtyAndView(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        view = x[None]
+        x.mul_(2)
+        ctx.mark_dirty(x)
+        return x, view, x[:1]
+
+    @staticmethod
+    def backward(ctx, g, h, k):
+        return g * 2 + h.squeeze(0) * 3 + k.sum() * 5
+
+
+@pytest.mark.parametrize("wanted", [0, 1, 2, slice(3)])
+def test_views_beside_an_input_marked_dirty(wanted):
+    check(lambda x: DirtyAndView.apply(x * 1)[wanted], lambda: given(leaf(3)), probe=False)
+
+
 def test_an_output_marked_non_differentiable():
     class Half(torch.autograd.Function):
         @staticmethod

@@ -94,6 +94,18 @@ def test_made_of_indices_and_values():
     check(f, lambda: given(whole(0, 2, 2)[None], plain(3)), probe=False)
 
 
+def test_put_into_a_list_of_the_callers():
+    def f(xs, indices):
+        xs.append(torch.sparse_coo_tensor(indices, xs[0], (4,)) * 2)
+
+    def session(compile):
+        xs = [leaf(2)]
+        compile(f)(xs, torch.tensor([[0, 2]], device=xs[0].device))
+        yield xs[0], xs[1].to_dense()
+
+    check_session(session)
+
+
 def test_its_values_are_those_it_was_made_of():
     def session(compile):
         compiled = compile(lambda i, v: torch.sparse_coo_tensor(i, v, (4,)))
@@ -230,6 +242,25 @@ def test_a_sparse_gradient_that_is_read():
             out.backward(plain(3, 3))
 
     check_session(session)
+
+
+def test_saved_tensor_hooks_around_the_call():
+    def session(compile):
+        seen = []
+        hooks = torch.autograd.graph.saved_tensors_hooks(lambda t: (seen.append(t.is_sparse), t)[1], lambda t: t)
+        x, s, d = holey_leaf(2, 3), holey(2, 3).to_sparse(), leaf(3, 2)
+        with hooks:
+            out = compile(lambda x, s, d: torch.sparse.mm(x.to_sparse(), d) + s @ d)(x, s, d)
+        out.backward(plain(2, 2))
+        yield any(seen), x, s, d
+
+    check_session(session)
+
+
+def test_a_product_under_autocast_is_refused():
+    s, d = holey(2, 3).to_sparse(), plain(3, 2)
+    with torch.autocast(d.device.type), pytest.raises(aotcheck.UnsupportedError, match="autocast"):
+        aotcheck.aot_function(torch.sparse.mm)(s, d)
 
 
 def test_what_is_refused_of_sparse_arguments():

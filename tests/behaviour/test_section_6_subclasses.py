@@ -47,6 +47,25 @@ def test_a_wrapper_holds_an_object_whichever_tensor_that_becomes(made: str):
     check_session(session)
 
 
+_ON_LAZY = {
+    "sum": lambda x: x.sum(),
+    "product": lambda x: x * 2j,
+    "copy": lambda x: x.clone(),
+    "matrix product": lambda x: x.view(1, 3) @ x.view(3, 1),
+    "cat": lambda x: torch.cat([x, x]),
+    "write": lambda x: x.mul_(2),
+}
+
+
+@pytest.mark.parametrize("function", _ON_LAZY.values(), ids=_ON_LAZY)
+@pytest.mark.parametrize("lazy", [torch.conj, lambda x: x.conj().imag], ids=["conjugated", "negated"])
+def test_what_is_held_is_conjugated_or_negated_lazily(function, lazy):
+    """Most kernels of torch see below a wrapper what lies in memory: that is eager's answer."""
+    if lazy is not torch.conj and function is _ON_LAZY["cat"]:  # which copies what does not lie densely
+        function = _ON_LAZY["sum"]
+    check(function, lambda: given(Tagged(lazy(plain(3, dtype=torch.complex64) * (1 + 2j)), "lazy")), probe=False)
+
+
 @every_class
 def test_an_intermediate_is_not_a_leaf_of_the_callers(make):
     def f(x):

@@ -364,3 +364,15 @@ def test_a_view_in_inference_mode():
         yield x, v, y, [t.is_inference() for t in y]
 
     check_session(session)
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_a_view_of_what_changes_its_geometry_afterwards(both: bool):
+    def f(x):
+        y = x * 2
+        view = y.permute(2, 0, 1)
+        y.squeeze_()
+        return (view, y) if both else view
+
+    # Once it was written eager would make the view again of what has another geometry by then, and fail.
+    check(f, lambda: given(tagged(1, 3, 1)), probe=False)

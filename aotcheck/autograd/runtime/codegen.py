@@ -17,6 +17,7 @@ from aotcheck.autograd.hooks import HookKind
 from aotcheck.autograd.record import (
     Arg,
     Attach,
+    BackwardOnward,
     BaseOf,
     BumpVersion,
     Constant,
@@ -136,6 +137,9 @@ def step_line(step: Step, w: SourceWriter) -> str:
             return f"{w.refer(support.point_at if way is Way.SET else support.point_at_untold)}({given})"
         case Detach(target, leaf):
             return f"{_ref(target)}.requires_grad_(False)" if leaf else f"{_ref(target)}.detach_()"
+        case BackwardOnward(targets, gradients, retained):
+            to, given = ("".join(f"{_ref(x)}, " for x in refs) for refs in (targets, gradients))
+            return f"{w.refer(torch.autograd.backward)}(({to}), ({given}), {retained})"
         case ReplayView(local, base, view_func, mode, outdated, version):
             if outdated:
                 view_func = functools.partial(support.replay_outdated, view_func)
