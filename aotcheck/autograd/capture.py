@@ -252,7 +252,7 @@ class Capture:
             for i in views:
                 a = arguments[i]
                 if id(a) not in self.replicas:
-                    self.replicas[id(a)] = self._replay(a)
+                    self.replicas[id(a)] = self._replay_before_the_cut(a) if _survives_cut(a) else self._replay(a)
             for a in {id(a): a for a in arguments if _is_plain(a) and _torch.leafness(a) is None}.values():
                 if any(r.replica is self.replicas[id(a)] for r in self.roots):
                     self.replicas[id(a)] = self._refused_view(self.replicas[id(a)])
@@ -433,6 +433,17 @@ class Capture:
             r.requires_grad_()
         return r
 
+    def _replay_before_the_cut(self, real: Tensor) -> Tensor:
+        """The same of a view that was made when its base still had the history from which it was cut."""
+        base = self.replicas[id(_torch.base_of(real))]
+        version = _torch.version_of(base)
+        with _torch.without_modes():
+            self.maker.give_history(base)
+        _torch.set_version(base, version)
+        r = self._replay(real)
+        Tensor.detach_(base)
+        return r
+
     def _refused_view(self, root: Tensor) -> Tensor:
         """A tensor in the place of ``root`` whose history autograd refuses to say, as it does of the real one, which
         left the storage of its base.
@@ -491,6 +502,7 @@ class Capture:
                 self._substitution(),
                 self._saving(),
                 self._function_runs(),
+                _torch.noting_who_writes(self.maker.kernels.note_custom_write),
                 self.tracer.drawing(),
             ):
                 outputs, count, extra = function(self.flat_replicas)
@@ -720,6 +732,12 @@ def _left_leaf(a: Tensor) -> bool:
         return False
     there = _torch.storage_address(_torch.storage_of(base))
     return base.requires_grad and there != _torch.storage_address(_torch.storage_of(a))
+
+
+def _survives_cut(a: Tensor) -> bool:
+    """Whether the view ``a`` has a history that its base had no more when the call began."""
+    base = _torch.base_of(a)
+    return base is not None and not base.requires_grad and a.requires_grad and _torch.leafness(a) is False
 
 
 def _is_custom_view(a: Tensor) -> bool:

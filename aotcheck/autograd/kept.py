@@ -3,8 +3,8 @@
 Note [Writes through views]
 The history that a base has of a write through a view of it hides the node of the write itself, and shows nothing of
 what that keeps. But it looks, when it runs, whether what it keeps is as it was. So for each op it runs once, in the
-sandbox of a backward, as if the operands had been written since, one after the other: those are kept that stop it. What
-a custom Function wrote is left out: to run its backward is not for us.
+sandbox of a backward, as if the operands had been written since, one after the other: those are kept that stop it. The
+node of a custom Function is known from when it said what it wrote: to run its backward is not for us.
 """
 
 from __future__ import annotations
@@ -59,7 +59,11 @@ def _kept_behind(
 def _kept_by(capture: Capture, node: Any, near: Tensor) -> list[Tensor]:
     if _torch.is_write_through_view(node):
         write = capture.maker.kernels.writes.get(_torch.sequence_number(node))
-        return [] if write is None else _kept_by_write(capture, node, write)
+        if isinstance(write, WriteUnderGrad):
+            return _kept_by_write(capture, node, write)
+        if write is None:
+            return []
+        node = write
     packed = held_by_hooks(node)
     return saved_by(node, near) if packed is None else packed
 

@@ -99,7 +99,8 @@ class KernelState:
         self.required: dict[int, int] = {}  # and requires_grad_
         self.moved: dict[int, int] = {}  # and when it last came to lie elsewhere
         self.moved_before: dict[int, int] = {}  # and before which node of autograd, by its number, that was
-        self.writes: dict[int, WriteUnderGrad] = {}  # by the number that autograd had then for the next node
+        # by the number that autograd had then for the next node; of a custom Function its own node
+        self.writes: dict[int, Any] = {}
         self.retained: dict[int, Any] = {}  # id of a replica -> the history for which retain_grad was last called on it
         self.reshaped_leaves: list[Tensor] = []  # that just got another shape: see Note [Accumulators that end]
         self.sizes_matter = False  # whether what the program does may depend on the sizes of storages
@@ -119,6 +120,12 @@ class KernelState:
         number = _torch.autograd_sequence_number()
         for k in range(len(args[0]) if isinstance(args[0], (list, tuple)) else 1):
             self.writes[number + k] = write
+
+    def note_custom_write(self, node: Any) -> None:
+        """The custom Function whose node this is has said what it wrote."""
+        first = _torch.sequence_number(node) + 1
+        for k in range(len(node.dirty_tensors)):
+            self.writes[first + k] = node
 
     def note_move(self, t: Tensor) -> None:
         """``t`` comes to lie elsewhere now."""
@@ -422,7 +429,7 @@ class ReplicaMaker:
         return r
 
     def give_history(self, r: Tensor, anchor: Tensor | None = None) -> None:
-        """Make ``r``, a wrapper on replicas or sparse, a non-leaf that is no view; ``anchor`` is the leaf behind it."""
+        """Make ``r`` a non-leaf that is no view; ``anchor`` is the leaf behind it."""
         if anchor is None:
             anchor = make_replica(torch.empty((), dtype=r.dtype, device="meta"), r.device, self.kernels)
         anchor.requires_grad_()

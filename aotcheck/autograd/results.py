@@ -60,6 +60,7 @@ from aotcheck.autograd.timeline import Timeline
 from aotcheck.autograd.trace import Geometry, Value, geometry_of, recorded_geometry
 from aotcheck.autograd.views import (
     Views,
+    as_if_required,
     differentiable_dtype,
     has_earlier_history,
     has_history,
@@ -692,9 +693,13 @@ class Results(Views):
         self.tracer.keep.append(t)
         if _torch.base_of(t) is None:
             unsafe = self.tracer.unsafe_views[id(t)]
+            if (t.is_conj() or t.is_neg()) and not t.requires_grad:  # only in what a wrapper does are these left lazy
+                return self._window(local, t)
             mode = ReplayMode.GRAD if t.requires_grad else ReplayMode.NO_GRAD
             return self._replayed(local, t, self.name(base), unsafe, mode)
         how, made = _torch.creation_meta(t), self._current(t)
+        if t.requires_grad and not base.requires_grad and _torch.leafness(t) is None:
+            made = None  # it is no op that gave it this history, but a custom Function
         steps: list[Step]
         if id(t) in self._histories:
             ref = self._made_of(made.source, base) if made is not None else self.name(base)
@@ -717,7 +722,10 @@ class Results(Views):
             if not t.requires_grad and self.table.state(base) is not self.table.state(t):  # the base has left
                 steps = [ReplayView(local, ref, aten.alias.default, mode), self._on_own_storage(local, t, base, lies)]
             else:
-                steps = [ReplayView(local, ref, self._window_of_base(t, base, lies), mode)]
+                replay = self._window_of_base(t, base, lies)
+                if t.requires_grad and not base.requires_grad:
+                    replay = functools.partial(as_if_required, replay)
+                steps = [ReplayView(local, ref, replay, mode)]
             if len(steps) == 1 and self._replays_elsewhere(t, base, lies):
                 steps.append(Restride(local, lies))
             if how not in (_DEFAULT, _UNDER_NO_GRAD):

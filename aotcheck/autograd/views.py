@@ -247,5 +247,16 @@ class Views:
         return functools.partial(_window, shape=lies.shape, stride=lies.stride, offset=lies.offset)
 
 
+def as_if_required(replay: Callable[[Tensor], Tensor], base: Tensor) -> Tensor:
+    """The view of ``base``, which requires no grad, that ``replay`` makes, as a view with a history."""
+    if base.requires_grad:
+        return replay(base)
+    base.requires_grad_()
+    try:
+        return replay(base)
+    finally:
+        base.requires_grad_(False)
+
+
 def _window(base: Tensor, shape: Any, stride: Any, offset: int) -> Tensor:
     return base.as_strided(shape, stride, offset)

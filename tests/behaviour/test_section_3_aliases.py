@@ -428,6 +428,44 @@ def test_a_leaf_and_a_detached_alias_written_after_a_use():
     check(f, of_leaf(lambda b: b, lambda b: b.data))
 
 
+def _no_grad_write(t):
+    with torch.no_grad():
+        t.mul_(2)
+
+
+_AFTER_THE_CUT = {
+    "cut again": lambda x, v, y: x.detach_(),
+    "view written": lambda x, v, y: v.mul_(2),
+    "base written": lambda x, v, y: x.mul_(2),
+    "base written with a history": lambda x, v, y: x.mul_(y),
+    "view written under no_grad": lambda x, v, y: _no_grad_write(v),
+    "base written under no_grad": lambda x, v, y: _no_grad_write(x),
+    "requires grad again": lambda x, v, y: x.requires_grad_(),
+}
+
+
+@pytest.mark.parametrize("use", _AFTER_THE_CUT.values(), ids=_AFTER_THE_CUT)
+@pytest.mark.parametrize("from_a_leaf", [False, True])
+def test_a_view_whose_base_was_cut_from_its_history(use, from_a_leaf):
+    def f(x, v, y):
+        use(x, v, y)
+        return v * x.t()
+
+    def session(compile):
+        root, y = leaf(2, 3), leaf(2, 3, seed=1)
+        x = root.detach().requires_grad_() if from_a_leaf else root * 1
+        v = x.t()
+        x.detach_()
+        for _ in range(2):
+            out = attempt_later(lambda: compile(f)(x, v, y))
+            yield out, x, v
+            if isinstance(out, torch.Tensor):
+                yield attempt_later(lambda out=out: out.sum().backward(retain_graph=True))
+                yield root, y
+
+    check_session(session)
+
+
 def test_a_view_of_a_leaf_made_under_no_grad_written():
     def f(x, y):
         y.mul_(2)

@@ -490,6 +490,8 @@ _WRITES = {
     "zero_": lambda x, y: x.zero_(),
     "pow_": lambda x, y: x.pow_(2),
     "part": lambda x, y: x[:2].sigmoid_(),
+    "custom": lambda x, y: _Dirty.apply(x),
+    "custom of a part": lambda x, y: _Dirty.apply(x[:2]),
     "list": lambda x, y: torch._foreach_mul_([x[:1], x[1:]], [y[:1], y[1:]]),
 }
 

@@ -7,6 +7,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from tests.behaviour.harness import (
+    Raised,
     attempt,
     attempt_later,
     backward,
@@ -259,6 +260,37 @@ def test_a_view_that_a_custom_function_gave_and_a_write_near_it(read: str, grad:
         view = _View.apply(base)
         yield attempt_later(lambda: g(base, view))
         yield base
+
+    check_session(session)
+
+
+class _ViewOfTheFirst(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        return x + y, x.unsqueeze(0)
+
+    @staticmethod
+    def backward(ctx, g, h):
+        return g + h.squeeze(0), g
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("given_grad", [False, True])
+def test_a_view_that_requires_grad_of_a_written_base_that_does_not(grad, given_grad):
+    def f(x, y):
+        _, view = _ViewOfTheFirst.apply(x, y)
+        with torch.set_grad_enabled(grad):
+            x.zero_()
+        return view
+
+    def session(compile):
+        x, y = (leaf(3) * 1 if given_grad else plain(3)), leaf(3, seed=1)
+        view = compile(f)(x, y)
+        yield x, view.requires_grad
+        for refused in (lambda: view.is_leaf, lambda: view.sum().backward(), lambda: view.zero_()):
+            outcome = attempt_later(refused)  # whose message names a node
+            yield outcome.type if isinstance(outcome, Raised) else "nothing raised"
+        yield x, y
 
     check_session(session)
 

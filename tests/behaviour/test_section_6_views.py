@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.testing._internal.two_tensor import TwoTensor
 
 from tests.behaviour.harness import Raised, attempt_later, check, check_session, cotangent, given, leaf, plain
 from tests.behaviour.wrappers import extra, nested, tagged, two
@@ -137,6 +138,18 @@ def test_a_view_without_its_base_where_another_view_is_written():
         y = compile(f)(x, p)
         y.backward(cotangent(y))
         yield leaf_, other, x, p, y
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("lazily", [torch.conj, lambda x: x.conj().imag, lambda x: x])
+def test_what_is_split_unsafely_of_what_is_to_be_conjugated_or_negated(lazily):
+    def session(compile):
+        x = torch.view_as_complex(plain(3, 2, 2))
+        parts = compile(lambda x: torch.unsafe_split(x, 1, 1))(TwoTensor(lazily(x), lazily(x)))
+        yield parts, parts[0].a.is_conj(), parts[0].a.is_neg()
+        parts[1].a.mul_(2)
+        yield x, parts
 
     check_session(session)
 
