@@ -517,11 +517,16 @@ class EpilogueBuilder:
         known.update({id(a.replica): a.replica for a in self.arguments})
         for t in known.values():
             if t.requires_grad and _torch.leafness(t) is False and t.retains_grad:
-                retained = self.kernels.retained.get(id(t))
-                if id(t) in self.capture.tracer.regeometried and retained is not _torch.grad_fn_of(t):
-                    if not any(a.replica is t and a.grad_fn is retained for a in self.arguments):
-                        raise UnsupportedError("hook", "a gradient is retained of what changed its geometry since")
+                if self._retains_of_before(t):
+                    raise UnsupportedError("hook", "a gradient is retained of what changed its geometry since")
                 self.steps.append(RetainGrad(self.results.name(t)))
+
+    def _retains_of_before(self, t: Tensor) -> bool:
+        """Whether ``t`` keeps the gradient of what it was before it changed its geometry, made inside as it is."""
+        retained = self.kernels.retained.get(id(t))
+        if id(t) not in self.capture.tracer.regeometried or retained is _torch.grad_fn_of(t):
+            return False
+        return not any(a.replica is t and a.grad_fn is retained for a in self.arguments)
 
     def _record(self, returns: list[Ref | Constant], states: Sequence[StorageState]) -> Record:
         order = sorted(range(len(self.results.outputs)), key=lambda k: self.results.outputs[k].role.value)

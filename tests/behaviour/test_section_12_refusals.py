@@ -128,3 +128,15 @@ def test_a_check_that_turns_out_otherwise_leaves_the_call_to_the_original():
 def test_other_layouts_are_refused():
     with pytest.raises(aotcheck.UnsupportedError, match="layout"):
         aotcheck.aot_function(lambda x: x.to_mkldnn())(plain(2, 2))
+
+
+def test_a_gradient_retained_before_a_change_of_geometry_is_refused():
+    """Eager keeps the gradient of what the tensor was."""
+
+    def f(x):
+        y = x.clone()
+        y.retain_grad()
+        return y.t_()
+
+    with pytest.raises(aotcheck.UnsupportedError, match="hook"):
+        aotcheck.aot_function(f)(leaf(2, 3))

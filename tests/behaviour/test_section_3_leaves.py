@@ -410,3 +410,58 @@ def test_a_view_that_requires_grad_until_its_base_is_written(stops):
 
     for body in (f, alone):
         check(body, make)
+
+
+# -- leaves that are views ---------------------------------------------------------------------------
+
+
+def _written_quietly(view, base=None):
+    with torch.no_grad():
+        view.mul_(2)
+    return view * 3
+
+
+def _base_written(view, base):
+    with torch.no_grad():
+        base.mul_(2)
+    return view * 3
+
+
+def _written_detached(view, base=None):
+    view.detach().mul_(2)
+    return view * view
+
+
+def _transposed_quietly(view, base=None):
+    with torch.no_grad():
+        view.t_()
+    return view * 3
+
+
+def _refused(view, base=None):
+    return view.mul_(2)
+
+
+@pytest.mark.parametrize("f", [_written_quietly, _written_detached, _transposed_quietly, _refused])
+def test_a_view_that_requires_grad_by_itself(f):
+    """As what is made by reshaping does."""
+    check(f, lambda: given(plain(12).view(4, 3).requires_grad_()))
+
+
+@pytest.mark.parametrize("f", [_written_quietly, _base_written, _written_detached])
+@pytest.mark.parametrize("first", ["view", "base"])
+def test_a_view_that_requires_grad_by_itself_and_its_base(f, first):
+    def make():
+        base = plain(12)
+        view = base.view(4, 3).requires_grad_()
+        return given(view, base) if first == "view" else given(base, view)
+
+    check(f if first == "view" else lambda base, view: f(view, base), make)
+    if first == "view":
+
+        def session(compile):
+            view, base = make().args
+            compile(f)(view, base)
+            yield view._version, base._version
+
+        check_session(session)
