@@ -252,10 +252,13 @@ def use_count(t: Tensor) -> int:
 
 
 def leafness(t: Tensor) -> bool | None:
-    """``t.is_leaf``; None where torch refuses to say, of a view made under no_grad whose base was written since."""
+    """``t.is_leaf``; None where torch refuses to say, of a view made under no_grad whose base was written since.
+
+    Or of a view that cannot be made again of its base, which has fewer dimensions since.
+    """
     try:
         return t.is_leaf
-    except RuntimeError:
+    except (RuntimeError, IndexError):
         return None
 
 
@@ -332,7 +335,7 @@ def grad_fn_of(t: Tensor) -> Any:
     """The node of autograd that made ``t``; None for leaves, and where torch refuses to say (see ``leafness``)."""
     try:
         return t.grad_fn
-    except RuntimeError:
+    except (RuntimeError, IndexError):
         return None
 
 

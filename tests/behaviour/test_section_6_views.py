@@ -376,3 +376,23 @@ def test_a_view_of_what_changes_its_geometry_afterwards(both: bool):
 
     # Once it was written eager would make the view again of what has another geometry by then, and fail.
     check(f, lambda: given(tagged(1, 3, 1)), probe=False)
+
+
+def test_a_view_that_its_base_no_longer_gives_after_that_was_reshaped_and_written():
+    def f(x, view):
+        x.squeeze_(1)
+        x.fill_(1)
+        return x.sum()
+
+    def make():
+        root = two(2, 1, grad=True)
+        x = root * 2
+        return given(x, x.transpose(0, 1), also=[root])
+
+    def session(compile):
+        given = make()
+        with torch.no_grad():
+            out = compile(f)(*given.args)
+        yield out.a, given.args[0].shape, given.args[0].a
+
+    check_session(session)
