@@ -524,7 +524,7 @@ class EpilogueBuilder:
     def _retains_of_before(self, t: Tensor) -> bool:
         """Whether ``t`` keeps the gradient of what it was before it changed its geometry, made inside as it is."""
         retained = self.kernels.retained.get(id(t))
-        if id(t) not in self.capture.tracer.regeometried or retained is _torch.grad_fn_of(t):
+        if retained is None or id(t) not in self.capture.tracer.regeometried or retained is _torch.grad_fn_of(t):
             return False
         return not any(a.replica is t and a.grad_fn is retained for a in self.arguments)
 

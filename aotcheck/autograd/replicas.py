@@ -158,7 +158,7 @@ class Replica(Tensor):
         if name == "__dict__":
             kernels.swapped.append(self)
             # Then swap_tensors has just poisoned its accumulator.
-            if kernels.use_count(self) == 2 and _torch.leafness(self):
+            if _torch.leafness(self) and kernels.use_count(self) == 2:
                 kernels.on_poison(self)
             if len(kernels.swapped) % 2 == 0:
                 kernels.on_swap(*kernels.swapped[-2:])

@@ -279,6 +279,23 @@ def test_swap_tensors_of_an_input_and_an_intermediate():
     check(f, lambda: given(plain(3), plain(4, seed=1)))
 
 
+def test_swap_tensors_of_a_view_whose_history_eager_refuses_to_say():
+    def f(x):
+        view = x[:1]
+        view.zero_()
+        with torch.inference_mode():
+            torch.utils.swap_tensors(view, x.topk(1)[0])
+        return x * 2
+
+    def session(compile):
+        x = leaf(3)
+        with torch.no_grad():
+            yield compile(f)(x)
+        yield x
+
+    check_session(session)
+
+
 def test_swap_tensors_back():
     def f(x, y):
         torch.utils.swap_tensors(x, y)
