@@ -339,3 +339,19 @@ def test_gradients_are_added_up_in_eagers_order():
         yield torch.autograd.grad(out[::-1], [x, source], ones)
 
     check_session(session)
+
+
+@pytest.mark.parametrize("warm", [False, True])
+def test_an_empty_tangent_lies_as_it_is_given(warm):
+    """Eager takes it for contiguous, whatever its strides, and then minds them."""
+
+    def session(compile):
+        f = compile(lambda x: torch.view_as_real(x.clone()))
+        if warm:
+            f(leaf(0, dtype=torch.complex64))
+        x = leaf(0, dtype=torch.complex64)
+        out = f(x)
+        yield attempt_later(lambda: out.backward(torch.ones((), device=x.device).expand(0, 2)))
+        yield x.grad
+
+    check_session(session)

@@ -553,7 +553,7 @@ def _take_tangents(w: SourceWriter, tangents: Sequence[tuple[int, Geometry | Non
     lines = []
     for k, g in tangents:
         lines.append(f"    t{k} = g[{k}]")
-        if g is None:
+        if g is None or 0 in g.shape:  # an empty one lies as it does in eager, whose formulas may mind
             continue
         if g.conj or g.neg:  # only tangents that are as lazy come here
             lines.append(
