@@ -206,6 +206,20 @@ def view_func_of(t: Tensor) -> Callable[[Tensor], Tensor]:
     return cast("Callable[[Tensor], Tensor]", t._view_func_unsafe)
 
 
+def made_with_tensors(t: Tensor) -> bool:
+    """Whether other tensors took part in making the view ``t``, as the offsets of a ragged tensor do."""
+    base, met = base_of(t), list[Tensor]()
+    assert base is not None
+
+    def note(x: Tensor) -> Tensor:
+        met.append(x)
+        return x
+
+    with torch.no_grad():
+        t._view_func_unsafe(base, tensor_visitor_fn=note)
+    return bool(met)
+
+
 def creation_meta(t: Tensor) -> Any:
     """How the view ``t`` was made: decides whether eager allows writing to it under grad."""
     return _creation_meta(t)

@@ -417,6 +417,10 @@ class Capture:
         how = _torch.creation_meta(real)
         no_grad = how == _torch.CreationMeta.NO_GRAD_MODE
         inference = how == _torch.CreationMeta.INFERENCE_MODE
+        with _torch.without_modes():
+            by_way_of_wrapper = _torch.made_with_tensors(real)
+        if by_way_of_wrapper:  # where torch makes such a view again for a history, an error ends the process
+            raise UnsupportedError("captured tensor", "an argument is a view by way of a ragged tensor, and not of it")
         with torch.inference_mode(inference), torch.set_grad_enabled(not no_grad):
             r = _torch.view_func_of(real)(self.replicas[id(base)])
         if geometry_of(r) != geometry_of(real):

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.testing._internal.two_tensor import TwoTensor, TwoTensorMode
 
+import aotcheck
 from tests.behaviour.harness import attempt, check, check_session, cotangent, given, leaf, plain
 from tests.behaviour.wrappers import Tagged, extra, jagged, nested, quantized, tagged, two
 
@@ -478,6 +479,27 @@ def test_a_ragged_batch_that_was_saved_is_written_before_the_backward():
         yield attempt(lambda: y.backward(torch.ones_like(y)))
 
     check_session(session)
+
+
+def test_a_view_by_way_of_a_ragged_batch_of_what_it_was_made_of():
+    """Refused where it has to be made again; that raised where torch lets no error pass."""
+
+    def f(view, x):
+        y = x.gather(0, torch.tensor([1, 1], device=x.device))
+        return y, x, view
+
+    def make(grad):
+        x = leaf(2) if grad else plain(2)
+        ragged = torch.nested.nested_tensor_from_jagged(x.detach(), torch.tensor([0, 1, 2], device=x.device))
+        return ragged.requires_grad_().values(), x * 1
+
+    compiled = aotcheck.aot_function(f)
+    compiled(*make(True))
+    for view, x in (make(False), make(True)):
+        with torch.no_grad():
+            assert compiled(view, x)[2] is view
+    with pytest.raises(aotcheck.UnsupportedError, match="ragged"):
+        aotcheck.aot_function(lambda view: view.mul_(2))(make(False)[0])
 
 
 def test_a_ragged_tangent_is_not_the_primal():
