@@ -723,7 +723,7 @@ class Results(Views):
                 steps = [ReplayView(local, ref, aten.alias.default, mode), self._on_own_storage(local, t, base, lies)]
             else:
                 replay = self._window_of_base(t, base, lies)
-                if t.requires_grad and not base.requires_grad:
+                if t.requires_grad and not base.requires_grad and not is_new_leaf(t):
                     replay = functools.partial(as_if_required, replay)
                 steps = [ReplayView(local, ref, replay, mode)]
             if len(steps) == 1 and self._replays_elsewhere(t, base, lies):

@@ -465,3 +465,13 @@ def test_a_view_that_requires_grad_by_itself_and_its_base(f, first):
             yield view._version, base._version
 
         check_session(session)
+
+
+def test_a_view_made_inside_that_requires_grad_after_its_base_was_written():
+    def f(x):
+        view = x.t()
+        x.zero_()
+        view.requires_grad_()
+        return view
+
+    check(f, lambda: given(plain(2, 3)))
