@@ -6,7 +6,22 @@ from aotcheck.program import Program
 from strategies.profile import Profile
 from strategies.programs import programs
 
-__all__ = ["Profile", "programs", "settled"]
+__all__ = ["Profile", "backwards", "mixed", "programs", "settled", "storages"]
+
+
+def storages() -> st.SearchStrategy[Program]:
+    """Every storage, every alias, every call: plain tensors, nothing of autograd or modules inside."""
+    return programs(Profile(inside=0, wrappers=0))
+
+
+def backwards() -> st.SearchStrategy[Program]:
+    """The whole backward, of plain tensors: mostly with autograd and modules inside, always with a plan around."""
+    return programs(Profile(inside=80, wrappers=0, calls=100))
+
+
+def mixed() -> st.SearchStrategy[Program]:
+    """Wrapper subclasses in every program, mostly with random numbers, autocast and custom Functions."""
+    return programs(Profile(wrappers=100, inside=80, random=80, inexact=60))
 
 
 def settled() -> st.SearchStrategy[Program]:

@@ -433,7 +433,7 @@ class Capture:
             r.is_parameter = isinstance(real, torch.nn.Parameter)
         if _torch.leafness(real) is None:
             _torch.count_write(self.replicas[id(base)])
-        elif real.requires_grad and _torch.leafness(real) and not base.requires_grad:
+        elif real.requires_grad and _torch.leafness(real) and not r.requires_grad:
             r.requires_grad_()
         return r
 
