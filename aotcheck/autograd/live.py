@@ -11,7 +11,7 @@ from torch import Tensor
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.partition.saved import saved_tensors
 from aotcheck.autograd.record import Arg, Ref, Result, Visibility
-from aotcheck.autograd.runtime.codegen import LIVE, BackwardReshape, BackwardWrite, Window
+from aotcheck.autograd.runtime.attachments import LIVE, BackwardReshape, BackwardWrite, Window
 from aotcheck.autograd.sandbox import BackwardTrace, Reshaped, Written
 from aotcheck.autograd.sparse_geometry import is_sparse
 from aotcheck.autograd.storage_state import StorageState
