@@ -18,12 +18,12 @@ from aotcheck.autograd.global_state import without_autocast
 from aotcheck.autograd.graph import FakeValues, Graph, cut, define
 from aotcheck.autograd.partition.default import forward_values
 from aotcheck.autograd.partition.joint import Division, divide, joint_graph, joint_module, unknown
-from aotcheck.autograd.record import Visibility, Write
 from aotcheck.autograd.runtime import call_source, support
 from aotcheck.autograd.runtime.attachments import Attachment
 from aotcheck.autograd.runtime.support import StrideCorrection
 from aotcheck.autograd.saved_memory import saved_memory
 from aotcheck.autograd.stages import Backwards, examples
+from aotcheck.autograd.steps import Visibility, Write
 from aotcheck.autograd.subclasses import Bundle
 from aotcheck.autograd.tangents import inputs_of, values_of
 from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Geometry, Value, ancestors, getitem

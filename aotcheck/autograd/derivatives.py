@@ -22,11 +22,12 @@ from aotcheck.autograd.global_state import without_autocast
 from aotcheck.autograd.graph import define
 from aotcheck.autograd.partition.components import components, reached_leaves
 from aotcheck.autograd.partition.default import backward_values, read_by
-from aotcheck.autograd.record import Attached, Result
+from aotcheck.autograd.record import Attached
 from aotcheck.autograd.runtime import backward_source
 from aotcheck.autograd.runtime.attachments import HELD, Application, Counter, Keeper
 from aotcheck.autograd.sandbox import BackwardTrace
 from aotcheck.autograd.stage import Stage, Target
+from aotcheck.autograd.steps import Result
 from aotcheck.autograd.subclasses import Bundle, Wrapping
 from aotcheck.autograd.tangents import Key, Trained, inputs_of, place_of
 from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Trace, Value

@@ -22,19 +22,19 @@ from aotcheck import _torch
 from aotcheck.autograd.errors import Retrace, TraceMode, UnsupportedError
 from aotcheck.autograd.hook_steps import HookSteps
 from aotcheck.autograd.partition.components import reached_leaves
-from aotcheck.autograd.record import (
+from aotcheck.autograd.record import FlatInput, Leaf, Record, Role, Root
+from aotcheck.autograd.results import Results
+from aotcheck.autograd.sparse import SparseReplica
+from aotcheck.autograd.steps import (
     Arg,
     BackwardOnward,
     BumpVersion,
     Constant,
     Detach,
-    FlatInput,
     Hold,
     HoldAccumulator,
-    Leaf,
     Local,
     Poison,
-    Record,
     Ref,
     RenewHistory,
     RequireGradOfInteger,
@@ -43,8 +43,6 @@ from aotcheck.autograd.record import (
     Restride,
     Result,
     RetainGrad,
-    Role,
-    Root,
     SetAttribute,
     SetGradient,
     SetGradMode,
@@ -57,8 +55,6 @@ from aotcheck.autograd.record import (
     Write,
     WriteFlat,
 )
-from aotcheck.autograd.results import Results
-from aotcheck.autograd.sparse import SparseReplica
 from aotcheck.autograd.storage_state import StorageState
 from aotcheck.autograd.subclasses import is_wrapper, leaves_of
 from aotcheck.autograd.timeline import Timeline

@@ -31,10 +31,11 @@ from torch.autograd.graph import GradientEdge
 from aotcheck.autograd.autocast import OFF, Autocast
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.partition.saved import holds_saved, nodes_behind_output
-from aotcheck.autograd.record import Arg, Attached
+from aotcheck.autograd.record import Attached
 from aotcheck.autograd.runtime.attachments import Counter, Guard
 from aotcheck.autograd.sandbox import BackwardTrace
 from aotcheck.autograd.sparse_geometry import is_sparse, sparse_geometry_of
+from aotcheck.autograd.steps import Arg
 from aotcheck.autograd.subclasses import Bundle, coerced, is_jagged, leaves_of
 from aotcheck.autograd.tangents import (
     Gradient,

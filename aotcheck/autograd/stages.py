@@ -25,13 +25,14 @@ from aotcheck.autograd.partition.default import backward_values, saved_values, s
 from aotcheck.autograd.partition.joint import Division
 from aotcheck.autograd.partition.masks import pack_masks, packed
 from aotcheck.autograd.partition.saved import holds_saved, keeps_itself, nodes_behind_output, objection, runs_once
-from aotcheck.autograd.record import Arg, Attached
+from aotcheck.autograd.record import Attached
 from aotcheck.autograd.replicas import disarm, rearm
 from aotcheck.autograd.runtime import backward_source
 from aotcheck.autograd.runtime.attachments import HELD, BackwardReshape, BackwardWrite, Function
 from aotcheck.autograd.sandbox import BackwardTrace
 from aotcheck.autograd.sparse import SparseReplica
 from aotcheck.autograd.stage import Layout, Stage, Target
+from aotcheck.autograd.steps import Arg
 from aotcheck.autograd.subclasses import (
     Bundle,
     Wrapping,

@@ -7,7 +7,7 @@ import enum
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from aotcheck.autograd.record import Arg, Ref, Visibility
+from aotcheck.autograd.steps import Arg, Ref, Visibility
 from aotcheck.autograd.trace import Geometry
 
 # Where the context of a Function keeps what it was called with besides results and what is saved.

@@ -8,10 +8,11 @@ from typing import Any
 
 from aotcheck import _torch
 from aotcheck.autograd.graph import SourceWriter
-from aotcheck.autograd.record import Attach, BaseOf, Constant, Record, Result
+from aotcheck.autograd.record import Record
 from aotcheck.autograd.runtime import support
 from aotcheck.autograd.runtime.attachments import Attachment, Counter, Window, kept_source
 from aotcheck.autograd.runtime.step_source import named, step_line
+from aotcheck.autograd.steps import Attach, BaseOf, Constant, Result
 from aotcheck.autograd.subclasses import is_wrapper
 from aotcheck.autograd.trace import Geometry, geometry_of, recorded_geometry
 

@@ -9,7 +9,8 @@ import torch
 from aotcheck import _torch
 from aotcheck.autograd.graph import SourceWriter
 from aotcheck.autograd.hooks import HookKind
-from aotcheck.autograd.record import (
+from aotcheck.autograd.runtime import support
+from aotcheck.autograd.steps import (
     Arg,
     Attach,
     BackwardOnward,
@@ -54,7 +55,6 @@ from aotcheck.autograd.record import (
     Write,
     WriteFlat,
 )
-from aotcheck.autograd.runtime import support
 
 
 def named(ref: Ref) -> str:

@@ -16,10 +16,12 @@ from aotcheck.autograd.backward_tracer import BackwardTracer
 from aotcheck.autograd.emit import Emitter
 from aotcheck.autograd.epilogue import EpilogueBuilder
 from aotcheck.autograd.partition import regions
-from aotcheck.autograd.record import (
+from aotcheck.autograd.record import Record
+from aotcheck.autograd.runtime import backward_source, step_source
+from aotcheck.autograd.stages import Backwards
+from aotcheck.autograd.steps import (
     Detach,
     PointAt,
-    Record,
     ReplayView,
     RequireGrad,
     ResizeStorage,
@@ -29,8 +31,6 @@ from aotcheck.autograd.record import (
     WindowOn,
     Write,
 )
-from aotcheck.autograd.runtime import backward_source, step_source
-from aotcheck.autograd.stages import Backwards
 from aotcheck.autograd.storage import StorageTable
 from aotcheck.autograd.trace import getitem
 from aotcheck.blame import Rung
