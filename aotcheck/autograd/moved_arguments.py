@@ -52,7 +52,7 @@ class MovedArguments:
         return changes
 
     def schedule(self, timeline: Timeline, changes: Sequence[tuple[TracedArgument, str]]) -> None:
-        """Let arguments move when they did; those that gradients find in their new shape, before anything is attached."""
+        """Let arguments move when they did; before anything is attached where gradients find the new shape."""
         holds: dict[int, Hold] = {}
         for a, kind in changes:
             if kind == "storage":
