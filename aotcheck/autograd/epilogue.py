@@ -353,6 +353,7 @@ class EpilogueBuilder:
             returns=tuple(returns),
             written_placeholders=frozenset(placeholders),
             entry_grad=self.capture.entry_grad,
+            entry_inference=self.capture.entry_inference,
             generators=tuple(i for i, _ in self.capture.inputs.generators),
             swapped=tuple(i for i, t in self.capture.passed.items() if any(t is s for s in self.kernels.swapped)),
             wrappers=self.wrapped.roots,

@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
 from aotcheck import _torch
-from aotcheck.autograd.errors import UnsupportedError
+from aotcheck.autograd.errors import RetraceWithCaptured, UnsupportedError
 from aotcheck.autograd.gradients import own_gradient, set_own_gradient
 from aotcheck.autograd.hooks import HookKind, NotedHook
 from aotcheck.autograd.stand_ins import tensors_in
@@ -223,6 +223,11 @@ class Replica(Tensor):
 
     def _use_count(self) -> int:
         """What ``swap_tensors`` asks: see Note [References]."""
+        other = _torch.swapped_with(self)
+        if other is not None and not isinstance(other, Replica):
+            if type(other) in (Tensor, torch.nn.Parameter):
+                raise RetraceWithCaptured(other)
+            raise UnsupportedError("swapped wrapper", f"with a {type(other).__name__}")
         return self.kernels.use_count(self)
 
     def view_as(self, other: Tensor) -> Tensor:

@@ -71,7 +71,7 @@ class TracedWrapper:
     """A wrapper among the arguments, with what was true of its replica before the function ran.
 
     ``base`` is the argument of which it is a view, ``attributes`` what the Python object had. ``replayed``: its replica
-    is a view of that argument's.
+    is a view of that argument's. ``address``: which tensor the Python object is.
     """
 
     index: int
@@ -84,6 +84,7 @@ class TracedWrapper:
     outer: Outer
     attributes: dict[str, Any]
     replayed: bool
+    address: int
     edges: list[GradientEdge] = dataclasses.field(default_factory=list)  # where its gradients arrive
 
 
@@ -191,6 +192,7 @@ class TracedInputs:
                     outer_of(r),
                     dict(vars(r)),
                     replayed,
+                    _torch.tensor_address(r),
                     edges=edges,
                 )
             )

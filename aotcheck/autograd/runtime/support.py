@@ -390,6 +390,11 @@ def as_inference(t: Tensor, wanted: bool) -> Tensor:
         return _plain_window(t.untyped_storage(), geometry_of(t), t.device)
 
 
+def as_saved(t: Tensor) -> Tensor:
+    """``t``, which the forward computed for the backward, as a tensor that autograd lets be saved."""
+    return as_inference(t, False) if t.is_inference() and not is_sparse(t) else t
+
+
 def watch(t: Tensor, place: int) -> tuple[Tensor, str, int, int]:
     """What ``check_watched`` needs to see whether ``t`` was written before the backward from output ``place``.
 
