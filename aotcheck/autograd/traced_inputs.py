@@ -111,6 +111,7 @@ class TracedInputs:
         self.is_view = [_is_plain(a) and _base(a, mode) is not None for a in arguments]
         # Eager refuses to write these under grad, wherever they lie by now.
         self.of_leaves = [i for i, a in enumerate(arguments) if _is_plain(a) and _left_leaf(a)]
+        self.odd_wrappers = {i for i, a in enumerate(arguments) if is_wrapper(a) and _is_odd_view_of_plain(a)}
         self.is_custom_view = [_is_plain(a) and _is_custom_view(a) for a in arguments]
         self._make_roots(arguments, wrappers)
         self._make_generators(arguments)
@@ -374,6 +375,12 @@ def _survives_cut(a: Tensor) -> bool:
     """Whether the view ``a`` has a history that its base had no more when the call began."""
     base = _torch.base_of(a)
     return base is not None and not base.requires_grad and a.requires_grad and _torch.leafness(a) is False
+
+
+def _is_odd_view_of_plain(a: Tensor) -> bool:
+    """Whether the wrapper ``a`` is a view of a plain tensor that eager refuses to write under grad, as ragged ones."""
+    base = _torch.base_of(a)
+    return base is not None and not is_wrapper(base) and _torch.creation_meta(a) != _torch.CreationMeta.DEFAULT
 
 
 def _is_custom_view(a: Tensor) -> bool:

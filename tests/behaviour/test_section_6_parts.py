@@ -405,15 +405,16 @@ def test_a_ragged_batch_from_a_closure_and_in_a_container():
 
 
 @pytest.mark.parametrize("write", [lambda x: x.mul_(2), lambda x: x.zero_(), lambda x: x.values().add_(1)])
-@pytest.mark.parametrize("kind", ["plain", "non-leaf", "view"])
+@pytest.mark.parametrize("kind", ["plain", "leaf", "non-leaf", "view", "view of a leaf", "view of a non-leaf"])
 def test_a_ragged_batch_is_written(write, kind):
     def session(compile):
         def f(x):
             write(x)
             return x * 2
 
-        root = x = jagged(2, 3, grad=kind == "non-leaf")
-        x = x * 1 if kind == "non-leaf" else x.transpose(1, 2) if kind == "view" else x
+        root = x = jagged(2, 3, grad="leaf" in kind)
+        x = x * 1 if "non-leaf" in kind else x
+        x = x.transpose(1, 2) if "view" in kind else x
         out = attempt(lambda: compile(f)(x))
         yield root, x, out
         if isinstance(out, torch.Tensor) and out.requires_grad:
