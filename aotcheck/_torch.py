@@ -70,6 +70,7 @@ OpOverload = torch._ops.OpOverload
 HigherOrderOperator = torch._ops.HigherOrderOperator
 OpOverloadPacket = torch._ops.OpOverloadPacket
 META = torch.device("meta")
+_MORE_THAN_ANY_STORAGE = 1 << 50
 PRIM_DEVICE = torch.ops.prim.device.default
 
 
@@ -215,8 +216,12 @@ def made_with_tensors(t: Tensor) -> bool:
         met.append(x)
         return x
 
+    # The view is made of a stand-in, as the base's storage may have been freed since.
+    storage = torch.empty(_MORE_THAN_ANY_STORAGE, dtype=torch.uint8, device=META).untyped_storage()
     with torch.no_grad():
-        t._view_func_unsafe(base, tensor_visitor_fn=note)
+        stand_in = torch.empty(0, dtype=base.dtype, device=META)
+        stand_in.set_(storage, base.storage_offset(), base.shape, base.stride())  # type: ignore[call-overload]
+        t._view_func_unsafe(stand_in, tensor_visitor_fn=note)
     return bool(met)
 
 
