@@ -221,7 +221,8 @@ def made_with_tensors(t: Tensor) -> bool:
     with torch.no_grad():
         stand_in = torch.empty(0, dtype=base.dtype, device=META)
         stand_in.set_(storage, base.storage_offset(), base.shape, base.stride())  # type: ignore[call-overload]
-        t._view_func_unsafe(stand_in, tensor_visitor_fn=note)
+        with contextlib.suppress(Exception):  # classes that it goes by may object to meta tensors; all are met before
+            t._view_func_unsafe(stand_in, tensor_visitor_fn=note)
     return bool(met)
 
 
@@ -279,6 +280,22 @@ def leafness(t: Tensor) -> bool | None:
         return t.is_leaf
     except (RuntimeError, IndexError):
         return None
+
+
+def requires_grad_by_itself(t: Tensor) -> bool:
+    """Whether ``t`` requires grad, and not only because its base does.
+
+    A view that autograd was not told of says that it requires grad as its base does, but no gradient goes anywhere,
+    until it is told to require grad itself, which shows in nothing else.
+    """
+    if not t.requires_grad:
+        return False
+    base = t._base
+    if base is None or not base.requires_grad or leafness(t) is not True or t.layout is torch.jagged:
+        return True
+    with without_modes(), meta_kernels(), torch.inference_mode(False), torch.enable_grad():
+        view: Tensor = torch.ops.aten.alias.default(t)
+    return view.grad_fn is not None and view.grad_fn.next_functions[0][0] is not None
 
 
 def gradient_shape(node: Any, place: int = 0) -> tuple[int, ...]:

@@ -149,6 +149,7 @@ class Capture:
         # entered around a backward: puts a module's replicas where code that is run again looks for them
         self.swapping: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
         self.accumulates = False  # whether what the backward calls must not be asked for single gradients
+        self.meets_empty_views = False  # whether a tensor without elements was met, of which its place can be asked
         self.generators: list[tuple[int, torch.Generator]] = []  # argument -> its stand-in
         self.flat_replicas: list[Any] = list(arguments)
         self.record: Record
@@ -433,8 +434,8 @@ class Capture:
             r.is_parameter = isinstance(real, torch.nn.Parameter)
         if _torch.leafness(real) is None:
             _torch.count_write(self.replicas[id(base)])
-        elif real.requires_grad and _torch.leafness(real) and not r.requires_grad:
-            r.requires_grad_()
+        elif _torch.leafness(real) and _torch.requires_grad_by_itself(real):
+            Tensor.requires_grad_(r)
         return r
 
     def _replay_before_the_cut(self, real: Tensor) -> Tensor:
@@ -511,6 +512,7 @@ class Capture:
             ):
                 outputs, count, extra = function(self.flat_replicas)
             self.exit_grad = torch.is_grad_enabled()
+            self.meets_empty_views = any(not r.numel() for r in self.maker.kernels.alive)
         finally:
             torch.set_grad_enabled(self.entry_grad)
         for r in self.roots:
@@ -718,13 +720,12 @@ def _stopping_at(nodes: Sequence[Any]) -> Iterator[None]:
 
 def _is_quiet(a: Tensor) -> bool:
     """Whether ``a`` is a view that autograd was not told of: it requires grad as its base does, but leads nowhere."""
-    base = _torch.base_of(a)
-    return _torch.leafness(a) is None or bool(base is not None and base.requires_grad and _torch.leafness(a))
+    return _torch.leafness(a) is None or (a.requires_grad and not _torch.requires_grad_by_itself(a))
 
 
 def _is_lone_leaf(a: Tensor, base: Tensor, arguments: Sequence[Any]) -> bool:
     """Whether the view ``a`` is a leaf that requires grad by itself, and stays one: nobody else can write its base."""
-    if not (a.requires_grad and not base.requires_grad and _torch.leafness(a)):
+    if not (_torch.leafness(a) and _torch.requires_grad_by_itself(a)):
         return False
     return not any(b is base or (b is not a and isinstance(b, Tensor) and _torch.base_of(b) is base) for b in arguments)
 

@@ -214,7 +214,7 @@ class Replica(Tensor):
         return self
 
     def _note_requirement(self, wanted: bool, change: Callable[[], Any]) -> None:
-        before = self.requires_grad
+        before = _torch.requires_grad_by_itself(self)
         change()
         if wanted and not before:
             self.kernels.required[id(self)] = self.kernels.now()
