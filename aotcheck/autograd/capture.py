@@ -725,7 +725,7 @@ def _is_quiet(a: Tensor) -> bool:
 
 def _is_lone_leaf(a: Tensor, base: Tensor, arguments: Sequence[Any]) -> bool:
     """Whether the view ``a`` is a leaf that requires grad by itself, and stays one: nobody else can write its base."""
-    if not (_torch.leafness(a) and _torch.requires_grad_by_itself(a)):
+    if not (a.requires_grad and not base.requires_grad and _torch.leafness(a)):
         return False
     return not any(b is base or (b is not a and isinstance(b, Tensor) and _torch.base_of(b) is base) for b in arguments)
 

@@ -37,6 +37,7 @@ from aotcheck.autograd.record import (
     Record,
     Ref,
     RenewHistory,
+    RequireGrad,
     RequireGradOfInteger,
     Reshape,
     ResizeStorage,
@@ -63,7 +64,7 @@ from aotcheck.autograd.storage_state import StorageState
 from aotcheck.autograd.subclasses import is_wrapper, leaves_of
 from aotcheck.autograd.timeline import Timeline
 from aotcheck.autograd.trace import geometry_of, recorded_geometry, row_major
-from aotcheck.autograd.views import differentiable_dtype, has_earlier_history, has_history
+from aotcheck.autograd.views import differentiable_dtype, has_earlier_history, has_history, is_new_leaf
 from aotcheck.autograd.wrapped import WrappedResults
 
 if TYPE_CHECKING:
@@ -385,7 +386,8 @@ class EpilogueBuilder:
                 continue
             for shape in (used | made_again.get(id(t), set())) - {geometry.shape}:
                 accumulator = HoldAccumulator(self.results.local(), Arg(a.index), row_major(shape, t.dtype), anew)
-                self.before.insert(0, accumulator)
+                told = [k for k, s in enumerate(self.before) if isinstance(s, RequireGrad) and s.target == Arg(a.index)]
+                self.before.insert(told[0] + 1 if told else 0, accumulator)
             timeline.at(self.kernels.moved.get(id(t), math.inf), functools.partial(self._move, t, steps))
 
     def _steps_of_move(self, a: TracedArgument, hold: Hold | None, kept: bool) -> list[Step]:
@@ -484,8 +486,7 @@ class EpilogueBuilder:
         """Let arguments be cut from their history when they were."""
         for a in cut:
             leaf = bool(a.real_is_leaf)
-            requires_again = a.replica.requires_grad and _torch.leafness(a.replica) is True
-            if not (leaf and requires_again):
+            if not (leaf and is_new_leaf(a.replica)):
                 moment = self.kernels.detached[id(a.replica)]
                 timeline.at(moment, functools.partial(self.steps.append, Detach(Arg(a.index), leaf)))
 
