@@ -49,7 +49,7 @@ def made_with_tensors(t: Tensor) -> bool:
     storage = torch.empty(_MORE_THAN_ANY_STORAGE, dtype=torch.uint8, device=META).untyped_storage()
     with torch.no_grad():
         stand_in = torch.empty(0, dtype=base.dtype, device=META)
-        stand_in.set_(storage, base.storage_offset(), base.shape, base.stride())  # type: ignore[call-overload]
+        stand_in.set_(storage, base.storage_offset(), base.shape, base.stride())
         with contextlib.suppress(Exception):  # classes that it goes by may object to meta tensors; all are met before
             t._view_func_unsafe(stand_in, tensor_visitor_fn=note)
     return bool(met)
