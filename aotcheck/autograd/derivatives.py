@@ -46,7 +46,7 @@ def differentiable(backwards: Backwards, stage: Stage, key: Key, trained: Traine
     # Eager may give a tangent itself for a gradient.
     places = [place_of(part) for part in key]
     same = {k: j for k, r in enumerate(replicas) for j, t in zip(places, seeds, strict=True) if r is t}
-    replicas = [r if k in same else backwards.capture.as_result(r) for k, r in enumerate(replicas)]
+    replicas = [r if k in same else backwards.capture.backward.as_result(r) for k, r in enumerate(replicas)]
     gradients = [None if r is None or k in same else backwards.gradient(stage, key, r) for k, r in enumerate(replicas)]
     values = [None if isinstance(g, Bundle) else g for g in gradients]
     attached = [

@@ -64,11 +64,12 @@ from aotcheck.autograd.storage_state import StorageState
 from aotcheck.autograd.subclasses import is_wrapper, leaves_of
 from aotcheck.autograd.timeline import Timeline
 from aotcheck.autograd.trace import geometry_of, recorded_geometry, row_major
+from aotcheck.autograd.traced_inputs import TracedArgument, TracedRoot
 from aotcheck.autograd.views import differentiable_dtype, has_earlier_history, has_history, is_new_leaf
 from aotcheck.autograd.wrapped import WrappedResults
 
 if TYPE_CHECKING:
-    from aotcheck.autograd.capture import Capture, Onward, TracedArgument, TracedRoot
+    from aotcheck.autograd.capture import Capture, Onward
 
 
 class EpilogueBuilder:
@@ -110,7 +111,7 @@ class EpilogueBuilder:
             if isinstance(t, SparseReplica):
                 self.results.return_sparse(t)
         hooks = HookSteps(self.capture, self.results)
-        custom = [a for a in self.arguments if self.capture.is_custom_view[a.index]]
+        custom = [a for a in self.arguments if self.capture.inputs.is_custom_view[a.index]]
         # A custom view also shows, by being refused, when its base or another view of that got another history.
         changed = {*self.rebased, *self.kernels.detached}
         known: list[TracedRoot | TracedArgument] = [*self.roots, *self.arguments]
@@ -219,7 +220,7 @@ class EpilogueBuilder:
         return 1 if id(t) in self.capture.tracer.reshapings else 2
 
     def _constant(self, o: Any) -> Ref | Constant:
-        for i, generator in self.capture.generators:
+        for i, generator in self.capture.inputs.generators:
             if o is generator:
                 return Arg(i)
         return Constant(o)
@@ -235,7 +236,7 @@ class EpilogueBuilder:
         """Whether a root, no leaf, has another history, or one that autograd refuses to say, before all is attached."""
         if not root.requires_grad or root.real_is_leaf is not False:
             return False
-        if isinstance(root.source, Arg) and self.capture.is_custom_view[root.source.index]:
+        if isinstance(root.source, Arg) and self.capture.inputs.is_custom_view[root.source.index]:
             return True
         late = any(group.cuts for group in self.results.groups)
         return late and _torch.grad_fn_of(root.replica) is not root.grad_fn
@@ -250,7 +251,7 @@ class EpilogueBuilder:
         look for its history again, or requires grad where it did not.
         """
         for a in self.arguments:
-            is_view, t = self.capture.is_view[a.index], a.replica
+            is_view, t = self.capture.inputs.is_view[a.index], a.replica
             others = len(self._arguments_on(a.state)) > 1
             if id(t) in self.rebased and (is_view or others):
                 return True
@@ -510,14 +511,17 @@ class EpilogueBuilder:
 
     def _retain_gradients(self, returned: Sequence[Tensor]) -> None:
         """What is no leaf and was told to keep its gradient."""
+        kept: set[int] = set()  # ids of those that keep the gradient of the history that they had and have
         for a in self.arguments:
             retained = self.kernels.retained.get(id(a.replica))
             if retained is not None and retained is a.grad_fn:
                 self.before.append(RetainGrad(Arg(a.index)))
+                if _torch.grad_fn_of(a.replica) is retained:
+                    kept.add(id(a.replica))
         known: dict[int, Tensor] = {id(t): t for t in [*returned, *self.wrapped.survivors()]}
         known.update({id(a.replica): a.replica for a in self.arguments})
         for t in known.values():
-            if t.requires_grad and _torch.leafness(t) is False and t.retains_grad:
+            if id(t) not in kept and t.requires_grad and _torch.leafness(t) is False and t.retains_grad:
                 if self._retains_of_before(t):
                     raise UnsupportedError("hook", "a gradient is retained of what changed its geometry since")
                 self.steps.append(RetainGrad(self.results.name(t)))
@@ -556,7 +560,7 @@ class EpilogueBuilder:
             returns=tuple(returns),
             written_placeholders=frozenset(placeholders),
             entry_grad=self.capture.entry_grad,
-            generators=tuple(i for i, _ in self.capture.generators),
+            generators=tuple(i for i, _ in self.capture.inputs.generators),
             swapped=tuple(i for i, t in self.capture.passed.items() if any(t is s for s in self.kernels.swapped)),
             wrappers=self.wrapped.roots,
             views=tuple(Leaf(Arg(a.index), a.replica) for a in self.capture.views),

@@ -262,7 +262,7 @@ class CompiledFunction:
                 return self._run_original(replicas[: split.own], split.explicit, spec, reassigned)
 
             if self.state is not None:
-                capture.swapping = self.state.swapping(capture.flat_replicas[split.explicit : split.own])
+                capture.backward.swapping = self.state.swapping(capture.inputs.flat[split.explicit : split.own])
             try:
                 return capture, capture.run(program, captured)
             except Retrace as needed:

@@ -58,6 +58,7 @@ from aotcheck.autograd.storage_state import StorageState
 from aotcheck.autograd.subclasses import held_by, is_jagged, is_wrapper, wrapping_of
 from aotcheck.autograd.timeline import Timeline
 from aotcheck.autograd.trace import Geometry, Value, geometry_of, recorded_geometry
+from aotcheck.autograd.traced_inputs import TracedArgument, TracedRoot
 from aotcheck.autograd.views import (
     Views,
     as_if_required,
@@ -71,7 +72,7 @@ from aotcheck.autograd.views import (
 from aotcheck.autograd.windows import Derivation
 
 if TYPE_CHECKING:
-    from aotcheck.autograd.capture import Capture, TracedArgument, TracedRoot
+    from aotcheck.autograd.capture import Capture
 
 aten = torch.ops.aten
 _DEFAULT, _UNDER_NO_GRAD = _torch.CreationMeta.DEFAULT, _torch.CreationMeta.NO_GRAD_MODE

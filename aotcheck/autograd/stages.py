@@ -206,7 +206,7 @@ class Backwards:
         """What the gradient ``r`` of a backward for ``key`` is made of, read while the trace is as that left it."""
         wrapping = wrapping_of(r)
         if wrapping is None:
-            return self.capture.value_of(r)
+            return self.capture.tracer.table.read(r)
         inherited: dict[int, Any] = {
             id(x): InTangent(place_of(part), n)
             for part in key
@@ -223,7 +223,7 @@ class Backwards:
                     known = None
                 else:
                     stage.held.append(known)
-            leaves.append(known or self.capture.value_of(x))
+            leaves.append(known or self.capture.tracer.table.read(x))
         return Bundle(wrapping, tuple(leaves))
 
     def trace_of(self, stage: Stage, key: Key, trained: Trained) -> BackwardTrace:
@@ -232,9 +232,9 @@ class Backwards:
         edges = [t.edges if k in stage.traced_for else () for k, t in enumerate(stage.targets)]
         live, ends = self.live.contents, stage.cut_nodes
         if trained is not None:
-            return self.capture.trace_backward(seeds, edges, [trained[place_of(part)] for part in key], ends, live)
+            return self.capture.backward.trace(seeds, edges, [trained[place_of(part)] for part in key], ends, live)
         read = functools.partial(self.gradient, stage, key)
-        return self.capture.trace_backward(seeds, edges, None, ends, live, read)
+        return self.capture.backward.trace(seeds, edges, None, ends, live, read)
 
     # -- functions
 
@@ -461,7 +461,7 @@ def _tangents_of(capture: Capture, attached: Sequence[Attached]) -> list[Tangent
         if not is_wrapper(a.tensor):
             tangents.append(placeholder(a.recorded or geometry_of(a.tensor), a.device))
             continue
-        with capture.tracing(), torch.no_grad():
+        with capture.tracer.recording(), torch.no_grad():
             like: Any = a.tensor.detach()
             hook = getattr(like, "__coerce_tangent_metadata__", None)
             like = hook() if hook is not None else like

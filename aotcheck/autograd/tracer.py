@@ -90,6 +90,12 @@ class Tracer(_torch.TorchDispatchMode):
     def _should_skip_dynamo(cls) -> bool:
         return False
 
+    @contextlib.contextmanager
+    def recording(self) -> Iterator[None]:
+        """Ops are recorded inside, those of backwards too: they run on this thread."""
+        with torch.autograd.set_multithreading_enabled(False), self:
+            yield
+
     # -- entry
 
     def __torch_dispatch__(

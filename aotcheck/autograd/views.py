@@ -137,7 +137,7 @@ class Views:
         index = next((a.index for a in self.arguments if a.replica is t), None)
         if index is None:
             return False
-        return self.capture.is_custom_view[index] or is_odd(t)
+        return self.capture.inputs.is_custom_view[index] or is_odd(t)
 
     def _made_before_writes(self, t: Tensor, made: Derivation) -> bool:
         """Whether ``t``, which was first ``made`` of an argument that lay as it came, can be made before any write."""

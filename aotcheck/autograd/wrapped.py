@@ -43,11 +43,12 @@ from aotcheck.autograd.results import Results
 from aotcheck.autograd.subclasses import Wrapping, held_by, is_wrapper, outer_of
 from aotcheck.autograd.timeline import Timeline
 from aotcheck.autograd.trace import geometry_of
+from aotcheck.autograd.traced_inputs import TracedWrapper
 from aotcheck.autograd.views import differentiable_dtype, has_history, is_new_leaf, leads_to
 from aotcheck.autograd.windows import Reshaping
 
 if TYPE_CHECKING:
-    from aotcheck.autograd.capture import Capture, TracedWrapper
+    from aotcheck.autograd.capture import Capture
 
 _ALIASES = frozenset({torch.ops.aten.detach.default, torch.ops.aten.alias.default})
 

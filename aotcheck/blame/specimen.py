@@ -104,7 +104,8 @@ class Specimen:
             self.flat, self.assembly = whole, found.assembly
             self.wrapped = found.assembly is not None and _has_wrappers(found.assembly)
             args, self._result = self._watched.last
-            found_replicas = {id(whole[w.index]): w.replica for w in self.capture.wrappers} | self.capture.replicas
+            wrappers = {id(whole[w.index]): w.replica for w in self.capture.wrappers}
+            found_replicas = wrappers | self.capture.inputs.replicas
             self.replicas = Scene(args, _named(self.scene.inputs, found_replicas))
             self.replicas.returned(self._result)
             self.inputs_traced = _named(self.inputs_at_entry, found_replicas)
@@ -149,7 +150,7 @@ class Specimen:
         for a in self.capture.views:
             self._sources[Arg(a.index)] = self.real(Arg(a.index))
         for address, value in self.capture.tracer.generators.items():
-            stand_ins = {_torch.generator_address(stand_in): i for i, stand_in in self.capture.generators}
+            stand_ins = {_torch.generator_address(stand_in): i for i, stand_in in self.capture.inputs.generators}
             self._generators[value] = self.flat[stand_ins[address]]
 
     def inputs(self) -> tuple[dict[Value, Any], dict[int, torch.UntypedStorage]]:
@@ -188,7 +189,8 @@ class Specimen:
         inputs = {name: self.inputs_traced[name] for name in names}
         outputs = _plain(scene.outputs)
         with self.opened.backwards.rearmed():
-            known = {id(t): self.capture.value_of(t) for t in (*inputs.values(), *outputs.values()) if _readable(t)}
+            read = self.capture.tracer.table.read
+            known = {id(t): read(t) for t in (*inputs.values(), *outputs.values()) if _readable(t)}
             whole = {name: self._whole(t) for name, t in inputs.items()}
             done = self.interpret()
             facts: list[TensorFacts] = []
@@ -213,7 +215,7 @@ class Specimen:
             return []
         table = self.capture.tracer.table
         resized = state.storage.nbytes() != state.nbytes
-        with self.capture.tracing():
+        with self.capture.tracer.recording():
             views = [table.flat(state)] if resized or state.flat is not None else state.roots
             return [(v.geometry, table.read_view(v)) for v in views]
 

@@ -15,13 +15,13 @@ from torch import nn
 import aotcheck
 from tests.behaviour import harness
 from tests.behaviour.harness import (
-    Given,
     Recorder,
     backward,
     check,
     check_session,
     given,
     leaf,
+    overlap,
     plain,
     through_dynamo,
 )
@@ -696,13 +696,6 @@ def test_a_second_call_with_other_aliasing_through_torch_compile(dynamo):
     def f(x, y):
         x.mul_(2)
         return y + 1
-
-    def overlap(offset: int):
-        def make() -> Given:
-            base = plain(8)
-            return given(base[:4], base[offset : offset + 4], also=[base])
-
-        return make
 
     check(f, overlap(4), overlap(2), overlap(1), overlap(0), compile=dynamo)
 

@@ -5,13 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import Given, check, check_session, given, leaf, plain
-
-
-def non_leaf(*shape: int, seed: int = 0) -> Given:
-    root = leaf(*shape, seed=seed)
-    return given(root.clone(), also=[root])
-
+from tests.behaviour.harness import Given, check, check_session, given, leaf, non_leaf, plain
 
 # -- geometry ----------------------------------------------------------------------------------------
 

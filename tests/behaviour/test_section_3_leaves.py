@@ -5,13 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import Given, attempt_later, backward, check, check_session, given, leaf, plain
-
-
-def non_leaf(*shape: int, seed: int = 0) -> Given:
-    root = leaf(*shape, seed=seed)
-    return given(root.clone(), also=[root])
-
+from tests.behaviour.functions import Same
+from tests.behaviour.harness import Given, attempt_later, backward, check, check_session, given, leaf, non_leaf, plain
 
 # -- requires_grad_ and leaves made inside ---------------------------------------------------------
 
@@ -319,15 +314,6 @@ def test_a_used_leaf_that_stops_requiring_grad_and_is_then_written():
 
 
 def test_a_leaf_that_is_told_once_more_to_require_grad():
-    class Same(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x
-
-        @staticmethod
-        def backward(ctx, g):
-            return g * 3
-
     def f(x):
         same, view = Same.apply(x), x[1:]
         x.requires_grad_()

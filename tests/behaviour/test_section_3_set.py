@@ -7,13 +7,19 @@ import weakref
 import pytest
 import torch
 
-from tests.behaviour.harness import Given, attempt, attempt_later, backward, check, check_session, given, leaf, plain
-
-
-def non_leaf(*shape: int, seed: int = 0) -> Given:
-    root = leaf(*shape, seed=seed)
-    return given(root.clone(), also=[root])
-
+from tests.behaviour.functions import View
+from tests.behaviour.harness import (
+    Given,
+    attempt,
+    attempt_later,
+    backward,
+    check,
+    check_session,
+    given,
+    leaf,
+    non_leaf,
+    plain,
+)
 
 # -- set_ ------------------------------------------------------------------------------------------
 
@@ -364,16 +370,6 @@ def _with_a_view_of_its_own(x, y):
     view = x[1:]
     torch.utils.swap_tensors(x, view)
     return view * 2
-
-
-class View(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx, g):
-        return g * 3
 
 
 _HOLDING = [

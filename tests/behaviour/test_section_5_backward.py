@@ -10,6 +10,7 @@ import torch
 import torch.utils.checkpoint
 
 import aotcheck
+from tests.behaviour.functions import Once
 from tests.behaviour.harness import (
     Recorder,
     attempt,
@@ -408,18 +409,6 @@ def test_a_second_derivative_by_a_written_argument_that_others_are_computed_from
 
 
 def test_a_second_derivative_that_is_refused():
-    class Once(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return x * x
-
-        @staticmethod
-        @torch.autograd.function.once_differentiable
-        def backward(ctx, g):
-            (x,) = ctx.saved_tensors
-            return g * x * 2
-
     def session(compile):
         x = leaf(3)
         y = compile(lambda x: Once.apply(x) * 2)(x)
