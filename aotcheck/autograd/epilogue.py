@@ -515,7 +515,7 @@ class EpilogueBuilder:
         for a in self.arguments:
             retained = self.kernels.retained.get(id(a.replica))
             if retained is not None and retained is a.grad_fn:
-                self.before.append(RetainGrad(Arg(a.index)))
+                self.before.insert(0, RetainGrad(Arg(a.index)))  # before anything is written
                 if _torch.grad_fn_of(a.replica) is retained:
                     kept.add(id(a.replica))
         known: dict[int, Tensor] = {id(t): t for t in [*returned, *self.wrapped.survivors()]}

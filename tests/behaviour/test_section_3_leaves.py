@@ -549,3 +549,14 @@ def test_a_leaf_made_inside_that_an_out_argument_reshapes_quietly():
         return z
 
     check(f, lambda: given(plain(1), plain()))
+
+
+@pytest.mark.parametrize("told", [False, True])
+@pytest.mark.parametrize("grad", [torch.enable_grad, torch.no_grad])
+def test_a_view_is_not_detached_in_place(told, grad):
+    def make():
+        with grad():
+            view = plain(2, 3).t()
+        return given(view.requires_grad_(told))
+
+    check(lambda x: x.detach_(), make)
