@@ -22,13 +22,7 @@ from aotcheck.autograd.storage import StorageTable
 from aotcheck.autograd.subclasses import is_wrapper, leaves_of, wrappers_in
 from aotcheck.autograd.trace import PLACEHOLDER, Geometry, Trace, Value, geometry_of, getitem, user_frame
 from aotcheck.autograd.twins import Kind, OpInfo, info_of
-from aotcheck.autograd.windows import (
-    UNSAFE_VIEWS,
-    Derivation,
-    Reshaping,
-    copies_more_than_itself,
-    shares_storage,
-)
+from aotcheck.autograd.windows import UNSAFE_VIEWS, Derivation, Reshaping, copies_more_than_itself, shares_storage
 
 aten = torch.ops.aten
 _FILLED = {aten.new_ones.default: True, aten.new_zeros.default: False}
