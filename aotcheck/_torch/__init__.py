@@ -122,6 +122,7 @@ try:
         is_view,
         made_with_tensors,
         neg_view,
+        requires_grad_by_itself,
         set_creation_meta,
         view_func_of,
     )
@@ -215,6 +216,7 @@ __all__ = [
     "ready_forward",
     "refuse_inference_write",
     "rename_placeholders",
+    "requires_grad_by_itself",
     "run_composite",
     "run_composite_in",
     "run_composite_kernel",

@@ -64,6 +64,7 @@ class Capture:
         self.entry_inference = torch.is_inference_mode_enabled()
         self.maker = ReplicaMaker()
         self.tracer = Tracer(self.maker.kernels)
+        self.meets_empty_views = False  # whether a tensor without elements was met, of which its place can be asked
         self.record: Record
         self.inputs = TracedInputs(arguments, wrappers, mode, self.maker, self.tracer)
         self.roots, self.arguments, self.wrappers = self.inputs.roots, self.inputs.arguments, self.inputs.wrappers
@@ -183,6 +184,7 @@ class Capture:
             ):
                 outputs, count, extra = function(self.inputs.flat)
             self.exit_grad = torch.is_grad_enabled()
+            self.meets_empty_views = any(not r.numel() for r in self.maker.kernels.alive)
         finally:
             torch.set_grad_enabled(self.entry_grad)
         for r in self.roots:

@@ -307,14 +307,17 @@ class EpilogueBuilder:
 
     def _retain_gradients(self, returned: Sequence[Tensor]) -> None:
         """What is no leaf and was told to keep its gradient."""
+        kept: set[int] = set()  # ids of those that keep the gradient of the history that they had and have
         for a in self.arguments:
             retained = self.kernels.retained.get(id(a.replica))
             if retained is not None and retained is a.grad_fn:
-                self.before.append(RetainGrad(Arg(a.index)))
+                self.before.insert(0, RetainGrad(Arg(a.index)))  # before anything is written
+                if _torch.grad_fn_of(a.replica) is retained:
+                    kept.add(id(a.replica))
         known: dict[int, Tensor] = {id(t): t for t in [*returned, *self.wrapped.survivors()]}
         known.update({id(a.replica): a.replica for a in self.arguments})
         for t in known.values():
-            if t.requires_grad and _torch.leafness(t) is False and t.retains_grad:
+            if id(t) not in kept and t.requires_grad and _torch.leafness(t) is False and t.retains_grad:
                 if self._retains_of_before(t):
                     raise UnsupportedError("hook", "a gradient is retained of what changed its geometry since")
                 self.steps.append(RetainGrad(self.results.name(t)))

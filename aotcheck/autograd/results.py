@@ -22,7 +22,7 @@ from aotcheck.autograd.steps import Step
 from aotcheck.autograd.subclasses import is_wrapper
 from aotcheck.autograd.timeline import Timeline
 from aotcheck.autograd.trace import geometry_of
-from aotcheck.autograd.views import has_history, is_new_leaf, leads_to
+from aotcheck.autograd.views import differentiable_dtype, has_history, is_new_leaf, leads_to
 from aotcheck.autograd.windows import Derivation
 
 if TYPE_CHECKING:
@@ -168,6 +168,8 @@ class Results(Remaking):
             stays = any(is_new_leaf(v) or not self._begins_as_leaf(v) for _, v in early)  # else the base's is its own
             if stays and base is not None and id(base) in self.rebased:
                 raise UnsupportedError("leaf made inside", "a view of an argument that has another history by now")
+            if base is not None and base.requires_grad and not differentiable_dtype(base):
+                early.append((0, t))  # no view can be made of it once it requires grad
             for time, view in early:
                 if view is not t:
                     self.tensors.setdefault(id(view), (view, base))

@@ -316,8 +316,8 @@ class TracedInputs:
             r.is_parameter = isinstance(real, torch.nn.Parameter)
         if _torch.leafness(real) is None:
             _torch.count_write(self.replicas[id(base)])
-        elif real.requires_grad and _torch.leafness(real) and not r.requires_grad:
-            r.requires_grad_()
+        elif _torch.leafness(real) and _torch.requires_grad_by_itself(real):
+            Tensor.requires_grad_(r)
         return r
 
     def _replay_before_the_cut(self, real: Tensor) -> Tensor:
@@ -348,8 +348,7 @@ def _is_plain(a: Any) -> bool:
 
 def _is_quiet(a: Tensor) -> bool:
     """Whether ``a`` is a view that autograd was not told of: it requires grad as its base does, but leads nowhere."""
-    base = _torch.base_of(a)
-    return _torch.leafness(a) is None or bool(base is not None and base.requires_grad and _torch.leafness(a))
+    return _torch.leafness(a) is None or (a.requires_grad and not _torch.requires_grad_by_itself(a))
 
 
 def _is_lone_leaf(a: Tensor, base: Tensor, arguments: Sequence[Any]) -> bool:
