@@ -18,11 +18,12 @@ from aotcheck.autograd.global_state import without_autocast
 from aotcheck.autograd.graph import FakeValues, Graph, cut, define
 from aotcheck.autograd.partition.default import forward_values
 from aotcheck.autograd.partition.joint import Division, divide, joint_graph, joint_module, unknown
-from aotcheck.autograd.record import Visibility, Write
-from aotcheck.autograd.runtime import codegen, support
+from aotcheck.autograd.runtime import call_source, support
+from aotcheck.autograd.runtime.attachments import Attachment
 from aotcheck.autograd.runtime.support import StrideCorrection
 from aotcheck.autograd.saved_memory import saved_memory
 from aotcheck.autograd.stages import Backwards, examples
+from aotcheck.autograd.steps import Visibility, Write
 from aotcheck.autograd.subclasses import Bundle
 from aotcheck.autograd.tangents import inputs_of, values_of
 from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Geometry, Value, ancestors, getitem
@@ -215,7 +216,7 @@ class Assembly:
             saved = tuple(index[v] for v in stage.saved)
             guards, held = tuple(stage.guards), tuple(stage.held)
             attachments.append(
-                codegen.Attachment(
+                Attachment(
                     stage.places,
                     saved,
                     stage.reached,
@@ -232,7 +233,7 @@ class Assembly:
         aliases = frozenset(k for k, v in enumerate(self.saved_outputs) if v.memory in moved and v.memory is not None)
         random = bool(self.trace.effects)
         memory = saved_memory(self.capture, self.stages, self.saved) if self.division is None else {}
-        w = codegen.write_call(record, attachments, wrong, fresh, self._shape_result, random, aliases, memory)
+        w = call_source.write_call(record, attachments, wrong, fresh, self._shape_result, random, aliases, memory)
         w.globals.update(functions)
         w.globals["fw"] = self._compiled
         self.code, self._namespace = w, w.globals

@@ -14,7 +14,8 @@ from torch import Tensor
 from aotcheck import _torch
 from aotcheck.autograd.draft import Draft
 from aotcheck.autograd.partition.regions import Cut, Group, divide, find_cuts
-from aotcheck.autograd.record import Arg, Attach, Leaf, Ref, RenewHistory, Step
+from aotcheck.autograd.record import Leaf
+from aotcheck.autograd.steps import Arg, Attach, Ref, RenewHistory, Step
 from aotcheck.autograd.trace import geometry_of
 from aotcheck.autograd.traced_inputs import TracedArgument
 

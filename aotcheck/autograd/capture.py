@@ -19,11 +19,12 @@ from aotcheck.autograd.errors import EagerRaises, Retrace, RetraceWithCaptured, 
 from aotcheck.autograd.global_state import autocast_is_on, unchanged
 from aotcheck.autograd.gradients import Gradients, own_gradient, set_own_gradient
 from aotcheck.autograd.partition.components import reached_leaves
-from aotcheck.autograd.record import Arg, Constant, Record, Ref, Source
+from aotcheck.autograd.record import Record
 from aotcheck.autograd.references import use_count
 from aotcheck.autograd.replicas import Replica, ReplicaMaker
 from aotcheck.autograd.sparse import SparseReplica
 from aotcheck.autograd.sparse_geometry import is_sparse
+from aotcheck.autograd.steps import Arg, Constant, Ref, Source
 from aotcheck.autograd.subclasses import WrapperArgument, is_wrapper, leaves_of
 from aotcheck.autograd.substitution import Substitution
 from aotcheck.autograd.trace import Geometry, Value, geometry_of

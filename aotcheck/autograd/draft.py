@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from aotcheck.autograd.errors import UnsupportedError
-from aotcheck.autograd.record import Attached, GraphOutput, Local, Ref, RequireGrad, Result, Role, StandIn, Step, Wrap
+from aotcheck.autograd.record import Attached, GraphOutput, Role
 from aotcheck.autograd.sparse_geometry import is_sparse
+from aotcheck.autograd.steps import Local, Ref, RequireGrad, Result, StandIn, Step, Wrap
 from aotcheck.autograd.subclasses import held_by, is_jagged, is_wrapper, wrapping_of
 from aotcheck.autograd.timeline import Timeline
 from aotcheck.autograd.trace import Value, geometry_of, recorded_geometry

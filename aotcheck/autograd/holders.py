@@ -10,7 +10,9 @@ from torch import Tensor
 
 from aotcheck import _torch
 from aotcheck.autograd.draft import Draft
-from aotcheck.autograd.record import (
+from aotcheck.autograd.record import Role
+from aotcheck.autograd.sparse_geometry import is_sparse
+from aotcheck.autograd.steps import (
     Arg,
     Hold,
     MakeInference,
@@ -20,11 +22,9 @@ from aotcheck.autograd.record import (
     RequireGradOfInteger,
     ResizeStorage,
     Result,
-    Role,
     Source,
     Way,
 )
-from aotcheck.autograd.sparse_geometry import is_sparse
 from aotcheck.autograd.storage_state import StorageState
 from aotcheck.autograd.subclasses import is_wrapper
 from aotcheck.autograd.trace import Geometry, geometry_of

@@ -13,7 +13,7 @@ from torch import Tensor
 from aotcheck import _torch
 from aotcheck.autograd.attaching import Attaching
 from aotcheck.autograd.holders import Holders
-from aotcheck.autograd.record import (
+from aotcheck.autograd.steps import (
     Arg,
     GiveHistory,
     Hold,

@@ -15,9 +15,10 @@ from torch import Tensor
 from aotcheck import _torch
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.partition.components import reached_leaves
-from aotcheck.autograd.record import Leaf, Role, Step
+from aotcheck.autograd.record import Leaf, Role
 from aotcheck.autograd.remaking import Remaking
 from aotcheck.autograd.sparse import SparseReplica
+from aotcheck.autograd.steps import Step
 from aotcheck.autograd.subclasses import is_wrapper
 from aotcheck.autograd.timeline import Timeline
 from aotcheck.autograd.trace import geometry_of

@@ -25,12 +25,14 @@ from aotcheck.autograd.partition.default import backward_values, saved_values, s
 from aotcheck.autograd.partition.joint import Division
 from aotcheck.autograd.partition.masks import pack_masks, packed
 from aotcheck.autograd.partition.saved import holds_saved, keeps_itself, nodes_behind_output, objection, runs_once
-from aotcheck.autograd.record import Arg, Attached
+from aotcheck.autograd.record import Attached
 from aotcheck.autograd.replicas import disarm, rearm
-from aotcheck.autograd.runtime import codegen
+from aotcheck.autograd.runtime import backward_source
+from aotcheck.autograd.runtime.attachments import HELD, BackwardReshape, BackwardWrite, Function
 from aotcheck.autograd.sandbox import BackwardTrace
 from aotcheck.autograd.sparse import SparseReplica
 from aotcheck.autograd.stage import Layout, Stage, Target
+from aotcheck.autograd.steps import Arg
 from aotcheck.autograd.subclasses import (
     Bundle,
     Wrapping,
@@ -238,13 +240,13 @@ class Backwards:
 
     # -- functions
 
-    def function(self, stage: Stage) -> codegen.Function:
+    def function(self, stage: Stage) -> Function:
         """What attaches the stage's tensors."""
         once = tuple([j for j, a in enumerate(stage.attached) if runs_once(a.tensor, stage.ends)])
         stage.sealed = True
         freeing = [j for j in once if holds_saved(_torch.grad_fn_of(t := stage.attached[j].tensor), t)]
         raising = tuple(_raising(stage))
-        apply = codegen.function_like(
+        apply = backward_source.function_like(
             len(stage.attached),
             len(stage.saved),
             len(stage.reached),
@@ -256,7 +258,7 @@ class Backwards:
             stage.own,
             raising,
         )
-        return codegen.Function(apply, functools.partial(self.backward_for, stage), bool(raising))
+        return Function(apply, functools.partial(self.backward_for, stage), bool(raising))
 
     def backward_for(self, stage: Stage, kinds: tuple[type, ...], trained: Trained) -> Callable[..., Any]:
         """The backward of ``stage`` for tangents of these types, in the state of autocast that is in force.
@@ -354,8 +356,8 @@ class Backwards:
             module = self.division.backward
             compiled = compile_module(self.compilers.backward, module, examples(module))
             windows: list[int] = []
-            writes: list[codegen.BackwardWrite] = []
-            reshaped: list[codegen.BackwardReshape] = []
+            writes: list[BackwardWrite] = []
+            reshaped: list[BackwardReshape] = []
         else:
             traced = stage.traces[key]
             if stage.level > 1:
@@ -367,7 +369,7 @@ class Backwards:
             saved = {stage.saved[k]: n for n, k in enumerate(used)}
             writes = self.live.writes(traced, saved, places, len(gradients))
             reshaped = self.live.reshapings(traced)
-        w = codegen.write_backward(
+        w = backward_source.write_backward(
             used,
             len(stage.saved),
             stage.expected(key),
@@ -390,7 +392,7 @@ class Backwards:
         for x in g.leaves:
             match x:
                 case Arg():
-                    picked.append(f"{codegen.HELD}[{stage.held.index(x)}]")
+                    picked.append(f"{HELD}[{stage.held.index(x)}]")
                 case InTangent(place, leaf):
                     picked.append(f"g[{stage.starts(key)[place] + leaf}]")
                 case _:

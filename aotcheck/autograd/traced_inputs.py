@@ -20,10 +20,10 @@ from torch.autograd.graph import GradientEdge
 
 from aotcheck import _torch
 from aotcheck.autograd.errors import TraceMode, UnsupportedError
-from aotcheck.autograd.record import Arg, BaseOf, Source
 from aotcheck.autograd.replicas import Replica, ReplicaMaker
 from aotcheck.autograd.sparse import sparse_argument
 from aotcheck.autograd.sparse_geometry import is_sparse
+from aotcheck.autograd.steps import Arg, BaseOf, Source
 from aotcheck.autograd.storage_state import StorageState
 from aotcheck.autograd.subclasses import Outer, WrapperArgument, held_by, is_wrapper, outer_key, outer_of
 from aotcheck.autograd.trace import Geometry, Value, geometry_of

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch
-from aotcheck.autograd.record import Arg, Ref
+from aotcheck.autograd.steps import Arg, Ref
 from aotcheck.autograd.trace import Geometry, geometry_of
 from aotcheck.autograd.windows import Derivation, Reshaping, lasting
 

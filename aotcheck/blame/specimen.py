@@ -23,10 +23,10 @@ from aotcheck.autograd.api import aot_function
 from aotcheck.autograd.assemble import Assembly
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.graph import SourceWriter, define
-from aotcheck.autograd.record import Arg, Attach, BaseOf, Constant, Ref, Step, Wrap
 from aotcheck.autograd.replicas import Replica
-from aotcheck.autograd.runtime import codegen
+from aotcheck.autograd.runtime.step_source import step_line
 from aotcheck.autograd.stage import Stage
+from aotcheck.autograd.steps import Arg, Attach, BaseOf, Constant, Ref, Step, Wrap
 from aotcheck.autograd.storage_state import StorageState
 from aotcheck.autograd.tangents import inputs_of, values_of
 from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Geometry, Value, flat_geometry, geometry_of, getitem
@@ -348,7 +348,7 @@ def _written(step: Step, code: SourceWriter, place: int) -> tuple[bool, bool]:
     """Whether the lines of code that carry out ``step`` begin at this place, and whether they end there."""
     line = code.lines[place]
     if not isinstance(step, Attach):
-        found = line == f"    {codegen.step_line(step, code)}"
+        found = line == f"    {step_line(step, code)}"
         return found, found
     call = f"= apply{step.group}(("
     if line.startswith("    grad_mode(True)"):  # a call under no_grad attaches in a block of its own

@@ -16,10 +16,12 @@ from aotcheck.autograd.backward_tracer import BackwardTracer
 from aotcheck.autograd.emit import Emitter
 from aotcheck.autograd.epilogue import EpilogueBuilder
 from aotcheck.autograd.partition import regions
-from aotcheck.autograd.record import (
+from aotcheck.autograd.record import Record
+from aotcheck.autograd.runtime import backward_source, step_source
+from aotcheck.autograd.stages import Backwards
+from aotcheck.autograd.steps import (
     Detach,
     PointAt,
-    Record,
     ReplayView,
     RequireGrad,
     ResizeStorage,
@@ -29,8 +31,6 @@ from aotcheck.autograd.record import (
     WindowOn,
     Write,
 )
-from aotcheck.autograd.runtime import codegen
-from aotcheck.autograd.stages import Backwards
 from aotcheck.autograd.storage import StorageTable
 from aotcheck.autograd.trace import getitem
 from aotcheck.blame import Rung
@@ -369,17 +369,17 @@ def writes_that_write_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def planted(t: torch.Tensor, value: torch.Tensor) -> None:
         torch.autograd.graph.increment_version(t)
 
-    monkeypatch.setitem(codegen._WRITERS, codegen.Visibility.VERSION, planted)
+    monkeypatch.setitem(step_source.WRITERS, step_source.Visibility.VERSION, planted)
 
 
 def gradients_to_other_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a backward returns goes to the inputs in reverse."""
-    write = codegen.write_backward
+    write = backward_source.write_backward
 
     def planted(used: Any, saved: Any, tangents: Any, differentiated: Any, gradients: Any) -> Any:
         return write(used, saved, tangents, list(differentiated)[::-1], gradients)
 
-    monkeypatch.setattr(stages.codegen, "write_backward", planted)
+    monkeypatch.setattr(stages.backward_source, "write_backward", planted)
 
 
 # -- the second call
