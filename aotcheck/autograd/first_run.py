@@ -18,7 +18,7 @@ from torch import Tensor
 from aotcheck.autograd.graph import Graph, cut, interpreter
 from aotcheck.autograd.metadata import METADATA
 from aotcheck.autograd.record import GraphOutput
-from aotcheck.autograd.runtime import support
+from aotcheck.autograd.runtime import failing
 from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Geometry, Value, ancestors
 
 _KEY_LENGTH = 7  # what a key says of one tensor: offset, shape, stride, dtype, conj, neg, device
@@ -130,13 +130,13 @@ class Restorable:
     """What a graph may change while it runs, as it was before: generators' states, and inputs it writes on purpose."""
 
     def __init__(self, random: bool, generators: Sequence[torch.Generator], written: Sequence[Tensor]) -> None:
-        self._states = support.generator_states(*generators) if random else None
+        self._states = failing.generator_states(*generators) if random else None
         self._written = [(t, t.detach().clone()) for t in written]
 
     def restore(self) -> None:
         """Put everything back."""
         if self._states is not None:
-            support.restore_generators(self._states)
+            failing.restore_generators(self._states)
         for t, before in self._written:
             with torch.no_grad():
                 t.copy_(before)
