@@ -216,7 +216,8 @@ class Replica(Tensor):
         return self
 
     def _note_requirement(self, wanted: bool, change: Callable[[], Any]) -> None:
-        before = _torch.requires_grad_by_itself(self)
+        # The second look at a history may differ from the first, so it is not looked at without need.
+        before = _torch.requires_grad_by_itself(self) if wanted else self.requires_grad
         change()
         if wanted and not before:
             self.kernels.required[id(self)] = self.kernels.now()

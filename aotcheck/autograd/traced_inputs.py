@@ -109,6 +109,11 @@ class TracedInputs:
         self.generators: list[tuple[int, torch.Generator]] = []  # argument -> its stand-in
         self.flat: list[Any] = list(arguments)  # what the function is given
         self.is_view = [_is_plain(a) and _base(a, mode) is not None for a in arguments]
+        # Of these, which requires grad while its base does not: a view made of it quietly requires none either.
+        self.requires_alone = [
+            view and a.requires_grad and (base := _torch.base_of(a)) is not None and not base.requires_grad
+            for view, a in zip(self.is_view, arguments, strict=True)
+        ]
         # Eager refuses to write these under grad, wherever they lie by now.
         self.of_leaves = [i for i, a in enumerate(arguments) if _is_plain(a) and _left_leaf(a)]
         self.odd_wrappers = {i for i, a in enumerate(arguments) if is_wrapper(a) and _is_odd_view_of_plain(a)}
@@ -126,8 +131,6 @@ class TracedInputs:
                 if not _is_plain(a):
                     continue
                 base = _base(a, self._mode) if self._mode.with_bases or _is_quiet(a) else None
-                if base is not None and _is_lone_leaf(a, base, arguments):
-                    base = None
                 if base is not None and id(a) not in self.replicas:
                     self._root(base, BaseOf(i))
                     views.append(i)
@@ -352,13 +355,6 @@ def _is_plain(a: Any) -> bool:
 def _is_quiet(a: Tensor) -> bool:
     """Whether ``a`` is a view that autograd was not told of: it requires grad as its base does, but leads nowhere."""
     return _torch.leafness(a) is None or (a.requires_grad and not _torch.requires_grad_by_itself(a))
-
-
-def _is_lone_leaf(a: Tensor, base: Tensor, arguments: Sequence[Any]) -> bool:
-    """Whether the view ``a`` is a leaf that requires grad by itself, and stays one: nobody else can write its base."""
-    if not (a.requires_grad and not base.requires_grad and _torch.leafness(a)):
-        return False
-    return not any(b is base or (b is not a and isinstance(b, Tensor) and _torch.base_of(b) is base) for b in arguments)
 
 
 def _left_leaf(a: Tensor) -> bool:
