@@ -15,6 +15,7 @@ from aotcheck.autograd.attaching import Attaching
 from aotcheck.autograd.holders import Holders
 from aotcheck.autograd.steps import (
     Arg,
+    BumpVersion,
     GiveHistory,
     Hold,
     Local,
@@ -44,7 +45,7 @@ from aotcheck.autograd.views import (
     is_new_leaf,
     is_odd,
 )
-from aotcheck.autograd.windows import Derivation
+from aotcheck.autograd.windows import UNSAFE_VIEWS, Derivation
 
 if TYPE_CHECKING:
     from aotcheck.autograd.capture import Capture
@@ -188,6 +189,10 @@ class Remaking(Attaching, Holders):
             mode = ReplayMode.GRAD if t.requires_grad else ReplayMode.NO_GRAD
             return self._replayed(local, t, self.name(base), unsafe, mode)
         how, made = _torch.creation_meta(t), self._current(t)
+        alone = self._counts_alone(t, base)
+        given = self.tracer.views.get(id(t))
+        unsafe = alone and given is not None and given.source is base and given.op in UNSAFE_VIEWS
+        made = given if unsafe else made
         leads = base.requires_grad or (made is not None and made.source.requires_grad)
         if t.requires_grad and not leads and _torch.leafness(t) is None:
             made = None  # it is no op that gave it this history, but a custom Function
@@ -203,6 +208,8 @@ class Remaking(Attaching, Holders):
             ref = self._made_of(made.source, base)
             steps = self._replayed(local, t, ref, made, self._mode_of(made, base))
             steps += self._moved_now(local, t)
+            if unsafe:  # a view to autograd in inference mode, but for its versions
+                steps += [BumpVersion(local)] * _torch.version_of(t)
         else:
             ref = self.name(base)
             mode = ReplayMode.NO_GRAD if how == _UNDER_NO_GRAD else ReplayMode.GRAD
@@ -223,7 +230,7 @@ class Remaking(Attaching, Holders):
                 steps.append(SetCreationMeta(local, how))
             steps += [Reshape(local, change.repeat) for change in last]
         first = steps[0]
-        if isinstance(first, ReplayView) and not (self._writes_follow or self._counts_alone(t, base)):
+        if isinstance(first, ReplayView) and not (self._writes_follow or alone):
             steps[0] = self._at_its_version(first, t, base)
         return steps
 
