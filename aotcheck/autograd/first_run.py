@@ -19,6 +19,7 @@ from aotcheck.autograd.graph import Graph, cut, interpreter
 from aotcheck.autograd.metadata import METADATA
 from aotcheck.autograd.record import GraphOutput
 from aotcheck.autograd.runtime import failing
+from aotcheck.autograd.runtime.memory import with_layout
 from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Geometry, Value, ancestors
 
 _KEY_LENGTH = 7  # what a key says of one tensor: offset, shape, stride, dtype, conj, neg, device
@@ -41,13 +42,12 @@ def run_dead_code(values: Sequence[Value], inputs: Sequence[Value], forward: set
     return True
 
 
-def learn_strides(graph: Graph, keys: dict[Value, Any], args: Sequence[Any]) -> bool:
+def learn_strides(graph: Graph, keys: dict[Value, Any], inputs: Sequence[Any]) -> bool:
     """Run ``graph`` op by op; note shapes and strides that are not what the meta kernel said. True if any was new.
 
-    The same op may answer in two ways, because what is written in eager is computed anew in the graph and may then lie
-    otherwise: the first answer counts.
+    The first answer to a key counts.
     """
-    known: dict[Value, Any] = dict(zip(graph.inputs, args, strict=True))
+    known: dict[Value, Any] = dict(zip(graph.inputs, inputs, strict=True))
     learnt = False
     answered: set[Any] = set()
 
@@ -61,17 +61,23 @@ def learn_strides(graph: Graph, keys: dict[Value, Any], args: Sequence[Any]) -> 
             if v.op is CONSTANT:
                 known[v] = v.constant
                 continue
+            args, kwargs = [real(a) for a in v.args], {k: real(a) for k, a in v.kwargs.items()}
             try:
-                known[v] = v.op(*[real(a) for a in v.args], **{k: real(a) for k, a in v.kwargs.items()})
+                result = known[v] = v.op(*args, **kwargs)
             except Exception:
                 break
             key = keys.get(v)
             told = METADATA.get(key) if key is not None else None
-            if told is None or key in answered or not _given_as_foretold(v, key, known):
+            if told is None or key in answered:
                 continue
+            foretold = _as_foretold(v, key, args)
+            if foretold is None:
+                continue
+            if any(x is not y for x, y in zip(foretold, args, strict=True)):
+                result = v.op(*foretold, **kwargs)
             answered.add(key)
             container, geometries, device = told
-            tensors = [known[v]] if container is None else list(known[v])[: len(geometries)]
+            tensors = [result] if container is None else list(result)[: len(geometries)]
             corrected = tuple(
                 g
                 if _agrees(t, g)
@@ -84,14 +90,20 @@ def learn_strides(graph: Graph, keys: dict[Value, Any], args: Sequence[Any]) -> 
     return learnt
 
 
-def _given_as_foretold(v: Value, key: Any, known: dict[Value, Any]) -> bool:
-    """Whether the op's tensors lay as the key says that they do; else its result says nothing about the key."""
-    for a, part in zip(v.args, key[1:], strict=False):
+def _as_foretold(v: Value, key: Any, args: Sequence[Any]) -> list[Any] | None:
+    """The op's arguments, its tensors lying as the key says that they do; None where they cannot be copied so.
+
+    What is written in eager is computed anew in the graph, and may then lie otherwise.
+    """
+    laid_out = list(args)
+    for k, (a, part) in enumerate(zip(v.args, key[1:], strict=False)):
         if type(a) is Value and type(part) is tuple and len(part) == _KEY_LENGTH:
-            t, (_, shape, stride) = known[a], part[:3]
+            t, (_, shape, stride) = args[k], part[:3]
             if tuple(shape) == tuple(t.shape) and stride != t.stride():
-                return False
-    return True
+                if any(n > 1 and step == 0 for n, step in zip(shape, stride, strict=True)):
+                    return None
+                laid_out[k] = with_layout(t, Geometry(0, shape, stride, t.dtype, t.is_conj(), t.is_neg()))
+    return laid_out
 
 
 def laid_out_as(t: Any, output: GraphOutput) -> bool:
