@@ -40,6 +40,7 @@ from aotcheck.autograd.steps import (
     Step,
     Swap,
     TakeHistory,
+    TakeHistoryOfSet,
     Visibility,
     Wrap,
     Write,
@@ -278,7 +279,8 @@ class EpilogueBuilder:
 
     def _versions(self, state: StorageState) -> None:
         """Histories that came without data of the same shape, and versions that moved although nothing was written."""
-        taken = {s.target for s in self.histories.taken if isinstance(s, (TakeHistory, RequireGradOfInteger))}
+        kinds = (TakeHistory, TakeHistoryOfSet, RequireGradOfInteger)
+        taken = {s.target for s in self.histories.taken if isinstance(s, kinds)}
         for r in self.roots:
             rebased = id(r.replica) in self.rebased and r.source not in taken
             if r.state is state and rebased and not self.results.lasting(r.replica):

@@ -12,7 +12,17 @@ from torch import Tensor
 
 from aotcheck import _torch
 from aotcheck.autograd.results import Results
-from aotcheck.autograd.steps import Arg, Detach, Local, Ref, RenewHistory, RequireGradOfInteger, Result, TakeHistory
+from aotcheck.autograd.steps import (
+    Arg,
+    Detach,
+    Local,
+    Ref,
+    RenewHistory,
+    RequireGradOfInteger,
+    Result,
+    TakeHistory,
+    TakeHistoryOfSet,
+)
 from aotcheck.autograd.timeline import Timeline
 from aotcheck.autograd.trace import recorded_geometry
 from aotcheck.autograd.traced_inputs import TracedArgument, TracedRoot
@@ -34,13 +44,17 @@ class Histories:
         self.arguments = capture.arguments
         self.steps = results.steps
         self.rebased = results.rebased
-        self.taken: list[TakeHistory | RequireGradOfInteger] = []
+        self.taken: list[TakeHistory | TakeHistoryOfSet | RequireGradOfInteger] = []
 
     def take(self, root: TracedRoot, result: Result | None) -> None:
         """``root`` takes over the history that its replica has by now, from ``result`` or from a stand-in."""
         t = root.replica
         if not differentiable_dtype(t):
             self.taken.append(RequireGradOfInteger(root.source))
+            return
+        by_itself = result is None and id(t) in self.capture.tracer.set_calls and _torch.base_of(t) is None
+        if by_itself and _torch.grad_fn_of(t).name().endswith("NotImplemented"):
+            self.taken.append(TakeHistoryOfSet(root.source))
             return
         source: Result | Local
         if result is not None:

@@ -58,8 +58,13 @@ class MovedArguments:
             if kind == "storage":
                 ref, _ = self.results.holder(self.table.state(a.replica))
                 holds[a.index] = Hold(self.results.local(), ref)
-        shapes = self._accumulated_shapes([a.tensor for a in self.results.attached]) if changes else {}
+        there = {a.index for a, _ in changes}
+        back = [a for a in self.arguments if a.index not in there and id(a.replica) in self.kernels.moved]
+        shapes = self._accumulated_shapes([a.tensor for a in self.results.attached]) if changes or back else {}
         made_again = self._accumulated_shapes([t for t, _ in self.results.tensors.values()]) if changes else {}
+        for a in back:  # to where they lay, but it may be used only in between
+            used = shapes.get(id(a.replica), set())
+            self._hold_accumulators(a, used if len(used) == 1 else set(), anew=False)
         for a, _ in changes:
             t, geometry = a.replica, geometry_of(a.replica)
             # A leaf's gradient has the shape that the leaf had when it was first used.
@@ -73,11 +78,16 @@ class MovedArguments:
                 self.before += steps
                 self.results.entered.pop(id(t), None)
                 continue
-            for shape in (used | made_again.get(id(t), set())) - {geometry.shape}:
-                accumulator = HoldAccumulator(self.results.local(), Arg(a.index), row_major(shape, t.dtype), anew)
-                told = [k for k, s in enumerate(self.before) if isinstance(s, RequireGrad) and s.target == Arg(a.index)]
-                self.before.insert(told[0] + 1 if told else 0, accumulator)
+            self._hold_accumulators(a, used | made_again.get(id(t), set()), anew)
             timeline.at(self.kernels.moved.get(id(t), math.inf), functools.partial(self._move, t, steps))
+
+    def _hold_accumulators(self, a: TracedArgument, shapes: set[tuple[int, ...]], anew: bool) -> None:
+        """What gradients of the leaf ``a`` arrive at takes such shapes, where they are not the one that ``a`` has."""
+        t = a.replica
+        for shape in shapes - {geometry_of(t).shape}:
+            accumulator = HoldAccumulator(self.results.local(), Arg(a.index), row_major(shape, t.dtype), anew)
+            told = [k for k, s in enumerate(self.before) if isinstance(s, RequireGrad) and s.target == Arg(a.index)]
+            self.before.insert(told[0] + 1 if told else 0, accumulator)
 
     def _steps_of_move(self, a: TracedArgument, hold: Hold | None, kept: bool) -> list[Step]:
         """What takes ``a`` to where it lies by the end; ``hold`` is of the storage there if it is not its own.

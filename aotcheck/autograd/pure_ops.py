@@ -15,7 +15,7 @@ from aotcheck.autograd.metadata import METADATA
 from aotcheck.autograd.replicas import Replica, make_replica
 from aotcheck.autograd.sparse import SparseResult
 from aotcheck.autograd.stand_ins import tensors_in
-from aotcheck.autograd.trace import Value, geometry_of, getitem
+from aotcheck.autograd.trace import Value, geometry_of, getitem, row_major
 from aotcheck.autograd.twins import OpInfo, info_of
 from aotcheck.autograd.windows import copies_more_than_itself, shares_storage
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from aotcheck.autograd.tracer import Tracer
 
 aten = torch.ops.aten
+_SMALL = 1 << 16  # elements of what is computed only to see how it lies
 _KNOW_LAZY_BITS = frozenset(  # kernels that look whether what they are given is conjugated or negated lazily
     {
         aten.clone.default,
@@ -68,6 +69,8 @@ def pure(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs:
             # Without noise to add a meta kernel may give its argument; others draw all the same, and copy.
             out = tuple([torch.empty_like(o) if shares_storage(o, args[0]) else o for o in out])
         learn(key, out, device)
+        if key is not None and _may_be_foretold_otherwise(func, args, out):
+            out = _restrided_as_in_eager(func, key, args, kwargs, out, device)
     physical = tracer.depth and func not in _KNOW_LAZY_BITS and not _promotes(args)
     value_of = functools.partial(_physical_value_of, tracer) if physical else tracer.value_of
     value_args = tuple([value_of(a) for a in args])
@@ -88,6 +91,39 @@ def pure(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs:
     return container(
         [tracer.fresh(g, device, tracer.trace.call(getitem, (value, k))) for k, g in enumerate(geometries)]
     )
+
+
+def _may_be_foretold_otherwise(func: Any, args: tuple[Any, ...], out: Any) -> bool:
+    """Whether a pointwise op gives strides for which real kernels break ties between dimensions, and meta kernels not:
+    operands are broadcast, and not all of them are contiguous.
+    """
+    if torch.Tag.pointwise not in func.tags or type(out) is not Replica or out.dim() < 2 or out.numel() > _SMALL:
+        return False
+    operands = [a for a in args if type(a) is Replica]
+    shapes = {a.shape for a in operands}
+    return len(shapes) > 1 and any(a.stride() != row_major(a.shape, a.dtype).stride for a in operands)
+
+
+def _restrided_as_in_eager(
+    func: Any, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Replica, device: torch.device
+) -> Replica:
+    """``out`` with the strides that the op gives for real operands that lie as those of ``args``."""
+    with _torch.without_modes(), torch.no_grad():
+        real = [
+            torch.empty_strided(a.shape, a.stride(), dtype=a.dtype).fill_(1) if type(a) is Replica else a for a in args
+        ]
+        try:
+            given = func(*real, **kwargs)
+        except (RuntimeError, TypeError):  # what it objects to is found where the graph runs
+            return out
+    if given.stride() == out.stride() or given.shape != out.shape:
+        return out
+    with _torch.without_modes(), torch.no_grad():
+        out = make_replica(
+            torch.empty_strided(out.shape, given.stride(), dtype=out.dtype, device=_torch.META), device, out.kernels
+        )
+    learn(key, out, device)
+    return out
 
 
 def metadata(func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:

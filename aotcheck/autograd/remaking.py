@@ -191,8 +191,8 @@ class Remaking(Attaching, Holders):
         how, made = _torch.creation_meta(t), self._current(t)
         alone = self._counts_alone(t, base)
         given = self.tracer.views.get(id(t))
-        unsafe = alone and given is not None and given.source is base and given.op in UNSAFE_VIEWS
-        made = given if unsafe else made
+        hidden = alone and given is not None and given.source is base and given.op in UNSAFE_VIEWS
+        made = given if hidden else made
         leads = base.requires_grad or (made is not None and made.source.requires_grad)
         if t.requires_grad and not leads and _torch.leafness(t) is None:
             made = None  # it is no op that gave it this history, but a custom Function
@@ -208,7 +208,7 @@ class Remaking(Attaching, Holders):
             ref = self._made_of(made.source, base)
             steps = self._replayed(local, t, ref, made, self._mode_of(made, base))
             steps += self._moved_now(local, t)
-            if unsafe:  # a view to autograd in inference mode, but for its versions
+            if hidden:  # a view to autograd in inference mode, but for its versions
                 steps += [BumpVersion(local)] * _torch.version_of(t)
         else:
             ref = self.name(base)

@@ -153,6 +153,13 @@ class TakeHistory:
 
 
 @dataclasses.dataclass(frozen=True)
+class TakeHistoryOfSet:
+    """``target``, which was moved by ``set_``, gets the history of that, which has no derivative."""
+
+    target: Source
+
+
+@dataclasses.dataclass(frozen=True)
 class RenewHistory:
     """Autograd looks for the history of the view ``target``, as it does when a program first uses a written one."""
 
@@ -398,6 +405,7 @@ Step = (
     | Attach
     | TakeHistory
     | GiveHistory
+    | TakeHistoryOfSet
     | RenewHistory
     | Restride
     | Reshape

@@ -42,6 +42,7 @@ from aotcheck.autograd.steps import (
     Step,
     Swap,
     TakeHistory,
+    TakeHistoryOfSet,
     Visibility,
     WindowOn,
     Wrap,
@@ -131,6 +132,8 @@ def describe_step(step: Step, record: Record) -> str:
             return f"{name(target)} and {name(other)} are swapped"
         case TakeHistory(target, source):
             return f"{name(target)} takes the history of {name(source)}"
+        case TakeHistoryOfSet(target):
+            return f"{name(target)} takes the history of set_, which has no derivative"
         case RenewHistory(target):
             return f"autograd looks for the history of {name(target)}"
         case GiveHistory(target, source):

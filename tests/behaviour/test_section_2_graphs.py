@@ -310,3 +310,14 @@ def test_the_checker_refuses_an_out_argument():
     graph.output((graph.call_function(torch.ops.aten.add.out, (x, x), {"out": y}),))
     with pytest.raises(aotcheck.NotFunctionalError):
         aotcheck.assert_functional(torch.fx.GraphModule(torch.nn.Module(), graph))
+
+
+def test_strides_that_meta_kernels_foretell_otherwise_where_operands_are_computed_anew():
+    def f(x, y):
+        y.sigmoid_()
+        return x.clone() + y.unsqueeze(0)
+
+    def make():
+        return given(torch.zeros(2, 2).as_strided((2, 1), (1, 2)), leaf(1, 2).as_strided((1, 2), (1, 1)) * 1)
+
+    check(f, make)

@@ -589,3 +589,19 @@ def test_an_inference_mode_write_to_a_lazy_conjugate_that_then_shall_require_no_
             yield attempt_later(lambda: compile(f)(view))
 
     check_session(session)
+
+
+def test_a_leaf_used_while_it_had_other_data_of_another_shape():
+    def f(x, w):
+        before = x.detach()
+        x.data = w
+        y = x.clone()
+        x.data = before
+        return y
+
+    def session(compile):
+        w, x = plain(2), leaf(3, 4)
+        y = compile(f)(x, w)
+        yield y, x.detach(), attempt_later(lambda: torch.autograd.grad(y, [x], [torch.ones_like(y)]))
+
+    check_session(session)

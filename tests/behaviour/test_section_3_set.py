@@ -855,3 +855,21 @@ def test_a_view_whose_storage_was_freed_beside_one_that_is_written(grown):
         return x
 
     check(f, make)
+
+
+@pytest.mark.parametrize("set_it", [lambda x: x.set_(), lambda x: x.set_(x), lambda x: x.set_(torch.ones(2))])
+def test_a_backward_with_respect_to_what_set_has_no_derivative_for(set_it):
+    """It raises even though that is where the backward begins."""
+
+    def session(compile):
+        x = non_leaf(3).args[0]
+
+        def f(x):
+            set_it(x)
+            return x
+
+        y = compile(f)(x)
+        yield y.grad_fn is None, y._version
+        yield attempt_later(lambda: y.backward(torch.ones_like(y), inputs=[y]))
+
+    check_session(session)

@@ -286,3 +286,26 @@ def test_data_of_an_inference_tensor_given_after_a_storage_was_set():
         yield x, x.is_inference()
 
     check_session(session)
+
+
+@pytest.mark.parametrize("op", [torch.unsafe_chunk, torch.unsafe_split])
+@pytest.mark.parametrize("written", [False, True])
+def test_a_part_that_counts_its_versions_alone_is_written(op, written):
+    """Whether autograd refuses to say its history depends on the versions that it and its base have."""
+
+    def session(compile):
+        x = leaf(3)
+        if written:
+            with torch.no_grad():
+                x.mul_(2)
+
+        def f(x):
+            parts = op(x, 2)
+            parts[0].zero_()
+            return parts
+
+        with torch.inference_mode():
+            parts = compile(f)(x)
+        yield [part._version for part in parts], attempt_later(lambda: parts[0].is_leaf)
+
+    check_session(session)

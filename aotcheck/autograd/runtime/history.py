@@ -99,6 +99,14 @@ def take_history(t: Tensor, source: Tensor) -> None:
         set_gradient(t, gradient)
 
 
+def take_history_of_set(t: Tensor) -> None:
+    """Give ``t`` the history of ``set_``; it stays where it lies, and nothing is counted."""
+    version = _torch.version_of(t)
+    with torch.enable_grad():
+        t.set_(_torch.storage_of(t), t.storage_offset(), t.shape, t.stride())
+    _torch.set_version(t, version)
+
+
 def take_history_uncounted(t: Tensor, source: Tensor) -> None:
     """The same without a write that views of ``t`` would notice."""
     version = _torch.version_of(t)

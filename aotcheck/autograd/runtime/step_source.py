@@ -48,6 +48,7 @@ from aotcheck.autograd.steps import (
     Step,
     Swap,
     TakeHistory,
+    TakeHistoryOfSet,
     Visibility,
     Way,
     WindowOn,
@@ -115,6 +116,8 @@ def step_line(step: Step, w: SourceWriter) -> str:
         case TakeHistory(target, source, counted):
             take = history.take_history if counted else history.take_history_uncounted
             return f"{w.refer(take)}({named(target)}, {named(source)})"
+        case TakeHistoryOfSet(target):
+            return f"{w.refer(history.take_history_of_set)}({named(target)})"
         case RenewHistory(target):
             return f"{w.refer(_torch.grad_fn_of)}({named(target)})"
         case GiveHistory(target, source):
