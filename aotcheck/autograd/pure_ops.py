@@ -68,9 +68,9 @@ def pure(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs:
                 return view_ops.bind(tracer, tracer.unsafe_views, func, args, kwargs, out)
             # Without noise to add a meta kernel may give its argument; others draw all the same, and copy.
             out = tuple([torch.empty_like(o) if shares_storage(o, args[0]) else o for o in out])
+        if _may_be_foretold_otherwise(func, args, out):
+            out = _restrided_as_in_eager(func, args, kwargs, out)
         learn(key, out, device)
-        if key is not None and _may_be_foretold_otherwise(func, args, out):
-            out = _restrided_as_in_eager(func, key, args, kwargs, out, device)
     physical = tracer.depth and func not in _KNOW_LAZY_BITS and not _promotes(args)
     value_of = functools.partial(_physical_value_of, tracer) if physical else tracer.value_of
     value_args = tuple([value_of(a) for a in args])
@@ -97,16 +97,14 @@ def _may_be_foretold_otherwise(func: Any, args: tuple[Any, ...], out: Any) -> bo
     """Whether a pointwise op gives strides for which real kernels break ties between dimensions, and meta kernels not:
     operands are broadcast, and not all of them are contiguous.
     """
-    if torch.Tag.pointwise not in func.tags or type(out) is not Replica or out.dim() < 2 or out.numel() > _SMALL:
+    if torch.Tag.pointwise not in func.tags or not isinstance(out, Tensor) or out.dim() < 2 or out.numel() > _SMALL:
         return False
     operands = [a for a in args if type(a) is Replica]
     shapes = {a.shape for a in operands}
     return len(shapes) > 1 and any(a.stride() != row_major(a.shape, a.dtype).stride for a in operands)
 
 
-def _restrided_as_in_eager(
-    func: Any, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Replica, device: torch.device
-) -> Replica:
+def _restrided_as_in_eager(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> Tensor:
     """``out`` with the strides that the op gives for real operands that lie as those of ``args``."""
     with _torch.without_modes(), torch.no_grad():
         real = [
@@ -119,11 +117,7 @@ def _restrided_as_in_eager(
     if given.stride() == out.stride() or given.shape != out.shape:
         return out
     with _torch.without_modes(), torch.no_grad():
-        out = make_replica(
-            torch.empty_strided(out.shape, given.stride(), dtype=out.dtype, device=_torch.META), device, out.kernels
-        )
-    learn(key, out, device)
-    return out
+        return torch.empty_strided(out.shape, given.stride(), dtype=out.dtype, device=_torch.META)
 
 
 def metadata(func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
