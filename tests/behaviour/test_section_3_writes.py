@@ -627,3 +627,14 @@ def test_a_view_of_integers_that_come_to_require_grad(dtype, through):
         return view, inner
 
     check(f, lambda: given(torch.zeros(3, dtype=dtype), leaf(3)))
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_bytes_of_bools_that_are_neither_0_nor_1(inside):
+    def f(x):
+        y = torch.ones(3, dtype=torch.bool) if inside else x
+        view = y.view(torch.uint8)
+        view.neg_()
+        return view, y.view(torch.uint8)[1:], x
+
+    check(f, lambda: given(torch.ones(3, dtype=torch.bool)))

@@ -23,22 +23,28 @@ def flat_view(t: Tensor, dtype: torch.dtype) -> Tensor:
 def flat_write(t: Tensor, dtype: torch.dtype, value: Tensor) -> None:
     """Overwrite the whole storage of ``t``; no version counter moves."""
     if value.numel():
-        flat_view(t, dtype)[: value.numel()].copy_(value)
+        _copy(flat_view(t, dtype)[: value.numel()], value)
 
 
 def hidden_write(t: Tensor, value: Tensor) -> None:
     """Overwrite ``t`` without autograd or its version counter noticing."""
     with torch.no_grad():
-        t.data.copy_(value)
+        _copy(t.data, value)
 
 
 def version_write(t: Tensor, value: Tensor) -> None:
     """Overwrite ``t`` as a write under no_grad does."""
     if not torch.is_grad_enabled():
-        t.copy_(value)
+        _copy(t, value)
         return
     with torch.no_grad():
-        t.copy_(value)
+        _copy(t, value)
+
+
+def _copy(t: Tensor, value: Tensor) -> None:
+    if t.dtype is torch.bool and value.dtype is torch.bool:  # its bytes may be others than 0 and 1, as integers show
+        t, value = t.view(torch.uint8), value.view(torch.uint8)
+    t.copy_(value)
 
 
 def stand_in(shape: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
