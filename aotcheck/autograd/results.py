@@ -17,8 +17,9 @@ from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.partition.components import reached_leaves
 from aotcheck.autograd.record import Leaf, Role
 from aotcheck.autograd.remaking import Remaking
+from aotcheck.autograd.replicas import WriteUnderGrad
 from aotcheck.autograd.sparse import SparseReplica
-from aotcheck.autograd.steps import Step
+from aotcheck.autograd.steps import RenewHistory, Step
 from aotcheck.autograd.subclasses import is_wrapper
 from aotcheck.autograd.timeline import Timeline
 from aotcheck.autograd.trace import geometry_of
@@ -95,6 +96,8 @@ class Results(Remaking):
                 continue
             if not left and self._renewed_since(t, base):
                 continue
+            if left and has_history(t) and self._written_itself(t):  # it got its history where its base then lay
+                timeline.at(self.table.state(t).written + 0.25, functools.partial(self._renew, t))
             view = t
             while made is not None and view is not base:
                 if (left or self._changed(made, view) > made.time) and id(view) not in self.names:
@@ -107,6 +110,14 @@ class Results(Remaking):
                 self._schedule_move(timeline, view, made)
                 view = made.source
                 made = self.tracer.views.get(id(view))
+
+    def _written_itself(self, t: Tensor) -> bool:
+        """Whether ``t`` was written under grad by an op that was given it, and not one of its aliases."""
+        writes = [w for w in self.kernels.writes.values() if isinstance(w, WriteUnderGrad)]
+        return any(w.operands and w.operands[0] is t for w in writes)
+
+    def _renew(self, t: Tensor) -> None:
+        self._stage.append(RenewHistory(self.name(t)))
 
     def _schedule_move(self, timeline: Timeline, view: Tensor, made: Derivation) -> None:
         """Let ``view``, made again where its op put it, go when it did to where it lies by the end."""

@@ -163,7 +163,7 @@ class TakeHistoryOfSet:
 class RenewHistory:
     """Autograd looks for the history of the view ``target``, as it does when a program first uses a written one."""
 
-    target: Source
+    target: Ref
 
 
 @dataclasses.dataclass(frozen=True)

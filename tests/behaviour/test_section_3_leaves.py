@@ -605,3 +605,14 @@ def test_a_leaf_used_while_it_had_other_data_of_another_shape():
         yield y, x.detach(), attempt_later(lambda: torch.autograd.grad(y, [x], [torch.ones_like(y)]))
 
     check_session(session)
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 3)])
+def test_a_written_view_of_what_then_gets_other_data_of_another_shape(shape):
+    def f(x, w):
+        view = x.t()
+        view.zero_()
+        x.data = w
+        return view
+
+    check(f, lambda: given(*non_leaf(2, 3).args, plain(*shape)))
