@@ -436,3 +436,55 @@ def test_what_asks_for_the_numbers_in_offsets_is_refused(function):
     with pytest.raises(aotcheck.UnsupportedError, match="data-dependent"):
         aotcheck.aot_function(function)(x)
     assert torch.equal(x.values(), jagged(2, 3).values())
+
+
+# -- ragged batches that are views of plain tensors
+
+nested_of = torch.nested.nested_tensor_from_jagged
+
+
+def _written_after(make_views):
+    """What the function makes of plain values and offsets, and what the caller then writes."""
+
+    def session(compile):
+        compiled = compile(make_views)
+        for kind in ("plain", "leaf", "non-leaf"):
+            for written in ("batch", "values"):
+                for mode in (torch.no_grad, torch.enable_grad):
+                    root = values = leaf(5, 2) if "leaf" in kind else plain(5, 2)
+                    values = values * 1 if kind == "non-leaf" else values
+                    offsets = torch.tensor([0, 2, 5])
+                    out = compiled(values, offsets)
+                    yield out, values, [t._version for t in out], values._version, out[0]._base is values
+                    target = {"batch": out[0], "values": values}[written]
+                    with mode():
+                        yield attempt_later(lambda: target.mul_(2).shape[0])  # noqa: B023
+                    yield values, [t._version for t in out], values._version
+                    seen = attempt_later(lambda: (values * values).sum())  # noqa: B023
+                    for t in (seen, out[0]):
+                        if isinstance(t, torch.Tensor) and attempt_later(lambda: t.requires_grad) is True:  # noqa: B023
+                            yield attempt_later(lambda: t.backward(torch.ones_like(t)))  # noqa: B023
+                    yield root
+
+    check_session(session)
+
+
+_OF_PLAIN = {
+    "a view": lambda values, offsets: (nested_of(values, offsets), offsets),
+    "under no_grad": torch.no_grad()(lambda values, offsets: (nested_of(values, offsets), offsets)),
+    "of a view": lambda values, offsets: (nested_of(values.view(5, 2), offsets), offsets),
+    "of a detached alias": lambda values, offsets: (nested_of(values.detach(), offsets), values.view(-1)),
+    "of an intermediate": lambda values, offsets: (nested_of(values * 2, offsets), offsets),
+    "of one that is returned too": lambda values, offsets: (lambda v: (nested_of(v, offsets), v))(values * 2),
+    "with offsets made inside": lambda values, offsets: (nested_of(values, offsets + 0), offsets),
+    "written inside": lambda values, offsets: (nested_of(values.detach(), offsets).mul_(2), values.view(-1)),
+    "a view of the view": lambda values, offsets: (nested_of(values, offsets).transpose(1, 2), values.view(-1)),
+    "twice": lambda values, offsets: (nested_of(values, offsets), nested_of(values, offsets)),
+    "a leaf": lambda values, offsets: (nested_of(values.detach(), offsets).requires_grad_(), offsets),
+    "beside several views": lambda values, offsets: (nested_of(values.detach(), offsets), *values.split(2)),
+}
+
+
+@pytest.mark.parametrize("make_views", _OF_PLAIN.values(), ids=_OF_PLAIN)
+def test_a_ragged_view_of_a_plain_tensor(make_views):
+    _written_after(make_views)
