@@ -13,6 +13,7 @@ import aotcheck
 from tests.behaviour.harness import Raised, attempt, attempt_later, check, check_session, cotangent, given, leaf, plain
 from tests.behaviour.wrappers import Tagged, extra, jagged, nested, tagged, two
 
+nested_of = torch.nested.nested_tensor_from_jagged
 CLASSES = [two, extra, tagged, nested]
 every_class = pytest.mark.parametrize("make", CLASSES, ids=lambda make: make.__name__)
 
@@ -424,6 +425,29 @@ def test_a_ragged_batch_is_written(write, kind):
     check_session(session)
 
 
+_BACK_TO_PLAIN = {
+    "values": lambda x: nested_of(x, torch.tensor([0, 2])).values(),
+    "values of a product": lambda x: nested_of(x * 2, torch.tensor([0, 2])).values(),
+    "values and what they are of": lambda x: (lambda y: (y, nested_of(y, torch.tensor([0, 2])).values()))(x * 2),
+}
+
+
+@pytest.mark.parametrize("function", _BACK_TO_PLAIN.values(), ids=_BACK_TO_PLAIN)
+@pytest.mark.parametrize("make", [plain, leaf, lambda *shape: leaf(*shape) * 2])
+def test_the_values_of_a_ragged_tensor_made_inside(function, make):
+    check(function, lambda: given(make(2, 3)))
+
+
+def test_rows_of_a_ragged_tensor_made_inside_are_refused():
+    with pytest.raises(aotcheck.UnsupportedError, match="ragged"):
+        aotcheck.aot_function(lambda x: nested_of(x, torch.tensor([0, 1, 2])).unbind()[0])(leaf(2, 3))
+
+
+def test_a_plain_tensor_is_not_padded():
+    """Eager has no kernel for that, and says so."""
+    check(lambda x: torch.nested.to_padded_tensor(x * 2, 0.0), lambda: given(leaf(3)))
+
+
 _NUMBERS_OF_OFFSETS = {
     "unbind": lambda x: x.unbind(),
     "attention": lambda x: nn.functional.scaled_dot_product_attention(*[x.unflatten(-1, (1, 2)).transpose(1, 2)] * 3),
@@ -439,8 +463,6 @@ def test_what_asks_for_the_numbers_in_offsets_is_refused(function):
 
 
 # -- ragged batches that are views of plain tensors
-
-nested_of = torch.nested.nested_tensor_from_jagged
 
 
 def _written_after(make_views):
