@@ -291,6 +291,16 @@ def outputs_of(node: Any) -> int:
     return len(node._input_metadata)
 
 
+def skip_backward(node: Any) -> None:
+    """The custom Function whose node this is gives no gradients from now on, whatever it is given."""
+    node.apply = lambda *grads: (None,) * 1024  # more than it took arguments: torch drops what is too many
+
+
+def run_backward_again(node: Any) -> None:
+    """The custom Function whose node this is gives gradients again."""
+    del node.apply
+
+
 def is_opaque(node: Any) -> bool:
     """Whether ``node`` keeps tensors for its backward of which it shows none."""
     return type(node).__name__ == "CppFunction" and node.name().startswith("Foreach")

@@ -27,11 +27,11 @@ from aotcheck.autograd.epilogue import EpilogueBuilder
 from aotcheck.autograd.errors import EagerRaises, Retrace, RetraceWithCaptured, TraceMode, UnsupportedError
 from aotcheck.autograd.global_state import autocast_is_on, unchanged
 from aotcheck.autograd.gradients import Gradients, own_gradient, set_own_gradient
-from aotcheck.autograd.partition.components import reached_leaves
+from aotcheck.autograd.partition.components import nodes_behind, reached_leaves
 from aotcheck.autograd.partition.saved import saved_tensors
 from aotcheck.autograd.record import Arg, Attached, BaseOf, Constant, Record, Ref, Source
 from aotcheck.autograd.references import use_count
-from aotcheck.autograd.replicas import Replica, ReplicaMaker, make_replica
+from aotcheck.autograd.replicas import KernelState, Past, Replica, ReplicaMaker, make_replica
 from aotcheck.autograd.sandbox import BackwardTrace, Sandbox, SetAside
 from aotcheck.autograd.sparse import SparseReplica, SparseResult, sparse_argument
 from aotcheck.autograd.sparse_geometry import is_sparse
@@ -579,7 +579,8 @@ class Capture:
         grad, if the gradients are to have a graph of their own.
         """
         create_graph = trained is not None
-        results = [a.tensor if a.recorded is None else _edge_of(a.tensor) for a, _ in seeds]
+        starts = [_torch.grad_fn_of(a.tensor) for a, _ in seeds]
+        results = [_edge_of(a.tensor) if a.recorded or isinstance(a.tensor, Past) else a.tensor for a, _ in seeds]
         with _torch.without_modes():
             grads_in = [self._tangent(tangent) for _, tangent in seeds]
             for t, requires_grad in zip(grads_in, trained or [False] * len(grads_in), strict=True):
@@ -591,7 +592,7 @@ class Capture:
         if not self.accumulates:
             with self._sandboxed(live) as sandbox:
                 try:
-                    with self._backward_runs(create_graph), _stopping_at(ends):
+                    with self._backward_runs(create_graph), _stopping_at(ends, starts, self.maker.kernels):
                         found = _differentiate(results, edges, grads_in, create_graph) if wanted else ()
                         if all(g is None for g in found):
                             self._run_what_leads_nowhere(seeds, results, grads_in, create_graph, ends, bool(wanted))
@@ -604,7 +605,11 @@ class Capture:
                     self.accumulates = True
         with self._sandboxed(live) as sandbox:
             leaves = [r.replica if _torch.leafness(r.replica) else None for r in self.roots]
-            with self._backward_runs(create_graph), _stopping_at(ends), SetAside(leaves) as aside:
+            with (
+                self._backward_runs(create_graph),
+                _stopping_at(ends, starts, self.maker.kernels),
+                SetAside(leaves) as aside,
+            ):
                 behind = [e for x in reached_leaves([a.tensor for a, _ in seeds]).values() for e in x]
                 found = _accumulate(results, behind, edges, grads_in)
                 arrived = [(k, g) for (k, _), g in zip(wanted, found, strict=True)]
@@ -706,14 +711,27 @@ def _snapshot(t: Tensor) -> Tensor:
 
 
 @contextlib.contextmanager
-def _stopping_at(nodes: Sequence[Any]) -> Iterator[None]:
-    """Backwards deliver gradients to ``nodes`` but nothing beyond."""
-    hooks = [n.register_prehook(lambda grads: (None,) * len(grads)) for n in nodes]
+def _stopping_at(nodes: Sequence[Any], starts: Sequence[Any], kernels: KernelState) -> Iterator[None]:
+    """Backwards from ``starts`` deliver gradients to ``nodes`` but nothing beyond.
+
+    The engine goes on from there without any where that leads to what is asked for, and is led to otherwise too. The
+    backward of a custom Function might give zeros for that, so those beyond are not run.
+    """
+    stopped = dict.fromkeys(nodes)
+    hooks = [n.register_prehook(lambda grads: (None,) * len(grads)) for n in stopped]
+    beyond = nodes_behind(stopped, set()) - (nodes_behind(starts, set(stopped)) - stopped.keys()) if stopped else ()
+    custom = [n for n in beyond if isinstance(n, torch.autograd.function.BackwardCFunction)]
+    for n in custom:
+        _torch.skip_backward(n)
+    before, kernels.stopped = kernels.stopped, stopped
     try:
         yield
     finally:
+        kernels.stopped = before
         for hook in hooks:
             hook.remove()
+        for n in custom:
+            _torch.run_backward_again(n)
 
 
 def _is_quiet(a: Tensor) -> bool:
