@@ -14,6 +14,8 @@ from pathlib import Path
 
 import torch
 
+from aotcheck._torch import DYNAMO
+
 __all__ = ["POISONED", "how_it_ended", "prepare_process", "processes"]
 
 POISONED = 86
@@ -29,7 +31,7 @@ def processes(*preloaded: str) -> BaseContext:
         preloaded: modules that the server imports besides.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch", "torch._dynamo", *preloaded])
+    context.set_forkserver_preload(["torch", DYNAMO, *preloaded])
     return context
 
 

@@ -289,7 +289,10 @@ class Arguments:
         return ListExpr(tuple(Ref(name) for name, _ in unique))
 
     def list_same(self) -> Expr:
-        return ListExpr(tuple(self.ref(lambda t, u=u: t.shape == u.shape and t.dtype == u.dtype) for u in self.listed))  # type: ignore[misc]  # a default binds the loop variable
+        return ListExpr(tuple(map(self._like, self.listed)))
+
+    def _like(self, u: torch.Tensor) -> Expr:
+        return self.ref(lambda t: t.shape == u.shape and t.dtype == u.dtype)
 
     # -- numbers and sizes
 

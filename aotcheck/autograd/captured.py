@@ -6,6 +6,7 @@ import contextlib
 import functools
 import types
 from collections.abc import Callable, Iterator, Sequence
+from operator import getitem
 from typing import Any
 
 import torch
@@ -27,41 +28,46 @@ def _children(obj: Any) -> Iterator[tuple[Path, Any]]:
     elif isinstance(obj, types.FunctionType):
         for cell in obj.__closure__ or ():
             with contextlib.suppress(ValueError):
-                yield (lambda c=cell: c.cell_contents), cell.cell_contents  # type: ignore[misc]
+                yield functools.partial(getattr, cell, "cell_contents"), cell.cell_contents
         for name in obj.__code__.co_names:
             if name in obj.__globals__:
-                yield (lambda n=name: obj.__globals__[n]), obj.__globals__[name]  # type: ignore[misc]
+                yield functools.partial(getitem, obj.__globals__, name), obj.__globals__[name]
         for k, default in enumerate(obj.__defaults__ or ()):
-            yield (lambda k=k: (obj.__defaults__ or ())[k]), default  # type: ignore[misc]
+            yield functools.partial(_item_of, obj, "__defaults__", k), default
         for name, default in (obj.__kwdefaults__ or {}).items():
-            yield (lambda n=name: (obj.__kwdefaults__ or {})[n]), default  # type: ignore[misc]
+            yield functools.partial(_item_of, obj, "__kwdefaults__", name), default
         wrapped = getattr(obj, "__wrapped__", None)
         if wrapped is not None:
-            yield (lambda: obj.__wrapped__), wrapped  # type: ignore[attr-defined]
+            yield functools.partial(getattr, obj, "__wrapped__"), wrapped
     elif isinstance(obj, type) and issubclass(obj, torch.autograd.Function):
         for name in ("forward", "setup_context", "backward"):
-            yield (lambda n=name: getattr(obj, n)), getattr(obj, name)  # type: ignore[misc]
+            yield functools.partial(getattr, obj, name), getattr(obj, name)
     elif isinstance(obj, functools.partial):
         yield (lambda: obj.func), obj.func
         yield (lambda: obj.args), obj.args
         yield (lambda: obj.keywords), obj.keywords
     elif isinstance(obj, dict):
         for key, item in list(obj.items()):
-            yield (lambda k=key: obj[k]), item  # type: ignore[misc]
+            yield functools.partial(getitem, obj, key), item
     elif isinstance(obj, (list, tuple)):
         for k, item in enumerate(obj):
-            yield (lambda k=k: obj[k]), item  # type: ignore[misc]
+            yield functools.partial(getitem, obj, k), item
     elif is_wrapper(obj):
         for name, held in held_by(obj)[0]:
-            yield (lambda n=name: getattr(obj, n)), held  # type: ignore[misc]
+            yield functools.partial(getattr, obj, name), held
     elif not isinstance(obj, (type, types.ModuleType, Tensor, str, int, float)) and hasattr(obj, "__dict__"):
         call = (
             getattr(type(obj), "forward", None) if isinstance(obj, torch.nn.Module) else vars(type(obj)).get("__call__")
         )
         for name, item in list(vars(obj).items()):
-            yield (lambda n=name: vars(obj)[n]), item  # type: ignore[misc]
+            yield functools.partial(_item_of, obj, "__dict__", name), item
         if isinstance(call, types.FunctionType):
             yield (lambda: call), call
+
+
+def _item_of(obj: Any, attribute: str, key: Any) -> Any:
+    """An item of what the attribute is by then."""
+    return getattr(obj, attribute)[key]
 
 
 def locate(function: Callable[..., Any], tensor: Any) -> Path | None:

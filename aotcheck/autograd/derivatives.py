@@ -22,10 +22,12 @@ from aotcheck.autograd.global_state import without_autocast
 from aotcheck.autograd.graph import define
 from aotcheck.autograd.partition.components import components, reached_leaves
 from aotcheck.autograd.partition.default import backward_values, read_by
-from aotcheck.autograd.record import Attached, Result
-from aotcheck.autograd.runtime import codegen
+from aotcheck.autograd.record import Attached
+from aotcheck.autograd.runtime import backward_source
+from aotcheck.autograd.runtime.attachments import HELD, Application, Counter, Keeper
 from aotcheck.autograd.sandbox import BackwardTrace
 from aotcheck.autograd.stage import Stage, Target
+from aotcheck.autograd.steps import Result
 from aotcheck.autograd.subclasses import Bundle, Wrapping
 from aotcheck.autograd.tangents import Key, Trained, inputs_of, place_of
 from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Trace, Value
@@ -46,7 +48,7 @@ def differentiable(backwards: Backwards, stage: Stage, key: Key, trained: Traine
     # Eager may give a tangent itself for a gradient.
     places = [place_of(part) for part in key]
     same = {k: j for k, r in enumerate(replicas) for j, t in zip(places, seeds, strict=True) if r is t}
-    replicas = [r if k in same else backwards.capture.as_result(r) for k, r in enumerate(replicas)]
+    replicas = [r if k in same else backwards.capture.backward.as_result(r) for k, r in enumerate(replicas)]
     gradients = [None if r is None or k in same else backwards.gradient(stage, key, r) for k, r in enumerate(replicas)]
     values = [None if isinstance(g, Bundle) else g for g in gradients]
     attached = [
@@ -84,24 +86,24 @@ def differentiable(backwards: Backwards, stage: Stage, key: Key, trained: Traine
     expected = stage.expected(key)
     source.update({t: f"t{n}" for (n, _), t in zip(expected, live, strict=True)})
     source.update({v: f"d[{len(results) + n}]" for n, v in enumerate(kept)})
-    counters = [g.watched for s in stages for g in s.guards if isinstance(g.watched, codegen.Counter)]
-    watched = {c.index for c in counters if c.keeper is codegen.Keeper.SAVED}
+    counters = [g.watched for s in stages for g in s.guards if isinstance(g.watched, Counter)]
+    watched = {c.index for c in counters if c.keeper is Keeper.SAVED}
     unread = [k for k, v in enumerate(stage.saved) if (v in saved or k in watched) and k not in used]
     source.update({stage.saved[k]: f"s[{len(used) + n}]" for n, k in enumerate(unread)})
     applications = [
-        codegen.Application(
+        Application(
             backwards.function(s),
             tuple(a.ref.index for a in s.attached if isinstance(a.ref, Result)),
             tuple(source[v] for v in s.saved),
             s.reached,
             any(s.shared()),
-            tuple(f"{codegen.HELD}[{stage.held.index(x)}]" for x in s.held),
+            tuple(f"{HELD}[{stage.held.index(x)}]" for x in s.held),
             s.own,
             tuple(s.guards),
         )
         for s in stages
     ]
-    w = codegen.write_differentiable_backward(
+    w = backward_source.write_differentiable_backward(
         [*used, *unread], len(used), len(stage.saved), expected, stage.reached, applications,
         len(stage.targets), same, places, wrapped, stage.is_flat(key), stage.own,
     )  # fmt: skip

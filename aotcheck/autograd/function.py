@@ -37,10 +37,10 @@ from aotcheck.autograd.errors import (
 )
 from aotcheck.autograd.global_state import autocast_off
 from aotcheck.autograd.gradients import gradients_of
-from aotcheck.autograd.record import BaseOf, TakeHistory
 from aotcheck.autograd.replicas import disarm
-from aotcheck.autograd.runtime.support import GraphFailed
+from aotcheck.autograd.runtime.failing import GraphFailed
 from aotcheck.autograd.specialize import PLAIN_LEAVES, call_key, check_supported, fast_guard
+from aotcheck.autograd.steps import BaseOf, TakeHistory
 from aotcheck.autograd.subclasses import WrapperArgument, expand, held_by, is_wrapper
 
 pytree = _torch.pytree
@@ -262,7 +262,7 @@ class CompiledFunction:
                 return self._run_original(replicas[: split.own], split.explicit, spec, reassigned)
 
             if self.state is not None:
-                capture.swapping = self.state.swapping(capture.flat_replicas[split.explicit : split.own])
+                capture.backward.swapping = self.state.swapping(capture.inputs.flat[split.explicit : split.own])
             try:
                 return capture, capture.run(program, captured)
             except Retrace as needed:

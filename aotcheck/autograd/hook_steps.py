@@ -10,11 +10,12 @@ from aotcheck import _torch
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.hooks import NotedHook, hooks_in_force
 from aotcheck.autograd.partition.components import nodes_behind, reached_leaves
-from aotcheck.autograd.record import Arg, RegisterHook
+from aotcheck.autograd.steps import Arg, RegisterHook
+from aotcheck.autograd.traced_inputs import TracedArgument, TracedWrapper
 from aotcheck.autograd.views import has_history
 
 if TYPE_CHECKING:
-    from aotcheck.autograd.capture import Capture, TracedArgument, TracedWrapper
+    from aotcheck.autograd.capture import Capture
     from aotcheck.autograd.results import Results
 
 

@@ -73,7 +73,7 @@ def _kept_by_write(capture: Capture, node: Any, write: WriteUnderGrad) -> list[T
     operands = write.operands
     places = _kept_operands.get(write.kind)
     if places is None:
-        with capture.tracing(), torch.no_grad():
+        with capture.tracer.recording(), torch.no_grad():
             gradient = _gradient_for(node, operands[0])
         places, certain = _stopping(capture, node, gradient, operands)
         counted = all(_torch.version_of(t) >= 0 for t in operands)
@@ -92,7 +92,7 @@ def _stopping(
             for t in written:
                 versions.enter_context(_torch.at_another_version(t))
             try:
-                capture.run_node(node, gradient)
+                capture.backward.run_node(node, gradient)
             except (RuntimeError, IndexError):  # the latter of a view that has more dimensions since
                 return True
         return False

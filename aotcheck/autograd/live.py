@@ -10,10 +10,10 @@ from torch import Tensor
 
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.partition.saved import saved_tensors
-from aotcheck.autograd.record import Arg, Ref, Result, Visibility
-from aotcheck.autograd.runtime.codegen import LIVE, BackwardReshape, BackwardWrite, Window
+from aotcheck.autograd.runtime.attachments import LIVE, BackwardReshape, BackwardWrite, Window
 from aotcheck.autograd.sandbox import BackwardTrace, Reshaped, Written
 from aotcheck.autograd.sparse_geometry import is_sparse
+from aotcheck.autograd.steps import Arg, Ref, Result, Visibility
 from aotcheck.autograd.storage_state import StorageState
 from aotcheck.autograd.subclasses import is_wrapper
 from aotcheck.autograd.trace import PLACEHOLDER, Value, geometry_of

@@ -27,7 +27,7 @@ from torch.autograd.graph import GradientEdge
 from torch.utils.hooks import RemovableHandle
 
 from aotcheck import _torch
-from aotcheck.autograd.errors import UnsupportedError
+from aotcheck.autograd.errors import EagerRaises, UnsupportedError
 from aotcheck.autograd.gradients import own_gradient, set_own_gradient
 from aotcheck.autograd.hooks import HookKind, NotedHook
 from aotcheck.autograd.stand_ins import tensors_in
@@ -204,7 +204,9 @@ class Replica(Tensor):
         raise AssertionError(f"{func} was dispatched to a replica")
 
     def detach_(self) -> Tensor:
-        """Noted besides, since no dispatch shows it."""
+        """Noted besides, since no dispatch shows it; refused of a view that is none to autograd here, as eager does."""
+        if id(self) in self.kernels.stand_for_views and not torch.is_inference_mode_enabled():
+            raise EagerRaises("a view is detached in place")
         result = super().detach_()
         if self.requires_grad:  # under inference mode it does nothing
             return result
@@ -217,7 +219,7 @@ class Replica(Tensor):
         return self
 
     def _note_requirement(self, wanted: bool, change: Callable[[], Any]) -> None:
-        before = self.requires_grad
+        before = _torch.requires_grad_by_itself(self)
         change()
         if wanted and not before:
             self.kernels.required[id(self)] = self.kernels.now()

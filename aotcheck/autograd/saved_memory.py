@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from aotcheck.autograd.capture import Capture
 from aotcheck.autograd.kept import kept_behind
 from aotcheck.autograd.replicas import Replica
-from aotcheck.autograd.runtime.codegen import Window
+from aotcheck.autograd.runtime.attachments import Window
 from aotcheck.autograd.stage import Stage
 from aotcheck.autograd.trace import PLACEHOLDER, Geometry, Value, geometry_of
 

@@ -31,10 +31,11 @@ from torch.autograd.graph import GradientEdge
 from aotcheck.autograd.autocast import OFF, Autocast
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.partition.saved import holds_saved, nodes_behind_output
-from aotcheck.autograd.record import Arg, Attached
-from aotcheck.autograd.runtime import codegen
+from aotcheck.autograd.record import Attached
+from aotcheck.autograd.runtime.attachments import Counter, Guard
 from aotcheck.autograd.sandbox import BackwardTrace
 from aotcheck.autograd.sparse_geometry import is_sparse, sparse_geometry_of
+from aotcheck.autograd.steps import Arg
 from aotcheck.autograd.subclasses import Bundle, coerced, is_jagged, leaves_of
 from aotcheck.autograd.tangents import (
     Gradient,
@@ -81,8 +82,8 @@ class Stage:
     saved: list[Value]
     reached: tuple[int, ...]
     before: tuple[Stage, ...] = ()
-    guards: list[codegen.Guard] = dataclasses.field(default_factory=list)
-    counters: list[tuple[Tensor, codegen.Counter]] = dataclasses.field(default_factory=list)  # of what it keeps
+    guards: list[Guard] = dataclasses.field(default_factory=list)
+    counters: list[tuple[Tensor, Counter]] = dataclasses.field(default_factory=list)  # of what it keeps
     checked: list[tuple[int, ...]] = dataclasses.field(
         default_factory=list
     )  # for each tensor: see Note [Written since]

@@ -25,12 +25,14 @@ from aotcheck.autograd.partition.default import backward_values, saved_values, s
 from aotcheck.autograd.partition.joint import Division
 from aotcheck.autograd.partition.masks import pack_masks, packed
 from aotcheck.autograd.partition.saved import holds_saved, keeps_itself, nodes_behind_output, objection, runs_once
-from aotcheck.autograd.record import Arg, Attached
+from aotcheck.autograd.record import Attached
 from aotcheck.autograd.replicas import disarm, rearm
-from aotcheck.autograd.runtime import codegen
+from aotcheck.autograd.runtime import backward_source
+from aotcheck.autograd.runtime.attachments import HELD, BackwardReshape, BackwardWrite, Function
 from aotcheck.autograd.sandbox import BackwardTrace
 from aotcheck.autograd.sparse import SparseReplica
 from aotcheck.autograd.stage import Layout, Stage, Target
+from aotcheck.autograd.steps import Arg
 from aotcheck.autograd.subclasses import (
     Bundle,
     Wrapping,
@@ -206,7 +208,7 @@ class Backwards:
         """What the gradient ``r`` of a backward for ``key`` is made of, read while the trace is as that left it."""
         wrapping = wrapping_of(r)
         if wrapping is None:
-            return self.capture.value_of(r)
+            return self.capture.tracer.table.read(r)
         inherited: dict[int, Any] = {
             id(x): InTangent(place_of(part), n)
             for part in key
@@ -223,7 +225,7 @@ class Backwards:
                     known = None
                 else:
                     stage.held.append(known)
-            leaves.append(known or self.capture.value_of(x))
+            leaves.append(known or self.capture.tracer.table.read(x))
         return Bundle(wrapping, tuple(leaves))
 
     def trace_of(self, stage: Stage, key: Key, trained: Trained) -> BackwardTrace:
@@ -232,19 +234,19 @@ class Backwards:
         edges = [t.edges if k in stage.traced_for else () for k, t in enumerate(stage.targets)]
         live, ends = self.live.contents, stage.cut_nodes
         if trained is not None:
-            return self.capture.trace_backward(seeds, edges, [trained[place_of(part)] for part in key], ends, live)
+            return self.capture.backward.trace(seeds, edges, [trained[place_of(part)] for part in key], ends, live)
         read = functools.partial(self.gradient, stage, key)
-        return self.capture.trace_backward(seeds, edges, None, ends, live, read)
+        return self.capture.backward.trace(seeds, edges, None, ends, live, read)
 
     # -- functions
 
-    def function(self, stage: Stage) -> codegen.Function:
+    def function(self, stage: Stage) -> Function:
         """What attaches the stage's tensors."""
         once = tuple([j for j, a in enumerate(stage.attached) if runs_once(a.tensor, stage.ends)])
         stage.sealed = True
         freeing = [j for j in once if holds_saved(_torch.grad_fn_of(t := stage.attached[j].tensor), t)]
         raising = tuple(_raising(stage))
-        apply = codegen.function_like(
+        apply = backward_source.function_like(
             len(stage.attached),
             len(stage.saved),
             len(stage.reached),
@@ -256,7 +258,7 @@ class Backwards:
             stage.own,
             raising,
         )
-        return codegen.Function(apply, functools.partial(self.backward_for, stage), bool(raising))
+        return Function(apply, functools.partial(self.backward_for, stage), bool(raising))
 
     def backward_for(self, stage: Stage, kinds: tuple[type, ...], trained: Trained) -> Callable[..., Any]:
         """The backward of ``stage`` for tangents of these types, in the state of autocast that is in force.
@@ -354,8 +356,8 @@ class Backwards:
             module = self.division.backward
             compiled = compile_module(self.compilers.backward, module, examples(module))
             windows: list[int] = []
-            writes: list[codegen.BackwardWrite] = []
-            reshaped: list[codegen.BackwardReshape] = []
+            writes: list[BackwardWrite] = []
+            reshaped: list[BackwardReshape] = []
         else:
             traced = stage.traces[key]
             if stage.level > 1:
@@ -367,7 +369,7 @@ class Backwards:
             saved = {stage.saved[k]: n for n, k in enumerate(used)}
             writes = self.live.writes(traced, saved, places, len(gradients))
             reshaped = self.live.reshapings(traced)
-        w = codegen.write_backward(
+        w = backward_source.write_backward(
             used,
             len(stage.saved),
             stage.expected(key),
@@ -390,7 +392,7 @@ class Backwards:
         for x in g.leaves:
             match x:
                 case Arg():
-                    picked.append(f"{codegen.HELD}[{stage.held.index(x)}]")
+                    picked.append(f"{HELD}[{stage.held.index(x)}]")
                 case InTangent(place, leaf):
                     picked.append(f"g[{stage.starts(key)[place] + leaf}]")
                 case _:
@@ -442,7 +444,7 @@ class Backwards:
 
 
 def _raising(stage: Stage) -> Iterator[tuple[int, str]]:
-    """The tensors behind which a node is there to raise, and what: see ``support.raise_if_all_runs``."""
+    """The tensors behind which a node is there to raise, and what: see ``backward.raise_if_all_runs``."""
     for j, attached in enumerate(stage.attached):
         for node in nodes_behind_output(attached.tensor, stage.ends):
             error = _torch.error_of(node)
@@ -461,7 +463,7 @@ def _tangents_of(capture: Capture, attached: Sequence[Attached]) -> list[Tangent
         if not is_wrapper(a.tensor):
             tangents.append(placeholder(a.recorded or geometry_of(a.tensor), a.device))
             continue
-        with capture.tracing(), torch.no_grad():
+        with capture.tracer.recording(), torch.no_grad():
             like: Any = a.tensor.detach()
             hook = getattr(like, "__coerce_tangent_metadata__", None)
             like = hook() if hook is not None else like

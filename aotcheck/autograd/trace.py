@@ -313,6 +313,7 @@ def ancestors(roots: Iterable[Value | None]) -> set[Value]:
     return seen
 
 
+_NOT_THE_USERS = ("torch.", "aotcheck.autograd", "aotcheck._torch")
 _users: dict[str, bool] = {}  # by name, whether a module is the user's
 
 
@@ -323,7 +324,7 @@ def user_frame() -> tuple[str, int, str] | None:
         module = frame.f_globals.get("__name__", "")
         users = _users.get(module)
         if users is None:
-            users = _users[module] = module != "torch" and not module.startswith(("torch.", "aotcheck.autograd"))
+            users = _users[module] = module != "torch" and not module.startswith(_NOT_THE_USERS)
         if users:
             return frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name
         frame = frame.f_back

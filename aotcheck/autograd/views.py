@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch
-from aotcheck.autograd.record import Arg, Ref
+from aotcheck.autograd.steps import Arg, Ref
 from aotcheck.autograd.trace import Geometry, geometry_of
 from aotcheck.autograd.windows import Derivation, Reshaping, lasting
 
@@ -39,8 +39,8 @@ def has_history(t: Tensor) -> bool:
 
 
 def is_new_leaf(t: Tensor) -> bool:
-    """Whether ``t``, made inside, is a leaf that requires grad."""
-    return t.requires_grad and _torch.leafness(t) is True
+    """Whether ``t``, made inside, is a leaf that requires grad by itself."""
+    return _torch.leafness(t) is True and _torch.requires_grad_by_itself(t)
 
 
 def is_odd(t: Tensor) -> bool:
@@ -137,7 +137,7 @@ class Views:
         index = next((a.index for a in self.arguments if a.replica is t), None)
         if index is None:
             return False
-        return self.capture.is_custom_view[index] or is_odd(t)
+        return self.capture.inputs.is_custom_view[index] or is_odd(t)
 
     def _made_before_writes(self, t: Tensor, made: Derivation) -> bool:
         """Whether ``t``, which was first ``made`` of an argument that lay as it came, can be made before any write."""

@@ -17,7 +17,9 @@ from torch import Tensor
 
 from aotcheck import _torch
 from aotcheck.autograd.errors import UnsupportedError
-from aotcheck.autograd.record import (
+from aotcheck.autograd.record import Root
+from aotcheck.autograd.results import Results
+from aotcheck.autograd.steps import (
     Arg,
     BumpVersion,
     Constant,
@@ -31,7 +33,6 @@ from aotcheck.autograd.record import (
     RequireGradOfInteger,
     Reshape,
     RestrideWrapper,
-    Root,
     SetAttribute,
     SetCreationMeta,
     Step,
@@ -39,15 +40,15 @@ from aotcheck.autograd.record import (
     WindowOn,
     Wrap,
 )
-from aotcheck.autograd.results import Results
 from aotcheck.autograd.subclasses import Wrapping, held_by, is_wrapper, outer_of
 from aotcheck.autograd.timeline import Timeline
 from aotcheck.autograd.trace import geometry_of
+from aotcheck.autograd.traced_inputs import TracedWrapper
 from aotcheck.autograd.views import differentiable_dtype, has_history, is_new_leaf, leads_to
 from aotcheck.autograd.windows import Reshaping
 
 if TYPE_CHECKING:
-    from aotcheck.autograd.capture import Capture, TracedWrapper
+    from aotcheck.autograd.capture import Capture
 
 _ALIASES = frozenset({torch.ops.aten.detach.default, torch.ops.aten.alias.default})
 

@@ -20,7 +20,7 @@ from aotcheck import _torch
 from aotcheck.autograd.capture import Capture
 from aotcheck.autograd.kept import kept_behind
 from aotcheck.autograd.record import Role
-from aotcheck.autograd.runtime import codegen
+from aotcheck.autograd.runtime.attachments import Counter, Guard, Keeper
 from aotcheck.autograd.stage import Stage
 
 
@@ -53,13 +53,13 @@ def guard(capture: Capture, stage: Stage) -> None:
             continue
         found = _distinct(_torch.counted_by(kept, counters))
         met.update(found)
-        stage.guards += [codegen.Guard(visible[k][0], place) for k in found if k not in seen_to]
+        stage.guards += [Guard(visible[k][0], place) for k in found if k not in seen_to]
         stage.checked.append(tuple(sorted(seen_to[k] for k in found if k in seen_to)) if several else ())
     watched = {g.watched: n for n, g in enumerate(stage.guards)}
     for k in sorted(met):
         ref, t = visible[k]
-        saved = codegen.Counter(codegen.Keeper.SAVED, seen_to[k]) if k in seen_to else None
-        stage.counters.append((t, saved or codegen.Counter(codegen.Keeper.WATCHED, watched[ref])))
+        saved = Counter(Keeper.SAVED, seen_to[k]) if k in seen_to else None
+        stage.counters.append((t, saved or Counter(Keeper.WATCHED, watched[ref])))
 
 
 def guard_derivative(
@@ -67,21 +67,20 @@ def guard_derivative(
 ) -> None:
     """The same for a ``stage`` that attaches results of a backward, which has ``seeds`` for tangents."""
     (before, *_) = stage.before
-    keeper = codegen.Keeper
-    known = [(r, codegen.Counter(keeper.RESULT, k)) for k, r in results.items()]
-    known += [(t, codegen.Counter(keeper.TANGENT, j)) for j, t in seeds.items()]
+    known = [(r, Counter(Keeper.RESULT, k)) for k, r in results.items()]
+    known += [(t, Counter(Keeper.TANGENT, j)) for j, t in seeds.items()]
     known += before.counters
     known = [(t, counter) for t, counter in known if _torch.version_of(t) >= 0]
     saved_here = {v: n for n, v in enumerate(stage.saved)}
     for place, kept in enumerate(kept_behind(capture, stage)):
         for k in _distinct(_torch.counted_by(kept or (), [t for t, _ in known])):
             t, counter = known[k]
-            n = saved_here.get(before.saved[counter.index]) if counter.keeper is keeper.SAVED else None
+            n = saved_here.get(before.saved[counter.index]) if counter.keeper is Keeper.SAVED else None
             if n is not None and len(stage.attached) == 1:  # it is unpacked
-                stage.counters.append((t, codegen.Counter(keeper.SAVED, n)))
+                stage.counters.append((t, Counter(Keeper.SAVED, n)))
             else:
-                stage.counters.append((t, codegen.Counter(keeper.WATCHED, len(stage.guards))))
-                stage.guards.append(codegen.Guard(counter, place))
+                stage.counters.append((t, Counter(Keeper.WATCHED, len(stage.guards))))
+                stage.guards.append(Guard(counter, place))
 
 
 def _distinct(places: Iterable[int | None]) -> list[int]:

@@ -8,13 +8,13 @@ from __future__ import annotations
 import difflib
 import importlib
 import shutil
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import torch
 
+from aotcheck._torch import dynamo_is_imported
 from aotcheck.backends import variants
 from aotcheck.backends.backend import EVERY_PROMISE, Backend, Function, Promise
 from aotcheck.backends.errors import BackendUnavailableError, DeviceUnavailableError, UnknownBackendError
@@ -150,7 +150,7 @@ def _user(spec: str) -> Backend:
 
 def _reset_if_used() -> None:
     """Reset Dynamo unless nobody has imported it: that takes seconds."""
-    if "torch._dynamo" in sys.modules:
+    if dynamo_is_imported():
         torch.compiler.reset()
 
 

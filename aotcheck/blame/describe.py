@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from aotcheck.autograd.hooks import HookKind
-from aotcheck.autograd.record import (
+from aotcheck.autograd.record import Record
+from aotcheck.autograd.steps import (
     Arg,
     Attach,
     BackwardOnward,
@@ -20,7 +21,6 @@ from aotcheck.autograd.record import (
     PickView,
     PointAt,
     Poison,
-    Record,
     Ref,
     RegisterHook,
     RenewHistory,

@@ -10,8 +10,9 @@ from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
 from aotcheck import _torch
-from aotcheck.autograd.record import Arg, Attached, BaseOf
+from aotcheck.autograd.record import Attached
 from aotcheck.autograd.stage import Stage
+from aotcheck.autograd.steps import Arg, BaseOf
 from aotcheck.autograd.tangents import inputs_of
 from aotcheck.blame.describe import name
 from aotcheck.blame.runs import EagerCall, Question, edge

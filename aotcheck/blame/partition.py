@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from aotcheck.autograd.record import Result
+from aotcheck.autograd.steps import Result
 from aotcheck.autograd.tangents import inputs_of
 from aotcheck.blame.describe import name
 from aotcheck.blame.joint import Caller, differing, roots_of

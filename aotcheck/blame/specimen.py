@@ -21,12 +21,13 @@ from torch import Tensor
 from aotcheck import _torch
 from aotcheck.autograd.api import aot_function
 from aotcheck.autograd.assemble import Assembly
+from aotcheck.autograd.capture import Capture
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.graph import SourceWriter, define
-from aotcheck.autograd.record import Arg, Attach, BaseOf, Constant, Ref, Step, Wrap
 from aotcheck.autograd.replicas import Replica
-from aotcheck.autograd.runtime import codegen
+from aotcheck.autograd.runtime.step_source import step_line
 from aotcheck.autograd.stage import Stage
+from aotcheck.autograd.steps import Arg, Attach, BaseOf, Constant, Ref, Step, Wrap
 from aotcheck.autograd.storage_state import StorageState
 from aotcheck.autograd.tangents import inputs_of, values_of
 from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Geometry, Value, flat_geometry, geometry_of, getitem
@@ -104,7 +105,8 @@ class Specimen:
             self.flat, self.assembly = whole, found.assembly
             self.wrapped = found.assembly is not None and _has_wrappers(found.assembly)
             args, self._result = self._watched.last
-            found_replicas = {id(whole[w.index]): w.replica for w in self.capture.wrappers} | self.capture.replicas
+            wrappers = {id(whole[w.index]): w.replica for w in self.capture.wrappers}
+            found_replicas = wrappers | self.capture.inputs.replicas
             self.replicas = Scene(args, _named(self.scene.inputs, found_replicas))
             self.replicas.returned(self._result)
             self.inputs_traced = _named(self.inputs_at_entry, found_replicas)
@@ -116,7 +118,7 @@ class Specimen:
         return self.assembly
 
     @property
-    def capture(self) -> Any:
+    def capture(self) -> Capture:
         """The capture, known to be there."""
         return self.opened.capture
 
@@ -149,7 +151,7 @@ class Specimen:
         for a in self.capture.views:
             self._sources[Arg(a.index)] = self.real(Arg(a.index))
         for address, value in self.capture.tracer.generators.items():
-            stand_ins = {_torch.generator_address(stand_in): i for i, stand_in in self.capture.generators}
+            stand_ins = {_torch.generator_address(stand_in): i for i, stand_in in self.capture.inputs.generators}
             self._generators[value] = self.flat[stand_ins[address]]
 
     def inputs(self) -> tuple[dict[Value, Any], dict[int, torch.UntypedStorage]]:
@@ -188,7 +190,8 @@ class Specimen:
         inputs = {name: self.inputs_traced[name] for name in names}
         outputs = _plain(scene.outputs)
         with self.opened.backwards.rearmed():
-            known = {id(t): self.capture.value_of(t) for t in (*inputs.values(), *outputs.values()) if _readable(t)}
+            read = self.capture.tracer.table.read
+            known = {id(t): read(t) for t in (*inputs.values(), *outputs.values()) if _readable(t)}
             whole = {name: self._whole(t) for name, t in inputs.items()}
             done = self.interpret()
             facts: list[TensorFacts] = []
@@ -213,7 +216,7 @@ class Specimen:
             return []
         table = self.capture.tracer.table
         resized = state.storage.nbytes() != state.nbytes
-        with self.capture.tracing():
+        with self.capture.tracer.recording():
             views = [table.flat(state)] if resized or state.flat is not None else state.roots
             return [(v.geometry, table.read_view(v)) for v in views]
 
@@ -346,7 +349,7 @@ def _written(step: Step, code: SourceWriter, place: int) -> tuple[bool, bool]:
     """Whether the lines of code that carry out ``step`` begin at this place, and whether they end there."""
     line = code.lines[place]
     if not isinstance(step, Attach):
-        found = line == f"    {codegen.step_line(step, code)}"
+        found = line == f"    {step_line(step, code)}"
         return found, found
     call = f"= apply{step.group}(("
     if line.startswith("    grad_mode(True)"):  # a call under no_grad attaches in a block of its own

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch
-from aotcheck.autograd.record import Arg, BaseOf, Constant, Local, Record, Ref, Result
+from aotcheck.autograd.record import Record
+from aotcheck.autograd.steps import Arg, BaseOf, Constant, Local, Ref, Result
 from aotcheck.autograd.trace import flat_geometry
 from aotcheck.blame.describe import describe_step
 from aotcheck.blame.describe import name as name_of

@@ -24,6 +24,7 @@ from typing import Any
 import torch
 from pebble import ProcessExpired, ProcessPool
 
+from aotcheck._torch import USED_BY_BACKENDS
 from aotcheck.backends import BackendError, require_device, resolve
 from aotcheck.campaign.corpus import Entry, Expected, backend_of, entry_of
 from aotcheck.oracle import CoarseKey, OracleKind, Outcome, check
@@ -36,13 +37,7 @@ START_ALLOWANCE = 30.0
 """What a fresh process may take to start, over the program's own time."""
 
 
-_TORCHS = (
-    "functorch.compile",
-    "networkx",
-    "torch._dynamo.debug_utils",
-    "torch._inductor.compiler_bisector",
-    "torch._inductor.fx_utils",
-)
+_TORCHS = ("functorch.compile", "networkx", *USED_BY_BACKENDS)
 """What torch's backends import when they are first used: once, in the server, instead of in every process."""
 
 

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from aotcheck._torch import (
-    dispatch_mode_class,
+    TorchDispatchMode,
     is_composite,
     op_name,
     overload_name,
@@ -123,10 +123,7 @@ class _NotWritableError(Exception):
     """A program cannot say this."""
 
 
-_Mode: Any = dispatch_mode_class()
-
-
-class _Recording(_Mode):
+class _Recording(TorchDispatchMode):
     """Makes a program of each op that it meets, before the op runs; ``found`` holds them."""
 
     def __init__(self) -> None:

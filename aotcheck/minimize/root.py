@@ -11,13 +11,13 @@ Note [Roots]
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from aotcheck.minimize.edit import edited, inputs_of
 from aotcheck.minimize.passes.ops import writes
 from aotcheck.oracle import CoarseKey, OracleKind
-from aotcheck.program import Call, GradMode, Program, Ref, TupleExpr, flat_calls
+from aotcheck.program import Call, GradMode, OpCall, Program, Ref, TupleExpr, flat_calls
 
 __all__ = ["is_root", "roots"]
 
@@ -40,13 +40,17 @@ def roots(program: Program) -> Iterator[Program]:
         whole = TupleExpr(tuple(map(Ref, made.targets)))
         outputs = whole if len(made.targets) > 1 else whole.items[0]
         begun = (*calls[:at], made)
-        kept = edited(program.body, lambda index, _, begun=begun: begun[index] if index < len(begun) else None)  # type: ignore[misc]  # a default binds the loop variable
+        kept = edited(program.body, _only(begun))
         for body in dict.fromkeys((kept, begun)):  # blocks as they are, and without
             for inputs in given:
                 for mode in modes:
                     root = replace(program, body=body, outputs=outputs, calls=(Call(inputs, mode),))
                     if root != program:
                         yield root
+
+
+def _only(begun: Sequence[OpCall]) -> Callable[[int, OpCall], OpCall | None]:
+    return lambda index, _: begun[index] if index < len(begun) else None
 
 
 def is_root(key: CoarseKey) -> bool:

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from aotcheck._torch import dispatch_mode_class, is_composite, run_composite_in, storage_key
+from aotcheck._torch import TorchDispatchMode, is_composite, run_composite_in, storage_key
 from aotcheck.program.harness import held
 
 _aten = torch.ops.aten
@@ -78,10 +78,7 @@ NEGATIVE = Pattern(b"\xfb", True)  # the same below zero
 UNEVEN = Pattern(b"\x01\x7b\x3c\xfb\x22\x40\x91", False)  # no two neighbours alike
 
 
-_Mode: Any = dispatch_mode_class()
-
-
-class FillUndefined(_Mode):
+class FillUndefined(TorchDispatchMode):
     """Fills what factories and growing storages leave uninitialized; see Note [Undefined memory].
 
     Args:

@@ -68,6 +68,22 @@ def given(*args: Any, also: Sequence[torch.Tensor] = ()) -> Given:
     return Given(args, tuple(also))
 
 
+def non_leaf(*shape: int, seed: int = 0) -> Given:
+    """A tensor with a history, and the leaf behind it."""
+    root = leaf(*shape, seed=seed)
+    return given(root.clone(), also=[root])
+
+
+def overlap(offset: int) -> Callable[[], Given]:
+    """Two windows of four on eight numbers, the second so far behind the first."""
+
+    def make() -> Given:
+        base = plain(8)
+        return given(base[:4], base[offset : offset + 4], also=[base])
+
+    return make
+
+
 # -- what is observed ------------------------------------------------------------------------------
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import Given, backward, check, check_session, given, leaf, plain
+from tests.behaviour.harness import Given, backward, check, check_session, given, leaf, overlap, plain
 
 # -- data mutation ---------------------------------------------------------------------------------
 
@@ -650,13 +650,6 @@ def test_a_second_call_with_other_aliasing():
 
 
 def test_a_second_call_with_another_overlap():
-    def overlap(offset: int):
-        def make() -> Given:
-            base = plain(8)
-            return given(base[:4], base[offset : offset + 4], also=[base])
-
-        return make
-
     check(_write_first, overlap(2), overlap(1), overlap(4), overlap(0))
 
 

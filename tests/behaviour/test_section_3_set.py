@@ -7,13 +7,19 @@ import weakref
 import pytest
 import torch
 
-from tests.behaviour.harness import Given, attempt, attempt_later, backward, check, check_session, given, leaf, plain
-
-
-def non_leaf(*shape: int, seed: int = 0) -> Given:
-    root = leaf(*shape, seed=seed)
-    return given(root.clone(), also=[root])
-
+from tests.behaviour.functions import View
+from tests.behaviour.harness import (
+    Given,
+    attempt,
+    attempt_later,
+    backward,
+    check,
+    check_session,
+    given,
+    leaf,
+    non_leaf,
+    plain,
+)
 
 # -- set_ ------------------------------------------------------------------------------------------
 
@@ -364,16 +370,6 @@ def _with_a_view_of_its_own(x, y):
     view = x[1:]
     torch.utils.swap_tensors(x, view)
     return view * 2
-
-
-class View(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx, g):
-        return g * 3
 
 
 _HOLDING = [
@@ -840,3 +836,22 @@ def test_a_view_of_a_view_that_then_goes_elsewhere():
     for body in (f, with_both):
         for shape in ((), (2, 2)):
             check(body, lambda shape=shape: given(plain(*shape), plain(*shape, seed=1)))
+
+
+@pytest.mark.parametrize("grown", [False, True])
+def test_a_view_whose_storage_was_freed_beside_one_that_is_written(grown):
+    def make():
+        base, freed = leaf(3), plain(3)
+        view = freed.view(3)
+        freed.untyped_storage().resize_(0)
+        return given(base.clone().view(3), view, also=[base])
+
+    def f(x, y):
+        x.mul_(2)
+        if grown:
+            y.untyped_storage().resize_(12)
+            with torch.no_grad():
+                y.copy_(x)
+        return x
+
+    check(f, make)

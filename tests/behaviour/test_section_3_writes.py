@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from tests.behaviour.functions import View
 from tests.behaviour.harness import (
     Given,
     attempt,
@@ -14,15 +15,10 @@ from tests.behaviour.harness import (
     check_session,
     given,
     leaf,
+    non_leaf,
     plain,
     write,
 )
-
-
-def non_leaf(*shape: int, seed: int = 0) -> Given:
-    root = leaf(*shape, seed=seed)
-    return given(root.clone(), also=[root])
-
 
 # -- who writes, and through what ------------------------------------------------------------------
 
@@ -520,16 +516,6 @@ def test_a_written_input_that_its_own_history_saves_may_not_be_written_again():
     check_session(session)
 
 
-class ReturnsView(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx, g):
-        return g * 3
-
-
 def test_the_base_of_a_view_made_by_a_custom_function_is_written_after_the_view_was_used():
     def session(compile):
         def f(x, y):
@@ -540,7 +526,7 @@ def test_the_base_of_a_view_made_by_a_custom_function_is_written_after_the_view_
 
         root = leaf(3)
         base = root * 2
-        z = compile(f)(base, ReturnsView.apply(base))
+        z = compile(f)(base, View.apply(base))
         yield z, base, attempt_later(lambda: backward([z])), root.grad
 
     check_session(session)
@@ -587,7 +573,7 @@ def test_a_view_of_a_custom_function_may_not_be_detached_in_place():
         y.detach_()
 
     def session(compile):
-        x, y = plain(3), ReturnsView.apply(leaf(3))
+        x, y = plain(3), View.apply(leaf(3))
         yield attempt_later(lambda: compile(f)(x, y)), x.untyped_storage().nbytes(), y
 
     check_session(session)
@@ -628,3 +614,16 @@ def test_a_write_to_an_empty_window_then_a_read_of_a_view():
         return torch.ne(x, x.T)
 
     check(f, lambda: given(plain(1, 3)))
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.long])
+@pytest.mark.parametrize("through", [False, True])
+def test_a_view_of_integers_that_come_to_require_grad(dtype, through):
+    """No view can be made of them afterwards."""
+
+    def f(x, y):
+        view, inner = x.view(3), x.view(3)[1:]
+        (view if through else x).gt_(y)
+        return view, inner
+
+    check(f, lambda: given(torch.zeros(3, dtype=dtype), leaf(3)))

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch.utils import _pytree as pytree
 
+from tests.behaviour.functions import Flat, Same
 from tests.behaviour.harness import (
     Given,
     attempt_later,
@@ -402,16 +403,6 @@ def test_foreach_results_are_apart():
 # -- custom Functions --------------------------------------------------------------------------------
 
 
-class Rows(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x.view(-1)
-
-    @staticmethod
-    def backward(ctx, g):
-        return g.view(2, 4) * 2
-
-
 class TwoRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
@@ -434,16 +425,6 @@ class Twice(torch.autograd.Function):
         return g * 2
 
 
-class Same(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x
-
-    @staticmethod
-    def backward(ctx, g):
-        return g * 3
-
-
 class Dirty(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, y):
@@ -458,7 +439,7 @@ class Dirty(torch.autograd.Function):
         return g * y, h * 2
 
 
-@pytest.mark.parametrize("function", [Rows, TwoRows, Same], ids=lambda function: function.__name__)
+@pytest.mark.parametrize("function", [Flat, TwoRows, Same], ids=lambda function: function.__name__)
 def test_what_a_custom_function_gives_of_its_input(function, make):
     check(function.apply, make, probe=False)
     check(lambda x: (function.apply(x), x * 2), make, probe=False)
@@ -467,7 +448,7 @@ def test_what_a_custom_function_gives_of_its_input(function, make):
 
 def test_a_view_made_by_a_custom_function_is_written_inside(make):
     def f(x):
-        y = Rows.apply(x)
+        y = Flat.apply(x)
         y.mul_(3)
         return x * 2
 

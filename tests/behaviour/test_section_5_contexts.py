@@ -7,6 +7,7 @@ import itertools
 import pytest
 import torch
 
+from tests.behaviour.functions import Once
 from tests.behaviour.harness import attempt, attempt_later, backward, check_session, leaf, plain
 
 
@@ -89,19 +90,6 @@ def test_grad_modes(outside, inside, backward_mode, create_graph: bool):
                 yield attempt_later(lambda y=y, x=x: torch.autograd.grad(y.sum(), x, create_graph=create_graph))
 
     check_session(session)
-
-
-class Once(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * x
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx, g):
-        (x,) = ctx.saved_tensors
-        return g * x * 3
 
 
 def test_once_differentiable_beside_others():

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
+from tests.behaviour.functions import Once, View
 from tests.behaviour.harness import (
     Raised,
     attempt,
@@ -19,18 +20,6 @@ from tests.behaviour.harness import (
 )
 
 # -- custom Functions --------------------------------------------------------------------------------
-
-
-class Once(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * x
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx, g):
-        return g * ctx.saved_tensors[0] * 2
 
 
 @pytest.mark.parametrize("trained", [False, True])
@@ -216,16 +205,6 @@ def test_checkpointing_around_the_compiled_function(reentrant: bool):
     check_session(session)
 
 
-class _View(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx, grad):
-        return grad
-
-
 @pytest.mark.parametrize("written", ["base", "view"])
 @pytest.mark.parametrize(
     "read, grad",
@@ -257,7 +236,7 @@ def test_a_view_that_a_custom_function_gave_and_a_write_near_it(read: str, grad:
         yield attempt_later(lambda: g(x, x))
         a = leaf(2, 2)
         base = a * 2
-        view = _View.apply(base)
+        view = View.apply(base)
         yield attempt_later(lambda: g(base, view))
         yield base
 

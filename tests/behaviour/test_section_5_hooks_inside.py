@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import aotcheck
+from tests.behaviour.functions import Same
 from tests.behaviour.harness import attempt_later, backward, check, check_session, given, leaf, plain
 
 PLACES = {
@@ -438,3 +439,15 @@ def test_forward_hooks_of_modules():
             yield x, list(net.parameters()), list(seen)
 
     check_session(session)
+
+
+def test_retain_grad_of_a_view_of_a_custom_function_before_its_history_is_refused():
+    def f(x):
+        x.retain_grad()
+        x.logical_not_()
+
+    def make():
+        base = leaf(3)
+        return given(Same.apply(base), also=[base])
+
+    check(f, make)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.testing._internal.two_tensor import TwoTensor
 
+from tests.behaviour.functions import Flat
 from tests.behaviour.harness import Raised, attempt_later, check, check_session, cotangent, given, leaf, plain
 from tests.behaviour.wrappers import extra, nested, tagged, two
 
@@ -317,20 +318,10 @@ def test_a_base_cut_from_its_history_and_a_view_of_it():
     check_session(session)
 
 
-class _View(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x.view(-1)
-
-    @staticmethod
-    def backward(ctx, g):
-        return 2 * g.view(3, 2)
-
-
 def test_a_view_that_a_custom_function_gave_may_not_be_written():
     def session(compile):
         x = two(3, 2, grad=True)
-        y = compile(_View.apply)(x)
+        y = compile(Flat.apply)(x)
         yield x, y, y._base is x
         y.backward(cotangent(y), retain_graph=True)
         yield x, y

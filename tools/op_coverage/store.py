@@ -24,7 +24,7 @@ def fingerprint(side: Side) -> str:
     here = Path(__file__).parent
     files = [here / "compare.py", here / "subjects.py"]
     if side is Side.OURS:
-        files += [*sorted((ROOT / "aotcheck" / "autograd").rglob("*.py")), ROOT / "aotcheck" / "_torch.py"]
+        files += [file for part in ("autograd", "_torch") for file in sorted((ROOT / "aotcheck" / part).rglob("*.py"))]
     digest = hashlib.sha256(torch.__version__.encode())
     for file in files:
         digest.update(file.read_bytes())

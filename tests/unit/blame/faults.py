@@ -10,16 +10,18 @@ from typing import Any
 import pytest
 import torch
 
-from aotcheck.autograd import compile_graph, function, replicas, stages, storage_state, tracer, twins
+from aotcheck.autograd import backward_tracer, compile_graph, function, replicas, stages, storage_state, tracer, twins
 from aotcheck.autograd.assemble import Assembly
-from aotcheck.autograd.capture import Capture
+from aotcheck.autograd.backward_tracer import BackwardTracer
 from aotcheck.autograd.emit import Emitter
 from aotcheck.autograd.epilogue import EpilogueBuilder
 from aotcheck.autograd.partition import regions
-from aotcheck.autograd.record import (
+from aotcheck.autograd.record import Record
+from aotcheck.autograd.runtime import backward_source, step_source
+from aotcheck.autograd.stages import Backwards
+from aotcheck.autograd.steps import (
     Detach,
     PointAt,
-    Record,
     ReplayView,
     RequireGrad,
     ResizeStorage,
@@ -29,8 +31,6 @@ from aotcheck.autograd.record import (
     WindowOn,
     Write,
 )
-from aotcheck.autograd.runtime import codegen
-from aotcheck.autograd.stages import Backwards
 from aotcheck.autograd.storage import StorageTable
 from aotcheck.autograd.trace import getitem
 from aotcheck.blame import Rung
@@ -213,38 +213,32 @@ def results_taken_from_one(monkeypatch: pytest.MonkeyPatch) -> None:
 # -- the joint graph
 
 
-def _changed_gradients(monkeypatch: pytest.MonkeyPatch, change: Callable[[Any, list[Any]], list[Any]]) -> None:
-    trace_backward = Capture.trace_backward
-
-    def planted(self: Capture, *args: Any) -> Any:
-        found, seeds = trace_backward(self, *args)
-        with self._tracing():
-            return change(self, found), seeds
-
-    monkeypatch.setattr(Capture, "trace_backward", planted)
+def _changed_gradients(monkeypatch: pytest.MonkeyPatch, change: Callable[[list[Any]], list[Any]]) -> None:
+    summed = backward_tracer._summed
+    monkeypatch.setattr(backward_tracer, "_summed", lambda count, arrived: change(summed(count, arrived)))
 
 
 def last_gradient_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    _changed_gradients(monkeypatch, lambda capture, found: [*found[:-1], None])
+    _changed_gradients(monkeypatch, lambda found: [*found[:-1], None])
 
 
 def gradients_doubled(monkeypatch: pytest.MonkeyPatch) -> None:
-    _changed_gradients(monkeypatch, lambda capture, found: [None if g is None else g + g for g in found])
+    _changed_gradients(monkeypatch, lambda found: [None if g is None else g + g for g in found])
 
 
 def gradients_reversed(monkeypatch: pytest.MonkeyPatch) -> None:
-    _changed_gradients(monkeypatch, lambda capture, found: found[::-1])
+    _changed_gradients(monkeypatch, lambda found: found[::-1])
 
 
 def wrong_formula(monkeypatch: pytest.MonkeyPatch) -> None:
     """In backwards, products are recorded as sums."""
-    trace_backward, call = Capture.trace_backward, tracer.Tracer.call
+    trace, call = BackwardTracer.trace, tracer.Tracer.call
     inside = []
 
-    def planted(self: Capture, *args: Any) -> Any:
+    def planted(self: BackwardTracer, *args: Any) -> Any:
         inside.append(True)
         try:
-            return trace_backward(self, *args)
+            return trace(self, *args)
         finally:
             inside.pop()
 
@@ -252,7 +246,7 @@ def wrong_formula(monkeypatch: pytest.MonkeyPatch) -> None:
         wrong = inside and func is aten.mul.Tensor
         return call(self, aten.add.Tensor if wrong else func, args, kwargs)
 
-    monkeypatch.setattr(Capture, "trace_backward", planted)
+    monkeypatch.setattr(BackwardTracer, "trace", planted)
     monkeypatch.setattr(tracer.Tracer, "call", called)
 
 
@@ -375,17 +369,17 @@ def writes_that_write_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def planted(t: torch.Tensor, value: torch.Tensor) -> None:
         torch.autograd.graph.increment_version(t)
 
-    monkeypatch.setitem(codegen._WRITERS, codegen.Visibility.VERSION, planted)
+    monkeypatch.setitem(step_source.WRITERS, step_source.Visibility.VERSION, planted)
 
 
 def gradients_to_other_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a backward returns goes to the inputs in reverse."""
-    write = codegen.write_backward
+    write = backward_source.write_backward
 
     def planted(used: Any, saved: Any, tangents: Any, differentiated: Any, gradients: Any) -> Any:
         return write(used, saved, tangents, list(differentiated)[::-1], gradients)
 
-    monkeypatch.setattr(stages.codegen, "write_backward", planted)
+    monkeypatch.setattr(stages.backward_source, "write_backward", planted)
 
 
 # -- the second call

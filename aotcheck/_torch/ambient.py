@@ -1,0 +1,73 @@
+"""What is in force on this thread beside what the public API tells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.fx import _symbolic_trace
+
+from aotcheck._torch.saved import has_saved_tensor_hooks, top_hooks
+
+_C = torch._C
+set_grad_enabled_raw: Callable[[bool], None] = _C._set_grad_enabled
+
+
+def functorch_active() -> bool:
+    """Whether a torch.func transform (vmap, grad, jvp ...) is running on this thread."""
+    return bool(_C._are_functorch_transforms_active())
+
+
+def dual_level() -> int:
+    """The level of forward-mode differentiation that is active; -1 if none is."""
+    return int(torch.autograd.forward_ad._current_level)
+
+
+def another_tracer_active() -> bool:
+    """Whether FX is tracing on this thread, as ``make_fx`` does."""
+    return bool(_symbolic_trace._is_fx_tracing_flag)
+
+
+def determinism() -> tuple[bool, bool]:
+    """Whether deterministic algorithms are asked for, and whether their lack is but warned about."""
+    return _C._get_deterministic_algorithms(), _C._get_deterministic_algorithms_warn_only()
+
+
+AMBIENT: dict[str, Any] = {
+    "modes": _C._len_torch_dispatch_stack,
+    "function_modes": _C._len_torch_function_stack,
+    "transforms": _C._are_functorch_transforms_active,
+    "hooks": top_hooks,
+    "forward_ad": torch.autograd.forward_ad,
+    "deterministic": _C._get_deterministic_algorithms,
+    "warn_only": _C._get_deterministic_algorithms_warn_only,
+}
+"""What the sources of ``ambient_state`` name."""
+
+
+def ambient_state() -> dict[str, Any]:
+    """What is in force on this thread: sources in terms of ``AMBIENT``, each with what it gives now.
+
+    Active dispatch modes and function modes; whether torch.func transforms are in force, or no saved-tensor hooks; the
+    level of forward-mode differentiation; determinism.
+    """
+    return {
+        "modes()": _C._len_torch_dispatch_stack(),
+        "function_modes()": _C._len_torch_function_stack(),
+        "transforms()": _C._are_functorch_transforms_active(),
+        "(hooks(True) is None)": not has_saved_tensor_hooks(),
+        "forward_ad._current_level": dual_level(),
+        "deterministic()": _C._get_deterministic_algorithms(),
+        "warn_only()": _C._get_deterministic_algorithms_warn_only(),
+    }
+
+
+def mode_depths() -> tuple[int, int]:
+    """How many dispatch modes and how many function modes are active."""
+    return int(_C._len_torch_dispatch_stack()), int(_C._len_torch_function_stack())
+
+
+def autograd_flags() -> tuple[bool, bool]:
+    """Autograd's hidden switches: view replay and multithreading."""
+    return bool(_C._is_view_replay_enabled()), bool(_C._is_multithreading_enabled())

@@ -1,0 +1,95 @@
+"""What custom autograd Functions do with their context, told to those who want to know."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class _Noted:
+    """A member of a class of torch's whose use is told to those who asked for it, on their own threads.
+
+    While anybody does, ``member``, which is given this object and does what torch's own does, stands in its place.
+    """
+
+    def __init__(self, owner: Any, name: str, member: Callable[[_Noted], Any]) -> None:
+        self.owner = owner
+        self.name = name
+        self.member = member(self)
+        self._notes: list[tuple[int, Callable[[Any], None]]] = []
+        self._lock = threading.Lock()
+        self._own = vars(owner).get(name)
+
+    def tell(self, ctx: Any) -> None:
+        """``ctx`` is used."""
+        for thread, note in tuple(self._notes):
+            if thread == threading.get_ident():
+                note(ctx)
+
+    @contextlib.contextmanager
+    def to(self, note: Callable[[Any], None]) -> Iterator[None]:
+        """``note`` is called on this thread inside."""
+        entry = threading.get_ident(), note
+        with self._lock:
+            if not self._notes:
+                setattr(self.owner, self.name, self.member)
+            self._notes.append(entry)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._notes.remove(entry)
+                if not self._notes and self._own is None:
+                    delattr(self.owner, self.name)
+                elif not self._notes:
+                    setattr(self.owner, self.name, self._own)
+
+
+def _asking(noted: _Noted) -> Any:
+    own = torch._C._FunctionBase.__dict__["saved_tensors"]
+
+    def saved_tensors(node: Any) -> Any:
+        noted.tell(node)
+        return own.__get__(node)
+
+    return property(saved_tensors)
+
+
+def _writing(noted: _Noted) -> Any:
+    own = torch.autograd.function.FunctionCtx.mark_dirty
+
+    def mark_dirty(ctx: Any, *args: Tensor) -> None:
+        own(ctx, *args)
+        noted.tell(ctx)
+
+    return mark_dirty
+
+
+_asked = _Noted(torch.autograd.function.BackwardCFunction, "saved_tensors", _asking)
+
+_dirtied = _Noted(torch.autograd.function.FunctionCtx, "mark_dirty", _writing)
+
+
+def noting_who_asks(note: Callable[[Any], None]) -> contextlib.AbstractContextManager[None]:
+    """On this thread, ``note`` is called inside with each node of a custom Function that is asked for what it saved."""
+    return _asked.to(note)
+
+
+def noting_who_writes(note: Callable[[Any], None]) -> contextlib.AbstractContextManager[None]:
+    """On this thread, ``note`` is called inside with each node of a custom Function that marks what it wrote."""
+    return _dirtied.to(note)
+
+
+def skip_backward(node: Any) -> None:
+    """The custom Function whose node this is gives no gradients from now on, whatever it is given."""
+    node.apply = lambda *grads: (None,) * 1024  # more than it took arguments: torch drops what is too many
+
+
+def run_backward_again(node: Any) -> None:
+    """The custom Function whose node this is gives gradients again."""
+    del node.apply

@@ -1,0 +1,82 @@
+"""Dispatch: modes and keys, and whether torch calls what a subclass or a mode says of an op."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import UnsupportedOperatorException
+from torch.utils._python_dispatch import _disable_current_modes
+
+_C = torch._C
+_DisableTorchDispatch = _C._DisableTorchDispatch
+_PreserveDispatchKeyGuard = _C._PreserveDispatchKeyGuard
+_pre_dispatch_modes: Callable[[], int] = torch._ops._len_torch_dispatch_stack_pre_dispatch
+_set_meta_in_tls = _C._set_meta_in_tls_dispatch_include
+_restore_dispatch = vars(_C)["_RestorePythonTLSSnapshot"]
+_skip_one_hop = _C._skip_one_hop_torch_function
+
+META = torch.device("meta")
+without_torch_function: Callable[[], contextlib.AbstractContextManager[Any]] = _C.DisableTorchFunction
+disabled_torch_function = _C._disabled_torch_function_impl
+disabled_torch_dispatch: Any = _C._disabled_torch_dispatch_impl
+
+
+def without_modes() -> contextlib.AbstractContextManager[Any]:
+    """No torch-dispatch mode is active inside; for work of ours that a tracer must not record."""
+    if not _C._len_torch_dispatch_stack() and not _pre_dispatch_modes():
+        return contextlib.nullcontext()
+    return cast("contextlib.AbstractContextManager[Any]", _disable_current_modes())
+
+
+class meta_kernels:
+    """Below this, ops on tensors of any device run their meta kernels: shapes and strides only, no data."""
+
+    __slots__ = ("_dispatch", "_keys")
+
+    def __enter__(self) -> None:
+        """Meta kernels from now on."""
+        self._dispatch = _DisableTorchDispatch()
+        self._dispatch.__enter__()
+        self._keys = _PreserveDispatchKeyGuard()
+        self._keys.__enter__()
+        _set_meta_in_tls(True)
+
+    def __exit__(self, *_: object) -> None:
+        """As before."""
+        self._keys.__exit__(None, None, None)
+        self._dispatch.__exit__(None, None, None)
+
+
+class FunctionMode(torch.overrides.TorchFunctionMode):
+    """Public base of our function mode, named here beside the dispatch mode."""
+
+
+def past_function_modes(func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """Call ``func``, of which function modes are not told, while they are active for what it calls."""
+    return _skip_one_hop(func, (), args, kwargs)
+
+
+def as_before_dispatch() -> contextlib.AbstractContextManager[Any]:
+    """Ops that a dispatch mode's handler calls inside are dispatched from the top again, view tracking included."""
+    return cast("contextlib.AbstractContextManager[Any]", _restore_dispatch())
+
+
+def make_subclass(cls: type[Tensor], elem: Tensor, device: torch.device) -> Tensor:
+    """``elem`` as a ``cls`` on the same storage, answering the dispatch keys (autograd, autocast) of ``device``."""
+    return Tensor._make_subclass(cls, elem, False, dispatch_device=True, device_for_backend_keys=device)
+
+
+def dispatch_mode_depth() -> int:
+    """How many torch-dispatch modes are active on this thread."""
+    return int(_C._len_torch_dispatch_stack())
+
+
+def lacks_meta_kernel(error: Exception) -> bool:
+    """Whether an op that was run without data raised ``error`` because it has no kernel for that."""
+    if isinstance(error, (NotImplementedError, UnsupportedOperatorException)):
+        return True
+    return isinstance(error, RuntimeError) and "There was no fake impl registered" in str(error)

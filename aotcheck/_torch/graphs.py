@@ -1,0 +1,87 @@
+"""FX: nodes under names of ours, and graph modules with a forward of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import torch.utils._pytree as pytree
+from torch import fx
+from torch.fx._lazy_graph_module import _LazyGraphModule
+from torch.fx.graph import CodeGen, _PyTreeCodeGen, _PyTreeInfo
+
+
+def append_node(
+    graph: fx.Graph, name: str, op: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> fx.Node:
+    """A node at the end of ``graph`` under exactly ``name``; the caller keeps names unique."""
+    node = fx.Node(graph, name, op, target, args, kwargs)
+    graph._insert(node)
+    graph._find_nodes_lookup_table.insert(node)
+    graph._len += 1
+    return node
+
+
+def direct_graph_module(write: Callable[[fx.GraphModule], Callable[..., Any] | None]) -> type[fx.GraphModule]:
+    """A class of GraphModules whose ``forward``, made when first needed, is what ``write`` makes of the module.
+
+    ``write`` takes a module to a method; None leaves that module to FX. The printed code is always FX's.
+    """
+
+    class DirectGraphModule(_LazyGraphModule):
+        def real_recompile(self) -> None:
+            if self._needs_recompile() and not self._write():
+                self._real_recompile()
+
+        def _write(self) -> bool:
+            forward = write(self) if type(self.graph._codegen) is CodeGen else None
+            if forward is not None:
+                type(self).forward = forward
+            return forward is not None
+
+        def _print(self) -> None:
+            self._real_recompile()
+            self._write()
+
+        @property
+        def code(self) -> str:
+            self._print()
+            return str(self._code)
+
+        def __str__(self) -> str:
+            self._print()
+            return fx.GraphModule.__str__(self)
+
+    return cast("type[fx.GraphModule]", DirectGraphModule)
+
+
+def ready_forward(module: fx.GraphModule) -> Callable[..., Any]:
+    """The module's forward with its source made; a lazy one bound before that would stay slow for ever."""
+    real = getattr(module, "real_recompile", None)
+    if real is not None:
+        real()
+    return module.forward
+
+
+def take_lists(module: fx.GraphModule, lists: dict[str, int]) -> None:
+    """From now on ``module`` is called with lists by these names and of these lengths, not with single inputs."""
+
+    example: tuple[Any, ...] = (tuple([0] * n for n in lists.values()), {})
+    spec = pytree.tree_flatten(example)[1]
+    module.graph.set_codegen(_PyTreeCodeGen(_PyTreeInfo(list(lists), spec, None)))
+    module.recompile()
+
+
+def rename_placeholders(graph: fx.Graph, names: Sequence[str]) -> None:
+    """Give the graph's inputs these names; other nodes make way."""
+    placeholders = [n for n in graph.nodes if n.op == "placeholder"]
+    taken = {n.name for n in graph.nodes} | set(names)
+    for node in graph.nodes:
+        if node.op != "placeholder" and node.name in names:
+            number = 1
+            while f"{node.name}_{number}" in taken:
+                number += 1
+            node.name = f"{node.name}_{number}"
+            taken.add(node.name)
+    for node, name in zip(placeholders, names, strict=True):
+        node.name = node.target = name

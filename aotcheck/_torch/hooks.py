@@ -1,0 +1,49 @@
+"""Gradients that tensors hold, and the hooks for when they arrive."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from aotcheck._torch.nodes import leafness
+
+warnings.filterwarnings("ignore", message="The .grad attribute of a Tensor that is not a leaf", module=__name__)
+
+
+def set_hooks(t: Tensor, hooks: OrderedDict[int, Callable[[Tensor], Any]]) -> None:
+    """Let the hooks that are registered on ``t``, which has a history, be kept in ``hooks``, by their handles' ids."""
+    t._backward_hooks = hooks
+    cast(Any, t.grad_fn)._register_hook_dict(t)
+
+
+def has_hooks(t: Tensor) -> bool:
+    """Whether tensor hooks were registered on ``t``."""
+    return bool(t._backward_hooks)
+
+
+def has_hooks_of_any_kind(t: Tensor) -> bool:
+    """Whether tensor hooks were registered on ``t``, or hooks for after the accumulation of its gradient, or
+    ``retain_grad`` was called on it.
+    """
+    return bool(t._backward_hooks) or bool(t._post_accumulate_grad_hooks) or t.retains_grad
+
+
+def held_gradient(t: Tensor) -> Tensor | None:
+    """``t.grad``, also where ``t`` is no leaf, without a warning."""
+    return t.grad
+
+
+def gradient_of(t: Tensor) -> Tensor | None:
+    """``t.grad``; None, without a warning, for what is no leaf and keeps no gradient."""
+    return t.grad if leafness(t) or t.retains_grad else None
+
+
+def asked_for_gradient_edge() -> bool:
+    """Whether the caller of the caller is torch, finding out where the gradients of a tensor arrive."""
+    return sys._getframe(2).f_globals is vars(torch.autograd.graph)

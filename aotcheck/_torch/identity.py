@@ -1,0 +1,47 @@
+"""The tensor behind a Python object: exchanged, given other data, counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_swap_impls: Callable[[Tensor, Tensor], None] = vars(torch._C)["_swap_tensor_impl"]
+_data: Any = vars(torch._C.TensorBase)["data"]
+_use_count: Callable[[Tensor], int] = vars(torch._C.TensorBase)["_use_count"]
+
+
+def swap(a: Tensor, b: Tensor) -> None:
+    """Each of two Python objects becomes the tensor that the other was."""
+    attributes = a.__dict__
+    a.__dict__, b.__dict__ = b.__dict__, attributes
+    a.__class__, b.__class__ = b.__class__, a.__class__
+    _swap_impls(a, b)
+
+
+def set_data(t: Tensor, data: Tensor) -> None:
+    """``t.data = data``, past a subclass that looks at what is assigned to it."""
+    _data.__set__(t, data)
+
+
+def other_dtype_than(t: Tensor, device: torch.device) -> Tensor:
+    """An empty tensor of another dtype that gradients can have."""
+    return torch.empty(0, dtype=torch.float64 if t.dtype is torch.float32 else torch.float32, device=device)
+
+
+def drop_accumulator(leaf: Tensor, other: Tensor) -> None:
+    """Let ``leaf`` accumulate gradients anew; ``other`` is a tensor of another dtype.
+
+    What gradients of a leaf arrived at is given up when it gets data of another dtype, which it then has for a moment.
+    """
+    with torch.no_grad():
+        data = leaf.data
+        set_data(leaf, other)
+        set_data(leaf, data)
+
+
+def use_count(t: Tensor) -> int:
+    """How many hold the tensor that the object is: the object, its accumulator of gradients, saved variables."""
+    return _use_count(t)

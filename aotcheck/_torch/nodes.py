@@ -1,0 +1,96 @@
+"""The graph of autograd: the nodes that made tensors, what they take gradients of, and in which order they run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+_next_sequence_number: Callable[[], int] = vars(torch._C._autograd)["_get_sequence_nr"]
+_function_apply = vars(torch._C._FunctionBase)["apply"]
+
+
+def leafness(t: Tensor) -> bool | None:
+    """``t.is_leaf``; None where torch refuses to say, of a view made under no_grad whose base was written since.
+
+    Or of a view that cannot be made again of its base, which has fewer dimensions since.
+    """
+    try:
+        return t.is_leaf
+    except (RuntimeError, IndexError):
+        return None
+
+
+def grad_fn_of(t: Tensor) -> Any:
+    """The node of autograd that made ``t``; None for leaves, and where torch refuses to say (see ``leafness``)."""
+    try:
+        return t.grad_fn
+    except (RuntimeError, IndexError):
+        return None
+
+
+def variable_of(accumulator: Any) -> Tensor:
+    """The leaf into which the node ``accumulator`` puts its gradients."""
+    return cast(Tensor, accumulator.variable)
+
+
+def gradient_shape(node: Any, place: int = 0) -> tuple[int, ...]:
+    """The shape of the gradient that ``node`` takes of a result of its, as it was when the node was made."""
+    return tuple(node._input_metadata[place].shape)
+
+
+def gradient_dtype(node: Any, place: int) -> torch.dtype:
+    """The dtype of the same."""
+    return cast("torch.dtype", node._input_metadata[place].dtype)
+
+
+def outputs_of(node: Any) -> int:
+    """How many results the node of autograd has gradients of."""
+    return len(node._input_metadata)
+
+
+def is_opaque(node: Any) -> bool:
+    """Whether ``node`` keeps tensors for its backward of which it shows none."""
+    return type(node).__name__ == "CppFunction" and node.name().startswith("Foreach")
+
+
+def is_write_through_view(node: Any) -> bool:
+    """Whether ``node`` is the history that a base has of a write through a view of it."""
+    return type(node).__name__ == "CopySlices"
+
+
+def error_of(node: Any) -> str | None:
+    """What ``node`` raises if it is there for nothing else, as in the graph of what may be differentiated once."""
+    if type(node).__name__ not in ("Error", "NotImplemented"):
+        return None
+    try:
+        node(None)
+    except RuntimeError as error:
+        return str(error)
+    return None
+
+
+def run_without_gradients(node: Any) -> None:
+    """Run a node's backward with no gradient defined.
+
+    Raises:
+        RuntimeError: what it keeps was written since.
+    """
+    node(*[None] * outputs_of(node))
+
+
+def sequence_number(node: Any) -> int:
+    """When autograd made ``node``: the later, the greater. A backward comes by later ones first."""
+    return int(node._sequence_nr())
+
+
+def autograd_sequence_number() -> int:
+    """The number that autograd will give to the next node of the graph."""
+    return _next_sequence_number()
+
+
+def bound_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
+    """``function.apply`` without the Python layer that handles torch.func transforms."""
+    return cast("Callable[..., Any]", _function_apply.__get__(None, function))

@@ -1,0 +1,50 @@
+"""What nodes of autograd saved for their backward: packed by whose hooks, and who asks for it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+SavedTensor: Any = torch._C._autograd.SavedTensor
+top_hooks: Callable[[bool], Any] = torch._C._autograd._top_saved_tensors_default_hooks
+_push_hooks = torch._C._autograd._push_saved_tensors_default_hooks
+_pop_hooks = torch._C._autograd._pop_saved_tensors_default_hooks
+
+
+def has_saved_tensor_hooks() -> bool:
+    """Whether default saved-tensor hooks are active on this thread."""
+    return top_hooks(True) is not None
+
+
+@contextlib.contextmanager
+def without_saved_tensor_hooks() -> Iterator[None]:
+    """The default saved-tensor hooks of this thread are not in force inside."""
+    taken = []
+    while (hooks := top_hooks(True)) is not None:
+        taken.append(hooks)
+        _pop_hooks()
+    try:
+        yield
+    finally:
+        for pack, unpack in reversed(taken):
+            _push_hooks(pack, unpack)
+
+
+def unpack_some(ctx: Any, which: Sequence[int]) -> tuple[Tensor, ...]:
+    """Those of an autograd Function's saved tensors; the others may have been written since without harm."""
+    saved = ctx._raw_saved_tensors
+    return tuple([saved[k].unpack() for k in which])
+
+
+def saved_of(node: Any) -> Sequence[Any]:
+    """What the node of an autograd Function saved, as it is saved."""
+    return cast("Sequence[Any]", node._raw_saved_tensors)
+
+
+def is_packed(saved: Any) -> bool:
+    """Whether hooks packed what is saved."""
+    return saved.unpack_hook is not None

@@ -1,0 +1,95 @@
+"""Version counters: how often a tensor was written, and which tensors count together."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from aotcheck._torch.dispatch import as_before_dispatch
+
+_set_version = torch._C._autograd._unsafe_set_version_counter
+
+
+def version_of(tensor: torch.Tensor) -> int:
+    """The version counter of ``tensor``; -1 where it has none: inference tensors, and what is put on their memory."""
+    try:
+        return int(tensor._version)
+    except RuntimeError:
+        return -1
+
+
+def set_version(t: Tensor, version: int) -> None:
+    """Give the version counter of ``t`` this value."""
+    _set_version((t,), (version,))
+
+
+@contextlib.contextmanager
+def as_if_written(t: Tensor, times: int = 1) -> Iterator[None]:
+    """The version counter of ``t``, if it has one, is so many writes further inside."""
+    version = version_of(t)
+    if version < 0:
+        yield
+        return
+    _set_version((t,), (version + times,))
+    try:
+        yield
+    finally:
+        _set_version((t,), (version,))
+
+
+def at_another_version(t: Tensor) -> contextlib.AbstractContextManager[None]:
+    """Inside, the version counter of ``t`` stands where no number of writes to come will bring it."""
+    return as_if_written(t, 1 << 30)
+
+
+def count_write(t: Tensor) -> None:
+    """Move the version counter of ``t``, if it has one."""
+    if version_of(t) >= 0:
+        torch.autograd.graph.increment_version(t)
+
+
+def refuse_inference_write() -> None:
+    """Raise what torch raises where an inference tensor is written outside inference mode."""
+    with torch.inference_mode():
+        written = torch.zeros(0)
+    with as_before_dispatch():
+        written.zero_()
+
+
+def version_groups(tensors: Sequence[Tensor]) -> list[int]:
+    """For each tensor the index of the first that counts versions with it, as views, bases and detached aliases do.
+
+    Found by moving each counter for an instant; every counter is as before when this returns.
+    """
+    groups = list(range(len(tensors)))
+    before = [version_of(t) for t in tensors]
+    for i, t in enumerate(tensors):
+        if groups[i] != i or before[i] < 0:
+            continue
+        moved = before[i] + 1_000_003
+        _set_version((t,), (moved,))
+        try:
+            for j in range(i + 1, len(tensors)):
+                if groups[j] == j and version_of(tensors[j]) == moved:
+                    groups[j] = i
+        finally:
+            _set_version((t,), (before[i],))
+    return groups
+
+
+def counted_by(tensors: Sequence[Tensor], counters: Sequence[Tensor]) -> list[int | None]:
+    """For each of ``tensors`` the index of one of ``counters`` that counts versions with it; the last if several do."""
+    counters = [t for t in counters if version_of(t) >= 0]
+    before = [version_of(t) for t in counters]
+    first = 1_000_003
+    try:
+        for k, t in enumerate(counters):
+            _set_version((t,), (first + k,))
+        found = [version_of(t) - first for t in tensors]
+    finally:
+        for t, version in zip(reversed(counters), reversed(before), strict=True):
+            _set_version((t,), (version,))
+    return [k if 0 <= k < len(counters) else None for k in found]

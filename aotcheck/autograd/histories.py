@@ -1,0 +1,123 @@
+"""Histories that arguments have by the end: when they take them over, keep them, or are cut from their own."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from aotcheck import _torch
+from aotcheck.autograd.results import Results
+from aotcheck.autograd.steps import Arg, Detach, Local, Ref, RenewHistory, RequireGradOfInteger, Result, TakeHistory
+from aotcheck.autograd.timeline import Timeline
+from aotcheck.autograd.trace import recorded_geometry
+from aotcheck.autograd.traced_inputs import TracedArgument, TracedRoot
+from aotcheck.autograd.views import differentiable_dtype, has_earlier_history, has_history, is_new_leaf
+
+if TYPE_CHECKING:
+    from aotcheck.autograd.capture import Capture
+
+
+class Histories:
+    """The histories of one call's arguments and of the bases of views among them."""
+
+    def __init__(self, capture: Capture, results: Results) -> None:
+        self.capture = capture
+        self.results = results
+        self.kernels = capture.maker.kernels
+        self.table = capture.tracer.table
+        self.roots = capture.roots
+        self.arguments = capture.arguments
+        self.steps = results.steps
+        self.rebased = results.rebased
+        self.taken: list[TakeHistory | RequireGradOfInteger] = []
+
+    def take(self, root: TracedRoot, result: Result | None) -> None:
+        """``root`` takes over the history that its replica has by now, from ``result`` or from a stand-in."""
+        t = root.replica
+        if not differentiable_dtype(t):
+            self.taken.append(RequireGradOfInteger(root.source))
+            return
+        source: Result | Local
+        if result is not None:
+            self.results.attach(result, t)
+            source = result
+        else:
+            source = self.results.stand_in(t)
+        counted = _torch.version_of(t) != root.version
+        self.taken.append(TakeHistory(root.source, source, counted))
+
+    def schedule(self, timeline: Timeline, kept: Sequence[tuple[float, TakeHistory | RenewHistory]]) -> None:
+        """Let arguments take over their histories when they got them, or when another's history needs theirs."""
+        tensors: dict[Ref, TracedRoot | TracedArgument] = {Arg(a.index): a for a in self.arguments}
+        tensors.update({r.source: r for r in self.roots})
+        wrappers: dict[Ref, Tensor] = {Arg(w.index): w.replica for w in self.capture.wrappers}
+        moments = [
+            (math.inf if s.target in wrappers else self._moment_of_history(tensors[s.target]), s) for s in self.taken
+        ]
+        for moment, step in [*moments, *kept]:
+            t = wrappers[step.target] if step.target in wrappers else tensors[step.target].replica
+            self.results.pending.setdefault(id(t), []).append(step)
+            timeline.at(moment, functools.partial(self.results.settle_in_turn, t))
+
+    def _moment_of_history(self, x: TracedRoot | TracedArgument) -> float:
+        """When the tensor got the history it has: at a write, or else at the end; never in another shape."""
+        state, t = self.table.state(x.replica), x.replica
+        moment: float = max(x.state.written, state.written if state is not x.state else 0)
+        if recorded_geometry(t).shape != x.geometry.shape or not moment:
+            moment = max(moment, self.kernels.moved.get(id(t), 0))
+        # What is no write of data: set_ of a view, which gives its base another history.
+        views = [] if moment else [a.replica for a in self.arguments if _torch.base_of(a.replica) is t]
+        told = [self.kernels.moved[id(v)] for v in views if self.capture.tracer.set_calls.get(id(v))]
+        return max([moment, *told]) or math.inf
+
+    def kept(self, cut: Sequence[TracedArgument]) -> list[tuple[float, TakeHistory | RenewHistory]]:
+        """Views that got another history before their base was cut from its own still have that; when at the latest."""
+        bases = {id(a.replica): self.kernels.detached[id(a.replica)] for a in cut if not a.replica.requires_grad}
+        leaves = {id(a.replica) for a in cut if a.real_is_leaf}
+        kept: list[tuple[float, TakeHistory | RenewHistory]] = []
+        for view in self.arguments:
+            t = view.replica
+            node = _torch.grad_fn_of(t)
+            leads = node is not None and any(n is not None for n, _ in node.next_functions)
+            differs = has_history(t) and leads and node is not view.grad_fn
+            if id(_torch.base_of(t)) in bases and differs and differentiable_dtype(t):
+                before = bases[id(_torch.base_of(t))] - 0.5
+                step: TakeHistory | RenewHistory = RenewHistory(Arg(view.index))
+                if id(_torch.base_of(t)) not in leaves:  # of a leaf, a view has another history only if renewed
+                    step = TakeHistory(Arg(view.index), self.results.stand_in(t))
+                kept.append((before, step))
+        return kept
+
+    def earlier(self) -> list[tuple[float, Tensor]]:
+        """Views with a history that their base had before its last one; when they take it over at the latest.
+
+        An op that writes one tensor twice counts both writes first, then gives it both histories, one after the other;
+        but a view looks for its own once. So it takes it over by itself, and its base then gets the last one uncounted.
+        """
+        roots = {id(r.replica): r for r in self.roots if id(r.replica) in self.rebased}
+        found = []
+        for a in self.arguments:
+            root = roots.get(id(_torch.base_of(a.replica)))
+            if root is None or not has_earlier_history(a.replica, root.replica):
+                continue
+            step = TakeHistory(Arg(a.index), self.results.stand_in(a.replica))
+            self.results.pending.setdefault(id(a.replica), []).append(step)
+            found.append((self._moment_of_history(root) - 0.5, a.replica))
+            self.taken = [
+                dataclasses.replace(s, counted=False) if isinstance(s, TakeHistory) and s.target == root.source else s
+                for s in self.taken
+            ]
+        return found
+
+    def schedule_cuts(self, timeline: Timeline, cut: Sequence[TracedArgument]) -> None:
+        """Let arguments be cut from their history when they were."""
+        for a in cut:
+            leaf = bool(a.real_is_leaf)
+            if not (leaf and is_new_leaf(a.replica)):
+                moment = self.kernels.detached[id(a.replica)]
+                timeline.at(moment, functools.partial(self.steps.append, Detach(Arg(a.index), leaf)))

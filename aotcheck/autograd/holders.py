@@ -1,0 +1,191 @@
+"""Which tensor holds each storage when others on it are made: one of the caller's, or one that the graph returns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from aotcheck import _torch
+from aotcheck.autograd.draft import Draft
+from aotcheck.autograd.record import Role
+from aotcheck.autograd.sparse_geometry import is_sparse
+from aotcheck.autograd.steps import (
+    Arg,
+    Hold,
+    MakeInference,
+    PointAt,
+    Ref,
+    RequireGrad,
+    RequireGradOfInteger,
+    ResizeStorage,
+    Result,
+    Source,
+    Way,
+)
+from aotcheck.autograd.storage_state import StorageState
+from aotcheck.autograd.subclasses import is_wrapper
+from aotcheck.autograd.trace import Geometry, geometry_of
+from aotcheck.autograd.traced_inputs import TracedArgument
+from aotcheck.autograd.views import differentiable_dtype, has_history, is_new_leaf, is_odd
+
+if TYPE_CHECKING:
+    from aotcheck.autograd.capture import Capture
+
+
+_DEFAULT = _torch.CreationMeta.DEFAULT
+
+
+class Holders(Draft):
+    """The tensors from which windows on storages are made."""
+
+    def __init__(self, capture: Capture) -> None:
+        super().__init__(capture)
+        self.anchors: dict[int, tuple[Ref, int]] = {}  # id of a fresh storage's state -> a tensor on it, its offset
+        # id of an input storage's state -> a tensor that has it when outputs are made
+        self.current: dict[int, Ref] = {}
+        self._shown: set[int] = set()  # ids of the states of storages that the caller sees as a whole
+
+    def anchor_fresh_storages(
+        self, outputs: Sequence[Any], held: Sequence[Tensor], changes: Sequence[tuple[TracedArgument, str]]
+    ) -> None:
+        """One graph output per storage made inside.
+
+        Every other tensor on it is made again from that one, so they share memory. Of what the caller ``held`` or comes
+        to hold he sees the whole storage, of what is returned only what the tensors show.
+        """
+        returned = {id(o): o for o in outputs if isinstance(o, Tensor)}
+        needed: dict[int, tuple[StorageState, list[Tensor]]] = {}
+        for t, _ in self.tensors.values():
+            state = self.table.state(t)
+            if not state.is_input:
+                needed.setdefault(id(state), (state, []))[1].append(t)
+        self._shown = {id(self.table.state(t)) for t in held if not (is_wrapper(t) or is_sparse(t))}
+        self._shown |= {id(self.table.state(a.replica)) for a in self.arguments}
+        for a, kind in changes:
+            state = self.table.state(a.replica)
+            if kind == "storage" and not state.is_input:
+                needed.setdefault(id(state), (state, []))
+        for key, (state, tensors) in needed.items():
+            survivors = [t for t in tensors if id(t) in returned]
+            partly = key in self._shown and not (survivors and _is_whole(survivors[0], state))
+            alone = len(survivors) == 1 and not partly and not state.sized
+            if alone and self._plain(survivors[0]):
+                only = survivors[0]
+                for t in tensors:
+                    del self.tensors[id(t)]
+                self.tensors[id(only)] = (only, None)
+                tensors = [only]
+            self._anchor(state, tensors, returned)
+
+    def _plain(self, t: Tensor) -> bool:
+        """Whether a lone alias of a storage made inside can be an output by itself: eager accepts writes to it."""
+        base = self.tensors[id(t)][1]
+        if base is not None and (id(base) in self._arguments or self.table.state(base) is not self.table.state(t)):
+            return False
+        if _torch.base_of(t) is None:
+            return True
+        if any(t is x for x in self.capture.passed.values()):  # what is made of it will hold it only if it is no view
+            return False
+        if t.is_conj() or t.is_neg() or geometry_of(t).may_self_overlap:  # of a view, never of a computed result
+            return False
+        return not t.requires_grad or _torch.creation_meta(t) == _DEFAULT
+
+    def _anchor(self, state: StorageState, tensors: Sequence[Tensor], returned: dict[int, Tensor]) -> None:
+        """Let the graph return a tensor on ``state`` from which the others are made: one of them, or the whole."""
+        tops = [t for t in tensors if self.tensors[id(t)][1] is None and not (t.requires_grad and is_odd(t))]
+        matching = [t for t in tops if state.roots and state.roots[0].geometry == geometry_of(t)]
+        candidates = [t for t in tops if has_history(t)] or matching or (tops if len(tops) == 1 else [])
+        candidates = [c for c in candidates if _bytes_reached(c) <= state.storage.nbytes()]
+        shown = id(state) in self._shown
+        if shown:
+            candidates = [c for c in candidates if _is_whole(c, state)]
+        elif state.sized:  # the caller sees how large the storage is
+            candidates = [c for c in candidates if _bytes_reached(c) == state.nbytes]
+        alone = len(tensors) == 1 and not shown
+        chosen = next((c for c in candidates if alone or all(self._reaches(t, c) for t in tensors)), None)
+        if chosen is None:
+            root = self.table.flat(state)
+            ref = self.output(self.table.read_view(root), Role.INTERMEDIATE_BASE, root.geometry, None)
+            self.anchors[id(state)] = (ref, 0)
+            there = [*tensors, *[a.replica for a in self.arguments if self.table.state(a.replica) is state]]
+            self._inference(ref, any(t.is_inference() for t in there))
+            room = max([_bytes_reached(t) for t in there], default=0)
+            if room > state.nbytes:
+                self.before.append(ResizeStorage(ref, room))
+                self.shrink.append(ResizeStorage(ref, state.nbytes))
+            return
+        geometry = geometry_of(chosen)
+        role = Role.USER_OUTPUT if id(chosen) in returned else Role.INTERMEDIATE_BASE
+        ref = self.output(self.table.read(chosen), role, geometry, chosen)
+        alias = not self.capture.entry_inference and chosen.is_inference() and _torch.version_of(chosen) >= 0
+        self._inference(ref, chosen.is_inference(), alias)
+        if has_history(chosen):
+            if differentiable_dtype(chosen):
+                self.attach(ref, chosen)
+            else:
+                self.steps.append(RequireGradOfInteger(ref))
+        self.names[id(chosen)] = ref
+        if is_new_leaf(chosen):
+            if id(chosen) in self.kernels.required:
+                self._schedule_requirement(chosen)
+            else:
+                self.before.append(RequireGrad(ref, chosen.is_inference()))
+        self.anchors[id(state)] = (ref, geometry.offset)
+
+    def _inference(self, ref: Result, wanted: bool, alias: bool = False) -> None:
+        if wanted != self.capture.entry_inference:
+            self.before.append(MakeInference(ref, wanted, alias))
+
+    def _reaches(self, t: Tensor, anchor: Tensor) -> bool:
+        """Whether the memory of ``t`` lies within what a fresh tensor like ``anchor`` allocates."""
+        if t is anchor:
+            return True
+        g, a = geometry_of(t), geometry_of(anchor)
+        return g.offset >= a.offset and g.elements_reached * g.dtype.itemsize <= a.elements_reached * a.dtype.itemsize
+
+    def find_current(self, states: Sequence[StorageState]) -> None:
+        """Find a tensor that has each input storage still, now that arguments may have left theirs."""
+        for state in states:
+            holders: list[tuple[Tensor, StorageState, Source]]
+            holders = [(a.replica, a.state, Arg(a.index)) for a in self.arguments]
+            holders += [(r.replica, r.state, r.source) for r in self.roots]
+            for t, entry_state, ref in holders:
+                if entry_state is state and self.table.state(t) is state:
+                    self.current[id(state)] = ref
+                    break
+            else:
+                local = self.local()
+                self.before.insert(0, Hold(local, state.source))
+                self.current[id(state)] = local
+
+    def holder(self, state: StorageState) -> tuple[Ref, int | None]:
+        """A tensor that has the storage by now, and its offset in the trace; None where offsets are the caller's."""
+        return (self.current[id(state)], None) if state.is_input else self.anchors[id(state)]
+
+    def point(
+        self, target: Ref, t: Tensor, way: Way, lies: Geometry | None = None, holder: Ref | None = None
+    ) -> PointAt:
+        """Take ``target`` to where ``t`` lies, or at first to another geometry there.
+
+        ``holder`` has held that storage since, if what has it by now may not when the step is carried out.
+        """
+        ref, anchor = self.holder(self.table.state(t))
+        at = geometry_of(t) if lies is None else lies
+        if anchor is not None:
+            at = at._replace(offset=at.offset - anchor)
+        return PointAt(target, holder or ref, at, anchor is not None, way, t.is_inference())
+
+
+def _bytes_reached(t: Tensor) -> int:
+    """How much of its storage ``t`` may touch, from the beginning."""
+    return geometry_of(t).elements_reached * t.itemsize if t.numel() else 0
+
+
+def _is_whole(t: Tensor, state: StorageState) -> bool:
+    """Whether ``t`` shows all of the storage it lies on."""
+    g = geometry_of(t)
+    places = math.prod(n for n, stride in zip(g.shape, g.stride, strict=True) if stride or not n)
+    return g.offset == 0 and places * t.itemsize == state.nbytes == _bytes_reached(t)

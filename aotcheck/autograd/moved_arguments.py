@@ -1,0 +1,138 @@
+"""Arguments that lie elsewhere by the end, and how the caller's get there."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from aotcheck import _torch
+from aotcheck.autograd.errors import UnsupportedError
+from aotcheck.autograd.partition.components import reached_leaves
+from aotcheck.autograd.results import Results
+from aotcheck.autograd.steps import Arg, Hold, HoldAccumulator, RenewHistory, RequireGrad, Reshape, Restride, Step, Way
+from aotcheck.autograd.timeline import Timeline
+from aotcheck.autograd.trace import geometry_of, recorded_geometry, row_major
+from aotcheck.autograd.traced_inputs import TracedArgument
+
+if TYPE_CHECKING:
+    from aotcheck.autograd.capture import Capture
+
+
+class MovedArguments:
+    """The moves of one call's arguments, changes of their geometry included."""
+
+    def __init__(self, capture: Capture, results: Results) -> None:
+        self.capture = capture
+        self.results = results
+        self.kernels = capture.maker.kernels
+        self.table = capture.tracer.table
+        self.arguments = capture.arguments
+        self.before = results.before
+        self.steps = results.steps
+
+    def changes(self) -> list[tuple[TracedArgument, str]]:
+        """Which arguments lie elsewhere than before: on another ``storage``, or in another ``geometry`` on theirs."""
+        changes: list[tuple[TracedArgument, str]] = []
+        for a in self.arguments:
+            t = a.replica
+            geometry, state = geometry_of(t), self.table.state(t)
+            if state is not a.state or self._is_leaf_after_set(a):  # whose gradients arrive elsewhere from now on
+                changes.append((a, "storage"))
+            elif geometry != a.geometry:
+                in_place = id(t) in self.capture.tracer.regeometried  # else by .data =, which no version shows
+                same_kind = geometry[3:] == a.geometry[3:] and in_place
+                changes.append((a, "geometry" if same_kind else "storage"))
+            elif self.results.lasting(t):  # to the geometry that it had
+                changes.append((a, "geometry"))
+        return changes
+
+    def schedule(self, timeline: Timeline, changes: Sequence[tuple[TracedArgument, str]]) -> None:
+        """Let arguments move when they did; before anything is attached where gradients find the new shape."""
+        holds: dict[int, Hold] = {}
+        for a, kind in changes:
+            if kind == "storage":
+                ref, _ = self.results.holder(self.table.state(a.replica))
+                holds[a.index] = Hold(self.results.local(), ref)
+        shapes = self._accumulated_shapes([a.tensor for a in self.results.attached]) if changes else {}
+        made_again = self._accumulated_shapes([t for t, _ in self.results.tensors.values()]) if changes else {}
+        for a, _ in changes:
+            t, geometry = a.replica, geometry_of(a.replica)
+            # A leaf's gradient has the shape that the leaf had when it was first used.
+            used = shapes.get(id(t), set())
+            if len(used) > 1:
+                raise UnsupportedError("change of metadata of a leaf", "it was used both before and after")
+            anew = self._used_only_since_set(a)
+            kept = anew and used != {geometry.shape}  # what gradients arrive at keeps the shape that it was made for
+            steps = self._steps_of_move(a, holds.get(a.index), kept)
+            if used == {geometry.shape} and (anew or geometry.shape != a.geometry.shape):
+                self.before += steps
+                self.results.entered.pop(id(t), None)
+                continue
+            for shape in (used | made_again.get(id(t), set())) - {geometry.shape}:
+                accumulator = HoldAccumulator(self.results.local(), Arg(a.index), row_major(shape, t.dtype), anew)
+                told = [k for k, s in enumerate(self.before) if isinstance(s, RequireGrad) and s.target == Arg(a.index)]
+                self.before.insert(told[0] + 1 if told else 0, accumulator)
+            timeline.at(self.kernels.moved.get(id(t), math.inf), functools.partial(self._move, t, steps))
+
+    def _steps_of_move(self, a: TracedArgument, hold: Hold | None, kept: bool) -> list[Step]:
+        """What takes ``a`` to where it lies by the end; ``hold`` is of the storage there if it is not its own.
+
+        Changes in place that make up its history are repeated where it then lay. If ``kept``, what gradients of a leaf
+        arrive at stays what it is.
+        """
+        t, own, geometry = a.replica, Arg(a.index), geometry_of(a.replica)
+        steps: list[Step] = [] if hold is None else [hold]
+        if self._renewed_before_moving(a):
+            steps.append(RenewHistory(own))
+        last = self.results.lasting(t)
+        lies = last[0].geometry if last else geometry
+        reshapes = [Reshape(own, change.repeat) for change in last]
+        if hold is None:
+            return [*steps, *([] if last and lies == a.geometry else [Restride(own, lies)]), *reshapes]
+        told = self.capture.tracer.set_calls.get(id(t))
+        through_data = told is None or geometry[3:] != a.geometry[3:] or t.is_inference() != a.inference
+        way = Way.DATA if through_data or kept else Way.SET if told else Way.SET_UNTOLD
+        if last and last[-1].time >= self.kernels.moved.get(id(t), 0):  # it lay there before
+            return [*steps, self.results.point(own, t, way, lies, hold.local), *reshapes]
+        if last and lies != a.geometry:
+            steps.append(Restride(own, lies))
+        return [*steps, *reshapes, self.results.point(own, t, way, holder=hold.local)]
+
+    def _move(self, t: Tensor, steps: Sequence[Step]) -> None:
+        self.results.entered.pop(id(t), None)
+        self.steps += steps
+
+    def _is_leaf_after_set(self, a: TracedArgument) -> bool:
+        """Whether ``a`` is a leaf, and was one, on which ``set_`` was called in a way that autograd noticed."""
+        told = self.capture.tracer.set_calls.get(id(a.replica), False)
+        return told and bool(a.real_is_leaf) and a.replica.requires_grad and _torch.leafness(a.replica) is True
+
+    def _used_only_since_set(self, a: TracedArgument) -> bool:
+        """Whether gradients of the leaf ``a`` arrive where they do since ``set_``, and nowhere else."""
+        if not self._is_leaf_after_set(a) or a.replica.is_inference():
+            return False
+        reached = reached_leaves([x.tensor for x in self.results.attached]).get(id(a.replica), [])
+        with torch.inference_mode(False), torch.enable_grad():
+            now = torch.autograd.graph.get_gradient_edge(a.replica).node
+        return bool(reached) and all(e.node is now for e in reached)
+
+    def _renewed_before_moving(self, a: TracedArgument) -> bool:
+        """Whether the view ``a`` got the history of a write, as its shape then shows, before its shape changed."""
+        t = a.replica
+        node = _torch.grad_fn_of(t)
+        if node in (None, a.grad_fn) or _torch.base_of(t) is None or geometry_of(t).shape == a.geometry.shape:
+            return False
+        return recorded_geometry(t).shape == a.geometry.shape
+
+    def _accumulated_shapes(self, tensors: Sequence[Tensor]) -> dict[int, set[tuple[int, ...]]]:
+        """By id of a leaf, the shapes in which its gradients arrive from ``tensors``."""
+        reached = reached_leaves(tensors)
+        return {
+            leaf: {_torch.gradient_shape(accumulator.node) for accumulator in accumulators}
+            for leaf, accumulators in reached.items()
+        }

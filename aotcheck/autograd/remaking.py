@@ -1,0 +1,308 @@
+"""How tensors that the graph does not return are made again: windows on storages, and views by what made them."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from aotcheck import _torch
+from aotcheck.autograd.attaching import Attaching
+from aotcheck.autograd.holders import Holders
+from aotcheck.autograd.steps import (
+    Arg,
+    GiveHistory,
+    Hold,
+    Local,
+    NoteVersion,
+    PickView,
+    PointAt,
+    Ref,
+    ReplayMode,
+    ReplayView,
+    RequireGrad,
+    RequireGradOfInteger,
+    Reshape,
+    Restride,
+    Result,
+    SetCreationMeta,
+    Step,
+    Way,
+    WindowOn,
+)
+from aotcheck.autograd.trace import Geometry, geometry_of
+from aotcheck.autograd.traced_inputs import TracedArgument, TracedRoot
+from aotcheck.autograd.views import (
+    as_if_required,
+    differentiable_dtype,
+    has_earlier_history,
+    has_history,
+    is_new_leaf,
+    is_odd,
+)
+from aotcheck.autograd.windows import Derivation
+
+if TYPE_CHECKING:
+    from aotcheck.autograd.capture import Capture
+
+
+aten = torch.ops.aten
+_DEFAULT, _UNDER_NO_GRAD = _torch.CreationMeta.DEFAULT, _torch.CreationMeta.NO_GRAD_MODE
+
+
+class Remaking(Attaching, Holders):
+    """Gives tensors names, and with them the steps that make them."""
+
+    def __init__(self, capture: Capture) -> None:
+        super().__init__(capture)
+        self.makers: dict[int, Callable[[], Ref]] = {}  # id of a wrapper -> how it gets its name
+        self._writes_follow = False  # whether what is made now is made before anything is written
+        self._several: dict[Any, Local] = {}  # where the views are that one op made, by when, of what and in which mode
+        self._versions: dict[int, Local] = {}  # id of an argument's replica -> its version when the call began
+        self._histories: dict[int, Local] = {}  # id of a replica -> the stand-in that has its history
+
+    def find_histories(self) -> None:
+        """Find the tensors, neither arguments nor graph outputs, whose history no op made again would give them."""
+        for t, base in list(self.tensors.values()):
+            if id(t) in self.names or not has_history(t) or not differentiable_dtype(t):
+                continue
+            if _torch.leafness(t) is None:  # autograd refuses to say which history it is
+                continue
+            cut = base is not None and not base.requires_grad  # by detach_, which left its views their histories
+            earlier = base is not None and has_earlier_history(t, base)
+            current = self._current(t) is not None
+            given = base is not None and not self._replayable(t, base) if current else _is_of_function(t)
+            if base is None or cut or earlier or given or self._outlives_its_source(t):
+                self._histories[id(t)] = self.stand_in(t)
+
+    def name(self, t: Tensor) -> Ref:
+        """Where the epilogue has the real tensor for ``t``; the first time this adds the steps that make it."""
+        named = self.names.get(id(t))
+        if named is not None:
+            if self._stage is self.steps:
+                self.attach_now(t)
+            return named
+        if id(t) in self.makers:
+            made = self.makers[id(t)]()
+            if self._stage is self.steps:
+                self.attach_now(t)
+            return made
+        _, base = self.tensors[id(t)]
+        local = self.names[id(t)] = self.local()
+        if base is None:
+            self._stage += self._window(local, t)
+        else:
+            steps = self._view(local, t, base)  # adds those of what it is made from
+            self._stage += steps
+        required = base is None or id(t) in self.kernels.required or not base.requires_grad
+        if self._begins_as_leaf(t) and required and (id(t) in self.kernels.required or not is_odd(t)):
+            if self._stage is self.before and id(t) in self.kernels.required:
+                self._schedule_requirement(t)
+            else:
+                self._stage.append(RequireGrad(local, t.is_inference()))
+        return local
+
+    # -- windows on storages
+
+    def _window(self, local: Local, t: Tensor) -> list[Step]:
+        """A tensor on the storage of another, to which autograd does not relate it."""
+        geometry = geometry_of(t)
+        ref, anchor = self.holder(self.table.state(t))
+        if t.requires_grad and is_odd(t):
+            return self._odd_view(local, t)
+        own_version, kind = self._own_version(t, ref), self._kind_of_window(t, ref)
+        steps: list[Step] = [WindowOn(local, ref, geometry, anchor, own_version, kind)]
+        counting = self._counting_with(t) if own_version and kind is None else None
+        if counting is not None:
+            steps = [Hold(local, counting), self.point(local, t, Way.DATA)]
+        if has_history(t):
+            steps += self._history(local, t)
+        return steps
+
+    def _odd_view(self, local: Local, t: Tensor) -> list[Step]:
+        """A view such as ``t``, whose base is elsewhere, of a window where it lies."""
+        how, geometry, window = _torch.creation_meta(t), geometry_of(t), self.local()
+        ref, anchor = self.holder(self.table.state(t))
+        steps: list[Step] = [WindowOn(window, ref, geometry, anchor, own_version=True)]
+        mode = ReplayMode.INFERENCE if how == _torch.CreationMeta.INFERENCE_MODE else ReplayMode.NO_GRAD
+        if _torch.leafness(t) is False:
+            steps += self._history(window, t)
+            mode = ReplayMode.GRAD
+        else:
+            steps.append(RequireGrad(window))
+        outdated = _torch.leafness(t) is None
+        steps.append(ReplayView(local, window, aten.alias.default, mode, outdated))
+        return [*steps, SetCreationMeta(local, how)]
+
+    def _history(self, local: Local, t: Tensor) -> list[Step]:
+        if not differentiable_dtype(t):
+            return [RequireGradOfInteger(local)]
+        self.attach_now(t)
+        return [GiveHistory(local, self._histories[id(t)])]
+
+    def _kind_of_window(self, t: Tensor, ref: Ref) -> bool | None:
+        """Whether ``t`` is an inference tensor; None where it goes without saying."""
+        here = self.capture.entry_inference
+        holder = self._holder(ref)
+        if holder is None or holder.is_inference() != t.is_inference():
+            return t.is_inference()
+        # Outside inference mode an alias of an inference tensor gets a version counter.
+        plain = t.is_inference() == here or (not here and _torch.version_of(t) >= 0)
+        return None if plain else t.is_inference()
+
+    def _holder(self, ref: Ref) -> Tensor | None:
+        """The replica of what the epilogue makes a window on."""
+        if isinstance(ref, Result):
+            return self.outputs[ref.index].tensor
+        known: list[TracedArgument | TracedRoot] = [*self.arguments, *self.roots]
+        return next((k.replica for k in known if self.names.get(id(k.replica)) == ref), None)
+
+    def _own_version(self, t: Tensor, ref: Ref) -> bool:
+        """Whether ``t`` counts its versions apart from the tensor that the epilogue makes it from."""
+        holder = self._holder(ref)
+        return holder is not None and _torch.version_groups([holder, t])[1] != 0
+
+    def _counting_with(self, t: Tensor) -> Arg | None:
+        """An argument elsewhere with which ``t`` counts versions: it was detached of that, and one got other data."""
+        there = [a for a in self.arguments if _torch.version_of(a.replica) >= 0]
+        (found,) = _torch.counted_by([t], [a.replica for a in there])
+        return None if found is None else Arg(there[found].index)
+
+    # -- views
+
+    def _view(self, local: Local, t: Tensor, base: Tensor) -> list[Step]:
+        """The steps that make the view ``t`` of ``base`` again.
+
+        A view whose memory was not written since has the history that its op gave it: the op runs again, on what it
+        ran on. Any other has, as eager says it, the history of a window on its base as that is now.
+        """
+        self.tracer.keep.append(t)
+        if _torch.base_of(t) is None:
+            unsafe = self.tracer.unsafe_views[id(t)]
+            if (t.is_conj() or t.is_neg()) and not t.requires_grad:  # only in what a wrapper does are these left lazy
+                return self._window(local, t)
+            mode = ReplayMode.GRAD if t.requires_grad else ReplayMode.NO_GRAD
+            return self._replayed(local, t, self.name(base), unsafe, mode)
+        how, made = _torch.creation_meta(t), self._current(t)
+        leads = base.requires_grad or (made is not None and made.source.requires_grad)
+        if t.requires_grad and not leads and _torch.leafness(t) is None:
+            made = None  # it is no op that gave it this history, but a custom Function
+        steps: list[Step]
+        if id(t) in self._histories:
+            ref = self._made_of(made.source, base) if made is not None else self.name(base)
+            replay = made.replay if made is not None else self._window_of_base(t, base, geometry_of(t))
+            steps = [ReplayView(local, ref, replay, ReplayMode.NO_GRAD), *self._history(local, t)]
+            if made is not None:
+                steps += self._moved_now(local, t)
+            return [*steps, SetCreationMeta(local, how)]
+        if made is not None:
+            ref = self._made_of(made.source, base)
+            steps = self._replayed(local, t, ref, made, self._mode_of(made, base))
+            steps += self._moved_now(local, t)
+        else:
+            ref = self.name(base)
+            mode = ReplayMode.NO_GRAD if how == _UNDER_NO_GRAD else ReplayMode.GRAD
+            if not base.requires_grad and not t.requires_grad:
+                mode = ReplayMode.AMBIENT
+            last = self.lasting(t)
+            lies = last[0].geometry if last else geometry_of(t)
+            if not t.requires_grad and self.table.state(base) is not self.table.state(t):  # the base has left
+                steps = [ReplayView(local, ref, aten.alias.default, mode), self._on_own_storage(local, t, base, lies)]
+            else:
+                replay = self._window_of_base(t, base, lies)
+                if t.requires_grad and not base.requires_grad and not is_new_leaf(t):
+                    replay = functools.partial(as_if_required, replay)
+                steps = [ReplayView(local, ref, replay, mode)]
+            if len(steps) == 1 and self._replays_elsewhere(t, base, lies):
+                steps.append(Restride(local, lies))
+            if how not in (_DEFAULT, _UNDER_NO_GRAD):
+                steps.append(SetCreationMeta(local, how))
+            steps += [Reshape(local, change.repeat) for change in last]
+        first = steps[0]
+        if isinstance(first, ReplayView) and not (self._writes_follow or self._counts_alone(t, base)):
+            steps[0] = self._at_its_version(first, t, base)
+        return steps
+
+    def _made_of(self, source: Tensor, base: Tensor) -> Ref:
+        """The name of what a view was made of: its base, a tensor that is returned too, or a view made for this."""
+        if id(source) not in self.names and id(source) not in self.tensors:
+            self.tensors[id(source)] = (source, base)
+        return self.name(source)
+
+    def _mode_of(self, made: Derivation, base: Tensor) -> ReplayMode:
+        """The mode in which a view of ``base`` was made, as seen from that in which the call is made."""
+        if made.inference and not self.capture.entry_inference:
+            return ReplayMode.INFERENCE
+        if self.capture.entry_inference and not made.inference:
+            return ReplayMode.OUTSIDE_WITH_GRAD if made.grad else ReplayMode.OUTSIDE_WITHOUT_GRAD
+        if made.grad == self.capture.entry_grad or not (base.requires_grad or made.source.requires_grad):
+            return ReplayMode.AMBIENT
+        return ReplayMode.GRAD if made.grad else ReplayMode.NO_GRAD
+
+    def _at_its_version(self, step: ReplayView, t: Tensor, base: Tensor) -> ReplayView:
+        """The step that makes the view ``t``, so that autograd takes it for made when it was.
+
+        That is before a write, if eager refuses to say its history, or if what it was made of is refused since.
+        """
+        made = self._current(t)
+        known: list[TracedArgument | TracedRoot] = [*self.arguments, *self.roots]
+        counter = next((k for k in known if k.replica is base), None)
+        if made is not None and counter is not None and (is_odd(t) or self._is_odd_view(made.source)):
+            counted_since = made.source_version != _torch.version_of(made.source)
+            if counted_since and made.source_version == counter.version:
+                return dataclasses.replace(step, version=self._entry_version(base))
+        return dataclasses.replace(step, outdated=_torch.leafness(t) is None)
+
+    def _entry_version(self, t: Tensor) -> Local:
+        """Where the version counter of ``t``, an argument or the base of one, stood when the call began."""
+        found = self._versions.get(id(t))
+        if found is None:
+            found = self._versions[id(t)] = self.local()
+            self.before.insert(0, NoteVersion(found, self.names[id(t)]))
+        return found
+
+    def _replayed(self, local: Local, t: Tensor, ref: Ref, made: Derivation, mode: ReplayMode) -> list[Step]:
+        """Let ``t`` be ``made`` again of ``ref``, by one op with what else is wanted of that op's results."""
+        notes = self.tracer.views if _torch.base_of(t) is not None else self.tracer.unsafe_views
+        leads = t.requires_grad and _torch.leafness(t) is False
+        if not leads or not made.with_others([x for x, _ in self.tensors.values() if x.requires_grad], notes):
+            return [ReplayView(local, ref, made.replay, mode)]
+        assert made.result is not None
+        several, steps = self._several.get((made.time, ref, mode)), []
+        if several is None:
+            several = self._several[made.time, ref, mode] = self.local()
+            steps = [ReplayView(several, ref, made.replay.all, mode)]
+        return [*steps, PickView(local, several, made.result)]
+
+    # -- those that go elsewhere
+
+    def _moves(self, view: Tensor) -> bool:
+        """Whether ``view`` goes elsewhere after it was made, to where something of the call's is."""
+        state = self.table.state(view)
+        return id(view) in self.kernels.moved and (state.is_input or id(state) in self.anchors)
+
+    def _move(self, local: Ref, view: Tensor) -> PointAt:
+        """What takes the real tensor for ``view`` to where ``.data =`` or ``set_`` took it, its history as it is."""
+        told = self.tracer.set_calls.get(id(view))
+        return self.point(local, view, Way.DATA if told is None else Way.SET if told else Way.SET_UNTOLD)
+
+    def _moved_now(self, local: Local, t: Tensor) -> list[Step]:
+        """What takes the real tensor for ``t`` to where it lies by the end, if that has no moment of its own."""
+        if id(t) in self._moving or not self._moves(t):
+            return []  # later, or only what was made of it before is wanted
+        return [self._move(local, t)]
+
+    def _on_own_storage(self, local: Local, t: Tensor, base: Tensor, lies: Geometry) -> PointAt:
+        """Take the real tensor for ``t`` to the storage that ``t`` is on."""
+        way = Way.DATA if geometry_of(base)[3:] != lies[3:] else Way.SET
+        return self.point(local, t, way, lies)
+
+
+def _is_of_function(t: Tensor) -> bool:
+    """Whether a custom Function gave the view ``t`` the history it has, even if it wrote what it is a view of."""
+    of_function = isinstance(_torch.grad_fn_of(t), torch.autograd.function.BackwardCFunction)
+    return of_function and _torch.base_of(t) is not None and _torch.creation_meta(t) != _DEFAULT

@@ -1,0 +1,131 @@
+"""What is written of a Function that attaches tensors to autograd: what it saves, keeps, watches and leads to."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from aotcheck.autograd.steps import Arg, Ref, Visibility
+from aotcheck.autograd.trace import Geometry
+
+# Where the context of a Function keeps what it was called with besides results and what is saved.
+CONTEXTS, HANDLES, WATCHED, HELD, LIVE = (f"ctx.kept[{k}]" for k in range(1, 6))
+
+
+class Keeper(enum.Enum):
+    """Where a backward finds something that counts versions."""
+
+    SAVED = "among what is saved"
+    WATCHED = "among what it checks itself"
+    TANGENT = "among its tangents"
+    RESULT = "among its results"
+
+
+@dataclasses.dataclass(frozen=True)
+class Counter:
+    """What a backward has at ``index`` there."""
+
+    keeper: Keeper
+    index: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Guard:
+    """``watched`` must not be written before a backward from output ``place`` of the component.
+
+    Eager has saved its memory. A call finds it by a ``Ref``, a backward whose results are attached by a ``Counter``.
+    """
+
+    watched: Ref | Counter
+    place: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Function:
+    """What attaches a stage's tensors: ``apply`` of an autograd Function, and what finds backwards for it.
+
+    ``raising``: after its targets it takes ``backward.beyond``.
+    """
+
+    apply: Callable[..., Any]
+    backward_for: Callable[..., Callable[..., Any]]
+    raising: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Window:
+    """Memory that a backward reads as it is then, and writes: ``geometry`` on the storage of ``holder``.
+
+    ``anchor`` is as for WindowOn.
+    """
+
+    holder: Ref
+    geometry: Geometry
+    anchor: int | None
+
+
+@dataclasses.dataclass(frozen=True)
+class BackwardWrite:
+    """Overwrite ``target``, an expression in the backward, with its graph's result ``result``."""
+
+    target: str
+    result: int
+    visibility: Visibility
+
+
+@dataclasses.dataclass(frozen=True)
+class BackwardReshape:
+    """Change the geometry of the argument that the context holds at ``place``; it must be ``before``."""
+
+    place: int
+    before: Geometry
+    after: Geometry
+
+
+@dataclasses.dataclass(frozen=True)
+class Attachment:
+    """A Function that attaches results to autograd.
+
+    It says which of the attached tensors those are, which saved values it keeps, and to which roots and leaves
+    gradients go. ``held`` are arguments that gradients of wrappers hold too, ``own`` the outputs (counted among its
+    own) that it keeps a place of: see Note [Results of their own gradients]. ``raising`` as for Function.
+    """
+
+    outputs: tuple[int, ...]
+    saved: tuple[int, ...]
+    targets: tuple[int, ...]
+    guards: tuple[Guard, ...] = ()
+    held: tuple[Arg, ...] = ()
+    windows: tuple[Window, ...] = ()
+    reshaped: tuple[Ref, ...] = ()
+    own: tuple[int, ...] = ()
+    raising: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Application:
+    """A Function that attaches results of a backward.
+
+    Which results, what it saves (as source), its targets, whether it needs the contexts of the backwards it is for (see
+    Note [Shared nodes]), the arguments that gradients of wrappers hold (as source), and ``own`` and ``guards`` as for
+    Attachment.
+    """
+
+    function: Function
+    results: tuple[int, ...]
+    saved: tuple[str, ...]
+    targets: tuple[int, ...]
+    contexts: bool
+    held: tuple[str, ...] = ()
+    own: tuple[int, ...] = ()
+    guards: tuple[Guard, ...] = ()
+
+
+def kept_source(
+    backward_for: str, contexts: str, handles: Sequence[str], watched: str, held: Sequence[str], live: Sequence[str]
+) -> str:
+    """The source of the tuple that contexts keep."""
+    parts = ["".join(f"{x}, " for x in items) for items in (handles, held, live)]
+    return f"({backward_for}, {contexts}, ({parts[0]}), {watched}, ({parts[1]}), ({parts[2]}))"

@@ -1,0 +1,272 @@
+"""The Python of autograd Functions, and of the backwards that they find for the gradients that come."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from aotcheck import _torch
+from aotcheck.autograd.graph import SourceWriter, define
+from aotcheck.autograd.runtime import backward, history
+from aotcheck.autograd.runtime.attachments import (
+    CONTEXTS,
+    HANDLES,
+    LIVE,
+    WATCHED,
+    Application,
+    BackwardReshape,
+    BackwardWrite,
+    Counter,
+    Guard,
+    Keeper,
+    kept_source,
+)
+from aotcheck.autograd.runtime.step_source import WRITERS
+from aotcheck.autograd.subclasses import Wrapping
+from aotcheck.autograd.trace import Geometry
+
+
+@functools.lru_cache(maxsize=256)
+def function_like(
+    outputs: int,
+    saved: int,
+    targets: int,
+    guarded: bool,
+    checked: tuple[tuple[int, ...], ...],
+    once: tuple[int, ...],
+    frees: tuple[tuple[int, str | None], ...],
+    shared: tuple[tuple[int, ...], ...],
+    own: tuple[int, ...] = (),
+    raising: tuple[tuple[int, str], ...] = (),
+) -> Callable[..., Any]:
+    """``apply`` of a Function that attaches computed results to autograd.
+
+    Its first argument is a tuple of the results, of what is to be saved, and of what the context keeps: what finds
+    backwards, the contexts of the stages before, the targets' handles, the versions that the backward checks (a list
+    that is filled later), arguments that gradients hold, and windows on memory that the backward writes. Its other
+    arguments are the targets, the tensors to differentiate by. ``guarded``: whether there are versions to check.
+    ``checked`` are for each result the saved tensors that must not have been written, whether its backward reads them
+    or not. ``once``: the results from which a second backward raises; torch does that when saved tensors are asked for
+    again, even if there are none. ``frees``: see ``backward.frees``. ``shared``: see Note [Shared nodes]. ``own``: the
+    results that are saved for their place in autograd's graph. ``raising``: those behind which something raises if a
+    backward leaves nothing out, with what it raises.
+    """
+    w = SourceWriter()
+    w.globals.update(grad_enabled=torch.is_grad_enabled)
+    lines = ["def forward(ctx, h, *targets):", "    ctx.kept = h[-1]"]
+    if saved or own:
+        places = "".join(f", h[{k}]" for k in own)
+        lines.append(f"    ctx.save_for_backward(*h[{outputs}:-1]{places})")
+    if own:
+        lines.append(f"    ctx.own = {{{', '.join(f'{k}: {saved + n}' for n, k in enumerate(own))}}}")
+    lines += ["    ctx.set_materialize_grads(False)", f"    return h[:{outputs}]"]
+    defined = "".join(f"g[{k}] is not None, " for k in range(outputs))
+    # Of a plain tensor's type only what is sparse must be told from it.
+    w.globals.update(strided=torch.strided)
+    kinds = "".join(
+        f"type(g[{k}]) if g[{k}] is None or g[{k}].layout is strided else {w.refer(backward.kind_of)}(g[{k}]), "
+        for k in range(outputs)
+    )
+    trained = "".join(f"g[{k}] is not None and g[{k}].requires_grad, " for k in range(outputs))
+    # The engine comes by with nothing defined where another tensor's gradients end: no reason to look at what is saved.
+    undefined = " and ".join(f"g[{k}] is None" for k in range(outputs))
+    lines += [
+        "def backward(ctx, *g):",
+        f"    if {undefined}: return (None,) * {1 + max(1, targets) + bool(raising)}",
+        *_check_not_freed(w, outputs, saved, once),
+        *_check_saved(w, outputs, checked),
+        *([f"    {w.refer(backward.check_watched)}({WATCHED}, ({defined}))"] if guarded else []),
+        *_check_shared(w, outputs, shared),
+        f"    trained = ({trained}) if grad_enabled() else None",
+        *[f"    if g[{j}] is not None: {w.refer(backward.raise_if_all_runs)}({error!r})" for j, error in raising],
+        f"    return {'*' if raising else ''}ctx.kept[0](({kinds}), trained)(ctx, g){', None' if raising else ''}",
+    ]
+    w.lines = lines
+    define(w, "forward", "function")
+    return _torch.bound_apply(_make_function(w.globals["forward"], w.globals["backward"], dict(frees)))
+
+
+def _check_saved(w: SourceWriter, outputs: int, checked: Sequence[Sequence[int]]) -> list[str]:
+    lines = []
+    for which in dict.fromkeys(map(tuple, checked)):
+        if which:
+            check = f"{w.refer(_torch.unpack_some)}(ctx, {which})"
+            places = [j for j in range(outputs) if tuple(checked[j]) == which]
+            needed = " or ".join(f"g[{j}] is not None" for j in places)
+            lines.append(f"    {check}" if len(places) == outputs else f"    if {needed}: {check}")
+    return lines
+
+
+def _check_shared(w: SourceWriter, outputs: int, shared: Sequence[Sequence[int]]) -> list[str]:
+    lines = []
+    for k, places in enumerate(shared):
+        if places:
+            use = f"{w.refer(backward.use_context)}({CONTEXTS}[{k}])"
+            always = len(places) == outputs
+            needed = " or ".join(f"g[{j}] is not None" for j in places)
+            lines.append(f"    {use}" if always else f"    if {needed}: {use}")
+    return lines
+
+
+def _check_not_freed(w: SourceWriter, outputs: int, saved: int, once: Sequence[int]) -> list[str]:
+    if not once:
+        return []
+    checks = [f"if getattr(ctx, 'spent', False): {w.refer(backward.check_not_spent)}(ctx)"]
+    if not saved or outputs > 1:  # what is saved is asked for anyway if there is but one result
+        checks.append(f"{w.refer(_torch.unpack_some)}(ctx, ())" if saved else "ctx.saved_tensors")
+    if len(once) == outputs:
+        return [f"    {check}" for check in checks]
+    return [f"    if {' or '.join(f'g[{k}] is not None' for k in once)}:", *[f"        {check}" for check in checks]]
+
+
+def _make_function(
+    forward: Callable[..., Any], backward: Callable[..., Any], frees: dict[int, str | None]
+) -> type[torch.autograd.Function]:
+    """An autograd Function; ``frees``: see ``backward.frees``."""
+    return type(
+        "CompiledFunction",
+        (torch.autograd.Function,),
+        {"forward": staticmethod(forward), "backward": staticmethod(backward), "frees": frees},
+    )
+
+
+def write_backward(
+    used: Sequence[int],
+    saved: int,
+    tangents: Sequence[tuple[int, Geometry | None]],
+    differentiated: Sequence[int],
+    gradients: int,
+    wrapped: Mapping[int, tuple[Wrapping, Sequence[str]]],
+    same: Mapping[int, int],
+    windows: Sequence[int] = (),
+    writes: Sequence[BackwardWrite] = (),
+    reshaped: Sequence[BackwardReshape] = (),
+) -> SourceWriter:
+    """``run(ctx, g)``: pick what this backward uses of the saved tensors and incoming gradients.
+
+    It gives a gradient per differentiated target, of the ``gradients`` that the graph returns. ``wrapped`` says which
+    of the differentiated have wrappers for gradients, made of what, ``same`` which have a tangent itself, with the
+    strides and the owners it has: autograd looks at both where it accumulates. ``windows`` are those on live memory
+    that the graph reads; ``writes`` and ``reshaped`` come last.
+    """
+    w = SourceWriter()
+    lines = ["def run(ctx, g, whole=None):", *_unpack(w, used, saved), *_take_tangents(w, tangents)]
+    names = [f"s[{k}]" for k in range(len(used))] + [f"t{k}" for k, _ in tangents]
+    names += [f"{LIVE}[{k}]" for k in windows]
+    parts = [f"d[{k}]" for k in differentiated]
+    for number, k in same.items():
+        parts[number] = f"g[{k}]"
+    for number, (wrapping, leaves) in wrapped.items():
+        parts[number] = f"{w.refer(wrapping.build, 'wrap')}(({''.join(x + ', ' for x in leaves)}))"
+    picked = "".join(f"{x}, " for x in parts) or "None, "
+    changes = [f"    {w.refer(WRITERS[x.visibility])}({x.target}, d[{x.result}])" for x in writes]
+    for y in reshaped:
+        change = w.refer(backward.reshape_in_backward)
+        changes.append(f"    {change}({LIVE}[{y.place}], {w.refer(y.before)}, {w.refer(y.after)})")
+    if not wrapped and not same and not changes and list(differentiated) == list(range(gradients)):
+        lines.append(f"    return (None, *bw({', '.join(names)}))")
+    else:
+        lines += [f"    d = bw({', '.join(names)})", *changes, f"    return (None, {picked})"]
+    w.lines = lines
+    return w
+
+
+def write_differentiable_backward(
+    unpacked: Sequence[int],
+    read: int,
+    saved: int,
+    tangents: Sequence[tuple[int, Geometry | None]],
+    reached: Sequence[int],
+    applications: Sequence[Application],
+    targets: int,
+    same: Mapping[int, int],
+    places: Sequence[int],
+    wrapped: Mapping[int, tuple[Wrapping, Sequence[str]]],
+    flat: bool,
+    own: Sequence[int] = (),
+) -> SourceWriter:
+    """``run(ctx, g)`` as ``write_backward`` writes it, but what it gives is attached to autograd.
+
+    Of the saved tensors ``unpacked`` the graph reads the first ``read``. ``applications`` attach; their targets are
+    those of this backward, ``targets`` in number, then the tangents, those with these ``places``, and then results of
+    the stage itself, its ``own``. ``same`` says
+    which gradients are which tangent itself, ``wrapped`` which are wrappers, made of what. ``flat``: ``g`` is what the
+    tangents are made of.
+    """
+    w = SourceWriter()
+    whole = "whole" if flat else "g"
+    lines = [f"def run(ctx, g{', whole' if flat else ''}):", *_unpack(w, unpacked, saved)]
+    body = _take_tangents(w, tangents)
+    names = [f"s[{k}]" for k in range(read)] + [f"t{k}" for k, _ in tangents]
+    body.append(f"    d = bw({', '.join(names)})")
+    w.globals.update(grad_mode=_torch.set_grad_enabled_raw)
+    lines += ["    grad_mode(False)", "    try:", *["    " + x for x in body], "    finally: grad_mode(True)"]
+    lines += [f"    h, d = {HANDLES}, list(d)"]
+    for k, (wrapping, leaves) in wrapped.items():
+        lines.append(f"    d[{k}] = {w.refer(wrapping.build, 'wrap')}(({''.join(x + ', ' for x in leaves)}))")
+    place = {k: n for n, k in enumerate(reached)}
+
+    def handle(k: int) -> str:
+        if k >= targets + len(places):
+            return f"{w.refer(history.place_of)}(ctx, {own[k - targets - len(places)]})"
+        return f"h[{place[k]}]" if k < targets else f"{whole}[{places[k - targets]}]"
+
+    def watch(guard: Guard) -> str:
+        match guard.watched:
+            case Counter(Keeper.WATCHED, index):
+                return f"(*{WATCHED}[{index}][:3], {guard.place})"
+            case Counter(Keeper.SAVED, index):
+                what = f"s[{unpacked.index(index)}]"
+            case Counter(Keeper.TANGENT, index):
+                what = f"{whole}[{index}]"
+            case Counter(Keeper.RESULT, index):
+                what = f"d[{index}]"
+            case _:
+                raise AssertionError("a guard of a call")
+        return f"{w.refer(backward.watch)}({what}, {guard.place})"
+
+    for number, a in enumerate(applications):
+        handles = [handle(k) for k in a.targets]
+        given = "".join(f"d[{k}], " for k in a.results) + "".join(f"{x}, " for x in a.saved)
+        contexts = f"(ctx, *{CONTEXTS})" if a.contexts else "()"
+        watched = f"w{number}" if a.guards else "()"
+        given += kept_source(w.refer(a.function.backward_for, "backward"), contexts, handles, watched, a.held, ())
+        ends = ", ".join(handles) or w.refer(backward.DEAD_END)
+        ends += f", {w.refer(backward.beyond())}" if a.function.raising else ""
+        lines += [f"    w{number} = []"] if a.guards else []
+        lines.append(f"    {''.join(f'd[{k}], ' for k in a.results)}= {w.refer(a.function.apply)}(({given}), {ends})")
+        lines += [f"    {w.refer(history.keep_place)}(d[{a.results[k]}])" for k in a.own]
+        lines += [f"    w{number}.append({watch(guard)})" for guard in a.guards]
+    picked = "".join(f"{whole}[{same[k]}], " if k in same else f"d[{k}], " for k in reached) or "None, "
+    lines.append(f"    return (None, {picked})")
+    w.lines = lines
+    return w
+
+
+def _unpack(w: SourceWriter, which: Sequence[int], saved: int) -> list[str]:
+    if saved and len(which) == saved and list(which) == list(range(saved)):
+        return ["    s = ctx.saved_tensors"]
+    if saved and which:
+        w.globals["unpack_some"] = _torch.unpack_some
+        return [f"    s = unpack_some(ctx, {tuple(which)})"]
+    return []
+
+
+def _take_tangents(w: SourceWriter, tangents: Sequence[tuple[int, Geometry | None]]) -> list[str]:
+    w.globals["with_strides"] = backward.with_strides
+    lines = []
+    for k, g in tangents:
+        lines.append(f"    t{k} = g[{k}]")
+        if g is None or 0 in g.shape:  # an empty one lies as it does in eager, whose formulas may mind
+            continue
+        if g.conj or g.neg:  # only tangents that are as lazy come here
+            lines.append(
+                f"    if t{k}.stride() != {g.stride}: t{k} = {w.refer(backward.with_strides_lazily)}(t{k}, {g.stride})"
+            )
+            continue
+        lazy = f" or t{k}.is_neg()" + (f" or t{k}.is_conj()" if g.dtype.is_complex else "")
+        lines.append(f"    if t{k}.stride() != {g.stride}{lazy}: t{k} = with_strides(t{k}, {g.stride})")
+    return lines

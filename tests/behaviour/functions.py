@@ -1,0 +1,57 @@
+"""Custom autograd Functions that several tests use. What they say is the gradient is not the derivative."""
+
+from __future__ import annotations
+
+import torch
+
+
+class Same(torch.autograd.Function):
+    """Its input itself."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 3
+
+
+class View(torch.autograd.Function):
+    """A view of its input, of the same shape."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 3
+
+
+class Flat(torch.autograd.Function):
+    """A view of its input in one dimension."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.shape = x.shape
+        return x.view(-1)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g.view(ctx.shape) * 2
+
+
+class Once(torch.autograd.Function):
+    """A square whose backward may not be differentiated."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * x * 3
