@@ -32,9 +32,11 @@ try:
         DYNAMO,
         USED_BY_BACKENDS,
         dynamo_is_imported,
+        hide_from_dynamo,
         inductor_compiler,
         inductor_decompositions,
         unwrap_dynamo,
+        without_compiled_autograd,
     )
     from aotcheck._torch.custom_functions import (
         noting_who_asks,
@@ -81,6 +83,7 @@ try:
         run_without_gradients,
         sequence_number,
         variable_of,
+        zeros_for,
     )
     from aotcheck._torch.ops import (
         PRIM_DEVICE,
@@ -193,6 +196,7 @@ __all__ = [
     "has_hooks_of_any_kind",
     "has_saved_tensor_hooks",
     "held_gradient",
+    "hide_from_dynamo",
     "inductor_compiler",
     "inductor_decompositions",
     "is_composite",
@@ -253,7 +257,9 @@ __all__ = [
     "version_of",
     "view_func_of",
     "will_run",
+    "without_compiled_autograd",
     "without_modes",
     "without_saved_tensor_hooks",
     "without_torch_function",
+    "zeros_for",
 ]
