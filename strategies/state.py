@@ -70,7 +70,10 @@ _RAISED = (*EXPECTED, AssertionError, AttributeError)
 
 
 class Ended(Exception):
-    """The body is over: eager refuses a statement of it when all run without a break, see Note [Drawing looks]."""
+    """The body is over: eager refuses a statement of it when all run without a break.
+
+    See Note [Drawing looks, and looking leaves traces].
+    """
 
 
 class Outcome(Enum):

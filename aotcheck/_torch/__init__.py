@@ -36,7 +36,12 @@ try:
         inductor_decompositions,
         unwrap_dynamo,
     )
-    from aotcheck._torch.custom_functions import noting_who_asks, noting_who_writes
+    from aotcheck._torch.custom_functions import (
+        noting_who_asks,
+        noting_who_writes,
+        run_backward_again,
+        skip_backward,
+    )
     from aotcheck._torch.dispatch import (
         META,
         FunctionMode,
@@ -61,7 +66,15 @@ try:
         held_gradient,
         set_hooks,
     )
-    from aotcheck._torch.identity import drop_accumulator, other_dtype_than, set_data, swap, use_count
+    from aotcheck._torch.identity import (
+        drop_accumulator,
+        other_dtype_than,
+        set_data,
+        swap,
+        swapped_with,
+        tensor_address,
+        use_count,
+    )
     from aotcheck._torch.nodes import (
         autograd_sequence_number,
         bound_apply,
@@ -79,6 +92,8 @@ try:
     )
     from aotcheck._torch.ops import (
         PRIM_DEVICE,
+        PRIM_LAYOUT,
+        TAG_ACTIVATION_CHECKPOINT,
         HigherOrderOperator,
         OpOverload,
         generator_address,
@@ -122,6 +137,7 @@ try:
         is_view,
         made_with_tensors,
         neg_view,
+        requires_grad_by_itself,
         set_creation_meta,
         view_func_of,
     )
@@ -135,6 +151,8 @@ __all__ = [
     "DYNAMO",
     "META",
     "PRIM_DEVICE",
+    "PRIM_LAYOUT",
+    "TAG_ACTIVATION_CHECKPOINT",
     "USED_BY_BACKENDS",
     "CreationMeta",
     "FakeTensor",
@@ -215,6 +233,8 @@ __all__ = [
     "ready_forward",
     "refuse_inference_write",
     "rename_placeholders",
+    "requires_grad_by_itself",
+    "run_backward_again",
     "run_composite",
     "run_composite_in",
     "run_composite_kernel",
@@ -229,12 +249,15 @@ __all__ = [
     "set_grad_enabled_raw",
     "set_hooks",
     "set_version",
+    "skip_backward",
     "state_of",
     "storage_address",
     "storage_key",
     "storage_of",
     "swap",
+    "swapped_with",
     "take_lists",
+    "tensor_address",
     "transparent_kernels",
     "unpack_some",
     "unwrap_dynamo",

@@ -18,9 +18,11 @@ from aotcheck.autograd.global_state import without_autocast
 from aotcheck.autograd.graph import FakeValues, Graph, cut, define
 from aotcheck.autograd.partition.default import forward_values
 from aotcheck.autograd.partition.joint import Division, divide, joint_graph, joint_module, unknown
-from aotcheck.autograd.runtime import call_source, support
+from aotcheck.autograd.runtime import call_source
 from aotcheck.autograd.runtime.attachments import Attachment
-from aotcheck.autograd.runtime.support import StrideCorrection
+from aotcheck.autograd.runtime.backward import under_grad_mode
+from aotcheck.autograd.runtime.failing import StrideCorrection
+from aotcheck.autograd.runtime.memory import with_layout
 from aotcheck.autograd.saved_memory import saved_memory
 from aotcheck.autograd.stages import Backwards, examples
 from aotcheck.autograd.steps import Visibility, Write
@@ -195,7 +197,7 @@ class Assembly:
         self._shape_result = shape_result
         self._compiled = without_autocast(compiled) if self.capture.entry_autocast else compiled
         if self.record.differentiable and any(v.op in DEPENDS_ON_GRAD_MODE for v in self.forward):
-            self._compiled = support.under_grad_mode(self._compiled)
+            self._compiled = under_grad_mode(self._compiled)
         self._link({})
         self._namespace["fw"] = self._first_run
         return self.call
@@ -267,7 +269,10 @@ class Assembly:
             raise
         wrong = [k for k in range(len(self.outputs)) if not laid_out_as(results[k], self.record.outputs[k])]
         # Strides of empty tensors show only in the offsets of what is cut from them: settle them before anyone sees.
-        empty = self.interpreted and any(v.geometry is not None and 0 in v.geometry.shape for v in self.trace.values)
+        empty = self.interpreted and (
+            self.capture.meets_empty_views
+            or any(v.geometry is not None and 0 in v.geometry.shape for v in self.trace.values)
+        )
         geometries = {k: g for k in wrong if (g := self.record.outputs[k].geometry) is not None}
         misshapen = any(not shaped_as(results[k], g) for k, g in geometries.items())
         if misshapen or ((wrong or empty) and self.interpreted):
@@ -281,7 +286,7 @@ class Assembly:
                 self._link(layouts)
             results = list(results)
             for k, g in layouts.items():
-                results[k] = support.with_layout(results[k], g)
+                results[k] = with_layout(results[k], g)
         self._namespace["fw"] = self._compiled
         return results
 

@@ -64,6 +64,7 @@ class Capture:
         self.entry_inference = torch.is_inference_mode_enabled()
         self.maker = ReplicaMaker()
         self.tracer = Tracer(self.maker.kernels)
+        self.meets_empty_views = False  # whether a tensor without elements was met, of which its place can be asked
         self.record: Record
         self.inputs = TracedInputs(arguments, wrappers, mode, self.maker, self.tracer)
         self.roots, self.arguments, self.wrappers = self.inputs.roots, self.inputs.arguments, self.inputs.wrappers
@@ -183,12 +184,19 @@ class Capture:
             ):
                 outputs, count, extra = function(self.inputs.flat)
             self.exit_grad = torch.is_grad_enabled()
+            self.meets_empty_views = any(not r.numel() for r in self.maker.kernels.alive)
         finally:
             torch.set_grad_enabled(self.entry_grad)
         for r in self.roots:
             written = _torch.grad_fn_of(r.replica) is not r.grad_fn
             if isinstance(r.source, Arg) and r.source.index in self.inputs.of_leaves and written:
                 raise EagerRaises("a view of a leaf that requires grad is written")
+        for w in self.wrappers:
+            rebased = w.replica.requires_grad and _torch.grad_fn_of(w.replica) is not w.grad_fn
+            if rebased and w.index in self.inputs.odd_wrappers:
+                raise EagerRaises("a view of a plain tensor that was made under no_grad is written")
+        if any(_torch.tensor_address(w.replica) != w.address for w in self.inputs.wrappers):
+            raise UnsupportedError("swapped wrapper", "with another")
         outputs = [mapped.get(id(o), o) for o in outputs]
         with self.tracer.recording():  # autograd makes written views again where it looks for their histories
             changes = self.gradients.changes([*[r.replica for r in self.roots], *self.maker.anchors], outputs)

@@ -137,6 +137,7 @@ class EpilogueBuilder:
         hooks.find_stand_ins()
         survivors = [t for t in [*passed, *[r.replica for r in self.roots], *returned] if has_history(t)]
         survivors += [*self.wrapped.survivors(), *hooks.tensors]
+        survivors += self.results.stand_for_shared(survivors)
         self.results.group(survivors, self.capture.together)
         hooks.check_cuts()
         self.results.attach_independent()
@@ -153,6 +154,7 @@ class EpilogueBuilder:
         # First those whose making counts as a write, which must not make the others look for their histories.
         objects = [o for o in results if is_wrapper(o)] + list(self.capture.passed.values())
         for o in sorted([*returned, *objects], key=self._order):
+            self.results.attach_before(o)
             self.results.name(o)
         returns = [self.results.name(o) if isinstance(o, Tensor) else self._constant(o) for o in outputs]
         self.results.attach_all()
@@ -209,8 +211,9 @@ class EpilogueBuilder:
         """Whether views among the arguments have to be traced as views of their bases.
 
         Autograd relates them to their bases as soon as one of them gets another history, or a version that makes it
-        look for its history again, or requires grad where it did not.
+        look for its history again, or requires grad where it did not, or where a view is made that it is not told of.
         """
+        quiet = {id(_torch.base_of(d.tensor)) for d in self.capture.tracer.views.values() if d.inference or not d.grad}
         for a in self.arguments:
             is_view, t = self.capture.inputs.is_view[a.index], a.replica
             others = len(self._arguments_on(a.state)) > 1
@@ -220,6 +223,8 @@ class EpilogueBuilder:
                 return True
             changed = id(t) in self.kernels.detached or (t.requires_grad and not a.requires_grad)
             if changed and (is_view or others):
+                return True
+            if id(t) in quiet and self.capture.inputs.requires_alone[a.index]:
                 return True
         return False
 
@@ -307,14 +312,17 @@ class EpilogueBuilder:
 
     def _retain_gradients(self, returned: Sequence[Tensor]) -> None:
         """What is no leaf and was told to keep its gradient."""
+        kept: set[int] = set()  # ids of those that keep the gradient of the history that they had and have
         for a in self.arguments:
             retained = self.kernels.retained.get(id(a.replica))
             if retained is not None and retained is a.grad_fn:
-                self.before.append(RetainGrad(Arg(a.index)))
+                self.before.insert(0, RetainGrad(Arg(a.index)))  # before anything is written
+                if _torch.grad_fn_of(a.replica) is retained:
+                    kept.add(id(a.replica))
         known: dict[int, Tensor] = {id(t): t for t in [*returned, *self.wrapped.survivors()]}
         known.update({id(a.replica): a.replica for a in self.arguments})
         for t in known.values():
-            if t.requires_grad and _torch.leafness(t) is False and t.retains_grad:
+            if id(t) not in kept and t.requires_grad and _torch.leafness(t) is False and t.retains_grad:
                 if self._retains_of_before(t):
                     raise UnsupportedError("hook", "a gradient is retained of what changed its geometry since")
                 self.steps.append(RetainGrad(self.results.name(t)))
@@ -353,6 +361,7 @@ class EpilogueBuilder:
             returns=tuple(returns),
             written_placeholders=frozenset(placeholders),
             entry_grad=self.capture.entry_grad,
+            entry_inference=self.capture.entry_inference,
             generators=tuple(i for i, _ in self.capture.inputs.generators),
             swapped=tuple(i for i, t in self.capture.passed.items() if any(t is s for s in self.kernels.swapped)),
             wrappers=self.wrapped.roots,

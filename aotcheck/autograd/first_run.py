@@ -18,7 +18,7 @@ from torch import Tensor
 from aotcheck.autograd.graph import Graph, cut, interpreter
 from aotcheck.autograd.metadata import METADATA
 from aotcheck.autograd.record import GraphOutput
-from aotcheck.autograd.runtime import support
+from aotcheck.autograd.runtime import failing
 from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Geometry, Value, ancestors
 
 _KEY_LENGTH = 7  # what a key says of one tensor: offset, shape, stride, dtype, conj, neg, device
@@ -89,7 +89,7 @@ def _given_as_foretold(v: Value, key: Any, known: dict[Value, Any]) -> bool:
     for a, part in zip(v.args, key[1:], strict=False):
         if type(a) is Value and type(part) is tuple and len(part) == _KEY_LENGTH:
             t, (_, shape, stride) = known[a], part[:3]
-            if any(n > 1 and s != r for n, s, r in zip(shape, stride, t.stride(), strict=False)):
+            if tuple(shape) == tuple(t.shape) and stride != t.stride():
                 return False
     return True
 
@@ -130,13 +130,13 @@ class Restorable:
     """What a graph may change while it runs, as it was before: generators' states, and inputs it writes on purpose."""
 
     def __init__(self, random: bool, generators: Sequence[torch.Generator], written: Sequence[Tensor]) -> None:
-        self._states = support.generator_states(*generators) if random else None
+        self._states = failing.generator_states(*generators) if random else None
         self._written = [(t, t.detach().clone()) for t in written]
 
     def restore(self) -> None:
         """Put everything back."""
         if self._states is not None:
-            support.restore_generators(self._states)
+            failing.restore_generators(self._states)
         for t, before in self._written:
             with torch.no_grad():
                 t.copy_(before)

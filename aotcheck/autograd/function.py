@@ -38,7 +38,7 @@ from aotcheck.autograd.errors import (
 from aotcheck.autograd.global_state import autocast_off
 from aotcheck.autograd.gradients import gradients_of
 from aotcheck.autograd.replicas import disarm
-from aotcheck.autograd.runtime.support import GraphFailed
+from aotcheck.autograd.runtime.failing import GraphFailed
 from aotcheck.autograd.specialize import PLAIN_LEAVES, call_key, check_supported, fast_guard
 from aotcheck.autograd.steps import BaseOf, TakeHistory
 from aotcheck.autograd.subclasses import WrapperArgument, expand, held_by, is_wrapper

@@ -16,7 +16,7 @@ from aotcheck.autograd.steps import Arg, Detach, Local, Ref, RenewHistory, Requi
 from aotcheck.autograd.timeline import Timeline
 from aotcheck.autograd.trace import recorded_geometry
 from aotcheck.autograd.traced_inputs import TracedArgument, TracedRoot
-from aotcheck.autograd.views import differentiable_dtype, has_earlier_history, has_history
+from aotcheck.autograd.views import differentiable_dtype, has_earlier_history, has_history, is_new_leaf
 
 if TYPE_CHECKING:
     from aotcheck.autograd.capture import Capture
@@ -62,7 +62,7 @@ class Histories:
         for moment, step in [*moments, *kept]:
             t = wrappers[step.target] if step.target in wrappers else tensors[step.target].replica
             self.results.pending.setdefault(id(t), []).append(step)
-            timeline.at(moment, functools.partial(self.results.settle, t))
+            timeline.at(moment, functools.partial(self.results.settle_in_turn, t))
 
     def _moment_of_history(self, x: TracedRoot | TracedArgument) -> float:
         """When the tensor got the history it has: at a write, or else at the end; never in another shape."""
@@ -118,7 +118,6 @@ class Histories:
         """Let arguments be cut from their history when they were."""
         for a in cut:
             leaf = bool(a.real_is_leaf)
-            requires_again = a.replica.requires_grad and _torch.leafness(a.replica) is True
-            if not (leaf and requires_again):
+            if not (leaf and is_new_leaf(a.replica)):
                 moment = self.kernels.detached[id(a.replica)]
                 timeline.at(moment, functools.partial(self.steps.append, Detach(Arg(a.index), leaf)))

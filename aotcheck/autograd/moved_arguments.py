@@ -14,7 +14,7 @@ from aotcheck import _torch
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.partition.components import reached_leaves
 from aotcheck.autograd.results import Results
-from aotcheck.autograd.steps import Arg, Hold, HoldAccumulator, RenewHistory, Reshape, Restride, Step, Way
+from aotcheck.autograd.steps import Arg, Hold, HoldAccumulator, RenewHistory, RequireGrad, Reshape, Restride, Step, Way
 from aotcheck.autograd.timeline import Timeline
 from aotcheck.autograd.trace import geometry_of, recorded_geometry, row_major
 from aotcheck.autograd.traced_inputs import TracedArgument
@@ -75,7 +75,8 @@ class MovedArguments:
                 continue
             for shape in (used | made_again.get(id(t), set())) - {geometry.shape}:
                 accumulator = HoldAccumulator(self.results.local(), Arg(a.index), row_major(shape, t.dtype), anew)
-                self.before.insert(0, accumulator)
+                told = [k for k, s in enumerate(self.before) if isinstance(s, RequireGrad) and s.target == Arg(a.index)]
+                self.before.insert(told[0] + 1 if told else 0, accumulator)
             timeline.at(self.kernels.moved.get(id(t), math.inf), functools.partial(self._move, t, steps))
 
     def _steps_of_move(self, a: TracedArgument, hold: Hold | None, kept: bool) -> list[Step]:

@@ -188,7 +188,8 @@ class Remaking(Attaching, Holders):
             mode = ReplayMode.GRAD if t.requires_grad else ReplayMode.NO_GRAD
             return self._replayed(local, t, self.name(base), unsafe, mode)
         how, made = _torch.creation_meta(t), self._current(t)
-        if t.requires_grad and not base.requires_grad and _torch.leafness(t) is None:
+        leads = base.requires_grad or (made is not None and made.source.requires_grad)
+        if t.requires_grad and not leads and _torch.leafness(t) is None:
             made = None  # it is no op that gave it this history, but a custom Function
         steps: list[Step]
         if id(t) in self._histories:

@@ -18,15 +18,16 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import GradientEdge
 from torch.utils.hooks import RemovableHandle
 
 from aotcheck import _torch
-from aotcheck.autograd.errors import UnsupportedError
+from aotcheck.autograd.errors import EagerRaises, RetraceWithCaptured, UnsupportedError
 from aotcheck.autograd.gradients import own_gradient, set_own_gradient
 from aotcheck.autograd.hooks import HookKind, NotedHook
 from aotcheck.autograd.stand_ins import tensors_in
@@ -78,6 +79,7 @@ class KernelState:
         "retained",
         "sizes_matter",
         "stand_for_views",
+        "stopped",
         "swapped",
         "use_count",
         "writes",
@@ -105,6 +107,7 @@ class KernelState:
         self.reshaped_leaves: list[Tensor] = []  # that just got another shape: see Note [Accumulators that end]
         self.sizes_matter = False  # whether what the program does may depend on the sizes of storages
         self.function_runs = False  # whether what runs is the user's function, not a backward of it
+        self.stopped: Mapping[Any, None] = {}  # nodes at which the backward that is being traced ends
         self.hooks: list[NotedHook] = []  # what the function registered, in order
         self._clock = 0
 
@@ -201,7 +204,9 @@ class Replica(Tensor):
         raise AssertionError(f"{func} was dispatched to a replica")
 
     def detach_(self) -> Tensor:
-        """Noted besides, since no dispatch shows it."""
+        """Noted besides, since no dispatch shows it; refused of a view that is none to autograd here, as eager does."""
+        if id(self) in self.kernels.stand_for_views and not torch.is_inference_mode_enabled():
+            raise EagerRaises("a view is detached in place")
         result = super().detach_()
         if self.requires_grad:  # under inference mode it does nothing
             return result
@@ -214,7 +219,8 @@ class Replica(Tensor):
         return self
 
     def _note_requirement(self, wanted: bool, change: Callable[[], Any]) -> None:
-        before = self.requires_grad
+        # The second look at a history may differ from the first, so it is not looked at without need.
+        before = _torch.requires_grad_by_itself(self) if wanted else self.requires_grad
         change()
         if wanted and not before:
             self.kernels.required[id(self)] = self.kernels.now()
@@ -223,6 +229,11 @@ class Replica(Tensor):
 
     def _use_count(self) -> int:
         """What ``swap_tensors`` asks: see Note [References]."""
+        other = _torch.swapped_with(self)
+        if other is not None and not isinstance(other, Replica):
+            if type(other) in (Tensor, torch.nn.Parameter):
+                raise RetraceWithCaptured(other)
+            raise UnsupportedError("swapped wrapper", f"with a {type(other).__name__}")
         return self.kernels.use_count(self)
 
     def view_as(self, other: Tensor) -> Tensor:
@@ -289,6 +300,42 @@ class Disarmed(Replica):
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]  # untyped in torch
         """Says what it is, and asks nothing of torch."""
         return "Replica of a trace that is over"
+
+
+class Past(Replica):
+    """Stands for what a node of autograd made where no tensor has that history any more."""
+
+    edge: GradientEdge
+
+    @property
+    def grad_fn(self) -> Any:  # type: ignore[override]  # torch types these as attributes
+        """The node."""
+        return self.edge.node
+
+    @property
+    def output_nr(self) -> int:  # type: ignore[override]
+        """Which of the node's results it is."""
+        return self.edge.output_nr
+
+    @property
+    def is_leaf(self) -> bool:  # type: ignore[override]
+        """It has a history."""
+        return False
+
+    @property
+    def requires_grad(self) -> bool:  # type: ignore[override]
+        """It has a history."""
+        return True
+
+
+def past(edge: GradientEdge, device: torch.device, kernels: KernelState) -> Past:
+    """What the node at ``edge`` made, a tensor on ``device``."""
+    shape, dtype = _torch.gradient_shape(edge.node, edge.output_nr), _torch.gradient_dtype(edge.node, edge.output_nr)
+    with _torch.without_modes():
+        made = make_replica(torch.empty(shape, dtype=dtype, device=_torch.META), device, kernels, Past)
+    assert isinstance(made, Past)
+    made.edge = edge
+    return made
 
 
 class _Undispatched(Tensor):

@@ -22,7 +22,7 @@ from aotcheck.autograd.steps import Step
 from aotcheck.autograd.subclasses import is_wrapper
 from aotcheck.autograd.timeline import Timeline
 from aotcheck.autograd.trace import geometry_of
-from aotcheck.autograd.views import has_history, is_new_leaf, leads_to
+from aotcheck.autograd.views import differentiable_dtype, has_history, is_new_leaf, leads_to
 from aotcheck.autograd.windows import Derivation
 
 if TYPE_CHECKING:
@@ -168,6 +168,8 @@ class Results(Remaking):
             stays = any(is_new_leaf(v) or not self._begins_as_leaf(v) for _, v in early)  # else the base's is its own
             if stays and base is not None and id(base) in self.rebased:
                 raise UnsupportedError("leaf made inside", "a view of an argument that has another history by now")
+            if base is not None and base.requires_grad and not differentiable_dtype(base):
+                early.append((0, t))  # no view can be made of it once it requires grad
             for time, view in early:
                 if view is not t:
                     self.tensors.setdefault(id(view), (view, base))
@@ -205,14 +207,14 @@ class Results(Remaking):
         Those views of arguments that may be made at any time are made in between, so that autograd's nodes are made in
         the order of the program: it is that in which gradients are summed up.
         """
-        turns: list[tuple[int, Callable[[], Any]]] = [
+        turns: list[tuple[tuple[int, ...], Callable[[], Any]]] = [
             (group.turn, functools.partial(self._attach_group, number))
             for number, group in enumerate(self.groups)
             if not group.cuts
         ]
         for t, base in list(self.tensors.values()):
             if base is not None and self._is_undisturbed(t, base):
-                turns.append((_torch.sequence_number(_torch.grad_fn_of(t)), functools.partial(self.name, t)))
+                turns.append(((_torch.sequence_number(_torch.grad_fn_of(t)),), functools.partial(self.name, t)))
         for _, act in sorted(turns, key=lambda x: x[0]):
             act()
 

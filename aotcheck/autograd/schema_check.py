@@ -16,7 +16,7 @@ from aotcheck import _torch
 from aotcheck.autograd.errors import SchemaError
 from aotcheck.autograd.functional_forms import original_of
 from aotcheck.autograd.graph import Graph
-from aotcheck.autograd.runtime import support
+from aotcheck.autograd.runtime import failing
 from aotcheck.autograd.stand_ins import tensors_in
 from aotcheck.autograd.trace import CONSTANT, Value
 from aotcheck.autograd.twins import Kind, info_of
@@ -30,11 +30,11 @@ def checked(graph: Graph, run: Callable[..., Any]) -> Callable[..., Any]:
 
     def first(*args: Any) -> Any:
         if todo:
-            states = support.generator_states(*[a for a in args if isinstance(a, torch.Generator)])
+            states = failing.generator_states(*[a for a in args if isinstance(a, torch.Generator)])
             try:
                 _check(todo.pop(), args)
             finally:
-                support.restore_generators(states)
+                failing.restore_generators(states)
         return run(*args)
 
     return first

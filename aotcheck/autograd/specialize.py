@@ -168,6 +168,7 @@ def call_key(flat: Sequence[Any]) -> tuple[Any, ...]:
                 base.requires_grad,
                 _torch.leafness(base),
                 str(_torch.creation_meta(a)),
+                _torch.requires_grad_by_itself(a),
             )
         parts.append(
             (
@@ -207,7 +208,7 @@ def fast_guard(
         return None
     if len({_torch.storage_address(a.untyped_storage()) for a in flat}) != len(flat) or autocast_state():
         return None
-    if writes and any(_torch.base_of(a) is not None for a in flat):
+    if any(_torch.base_of(a) is not None and (writes or (a.requires_grad and _torch.leafness(a))) for a in flat):
         return None
     n = len(flat)
     namespace: dict[str, Any] = {
@@ -233,7 +234,7 @@ def fast_guard(
         conditions.append(f"{name}.storage_offset() == {a.storage_offset()}")
         if a.requires_grad:
             conditions.append(f"leafness({name}) is {_torch.leafness(a)}")
-        if writes:
+        if writes or (a.requires_grad and _torch.leafness(a)):
             conditions.append(f"base_of({name}) is None")
         if sizes:
             conditions.append(f"{name}.untyped_storage().nbytes() == {a.untyped_storage().nbytes()}")

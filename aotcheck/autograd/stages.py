@@ -444,7 +444,7 @@ class Backwards:
 
 
 def _raising(stage: Stage) -> Iterator[tuple[int, str]]:
-    """The tensors behind which a node is there to raise, and what: see ``support.raise_if_all_runs``."""
+    """The tensors behind which a node is there to raise, and what: see ``backward.raise_if_all_runs``."""
     for j, attached in enumerate(stage.attached):
         for node in nodes_behind_output(attached.tensor, stage.ends):
             error = _torch.error_of(node)

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch
-from aotcheck.autograd import folding, no_meta, sparse_ops, view_ops, writes
+from aotcheck.autograd import folding, no_meta, pure_ops, sparse_ops, view_ops, writes
 from aotcheck.autograd.errors import EXPECTATION, RetraceWithCaptured, UnsupportedError
-from aotcheck.autograd.metadata import METADATA
 from aotcheck.autograd.replicas import KernelState, Replica, make_replica
 from aotcheck.autograd.rng import Draws, default_generators
 from aotcheck.autograd.sparse import Selection, SparseReplica, SparseResult
@@ -22,7 +21,7 @@ from aotcheck.autograd.storage import StorageTable
 from aotcheck.autograd.subclasses import is_wrapper, leaves_of, wrappers_in
 from aotcheck.autograd.trace import PLACEHOLDER, Geometry, Trace, Value, geometry_of, getitem, user_frame
 from aotcheck.autograd.twins import Kind, OpInfo, info_of
-from aotcheck.autograd.windows import UNSAFE_VIEWS, Derivation, Reshaping, copies_more_than_itself, shares_storage
+from aotcheck.autograd.windows import UNSAFE_VIEWS, Derivation, Reshaping
 
 aten = torch.ops.aten
 _FILLED = {aten.new_ones.default: True, aten.new_zeros.default: False}
@@ -35,21 +34,19 @@ _USUAL = {  # what code that checks hopes for
 }
 OPAQUE = frozenset({SparseReplica, Selection})
 _NOTED = frozenset({Kind.IN_PLACE, Kind.WRITES})
-_KNOW_LAZY_BITS = frozenset(  # kernels that look whether what they are given is conjugated or negated lazily
+_TANGENT_OP = aten.to.dtype_layout
+# What C++ code asks the class of a wrapper, where it may not raise.
+_ASKED = ("size", "sym_size", "stride", "sym_stride", "numel", "sym_numel", "dim", "sym_storage_offset")
+_ASKS_GEOMETRY = frozenset(
     {
-        aten.clone.default,
-        aten._to_copy.default,
-        aten.mm.default,
-        aten.bmm.default,
-        aten.addmm.default,
-        aten.baddbmm.default,
-        aten.mv.default,
-        aten.addmv.default,
-        aten.dot.default,
-        aten.vdot.default,
+        _torch.PRIM_LAYOUT.overloadpacket,
+        aten.is_contiguous,
+        aten.sym_is_contiguous,
+        aten.is_non_overlapping_and_dense,
+        aten.is_strides_like_format,
+        *[getattr(aten, name) for name in _ASKED],
     }
 )
-_TANGENT_OP = aten.to.dtype_layout
 
 
 class Tracer(_torch.TorchDispatchMode):
@@ -61,7 +58,7 @@ class Tracer(_torch.TorchDispatchMode):
         self.table = StorageTable(self.trace, kernels.now)
         self.kernels = kernels
         self.keep: list[Any] = []
-        self._depth = 0  # how many wrappers' classes are at work
+        self.depth = 0  # how many wrappers' classes are at work
         self.regeometried: set[int] = set()  # ids of tensors whose own geometry was changed in place
         # ids of tensors on which set_ was called, and whether autograd was told of a call
         self.set_calls: dict[int, bool] = {}
@@ -117,11 +114,11 @@ class Tracer(_torch.TorchDispatchMode):
                 self._check(a)
         for a in kwargs.values():
             self._check(a)
-        apart = self._depth or below_autograd or func is _TANGENT_OP
+        apart = self.depth or below_autograd or func is _TANGENT_OP
         if apart and _torch.is_composite(func):
             # Autograd takes such ops apart before they come here, but for inference tensors, in what wrappers do, and
             # of tangents of forward mode.
-            below = contextlib.nullcontext() if self._depth else _torch.as_before_dispatch()
+            below = contextlib.nullcontext() if self.depth else _torch.as_before_dispatch()
             with below, self:
                 return _torch.run_composite(func, args, kwargs)
         if torch.is_inference_mode_enabled() and func in UNSAFE_VIEWS:
@@ -131,7 +128,7 @@ class Tracer(_torch.TorchDispatchMode):
             return parts
         info = info_of(func)
         if info.transparent and (key := self._transparent(info, args, kwargs)) is not None:
-            with contextlib.nullcontext() if self._depth else _torch.as_before_dispatch(), self:
+            with contextlib.nullcontext() if self.depth else _torch.as_before_dispatch(), self:
                 return _torch.run_kernel(func, key, args, kwargs)
         if self.table.opaque and any(type(t) is not Replica for t in tensors_in(args, kwargs)):
             return sparse_ops.apply(self, func, info, args, kwargs)
@@ -143,7 +140,7 @@ class Tracer(_torch.TorchDispatchMode):
             self._note_write(func, args, kwargs)
         match info.kind:
             case Kind.PURE:
-                return self.pure(func, info, args, kwargs)
+                return pure_ops.pure(self, func, info, args, kwargs)
             case Kind.VIEW:
                 return view_ops.view(self, func, args, kwargs)
             case Kind.IN_PLACE:
@@ -173,7 +170,7 @@ class Tracer(_torch.TorchDispatchMode):
     def _note_write(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Note what is about to be written through a view: see Note [Writes through views]."""
         written = args[0] if args and isinstance(args[0], (list, tuple)) else args[:1]
-        if not self._depth and any(isinstance(t, Tensor) and _torch.base_of(t) is not None for t in written[:1]):
+        if not self.depth and any(isinstance(t, Tensor) and _torch.base_of(t) is not None for t in written[:1]):
             self.kernels.note_write(func, args, kwargs)
 
     def _value_dependent(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -196,7 +193,8 @@ class Tracer(_torch.TorchDispatchMode):
         usual, wanted = _USUAL.get(values[0].op), _FILLED.get(values[1].op)
         if usual is None or wanted is None or flag.dim() or flag.real_device.type != "cpu":
             return None  # on other devices a check that fails ruins them
-        held = flag if usual else self.pure(aten.logical_not.default, info_of(aten.logical_not.default), (flag,), {})
+        negated = aten.logical_not.default
+        held = flag if usual else pure_ops.pure(self, negated, info_of(negated), (flag,), {})
         self.trace.effects.append(self.call(aten._assert_async.msg, (self.value_of(held), EXPECTATION), {}))
         return usual is wanted
 
@@ -210,7 +208,7 @@ class Tracer(_torch.TorchDispatchMode):
 
     def _on_wrappers(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Let the wrappers' own classes say what ``func`` does: see Note [Wrappers]."""
-        for a in wrappers_in(args, kwargs):
+        for a in () if func.overloadpacket in _ASKS_GEOMETRY else wrappers_in(args, kwargs):
             # A tensor of torch's own without data stands for a type.
             strangers = [x for x in leaves_of(a) if type(x) is not Replica and not x.is_meta]
             if strangers:
@@ -221,7 +219,7 @@ class Tracer(_torch.TorchDispatchMode):
         if kind is Kind.RESHAPING and is_wrapper(args[0]):
             view_ops.note_reshaping(self, func, args, kwargs)
         out = NotImplemented
-        self._depth += 1
+        self.depth += 1
         try:
             with self:
                 for t in types:
@@ -229,7 +227,7 @@ class Tracer(_torch.TorchDispatchMode):
                     if out is not NotImplemented:
                         break
         finally:
-            self._depth -= 1
+            self.depth -= 1
         results = out if isinstance(out, (list, tuple)) else [out]
         made_of_wrapper = args and is_wrapper(args[0]) and results and all(is_wrapper(r) for r in results)
         if made_of_wrapper and kind is Kind.VIEW:
@@ -239,7 +237,7 @@ class Tracer(_torch.TorchDispatchMode):
     @property
     def kernels_count_writes(self) -> bool:
         """Whether a kernel of eager's would count what it writes; below the class of a wrapper none does."""
-        return not self._depth
+        return not self.depth
 
     def count_write(self, t: Tensor) -> None:
         """Count a write that a kernel of eager's counts."""
@@ -345,31 +343,6 @@ class Tracer(_torch.TorchDispatchMode):
             return self.generators[_torch.generator_address(a)]
         return a
 
-    def _physical_value_of(self, a: Any) -> Any:
-        """The same, but of what is conjugated or negated lazily what its memory holds.
-
-        That is all that kernels see below the class of a wrapper.
-        """
-        if type(a) in (list, tuple):
-            return [self._physical_value_of(x) for x in a]
-        value = self.value_of(a)
-        if type(a) is Replica and (a.is_conj() or a.is_neg()):
-            g = geometry_of(a)
-            for op, wrong in ((aten._neg_view.default, g.neg), (aten._conj.default, g.conj)):
-                if wrong:
-                    value = self.table.emit.viewop(op, value)
-            value.geometry = g._replace(conj=False, neg=False)
-        return value
-
-    def _key_of(self, a: Any) -> Any:
-        if type(a) is Replica:
-            return (a.storage_offset(), a.shape, a.stride(), a.dtype, a.is_conj(), a.is_neg(), a.real_device)
-        if type(a) in (list, tuple):
-            return tuple([self._key_of(x) for x in a])
-        if type(a) is torch.Generator:
-            return torch.Generator
-        return (a, type(a))
-
     def fresh(self, geometry: Geometry, device: torch.device, value: Value) -> Replica:
         """A replica on a storage of its own that holds ``value``."""
         elem = torch.empty_strided(geometry.shape, geometry.stride, dtype=geometry.dtype, device=_torch.META)
@@ -411,106 +384,6 @@ class Tracer(_torch.TorchDispatchMode):
 
     # -- pure ops
 
-    def metadata(self, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
-        """(key, result): geometries and devices of the op's fresh results.
-
-        The result is None where it is not known, or not a plain list of fresh tensors.
-        """
-        key: Any = None
-        if info.cacheable:
-            key = (
-                info_of(func),
-                *[self._key_of(a) for a in args],
-                *[(k, self._key_of(a)) for k, a in kwargs.items()],
-                torch.get_default_dtype(),
-            )
-            try:
-                known = METADATA.get(key)
-            except TypeError:
-                return None, None
-            if known is not None:
-                return key, known
-        return key, None
-
-    def learn(self, key: Any, out: Any, device: torch.device) -> None:
-        """Note what a kernel gave, if it is one fresh tensor or several on storages of their own."""
-        if key is None or out is None:
-            return
-        tensors = [out] if isinstance(out, Tensor) else out
-        if not isinstance(tensors, (list, tuple)) or not all(isinstance(o, Tensor) for o in tensors):
-            return  # a sparse one is no tensor here
-        geometries = [geometry_of(o) for o in tensors]
-        storages = {_torch.storage_address(_torch.storage_of(o)) for o in tensors}
-        if len(storages) == len(tensors) and all(g.offset == 0 and not g.conj and not g.neg for g in geometries):
-            METADATA.put(key, (None if isinstance(out, Tensor) else type(out), tuple(geometries), device))
-
-    def pure(self, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """An op that writes nothing and, says its schema, gives no view."""
-        if func is aten.index.Tensor and any(
-            type(i) is Replica and i.dtype in (torch.bool, torch.uint8) for i in args[1]
-        ):
-            if sparse_ops.selects_padding():
-                return sparse_ops.select(self, args)
-            raise UnsupportedError("data-dependent", "indexing by a mask gives a shape that depends on values")
-        if func is aten.repeat_interleave.Tensor and kwargs.get("output_size") is None:
-            raise UnsupportedError("data-dependent", "repeat_interleave without output_size")
-        if torch.get_default_dtype() is not self.default_dtype:
-            kwargs = self._with_default_dtype(func, info, args, kwargs)
-        key, known = self.metadata(func, info, args, kwargs)
-        if known is None:
-            run_kwargs = (
-                {**kwargs, "device": _torch.META}
-                if info.takes_device and (kwargs.get("device") is not None or not _has_tensor(args))
-                else kwargs
-            )
-            out = self.run(func, args, run_kwargs)
-            device = self.device_of(args, kwargs)
-            if isinstance(out, Tensor) and out.layout is not torch.strided:
-                out = no_meta.results_of(func, args, kwargs)
-            if not _has_tensor((out,)) and out is not None:
-                return out
-            if args and type(args[0]) is Replica and shares_storage(out, args[0]):
-                if not info.random or isinstance(out, Tensor):
-                    return view_ops.bind(self, self.unsafe_views, func, args, kwargs, out)
-                # Without noise to add a meta kernel may give its argument; others draw all the same, and copy.
-                out = tuple([torch.empty_like(o) if shares_storage(o, args[0]) else o for o in out])
-            self.learn(key, out, device)
-        physical = self._depth and func not in _KNOW_LAZY_BITS and not _promotes(args)
-        value_of = self._physical_value_of if physical else self.value_of
-        value_args = tuple([value_of(a) for a in args])
-        value_kwargs = {k: value_of(a) for k, a in kwargs.items()} if kwargs else {}
-        if info.takes_device and kwargs.get("device") is None and not _has_tensor(args):
-            value_kwargs["device"] = self.device_of(args, kwargs)
-        value = self.call(func, value_args, value_kwargs)
-        if info.copies_storage and copies_more_than_itself(args[0]):
-            return self._in_copied_storage(args[0], value)
-        if key is not None:
-            self.keys[value] = key
-        if known is None:
-            return self.bind_results(out, value, device)
-        container, geometries, device = known
-        if container is None:
-            return self.fresh(geometries[0], device, value)
-        value.parts, value.device = geometries, device
-        return container(
-            [self.fresh(g, device, self.trace.call(getitem, (value, k))) for k, g in enumerate(geometries)]
-        )
-
-    def _with_default_dtype(
-        self, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> dict[str, Any]:
-        """The arguments with the default dtype that the program has set, where the op would take another one later."""
-        tensors = tensors_in(args, kwargs)
-        if any(t.is_floating_point() or t.is_complex() for t in tensors):
-            return kwargs
-        run_kwargs = {**kwargs, "device": _torch.META} if info.takes_device and not tensors else kwargs
-        results = tensors_in((self.run(func, args, run_kwargs),), {})
-        if not any(t.is_floating_point() or t.is_complex() for t in results):
-            return kwargs
-        if tensors or not any(a.name == "dtype" for a in _torch.schema_of(func).arguments):
-            raise UnsupportedError("global state", f"{func} depends on a default dtype that is set inside")
-        return {**kwargs, "dtype": results[0].dtype}
-
     def bind_results(self, out: Any, value: Value, device: torch.device) -> Any:
         """What an op gave, on fresh storages, as replicas that hold ``value`` or its items."""
         if isinstance(out, SparseResult):
@@ -536,19 +409,6 @@ class Tracer(_torch.TorchDispatchMode):
             self.trace.effects.append(value)
         return out
 
-    def _in_copied_storage(self, source: Replica, value: Value) -> Replica:
-        """A fresh tensor that holds ``value`` and lies in a copy of its storage as ``source`` does in its own."""
-        flat = self.table.flat(self.table.state(source))
-        copy = self.trace.call(aten.clone.default, (self.table.read_view(flat),))
-        whole = self.fresh(flat.geometry, source.real_device, copy)
-        g = geometry_of(source)
-        elem = torch.empty(0, dtype=g.dtype, device=_torch.META)
-        _torch.set_geometry(elem, _torch.storage_of(whole), g.offset, g.shape, g.stride)
-        r = make_replica(elem, source.real_device, self.kernels)
-        self.table.write(self.table.view(r), value)
-        self.table.state(r).sized = True
-        return r
-
     def _bind_fresh(self, out: Tensor, value: Value, device: torch.device) -> Tensor:
         if type(out) is not Replica:
             out = make_replica(out, device, self.kernels)
@@ -569,19 +429,6 @@ def exchange(known: dict[int, Any], a: int, b: int) -> None:
 def _same_window(a: Tensor, b: Tensor) -> bool:
     storages = [_torch.storage_address(_torch.storage_of(t)) for t in (a, b)]
     return storages[0] == storages[1] and geometry_of(a) == geometry_of(b)
-
-
-def _promotes(args: tuple[Any, ...]) -> bool:
-    """Whether tensors among ``args`` are of several dtypes, or of another than a number: they are copied then."""
-    dtypes = {a.dtype for a in args if type(a) is Replica and a.dtype is not torch.bool}
-    return len(dtypes) > 1 or (any(type(a) is complex for a in args) and not all(d.is_complex for d in dtypes))
-
-
-def _has_tensor(args: tuple[Any, ...]) -> bool:
-    kinds = (Tensor, SparseResult)
-    return any(
-        isinstance(a, kinds) or (type(a) in (list, tuple) and any(isinstance(x, kinds) for x in a)) for a in args
-    )
 
 
 def _measured(a: Any) -> Any:

@@ -39,8 +39,8 @@ def has_history(t: Tensor) -> bool:
 
 
 def is_new_leaf(t: Tensor) -> bool:
-    """Whether ``t``, made inside, is a leaf that requires grad."""
-    return t.requires_grad and _torch.leafness(t) is True
+    """Whether ``t``, made inside, is a leaf that requires grad by itself."""
+    return _torch.leafness(t) is True and _torch.requires_grad_by_itself(t)
 
 
 def is_odd(t: Tensor) -> bool:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch
-from aotcheck.autograd import overlap
+from aotcheck.autograd import overlap, pure_ops
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.functional_forms import form_of, written_names
 from aotcheck.autograd.random_order import Order, inverse, order_of
@@ -92,10 +92,10 @@ def _twin_geometry(tracer: Tracer, twin: Any, args: tuple[Any, ...], kwargs: dic
     if twin is aten.copy.default or twin is aten.fill.Scalar or twin is aten.zero.default:
         return None
     info = info_of(twin)
-    key, known = tracer.metadata(twin, info, args, kwargs)
+    key, known = pure_ops.metadata(twin, info, args, kwargs)
     if known is None:
         out = tracer.run(twin, args, kwargs)
-        tracer.learn(key, out, tracer.device_of(args, kwargs))
+        pure_ops.learn(key, out, tracer.device_of(args, kwargs))
         return geometry_of(out if isinstance(out, Tensor) else out[0])
     geometry: Geometry = known[1][0]
     return geometry
@@ -230,16 +230,16 @@ def batch_norm(tracer: Tracer, func: Any, args: tuple[Any, ...], kwargs: dict[st
     if name not in ("native_batch_norm", "_native_batch_norm_legit") or kwargs:
         raise UnsupportedError("batch norm variant", str(func))
     if len(args) != 8:
-        return tracer.pure(func, OpInfo(Kind.PURE), args, kwargs)
+        return pure_ops.pure(tracer, func, OpInfo(Kind.PURE), args, kwargs)
     x, _, _, mean, variance, training, _, _ = args
     if (mean is None) != (variance is None):
         raise UnsupportedError("batch norm variant", "only one running statistic is given")
     updates = mean is not None and bool(training)
     values = tuple([tracer.value_of(a) for a in args])
-    key, known = tracer.metadata(func, OpInfo(Kind.PURE, cacheable=True), args, kwargs)
+    key, known = pure_ops.metadata(func, OpInfo(Kind.PURE, cacheable=True), args, kwargs)
     if known is None:
         out = tracer.run(func, args, kwargs)
-        tracer.learn(key, out, x.real_device)
+        pure_ops.learn(key, out, x.real_device)
         known = (tuple, tuple(geometry_of(o) for o in out), x.real_device)
     value = tracer.call(*_functional_batch_norm(func, values, updates), {})
     if updates:

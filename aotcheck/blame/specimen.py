@@ -21,6 +21,7 @@ from torch import Tensor
 from aotcheck import _torch
 from aotcheck.autograd.api import aot_function
 from aotcheck.autograd.assemble import Assembly
+from aotcheck.autograd.capture import Capture
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.graph import SourceWriter, define
 from aotcheck.autograd.replicas import Replica
@@ -117,7 +118,7 @@ class Specimen:
         return self.assembly
 
     @property
-    def capture(self) -> Any:
+    def capture(self) -> Capture:
         """The capture, known to be there."""
         return self.opened.capture
 

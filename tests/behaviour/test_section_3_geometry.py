@@ -322,3 +322,13 @@ def test_a_view_that_gets_one_more_dimension_is_written_along_it():
         return given(torch.view_as_real(base), also=[root, base])
 
     check(f, make)
+
+
+@pytest.mark.parametrize("start", [0, 1])
+def test_where_an_empty_part_of_a_written_tensor_with_gaps_lies(start):
+    def f(x):
+        x.neg_()
+        y = x.clone()
+        return y.narrow(0, start, 0)
+
+    check(f, lambda: given(torch.ones(1).as_strided((1,), (2,))))

@@ -461,3 +461,131 @@ def test_a_view_made_inside_that_requires_grad_after_its_base_was_written():
         return view
 
     check(f, lambda: given(plain(2, 3)))
+
+
+# -- views that autograd was not told of, which require grad as their bases do until they are told themselves
+
+
+def _quiet_view(grad, told, of=lambda base: base.t(), base=lambda: leaf(2, 3)):
+    made_of = base()
+    with grad():
+        view = of(made_of)
+    if told:
+        view.requires_grad_()
+    return given(view, also=[made_of])
+
+
+def _told(x):
+    x.requires_grad_()
+    return x, x * 2
+
+
+def _told_by_assignment(x):
+    y = x * 2
+    x.requires_grad = True
+    return x, y, x * 3
+
+
+def _no_longer_told(x):
+    y = x * 2
+    x.requires_grad_(False)
+    return x, y, x * 3
+
+
+@pytest.mark.parametrize("grad", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("told", [False, True])
+@pytest.mark.parametrize("f", [torch.clone, lambda x: (x, x.clone()), _told, _told_by_assignment, _no_longer_told])
+def test_a_quiet_view_of_a_leaf_is_told_to_require_grad(grad, told, f):
+    check(f, lambda: _quiet_view(grad, told))
+
+
+def test_quiet_views_that_require_grad_by_themselves_are_told_from_those_that_do_not():
+    def session(compile):
+        f = compile(lambda x: x * 2)
+        for told in (False, True, None, False, True):
+            view = leaf(3, 2) if told is None else _quiet_view(torch.no_grad, told).args[0]
+            f(view).sum().backward()
+            yield view.grad
+
+    check_session(session)
+
+
+def test_a_view_made_inside_is_told_to_require_grad_where_a_later_call_makes_it_quietly():
+    def session(compile):
+        f = compile(lambda x: x.t().requires_grad_())
+        x = leaf(2, 3)
+        for grad in (torch.enable_grad, torch.no_grad):
+            with grad():
+                view = f(x)
+            (g,) = torch.autograd.grad(view, [view], [torch.ones_like(view)])
+            yield view.is_leaf, g
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("grad", [torch.no_grad, torch.enable_grad])
+def test_a_view_of_a_view_that_requires_grad_by_itself_whose_base_is_written(grad):
+    def f(base, view):
+        inner = view.t()
+        with grad():
+            base.zero_()
+        return inner
+
+    def make():
+        base = plain(2, 3)
+        with torch.no_grad():
+            view = base.t()
+        return given(base, view.requires_grad_())
+
+    check(f, make)
+
+
+def test_a_leaf_made_inside_that_an_out_argument_reshapes_quietly():
+    def f(x, y):
+        y.requires_grad_()
+        z = y.clone()
+        with torch.no_grad():
+            torch.cumsum(x, 0, out=y)
+        return z
+
+    check(f, lambda: given(plain(1), plain()))
+
+
+@pytest.mark.parametrize("told", [False, True])
+@pytest.mark.parametrize("grad", [torch.enable_grad, torch.no_grad])
+def test_a_view_is_not_detached_in_place(told, grad):
+    def make():
+        with grad():
+            view = plain(2, 3).t()
+        return given(view.requires_grad_(told))
+
+    check(lambda x: x.detach_(), make)
+
+
+@pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("made_of", [lambda x: x, lambda x: x.view(6)])
+def test_a_view_made_quietly_of_one_that_requires_grad_by_itself(context, made_of):
+    """It requires grad as their base does, which does not."""
+
+    def f(x):
+        inner = made_of(x)
+        with context():
+            view = inner[1:]
+        return view.clone(), inner * 2
+
+    check(f, lambda: given(plain(2, 3).view(3, 2).requires_grad_()))
+
+
+def test_an_inference_mode_write_to_a_lazy_conjugate_that_then_shall_require_no_grad():
+    def session(compile):
+        base = leaf(3, dtype=torch.complex64)
+        view = base.conj()
+
+        def f(x):
+            x.zero_()
+            x.requires_grad_(False)
+
+        with torch.inference_mode():
+            yield attempt_later(lambda: compile(f)(view))
+
+    check_session(session)

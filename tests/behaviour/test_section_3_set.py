@@ -836,3 +836,22 @@ def test_a_view_of_a_view_that_then_goes_elsewhere():
     for body in (f, with_both):
         for shape in ((), (2, 2)):
             check(body, lambda shape=shape: given(plain(*shape), plain(*shape, seed=1)))
+
+
+@pytest.mark.parametrize("grown", [False, True])
+def test_a_view_whose_storage_was_freed_beside_one_that_is_written(grown):
+    def make():
+        base, freed = leaf(3), plain(3)
+        view = freed.view(3)
+        freed.untyped_storage().resize_(0)
+        return given(base.clone().view(3), view, also=[base])
+
+    def f(x, y):
+        x.mul_(2)
+        if grown:
+            y.untyped_storage().resize_(12)
+            with torch.no_grad():
+                y.copy_(x)
+        return x
+
+    check(f, make)

@@ -614,3 +614,16 @@ def test_a_write_to_an_empty_window_then_a_read_of_a_view():
         return torch.ne(x, x.T)
 
     check(f, lambda: given(plain(1, 3)))
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.long])
+@pytest.mark.parametrize("through", [False, True])
+def test_a_view_of_integers_that_come_to_require_grad(dtype, through):
+    """No view can be made of them afterwards."""
+
+    def f(x, y):
+        view, inner = x.view(3), x.view(3)[1:]
+        (view if through else x).gt_(y)
+        return view, inner
+
+    check(f, lambda: given(torch.zeros(3, dtype=dtype), leaf(3)))

@@ -46,7 +46,7 @@ class Guard:
 class Function:
     """What attaches a stage's tensors: ``apply`` of an autograd Function, and what finds backwards for it.
 
-    ``raising``: after its targets it takes ``support.beyond``.
+    ``raising``: after its targets it takes ``backward.beyond``.
     """
 
     apply: Callable[..., Any]

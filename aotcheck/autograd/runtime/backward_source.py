@@ -10,7 +10,7 @@ import torch
 
 from aotcheck import _torch
 from aotcheck.autograd.graph import SourceWriter, define
-from aotcheck.autograd.runtime import support
+from aotcheck.autograd.runtime import backward, history
 from aotcheck.autograd.runtime.attachments import (
     CONTEXTS,
     HANDLES,
@@ -50,7 +50,7 @@ def function_like(
     arguments are the targets, the tensors to differentiate by. ``guarded``: whether there are versions to check.
     ``checked`` are for each result the saved tensors that must not have been written, whether its backward reads them
     or not. ``once``: the results from which a second backward raises; torch does that when saved tensors are asked for
-    again, even if there are none. ``frees``: see ``support.frees``. ``shared``: see Note [Shared nodes]. ``own``: the
+    again, even if there are none. ``frees``: see ``backward.frees``. ``shared``: see Note [Shared nodes]. ``own``: the
     results that are saved for their place in autograd's graph. ``raising``: those behind which something raises if a
     backward leaves nothing out, with what it raises.
     """
@@ -67,7 +67,7 @@ def function_like(
     # Of a plain tensor's type only what is sparse must be told from it.
     w.globals.update(strided=torch.strided)
     kinds = "".join(
-        f"type(g[{k}]) if g[{k}] is None or g[{k}].layout is strided else {w.refer(support.kind_of)}(g[{k}]), "
+        f"type(g[{k}]) if g[{k}] is None or g[{k}].layout is strided else {w.refer(backward.kind_of)}(g[{k}]), "
         for k in range(outputs)
     )
     trained = "".join(f"g[{k}] is not None and g[{k}].requires_grad, " for k in range(outputs))
@@ -78,10 +78,10 @@ def function_like(
         f"    if {undefined}: return (None,) * {1 + max(1, targets) + bool(raising)}",
         *_check_not_freed(w, outputs, saved, once),
         *_check_saved(w, outputs, checked),
-        *([f"    {w.refer(support.check_watched)}({WATCHED}, ({defined}))"] if guarded else []),
+        *([f"    {w.refer(backward.check_watched)}({WATCHED}, ({defined}))"] if guarded else []),
         *_check_shared(w, outputs, shared),
         f"    trained = ({trained}) if grad_enabled() else None",
-        *[f"    if g[{j}] is not None: {w.refer(support.raise_if_all_runs)}({error!r})" for j, error in raising],
+        *[f"    if g[{j}] is not None: {w.refer(backward.raise_if_all_runs)}({error!r})" for j, error in raising],
         f"    return {'*' if raising else ''}ctx.kept[0](({kinds}), trained)(ctx, g){', None' if raising else ''}",
     ]
     w.lines = lines
@@ -104,7 +104,7 @@ def _check_shared(w: SourceWriter, outputs: int, shared: Sequence[Sequence[int]]
     lines = []
     for k, places in enumerate(shared):
         if places:
-            use = f"{w.refer(support.use_context)}({CONTEXTS}[{k}])"
+            use = f"{w.refer(backward.use_context)}({CONTEXTS}[{k}])"
             always = len(places) == outputs
             needed = " or ".join(f"g[{j}] is not None" for j in places)
             lines.append(f"    {use}" if always else f"    if {needed}: {use}")
@@ -114,7 +114,7 @@ def _check_shared(w: SourceWriter, outputs: int, shared: Sequence[Sequence[int]]
 def _check_not_freed(w: SourceWriter, outputs: int, saved: int, once: Sequence[int]) -> list[str]:
     if not once:
         return []
-    checks = [f"if getattr(ctx, 'spent', False): {w.refer(support.check_not_spent)}(ctx)"]
+    checks = [f"if getattr(ctx, 'spent', False): {w.refer(backward.check_not_spent)}(ctx)"]
     if not saved or outputs > 1:  # what is saved is asked for anyway if there is but one result
         checks.append(f"{w.refer(_torch.unpack_some)}(ctx, ())" if saved else "ctx.saved_tensors")
     if len(once) == outputs:
@@ -125,7 +125,7 @@ def _check_not_freed(w: SourceWriter, outputs: int, saved: int, once: Sequence[i
 def _make_function(
     forward: Callable[..., Any], backward: Callable[..., Any], frees: dict[int, str | None]
 ) -> type[torch.autograd.Function]:
-    """An autograd Function; ``frees``: see ``support.frees``."""
+    """An autograd Function; ``frees``: see ``backward.frees``."""
     return type(
         "CompiledFunction",
         (torch.autograd.Function,),
@@ -164,7 +164,7 @@ def write_backward(
     picked = "".join(f"{x}, " for x in parts) or "None, "
     changes = [f"    {w.refer(WRITERS[x.visibility])}({x.target}, d[{x.result}])" for x in writes]
     for y in reshaped:
-        change = w.refer(support.reshape_in_backward)
+        change = w.refer(backward.reshape_in_backward)
         changes.append(f"    {change}({LIVE}[{y.place}], {w.refer(y.before)}, {w.refer(y.after)})")
     if not wrapped and not same and not changes and list(differentiated) == list(range(gradients)):
         lines.append(f"    return (None, *bw({', '.join(names)}))")
@@ -211,7 +211,7 @@ def write_differentiable_backward(
 
     def handle(k: int) -> str:
         if k >= targets + len(places):
-            return f"{w.refer(support.place_of)}(ctx, {own[k - targets - len(places)]})"
+            return f"{w.refer(history.place_of)}(ctx, {own[k - targets - len(places)]})"
         return f"h[{place[k]}]" if k < targets else f"{whole}[{places[k - targets]}]"
 
     def watch(guard: Guard) -> str:
@@ -226,7 +226,7 @@ def write_differentiable_backward(
                 what = f"d[{index}]"
             case _:
                 raise AssertionError("a guard of a call")
-        return f"{w.refer(support.watch)}({what}, {guard.place})"
+        return f"{w.refer(backward.watch)}({what}, {guard.place})"
 
     for number, a in enumerate(applications):
         handles = [handle(k) for k in a.targets]
@@ -234,11 +234,11 @@ def write_differentiable_backward(
         contexts = f"(ctx, *{CONTEXTS})" if a.contexts else "()"
         watched = f"w{number}" if a.guards else "()"
         given += kept_source(w.refer(a.function.backward_for, "backward"), contexts, handles, watched, a.held, ())
-        ends = ", ".join(handles) or w.refer(support.DEAD_END)
-        ends += f", {w.refer(support.beyond())}" if a.function.raising else ""
+        ends = ", ".join(handles) or w.refer(backward.DEAD_END)
+        ends += f", {w.refer(backward.beyond())}" if a.function.raising else ""
         lines += [f"    w{number} = []"] if a.guards else []
         lines.append(f"    {''.join(f'd[{k}], ' for k in a.results)}= {w.refer(a.function.apply)}(({given}), {ends})")
-        lines += [f"    {w.refer(support.keep_place)}(d[{a.results[k]}])" for k in a.own]
+        lines += [f"    {w.refer(history.keep_place)}(d[{a.results[k]}])" for k in a.own]
         lines += [f"    w{number}.append({watch(guard)})" for guard in a.guards]
     picked = "".join(f"{whole}[{same[k]}], " if k in same else f"d[{k}], " for k in reached) or "None, "
     lines.append(f"    return (None, {picked})")
@@ -256,7 +256,7 @@ def _unpack(w: SourceWriter, which: Sequence[int], saved: int) -> list[str]:
 
 
 def _take_tangents(w: SourceWriter, tangents: Sequence[tuple[int, Geometry | None]]) -> list[str]:
-    w.globals["with_strides"] = support.with_strides
+    w.globals["with_strides"] = backward.with_strides
     lines = []
     for k, g in tangents:
         lines.append(f"    t{k} = g[{k}]")
@@ -264,7 +264,7 @@ def _take_tangents(w: SourceWriter, tangents: Sequence[tuple[int, Geometry | Non
             continue
         if g.conj or g.neg:  # only tangents that are as lazy come here
             lines.append(
-                f"    if t{k}.stride() != {g.stride}: t{k} = {w.refer(support.with_strides_lazily)}(t{k}, {g.stride})"
+                f"    if t{k}.stride() != {g.stride}: t{k} = {w.refer(backward.with_strides_lazily)}(t{k}, {g.stride})"
             )
             continue
         lazy = f" or t{k}.is_neg()" + (f" or t{k}.is_conj()" if g.dtype.is_complex else "")

@@ -9,7 +9,7 @@ from typing import Any
 from aotcheck import _torch
 from aotcheck.autograd.graph import SourceWriter
 from aotcheck.autograd.record import Record
-from aotcheck.autograd.runtime import support
+from aotcheck.autograd.runtime import backward, failing, history, memory
 from aotcheck.autograd.runtime.attachments import Attachment, Counter, Window, kept_source
 from aotcheck.autograd.runtime.step_source import named, step_line
 from aotcheck.autograd.steps import Attach, BaseOf, Constant, Result
@@ -25,31 +25,31 @@ def write_call(
     shape_result: Callable[[list[str], Callable[[Any], str]], str],
     random: bool,
     moved: frozenset[int] = frozenset(),
-    memory: Mapping[int, Window] = MappingProxyType({}),
+    in_memory: Mapping[int, Window] = MappingProxyType({}),
 ) -> SourceWriter:
     """The function ``call(a)``: flat arguments in, the caller's result out.
 
-    ``wrong`` maps the outputs whose layout must be set right to that layout. ``fresh`` says of each thing the forward
-    returns, saved values included, that it is known to be no view: a view made under the forward's own no_grad is
-    hidden by ``detach``, its autograd identity being an accident. ``moved`` are saved values (counted from the first)
-    whose version counter the epilogue moves, ``memory`` such as lie in an argument's memory once that is written: they
-    are saved as windows on it (see Note [Saved memory]). ``shape_result`` turns the expressions of the flat results
-    into that of what the caller gets. The names ``fw``, ``apply0`` ... and ``backward0`` ... are to be set in the
-    writer's globals.
+    ``wrong`` maps the outputs whose layout must be set right to that layout. ``fresh`` says of each thing the
+    forward returns, saved values included, that it is known to be no view: a view made under the forward's own
+    no_grad is hidden by ``detach``, its autograd identity being an accident. ``moved`` are saved values (counted
+    from the first) whose version counter the epilogue moves, ``in_memory`` such as lie in an argument's memory once
+    that is written: they are saved as windows on it (see Note [Saved memory]). ``shape_result`` turns the
+    expressions of the flat results into that of what the caller gets. The names ``fw``, ``apply0`` ... and
+    ``backward0`` ... are to be set in the writer's globals.
     """
     w = SourceWriter()
-    w.globals.update(base_of=_torch.base_of, grad_mode=_torch.set_grad_enabled_raw, layout=support.with_layout)
+    w.globals.update(base_of=_torch.base_of, grad_mode=_torch.set_grad_enabled_raw, layout=memory.with_layout)
     n = len(record.outputs)
     names = [f"r{k}" for k in range(n)] + [f"s{k}" for k in range(len(fresh) - n)]
     left = ", ".join(names) + ", = " if names else ""
     lines = ["def call(a):"]
-    lines += [f"    {w.refer(support.check_swap)}(a[{i}])" for i in record.swapped]
+    lines += [f"    {w.refer(failing.check_swap)}(a[{i}])" for i in record.swapped]
     lines += [f"    {b}" for b in _bases(record)]
     roots = [named(r.source) for r in record.roots]
     wrappers = [named(r.source) for r in record.wrappers]
     # See Note [Handles].
     handles = [
-        r if root.is_leaf else f"{w.refer(support.bridge)}({r})"
+        r if root.is_leaf else f"{w.refer(history.bridge)}({r})"
         for r, root in zip([*roots, *wrappers], [*record.roots, *record.wrappers], strict=True)
     ]
     views = [f"e{len(roots) + k}" for k in range(len(record.views))]
@@ -63,39 +63,41 @@ def write_call(
     reached = {k for part in attachments for k in part.targets}
     for k, root in enumerate(record.roots):
         if root.moves and k in reached:
-            lines.append(f"    e{k} = {w.refer(support.early_bridge)}({roots[k]})")
+            lines.append(f"    e{k} = {w.refer(history.early_bridge)}({roots[k]})")
             handles[k] = targets[k] = f"e{k}"
     for x, name in zip(record.views, views, strict=True):
         if targets.index(name) in reached:
-            lines.append(f"    {name} = {w.refer(support.early_bridge)}({named(x.ref)})")
+            lines.append(f"    {name} = {w.refer(history.early_bridge)}({named(x.ref)})")
     handles += [*[named(x.ref) for x in record.leaves], *views]
     for x in record.cuts:
         recorded = None if is_wrapper(x.tensor) else recorded_geometry(x.tensor)
         other = recorded is not None and recorded != geometry_of(x.tensor)
-        handles.append(f"{w.refer(support.bridge)}({named(x.ref)}{f', {w.refer(recorded)}' if other else ''})")
+        handles.append(f"{w.refer(history.bridge)}({named(x.ref)}{f', {w.refer(recorded)}' if other else ''})")
     inputs = [f"{r}.data" if root.hidden else r for r, root in zip(roots, record.roots, strict=True)]
     for k, flat in enumerate(record.flats):
-        lines.append(f"    f{k} = {w.refer(support.flat_view)}({named(flat.source)}, {w.refer(flat.dtype)})")
+        lines.append(f"    f{k} = {w.refer(memory.flat_view)}({named(flat.source)}, {w.refer(flat.dtype)})")
         inputs.append(f"f{k}")
     generators = [f"a[{i}]" for i in record.generators]
     inputs += generators
     if random:
-        lines.append(f"    states = {w.refer(support.generator_states)}({', '.join(generators)})")
+        lines.append(f"    states = {w.refer(failing.generator_states)}({', '.join(generators)})")
     lines.append("    try:")
     if record.entry_grad:
         lines.append("        grad_mode(False)")
     lines.append(f"        {left}fw({', '.join(inputs)})")
-    lines.append(f"    except {w.refer(support.StrideCorrection)}: raise")
-    undo = f"{w.refer(support.restore_generators)}(states); " if random else ""
-    lines.append(f"    except Exception as e: {undo}raise {w.refer(support.GraphFailed)} from e")
+    lines.append(f"    except {w.refer(failing.StrideCorrection)}: raise")
+    undo = f"{w.refer(failing.restore_generators)}(states); " if random else ""
+    lines.append(f"    except Exception as e: {undo}raise {w.refer(failing.GraphFailed)} from e")
     if record.entry_grad:
         lines.append("    finally: grad_mode(True)")
     lines += [f"    r{k} = layout(r{k}, {w.refer(g)})" for k, g in wrong.items()]
     lines += [f"    {name} = {name}.detach()" for k, name in enumerate(names) if not fresh[k] and k not in wrong]
     lines += [f"    s{k} = s{k}.data" for k in sorted(moved)]
+    if record.entry_inference and attachments:  # eager made outside inference mode what it saved
+        lines += [f"    {name} = {w.refer(memory.as_saved)}({name})" for name in names[n:]]
     lines += [f"    {step_line(s, w)}" for s in record.before]
-    for k, m in memory.items():
-        on = f"{w.refer(support.window_on)}({named(m.holder)}, {w.refer(m.geometry)}, {m.anchor}, True)"
+    for k, m in in_memory.items():
+        on = f"{w.refer(memory.window_on)}({named(m.holder)}, {w.refer(m.geometry)}, {m.anchor}, True)"
         lines.append(f"    s{k} = {on}")
 
     def attach(number: int) -> list[str]:
@@ -107,26 +109,26 @@ def write_call(
         watched = f"w{number}" if part.guards else "()"
         live: list[str] = []
         if part.windows or part.reshaped:
-            on = w.refer(support.window_on)
+            on = w.refer(memory.window_on)
             live = [f"{on}({named(x.holder)}, {w.refer(x.geometry)}, {x.anchor}, False)" for x in part.windows]
             live += map(named, part.reshaped)
         held = [named(x) for x in part.held]
         kept = kept_source(f"backward{number}", "()", [handles[k] for k in part.targets], watched, held, live)
         # Results that lead nowhere require grad all the same: they hang on a leaf of nobody's.
-        ends = ", ".join(targets[k] for k in part.targets) or w.refer(support.DEAD_END)
-        ends += f", {w.refer(support.beyond())}" if part.raising else ""
+        ends = ", ".join(targets[k] for k in part.targets) or w.refer(backward.DEAD_END)
+        ends += f", {w.refer(backward.beyond())}" if part.raising else ""
         for x in [record.attached[k] for k in part.outputs]:
             if x.recorded is not None and isinstance(x.ref, Result):
-                attached.append(f"h{x.ref.index} = {w.refer(support.lend)}({named(x.ref)}, {w.refer(x.recorded)})")
+                attached.append(f"h{x.ref.index} = {w.refer(history.lend)}({named(x.ref)}, {w.refer(x.recorded)})")
                 returned_later.append(f"{named(x.ref)}.data = h{x.ref.index}")
         attached.append(f"{results}= apply{number}(({given}{kept}), {ends})")
         attached += returned_later
         for place in part.own:
-            attached.append(f"{w.refer(support.keep_place)}({named(record.attached[part.outputs[place]].ref)})")
+            attached.append(f"{w.refer(history.keep_place)}({named(record.attached[part.outputs[place]].ref)})")
         for k in part.outputs if len(part.outputs) > 1 else ():
             made_by = _torch.grad_fn_of(record.attached[k].tensor)
             if made_by is None or _torch.outputs_of(made_by) == 1:
-                attached.append(f"{w.refer(support.hooks_of_its_own)}({named(record.attached[k].ref)})")
+                attached.append(f"{w.refer(history.hooks_of_its_own)}({named(record.attached[k].ref)})")
         if record.entry_grad:
             return [f"    {x}" for x in attached]
         return [
@@ -140,7 +142,7 @@ def write_call(
         lines += attach(s.group) if isinstance(s, Attach) else [f"    {step_line(s, w)}"]
     for number, part in enumerate(attachments):
         for guard in part.guards:
-            watch = w.refer(support.watch)
+            watch = w.refer(backward.watch)
             assert not isinstance(guard.watched, Counter)
             lines.append(f"    w{number}.append({watch}({named(guard.watched)}, {guard.place}))")
     returned = [w.refer(r.value, "k") if isinstance(r, Constant) else named(r) for r in record.returns]

@@ -9,7 +9,7 @@ import torch
 from aotcheck import _torch
 from aotcheck.autograd.graph import SourceWriter
 from aotcheck.autograd.hooks import HookKind
-from aotcheck.autograd.runtime import support
+from aotcheck.autograd.runtime import history, memory, replays
 from aotcheck.autograd.steps import (
     Arg,
     Attach,
@@ -71,23 +71,23 @@ def named(ref: Ref) -> str:
 
 
 WRITERS = {
-    Visibility.VERSION: support.version_write,
-    Visibility.HIDDEN: support.hidden_write,
+    Visibility.VERSION: memory.version_write,
+    Visibility.HIDDEN: memory.hidden_write,
 }
 
 
 _REGISTER = {
-    HookKind.GRADIENT: support.register_hook,
+    HookKind.GRADIENT: history.register_hook,
     HookKind.ACCUMULATED: torch.Tensor.register_post_accumulate_grad_hook,
 }
 
 
 _REPLAYS = {
-    ReplayMode.GRAD: support.replay_with_grad,
-    ReplayMode.NO_GRAD: support.replay_without_grad,
-    ReplayMode.INFERENCE: support.replay_under_inference_mode,
-    ReplayMode.OUTSIDE_WITH_GRAD: support.replay_outside_with_grad,
-    ReplayMode.OUTSIDE_WITHOUT_GRAD: support.replay_outside_without_grad,
+    ReplayMode.GRAD: replays.replay_with_grad,
+    ReplayMode.NO_GRAD: replays.replay_without_grad,
+    ReplayMode.INFERENCE: replays.replay_under_inference_mode,
+    ReplayMode.OUTSIDE_WITH_GRAD: replays.replay_outside_with_grad,
+    ReplayMode.OUTSIDE_WITHOUT_GRAD: replays.replay_outside_without_grad,
 }
 
 
@@ -97,11 +97,11 @@ def step_line(step: Step, w: SourceWriter) -> str:
         case Hold(local, source):
             return f"{named(local)} = {named(source)}.detach()"
         case HoldAccumulator(local, source, recorded, anew):
-            return f"{named(local)} = {w.refer(support.accumulator_of)}({named(source)}, {w.refer(recorded)}, {anew})"
+            return f"{named(local)} = {w.refer(history.accumulator_of)}({named(source)}, {w.refer(recorded)}, {anew})"
         case ResizeStorage(source, nbytes):
             return f"{named(source)}.untyped_storage().resize_({nbytes})"
         case WriteFlat(source, dtype, result):
-            return f"{w.refer(support.flat_write)}({named(source)}, {w.refer(dtype)}, {named(result)})"
+            return f"{w.refer(memory.flat_write)}({named(source)}, {w.refer(dtype)}, {named(result)})"
         case Write(target, result, visibility):
             return f"{w.refer(WRITERS[visibility])}({named(target)}, {named(result)})"
         case NoteVersion(local, target):
@@ -109,25 +109,25 @@ def step_line(step: Step, w: SourceWriter) -> str:
         case BumpVersion(target):
             return f"{w.refer(_torch.count_write)}({named(target)})"
         case StandIn(local, g, device):
-            return f"{named(local)} = {w.refer(support.stand_in)}({g.shape}, {w.refer(g.dtype)}, {w.refer(device)})"
+            return f"{named(local)} = {w.refer(memory.stand_in)}({g.shape}, {w.refer(g.dtype)}, {w.refer(device)})"
         case Attach():
             raise AssertionError("written by write_call")
         case TakeHistory(target, source, counted):
-            take = support.take_history if counted else support.take_history_uncounted
+            take = history.take_history if counted else history.take_history_uncounted
             return f"{w.refer(take)}({named(target)}, {named(source)})"
         case RenewHistory(target):
             return f"{w.refer(_torch.grad_fn_of)}({named(target)})"
         case GiveHistory(target, source):
-            return f"{named(target)} = {w.refer(support.give_history)}({named(target)}, {named(source)})"
+            return f"{named(target)} = {w.refer(history.give_history)}({named(target)}, {named(source)})"
         case Restride(target, g):
-            return f"{w.refer(support.restride)}({named(target)}, {g.shape}, {g.stride}, {g.offset})"
+            return f"{w.refer(memory.restride)}({named(target)}, {g.shape}, {g.stride}, {g.offset})"
         case Reshape(target, change):
             return f"{w.refer(change, 'change')}({named(target)})"
         case PointAt(target, holder, g, relative, way, inference):
             given = f"{named(target)}, {named(holder)}, {w.refer(g)}, {relative}"
             if way is Way.DATA:
-                return f"{w.refer(support.point_data_at)}({given}, {inference})"
-            return f"{w.refer(support.point_at if way is Way.SET else support.point_at_untold)}({given})"
+                return f"{w.refer(memory.point_data_at)}({given}, {inference})"
+            return f"{w.refer(memory.point_at if way is Way.SET else memory.point_at_untold)}({given})"
         case Detach(target, leaf):
             return f"{named(target)}.requires_grad_(False)" if leaf else f"{named(target)}.detach_()"
         case BackwardOnward(targets, gradients, retained):
@@ -135,10 +135,10 @@ def step_line(step: Step, w: SourceWriter) -> str:
             return f"{w.refer(torch.autograd.backward)}(({to}), ({given}), {retained})"
         case ReplayView(local, base, view_func, mode, outdated, version):
             if outdated:
-                view_func = functools.partial(support.replay_outdated, view_func)
+                view_func = functools.partial(replays.replay_outdated, view_func)
             replay = w.refer(view_func, "view")
             if version is not None:
-                replay = f"{w.refer(functools.partial)}({w.refer(support.replay_at)}, {replay}, {named(version)})"
+                replay = f"{w.refer(functools.partial)}({w.refer(replays.replay_at)}, {replay}, {named(version)})"
             if mode is ReplayMode.AMBIENT:
                 return f"{named(local)} = {replay}({named(base)})"
             return f"{named(local)} = {w.refer(_REPLAYS[mode])}({replay}, {named(base)})"
@@ -147,7 +147,7 @@ def step_line(step: Step, w: SourceWriter) -> str:
         case SetCreationMeta(target, creation_meta):
             return f"{w.refer(_torch.set_creation_meta)}({named(target)}, {w.refer(creation_meta)})"
         case MakeInference(target, wanted, alias):
-            made = f"{w.refer(support.as_inference)}({named(target)}, {wanted})"
+            made = f"{w.refer(memory.as_inference)}({named(target)}, {wanted})"
             return f"{named(target)} = {made}{'.detach()' if alias else ''}"
         case RetainGrad(target):
             return f"{named(target)}.retain_grad()"
@@ -155,28 +155,28 @@ def step_line(step: Step, w: SourceWriter) -> str:
             return f"{w.refer(_REGISTER[kind])}({named(target)}, {w.refer(hook, 'hook')})"
         case SetGradient(target, source, fits):
             if source is not None and not fits:
-                return f"{w.refer(support.set_gradient)}({named(target)}, {named(source)})"
+                return f"{w.refer(history.set_gradient)}({named(target)}, {named(source)})"
             return f"{named(target)}.grad = {'None' if source is None else named(source)}"
         case WindowOn(local, holder, g, anchor, own_version, inference):
             given = f"{named(holder)}, {w.refer(g)}, {anchor}, {own_version}"
             if inference is not None:
-                return f"{named(local)} = {w.refer(support.window_of_kind)}({given}, {inference})"
-            return f"{named(local)} = {w.refer(support.window_on)}({given})"
+                return f"{named(local)} = {w.refer(memory.window_of_kind)}({given}, {inference})"
+            return f"{named(local)} = {w.refer(memory.window_on)}({given})"
         case RequireGrad(target, inference):
             if inference:
-                return f"{w.refer(support.require_grad_of_inference)}({named(target)})"
+                return f"{w.refer(history.require_grad_of_inference)}({named(target)})"
             return f"{named(target)}.requires_grad_()"
         case RequireGradOfInteger(target):
-            return f"{w.refer(support.require_grad_of_integer)}({named(target)})"
+            return f"{w.refer(history.require_grad_of_integer)}({named(target)})"
         case Poison(target):
-            return f"{w.refer(support.poison)}({named(target)})"
+            return f"{w.refer(history.poison)}({named(target)})"
         case Swap(target, other):
             return f"{w.refer(_torch.swap)}({named(target)}, {named(other)})"
         case Wrap(local, wrapping, inner):
             held = "".join(f"{named(x)}, " for x in inner)
             return f"{named(local)} = {w.refer(wrapping.build, 'wrap')}(({held}))"
         case RestrideWrapper(target, outer):
-            return f"{w.refer(support.restride_wrapper)}({named(target)}, {w.refer(outer)})"
+            return f"{w.refer(memory.restride_wrapper)}({named(target)}, {w.refer(outer)})"
         case SetAttribute(target, name, value):
             what = w.refer(value.value, "k") if isinstance(value, Constant) else named(value)
             return f"setattr({named(target)}, {name!r}, {what})"

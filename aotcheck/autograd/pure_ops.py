@@ -1,0 +1,195 @@
+"""Ops that write nothing and give no views: what their results measure, and how they are recorded."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from aotcheck import _torch
+from aotcheck.autograd import no_meta, sparse_ops, view_ops
+from aotcheck.autograd.errors import UnsupportedError
+from aotcheck.autograd.metadata import METADATA
+from aotcheck.autograd.replicas import Replica, make_replica
+from aotcheck.autograd.sparse import SparseResult
+from aotcheck.autograd.stand_ins import tensors_in
+from aotcheck.autograd.trace import Value, geometry_of, getitem
+from aotcheck.autograd.twins import OpInfo, info_of
+from aotcheck.autograd.windows import copies_more_than_itself, shares_storage
+
+if TYPE_CHECKING:
+    from aotcheck.autograd.tracer import Tracer
+
+aten = torch.ops.aten
+_KNOW_LAZY_BITS = frozenset(  # kernels that look whether what they are given is conjugated or negated lazily
+    {
+        aten.clone.default,
+        aten._to_copy.default,
+        aten.mm.default,
+        aten.bmm.default,
+        aten.addmm.default,
+        aten.baddbmm.default,
+        aten.mv.default,
+        aten.addmv.default,
+        aten.dot.default,
+        aten.vdot.default,
+    }
+)
+
+
+def pure(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """An op that writes nothing and, says its schema, gives no view."""
+    if func is aten.index.Tensor and any(type(i) is Replica and i.dtype in (torch.bool, torch.uint8) for i in args[1]):
+        if sparse_ops.selects_padding():
+            return sparse_ops.select(tracer, args)
+        raise UnsupportedError("data-dependent", "indexing by a mask gives a shape that depends on values")
+    if func is aten.repeat_interleave.Tensor and kwargs.get("output_size") is None:
+        raise UnsupportedError("data-dependent", "repeat_interleave without output_size")
+    if torch.get_default_dtype() is not tracer.default_dtype:
+        kwargs = _with_default_dtype(tracer, func, info, args, kwargs)
+    key, known = metadata(func, info, args, kwargs)
+    if known is None:
+        run_kwargs = (
+            {**kwargs, "device": _torch.META}
+            if info.takes_device and (kwargs.get("device") is not None or not _has_tensor(args))
+            else kwargs
+        )
+        out = tracer.run(func, args, run_kwargs)
+        device = tracer.device_of(args, kwargs)
+        if isinstance(out, Tensor) and out.layout is not torch.strided:
+            out = no_meta.results_of(func, args, kwargs)
+        if not _has_tensor((out,)) and out is not None:
+            return out
+        if args and type(args[0]) is Replica and shares_storage(out, args[0]):
+            if not info.random or isinstance(out, Tensor):
+                return view_ops.bind(tracer, tracer.unsafe_views, func, args, kwargs, out)
+            # Without noise to add a meta kernel may give its argument; others draw all the same, and copy.
+            out = tuple([torch.empty_like(o) if shares_storage(o, args[0]) else o for o in out])
+        learn(key, out, device)
+    physical = tracer.depth and func not in _KNOW_LAZY_BITS and not _promotes(args)
+    value_of = functools.partial(_physical_value_of, tracer) if physical else tracer.value_of
+    value_args = tuple([value_of(a) for a in args])
+    value_kwargs = {k: value_of(a) for k, a in kwargs.items()} if kwargs else {}
+    if info.takes_device and kwargs.get("device") is None and not _has_tensor(args):
+        value_kwargs["device"] = tracer.device_of(args, kwargs)
+    value = tracer.call(func, value_args, value_kwargs)
+    if info.copies_storage and copies_more_than_itself(args[0]):
+        return _in_copied_storage(tracer, args[0], value)
+    if key is not None:
+        tracer.keys[value] = key
+    if known is None:
+        return tracer.bind_results(out, value, device)
+    container, geometries, device = known
+    if container is None:
+        return tracer.fresh(geometries[0], device, value)
+    value.parts, value.device = geometries, device
+    return container(
+        [tracer.fresh(g, device, tracer.trace.call(getitem, (value, k))) for k, g in enumerate(geometries)]
+    )
+
+
+def metadata(func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+    """(key, result): geometries and devices of the op's fresh results.
+
+    The result is None where it is not known, or not a plain list of fresh tensors.
+    """
+    key: Any = None
+    if info.cacheable:
+        key = (
+            info_of(func),
+            *[_key_of(a) for a in args],
+            *[(k, _key_of(a)) for k, a in kwargs.items()],
+            torch.get_default_dtype(),
+        )
+        try:
+            known = METADATA.get(key)
+        except TypeError:
+            return None, None
+        if known is not None:
+            return key, known
+    return key, None
+
+
+def learn(key: Any, out: Any, device: torch.device) -> None:
+    """Note what a kernel gave, if it is one fresh tensor or several on storages of their own."""
+    if key is None or out is None:
+        return
+    tensors = [out] if isinstance(out, Tensor) else out
+    if not isinstance(tensors, (list, tuple)) or not all(isinstance(o, Tensor) for o in tensors):
+        return  # a sparse one is no tensor here
+    geometries = [geometry_of(o) for o in tensors]
+    storages = {_torch.storage_address(_torch.storage_of(o)) for o in tensors}
+    if len(storages) == len(tensors) and all(g.offset == 0 and not g.conj and not g.neg for g in geometries):
+        METADATA.put(key, (None if isinstance(out, Tensor) else type(out), tuple(geometries), device))
+
+
+def _with_default_dtype(
+    tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> dict[str, Any]:
+    """The arguments with the default dtype that the program has set, where the op would take another one later."""
+    tensors = tensors_in(args, kwargs)
+    if any(t.is_floating_point() or t.is_complex() for t in tensors):
+        return kwargs
+    run_kwargs = {**kwargs, "device": _torch.META} if info.takes_device and not tensors else kwargs
+    results = tensors_in((tracer.run(func, args, run_kwargs),), {})
+    if not any(t.is_floating_point() or t.is_complex() for t in results):
+        return kwargs
+    if tensors or not any(a.name == "dtype" for a in _torch.schema_of(func).arguments):
+        raise UnsupportedError("global state", f"{func} depends on a default dtype that is set inside")
+    return {**kwargs, "dtype": results[0].dtype}
+
+
+def _in_copied_storage(tracer: Tracer, source: Replica, value: Value) -> Replica:
+    """A fresh tensor that holds ``value`` and lies in a copy of its storage as ``source`` does in its own."""
+    flat = tracer.table.flat(tracer.table.state(source))
+    copy = tracer.trace.call(aten.clone.default, (tracer.table.read_view(flat),))
+    whole = tracer.fresh(flat.geometry, source.real_device, copy)
+    g = geometry_of(source)
+    elem = torch.empty(0, dtype=g.dtype, device=_torch.META)
+    _torch.set_geometry(elem, _torch.storage_of(whole), g.offset, g.shape, g.stride)
+    r = make_replica(elem, source.real_device, tracer.kernels)
+    tracer.table.write(tracer.table.view(r), value)
+    tracer.table.state(r).sized = True
+    return r
+
+
+def _physical_value_of(tracer: Tracer, a: Any) -> Any:
+    """As ``Tracer.value_of``, but of what is conjugated or negated lazily what its memory holds.
+
+    That is all that kernels see below the class of a wrapper.
+    """
+    if type(a) in (list, tuple):
+        return [_physical_value_of(tracer, x) for x in a]
+    value = tracer.value_of(a)
+    if type(a) is Replica and (a.is_conj() or a.is_neg()):
+        g = geometry_of(a)
+        for op, wrong in ((aten._neg_view.default, g.neg), (aten._conj.default, g.conj)):
+            if wrong:
+                value = tracer.table.emit.viewop(op, value)
+        value.geometry = g._replace(conj=False, neg=False)
+    return value
+
+
+def _key_of(a: Any) -> Any:
+    if type(a) is Replica:
+        return (a.storage_offset(), a.shape, a.stride(), a.dtype, a.is_conj(), a.is_neg(), a.real_device)
+    if type(a) in (list, tuple):
+        return tuple([_key_of(x) for x in a])
+    if type(a) is torch.Generator:
+        return torch.Generator
+    return (a, type(a))
+
+
+def _promotes(args: tuple[Any, ...]) -> bool:
+    """Whether tensors among ``args`` are of several dtypes, or of another than a number: they are copied then."""
+    dtypes = {a.dtype for a in args if type(a) is Replica and a.dtype is not torch.bool}
+    return len(dtypes) > 1 or (any(type(a) is complex for a in args) and not all(d.is_complex for d in dtypes))
+
+
+def _has_tensor(args: tuple[Any, ...]) -> bool:
+    kinds = (Tensor, SparseResult)
+    return any(
+        isinstance(a, kinds) or (type(a) in (list, tuple) and any(isinstance(x, kinds) for x in a)) for a in args
+    )

@@ -1,0 +1,129 @@
+"""What a backward checks before it runs, and how it takes its tangents."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from aotcheck import _torch
+from aotcheck.autograd.errors import UnsupportedError
+from aotcheck.autograd.runtime.memory import restride
+from aotcheck.autograd.sparse_geometry import is_sparse, measure
+from aotcheck.autograd.subclasses import is_jagged, is_wrapper
+from aotcheck.autograd.trace import Geometry, geometry_of
+
+
+def under_grad_mode(run: Callable[..., Any]) -> Callable[..., Any]:
+    """``run`` with grad mode on, on tensors that have no history."""
+
+    def call(*args: Any) -> Any:
+        with torch.enable_grad():
+            return run(*[a.detach() if isinstance(a, Tensor) else a for a in args])
+
+    return call
+
+
+def reshape_in_backward(t: Tensor, before: Geometry, after: Geometry) -> None:
+    """Change the geometry of ``t`` from ``before`` as the traced backward does, as a change that counts as a write.
+
+    Raises:
+        UnsupportedError: it has another geometry by now, for which another backward would have to be traced.
+    """
+    if geometry_of(t) != before:
+        raise UnsupportedError("mutation in the backward", "of the metadata of a tensor, for the second time")
+    restride(t, after.shape, after.stride, after.offset)
+
+
+def watch(t: Tensor, place: int) -> tuple[Tensor, str, int, int]:
+    """What ``check_watched`` needs to see whether ``t`` was written before the backward from output ``place``.
+
+    That is a tensor without memory that counts versions with ``t``.
+    """
+    counter = t.detach()
+    if not is_wrapper(t):
+        counter.data = (
+            measure(t).with_elements(0, t.device) if is_sparse(t) else torch.empty(0, dtype=t.dtype, device=t.device)
+        )
+    kind = t.layout if is_sparse(t) else t.type()
+    return counter, f"{kind} {list(t.shape)}", _torch.version_of(t), place
+
+
+def check_watched(watched: Sequence[tuple[Tensor, str, int, int]], defined: Sequence[bool]) -> None:
+    """Raise as eager does where memory that it saved for this backward was written since."""
+    for counter, what, version, place in watched:
+        now = _torch.version_of(counter)
+        if defined[place] and now != version:
+            if is_jagged(counter):
+                torch.ops.aten._nested_tensor_size.default(counter)  # eager's message asks for it, which raises
+            raise RuntimeError(
+                "one of the variables needed for gradient computation has been modified by an inplace operation: "
+                f"[{what}] is at version {now}; expected version {version} instead"
+            )
+
+
+def kind_of(t: Tensor) -> Any:
+    """What tells tangents apart that are taken in other ways: the type, or the layout of a sparse tensor."""
+    return t.layout if is_sparse(t) else type(t)
+
+
+def with_strides(t: Tensor, stride: tuple[int, ...]) -> Tensor:
+    """``t`` copied to other strides."""
+    return torch.empty_strided(t.shape, stride, dtype=t.dtype, device=t.device).copy_(t)
+
+
+def with_strides_lazily(t: Tensor, stride: tuple[int, ...]) -> Tensor:
+    """The same; what is lazy about ``t`` stays so."""
+    conj, neg = t.is_conj(), t.is_neg()
+    t = _torch.conj_view(t) if conj else t
+    t = with_strides(_torch.neg_view(t) if neg else t, stride)
+    t = _torch.conj_view(t) if conj else t
+    return _torch.neg_view(t) if neg else t
+
+
+def frees(node: Any) -> dict[int, str | None]:
+    """The results of a Function of ours whose own op in eager keeps what a backward frees.
+
+    With each comes what that op's backward raises because it was written inside already, if it was.
+    """
+    function = getattr(node, "_forward_cls", None)
+    return getattr(function, "frees", {})
+
+
+def use_context(ctx: Any) -> None:
+    """Raise if what the Function of ``ctx`` saved is freed; free it after the backward that is running, if that frees.
+
+    Not at once: the Function may have its own turn in the same backward.
+    """
+    check_not_spent(ctx)
+    _torch.unpack_some(ctx, ())
+    if not _torch.backward_keeps_graph():
+        _torch.after_backward(functools.partial(setattr, ctx, "spent", True))
+
+
+def check_not_spent(ctx: Any) -> None:
+    """Raise as eager does where a derivative of this backward has freed what it needs."""
+    if getattr(ctx, "spent", False):
+        raise RuntimeError(
+            "Trying to backward through the graph a second time (or directly access saved tensors after they have "
+            "already been freed). Specify retain_graph=True if you need to backward through the graph a second time"
+        )
+
+
+DEAD_END = torch.zeros((), requires_grad=True)
+
+
+@functools.cache
+def beyond() -> Tensor:
+    """A tensor with a history that a backward comes by only if it comes by everything."""
+    with torch.inference_mode(False), torch.enable_grad():
+        return DEAD_END.unsqueeze(0)
+
+
+def raise_if_all_runs(error: str) -> None:
+    """Raise what a node does that leads to nobody who could ask for gradients, if the backward leaves nothing out."""
+    if _torch.will_run(beyond().grad_fn):
+        raise RuntimeError(error)

@@ -1,0 +1,260 @@
+"""Histories, hooks and gradients that generated code gives to tensors, and what stands for them in the graph."""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from aotcheck import _torch
+from aotcheck.autograd.runtime.backward import DEAD_END, frees, use_context
+from aotcheck.autograd.runtime.memory import hidden_write, stand_in
+from aotcheck.autograd.sparse_geometry import is_sparse, measure
+from aotcheck.autograd.subclasses import is_jagged, is_wrapper, wrapping_of
+from aotcheck.autograd.trace import Geometry, geometry_of
+
+
+class _TakeHistory(torch.autograd.Function):
+    """Gives its first argument, in place, the history of its second, of the same shape; the data is left alone."""
+
+    @staticmethod
+    def forward(ctx: Any, t: Tensor, source: Tensor) -> Tensor:
+        ctx.set_materialize_grads(False)
+        ctx.mark_dirty(t)
+        ctx.origin, ctx.place = source.grad_fn, source.output_nr
+        if _torch.base_of(t) is None:
+            _save_place(ctx, t, source)
+        return t
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        # A backward that ends at ``t`` frees what the op that computed it keeps, which is behind this node, not in it.
+        if ctx.place in frees(ctx.origin) and not _torch.will_run(ctx.origin):
+            objection = frees(ctx.origin)[ctx.place]
+            if objection is not None:
+                raise RuntimeError(objection)
+            use_context(ctx.origin)
+        return None, grads[0]
+
+
+def accumulator_of(leaf: Tensor, recorded: Geometry, anew: bool) -> Any:
+    """The node of autograd at which gradients of ``leaf`` arrive; one that is made now takes such as ``recorded``.
+
+    It is made now if there is none, and if it is to be made ``anew``.
+    """
+    if anew:
+        _torch.drop_accumulator(leaf, _torch.other_dtype_than(leaf, leaf.device))
+    with torch.inference_mode(False), torch.enable_grad(), _like(leaf, recorded):
+        return torch.autograd.graph.get_gradient_edge(leaf).node
+
+
+def lend(t: Tensor, g: Geometry) -> Tensor:
+    """The data of ``t``, which for the moment has data of the geometry ``g`` that nobody looks at.
+
+    See Note [What a history records].
+    """
+    data = t.data
+    t.data = stand_in(g.shape, g.dtype, t.device)
+    return data
+
+
+@contextlib.contextmanager
+def _like(t: Tensor, source: Tensor | Geometry) -> Iterator[None]:
+    """Inside, ``t`` has data of the shape and dtype of ``source``."""
+    if is_wrapper(t) or (t.shape, t.dtype) == (source.shape, source.dtype):
+        yield
+        return
+    data = lend(t, geometry_of(source) if isinstance(source, Tensor) else source)
+    try:
+        yield
+    finally:
+        t.data = data
+
+
+def set_gradient(t: Tensor, gradient: Tensor | None) -> None:
+    """``t`` has this gradient from now on, which fitted it once, whatever its shape and dtype are now."""
+    if gradient is None or (gradient.shape, gradient.dtype) == (t.shape, t.dtype):
+        t.grad = gradient
+        return
+    data = lend(gradient, geometry_of(t))
+    t.grad = gradient
+    gradient.data = data
+
+
+def take_history(t: Tensor, source: Tensor) -> None:
+    """Give ``t`` the history of ``source``; a gradient that it has stays, where marking it as written drops that."""
+    gradient = _torch.held_gradient(t)
+    if not is_wrapper(t) and _torch.leafness(t) and _torch.use_count(t) > 1:
+        # What gradients of a leaf arrived at would forget it, and a backward that comes there end the process.
+        _torch.drop_accumulator(t, _torch.other_dtype_than(t, t.device))
+    with torch.enable_grad(), _like(t, source):
+        _TakeHistory.apply(t, source)
+    _take_place(t, source)
+    if gradient is not None:
+        set_gradient(t, gradient)
+
+
+def take_history_uncounted(t: Tensor, source: Tensor) -> None:
+    """The same without a write that views of ``t`` would notice."""
+    version = _torch.version_of(t)
+    take_history(t, source)
+    _torch.set_version(t, version)
+
+
+def keep_place(result: Tensor) -> None:
+    """What a Function saved of itself, for its place in autograd's graph, lets go of its memory.
+
+    See Note [Results of their own gradients]. Under hooks of the caller's on all that is saved it is they that keep it.
+    """
+    node: Any = result.grad_fn
+    place = _torch.saved_of(node)[node.own[result.output_nr]]
+    if not _torch.is_packed(place):
+        place.register_hooks(lambda t: (t.shape, t.dtype, t.device), lambda like: stand_in(*like))
+
+
+def place_of(ctx: Any, output: int) -> Tensor:
+    """A tensor without memory whose history is that of an output of the Function of ``ctx``, or what took it over."""
+    taker = getattr(ctx, "takers", {}).get(output, lambda: None)()
+    for node, place in ((taker, 0), (ctx, ctx.own[output])):
+        if node is not None:
+            try:
+                found: Tensor = node.saved_tensors[place]
+            except RuntimeError:  # freed by this very backward, which came by the one that took over before; or written
+                continue
+            return found
+    return DEAD_END
+
+
+def _save_place(ctx: Any, t: Tensor, source: Tensor) -> None:
+    """``t`` takes over the history of ``source``: where that keeps its place, it does too."""
+    if source.output_nr in getattr(source.grad_fn, "own", ()):
+        ctx.own = {0: 0}
+        ctx.save_for_backward(t)
+
+
+def _take_place(t: Tensor, source: Tensor) -> None:
+    """Gradients that come to ``source``, whose history ``t`` took over, come to ``t``."""
+    if getattr(t.grad_fn, "own", None):
+        keep_place(t)
+        node: Any = source.grad_fn
+        node.takers = {**getattr(node, "takers", {}), source.output_nr: weakref.ref(t.grad_fn)}
+
+
+class _GiveHistory(torch.autograd.Function):
+    """Gives a new tensor, in a tuple so that autograd does not take it for an input, the history of its second."""
+
+    @staticmethod
+    def forward(ctx: Any, held: tuple[Tensor], source: Tensor) -> Tensor:
+        ctx.set_materialize_grads(False)
+        _save_place(ctx, held[0], source)
+        return held[0]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return None, grads[0]
+
+
+def give_history(t: Tensor, source: Tensor) -> Tensor:
+    """``t``, which has no history, with that of ``source``."""
+    with torch.enable_grad(), _like(t, source):
+        result: Tensor = _GiveHistory.apply((t,), source)
+    _take_place(result, source)
+    return result
+
+
+def require_grad_of_integer(t: Tensor) -> None:
+    """Give an integer or bool tensor a history, as eager does when it is written from a tensor that requires grad."""
+    value = t.detach().clone()
+    with torch.enable_grad():
+        t.ne_(torch.zeros((), device=t.device, requires_grad=True))
+    hidden_write(t, value)
+
+
+def require_grad_of_inference(t: Tensor) -> None:
+    """Let the inference tensor ``t`` require grad, which only inference mode allows."""
+    with torch.inference_mode():
+        t.requires_grad_()
+
+
+def register_hook(t: Tensor, hook: Callable[[Tensor], Any]) -> None:
+    """Register ``hook`` for the gradient of ``t``; it is not called when there is none.
+
+    Autograd calls hooks with None where gradients reach only other results of the same Function. The history of a view
+    whose base was written is brought up to date first: torch crashes where a hook is put on a stale one.
+    """
+    _torch.grad_fn_of(t)
+    t.register_hook(lambda g: None if g is None else hook(g))
+
+
+class _HooksOfItsOwn(OrderedDict[int, Callable[[Tensor], Any]]):
+    """The hooks on a tensor, not called where there is no gradient."""
+
+    def __setitem__(self, key: int, hook: Callable[[Tensor], Any]) -> None:
+        super().__setitem__(key, lambda g: None if g is None else hook(g))
+
+
+def hooks_of_its_own(t: Tensor) -> None:
+    """Hooks that the caller will register on ``t``, one of several results of a Function, are not told of backwards
+    that reach only others of them: in eager each has a node of its own."""
+    if type(t) is Tensor:
+        _torch.set_hooks(t, _HooksOfItsOwn())
+
+
+def _without_memory(t: Tensor) -> Tensor:
+    """A tensor like ``t`` that takes no memory to speak of; a ragged one keeps what says how ragged it is."""
+    if is_sparse(t):
+        return measure(t).with_elements(0, t.device)
+    if not (is_wrapper(t) and is_jagged(t)):
+        return stand_in(t.shape, t.dtype, t.device)
+    wrapping = wrapping_of(t)
+    assert wrapping is not None
+    inner = [getattr(t, name) for name, _ in wrapping.inner]
+    return wrapping.build([stand_in(x.shape, x.dtype, x.device) if x.is_floating_point() else x for x in inner])
+
+
+class _Bridge(torch.autograd.Function):
+    """A tensor without memory in the place of another in autograd's graph."""
+
+    @staticmethod
+    def forward(ctx: Any, t: Tensor, recorded: Geometry | None) -> Tensor:
+        ctx.set_materialize_grads(False)
+        return _without_memory(t) if recorded is None else stand_in(recorded.shape, recorded.dtype, t.device)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return grads[0], None
+
+
+def bridge(t: Tensor, recorded: Geometry | None = None) -> Tensor:
+    """What gradients with respect to ``t`` can be asked of when its memory need not be held: see Note [Handles].
+
+    ``recorded`` is the geometry in its history, if that is another one: see Note [What a history records].
+    """
+    result: Tensor = _Bridge.apply(t, recorded)
+    return result
+
+
+def early_bridge(t: Tensor) -> Tensor:
+    """The same, made before ``t`` gets another history; gradients go by it."""
+    with torch.enable_grad():
+        return bridge(t)
+
+
+def poison(t: Tensor) -> None:
+    """What swap_tensors does to a leaf that was used before: its accumulator of gradients raises from now on."""
+    if t.requires_grad and t.is_leaf:
+        torch.autograd.graph.get_gradient_edge(t).node.register_prehook(_raise_poisoned)
+
+
+def _raise_poisoned(*_: Any) -> None:
+    """Raise what torch raises, by doing the same to a tensor of our own."""
+    with torch.enable_grad():
+        leaf = torch.zeros((), requires_grad=True)
+        used = leaf.clone()
+        torch.utils.swap_tensors(leaf, leaf)
+        used.backward()

@@ -1,0 +1,56 @@
+"""Views made again, in the mode in which the program made them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from aotcheck import _torch
+
+
+def replay_without_grad(view_func: Any, base: Tensor) -> Tensor:
+    """A view of ``base`` as one made under no_grad, whatever the caller's grad mode."""
+    with torch.no_grad():
+        result: Tensor = view_func(base)
+    return result
+
+
+def replay_with_grad(view_func: Any, base: Tensor) -> Tensor:
+    """A view of ``base`` as one made under grad, whatever the caller's grad mode."""
+    with torch.enable_grad():
+        result: Tensor = view_func(base)
+    return result
+
+
+def replay_outdated(view_func: Callable[[Tensor], Tensor], base: Tensor) -> Tensor:
+    """A view of ``base`` that autograd takes for one made before a write."""
+    with _torch.at_another_version(base):
+        return view_func(base)
+
+
+def replay_at(view_func: Callable[[Tensor], Tensor], version: int, base: Tensor) -> Tensor:
+    """A view of ``base`` that autograd takes for made when its counter stood at ``version``."""
+    with _torch.as_if_written(base, version - _torch.version_of(base)):
+        return view_func(base)
+
+
+def replay_under_inference_mode(view_func: Any, base: Tensor) -> Tensor:
+    """A view of ``base`` as one made under inference mode."""
+    with torch.inference_mode():
+        result: Tensor = view_func(base)
+    return result
+
+
+def replay_outside_with_grad(view_func: Any, base: Tensor) -> Tensor:
+    """A view of ``base`` as one made outside the inference mode of the call, under grad."""
+    with torch.inference_mode(False):
+        return replay_with_grad(view_func, base)
+
+
+def replay_outside_without_grad(view_func: Any, base: Tensor) -> Tensor:
+    """A view of ``base`` as one made outside the inference mode of the call, under no_grad."""
+    with torch.inference_mode(False):
+        return replay_without_grad(view_func, base)

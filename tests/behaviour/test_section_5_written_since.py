@@ -1,0 +1,244 @@
+"""BEHAVIOUR 5: backwards of what was written, or moved unseen by autograd, since it was saved."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.utils.checkpoint
+
+import aotcheck
+from tests.behaviour.harness import attempt_later, check_session, leaf, plain
+
+# -- what was written since -----------------------------------------------------------------------------
+
+
+def _written_result(x, y):
+    return (x.prod(-1),)
+
+
+def _written_argument(x, y):
+    return (torch.gather(x, 0, torch.tensor([0, 0])),)
+
+
+def _written_for_one_of_two(x, y):
+    return x * y, torch.complex(x, y)
+
+
+@pytest.mark.parametrize("function", [_written_result, _written_argument, _written_for_one_of_two])
+@pytest.mark.parametrize("written", ["x", "y", "alias", "output"])
+def test_what_eager_saves_must_not_be_written_even_if_its_value_is_not_wanted(function, written):
+    def session(compile):
+        x, y = leaf(3), leaf(3, seed=1)
+        a, b = x * 1, y * 1
+        f = compile(function)
+        outputs = f(a.view(3), b)
+        with torch.no_grad():
+            target = {"x": a, "y": b, "alias": a.detach(), "output": outputs[0].view(-1)}[written]
+            target.add_(1)
+        for o in outputs:
+            seed = torch.ones_like(o)
+            yield attempt_later(lambda o=o, seed=seed: torch.autograd.grad(o, x, seed, retain_graph=True))
+
+    check_session(session)
+
+
+class _Dirty(torch.autograd.Function):
+    runs = 0
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.mark_dirty(x)
+        x.mul_(2)
+        ctx.save_for_backward(x)
+        return x
+
+    @staticmethod
+    def backward(ctx, g):
+        _Dirty.runs += 1
+        (x,) = ctx.saved_tensors
+        return g * x
+
+
+_WRITES = {
+    "relu_": lambda x, y: torch.relu_(x),
+    "exp_": lambda x, y: x.exp_(),
+    "mul_": lambda x, y: x.mul_(y),
+    "add_": lambda x, y: x.add_(y),
+    "zero_": lambda x, y: x.zero_(),
+    "pow_": lambda x, y: x.pow_(2),
+    "part": lambda x, y: x[:2].sigmoid_(),
+    "custom": lambda x, y: _Dirty.apply(x),
+    "custom of a part": lambda x, y: _Dirty.apply(x[:2]),
+    "list": lambda x, y: torch._foreach_mul_([x[:1], x[1:]], [y[:1], y[1:]]),
+}
+
+
+@pytest.mark.parametrize("op", _WRITES.values(), ids=_WRITES)
+@pytest.mark.parametrize("written", ["x", "y", "base", "output", "nothing"])
+def test_what_a_write_through_a_view_saves_must_not_be_written(op, written):
+    def f(x, y):
+        op(x, y)
+        return x[:], x * 1
+
+    def session(compile):
+        for part in (0, 1):
+            root, other = leaf(2, 3), leaf(3, 2, seed=1)
+            base, y = root * 1, other * 1
+            x = base.t()
+            outputs = compile(f)(x, y)
+            with torch.no_grad():
+                target = {"x": x, "y": y, "base": base, "output": outputs[0], "nothing": plain(2)}[written]
+                target.add_(1)
+            wanted, out = [root, other], outputs[part]
+            yield attempt_later(
+                lambda: torch.autograd.grad(out, wanted, plain(3, 2), allow_unused=True)  # noqa: B023
+            )
+
+    check_session(session)
+
+
+def test_a_view_written_by_one_call_and_by_the_next():
+    def session(compile):
+        x = (leaf(2, 3) * 1).t()
+        f = compile(lambda x: x.relu_())
+        f(x)
+        f(x)
+        yield attempt_later(lambda: x.backward(plain(3, 2)))
+
+    check_session(session)
+
+
+def test_the_backward_of_a_custom_write_through_a_view_is_traced_once():
+    root = leaf(2, 3)
+    base = root * 1
+    _Dirty.runs = 0
+    aotcheck.aot_function(lambda x: _Dirty.apply(x) * 2, fw_compiler=aotcheck.nop)(base.t())
+    assert _Dirty.runs <= 1  # and not run to find out what it keeps
+
+
+@pytest.mark.parametrize("written", ["x", "y", "mask", "nothing"])
+def test_what_a_checkpoint_is_given_must_not_be_written(written):
+    def f(x, y, mask):
+        return torch.utils.checkpoint.checkpoint(
+            lambda x, y, mask: torch.sin(x * y).masked_fill(mask, 0), x, y, mask, use_reentrant=False
+        )
+
+    def session(compile):
+        x, y, mask = leaf(3) * 1, plain(3), plain(3) > 0
+        out = compile(f)(x, y, mask)
+        with torch.no_grad():
+            {"x": x, "y": y, "mask": mask, "nothing": plain(2)}[written].zero_()
+        yield attempt_later(lambda: out.sum().backward())
+
+    check_session(session)
+
+
+_SAVED_TWICE = {
+    "exp": lambda x: x.exp(),
+    "sin": lambda x: x.sin(),
+    "mul": lambda x: x * x,
+    "cumsum": lambda x: (x * 2).cumsum(0),
+    "tanh of a part": lambda x: torch.cat([x[:1].tanh(), x[1:]]),
+    "exp_": lambda x: x.exp_(),
+    "exp_ of a view": lambda x: (x[:].exp_(), x)[1],
+}
+
+
+@pytest.mark.parametrize("op", _SAVED_TWICE.values(), ids=_SAVED_TWICE)
+@pytest.mark.parametrize("written", ["x", "output", "tangent", "gradient", "nothing"])
+@pytest.mark.parametrize("strided", [False, True])
+def test_what_a_backward_saves_for_its_own_must_not_be_written(op, written, strided):
+    def session(compile):
+        root = leaf(3)
+        x = root * 1
+        out = compile(op)(x)
+        tangent = plain(6)[::2].requires_grad_() if strided else leaf(3, seed=1)
+        (gradient,) = torch.autograd.grad(out, root, tangent, create_graph=True)
+        with torch.no_grad():
+            tensors = {"x": x, "output": out, "tangent": tangent, "gradient": gradient, "nothing": plain(2)}
+            tensors[written].add_(1)
+        yield attempt_later(
+            lambda: torch.autograd.grad(gradient, [root, tangent], plain(3), allow_unused=True, retain_graph=True)
+        )
+
+    check_session(session)
+
+
+def test_what_two_backwards_save_for_a_third_must_not_be_written():
+    def session(compile):
+        root = leaf(3)
+        x = root * 1
+        out = compile(torch.sin)(x)
+        (first,) = torch.autograd.grad(out.sum(), root, create_graph=True)
+        (second,) = torch.autograd.grad(first.sum(), root, create_graph=True)
+        with torch.no_grad():
+            x.add_(1)
+        yield attempt_later(lambda: torch.autograd.grad(second.sum(), root))
+
+    check_session(session)
+
+
+def test_a_second_derivative_by_an_argument_whose_history_has_another_shape():
+    def f(x):
+        x.unsqueeze_(0)
+        x.zero_()
+        return x.sin()
+
+    def session(compile):
+        root = leaf(3, dtype=torch.complex64)
+        x = torch.view_as_real(root * 1)
+        out = compile(f)(x)
+        (gradient,) = torch.autograd.grad(out.sum(), x, create_graph=True)
+        yield gradient
+        yield attempt_later(lambda: torch.autograd.grad(gradient.sum(), root))
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("op", [torch.relu_, torch.tanh_, torch.exp_], ids=["relu_", "tanh_", "exp_"])
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_second_derivative_by_a_written_argument_whose_graph_was_freed(op, keep):
+    def session(compile):
+        root = leaf(3)
+        x = root * 1
+        compile(op)(x)
+        (gradient,) = torch.autograd.grad(x.sum(), root, create_graph=True, retain_graph=keep)
+        yield gradient
+        yield attempt_later(lambda: torch.autograd.grad(gradient.sum(), root))
+
+    check_session(session)
+
+
+# -- arguments that move unseen by autograd ----------------------------------------------------------------
+
+
+def _to_a_part(x):
+    v = x[1:]
+    x.data = v
+    return v * 1, v
+
+
+def _to_its_transpose(x):
+    v = x[1:]
+    x.data = x.data.t()
+    return v * 1, v
+
+
+def _a_view_of_a_view(x):
+    v = x[1:].t()
+    x.data = x[:2]
+    return v
+
+
+@pytest.mark.parametrize("function", [_to_a_part, _to_its_transpose, _a_view_of_a_view])
+@pytest.mark.parametrize("through_a_non_leaf", [False, True], ids=["leaf", "non-leaf"])
+def test_a_view_of_an_argument_whose_data_is_then_set_leads_to_where_it_was(function, through_a_non_leaf):
+    def session(compile):
+        x = leaf(4, 2)
+        argument = x * 1 if through_a_non_leaf else x
+        results = compile(function)(argument)
+        results = results if isinstance(results, tuple) else (results,)
+        yield argument, results
+        yield torch.autograd.grad(results, x, [torch.ones_like(r) for r in results])
+
+    check_session(session)
