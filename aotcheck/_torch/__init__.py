@@ -68,7 +68,15 @@ try:
         held_gradient,
         set_hooks,
     )
-    from aotcheck._torch.identity import drop_accumulator, other_dtype_than, set_data, swap, use_count
+    from aotcheck._torch.identity import (
+        drop_accumulator,
+        other_dtype_than,
+        set_data,
+        swap,
+        swapped_with,
+        tensor_address,
+        use_count,
+    )
     from aotcheck._torch.nodes import (
         autograd_sequence_number,
         bound_apply,
@@ -87,6 +95,8 @@ try:
     )
     from aotcheck._torch.ops import (
         PRIM_DEVICE,
+        PRIM_LAYOUT,
+        TAG_ACTIVATION_CHECKPOINT,
         HigherOrderOperator,
         OpOverload,
         generator_address,
@@ -144,6 +154,8 @@ __all__ = [
     "DYNAMO",
     "META",
     "PRIM_DEVICE",
+    "PRIM_LAYOUT",
+    "TAG_ACTIVATION_CHECKPOINT",
     "USED_BY_BACKENDS",
     "CreationMeta",
     "FakeTensor",
@@ -247,7 +259,9 @@ __all__ = [
     "storage_key",
     "storage_of",
     "swap",
+    "swapped_with",
     "take_lists",
+    "tensor_address",
     "transparent_kernels",
     "unpack_some",
     "unwrap_dynamo",

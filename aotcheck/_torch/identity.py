@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 _swap_impls: Callable[[Tensor, Tensor], None] = vars(torch._C)["_swap_tensor_impl"]
+_address: Any = vars(torch._C.TensorBase)["_cdata"]
 _data: Any = vars(torch._C.TensorBase)["data"]
 _use_count: Callable[[Tensor], int] = vars(torch._C.TensorBase)["_use_count"]
 
@@ -19,6 +21,21 @@ def swap(a: Tensor, b: Tensor) -> None:
     a.__dict__, b.__dict__ = b.__dict__, attributes
     a.__class__, b.__class__ = b.__class__, a.__class__
     _swap_impls(a, b)
+
+
+def swapped_with(t: Tensor) -> Tensor | None:
+    """What ``swap_tensors`` is about to swap ``t`` with, if it is that which asks the caller who holds ``t``."""
+    frame = sys._getframe(3)
+    if frame.f_code is not torch.utils.swap_tensors.__code__:
+        return None
+    first, second = frame.f_locals["t1"], frame.f_locals["t2"]
+    other: Tensor = second if first is t else first
+    return other
+
+
+def tensor_address(t: Tensor) -> int:
+    """Which tensor the Python object is: another one after it was swapped."""
+    return int(_address.__get__(t))
 
 
 def set_data(t: Tensor, data: Tensor) -> None:

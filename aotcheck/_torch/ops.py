@@ -13,6 +13,8 @@ _C = torch._C
 OpOverload = torch._ops.OpOverload
 HigherOrderOperator = torch._ops.HigherOrderOperator
 PRIM_DEVICE = torch.ops.prim.device.default
+PRIM_LAYOUT = torch.ops.prim.layout.default
+TAG_ACTIVATION_CHECKPOINT = torch.ops.higher_order.tag_activation_checkpoint
 
 
 def op_name(op: Any) -> str:

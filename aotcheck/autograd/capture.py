@@ -191,6 +191,12 @@ class Capture:
             written = _torch.grad_fn_of(r.replica) is not r.grad_fn
             if isinstance(r.source, Arg) and r.source.index in self.inputs.of_leaves and written:
                 raise EagerRaises("a view of a leaf that requires grad is written")
+        for w in self.wrappers:
+            rebased = w.replica.requires_grad and _torch.grad_fn_of(w.replica) is not w.grad_fn
+            if rebased and w.index in self.inputs.odd_wrappers:
+                raise EagerRaises("a view of a plain tensor that was made under no_grad is written")
+        if any(_torch.tensor_address(w.replica) != w.address for w in self.inputs.wrappers):
+            raise UnsupportedError("swapped wrapper", "with another")
         outputs = [mapped.get(id(o), o) for o in outputs]
         with self.tracer.recording():  # autograd makes written views again where it looks for their histories
             changes = self.gradients.changes([*[r.replica for r in self.roots], *self.maker.anchors], outputs)

@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.utils.checkpoint import checkpoint
 
+from aotcheck import _torch
 from aotcheck.autograd.compile_graph import Compilers
 from aotcheck.autograd.config import OnUnsupported
 from aotcheck.autograd.function import CompiledFunction
@@ -26,4 +28,28 @@ def aotcheck(module: torch.fx.GraphModule, example_inputs: Sequence[Any], **opti
     compilers = Compilers(
         fw, options.get("bw_compiler") or fw, options.get("inference_compiler") or fw, options.get("decompositions")
     )
+    _checkpoint_as_eager(module)
     return CompiledFunction(module, compilers, OnUnsupported.EAGER)
+
+
+def checkpointed(body: torch.fx.GraphModule, *args: Any, **options: Any) -> Any:
+    """``body`` recomputed in the backward, with the random numbers of the forward if the caller wants those.
+
+    Dynamo's own op leaves them to a compiler that gives each random op a seed; run as it is, it draws others.
+    """
+    context_fn = body.meta.get("_checkpoint_context_fn")
+    if context_fn is not None:
+        options["context_fn"] = context_fn
+    return checkpoint(body, *args, **{**options, "use_reentrant": False})
+
+
+def _checkpoint_as_eager(module: torch.fx.GraphModule) -> None:
+    """Let ``module`` recompute as eager does, wherever it or a module in it recomputes."""
+    for part in module.modules():
+        if not isinstance(part, torch.fx.GraphModule):
+            continue
+        nodes = [n for n in part.graph.nodes if n.target is _torch.TAG_ACTIVATION_CHECKPOINT]
+        for node in nodes:
+            node.target = checkpointed
+        if nodes:
+            part.recompile()

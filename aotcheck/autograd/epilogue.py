@@ -211,8 +211,9 @@ class EpilogueBuilder:
         """Whether views among the arguments have to be traced as views of their bases.
 
         Autograd relates them to their bases as soon as one of them gets another history, or a version that makes it
-        look for its history again, or requires grad where it did not.
+        look for its history again, or requires grad where it did not, or where a view is made that it is not told of.
         """
+        quiet = {id(_torch.base_of(d.tensor)) for d in self.capture.tracer.views.values() if d.inference or not d.grad}
         for a in self.arguments:
             is_view, t = self.capture.inputs.is_view[a.index], a.replica
             others = len(self._arguments_on(a.state)) > 1
@@ -222,6 +223,8 @@ class EpilogueBuilder:
                 return True
             changed = id(t) in self.kernels.detached or (t.requires_grad and not a.requires_grad)
             if changed and (is_view or others):
+                return True
+            if id(t) in quiet and self.capture.inputs.requires_alone[a.index]:
                 return True
         return False
 
@@ -358,6 +361,7 @@ class EpilogueBuilder:
             returns=tuple(returns),
             written_placeholders=frozenset(placeholders),
             entry_grad=self.capture.entry_grad,
+            entry_inference=self.capture.entry_inference,
             generators=tuple(i for i, _ in self.capture.inputs.generators),
             swapped=tuple(i for i, t in self.capture.passed.items() if any(t is s for s in self.kernels.swapped)),
             wrappers=self.wrapped.roots,

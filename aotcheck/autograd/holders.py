@@ -81,7 +81,10 @@ class Holders(Draft):
             self._anchor(state, tensors, returned)
 
     def _plain(self, t: Tensor) -> bool:
-        """Whether a lone alias of a storage made inside can be an output by itself: eager accepts writes to it."""
+        """Whether a lone alias of a storage made inside can be an output by itself.
+
+        A view with a history cannot: once it is written, its history is another, or refused.
+        """
         base = self.tensors[id(t)][1]
         if base is not None and (id(base) in self._arguments or self.table.state(base) is not self.table.state(t)):
             return False
@@ -91,7 +94,7 @@ class Holders(Draft):
             return False
         if t.is_conj() or t.is_neg() or geometry_of(t).may_self_overlap:  # of a view, never of a computed result
             return False
-        return not t.requires_grad or _torch.creation_meta(t) == _DEFAULT
+        return not t.requires_grad
 
     def _anchor(self, state: StorageState, tensors: Sequence[Tensor], returned: dict[int, Tensor]) -> None:
         """Let the graph return a tensor on ``state`` from which the others are made: one of them, or the whole."""

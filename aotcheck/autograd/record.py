@@ -111,6 +111,7 @@ class Record:
     returns: tuple[Ref | Constant, ...]
     written_placeholders: frozenset[Value]
     entry_grad: bool
+    entry_inference: bool
     generators: tuple[int, ...] = ()
     swapped: tuple[int, ...] = ()
     wrappers: tuple[Root, ...] = ()

@@ -27,7 +27,7 @@ from torch.autograd.graph import GradientEdge
 from torch.utils.hooks import RemovableHandle
 
 from aotcheck import _torch
-from aotcheck.autograd.errors import EagerRaises, UnsupportedError
+from aotcheck.autograd.errors import EagerRaises, RetraceWithCaptured, UnsupportedError
 from aotcheck.autograd.gradients import own_gradient, set_own_gradient
 from aotcheck.autograd.hooks import HookKind, NotedHook
 from aotcheck.autograd.stand_ins import tensors_in
@@ -219,7 +219,8 @@ class Replica(Tensor):
         return self
 
     def _note_requirement(self, wanted: bool, change: Callable[[], Any]) -> None:
-        before = _torch.requires_grad_by_itself(self)
+        # The second look at a history may differ from the first, so it is not looked at without need.
+        before = _torch.requires_grad_by_itself(self) if wanted else self.requires_grad
         change()
         if wanted and not before:
             self.kernels.required[id(self)] = self.kernels.now()
@@ -228,6 +229,11 @@ class Replica(Tensor):
 
     def _use_count(self) -> int:
         """What ``swap_tensors`` asks: see Note [References]."""
+        other = _torch.swapped_with(self)
+        if other is not None and not isinstance(other, Replica):
+            if type(other) in (Tensor, torch.nn.Parameter):
+                raise RetraceWithCaptured(other)
+            raise UnsupportedError("swapped wrapper", f"with a {type(other).__name__}")
         return self.kernels.use_count(self)
 
     def view_as(self, other: Tensor) -> Tensor:

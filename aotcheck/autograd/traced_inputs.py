@@ -71,7 +71,7 @@ class TracedWrapper:
     """A wrapper among the arguments, with what was true of its replica before the function ran.
 
     ``base`` is the argument of which it is a view, ``attributes`` what the Python object had. ``replayed``: its replica
-    is a view of that argument's.
+    is a view of that argument's. ``address``: which tensor the Python object is.
     """
 
     index: int
@@ -84,6 +84,7 @@ class TracedWrapper:
     outer: Outer
     attributes: dict[str, Any]
     replayed: bool
+    address: int
     edges: list[GradientEdge] = dataclasses.field(default_factory=list)  # where its gradients arrive
 
 
@@ -108,8 +109,14 @@ class TracedInputs:
         self.generators: list[tuple[int, torch.Generator]] = []  # argument -> its stand-in
         self.flat: list[Any] = list(arguments)  # what the function is given
         self.is_view = [_is_plain(a) and _base(a, mode) is not None for a in arguments]
+        # Of these, which requires grad while its base does not: a view made of it quietly requires none either.
+        self.requires_alone = [
+            view and a.requires_grad and (base := _torch.base_of(a)) is not None and not base.requires_grad
+            for view, a in zip(self.is_view, arguments, strict=True)
+        ]
         # Eager refuses to write these under grad, wherever they lie by now.
         self.of_leaves = [i for i, a in enumerate(arguments) if _is_plain(a) and _left_leaf(a)]
+        self.odd_wrappers = {i for i, a in enumerate(arguments) if is_wrapper(a) and _is_odd_view_of_plain(a)}
         self.is_custom_view = [_is_plain(a) and _is_custom_view(a) for a in arguments]
         self._make_roots(arguments, wrappers)
         self._make_generators(arguments)
@@ -124,8 +131,6 @@ class TracedInputs:
                 if not _is_plain(a):
                     continue
                 base = _base(a, self._mode) if self._mode.with_bases or _is_quiet(a) else None
-                if base is not None and _is_lone_leaf(a, base, arguments):
-                    base = None
                 if base is not None and id(a) not in self.replicas:
                     self._root(base, BaseOf(i))
                     views.append(i)
@@ -191,6 +196,7 @@ class TracedInputs:
                     outer_of(r),
                     dict(vars(r)),
                     replayed,
+                    _torch.tensor_address(r),
                     edges=edges,
                 )
             )
@@ -351,13 +357,6 @@ def _is_quiet(a: Tensor) -> bool:
     return _torch.leafness(a) is None or (a.requires_grad and not _torch.requires_grad_by_itself(a))
 
 
-def _is_lone_leaf(a: Tensor, base: Tensor, arguments: Sequence[Any]) -> bool:
-    """Whether the view ``a`` is a leaf that requires grad by itself, and stays one: nobody else can write its base."""
-    if not (a.requires_grad and not base.requires_grad and _torch.leafness(a)):
-        return False
-    return not any(b is base or (b is not a and isinstance(b, Tensor) and _torch.base_of(b) is base) for b in arguments)
-
-
 def _left_leaf(a: Tensor) -> bool:
     """Whether ``a`` is a view of a leaf that requires grad and lies elsewhere than that."""
     base = _torch.base_of(a)
@@ -371,6 +370,12 @@ def _survives_cut(a: Tensor) -> bool:
     """Whether the view ``a`` has a history that its base had no more when the call began."""
     base = _torch.base_of(a)
     return base is not None and not base.requires_grad and a.requires_grad and _torch.leafness(a) is False
+
+
+def _is_odd_view_of_plain(a: Tensor) -> bool:
+    """Whether the wrapper ``a`` is a view of a plain tensor that eager refuses to write under grad, as ragged ones."""
+    base = _torch.base_of(a)
+    return base is not None and not is_wrapper(base) and _torch.creation_meta(a) != _torch.CreationMeta.DEFAULT
 
 
 def _is_custom_view(a: Tensor) -> bool:

@@ -35,6 +35,18 @@ _USUAL = {  # what code that checks hopes for
 OPAQUE = frozenset({SparseReplica, Selection})
 _NOTED = frozenset({Kind.IN_PLACE, Kind.WRITES})
 _TANGENT_OP = aten.to.dtype_layout
+# What C++ code asks the class of a wrapper, where it may not raise.
+_ASKED = ("size", "sym_size", "stride", "sym_stride", "numel", "sym_numel", "dim", "sym_storage_offset")
+_ASKS_GEOMETRY = frozenset(
+    {
+        _torch.PRIM_LAYOUT.overloadpacket,
+        aten.is_contiguous,
+        aten.sym_is_contiguous,
+        aten.is_non_overlapping_and_dense,
+        aten.is_strides_like_format,
+        *[getattr(aten, name) for name in _ASKED],
+    }
+)
 
 
 class Tracer(_torch.TorchDispatchMode):
@@ -196,7 +208,7 @@ class Tracer(_torch.TorchDispatchMode):
 
     def _on_wrappers(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Let the wrappers' own classes say what ``func`` does: see Note [Wrappers]."""
-        for a in wrappers_in(args, kwargs):
+        for a in () if func.overloadpacket in _ASKS_GEOMETRY else wrappers_in(args, kwargs):
             # A tensor of torch's own without data stands for a type.
             strangers = [x for x in leaves_of(a) if type(x) is not Replica and not x.is_meta]
             if strangers:

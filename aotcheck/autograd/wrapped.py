@@ -168,7 +168,9 @@ class WrappedResults:
             recorded = how != _torch.CreationMeta.NO_GRAD_MODE
         mode = ReplayMode.GRAD if has_history(t) and given is None and recorded else ReplayMode.NO_GRAD
         if given is None and not base.requires_grad:
-            mode = ReplayMode.AMBIENT
+            # A view of it may require grad by itself, and have a history that must not be asked for.
+            mode = ReplayMode.GRAD if recorded else ReplayMode.NO_GRAD
+            mode = ReplayMode.AMBIENT if recorded == self.capture.entry_grad else mode
         self._emit(ReplayView(local, ref, again, mode))
         if id(t) not in self._step_by_step:
             for change in self.tracer.reshapings.get(id(t), ()):

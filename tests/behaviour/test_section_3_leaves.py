@@ -560,3 +560,32 @@ def test_a_view_is_not_detached_in_place(told, grad):
         return given(view.requires_grad_(told))
 
     check(lambda x: x.detach_(), make)
+
+
+@pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("made_of", [lambda x: x, lambda x: x.view(6)])
+def test_a_view_made_quietly_of_one_that_requires_grad_by_itself(context, made_of):
+    """It requires grad as their base does, which does not."""
+
+    def f(x):
+        inner = made_of(x)
+        with context():
+            view = inner[1:]
+        return view.clone(), inner * 2
+
+    check(f, lambda: given(plain(2, 3).view(3, 2).requires_grad_()))
+
+
+def test_an_inference_mode_write_to_a_lazy_conjugate_that_then_shall_require_no_grad():
+    def session(compile):
+        base = leaf(3, dtype=torch.complex64)
+        view = base.conj()
+
+        def f(x):
+            x.zero_()
+            x.requires_grad_(False)
+
+        with torch.inference_mode():
+            yield attempt_later(lambda: compile(f)(view))
+
+    check_session(session)

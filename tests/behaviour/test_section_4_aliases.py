@@ -520,3 +520,21 @@ def test_an_output_marked_non_differentiable():
             return g * 2
 
     check(Half.apply, lambda: given(leaf(3)))
+
+
+@pytest.mark.parametrize("how", ["no_grad", "grad"])
+@pytest.mark.parametrize("view", [torch.t, lambda y: y[1:], lambda y: y.view(-1)])
+def test_a_single_view_that_the_caller_writes(view, how):
+    """Then autograd gives it another history, of which hooks that were registered before are not told."""
+
+    def session(compile):
+        x = leaf(3, 2)
+        result = compile(lambda x: view(x.clone()))(x)
+        seen = []
+        result.register_hook(lambda g: seen.append(g.clone()))
+        with torch.no_grad() if how == "no_grad" else torch.enable_grad():
+            result.mul_(2)
+        result.backward(torch.ones_like(result))
+        yield seen, x.grad, result._is_view()
+
+    check_session(session)

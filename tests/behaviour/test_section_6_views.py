@@ -387,3 +387,21 @@ def test_a_view_that_its_base_no_longer_gives_after_that_was_reshaped_and_writte
         yield out.a, given.args[0].shape, given.args[0].a
 
     check_session(session)
+
+
+def test_a_view_under_no_grad_of_a_view_whose_base_stopped_to_require_grad():
+    """Eager fails an assertion of its own where it is asked for the history of the view, and does not ask here."""
+
+    def f(x, v):
+        x.requires_grad = False
+        x.zero_()
+        with torch.no_grad():
+            return v.t()
+
+    def session(compile):
+        x = two(2, 3, grad=True)
+        v = x[:]
+        out = compile(f)(x, v)
+        yield x, out, out._base is x, v.requires_grad
+
+    check_session(session)

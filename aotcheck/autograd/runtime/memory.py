@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch
+from aotcheck.autograd.sparse_geometry import is_sparse
 from aotcheck.autograd.subclasses import Outer
 from aotcheck.autograd.trace import Geometry, geometry_of
 
@@ -123,6 +124,11 @@ def as_inference(t: Tensor, wanted: bool) -> Tensor:
     """``t``, which nobody else has, as an inference tensor on the same memory; or as one that is none."""
     with torch.inference_mode(wanted):
         return _plain_window(t.untyped_storage(), geometry_of(t), t.device)
+
+
+def as_saved(t: Tensor) -> Tensor:
+    """``t``, which the forward computed for the backward, as a tensor that autograd lets be saved."""
+    return as_inference(t, False) if t.is_inference() and not is_sparse(t) else t
 
 
 def with_layout(t: Tensor, g: Geometry) -> Tensor:

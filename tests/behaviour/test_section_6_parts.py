@@ -1,0 +1,438 @@
+"""BEHAVIOUR 6, item by item: parameters and buffers, changes of metadata, inner tensors that alias, ragged batches."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.testing._internal.two_tensor import TwoTensor
+
+import aotcheck
+from tests.behaviour.harness import Raised, attempt, attempt_later, check, check_session, cotangent, given, leaf, plain
+from tests.behaviour.wrappers import Tagged, extra, jagged, nested, tagged, two
+
+CLASSES = [two, extra, tagged, nested]
+every_class = pytest.mark.parametrize("make", CLASSES, ids=lambda make: make.__name__)
+
+
+# -- parameters and buffers --------------------------------------------------------------------------
+
+
+class Scale(nn.Module):
+    """A weight and a buffer, both of one class, the buffer a running mean."""
+
+    def __init__(self, make):
+        super().__init__()
+        self.weight = nn.Parameter(make(3))
+        self.register_buffer("mean", make(3, seed=4))
+
+    def forward(self, x):
+        with torch.no_grad():
+            self.mean.mul_(0.5).add_(x)
+        return x * self.weight + self.mean
+
+
+@every_class
+def test_a_parameter_and_a_buffer_that_is_written(make):
+    def session(compile):
+        module = Scale(make)
+        compiled = compile(module)
+        for seed in (0, 1):
+            x = make(3, seed=seed)
+            y = compiled(x)
+            yield x, y, dict(module.named_parameters()), dict(module.named_buffers())
+            y.backward(cotangent(y))
+            yield module.weight, module.weight.grad
+
+    check_session(session)
+
+
+def _steps(module):
+    with torch.no_grad():
+        module.weight.sub_(module.weight.grad)
+
+
+def _replaces(module):
+    module.weight = nn.Parameter(module.weight.detach() * 2)
+
+
+def _loads(module):
+    module.load_state_dict(copy.deepcopy(module.state_dict()))
+
+
+def _freezes(module):
+    module.weight.requires_grad_(False)
+
+
+def _thaws_another_class(module):
+    module.weight = nn.Parameter(tagged(3, seed=7) if not isinstance(module.weight, Tagged) else two(3))
+
+
+@every_class
+@pytest.mark.parametrize("change", [_steps, _replaces, _loads, _freezes, _thaws_another_class])
+def test_a_parameter_that_the_caller_changes_between_calls(make, change):
+    def session(compile):
+        module = Scale(make)
+        module.mean = torch.zeros(3)
+        module.forward = lambda x: x * module.weight
+        compiled = compile(module)
+        for _ in range(3):
+            x = leaf(3) if make is not tagged and change is not _thaws_another_class else plain(3)
+            y = compiled(x)
+            yield x, y, dict(module.named_parameters())
+            if y.requires_grad:
+                y.backward(cotangent(y))
+            yield x, module.weight, module.weight.grad
+            change(module)
+
+    check_session(session)
+
+
+@every_class
+def test_a_parameter_that_two_modules_share(make):
+    def session(compile):
+        first, second = Scale(make), Scale(make)
+        second.weight = first.weight
+        module = nn.Sequential(first, second)
+        x = make(3)
+        y = compile(module)(x)
+        y.backward(cotangent(y))
+        yield x, y, dict(module.named_parameters()), dict(module.named_buffers())
+
+    check_session(session)
+
+
+@every_class
+def test_a_parameter_passed_and_returned(make):
+    check(lambda p: (p, p * 2, p.detach(), p.t()), lambda: given(nn.Parameter(make(2, 3))))
+
+
+def test_a_ragged_parameter():
+    def session(compile):
+        p = nn.Parameter(jagged(2, 3))
+        y = compile(lambda p: (p * 2).sin())(p)
+        y.backward(torch.ones_like(y))
+        yield p, y, type(p)
+
+    check_session(session, rtol=1e-6)
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.Adam])
+@pytest.mark.parametrize("make", [two, nested])
+def test_training(make, optimizer):
+    def session(compile):
+        module = Scale(make)
+        compiled, o = compile(module), optimizer(module.parameters(), lr=0.5)
+        for seed in range(3):
+            o.zero_grad()
+            y = compiled(make(3, seed=seed))
+            y.sum().backward()
+            o.step()
+            yield y, dict(module.named_parameters()), dict(module.named_buffers())
+
+    check_session(session, rtol=1e-6)
+
+
+# -- metadata ----------------------------------------------------------------------------------------
+
+_CHANGES = {
+    "t_": lambda x: x.t_(),
+    "transpose_": lambda x: x.transpose_(0, 1),
+    "swapaxes_": lambda x: x.swapaxes_(0, 1),
+    "unsqueeze_": lambda x: x.unsqueeze_(1),
+    "squeeze_": lambda x: x.unsqueeze_(0).squeeze_(0),
+    "as_strided_": lambda x: x.as_strided_((2,), (1,), 1),
+    "twice": lambda x: x.t_().unsqueeze_(0).t_() if x.dim() < 2 else x.t_().unsqueeze_(0),
+    "cancelling": lambda x: x.t_().t_(),
+}
+
+
+@every_class
+@pytest.mark.parametrize("change", _CHANGES.values(), ids=_CHANGES)
+@pytest.mark.parametrize("also", ["nothing", "a write", "a write before", "a view", "an alias"])
+def test_a_change_of_metadata(make, change, also):
+    def f(x, w):
+        v = x[1:] if also == "a view" else x.detach() if also == "an alias" else None
+        if also == "a write before":
+            x.mul_(2)
+        change(x)
+        if also == "a write":
+            x.mul_(w.flatten()[0])
+        return x * 2, v
+
+    def session(compile):
+        compiled = compile(f)
+        for base in (False, True):  # an argument without history, and one with
+            x, w = make(2, 3, grad=base), make(1)
+            root = x
+            x = x * 1 if base else x
+            out = compiled(x, w)
+            yield root, x, out
+            x.detach().add_(1)
+            yield root, x, out
+            if out[0].requires_grad:
+                yield attempt_later(lambda: out[0].sum().backward())  # noqa: B023
+                yield root, x, out
+
+    check_session(session)
+
+
+@every_class
+def test_a_change_of_metadata_of_one_passed_twice_and_of_a_view_passed_beside(make):
+    def session(compile):
+        compiled = compile(lambda x, y, v: (x.t_(), y.mul_(2), v * 3))
+        x = make(2, 3)
+        v = x[0]
+        out = compiled(x, x, v)
+        yield x, v, out
+        v.zero_()
+        yield x, v, out
+
+    check_session(session)
+
+
+# -- what they hold ----------------------------------------------------------------------------------
+
+_SHARED = {
+    "one twice": lambda t: TwoTensor(t, t),
+    "of a view": lambda t: TwoTensor(t[1:], t[1:]),
+    "of two views": lambda t: TwoTensor(t.view(2, 2), t.view(4).view(2, 2)),
+    "of overlapping wrappers": lambda t: Tagged(Tagged(t[:3], "u"), "v"),
+    "of a wrapper": lambda t: TwoTensor(TwoTensor(t, t[:]), TwoTensor(t, t)),
+    "another class": lambda t: Tagged(t[1:], "t"),
+}
+_ON_SHARED = {
+    "out of place": lambda x, t: (x * 2, t + 1),
+    "the wrapper is written": lambda x, t: (x.mul_(2), t + 1),
+    "the plain one is written": lambda x, t: (t.mul_(2), x + 1),
+    "both are written": lambda x, t: (x.add_(1), t.mul_(2), x * 3),
+    "a view is written": lambda x, t: (x.view(-1)[:1].zero_(), t * 2),
+    "an inner one is returned": lambda x, t: (getattr(x, x.__tensor_flatten__()[0][0]), t.view(-1)),
+    "a detached one is written": lambda x, t: (x.detach().zero_(), t * 2),
+}
+
+
+@pytest.mark.parametrize("make", _SHARED.values(), ids=_SHARED)
+@pytest.mark.parametrize("function", _ON_SHARED.values(), ids=_ON_SHARED)
+def test_inner_tensors_alias_each_other_and_a_plain_argument(function, make):
+    def arguments():
+        t = plain(4)
+        return given(make(t), t)
+
+    check(function, arguments, arguments)
+
+
+@pytest.mark.parametrize("make", _SHARED.values(), ids=_SHARED)
+@pytest.mark.parametrize("grad", ["wrapper", "plain"])
+def test_inner_tensors_alias_a_plain_argument_and_one_is_trained(make, grad):
+    def session(compile):
+        def f(x, t):
+            t.mul_(2) if grad == "wrapper" else None
+            return (x * x).sum(), (t * t).sum()
+
+        t = plain(4)
+        x = make(t)
+        if grad == "wrapper":
+            x.requires_grad_()
+        out = compile(f)(x, t)
+        yield x, t, out
+        for o in out:
+            if o.requires_grad:
+                yield attempt_later(lambda: o.backward(cotangent(o)))  # noqa: B023
+        yield x, t
+
+    check_session(session)
+
+
+def test_two_wrappers_of_one_memory_where_one_is_trained():
+    def session(compile):
+        t = plain(4)
+        x, y = TwoTensor(t, t * 1).requires_grad_(), TwoTensor(t, t * 2)
+        out = compile(lambda x, y: (x * 3, y.add_(1)))(x, y)
+        yield x, y, out
+        yield attempt_later(lambda: out[0].backward(cotangent(out[0])))
+        yield x, y, out
+
+    check_session(session)
+
+
+# -- tangents ----------------------------------------------------------------------------------------
+
+
+@every_class
+@pytest.mark.parametrize(
+    "lay", [lambda g: g, lambda g: g.t().contiguous().t(), lambda g: g[:1].expand(2, 3)], ids=["same", "t", "expand"]
+)
+def test_layouts_of_tangents(make, lay):
+    def session(compile):
+        compiled = compile(lambda x: x.sin() * x)
+        for _ in range(2):
+            x = make(2, 3, grad=True)
+            y = compiled(x)
+            y.backward(lay(cotangent(y)))
+            yield x, y
+
+    check_session(session, rtol=1e-6)
+
+
+@every_class
+def test_tangents_of_some_of_several_results(make):
+    def session(compile):
+        compiled = compile(lambda x, w: (x * w, x + 1, (w * w).sum()))
+        for which in ([0], [1], [2], [0, 2], [1, 0]):
+            x, w = make(3, grad=True), make(3, seed=2, grad=True)
+            out = compiled(x, w)
+            torch.autograd.backward([out[k] for k in which], [cotangent(out[k]) for k in which])
+            yield x, w, out
+
+    check_session(session)
+
+
+# -- ragged batches ----------------------------------------------------------------------------------
+
+
+def _with_offsets(make_values):
+    offsets = torch.tensor([0, 2, 5])
+    return torch.nested.nested_tensor_from_jagged(make_values, offsets), offsets
+
+
+_ON_RAGGED = {
+    "offsets": lambda x: (x * 2, x.offsets()),
+    "a write": lambda x: x.detach().clone().mul_(2),
+    "values": lambda x: x.values() * 2,
+    "sum of a batch": lambda x: x.sum(),
+    "sum of rows": lambda x: x.sum(dim=1),
+    "mean of columns": lambda x: x.mean(-1),
+    "softmax": lambda x: x.softmax(-1),
+    "layer_norm": lambda x: nn.functional.layer_norm(x, (2,)),
+    "cat": lambda x: torch.cat([x, x], dim=-1),
+    "chunk": lambda x: x.chunk(2, dim=-1),
+    "padded": lambda x: torch.nested.to_padded_tensor(x, 0.5) * 2,
+    "clone": lambda x: (x.clone(), x.detach()),
+    "view": lambda x: x.transpose(1, 2),
+    "unsqueezed": lambda x: x.unsqueeze(-1) * 2,
+    "like": lambda x: torch.zeros_like(x) + x,
+    "other dtype": lambda x: x.double() * 2,
+    "comparison": lambda x: torch.where(x > 0, x, x * 2),
+    "a scalar": lambda x: x * x.max(),
+    "of its values": lambda x: torch.nested.nested_tensor_from_jagged(x.values() * 2, x.offsets()) + x,
+    "dropout": lambda x: nn.functional.dropout(x, 0.5),
+    "gelu": lambda x: nn.functional.gelu(x),
+}
+
+
+@pytest.mark.parametrize("kind", ["plain", "leaf", "non-leaf"])
+@pytest.mark.parametrize("function", _ON_RAGGED.values(), ids=_ON_RAGGED)
+def test_ragged(function, kind):
+    def session(compile):
+        compiled = compile(function)
+        for lengths in ((2, 3), (1, 4), (2, 1, 3)):
+            root = x = jagged(*lengths, grad=kind != "plain")
+            if kind == "non-leaf":
+                x = x * 2
+            out = attempt(lambda: compiled(x))  # noqa: B023
+            yield root, x, out
+            if isinstance(out, Raised):
+                continue
+            outs = [o for o in torch.utils._pytree.tree_leaves(out) if o.requires_grad]
+            if outs:
+                gradients = [torch.ones_like(o) for o in outs]
+                yield attempt_later(lambda: torch.autograd.backward(outs, gradients))  # noqa: B023
+            yield root, x, out
+
+    check_session(session, rtol=1e-5)
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_offsets_and_values_passed_beside_the_batch(grad):
+    def make():
+        values = plain(5, 2)
+        x, offsets = _with_offsets(values)
+        return given(x.detach().requires_grad_(grad), values, offsets)
+
+    def f(x, values, offsets):
+        return x * 2, values + 1, offsets + 1, torch.nested.nested_tensor_from_jagged(values * 3, offsets)
+
+    check(f, make, make, probe=False)
+
+
+def test_offsets_shared_by_argument_and_result_in_the_backward():
+    def session(compile):
+        x, w = jagged(2, 3, grad=True), leaf(2)
+        y = compile(lambda x, w: (x * w, (x * x).sum()))(x, w)
+        yield attempt_later(lambda: y[0].backward(x.detach(), retain_graph=True))
+        yield attempt_later(lambda: y[1].backward())
+        yield x, w, y
+        assert x.grad.offsets() is x.offsets() and y[0].offsets() is x.offsets()
+
+    check_session(session)
+
+
+def test_a_gradient_penalty_of_a_ragged_batch():
+    def session(compile):
+        x = jagged(2, 3, grad=True)
+        y = compile(lambda x: (x * x * x).sum())(x)
+        (g,) = torch.autograd.grad(y, x, create_graph=True)
+        yield g
+        (g * g).sum().backward()
+        yield x
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_a_ragged_batch_without_grad(mode):
+    def session(compile):
+        compiled = compile(lambda x: (x * 2, x.transpose(1, 2), x.values()))
+        with mode():
+            yield compiled(jagged(2, 3))
+        yield compiled(jagged(2, 3))
+
+    check_session(session)
+
+
+def test_a_ragged_batch_from_a_closure_and_in_a_container():
+    def session(compile):
+        w = jagged(2, 3, grad=True)
+        compiled = compile(lambda d: {"y": d["x"] * 2, "w": w * 3})
+        out = compiled({"x": jagged(2, 2)})
+        out["w"].backward(torch.ones_like(out["w"]))
+        yield out, w
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("write", [lambda x: x.mul_(2), lambda x: x.zero_(), lambda x: x.values().add_(1)])
+@pytest.mark.parametrize("kind", ["plain", "leaf", "non-leaf", "view", "view of a leaf", "view of a non-leaf"])
+def test_a_ragged_batch_is_written(write, kind):
+    def session(compile):
+        def f(x):
+            write(x)
+            return x * 2
+
+        root = x = jagged(2, 3, grad="leaf" in kind)
+        x = x * 1 if "non-leaf" in kind else x
+        x = x.transpose(1, 2) if "view" in kind else x
+        out = attempt(lambda: compile(f)(x))
+        yield root, x, out
+        if isinstance(out, torch.Tensor) and out.requires_grad:
+            yield attempt_later(lambda: out.backward(torch.ones_like(out)))
+        yield root, x
+
+    check_session(session)
+
+
+_NUMBERS_OF_OFFSETS = {
+    "unbind": lambda x: x.unbind(),
+    "attention": lambda x: nn.functional.scaled_dot_product_attention(*[x.unflatten(-1, (1, 2)).transpose(1, 2)] * 3),
+}
+
+
+@pytest.mark.parametrize("function", _NUMBERS_OF_OFFSETS.values(), ids=_NUMBERS_OF_OFFSETS)
+def test_what_asks_for_the_numbers_in_offsets_is_refused(function):
+    x = jagged(2, 3)
+    with pytest.raises(aotcheck.UnsupportedError, match="data-dependent"):
+        aotcheck.aot_function(function)(x)
+    assert torch.equal(x.values(), jagged(2, 3).values())
