@@ -31,11 +31,18 @@ try:
         DYNAMO,
         USED_BY_BACKENDS,
         dynamo_is_imported,
+        hide_from_dynamo,
         inductor_compiler,
         inductor_decompositions,
         unwrap_dynamo,
+        without_compiled_autograd,
     )
-    from aotcheck._torch.custom_functions import noting_who_asks, noting_who_writes
+    from aotcheck._torch.custom_functions import (
+        noting_who_asks,
+        noting_who_writes,
+        run_backward_again,
+        skip_backward,
+    )
     from aotcheck._torch.dispatch import (
         META,
         FunctionMode,
@@ -83,6 +90,7 @@ try:
         run_without_gradients,
         sequence_number,
         variable_of,
+        zeros_for,
     )
     from aotcheck._torch.ops import (
         PRIM_DEVICE,
@@ -200,6 +208,7 @@ __all__ = [
     "has_hooks_of_any_kind",
     "has_saved_tensor_hooks",
     "held_gradient",
+    "hide_from_dynamo",
     "inductor_compiler",
     "inductor_decompositions",
     "is_composite",
@@ -230,6 +239,7 @@ __all__ = [
     "refuse_inference_write",
     "rename_placeholders",
     "requires_grad_by_itself",
+    "run_backward_again",
     "run_composite",
     "run_composite_in",
     "run_composite_kernel",
@@ -244,6 +254,7 @@ __all__ = [
     "set_grad_enabled_raw",
     "set_hooks",
     "set_version",
+    "skip_backward",
     "state_of",
     "storage_address",
     "storage_key",
@@ -261,7 +272,9 @@ __all__ = [
     "version_of",
     "view_func_of",
     "will_run",
+    "without_compiled_autograd",
     "without_modes",
     "without_saved_tensor_hooks",
     "without_torch_function",
+    "zeros_for",
 ]
