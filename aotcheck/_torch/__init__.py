@@ -13,7 +13,6 @@ try:
     from torch._C._dynamo.guards import TensorGuards
     from torch._higher_order_ops.auto_functionalize import auto_functionalized, can_auto_functionalize
     from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-    from torch.nested._internal.nested_tensor import NestedTensor
     from torch.utils._python_dispatch import TorchDispatchMode
 
     from aotcheck._torch.ambient import (
@@ -112,6 +111,7 @@ try:
         transparent_kernels,
     )
     from aotcheck._torch.quick_ops import quick_op
+    from aotcheck._torch.ragged import NestedTensor, ready_ragged_tensors
     from aotcheck._torch.saved import (
         SavedTensor,
         has_saved_tensor_hooks,
@@ -235,6 +235,7 @@ __all__ = [
     "quick_op",
     "raw_op",
     "ready_forward",
+    "ready_ragged_tensors",
     "refuse_inference_write",
     "rename_placeholders",
     "requires_grad_by_itself",
