@@ -136,6 +136,9 @@ class KernelState:
         self.moved_before[id(t)] = _torch.autograd_sequence_number()
 
 
+_MOST_TO_LIST = 256
+
+
 class Replica(Tensor):
     """A tensor without data that stands for one on ``real_device`` while a program is traced."""
 
@@ -264,8 +267,10 @@ class Replica(Tensor):
         return super().untyped_storage()
 
     def tolist(self) -> Any:
-        """Refused: there is no data."""
-        raise UnsupportedError("data-dependent", "tolist needs values at trace time")
+        """What is known of values that depend on no input; refused for others: there is no data."""
+        if self.numel() > _MOST_TO_LIST:
+            raise UnsupportedError("data-dependent", "tolist needs values at trace time")
+        return [x.tolist() for x in self.unbind()] if self.dim() else self.item()
 
     def numpy(self, *, force: bool = False) -> Any:
         """Refused: there is no data."""
