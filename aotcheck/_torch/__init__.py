@@ -13,7 +13,6 @@ try:
     from torch._C._dynamo.guards import TensorGuards
     from torch._higher_order_ops.auto_functionalize import auto_functionalized, can_auto_functionalize
     from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-    from torch.nested._internal.nested_tensor import NestedTensor
     from torch.utils._python_dispatch import TorchDispatchMode
 
     from aotcheck._torch.ambient import (
@@ -32,11 +31,18 @@ try:
         DYNAMO,
         USED_BY_BACKENDS,
         dynamo_is_imported,
+        hide_from_dynamo,
         inductor_compiler,
         inductor_decompositions,
         unwrap_dynamo,
+        without_compiled_autograd,
     )
-    from aotcheck._torch.custom_functions import noting_who_asks, noting_who_writes
+    from aotcheck._torch.custom_functions import (
+        noting_who_asks,
+        noting_who_writes,
+        run_backward_again,
+        skip_backward,
+    )
     from aotcheck._torch.dispatch import (
         META,
         FunctionMode,
@@ -84,6 +90,7 @@ try:
         run_without_gradients,
         sequence_number,
         variable_of,
+        zeros_for,
     )
     from aotcheck._torch.ops import (
         PRIM_DEVICE,
@@ -104,6 +111,7 @@ try:
         transparent_kernels,
     )
     from aotcheck._torch.quick_ops import quick_op
+    from aotcheck._torch.ragged import NestedTensor, ready_ragged_tensors
     from aotcheck._torch.saved import (
         SavedTensor,
         has_saved_tensor_hooks,
@@ -200,6 +208,7 @@ __all__ = [
     "has_hooks_of_any_kind",
     "has_saved_tensor_hooks",
     "held_gradient",
+    "hide_from_dynamo",
     "inductor_compiler",
     "inductor_decompositions",
     "is_composite",
@@ -226,9 +235,11 @@ __all__ = [
     "quick_op",
     "raw_op",
     "ready_forward",
+    "ready_ragged_tensors",
     "refuse_inference_write",
     "rename_placeholders",
     "requires_grad_by_itself",
+    "run_backward_again",
     "run_composite",
     "run_composite_in",
     "run_composite_kernel",
@@ -243,6 +254,7 @@ __all__ = [
     "set_grad_enabled_raw",
     "set_hooks",
     "set_version",
+    "skip_backward",
     "state_of",
     "storage_address",
     "storage_key",
@@ -260,7 +272,9 @@ __all__ = [
     "version_of",
     "view_func_of",
     "will_run",
+    "without_compiled_autograd",
     "without_modes",
     "without_saved_tensor_hooks",
     "without_torch_function",
+    "zeros_for",
 ]

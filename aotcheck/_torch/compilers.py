@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
+import torch
 from torch import fx
+
+_dynamo: Any = torch._C._dynamo
+_SKIP = _dynamo.eval_frame._FrameExecStrategy(
+    _dynamo.eval_frame._FrameAction.SKIP, _dynamo.eval_frame._FrameAction.SKIP
+)
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 DYNAMO = "torch._dynamo"
 """Dynamo's module."""
@@ -46,3 +54,21 @@ def inductor_decompositions() -> dict[Any, Any]:
 
     table: dict[Any, Any] = select_decomp_table()
     return table
+
+
+def hide_from_dynamo(function: _F) -> _F:
+    """``function``, which Dynamo is not to trace, nor anything that it calls."""
+    hidden: Any = function
+    hidden._torchdynamo_disable = True
+    _dynamo.eval_frame.set_code_exec_strategy(hidden.__code__, _SKIP)
+    return function
+
+
+@contextlib.contextmanager
+def without_compiled_autograd() -> Iterator[None]:
+    """Backwards inside are run by the engine, whatever the caller has asked for."""
+    before = _dynamo.compiled_autograd.set_autograd_compiler(None, False)
+    try:
+        yield
+    finally:
+        _dynamo.compiled_autograd.set_autograd_compiler(*before)

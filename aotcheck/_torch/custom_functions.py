@@ -83,3 +83,13 @@ def noting_who_asks(note: Callable[[Any], None]) -> contextlib.AbstractContextMa
 def noting_who_writes(note: Callable[[Any], None]) -> contextlib.AbstractContextManager[None]:
     """On this thread, ``note`` is called inside with each node of a custom Function that marks what it wrote."""
     return _dirtied.to(note)
+
+
+def skip_backward(node: Any) -> None:
+    """The custom Function whose node this is gives no gradients from now on, whatever it is given."""
+    node.apply = lambda *grads: (None,) * 1024  # more than it took arguments: torch drops what is too many
+
+
+def run_backward_again(node: Any) -> None:
+    """The custom Function whose node this is gives gradients again."""
+    del node.apply

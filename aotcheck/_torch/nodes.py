@@ -46,6 +46,12 @@ def gradient_dtype(node: Any, place: int) -> torch.dtype:
     return cast("torch.dtype", node._input_metadata[place].dtype)
 
 
+def zeros_for(node: Any, place: int) -> Tensor:
+    """Zeros that ``node`` may be given for a gradient of a result of its."""
+    like = node._input_metadata[place]
+    return torch.zeros(tuple(like.shape), dtype=like.dtype, device=like.device)
+
+
 def outputs_of(node: Any) -> int:
     """How many results the node of autograd has gradients of."""
     return len(node._input_metadata)

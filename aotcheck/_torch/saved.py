@@ -36,6 +36,8 @@ def without_saved_tensor_hooks() -> Iterator[None]:
 
 def unpack_some(ctx: Any, which: Sequence[int]) -> tuple[Tensor, ...]:
     """Those of an autograd Function's saved tensors; the others may have been written since without harm."""
+    if not isinstance(ctx, torch.autograd.function.BackwardCFunction):  # what compiled autograd has in its place
+        return tuple([ctx.saved_tensors[k] for k in which])
     saved = ctx._raw_saved_tensors
     return tuple([saved[k].unpack() for k in which])
 

@@ -14,8 +14,12 @@ from torch import Tensor
 from aotcheck import _torch
 from aotcheck.autograd.draft import Draft
 from aotcheck.autograd.partition.regions import Cut, Group, divide, find_cuts
+from aotcheck.autograd.partition.shared import shared_heads
 from aotcheck.autograd.record import Leaf
+from aotcheck.autograd.replicas import past
+from aotcheck.autograd.sparse_geometry import is_sparse
 from aotcheck.autograd.steps import Arg, Attach, Ref, RenewHistory, Step
+from aotcheck.autograd.subclasses import is_wrapper
 from aotcheck.autograd.trace import geometry_of
 from aotcheck.autograd.traced_inputs import TracedArgument
 
@@ -49,6 +53,23 @@ class Attaching(Draft, abc.ABC):
         for number, group in enumerate(self.groups):
             self._owner.update({id(tensors[k]): number for k in group.attached})
 
+    def stand_for_shared(self, survivors: Sequence[Tensor]) -> list[Tensor]:
+        """Tensors at which what several results share is cut off: see Note [Shared parts]."""
+        tensors = [a.tensor for a in self.attached]
+        if self.capture.together or any(is_wrapper(t) or is_sparse(t) for t in tensors):
+            return []
+        ends = self.capture.ends
+        stop = ends | {c.edge.node for c in find_cuts(tensors, survivors, ends)}
+        found: list[Tensor] = []
+        for edge in shared_heads(tensors, stop):
+            known = (t for t in tensors if _torch.grad_fn_of(t) is edge.node and t.output_nr == edge.output_nr)
+            head = next(known, None)
+            if head is None:
+                head = past(edge, tensors[0].device, self.kernels)
+                self.names[id(head)] = self.stand_in(head)
+            found.append(head)
+        return found
+
     def attach_all(self) -> None:
         """Attach what is left."""
         for number in range(len(self.groups)):
@@ -71,6 +92,16 @@ class Attaching(Draft, abc.ABC):
     def cut_targets(self) -> tuple[Leaf, ...]:
         """The cuts under the names that they have."""
         return tuple(Leaf(self.names[id(c.tensor)], c.tensor) for c in self.cuts)
+
+    def attach_before(self, t: Tensor) -> None:
+        """Attach the groups that come before that of ``t``, for backwards to come by in the program's order."""
+        for number in range(self._owner.get(id(t), 0)):
+            self._attach_group(number)
+
+    def settle_in_turn(self, t: Tensor) -> None:
+        """The same as ``settle``, after what comes before."""
+        self.attach_before(t)
+        self.settle(t)
 
     def settle(self, t: Tensor) -> None:
         """``t``, which has a name, gets its history now if it has not got it yet."""

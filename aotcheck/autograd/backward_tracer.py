@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -14,10 +15,10 @@ from torch.autograd.graph import GradientEdge
 from aotcheck import _torch
 from aotcheck.autograd import sparse_ops
 from aotcheck.autograd.errors import UnsupportedError
-from aotcheck.autograd.partition.components import reached_leaves
+from aotcheck.autograd.partition.components import nodes_behind, reached_leaves
 from aotcheck.autograd.partition.saved import saved_tensors
 from aotcheck.autograd.record import Attached
-from aotcheck.autograd.replicas import make_replica
+from aotcheck.autograd.replicas import KernelState, Past, make_replica
 from aotcheck.autograd.sandbox import BackwardTrace, Sandbox, SetAside
 from aotcheck.autograd.sparse import SparseResult
 from aotcheck.autograd.storage_state import StorageState
@@ -57,7 +58,9 @@ class BackwardTracer:
         grad, if the gradients are to have a graph of their own.
         """
         create_graph = trained is not None
-        results = [a.tensor if a.recorded is None else _edge_of(a.tensor) for a, _ in seeds]
+        starts = [_torch.grad_fn_of(a.tensor) for a, _ in seeds]
+        stopping = functools.partial(_stopping_at, ends, starts, self._tracer.kernels)
+        results = [_edge_of(a.tensor) if a.recorded or isinstance(a.tensor, Past) else a.tensor for a, _ in seeds]
         with _torch.without_modes():
             grads_in = [self._tangent(tangent) for _, tangent in seeds]
             for t, requires_grad in zip(grads_in, trained or [False] * len(grads_in), strict=True):
@@ -69,7 +72,7 @@ class BackwardTracer:
         if not self._accumulates:
             with Sandbox(self._tracer, live) as sandbox:
                 try:
-                    with self._backward_runs(create_graph), _stopping_at(ends):
+                    with self._backward_runs(create_graph), stopping():
                         found = _differentiate(results, edges, grads_in, create_graph) if wanted else ()
                         if all(g is None for g in found):
                             self._run_what_leads_nowhere(seeds, results, grads_in, create_graph, ends, bool(wanted))
@@ -82,7 +85,7 @@ class BackwardTracer:
                     self._accumulates = True
         with Sandbox(self._tracer, live) as sandbox:
             leaves = [r.replica if _torch.leafness(r.replica) else None for r in self._roots]
-            with self._backward_runs(create_graph), _stopping_at(ends), SetAside(leaves) as aside:
+            with self._backward_runs(create_graph), stopping(), SetAside(leaves) as aside:
                 behind = [e for x in reached_leaves([a.tensor for a, _ in seeds]).values() for e in x]
                 found = _accumulate(results, behind, edges, grads_in)
                 arrived = [(k, g) for (k, _), g in zip(wanted, found, strict=True)]
@@ -163,14 +166,27 @@ def _edge_of(t: Tensor) -> GradientEdge:
 
 
 @contextlib.contextmanager
-def _stopping_at(nodes: Sequence[Any]) -> Iterator[None]:
-    """Backwards deliver gradients to ``nodes`` but nothing beyond."""
-    hooks = [n.register_prehook(lambda grads: (None,) * len(grads)) for n in nodes]
+def _stopping_at(nodes: Sequence[Any], starts: Sequence[Any], kernels: KernelState) -> Iterator[None]:
+    """Backwards from ``starts`` deliver gradients to ``nodes`` but nothing beyond.
+
+    The engine goes on from there without any where that leads to what is asked for, and is led to otherwise too. The
+    backward of a custom Function might give zeros for that, so those beyond are not run.
+    """
+    stopped = dict.fromkeys(nodes)
+    hooks = [n.register_prehook(lambda grads: (None,) * len(grads)) for n in stopped]
+    beyond = nodes_behind(stopped, set()) - (nodes_behind(starts, set(stopped)) - stopped.keys()) if stopped else ()
+    custom = [n for n in beyond if isinstance(n, torch.autograd.function.BackwardCFunction)]
+    for n in custom:
+        _torch.skip_backward(n)
+    before, kernels.stopped = kernels.stopped, stopped
     try:
         yield
     finally:
+        kernels.stopped = before
         for hook in hooks:
             hook.remove()
+        for n in custom:
+            _torch.run_backward_again(n)
 
 
 def _differentiate(

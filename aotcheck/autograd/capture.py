@@ -66,6 +66,7 @@ class Capture:
         self.tracer = Tracer(self.maker.kernels)
         self.meets_empty_views = False  # whether a tensor without elements was met, of which its place can be asked
         self.record: Record
+        _torch.ready_ragged_tensors()
         self.inputs = TracedInputs(arguments, wrappers, mode, self.maker, self.tracer)
         self.roots, self.arguments, self.wrappers = self.inputs.roots, self.inputs.arguments, self.inputs.wrappers
         self.backward = BackwardTracer(self.tracer, self.roots)

@@ -138,6 +138,7 @@ class EpilogueBuilder:
         hooks.find_stand_ins()
         survivors = [t for t in [*passed, *[r.replica for r in self.roots], *returned] if has_history(t)]
         survivors += [*self.wrapped.survivors(), *hooks.tensors]
+        survivors += self.results.stand_for_shared(survivors)
         self.results.group(survivors, self.capture.together)
         hooks.check_cuts()
         self.results.attach_independent()
@@ -154,6 +155,7 @@ class EpilogueBuilder:
         # First those whose making counts as a write, which must not make the others look for their histories.
         objects = [o for o in results if is_wrapper(o)] + list(self.capture.passed.values())
         for o in sorted([*returned, *objects], key=self._order):
+            self.results.attach_before(o)
             self.results.name(o)
         returns = [self.results.name(o) if isinstance(o, Tensor) else self._constant(o) for o in outputs]
         self.results.attach_all()

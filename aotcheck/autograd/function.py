@@ -179,7 +179,7 @@ class CompiledFunction:
                 if found is None:
                     try:
                         self._hooks = _torch.has_saved_tensor_hooks()
-                        with _torch.without_saved_tensor_hooks():
+                        with _torch.without_saved_tensor_hooks(), _torch.without_compiled_autograd():
                             found = self._specialize(key, split, whole, spec)
                     except RetraceWithCaptured as needed:
                         self._capture_more(needed.args[0])

@@ -76,7 +76,7 @@ class Histories:
         for moment, step in [*moments, *kept]:
             t = wrappers[step.target] if step.target in wrappers else tensors[step.target].replica
             self.results.pending.setdefault(id(t), []).append(step)
-            timeline.at(moment, functools.partial(self.results.settle, t))
+            timeline.at(moment, functools.partial(self.results.settle_in_turn, t))
 
     def _moment_of_history(self, x: TracedRoot | TracedArgument) -> float:
         """When the tensor got the history it has: at a write, or else at the end; never in another shape."""

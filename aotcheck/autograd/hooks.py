@@ -54,7 +54,9 @@ class NotedHook:
         self._id = -1
 
     def __call__(self, t: Tensor) -> Any:
-        """Run the hook, unless it will be registered on the real tensor."""
+        """Run the hook, unless it will be registered on the real tensor, or where a backward ends that others go on."""
+        if self.traced and self.node in self.kernels.stopped:
+            return None
         return self.hook(t) if self.traced or self.kernels.function_runs else None
 
     def installed(self, handle: RemovableHandle) -> RemovableHandle:

@@ -45,10 +45,15 @@ def results_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], lacking
         except _Unsuitable as unsuitable:
             error = unsuitable.args[0]
     if not answers:
-        if lacking is None or sparse:
+        if lacking is None or sparse or _has_no_kernel(error):
             raise error
         raise UnsupportedError("no meta kernel", f"{func}: {str(lacking)[:120]}") from lacking
     return answers[0] if len(answers) == 1 else _agreed(func, answers[0], answers[1])
+
+
+def _has_no_kernel(error: Exception) -> bool:
+    """Whether eager has no kernel either, whatever the numbers."""
+    return isinstance(error, NotImplementedError) and str(error).startswith("Could not run")
 
 
 class _Unsuitable(Exception):

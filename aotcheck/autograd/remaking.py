@@ -12,6 +12,7 @@ from torch import Tensor
 
 from aotcheck import _torch
 from aotcheck.autograd.attaching import Attaching
+from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.holders import Holders
 from aotcheck.autograd.steps import (
     Arg,
@@ -35,6 +36,7 @@ from aotcheck.autograd.steps import (
     Way,
     WindowOn,
 )
+from aotcheck.autograd.subclasses import is_wrapper
 from aotcheck.autograd.trace import Geometry, geometry_of
 from aotcheck.autograd.traced_inputs import TracedArgument, TracedRoot
 from aotcheck.autograd.views import (
@@ -183,7 +185,9 @@ class Remaking(Attaching, Holders):
         """
         self.tracer.keep.append(t)
         if _torch.base_of(t) is None:
-            unsafe = self.tracer.unsafe_views[id(t)]
+            unsafe = self.tracer.unsafe_views.get(id(t))
+            if unsafe is None:
+                raise UnsupportedError("captured tensor", "a result is a view by way of a ragged tensor")
             if (t.is_conj() or t.is_neg()) and not t.requires_grad:  # only in what a wrapper does are these left lazy
                 return self._window(local, t)
             mode = ReplayMode.GRAD if t.requires_grad else ReplayMode.NO_GRAD
@@ -196,6 +200,8 @@ class Remaking(Attaching, Holders):
         leads = base.requires_grad or (made is not None and made.source.requires_grad)
         if t.requires_grad and not leads and _torch.leafness(t) is None:
             made = None  # it is no op that gave it this history, but a custom Function
+        if made is not None and made.op is aten.detach.default and t.requires_grad:
+            made = None  # it was detached by the class of a wrapper, below the op that gave it a history
         steps: list[Step]
         if id(t) in self._histories:
             ref = self._made_of(made.source, base) if made is not None else self.name(base)
@@ -211,6 +217,8 @@ class Remaking(Attaching, Holders):
             if hidden:  # a view to autograd in inference mode, but for its versions
                 steps += [BumpVersion(local)] * _torch.version_of(t)
         else:
+            if self._by_way_of_wrapper(t):
+                raise UnsupportedError("captured tensor", "a result is a view by way of a ragged tensor")
             ref = self.name(base)
             mode = ReplayMode.NO_GRAD if how == _UNDER_NO_GRAD else ReplayMode.GRAD
             if not base.requires_grad and not t.requires_grad:
@@ -233,6 +241,13 @@ class Remaking(Attaching, Holders):
         if isinstance(first, ReplayView) and not (self._writes_follow or alone):
             steps[0] = self._at_its_version(first, t, base)
         return steps
+
+    def _by_way_of_wrapper(self, t: Tensor) -> bool:
+        """Whether the view ``t`` was made of its base by way of a ragged tensor."""
+        if not any(is_wrapper(made.tensor) for made in self.tracer.views.values()):
+            return False
+        with _torch.without_modes():
+            return _torch.made_with_tensors(t)
 
     def _made_of(self, source: Tensor, base: Tensor) -> Ref:
         """The name of what a view was made of: its base, a tensor that is returned too, or a view made for this."""

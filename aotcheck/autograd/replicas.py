@@ -18,11 +18,12 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import GradientEdge
 from torch.utils.hooks import RemovableHandle
 
 from aotcheck import _torch
@@ -78,6 +79,7 @@ class KernelState:
         "retained",
         "sizes_matter",
         "stand_for_views",
+        "stopped",
         "swapped",
         "use_count",
         "writes",
@@ -105,6 +107,7 @@ class KernelState:
         self.reshaped_leaves: list[Tensor] = []  # that just got another shape: see Note [Accumulators that end]
         self.sizes_matter = False  # whether what the program does may depend on the sizes of storages
         self.function_runs = False  # whether what runs is the user's function, not a backward of it
+        self.stopped: Mapping[Any, None] = {}  # nodes at which the backward that is being traced ends
         self.hooks: list[NotedHook] = []  # what the function registered, in order
         self._clock = 0
 
@@ -131,6 +134,9 @@ class KernelState:
         """``t`` comes to lie elsewhere now."""
         self.moved[id(t)] = self.now()
         self.moved_before[id(t)] = _torch.autograd_sequence_number()
+
+
+_MOST_TO_LIST = 256
 
 
 class Replica(Tensor):
@@ -261,8 +267,10 @@ class Replica(Tensor):
         return super().untyped_storage()
 
     def tolist(self) -> Any:
-        """Refused: there is no data."""
-        raise UnsupportedError("data-dependent", "tolist needs values at trace time")
+        """What is known of values that depend on no input; refused for others: there is no data."""
+        if self.numel() > _MOST_TO_LIST:
+            raise UnsupportedError("data-dependent", "tolist needs values at trace time")
+        return [x.tolist() for x in self.unbind()] if self.dim() else self.item()
 
     def numpy(self, *, force: bool = False) -> Any:
         """Refused: there is no data."""
@@ -297,6 +305,42 @@ class Disarmed(Replica):
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]  # untyped in torch
         """Says what it is, and asks nothing of torch."""
         return "Replica of a trace that is over"
+
+
+class Past(Replica):
+    """Stands for what a node of autograd made where no tensor has that history any more."""
+
+    edge: GradientEdge
+
+    @property
+    def grad_fn(self) -> Any:  # type: ignore[override]  # torch types these as attributes
+        """The node."""
+        return self.edge.node
+
+    @property
+    def output_nr(self) -> int:  # type: ignore[override]
+        """Which of the node's results it is."""
+        return self.edge.output_nr
+
+    @property
+    def is_leaf(self) -> bool:  # type: ignore[override]
+        """It has a history."""
+        return False
+
+    @property
+    def requires_grad(self) -> bool:  # type: ignore[override]
+        """It has a history."""
+        return True
+
+
+def past(edge: GradientEdge, device: torch.device, kernels: KernelState) -> Past:
+    """What the node at ``edge`` made, a tensor on ``device``."""
+    shape, dtype = _torch.gradient_shape(edge.node, edge.output_nr), _torch.gradient_dtype(edge.node, edge.output_nr)
+    with _torch.without_modes():
+        made = make_replica(torch.empty(shape, dtype=dtype, device=_torch.META), device, kernels, Past)
+    assert isinstance(made, Past)
+    made.edge = edge
+    return made
 
 
 class _Undispatched(Tensor):

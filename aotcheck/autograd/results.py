@@ -218,14 +218,14 @@ class Results(Remaking):
         Those views of arguments that may be made at any time are made in between, so that autograd's nodes are made in
         the order of the program: it is that in which gradients are summed up.
         """
-        turns: list[tuple[int, Callable[[], Any]]] = [
+        turns: list[tuple[tuple[int, ...], Callable[[], Any]]] = [
             (group.turn, functools.partial(self._attach_group, number))
             for number, group in enumerate(self.groups)
             if not group.cuts
         ]
         for t, base in list(self.tensors.values()):
             if base is not None and self._is_undisturbed(t, base):
-                turns.append((_torch.sequence_number(_torch.grad_fn_of(t)), functools.partial(self.name, t)))
+                turns.append(((_torch.sequence_number(_torch.grad_fn_of(t)),), functools.partial(self.name, t)))
         for _, act in sorted(turns, key=lambda x: x[0]):
             act()
 

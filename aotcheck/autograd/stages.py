@@ -82,7 +82,12 @@ class Backwards:
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
         """One thread at a time is inside, and nothing that the caller has in force."""
-        with self._lock, _torch.without_saved_tensor_hooks(), autocast_off():
+        with (
+            self._lock,
+            _torch.without_saved_tensor_hooks(),
+            _torch.without_compiled_autograd(),
+            autocast_off(),
+        ):
             yield
 
     @contextlib.contextmanager

@@ -250,15 +250,16 @@ class ReplayView:
     """Make a view of ``base`` again, as ``view_func`` did on the replicas.
 
     If ``outdated``, autograd takes it for made before a write, which some views do not survive; with a ``version``, for
-    made when the counter of ``base`` stood there.
+    made when the counter of ``base`` stood there. ``others`` are what ``view_func`` takes beside the base.
     """
 
     local: Local
     base: Ref
-    view_func: Callable[[Tensor], Tensor]
+    view_func: Callable[..., Tensor]
     mode: ReplayMode
     outdated: bool = False
     version: Local | None = None
+    others: tuple[Ref, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -447,4 +448,6 @@ def renumbered(step: Step, place: Mapping[int, int]) -> Step:
         changes["gradients"] = tuple([renumbered_ref(x, place) for x in step.gradients])
     if isinstance(step, Wrap):
         changes["inner"] = tuple([renumbered_ref(x, place) for x in step.inner])
+    if isinstance(step, ReplayView):
+        changes["others"] = tuple([renumbered_ref(x, place) for x in step.others])
     return dataclasses.replace(step, **changes) if changes else step

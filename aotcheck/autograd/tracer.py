@@ -229,8 +229,8 @@ class Tracer(_torch.TorchDispatchMode):
         finally:
             self.depth -= 1
         results = out if isinstance(out, (list, tuple)) else [out]
-        made_of_wrapper = args and is_wrapper(args[0]) and results and all(is_wrapper(r) for r in results)
-        if made_of_wrapper and kind is Kind.VIEW:
+        noted = args and isinstance(args[0], Tensor) and results and all(is_wrapper(r) for r in results)
+        if noted and kind is Kind.VIEW:
             view_ops.note(self, self.views, func, args, kwargs, out)
         return out
 

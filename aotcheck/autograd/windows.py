@@ -104,6 +104,35 @@ class Replay:
 
 
 @dataclasses.dataclass(frozen=True)
+class ReplayAmong:
+    """Makes a window again, on another source and of what else it was made of; other tensors stand as they are.
+
+    ``places`` are those of the others among the arguments after the source; keywords come after these.
+    """
+
+    op: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    places: tuple[int, ...]
+
+    @classmethod
+    def of(cls, made: Derivation) -> tuple[ReplayAmong, list[Tensor]]:
+        """The op again, and which tensors of the call it takes beside its source."""
+        given = [*made.args, *made.kwargs.values()]
+        places = [k for k, a in enumerate(given) if isinstance(a, Replica)]
+        return cls(made.op, made.args, made.kwargs, tuple(places)), [given[k] for k in places]
+
+    def __call__(self, source: Tensor, *others: Tensor) -> Tensor:
+        """The window on ``source``."""
+        given = [*self.args, *self.kwargs.values()]
+        for k, other in zip(self.places, others, strict=True):
+            given[k] = other
+        n = len(self.args)
+        made: Tensor = self.op(source, *given[:n], **dict(zip(self.kwargs, given[n:], strict=True)))
+        return made
+
+
+@dataclasses.dataclass(frozen=True)
 class Reshaping:
     """A change of a tensor's geometry in place, under grad if ``grad``: what it was called with and what was before.
 

@@ -18,6 +18,7 @@ from torch import Tensor
 from aotcheck import _torch
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.record import Root
+from aotcheck.autograd.replicas import Replica
 from aotcheck.autograd.results import Results
 from aotcheck.autograd.steps import (
     Arg,
@@ -45,7 +46,7 @@ from aotcheck.autograd.timeline import Timeline
 from aotcheck.autograd.trace import geometry_of
 from aotcheck.autograd.traced_inputs import TracedWrapper
 from aotcheck.autograd.views import differentiable_dtype, has_history, is_new_leaf, leads_to
-from aotcheck.autograd.windows import Reshaping
+from aotcheck.autograd.windows import Derivation, ReplayAmong, Reshaping
 
 if TYPE_CHECKING:
     from aotcheck.autograd.capture import Capture
@@ -68,6 +69,7 @@ class WrappedResults:
         self._views = {id(w.replica) for w in self.arguments if w.replayed}
         self._constructed: dict[int, Tensor] = {}
         self._replayed: dict[int, Tensor] = {}
+        self._of_plain: dict[int, Tensor] = {}  # views of plain tensors, as ragged ones are
         self._histories: dict[int, Local] = {}  # id of a view -> the stand-in that has its history
         self._held_later: list[tuple[Tensor, str, Ref]] = []  # wrapper, attribute, the argument that it is in the end
         self._step_by_step: set[int] = set()  # ids of views that change their geometry at the moment when they did
@@ -99,6 +101,11 @@ class WrappedResults:
             if base is not None and (id(base) in self._known or id(base) in wanted):
                 self._replayed[id(t)] = t
                 self.results.makers[id(t)] = functools.partial(self._replay, t, base)
+            elif (made := self._made_of_plain(t)) is not None:
+                again, others = ReplayAmong.of(made)
+                plain += [made.source, *others]
+                self._of_plain[id(t)] = t
+                self.results.makers[id(t)] = functools.partial(self._view_plain, t, made, again, others)
             else:
                 self._construct(t, plain)
         for w in self.arguments:
@@ -116,6 +123,37 @@ class WrappedResults:
         self._constructed[id(t)] = t
         self.results.makers[id(t)] = functools.partial(self._wrap, t)
 
+    def _made_of_plain(self, t: Tensor) -> Derivation | None:
+        """How ``t`` was made, if it is made again as a view of a plain tensor, with which it counts writes."""
+        made, base = self.tracer.views.get(id(t)), _torch.base_of(t)
+        if made is None or base is None or type(made.source) is not Replica:
+            return None
+        if t.is_inference() != self.capture.entry_inference or _torch.leafness(t) is None:
+            return None
+        if max(self._befallen(t), self._befallen(made.source), self._befallen(base)) > made.time:
+            return None
+        return made
+
+    def _view_of_plain_behind(self, t: Tensor) -> Tensor | None:
+        """The wrapper of which ``t`` was made by views, itself made again as a view of a plain tensor."""
+        made = self.tracer.views.get(id(t))
+        while made is not None and is_wrapper(made.source):
+            if self._made_of_plain(made.source) is not None:
+                return made.source
+            made = self.tracer.views.get(id(made.source))
+        return None
+
+    def _view_plain(self, t: Tensor, made: Derivation, again: ReplayAmong, others: Sequence[Tensor]) -> Ref:
+        local = self.results.names[id(t)] = self.results.local()
+        source = self.results.name(made.source)
+        refs = tuple([self.results.name(x) for x in others])
+        mode = ReplayMode.GRAD if made.grad else ReplayMode.NO_GRAD
+        mode = ReplayMode.AMBIENT if made.grad == self.capture.entry_grad else mode
+        self._emit(ReplayView(local, source, again, mode, others=refs))
+        if is_new_leaf(t) and not made.source.requires_grad:  # else it requires grad as that does
+            self._emit(RequireGrad(local))
+        return local
+
     def _origin(self, t: Tensor) -> Tensor | None:
         """The wrapper of which ``t`` is made again as a view, if its history is that of a view."""
         base, made = _torch.base_of(t), self.tracer.views.get(id(t))
@@ -125,7 +163,9 @@ class WrappedResults:
             if made is not None and made.op in _ALIASES and not t.requires_grad and is_wrapper(made.source):
                 return None if self._is_made_later(made.source, made.time) else made.source
             return None
-        if not is_wrapper(base) or (t.requires_grad and not has_history(t) and not base.requires_grad):
+        if not is_wrapper(base):
+            base = self._view_of_plain_behind(t)
+        if base is None or (t.requires_grad and not has_history(t) and not base.requires_grad):
             return None
         if made is None or not self._is_made_later(base, made.time):
             return base
@@ -390,7 +430,7 @@ class WrappedResults:
     def survivors(self) -> list[Tensor]:
         """The wrappers that are there after the call and have a history."""
         wrappers = [w.replica for w in self.arguments]
-        wrappers += [*self._constructed.values(), *self._replayed.values()]
+        wrappers += [*self._constructed.values(), *self._replayed.values(), *self._of_plain.values()]
         return [t for t in wrappers if has_history(t)]
 
 

@@ -153,6 +153,8 @@ _SUMMED = {
     "a view first": lambda x: (x.view(2, 1), x * float("inf")),
     "a view last": lambda x: (x * float("inf"), x.view(2, 1)),
     "returned the other way round": lambda x: (x.view(2, 1), x * float("inf"))[::-1],
+    "by an intermediate": lambda x: ((h := x.clone()) * float("inf"), h.clone()),
+    "by an intermediate, the other way round": lambda x: ((h := x.clone()).clone(), h * float("inf")),
     "views of views": lambda x: (x.view(2, 1).t(), x * float("inf"), x[:1]),
 }
 

@@ -314,17 +314,6 @@ def test_nothing_leaks_over_a_thousand_calls(kind: str):
     assert tensors() <= before + 2
 
 
-def test_under_compiled_autograd():
-    def session(compile):
-        x = leaf(3)
-        y = compile(lambda x: x * x)(x)
-        with torch._dynamo.compiled_autograd._enable(lambda graph: graph):
-            backward([y])
-        yield x
-
-    check_session(session)
-
-
 def test_a_hook_inside_on_a_view_whose_base_was_written():
     def f(x):
         y = x * 2

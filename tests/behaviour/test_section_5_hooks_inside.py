@@ -253,6 +253,30 @@ def test_a_hook_that_uses_tensors_of_the_function():
     check(f, lambda: given(leaf(3), plain(3, seed=1)), lambda: given(leaf(3), plain(3, seed=2)))
 
 
+def test_a_hook_that_uses_tensors_of_the_function_on_a_result_that_others_are_computed_from():
+    def f(x, mask):
+        y = x * 2
+        limit = mask * 2
+        y.register_hook(lambda g: g * limit)
+        return y * y, y, y * 3
+
+    for roots in ([0], [1], [0, 2], [0, 1, 2]):
+        check(f, lambda: given(leaf(3), plain(3, seed=1)), backward=roots)
+
+
+@pytest.mark.parametrize(
+    "op", [lambda x: x.chunk(2), lambda x: (x * 1).unsafe_chunk(2), lambda x: torch.var_mean(x, 0)]
+)
+def test_a_hook_on_one_of_several_results_of_an_op(op):
+    def f(x):
+        a, b = op(x)
+        a.register_hook(lambda g: g * 2)
+        return a * b, b * 1
+
+    for roots in ([0], [0, 1]):
+        check(f, lambda: given(leaf(4)), backward=roots)
+
+
 def test_a_second_derivative_through_a_hook(place):
     def f(x):
         y = x * x
@@ -325,18 +349,13 @@ def test_what_is_refused():
         x.register_hook(lambda g: g * x)
         return x * 2
 
-    def on_one_of_several_results(x):
-        a, b = x.chunk(2)
-        a.register_hook(lambda g: g * 2)
-        return a * b
-
     def on_what_was_written_since(x):
         y = x * 2
         y.register_hook(lambda g: g * 2)
         y.add_(1)
         return y * 2
 
-    for f in (on_an_argument_with_tensors_of_the_call, on_one_of_several_results, on_what_was_written_since):
+    for f in (on_an_argument_with_tensors_of_the_call, on_what_was_written_since):
         with pytest.raises(aotcheck.UnsupportedError, match="hook"):
             aotcheck.aot_function(f)(leaf(4))
 

@@ -13,6 +13,7 @@ import aotcheck
 from tests.behaviour.harness import Raised, attempt, attempt_later, check, check_session, cotangent, given, leaf, plain
 from tests.behaviour.wrappers import Tagged, extra, jagged, nested, tagged, two
 
+nested_of = torch.nested.nested_tensor_from_jagged
 CLASSES = [two, extra, tagged, nested]
 every_class = pytest.mark.parametrize("make", CLASSES, ids=lambda make: make.__name__)
 
@@ -424,6 +425,41 @@ def test_a_ragged_batch_is_written(write, kind):
     check_session(session)
 
 
+_BACK_TO_PLAIN = {
+    "values": lambda x: nested_of(x, torch.tensor([0, 2])).values(),
+    "values of a product": lambda x: nested_of(x * 2, torch.tensor([0, 2])).values(),
+    "values and what they are of": lambda x: (lambda y: (y, nested_of(y, torch.tensor([0, 2])).values()))(x * 2),
+}
+
+
+@pytest.mark.parametrize("function", _BACK_TO_PLAIN.values(), ids=_BACK_TO_PLAIN)
+@pytest.mark.parametrize("make", [plain, leaf, lambda *shape: leaf(*shape) * 2])
+def test_the_values_of_a_ragged_tensor_made_inside(function, make):
+    check(function, lambda: given(make(2, 3)))
+
+
+def test_a_written_view_beside_a_wrapper():
+    """To find out how it was made costs no memory, and leaves nothing in the graph."""
+
+    def f(x):
+        view = x[1:]
+        batch = two(3).view(3, 1)
+        view.fill_(3)
+        return view[:1], batch
+
+    check(f, lambda: given(plain(4)), lambda: given(leaf(4) * 2))
+
+
+def test_rows_of_a_ragged_tensor_made_inside_are_refused():
+    with pytest.raises(aotcheck.UnsupportedError, match="ragged"):
+        aotcheck.aot_function(lambda x: nested_of(x, torch.tensor([0, 1, 2])).unbind()[0])(leaf(2, 3))
+
+
+def test_a_plain_tensor_is_not_padded():
+    """Eager has no kernel for that, and says so."""
+    check(lambda x: torch.nested.to_padded_tensor(x * 2, 0.0), lambda: given(leaf(3)))
+
+
 _NUMBERS_OF_OFFSETS = {
     "unbind": lambda x: x.unbind(),
     "attention": lambda x: nn.functional.scaled_dot_product_attention(*[x.unflatten(-1, (1, 2)).transpose(1, 2)] * 3),
@@ -436,3 +472,53 @@ def test_what_asks_for_the_numbers_in_offsets_is_refused(function):
     with pytest.raises(aotcheck.UnsupportedError, match="data-dependent"):
         aotcheck.aot_function(function)(x)
     assert torch.equal(x.values(), jagged(2, 3).values())
+
+
+# -- ragged batches that are views of plain tensors
+
+
+def _written_after(make_views):
+    """What the function makes of plain values and offsets, and what the caller then writes."""
+
+    def session(compile):
+        compiled = compile(make_views)
+        for kind in ("plain", "leaf", "non-leaf"):
+            for written in ("batch", "values"):
+                for mode in (torch.no_grad, torch.enable_grad):
+                    root = values = leaf(5, 2) if "leaf" in kind else plain(5, 2)
+                    values = values * 1 if kind == "non-leaf" else values
+                    offsets = torch.tensor([0, 2, 5])
+                    out = compiled(values, offsets)
+                    yield out, values, [t._version for t in out], values._version, out[0]._base is values
+                    target = {"batch": out[0], "values": values}[written]
+                    with mode():
+                        yield attempt_later(lambda: target.mul_(2).shape[0])  # noqa: B023
+                    yield values, [t._version for t in out], values._version
+                    seen = attempt_later(lambda: (values * values).sum())  # noqa: B023
+                    for t in (seen, out[0]):
+                        if isinstance(t, torch.Tensor) and attempt_later(lambda: t.requires_grad) is True:  # noqa: B023
+                            yield attempt_later(lambda: t.backward(torch.ones_like(t)))  # noqa: B023
+                    yield root
+
+    check_session(session)
+
+
+_OF_PLAIN = {
+    "a view": lambda values, offsets: (nested_of(values, offsets), offsets),
+    "under no_grad": torch.no_grad()(lambda values, offsets: (nested_of(values, offsets), offsets)),
+    "of a view": lambda values, offsets: (nested_of(values.view(5, 2), offsets), offsets),
+    "of a detached alias": lambda values, offsets: (nested_of(values.detach(), offsets), values.view(-1)),
+    "of an intermediate": lambda values, offsets: (nested_of(values * 2, offsets), offsets),
+    "of one that is returned too": lambda values, offsets: (lambda v: (nested_of(v, offsets), v))(values * 2),
+    "with offsets made inside": lambda values, offsets: (nested_of(values, offsets + 0), offsets),
+    "written inside": lambda values, offsets: (nested_of(values.detach(), offsets).mul_(2), values.view(-1)),
+    "a view of the view": lambda values, offsets: (nested_of(values, offsets).transpose(1, 2), values.view(-1)),
+    "twice": lambda values, offsets: (nested_of(values, offsets), nested_of(values, offsets)),
+    "a leaf": lambda values, offsets: (nested_of(values.detach(), offsets).requires_grad_(), offsets),
+    "beside several views": lambda values, offsets: (nested_of(values.detach(), offsets), *values.split(2)),
+}
+
+
+@pytest.mark.parametrize("make_views", _OF_PLAIN.values(), ids=_OF_PLAIN)
+def test_a_ragged_view_of_a_plain_tensor(make_views):
+    _written_after(make_views)

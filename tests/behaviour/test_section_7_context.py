@@ -516,6 +516,8 @@ def test_grad_mode_changed_inside(function, enabled):
         lambda x: x * torch.arange(5).sum().item(),
         lambda x: x * 2 if torch.ones(3).equal(torch.ones(3)) else x * 3,
         lambda x: x * float(torch.tensor(2.5) * 2),
+        lambda x: [x * n for n in (torch.arange(3) * 2).tolist()],
+        lambda x: [x * len(n) for n in torch.ones(2, 0).tolist()],
         lambda x: torch.istft(torch.stft(x.reshape(-1).repeat(8), 8, return_complex=True), 8),
     ],
 )

@@ -74,7 +74,10 @@ def components(outputs: Sequence[Tensor], stop: Iterable[Any]) -> list[list[int]
             first = owner.setdefault(node, k)
             # What the backward of a custom Function gives may depend on which gradients are there together.
             custom = isinstance(node, torch.autograd.function.BackwardCFunction)
-            if find(first) != find(k) and (custom or holds_saved(node, output)):
+            apart = find(first) != find(k)
+            # So does whether the hooks on one of several results of an op are called with None.
+            at_once = node is start and node is _torch.grad_fn_of(outputs[first])
+            if apart and (custom or at_once or holds_saved(node, output)):
                 parent[find(k)] = find(first)
             todo.extend(n for n, _ in node.next_functions)
     groups: dict[int, list[int]] = {}

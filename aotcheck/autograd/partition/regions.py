@@ -32,12 +32,13 @@ class Cut:
 class Group:
     """Places among the attached tensors, and among the cuts that they hang on.
 
-    ``turn``: when autograd made the first node that hands gradients to what lies behind the group, as it counts nodes.
+    ``turn``: when autograd made the last node that hands gradients to what lies behind the group, as it counts nodes,
+    and then the last of those that hand gradients to this, and so on.
     """
 
     attached: tuple[int, ...]
     cuts: tuple[int, ...] = ()
-    turn: int = 0
+    turn: tuple[int, ...] = ()
 
 
 def find_cuts(attached: Sequence[Tensor], survivors: Sequence[Tensor], ends: set[Any]) -> list[Cut]:
@@ -101,16 +102,21 @@ def _group(attached: Sequence[Tensor], places: Sequence[int], cuts: Sequence[Cut
     return Group(tuple(places), cut, _turn(attached, places, stop))
 
 
-def _turn(attached: Sequence[Tensor], places: Sequence[int], stop: set[Any]) -> int:
+def _turn(attached: Sequence[Tensor], places: Sequence[int], stop: set[Any]) -> tuple[int, ...]:
     starts = {node for k in places if (node := _torch.grad_fn_of(attached[k])) is not None}
-    return max(
-        (
-            _torch.sequence_number(node)
-            for node in (nodes_behind(starts, stop) - stop) | starts  # what others are cut at hands on gradients too
-            if any(n in stop or hasattr(n, "variable") for n, _ in node.next_functions)
-        ),
-        default=0,
-    )
+    inside = (nodes_behind(starts, stop) - stop) | starts  # what others are cut at hands on gradients too
+    leading: dict[Any, list[Any]] = {}
+    for node in inside:
+        for n, _ in node.next_functions:
+            if n in inside:
+                leading.setdefault(n, []).append(node)
+    turn = []
+    last = [n for n in inside if any(m in stop or hasattr(m, "variable") for m, _ in n.next_functions)]
+    while last:
+        node = max(last, key=_torch.sequence_number)
+        turn.append(_torch.sequence_number(node))
+        last = [] if node in starts else leading[node]
+    return tuple(turn)
 
 
 def _circular(attached: Sequence[Tensor], groups: Sequence[Group], cuts: Sequence[Cut]) -> int | None:

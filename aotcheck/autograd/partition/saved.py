@@ -62,14 +62,18 @@ def objection(node: Any, near: Tensor) -> str | None:
 
 def keeps_itself(output: Tensor) -> bool:
     """Whether the node that made ``output`` keeps it, so that gradients of its gradients come by ``output``."""
-    node = _torch.grad_fn_of(output)
+    return output.output_nr in kept_results(_torch.grad_fn_of(output), output)
+
+
+def kept_results(node: Any, near: Tensor) -> set[int]:
+    """Which of its own results ``node``, in the graph of the replica ``near``, keeps."""
     if node is None or _torch.is_opaque(node) or _has_packed(node):
-        return False
+        return set()
     try:
-        kept = saved_by(node, output)
+        kept = saved_by(node, near)
     except RuntimeError:
-        return False
-    return any(t.grad_fn is node and t.output_nr == output.output_nr for t in kept)
+        return set()
+    return {t.output_nr for t in kept if t.grad_fn is node}
 
 
 def _kept_by_opaque(node: Any, near: Tensor) -> list[Tensor]:

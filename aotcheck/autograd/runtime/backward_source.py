@@ -55,7 +55,7 @@ def function_like(
     backward leaves nothing out, with what it raises.
     """
     w = SourceWriter()
-    w.globals.update(grad_enabled=torch.is_grad_enabled)
+    w.globals.update(grad_enabled=torch.is_grad_enabled, node=torch.autograd.function.BackwardCFunction)
     lines = ["def forward(ctx, h, *targets):", "    ctx.kept = h[-1]"]
     if saved or own:
         places = "".join(f", h[{k}]" for k in own)
@@ -82,7 +82,8 @@ def function_like(
         *_check_shared(w, outputs, shared),
         f"    trained = ({trained}) if grad_enabled() else None",
         *[f"    if g[{j}] is not None: {w.refer(backward.raise_if_all_runs)}({error!r})" for j, error in raising],
-        f"    return {'*' if raising else ''}ctx.kept[0](({kinds}), trained)(ctx, g){', None' if raising else ''}",
+        f"    d = {'*' if raising else ''}ctx.kept[0](({kinds}), trained)(ctx, g){', None' if raising else ''}",
+        f"    return d if isinstance(ctx, node) else (None, *{w.refer(history.defined)}(ctx, d[1:]))",
     ]
     w.lines = lines
     define(w, "forward", "function")
@@ -129,7 +130,11 @@ def _make_function(
     return type(
         "CompiledFunction",
         (torch.autograd.Function,),
-        {"forward": staticmethod(forward), "backward": staticmethod(backward), "frees": frees},
+        {
+            "forward": staticmethod(forward),
+            "backward": staticmethod(_torch.hide_from_dynamo(backward)),
+            "frees": frees,
+        },
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -17,6 +17,18 @@ from aotcheck.autograd.runtime.memory import hidden_write, stand_in
 from aotcheck.autograd.sparse_geometry import is_sparse, measure
 from aotcheck.autograd.subclasses import is_jagged, is_wrapper, wrapping_of
 from aotcheck.autograd.trace import Geometry, geometry_of
+
+
+def defined(ctx: Any, gradients: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    """The ``gradients`` of a Function's tensors; compiled autograd counts on every one of them, so it gets zeros."""
+    if isinstance(ctx, torch.autograd.function.BackwardCFunction):
+        return gradients
+    return tuple(
+        [
+            _torch.zeros_for(node, place) if g is None and node is not None else g
+            for g, (node, place) in zip(gradients, ctx.next_functions, strict=True)
+        ]
+    )
 
 
 class _TakeHistory(torch.autograd.Function):
@@ -32,6 +44,7 @@ class _TakeHistory(torch.autograd.Function):
         return t
 
     @staticmethod
+    @_torch.hide_from_dynamo
     def backward(ctx: Any, *grads: Any) -> Any:
         # A backward that ends at ``t`` frees what the op that computed it keeps, which is behind this node, not in it.
         if ctx.place in frees(ctx.origin) and not _torch.will_run(ctx.origin):
@@ -39,7 +52,7 @@ class _TakeHistory(torch.autograd.Function):
             if objection is not None:
                 raise RuntimeError(objection)
             use_context(ctx.origin)
-        return None, grads[0]
+        return defined(ctx, (None, grads[0]))
 
 
 def accumulator_of(leaf: Tensor, recorded: Geometry, anew: bool) -> Any:
@@ -163,6 +176,7 @@ class _GiveHistory(torch.autograd.Function):
         return held[0]
 
     @staticmethod
+    @_torch.hide_from_dynamo
     def backward(ctx: Any, *grads: Any) -> Any:
         return None, grads[0]
 
@@ -234,6 +248,7 @@ class _Bridge(torch.autograd.Function):
         return _without_memory(t) if recorded is None else stand_in(recorded.shape, recorded.dtype, t.device)
 
     @staticmethod
+    @_torch.hide_from_dynamo
     def backward(ctx: Any, *grads: Any) -> Any:
         return grads[0], None
 

@@ -1,0 +1,157 @@
+"""BEHAVIOUR 5: results that share a part of their graph, backpropagated one after the other and together."""
+
+import itertools
+
+import pytest
+import torch
+
+from tests.behaviour.harness import attempt_later, check_session, leaf
+
+pytestmark = pytest.mark.usefixtures("device")
+
+
+class _Two(torch.autograd.Function):
+    """Its backward tells which gradients are there."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.set_materialize_grads(False)
+        return x * 2, x * 3
+
+    @staticmethod
+    def backward(ctx, g, h):
+        return h * 5 if g is None else g * 2 if h is None else g + h
+
+
+class _Caller(torch.autograd.Function):
+    """A node of the caller's that gives zeros where it is given no gradient."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+
+
+def _one_of_two_squared(x, y):
+    a, b = _Two.apply(x)
+    return a * a, b
+
+
+def _to_different_arguments(x, y):
+    h = x.sin()
+    return h * 2, h * y
+
+
+def _by_a_third(x, y):
+    a, b = x.sin(), y.cos()
+    return a * 1, a * b, b * 1
+
+
+def _by_what_was_written_since(x, y):
+    h = (x * 0.5).sin_()
+    r = h * y
+    h.mul_(2)
+    return h, r
+
+
+def _written_away(x, y):
+    x.mul_(0.5)
+    r = y * x
+    x.zero_()
+    return x, r
+
+
+def _two_results_of_one_op(x, y):
+    variance, mean = torch.var_mean(x, -1)
+    return variance, mean * y.sum()
+
+
+def _of_three(x, y):
+    u, s, _ = torch.linalg.svd(x.diag() + 1)
+    return s, u.abs().sum(0) * y, (u.abs() * s).sum(0)
+
+
+def _in_a_circle(x, y):
+    a = x.sin()
+    b, c = _Two.apply(a)
+    d = b * y
+    return a, d, (c * d).sum(), d.sin() * a
+
+
+_FUNCTIONS = {
+    f.__name__.strip("_"): f
+    for f in (
+        _one_of_two_squared,
+        _to_different_arguments,
+        _by_a_third,
+        _by_what_was_written_since,
+        _written_away,
+        _two_results_of_one_op,
+        _of_three,
+        _in_a_circle,
+    )
+}
+
+
+def _subsets(count):
+    return [s for n in range(1, count + 1) for s in itertools.combinations(range(count), n)]
+
+
+def _backward(results, which, **options):
+    roots = [results[k] for k in which]
+    return torch.autograd.backward(roots, [torch.full_like(r, 1.0 + k) for k, r in enumerate(roots)], **options)
+
+
+@pytest.mark.parametrize("function", _FUNCTIONS.values(), ids=_FUNCTIONS)
+@pytest.mark.parametrize("keep", [False, True], ids=["freeing", "keeping"])
+@pytest.mark.parametrize("hooked", [False, True], ids=["plain", "hooked"])
+def test_any_after_any(function, keep, hooked):
+    def session(compile):
+        compiled = compile(function)
+        count = len(function(leaf(3), leaf(3)) if function is not _written_away else "ab")
+        for order in itertools.product(_subsets(count), repeat=2):
+            x, y = leaf(3), leaf(3, seed=1)
+            results = compiled(_Caller.apply(x) * 1, _Caller.apply(y) * 1)
+            seen = []
+            for name, t in [*enumerate(results), ("x", x), ("y", y)] if hooked else ():
+                t.register_hook(lambda g, name=name: seen.append((name, g)))  # noqa: B023  # this round's list
+            for which in order:
+                yield attempt_later(lambda: _backward(results, which, retain_graph=keep))  # noqa: B023  # called now
+                yield x.grad, y.grad, seen
+
+    check_session(session, rtol=1e-5)
+
+
+@pytest.mark.parametrize("function", _FUNCTIONS.values(), ids=_FUNCTIONS)
+@pytest.mark.parametrize("leaves", [True, False], ids=["leaves", "non-leaves"])
+def test_second_and_third_derivatives(function, leaves):
+    if leaves and function is _written_away:
+        pytest.skip("a leaf cannot be written")
+
+    def session(compile):
+        compiled = compile(function)
+        count = len(function(leaf(3), leaf(3)) if function is not _written_away else "ab")
+        for which in _subsets(count):
+            x, y = leaf(3, dtype=torch.float64), leaf(3, seed=1, dtype=torch.float64)
+            results = compiled(x, y) if leaves else compiled(x * 1, y * 1)
+            roots = [results[k] for k in which]
+            tangents = [torch.full_like(r, 1.0 + k).requires_grad_() for k, r in enumerate(roots)]
+
+            def derive(of, wanted):
+                found = torch.autograd.grad(of, wanted, create_graph=True, allow_unused=True)
+                return found, sum((g**2).sum() for g in found if g is not None)
+
+            def thrice():
+                given = sum((r * t).sum() for r, t in zip(roots, tangents, strict=True))  # noqa: B023  # called now
+                first, norm = derive(given, [x, y])  # noqa: B023
+                second, norm = derive(norm, [x, y, *tangents])  # noqa: B023
+                norm.backward()
+                return first, second
+
+            yield attempt_later(thrice)
+            yield x.grad, y.grad
+
+    check_session(session, rtol=1e-9)
