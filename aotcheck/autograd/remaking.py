@@ -210,7 +210,7 @@ class Remaking(Attaching, Holders):
             steps = self._replayed(local, t, ref, made, self._mode_of(made, base))
             steps += self._moved_now(local, t)
         else:
-            if self._met_wrappers() and _torch.made_with_tensors(t):
+            if self._by_way_of_wrapper(t):
                 raise UnsupportedError("captured tensor", "a result is a view by way of a ragged tensor")
             ref = self.name(base)
             mode = ReplayMode.NO_GRAD if how == _UNDER_NO_GRAD else ReplayMode.GRAD
@@ -235,8 +235,12 @@ class Remaking(Attaching, Holders):
             steps[0] = self._at_its_version(first, t, base)
         return steps
 
-    def _met_wrappers(self) -> bool:
-        return any(is_wrapper(made.tensor) for made in self.tracer.views.values())
+    def _by_way_of_wrapper(self, t: Tensor) -> bool:
+        """Whether the view ``t`` was made of its base by way of a ragged tensor."""
+        if not any(is_wrapper(made.tensor) for made in self.tracer.views.values()):
+            return False
+        with _torch.without_modes():
+            return _torch.made_with_tensors(t)
 
     def _made_of(self, source: Tensor, base: Tensor) -> Ref:
         """The name of what a view was made of: its base, a tensor that is returned too, or a view made for this."""

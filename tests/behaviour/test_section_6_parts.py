@@ -438,6 +438,18 @@ def test_the_values_of_a_ragged_tensor_made_inside(function, make):
     check(function, lambda: given(make(2, 3)))
 
 
+def test_a_written_view_beside_a_wrapper():
+    """To find out how it was made costs no memory, and leaves nothing in the graph."""
+
+    def f(x):
+        view = x[1:]
+        batch = two(3).view(3, 1)
+        view.fill_(3)
+        return view[:1], batch
+
+    check(f, lambda: given(plain(4)), lambda: given(leaf(4) * 2))
+
+
 def test_rows_of_a_ragged_tensor_made_inside_are_refused():
     with pytest.raises(aotcheck.UnsupportedError, match="ragged"):
         aotcheck.aot_function(lambda x: nested_of(x, torch.tensor([0, 1, 2])).unbind()[0])(leaf(2, 3))
