@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3101, reduced"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError(\u0022output with shape [] doesn't match the broadcast shape [1]\u0022)"
 # [keys]
 # aot_eager = "(exception, forward, RuntimeError: output with shape [N] doesn't match the broadcast shape [N])"
