@@ -52,8 +52,12 @@ class Histories:
         if not differentiable_dtype(t):
             self.taken.append(RequireGradOfInteger(root.source))
             return
-        by_itself = result is None and id(t) in self.capture.tracer.set_calls and _torch.base_of(t) is None
-        if by_itself and _torch.grad_fn_of(t).name().endswith("NotImplemented"):
+        by_itself = result is None and root.requires_grad and _torch.base_of(t) is None
+        if (
+            by_itself
+            and id(t) in self.capture.tracer.set_calls
+            and _torch.grad_fn_of(t).name().endswith("NotImplemented")
+        ):
             self.taken.append(TakeHistoryOfSet(root.source))
             return
         source: Result | Local
