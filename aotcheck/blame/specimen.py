@@ -206,8 +206,20 @@ class Specimen:
                     first_storage.setdefault(key, name)
                     first_object.setdefault(id(t), name)
                     value = done.dense(known.get(id(t))) if role is Role.OUTPUT else None
-                    facts.append(_facts(name, role, t, first_storage[key], first_object[id(t)], value))
+                    fact = _facts(name, role, t, first_storage[key], first_object[id(t)], value)
+                    if self._refuses_by_itself(t):
+                        fact = dataclasses.replace(fact, is_leaf="refused", grad_fn="refused")
+                    facts.append(fact)
         return Snapshot(tuple(facts), tuple(storages), ()), scene, done
+
+    def _refuses_by_itself(self, t: Tensor) -> bool:
+        """Whether ``t`` stands for a view that a custom Function gave, traced as none, and was written quietly.
+
+        The real one says no more what its history is, without anybody telling it.
+        """
+        given = self.capture.inputs.is_custom_view
+        quiet = [a for a in self.capture.arguments if given[a.index] and _torch.grad_fn_of(a.replica) is a.grad_fn]
+        return any(a.replica is t and _torch.version_of(t) != a.version for a in quiet)
 
     def _whole(self, t: Tensor) -> list[tuple[Geometry, Value]]:
         """What was written to the storage of a replica, window by window; nothing if nothing was."""
