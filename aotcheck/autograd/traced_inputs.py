@@ -323,7 +323,7 @@ class TracedInputs:
         if _torch.leafness(real) is None:
             _torch.count_write(self.replicas[id(base)])
         elif _torch.leafness(real) and _torch.requires_grad_by_itself(real):
-            Tensor.requires_grad_(r)
+            r.requires_grad_()
         return r
 
     def _replay_before_the_cut(self, real: Tensor) -> Tensor:

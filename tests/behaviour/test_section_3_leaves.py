@@ -616,3 +616,15 @@ def test_a_written_view_of_what_then_gets_other_data_of_another_shape(shape):
         return view
 
     check(f, lambda: given(*non_leaf(2, 3).args, plain(*shape)))
+
+
+def test_a_base_is_written_from_its_view_that_requires_grad_by_itself():
+    """Then the leaf is in the graph's interior, and no gradient may arrive at it."""
+
+    def session(compile):
+        base = plain(2, 3)
+        view = base.t().requires_grad_()
+        result = compile(lambda base, view: base.copy_(view.t()))(base, view)
+        yield attempt_later(lambda: result.backward(torch.ones_like(result))), view.grad, view.is_leaf
+
+    check_session(session)
