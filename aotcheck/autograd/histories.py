@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from aotcheck import _torch
+from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.results import Results
 from aotcheck.autograd.steps import (
     Arg,
@@ -136,6 +137,8 @@ class Histories:
         """Let arguments be cut from their history when they were."""
         for a in cut:
             leaf = bool(a.real_is_leaf)
+            if not leaf and is_new_leaf(a.replica):
+                raise UnsupportedError("leaf made inside", "an argument cut from its history that requires grad again")
             if not (leaf and is_new_leaf(a.replica)):
                 moment = self.kernels.detached[id(a.replica)]
                 timeline.at(moment, functools.partial(self.steps.append, Detach(Arg(a.index), leaf)))

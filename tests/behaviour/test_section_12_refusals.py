@@ -140,3 +140,16 @@ def test_a_gradient_retained_before_a_change_of_geometry_is_refused():
 
     with pytest.raises(aotcheck.UnsupportedError, match="hook"):
         aotcheck.aot_function(f)(leaf(2, 3))
+
+
+def test_an_argument_cut_from_its_history_and_made_a_leaf_is_left_alone():
+    def f(x):
+        y = x * 2
+        x.detach_()
+        x.requires_grad_()
+        return y, x * 4
+
+    x = torch.ones(2, requires_grad=True).clone()
+    with pytest.raises(aotcheck.UnsupportedError, match="leaf made inside"):
+        aotcheck.aot_function(f)(x)
+    assert not x.is_leaf
