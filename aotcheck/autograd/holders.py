@@ -10,6 +10,7 @@ from torch import Tensor
 
 from aotcheck import _torch
 from aotcheck.autograd.draft import Draft
+from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.record import Role
 from aotcheck.autograd.sparse_geometry import is_sparse
 from aotcheck.autograd.steps import (
@@ -166,7 +167,11 @@ class Holders(Draft):
 
     def holder(self, state: StorageState) -> tuple[Ref, int | None]:
         """A tensor that has the storage by now, and its offset in the trace; None where offsets are the caller's."""
-        return (self.current[id(state)], None) if state.is_input else self.anchors[id(state)]
+        if state.is_input:
+            return self.current[id(state)], None
+        if id(state) not in self.anchors:  # nothing on it survives
+            raise UnsupportedError("view of a base that has changed", "what it was made of went to memory of its own")
+        return self.anchors[id(state)]
 
     def point(
         self, target: Ref, t: Tensor, way: Way, lies: Geometry | None = None, holder: Ref | None = None

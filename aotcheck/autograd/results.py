@@ -91,8 +91,11 @@ class Results(Remaking):
             made = self.tracer.views.get(id(t))
             left = self.table.state(base) is not self.table.state(t)
             if made is None:
+                hidden = self.tracer.unsafe_views.get(id(t))
                 if left:
                     timeline.at(0, functools.partial(self.name, t))
+                elif hidden is not None and self.kernels.moved.get(id(base), 0) > hidden.time:
+                    timeline.at(hidden.time, functools.partial(self.name, t))
                 continue
             if not left and self._renewed_since(t, base):
                 continue

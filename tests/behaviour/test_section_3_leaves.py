@@ -628,3 +628,13 @@ def test_a_base_is_written_from_its_view_that_requires_grad_by_itself():
         yield attempt_later(lambda: result.backward(torch.ones_like(result))), view.grad, view.is_leaf
 
     check_session(session)
+
+
+def test_data_that_is_one_of_several_parts_of_what_it_replaces():
+    def f(x):
+        first, second = torch.unsafe_chunk(x, 2)
+        x.data = first
+        return second
+
+    check(f, lambda: given(plain(4)))
+    check(f, lambda: given(leaf(4)))
