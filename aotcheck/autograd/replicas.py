@@ -66,6 +66,7 @@ class KernelState:
         "asked",
         "detached",
         "function_runs",
+        "given_data",
         "hooks",
         "inside",
         "moved",
@@ -100,6 +101,7 @@ class KernelState:
         self.detached: dict[int, int] = {}  # id of a replica -> when detach_ was last called on it
         self.required: dict[int, int] = {}  # and requires_grad_
         self.moved: dict[int, int] = {}  # and when it last came to lie elsewhere
+        self.given_data: dict[int, int] = {}  # and when it last got other data by ``.data =``
         self.moved_before: dict[int, int] = {}  # and before which node of autograd, by its number, that was
         # by the number that autograd had then for the next node; of a custom Function its own node
         self.writes: dict[int, Any] = {}
@@ -130,6 +132,10 @@ class KernelState:
         for k in range(len(node.dirty_tensors)):
             self.writes[first + k] = node
 
+    def went_by_data(self, t: Tensor) -> bool:
+        """Whether it was by ``.data =`` that ``t`` last came to lie elsewhere."""
+        return id(t) in self.given_data and self.given_data[id(t)] == self.moved[id(t)]
+
     def note_move(self, t: Tensor) -> None:
         """``t`` comes to lie elsewhere now."""
         self.moved[id(t)] = self.now()
@@ -159,6 +165,7 @@ class Replica(Tensor):
         super().__setattr__(name, value)
         if name == "data":
             kernels.note_move(self)
+            kernels.given_data[id(self)] = kernels.moved[id(self)]
             if shape != self.shape and self.requires_grad and _torch.leafness(self):
                 kernels.reshaped_leaves.append(self)
         if name == "__dict__":
