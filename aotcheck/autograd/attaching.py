@@ -38,6 +38,7 @@ class Attaching(Draft, abc.ABC):
         self.cuts: list[Cut] = []
         self.pending: dict[int, list[Step]] = {}  # id of an argument's replica -> how it takes its history
         self._owner: dict[int, int] = {}  # id of an attached replica -> its group
+        self._standing: set[int] = set()  # ids of what only stands for a shared part
         self._done: set[int] = set()  # groups that are attached
 
     @abc.abstractmethod
@@ -51,7 +52,8 @@ class Attaching(Draft, abc.ABC):
         if together or not tensors:
             self.groups = [Group(tuple(range(len(tensors))))] if tensors else []
         else:
-            self.groups, self.cuts = divide(tensors, find_cuts(tensors, survivors, ends), ends)
+            standing = [k for k, t in enumerate(tensors) if id(t) in self._standing]
+            self.groups, self.cuts = divide(tensors, find_cuts(tensors, survivors, ends), ends, standing)
         for number, group in enumerate(self.groups):
             self._owner.update({id(tensors[k]): number for k in group.attached})
 
@@ -69,6 +71,7 @@ class Attaching(Draft, abc.ABC):
             if head is None:
                 head = past(edge, tensors[0].device, self.kernels)
                 self.names[id(head)] = self.stand_in(head)
+                self._standing.add(id(head))
             found.append(head)
         return found
 
