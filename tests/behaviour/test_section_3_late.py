@@ -1,4 +1,4 @@
-"""BEHAVIOUR 3: leaves that begin, and views that are read, after something befell an argument: a cut, a move, a write."""
+"""BEHAVIOUR 3: leaves that begin, and views that are read, after something befell an argument."""
 
 from __future__ import annotations
 
