@@ -117,7 +117,7 @@ class Capture:
         exchange(kernels.required, id(a), id(b))
         exchange(kernels.moved, id(a), id(b))
         exchange(kernels.moved_before, id(a), id(b))
-        exchange(kernels.given_data, id(a), id(b))
+        exchange(kernels.left, id(a), id(b))
         exchange(kernels.stand_for_views, id(a), id(b))
         known: list[TracedRoot | TracedArgument] = [*self.roots, *self.arguments]
         for k in known:

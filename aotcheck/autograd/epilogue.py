@@ -103,13 +103,17 @@ class EpilogueBuilder:
         changed = {*self.rebased, *self.kernels.detached}
         known: list[TracedRoot | TracedArgument] = [*self.roots, *self.arguments]
         states = {id(x.state) for x in known if id(x.replica) in changed}
-        # Or when it was written at all.
-        states |= {id(a.state) for a in custom if _torch.version_of(a.replica) != a.version}
         # Or when a view of it was reshaped in place.
         tracer = self.capture.tracer
         states |= {id(self.table.state(t)) for t in tracer.keep if custom and id(t) in tracer.regeometried}
-        if not self.capture.mode.with_custom_views and any(id(a.state) in states for a in custom):
-            raise Retrace(TraceMode(with_bases=True, with_custom_views=True))
+        shows = any(id(a.state) in states for a in custom)
+        # And when it is read after a write: then the function raises.
+        written = any(_torch.version_of(a.replica) != a.version for a in custom)
+        mode = self.capture.mode
+        if not mode.with_custom_views and (shows or (written and not mode.custom_views_tried)):
+            raise Retrace(TraceMode(with_bases=True, with_custom_views=True, custom_views_tried=shows))
+        if mode.tries_custom_views and not shows:
+            raise Retrace(TraceMode(custom_views_tried=True))
         if not self.capture.mode.with_bases and (self._needs_bases() or self.wrapped.needs_bases()):
             raise Retrace(dataclasses.replace(self.capture.mode, with_bases=True))
         input_states = self._input_states()
