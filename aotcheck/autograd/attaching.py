@@ -13,6 +13,8 @@ from torch import Tensor
 
 from aotcheck import _torch
 from aotcheck.autograd.draft import Draft
+from aotcheck.autograd.errors import UnsupportedError
+from aotcheck.autograd.partition.components import reached_leaves
 from aotcheck.autograd.partition.regions import Cut, Group, divide, find_cuts
 from aotcheck.autograd.partition.shared import shared_heads
 from aotcheck.autograd.record import Leaf
@@ -73,6 +75,20 @@ class Attaching(Draft, abc.ABC):
             found.append(head)
         return found
 
+    @property
+    def attaches_late(self) -> bool:
+        """Whether some results are attached after something befell arguments."""
+        return self.begins_any_late or any(group.cuts for group in self.groups)
+
+    def _is_ready(self, number: int) -> bool:
+        """Whether all leaves that the group leads to require grad by now: see Note [Late leaves]."""
+        waiting = self._late.keys() - self._begun
+        if not waiting:
+            return True
+        tensors = [self.attached[k].tensor for k in self.groups[number].attached]
+        roots = {id(r.replica) for r in self.roots if r.requires_grad and not r.has_history}
+        return not (reached_leaves(tensors).keys() & waiting - roots)
+
     def attach_all(self) -> None:
         """Attach what is left."""
         for number in range(len(self.groups)):
@@ -80,6 +96,8 @@ class Attaching(Draft, abc.ABC):
 
     def _attach_group(self, number: int) -> None:
         if number not in self._done:
+            if not self._is_ready(number):
+                raise UnsupportedError("leaf made inside", "what leads to it is needed before it begins")
             self._done.add(number)
             for k in self.groups[number].cuts:
                 self._settle_base(self.cuts[k].tensor)
@@ -99,7 +117,8 @@ class Attaching(Draft, abc.ABC):
     def attach_before(self, t: Tensor) -> None:
         """Attach the groups that come before that of ``t``, for backwards to come by in the program's order."""
         for number in range(self._owner.get(id(t), 0)):
-            self._attach_group(number)
+            if self._is_ready(number):
+                self._attach_group(number)
 
     def settle_in_turn(self, t: Tensor) -> None:
         """The same as ``settle``, after what comes before."""
