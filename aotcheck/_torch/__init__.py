@@ -25,6 +25,7 @@ try:
         functorch_active,
         mode_depths,
         set_grad_enabled_raw,
+        transforms_left_on_error,
     )
     from aotcheck._torch.backward import after_backward, autograd_node_running, backward_keeps_graph, will_run
     from aotcheck._torch.compilers import (
@@ -263,6 +264,7 @@ __all__ = [
     "swapped_with",
     "take_lists",
     "tensor_address",
+    "transforms_left_on_error",
     "transparent_kernels",
     "unpack_some",
     "unwrap_dynamo",

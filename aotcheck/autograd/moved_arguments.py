@@ -135,7 +135,7 @@ class MovedArguments:
     def _used_only_since(self, a: TracedArgument) -> bool:
         """Whether gradients of the leaf ``a`` arrive only where they do since ``set_``, or since its dtype changed."""
         retyped = geometry_of(a.replica).dtype != a.geometry.dtype and _torch.leafness(a.replica) is True
-        if not (retyped or self._is_leaf_after_set(a)) or a.replica.is_inference():
+        if not (retyped or self._is_leaf_after_set(a)) or not a.replica.requires_grad or a.replica.is_inference():
             return False
         reached = reached_leaves([x.tensor for x in self.results.attached]).get(id(a.replica), [])
         with torch.inference_mode(False), torch.enable_grad():
