@@ -154,3 +154,39 @@ def test_an_argument_cut_from_its_history_twice_is_left_alone():
     with pytest.raises(aotcheck.UnsupportedError, match="leaf made inside"):
         aotcheck.aot_function(f)(x)
     assert not x.is_leaf
+
+
+@pytest.mark.parametrize("kept", ["variable", "list", "dictionary", "global"])
+def test_tensors_that_are_kept_outside_are_refused_and_taken_back(kept):
+    variable, items, named = None, [1], {"shape": 2}
+
+    def f(x):
+        nonlocal variable
+        if kept == "variable":
+            variable = x * 2
+        elif kept == "list":
+            items.append(x.sum())
+        elif kept == "dictionary":
+            named["x"] = x
+        else:
+            global _kept
+            _kept = x * 2
+        items.append(x.dim())
+        return x * 3
+
+    with pytest.raises(aotcheck.UnsupportedError, match="return it") as error:
+        aotcheck.aot_function(f)(plain(3))
+    assert error.value.reason == "kept tensor"
+    assert (variable, items, named) == (None, [1], {"shape": 2})
+    assert "_kept" not in globals()
+
+
+def test_what_is_no_tensor_may_be_kept_outside():
+    items = []
+
+    def f(x):
+        items.append(x.shape)
+        return x * 3
+
+    check(f, lambda: given(leaf(3)))
+    assert items == [(3,)] * 2
