@@ -19,7 +19,7 @@ from aotcheck.autograd.record import Leaf, Role
 from aotcheck.autograd.remaking import Remaking
 from aotcheck.autograd.replicas import WriteUnderGrad
 from aotcheck.autograd.sparse import SparseReplica
-from aotcheck.autograd.steps import Arg, RenewHistory, RequireGrad, Result, Step
+from aotcheck.autograd.steps import Arg, Bridge, Local, Ref, RenewHistory, RequireGrad, Result, Step
 from aotcheck.autograd.subclasses import is_wrapper
 from aotcheck.autograd.timeline import Timeline
 from aotcheck.autograd.trace import geometry_of
@@ -36,6 +36,7 @@ class Results(Remaking):
     def __init__(self, capture: Capture) -> None:
         super().__init__(capture)
         self.leaves: list[Leaf] = []
+        self._bridges: dict[Ref, Local] = {}  # what stands for leaves that autograd refuses soon
         self._late_ends: set[int] = set()  # ids of late leaves that results lead to
         self.rebased = {
             id(r.replica)
@@ -109,11 +110,11 @@ class Results(Remaking):
             while made is not None and view is not base:
                 if (left or self._changed(made, view) > made.time) and id(view) not in self.names:
                     self.tensors.setdefault(id(view), (view, base))
-                    self._early.add(id(view))
                     # One that went elsewhere itself is cut from its base as it lay then.
                     cut = id(view) in self.tracer.set_calls and not self._went(view)
                     went = self.kernels.moved.get(id(view), 0) if cut else 0
-                    timeline.at(max(made.time, went), functools.partial(self.name, view))
+                    moment = self._early[id(view)] = max(made.time, went)
+                    timeline.at(moment, functools.partial(self.name, view))
                 self._schedule_move(timeline, view, made)
                 view = made.source
                 made = self.tracer.views.get(id(view))
@@ -162,7 +163,7 @@ class Results(Remaking):
             first = None if made is None else next((v for v in chain if self._made_before_writes(v, made)), None)
             if first is not None and base is not None:
                 self.tensors.setdefault(id(first), (first, base))
-                self._early.add(id(first))
+                self._early[id(first)] = self.tracer.views[id(first)].time
                 self.name(first)
         self._stage, self._writes_follow = stage, False
         self.before[:0] = early
@@ -210,7 +211,8 @@ class Results(Remaking):
                 if t_id not in roots:
                     self._late_ends.add(t_id)
             elif t_id in self.names and t_id not in roots and (is_new_leaf(leaf) or t_id in self._told):
-                self.leaves.append(Leaf(self.names[t_id], leaf))
+                ref = self.names[t_id]
+                self.leaves.append(Leaf(self._bridges.get(ref, ref), leaf))
 
     def _precede_writes(self, first: int) -> None:
         """Views that autograd refuses once their base was written are told to require grad before anything is.
@@ -222,7 +224,10 @@ class Results(Remaking):
         if told and told[-1] >= first:
             early = self.before[first : told[-1] + 1]
             self.before[first : told[-1] + 1] = []
-            self.before[:0] = early
+            # Nor does autograd then say where gradients of theirs arrive.
+            bridges = [Bridge(self.local(), s.target) for s in early if isinstance(s, RequireGrad) and s.target in odd]
+            self.before[:0] = [*early, *bridges]
+            self._bridges = {b.source: b.local for b in bridges}
 
     def _find_late(self) -> None:
         """Find the leaves that begin later than results are attached: see Note [Late leaves]."""

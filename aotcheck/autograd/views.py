@@ -93,7 +93,7 @@ class Views:
         self.entered = {id(a.replica): a.geometry for a in self.arguments}
         self._arguments = {id(a.replica) for a in self.arguments}
         self._moving: set[int] = set()  # ids of views that go elsewhere at a moment to come
-        self._early: set[int] = set()  # ids of views that are made when the program made them
+        self._early: dict[int, int] = {}  # by id of a view that is made at its moment, which that is
 
     def _left(self, base: Tensor, t: Tensor) -> bool:
         """Whether ``base`` is an argument that went to another storage and left its view ``t`` behind."""
@@ -262,9 +262,8 @@ class Views:
 
     def _place_of_base(self, t: Tensor, base: Tensor) -> tuple[Geometry, int]:
         """Where ``base`` lies, and on which storage, when the real tensor for its view ``t`` is made."""
-        made = self.tracer.views.get(id(t))
-        if made is not None and id(t) in self._early:
-            left = next((x for x in self.kernels.left.get(id(base), ()) if x.time > made.time), None)
+        if id(t) in self._early:
+            left = next((x for x in self.kernels.left.get(id(base), ()) if x.time > self._early[id(t)]), None)
             if left is not None:
                 return left.geometry, left.storage
         return geometry_of(base), _torch.storage_address(_torch.storage_of(base))
