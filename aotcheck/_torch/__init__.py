@@ -34,6 +34,7 @@ try:
         hide_from_dynamo,
         inductor_compiler,
         inductor_decompositions,
+        lowers_version,
         unwrap_dynamo,
         without_compiled_autograd,
     )
@@ -218,6 +219,7 @@ __all__ = [
     "is_write_through_view",
     "lacks_meta_kernel",
     "leafness",
+    "lowers_version",
     "made_with_tensors",
     "make_subclass",
     "meta_kernels",
