@@ -68,6 +68,11 @@ def mode_depths() -> tuple[int, int]:
     return int(_C._len_torch_dispatch_stack()), int(_C._len_torch_function_stack())
 
 
+def dispatch_keys() -> tuple[str, str]:
+    """Which dispatch keys this thread includes and excludes."""
+    return str(_C._dispatch_tls_local_include_set()), str(_C._dispatch_tls_local_exclude_set())
+
+
 def autograd_flags() -> tuple[bool, bool]:
     """Autograd's hidden switches: view replay and multithreading."""
     return bool(_C._is_view_replay_enabled()), bool(_C._is_multithreading_enabled())

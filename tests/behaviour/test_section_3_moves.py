@@ -8,7 +8,17 @@ from typing import Any
 import pytest
 import torch
 
-from tests.behaviour.harness import Given, attempt, attempt_later, check, check_session, given, leaf, plain, through_dynamo
+from tests.behaviour.harness import (
+    Given,
+    attempt,
+    attempt_later,
+    check,
+    check_session,
+    given,
+    leaf,
+    plain,
+    through_dynamo,
+)
 from tests.behaviour.wrappers import two
 
 
