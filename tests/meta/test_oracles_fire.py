@@ -138,7 +138,7 @@ PLANTS = (
         DOUBLE,
         K.GLOBAL_STATE,
         "process",
-        error="dispatch_keys, mode_depths",
+        error="mode_depths",
     ),
     Plant("leaks a dispatch key", planted.leaks_dispatch_key, DOUBLE, K.GLOBAL_STATE, "process", error="dispatch_keys"),
     Plant("leaks hooks", planted.leaks_hooks, DOUBLE, K.GLOBAL_STATE, "process", error="saved_tensor_hooks"),
