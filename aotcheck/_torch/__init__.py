@@ -21,6 +21,7 @@ try:
         another_tracer_active,
         autograd_flags,
         determinism,
+        dispatch_keys,
         dual_level,
         functorch_active,
         mode_depths,
@@ -35,6 +36,7 @@ try:
         hide_from_dynamo,
         inductor_compiler,
         inductor_decompositions,
+        lowers_version,
         unwrap_dynamo,
         without_compiled_autograd,
     )
@@ -122,7 +124,7 @@ try:
         without_saved_tensor_hooks,
     )
     from aotcheck._torch.storages import content_of, set_geometry, storage_address, storage_key, storage_of
-    from aotcheck._torch.trees import pytree_children, state_of
+    from aotcheck._torch.trees import forward_hooks_of, pytree_children, state_of
     from aotcheck._torch.versions import (
         as_if_written,
         at_another_version,
@@ -194,11 +196,13 @@ __all__ = [
     "direct_graph_module",
     "disabled_torch_dispatch",
     "disabled_torch_function",
+    "dispatch_keys",
     "dispatch_mode_depth",
     "drop_accumulator",
     "dual_level",
     "dynamo_is_imported",
     "error_of",
+    "forward_hooks_of",
     "functorch_active",
     "generator_address",
     "grad_fn_of",
@@ -219,6 +223,7 @@ __all__ = [
     "is_write_through_view",
     "lacks_meta_kernel",
     "leafness",
+    "lowers_version",
     "made_with_tensors",
     "make_subclass",
     "meta_kernels",

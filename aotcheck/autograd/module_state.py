@@ -4,8 +4,8 @@ Note [Attributes]
 Parameters and buffers are known beforehand. Of what else a module has, tensors in attributes become part of its state
 when a trace meets one, as something read or as something assigned (``self.last = h``), and the trace begins again. From
 then on they are read and assigned on every call. What a module keeps in a list or a dictionary is found when it is
-read; to put a tensor of the trace there is refused. Other attributes are assigned once, by the trace; by one that does
-not come to its end, not at all.
+read; to put a tensor of the trace there, or where a forward hook may keep it, is refused. Other attributes are assigned
+once, by the trace; by one that does not come to its end, not at all.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch import Tensor
 from aotcheck import _torch
 from aotcheck.autograd.captured import Path, locate
 from aotcheck.autograd.errors import RetraceWithAttributes
-from aotcheck.autograd.escapes import Contents, refuse_kept
+from aotcheck.autograd.escapes import Namespace, refuse_kept, unkept
 
 _Slot = tuple[dict[str, Any], str]
 _SLOTS = ("_parameters", "_buffers")
@@ -77,7 +77,8 @@ class ModuleState:
         slots, originals, before = self.slots, self.tensors(), _Before(self.modules)
         try:
             with _swapped(slots, replicas):
-                yield
+                with unkept(*_torch.forward_hooks_of(self.modules)):
+                    yield
                 known = {(id(owner), name) for owner, name in slots}
                 assigned = [(m, name) for m, name in before.assigned() if (id(vars(m)), name) not in known]
                 if assigned:
@@ -103,11 +104,10 @@ class ModuleState:
 
 
 class _Before:
-    """What the attributes of modules are, and what the lists and dictionaries among them hold, before a trace."""
+    """What the attributes of modules are, and what containers among them hold, before a trace."""
 
     def __init__(self, modules: Sequence[torch.nn.Module]) -> None:
-        self._attributes = [(m, dict(vars(m))) for m in modules]
-        self._contents = Contents(v for _, was in self._attributes for v in was.values())
+        self._attributes = [(m, Namespace(vars(m))) for m in modules]
 
     def assigned(self) -> list[tuple[torch.nn.Module, str]]:
         """The attributes that are tensors now, and were not or were others."""
@@ -115,34 +115,29 @@ class _Before:
             (m, name)
             for m, was in self._attributes
             for name, value in vars(m).items()
-            if isinstance(value, Tensor) and value is not was.get(name)
+            if isinstance(value, Tensor) and value is not was.before.get(name)
         ]
 
     def check(self, originals: Mapping[int, Any]) -> None:
-        """Raise UnsupportedError if a list or a dictionary holds a tensor of the trace.
+        """Raise UnsupportedError if a container holds a tensor of the trace.
 
         Those that stand for something of the module's own are exchanged for that: ``originals``, by id of what stood
         for them.
         """
         for m, _ in self._attributes:
             for name, value in vars(m).items():
-                if name in _SLOTS:
+                if name in _SLOTS or isinstance(value, Tensor):
                     continue
                 if type(value) is list:
                     value[:] = [originals.get(id(x), x) for x in value]
                 elif type(value) is dict:
                     value.update({k: originals[id(x)] for k, x in value.items() if id(x) in originals})
-                if type(value) in (list, tuple, dict):
-                    refuse_kept(value, f"the module's {name}")
+                refuse_kept(value, f"the module's {name}")
 
     def restore(self) -> None:
         """Make everything what it was."""
-        for m, was in self._attributes:
-            now = vars(m)
-            for name in [n for n in now if n not in was]:
-                del now[name]
-            now.update({name: value for name, value in was.items() if now.get(name) is not value})
-        self._contents.restore()
+        for _, was in self._attributes:
+            was.restore()
 
 
 @contextlib.contextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+
 import pytest
 import torch
 
@@ -156,9 +158,27 @@ def test_an_argument_cut_from_its_history_twice_is_left_alone():
     assert not x.is_leaf
 
 
-@pytest.mark.parametrize("kept", ["variable", "list", "dictionary", "global"])
+class _Store:
+    def __init__(self):
+        self.last, self.seen, self.count = None, collections.deque(), 0
+
+    def run(self, x):
+        self.count += 1
+        self.last = x * 2
+        return x * 3
+
+    def hook(self, module, args, out):
+        self.count += 1
+        self.seen.append(out)
+
+
+_KEPT = ["variable", "list", "dictionary", "global", "object", "deque", "method", "module", "forward hook"]
+
+
+@pytest.mark.parametrize("kept", _KEPT)
 def test_tensors_that_are_kept_outside_are_refused_and_taken_back(kept):
-    variable, items, named = None, [1], {"shape": 2}
+    variable, items, named, store, module = None, [1], {"shape": 2}, _Store(), torch.nn.Identity()
+    module.last = None
 
     def f(x):
         nonlocal variable
@@ -168,16 +188,27 @@ def test_tensors_that_are_kept_outside_are_refused_and_taken_back(kept):
             items.append(x.sum())
         elif kept == "dictionary":
             named["x"] = x
+        elif kept == "object":
+            store.last = x * 2
+        elif kept == "deque":
+            store.seen.append(x * 2)
+        elif kept == "module":
+            module.last = x * 2
         else:
             global _kept
             _kept = x * 2
         items.append(x.dim())
         return x * 3
 
+    compiled = aotcheck.aot_function(store.run if kept == "method" else f)
+    if kept == "forward hook":
+        module.register_forward_hook(store.hook)
+        compiled = aotcheck.aot_module(module, aotcheck.nop)
     with pytest.raises(aotcheck.UnsupportedError, match="return it") as error:
-        aotcheck.aot_function(f)(plain(3))
+        compiled(plain(3))
     assert error.value.reason == "kept tensor"
-    assert (variable, items, named) == (None, [1], {"shape": 2})
+    assert (variable, items, named, module.last) == (None, [1], {"shape": 2}, None)
+    assert (store.last, list(store.seen), store.count) == (None, [], 0)
     assert "_kept" not in globals()
 
 
