@@ -70,6 +70,7 @@ try:
     from aotcheck._torch.identity import (
         drop_accumulator,
         other_dtype_than,
+        own_references,
         set_data,
         swap,
         swapped_with,
@@ -229,6 +230,7 @@ __all__ = [
     "other_dtype_than",
     "outputs_of",
     "overload_name",
+    "own_references",
     "past_function_modes",
     "pytree",
     "pytree_children",

@@ -503,6 +503,33 @@ def test_a_backward_inside_goes_on_in_the_callers_graph(function, behind, hooked
     check_session(session)
 
 
+@pytest.mark.parametrize(
+    "lead", [lambda r: r[:], lambda r: r.view(4), lambda r: r * 3], ids=["slice", "view", "product"]
+)
+@pytest.mark.parametrize("arrive", _ARRIVALS, ids=lambda f: f.__name__.strip("_"))
+@pytest.mark.parametrize("copied", [False, True])
+@pytest.mark.parametrize("written", [False, True])
+def test_a_gradient_of_a_leaf_behind_an_argument_may_be_a_window_too(lead, arrive, copied, written):
+    def f(x, g):
+        kept: list[torch.Tensor] = []
+        g = g.clone() if copied else g
+        arrive(x.view(2, 2), g, kept)
+        if written:
+            g.add_(1)
+        return g, kept
+
+    def session(compile):
+        compiled = compile(f)
+        for _ in range(2):
+            root = leaf(2, 2)
+            g, kept = compiled(lead(root), plain(4, seed=1))
+            yield root, root.grad, g, kept
+            root.grad.mul_(2)
+            yield root.grad, g, kept
+
+    check_session(session)
+
+
 def test_a_backward_inside_through_an_argument_to_another_is_refused():
     compiled = aotcheck.aot_function(lambda x, root: (x * x).sum().backward())
     root = leaf(3)

@@ -22,6 +22,7 @@ from aotcheck.autograd.runtime.attachments import (
     Counter,
     Guard,
     Keeper,
+    Shared,
     kept_source,
 )
 from aotcheck.autograd.runtime.step_source import WRITERS
@@ -38,7 +39,7 @@ def function_like(
     checked: tuple[tuple[int, ...], ...],
     once: tuple[int, ...],
     frees: tuple[tuple[int, str | None], ...],
-    shared: tuple[tuple[int, ...], ...],
+    shared: tuple[Shared, ...],
     own: tuple[int, ...] = (),
     raising: tuple[tuple[int, str], ...] = (),
 ) -> Callable[..., Any]:
@@ -101,14 +102,15 @@ def _check_saved(w: SourceWriter, outputs: int, checked: Sequence[Sequence[int]]
     return lines
 
 
-def _check_shared(w: SourceWriter, outputs: int, shared: Sequence[Sequence[int]]) -> list[str]:
+def _check_shared(w: SourceWriter, outputs: int, shared: Sequence[Shared]) -> list[str]:
     lines = []
-    for k, places in enumerate(shared):
-        if places:
-            use = f"{w.refer(backward.use_context)}({CONTEXTS}[{k}])"
-            always = len(places) == outputs
-            needed = " or ".join(f"g[{j}] is not None" for j in places)
-            lines.append(f"    {use}" if always else f"    if {needed}: {use}")
+    for k, x in enumerate(shared):
+        for places, act in ((x.shown, backward.use_context), (x.hidden, backward.use_hidden)):
+            if places:
+                use = f"{w.refer(act)}({CONTEXTS}[{k}])"
+                always = len(places) == outputs
+                needed = " or ".join(f"g[{j}] is not None" for j in places)
+                lines.append(f"    {use}" if always else f"    if {needed}: {use}")
     return lines
 
 
