@@ -211,3 +211,27 @@ def test_what_derivatives_free_of_what_was_written_through_a_view_that_may_have_
         yield gradients(root, [x], False, cotangent.detach())
 
     check_session(session, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "operands", [lambda x: [x.t()], lambda x: [x, x.t()], lambda x: [x * 1, x.t()]], ids=["t", "x,t", "y,t"]
+)
+@pytest.mark.parametrize("write", [torch._foreach_abs_, torch._foreach_exp_, torch._foreach_neg_])
+@pytest.mark.parametrize("read", [torch._foreach_abs, lambda ts: torch._foreach_mul(ts, ts)], ids=["abs", "square"])
+def test_derivatives_of_lists_that_were_written(operands, write, read):
+    def f(x):
+        ts = operands(x)
+        write(ts)
+        return ts, read(ts)
+
+    def session(compile):
+        x = leaf(2, 2)
+        out = compile(f)(x / 8)
+        yield out
+        for t in [t for ts in out for t in ts]:
+            (g,) = torch.autograd.grad(t.sum(), x, create_graph=True)
+            yield g
+            if g.requires_grad:
+                yield torch.autograd.grad((g * g).sum(), x, retain_graph=True, allow_unused=True)
+
+    check_session(session, rtol=1e-4)
