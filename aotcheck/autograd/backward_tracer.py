@@ -84,7 +84,7 @@ class BackwardTracer:
                         raise
                     self._accumulates = True
         with Sandbox(self._tracer, live) as sandbox:
-            leaves = [r.replica if _torch.leafness(r.replica) else None for r in self._roots]
+            leaves = [r.replica if _torch.leafness(r.replica) and not r.begins_anew else None for r in self._roots]
             with self._backward_runs(create_graph), stopping(), SetAside(leaves) as aside:
                 behind = [e for x in reached_leaves([a.tensor for a, _ in seeds]).values() for e in x]
                 found = _accumulate(results, behind, edges, grads_in)

@@ -134,6 +134,7 @@ class Capture:
         exchange(kernels.required, id(a), id(b))
         exchange(kernels.moved, id(a), id(b))
         exchange(kernels.moved_before, id(a), id(b))
+        exchange(kernels.left, id(a), id(b))
         exchange(kernels.stand_for_views, id(a), id(b))
         known: list[TracedRoot | TracedArgument] = [*self.roots, *self.arguments]
         for k in known:
@@ -239,7 +240,7 @@ class Capture:
         self.visible += [(r, o) for r, o in returned if isinstance(o, Tensor) and not isinstance(r, Constant)]
         reached = reached_leaves([a.tensor for a in self.record.attached])
         for d in self.differentiated:
-            if d.requires_grad:
+            if d.requires_grad and not (isinstance(d, TracedRoot) and d.has_history):
                 d.edges += reached.get(id(d.replica), ())
         self.leaf_edges = [reached[id(x.tensor)] for x in self.record.leaves]
         return extra

@@ -65,7 +65,7 @@ def differentiable(backwards: Backwards, stage: Stage, key: Key, trained: Traine
             distinct |= set(range(first, len(values))) if k in distinct else set()
     targets = _next_targets(stage, attached, seeds)
     groups = components([a.tensor for a in attached], [e.node for t in targets for e in t.edges])
-    stages = backwards.stages_of(stage.level + 1, attached, targets, groups, (stage, *stage.before))
+    stages = backwards.stages_of(stage.level + 1, attached, [(g, targets) for g in groups], (stage, *stage.before))
     if any(k < len(stage.targets) and k not in stage.reached for s in stages for k in s.reached):
         raise UnsupportedError("second derivative", "by what the first derivative does not lead to")
     available = set(stage.saved) | set(live)

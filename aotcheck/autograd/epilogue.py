@@ -110,8 +110,14 @@ class EpilogueBuilder:
         # Or when a view of it was reshaped in place.
         tracer = self.capture.tracer
         states |= {id(self.table.state(t)) for t in tracer.keep if custom and id(t) in tracer.regeometried}
-        if not self.capture.mode.with_custom_views and any(id(a.state) in states for a in custom):
-            raise Retrace(TraceMode(with_bases=True, with_custom_views=True))
+        shows = any(id(a.state) in states for a in custom)
+        # And when it is read after a write: then the function raises.
+        written = any(_torch.version_of(a.replica) != a.version for a in custom)
+        mode = self.capture.mode
+        if not mode.with_custom_views and (shows or (written and not mode.custom_views_tried)):
+            raise Retrace(TraceMode(with_bases=True, with_custom_views=True, custom_views_tried=shows))
+        if mode.tries_custom_views and not shows:
+            raise Retrace(TraceMode(custom_views_tried=True))
         if not self.capture.mode.with_bases and (self._needs_bases() or self.wrapped.needs_bases()):
             raise Retrace(dataclasses.replace(self.capture.mode, with_bases=True))
         input_states = self._input_states()
@@ -153,6 +159,7 @@ class EpilogueBuilder:
         for moment, t in earlier:
             timeline.at(moment, functools.partial(self.results.settle_before_base, t))
         self.histories.schedule_cuts(timeline, cut)
+        self.results.schedule_late(timeline)
         self.results.schedule_views(timeline)
         self.wrapped.schedule_views(timeline)
         timeline.run()
@@ -224,12 +231,16 @@ class EpilogueBuilder:
 
     def _moves(self, root: TracedRoot) -> bool:
         """Whether a root, no leaf, has another history, or one that autograd refuses to say, before all is attached."""
-        if not root.requires_grad or root.real_is_leaf is not False:
+        if not root.requires_grad:
             return False
+        if root.begins_anew:
+            return True
+        if root.real_is_leaf is not False:  # it is cut off while results lead to it
+            again = self.results.begins_late(root.replica)
+            return id(root.replica) in self.kernels.detached and (again or self.results.attaches_late)
         if isinstance(root.source, Arg) and self.capture.inputs.is_custom_view[root.source.index]:
             return True
-        late = any(group.cuts for group in self.results.groups)
-        return late and _torch.grad_fn_of(root.replica) is not root.grad_fn
+        return self.results.attaches_late and _torch.grad_fn_of(root.replica) is not root.grad_fn
 
     def _arguments_on(self, state: StorageState) -> list[TracedArgument]:
         return [a for a in self.arguments if a.state is state]
@@ -316,7 +327,9 @@ class EpilogueBuilder:
         if state.version == 0:
             reshaped = [a.replica for a in self._arguments_on(state) if self.results.lasting(a.replica)]
             for a in self._arguments_on(state):
-                moved = _torch.version_of(a.replica) != a.version and geometry_of(a.replica) == a.geometry
+                by_data = self.kernels.went_by_data(a.replica) and not self.results.lasting(a.replica)
+                stays = by_data or geometry_of(a.replica) == a.geometry  # else it counts when it changes its geometry
+                moved = _torch.version_of(a.replica) != a.version and stays
                 if moved and _torch.counted_by([a.replica], reshaped) == [None]:  # else that is counted when it is done
                     self.before.append(BumpVersion(Arg(a.index)))
 

@@ -270,6 +270,11 @@ class CompiledFunction:
                     raise InternalError(f"a trace asked for its own mode {mode}") from None
                 disarm(capture.maker.kernels)
                 mode = needed.mode
+            except UnsupportedError:
+                disarm(capture.maker.kernels)
+                if not mode.tries_custom_views:
+                    raise
+                mode = TraceMode(custom_views_tried=True)
             except _UserError:
                 disarm(capture.maker.kernels)
                 if mode.with_bases or not capture.has_views:

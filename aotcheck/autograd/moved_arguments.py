@@ -44,11 +44,12 @@ class MovedArguments:
             if state is not a.state or self._is_leaf_after_set(a):  # whose gradients arrive elsewhere from now on
                 changes.append((a, "storage"))
             elif geometry != a.geometry:
-                in_place = id(t) in self.capture.tracer.regeometried  # else by .data =, which no version shows
+                # Not by .data =, which no version shows.
+                in_place = id(t) in self.capture.tracer.regeometried and not self.kernels.went_by_data(t)
                 same_kind = geometry[3:] == a.geometry[3:] and in_place
                 changes.append((a, "geometry" if same_kind else "storage"))
             elif self.results.lasting(t):  # to the geometry that it had
-                changes.append((a, "geometry"))
+                changes.append((a, "storage" if self.kernels.went_by_data(t) else "geometry"))
         return changes
 
     def schedule(self, timeline: Timeline, changes: Sequence[tuple[TracedArgument, str]]) -> None:
@@ -74,7 +75,8 @@ class MovedArguments:
             anew = self._used_only_since_set(a)
             kept = anew and used != {geometry.shape}  # what gradients arrive at keeps the shape that it was made for
             steps = self._steps_of_move(a, holds.get(a.index), kept)
-            if used == {geometry.shape} and (anew or geometry.shape != a.geometry.shape):
+            late = self.results.begins_late(t)
+            if used == {geometry.shape} and (anew or geometry.shape != a.geometry.shape) and not late:
                 self.before += steps
                 self.results.entered.pop(id(t), None)
                 continue
@@ -86,6 +88,9 @@ class MovedArguments:
         t = a.replica
         for shape in shapes - {geometry_of(t).shape}:
             accumulator = HoldAccumulator(self.results.local(), Arg(a.index), row_major(shape, t.dtype), anew)
+            if self.results.begins_late(t):
+                self.results.held_accumulators.setdefault(id(t), []).append(accumulator)
+                continue
             told = [k for k, s in enumerate(self.before) if isinstance(s, RequireGrad) and s.target == Arg(a.index)]
             self.before.insert(told[0] + 1 if told else 0, accumulator)
 
@@ -105,7 +110,12 @@ class MovedArguments:
         if hold is None:
             return [*steps, *([] if last and lies == a.geometry else [Restride(own, lies)]), *reshapes]
         told = self.capture.tracer.set_calls.get(id(t))
-        through_data = told is None or geometry[3:] != a.geometry[3:] or t.is_inference() != a.inference
+        through_data = (
+            told is None
+            or self.kernels.went_by_data(t)
+            or geometry[3:] != a.geometry[3:]
+            or t.is_inference() != a.inference
+        )
         way = Way.DATA if through_data or kept else Way.SET if told else Way.SET_UNTOLD
         if last and last[-1].time >= self.kernels.moved.get(id(t), 0):  # it lay there before
             return [*steps, self.results.point(own, t, way, lies, hold.local), *reshapes]

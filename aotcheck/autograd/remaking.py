@@ -103,7 +103,9 @@ class Remaking(Attaching, Holders):
             self._stage += steps
         required = base is None or id(t) in self.kernels.required or not base.requires_grad
         if self._begins_as_leaf(t) and required and (id(t) in self.kernels.required or not is_odd(t)):
-            if self._stage is self.before and id(t) in self.kernels.required:
+            if id(t) in self._late:
+                self._told.add(id(t))
+            elif self._stage is self.before and id(t) in self.kernels.required:
                 self._schedule_requirement(t)
             else:
                 self._stage.append(RequireGrad(local, t.is_inference()))
@@ -237,6 +239,8 @@ class Remaking(Attaching, Holders):
             if how not in (_DEFAULT, _UNDER_NO_GRAD):
                 steps.append(SetCreationMeta(local, how))
             steps += [Reshape(local, change.repeat) for change in last]
+            if last and self.kernels.went_by_data(t) and geometry_of(t) != lies:
+                steps.append(self._move(local, t))
         first = steps[0]
         if isinstance(first, ReplayView) and not (self._writes_follow or alone):
             steps[0] = self._at_its_version(first, t, base)
@@ -261,7 +265,9 @@ class Remaking(Attaching, Holders):
             return ReplayMode.INFERENCE
         if self.capture.entry_inference and not made.inference:
             return ReplayMode.OUTSIDE_WITH_GRAD if made.grad else ReplayMode.OUTSIDE_WITHOUT_GRAD
-        if made.grad == self.capture.entry_grad or not (base.requires_grad or made.source.requires_grad):
+        known = (base, made.source)
+        needless = not any(t.requires_grad or id(t) in self.kernels.detached for t in known)  # perhaps made before
+        if made.grad == self.capture.entry_grad or needless:
             return ReplayMode.AMBIENT
         return ReplayMode.GRAD if made.grad else ReplayMode.NO_GRAD
 

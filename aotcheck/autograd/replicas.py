@@ -30,7 +30,9 @@ from aotcheck import _torch
 from aotcheck.autograd.errors import EagerRaises, RetraceWithCaptured, UnsupportedError
 from aotcheck.autograd.gradients import own_gradient, set_own_gradient
 from aotcheck.autograd.hooks import HookKind, NotedHook
+from aotcheck.autograd.places import Left, Move
 from aotcheck.autograd.stand_ins import tensors_in
+from aotcheck.autograd.trace import geometry_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,6 +71,7 @@ class KernelState:
         "function_runs",
         "hooks",
         "inside",
+        "left",
         "moved",
         "moved_before",
         "on_backward",
@@ -104,6 +107,7 @@ class KernelState:
         self.detached: dict[int, int] = {}  # id of a replica -> when detach_ was last called on it
         self.required: dict[int, int] = {}  # and requires_grad_
         self.moved: dict[int, int] = {}  # and when it last came to lie elsewhere
+        self.left: dict[int, list[Left]] = {}  # and which places it left
         self.moved_before: dict[int, int] = {}  # and before which node of autograd, by its number, that was
         # by the number that autograd had then for the next node; of a custom Function its own node
         self.writes: dict[int, Any] = {}
@@ -146,9 +150,17 @@ class KernelState:
         between = number not in self.writes and not any(first < n <= number for n in self.writes)
         return self.writes.get(first if between else number)
 
-    def note_move(self, t: Tensor) -> None:
-        """``t`` comes to lie elsewhere now."""
+    def went_by_data(self, t: Tensor) -> bool:
+        """Whether it was by ``.data =`` that ``t`` last came to lie elsewhere."""
+        left = self.left.get(id(t), [])
+        return bool(left) and left[-1].move is Move.DATA
+
+    def note_move(self, t: Tensor, move: Move | None) -> None:
+        """``t`` comes to lie elsewhere now; it stays where it is if there is no ``move``."""
         self.moved[id(t)] = self.now()
+        if move is not None and isinstance(t, Replica):
+            address = _torch.storage_address(_torch.storage_of(t))
+            self.left.setdefault(id(t), []).append(Left(self.moved[id(t)], geometry_of(t), address, move))
         self.moved_before[id(t)] = _torch.autograd_sequence_number()
 
 
@@ -172,11 +184,11 @@ class Replica(Tensor):
             self._note_requirement(bool(value), lambda: super(Replica, self).__setattr__(name, value))
             return
         shape = self.shape if name == "data" else None
-        super().__setattr__(name, value)
         if name == "data":
-            kernels.note_move(self)
-            if shape != self.shape and self.requires_grad and _torch.leafness(self):
-                kernels.reshaped_leaves.append(self)
+            kernels.note_move(self, Move.DATA)
+        super().__setattr__(name, value)
+        if name == "data" and shape != self.shape and self.requires_grad and _torch.leafness(self):
+            kernels.reshaped_leaves.append(self)
         if name == "__dict__":
             kernels.swapped.append(self)
             # Then swap_tensors has just poisoned its accumulator.

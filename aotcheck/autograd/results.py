@@ -19,7 +19,7 @@ from aotcheck.autograd.record import Leaf, Role
 from aotcheck.autograd.remaking import Remaking
 from aotcheck.autograd.replicas import WriteUnderGrad
 from aotcheck.autograd.sparse import SparseReplica
-from aotcheck.autograd.steps import RenewHistory, Step
+from aotcheck.autograd.steps import RenewHistory, RequireGrad, Result, Step
 from aotcheck.autograd.subclasses import is_wrapper
 from aotcheck.autograd.timeline import Timeline
 from aotcheck.autograd.trace import geometry_of
@@ -36,8 +36,11 @@ class Results(Remaking):
     def __init__(self, capture: Capture) -> None:
         super().__init__(capture)
         self.leaves: list[Leaf] = []
+        self._late_ends: set[int] = set()  # ids of late leaves that results lead to
         self.rebased = {
-            id(r.replica) for r in self.roots if r.replica.requires_grad and r.replica.grad_fn is not r.grad_fn
+            id(r.replica)
+            for r in self.roots
+            if r.replica.requires_grad and r.replica.grad_fn is not r.grad_fn and not r.begins_anew
         }
 
     def return_sparse(self, t: SparseReplica) -> None:
@@ -107,7 +110,7 @@ class Results(Remaking):
                     self.tensors.setdefault(id(view), (view, base))
                     self._early.add(id(view))
                     # One that went elsewhere itself is cut from its base as it lay then.
-                    cut = id(view) in self.tracer.regeometried and not self._went(view)
+                    cut = id(view) in self.tracer.set_calls and not self._went(view)
                     went = self.kernels.moved.get(id(view), 0) if cut else 0
                     timeline.at(max(made.time, went), functools.partial(self.name, view))
                 self._schedule_move(timeline, view, made)
@@ -171,7 +174,9 @@ class Results(Remaking):
         """
         reached = reached_leaves([a.tensor for a in self.attached])
         self._reached = set(reached)
-        roots = {id(r.replica) for r in self.capture.differentiated if r.requires_grad}
+        self._find_late()
+        roots = {id(r.replica) for r in self.roots if r.requires_grad and not r.has_history}
+        roots |= {id(w.replica) for w in self.capture.wrappers if w.requires_grad}
         for t, base in list(self.tensors.values()):
             if id(t) in self.names:
                 continue
@@ -179,15 +184,17 @@ class Results(Remaking):
             early = self._preceding_requirement(t, base) if base is not None else []
             if self._begins_as_leaf(t) and id(t) in reached:
                 early.append((made.time if made is not None else 0, t))
-            stays = any(is_new_leaf(v) or not self._begins_as_leaf(v) for _, v in early)  # else the base's is its own
-            if stays and base is not None and id(base) in self.rebased:
-                raise UnsupportedError("leaf made inside", "a view of an argument that has another history by now")
             if base is not None and base.requires_grad and not differentiable_dtype(base):
                 early.append((0, t))  # no view can be made of it once it requires grad
             for time, view in early:
                 if view is not t:
                     self.tensors.setdefault(id(view), (view, base))
-                self._preceding.at(time, functools.partial(self.name, view))
+                late = any(id(x) in self._late for x in self._chain(view))
+                action = functools.partial(self.name, view)
+                if late:
+                    self._due.append((time, action))
+                else:
+                    self._preceding.at(time, action)
         for a in self.arguments:
             if id(a.replica) in self.kernels.required and self._begins_as_leaf(a.replica):
                 self._schedule_requirement(a.replica)
@@ -195,8 +202,61 @@ class Results(Remaking):
             self._preceding.run()
         for (accumulator, *_), t_id in zip(reached.values(), reached, strict=True):
             leaf = _torch.variable_of(accumulator.node)
-            if t_id in self.names and t_id not in roots and (is_new_leaf(leaf) or t_id in self._told):
+            if t_id in self._late:
+                if t_id not in roots:
+                    self._late_ends.add(t_id)
+            elif t_id in self.names and t_id not in roots and (is_new_leaf(leaf) or t_id in self._told):
                 self.leaves.append(Leaf(self.names[t_id], leaf))
+
+    def _find_late(self) -> None:
+        """Find the leaves that begin later than results are attached: see Note [Late leaves]."""
+        wanted = [a.replica for a in self.arguments]
+        wanted += [x for made, _ in self.tensors.values() for x in self._chain(made)]
+        for t in wanted:
+            required = self.kernels.required.get(id(t))
+            if required is None or not self._begins_as_leaf(t):
+                continue
+            if isinstance(self.names.get(id(t)), Result):  # of the graph: it is there from the start
+                continue
+            chain = self._chain(t)
+            befell = [
+                known[id(x)]
+                for x in chain
+                for known in (self.kernels.moved, self.kernels.detached)
+                if id(x) in known and (x is not t or id(x) in self._arguments)
+            ]
+            befell += [
+                r.state.written
+                for r in self.roots
+                if id(r.replica) in self.rebased and any(x is r.replica for x in chain)
+            ]
+            if any(moment < required for moment in befell):
+                self._late[id(t)] = t
+        for r in self.roots:
+            if r.has_history and id(r.replica) in self._reached and id(r.replica) not in self._late:
+                raise UnsupportedError("leaf made inside", "an argument cut from its history twice")
+
+    def _chain(self, t: Tensor) -> list[Tensor]:
+        """``t``, what it was made of, what that was made of, and so on, to the tensor that it is a view of."""
+        chain = [t]
+        while (made := self.tracer.views.get(id(chain[-1]))) is not None and id(chain[-1]) not in self._arguments:
+            chain.append(made.source)
+        base = _torch.base_of(t)
+        return chain if base is None or any(base is x for x in chain) else [*chain, base]
+
+    def schedule_late(self, timeline: Timeline) -> None:
+        """Let late leaves begin when they did, and views of them be made before."""
+        for moment, action in self._due:
+            timeline.at(moment, action)
+        for t in self._late.values():
+            timeline.at(self.kernels.required[id(t)], functools.partial(self._begin, t))
+
+    def _begin(self, t: Tensor) -> None:
+        ref = self.name(t)
+        self.steps += [RequireGrad(ref, t.is_inference()), *self.held_accumulators.pop(id(t), ())]
+        self._begun.add(id(t))
+        if id(t) in self._late_ends:
+            self.leaves.append(Leaf(ref, t))
 
     def _preceding_requirement(self, t: Tensor, base: Tensor) -> list[tuple[int, Tensor]]:
         """The views, from ``t`` to its base, of what was told to require grad only later; and when each was made."""
@@ -224,7 +284,7 @@ class Results(Remaking):
         turns: list[tuple[tuple[int, ...], Callable[[], Any]]] = [
             (group.turn, functools.partial(self._attach_group, number))
             for number, group in enumerate(self.groups)
-            if not group.cuts
+            if not group.cuts and self._is_ready(number)
         ]
         for t, base in list(self.tensors.values()):
             if base is not None and self._is_undisturbed(t, base):

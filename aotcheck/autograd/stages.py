@@ -21,7 +21,7 @@ from aotcheck.autograd.global_state import autocast_is_on, autocast_off, without
 from aotcheck.autograd.graph import FakeValues, Graph, cut, define
 from aotcheck.autograd.kept import kept_behind
 from aotcheck.autograd.live import LiveMemory
-from aotcheck.autograd.partition.components import nodes_behind
+from aotcheck.autograd.partition.components import edges_behind, nodes_behind
 from aotcheck.autograd.partition.default import backward_values, saved_values, scheduled
 from aotcheck.autograd.partition.joint import Division
 from aotcheck.autograd.partition.masks import pack_masks, packed
@@ -114,10 +114,14 @@ class Backwards:
         ]
         targets += [Target(a.replica, (a.edge,), is_cut=True) for a in capture.views if a.edge is not None]
         targets += [Target(c.tensor, (c.edge,), is_cut=True) for c in capture.cuts]
-        groups = [g.attached for g in capture.record.groups]
-        stages = self.stages_of(1, capture.record.attached, targets, groups)
+        first_cut = len(targets) - len(capture.cuts)
+        groups = []
+        for group in capture.record.groups:
+            inside = {first_cut + k for k in group.inside}
+            groups.append((group.attached, [Target(t.tensor, ()) if k in inside else t for k, t in enumerate(targets)]))
+        stages = self.stages_of(1, capture.record.attached, groups)
         while self.live.grew():  # what one stage's backward writes another's may read
-            stages = self.stages_of(1, capture.record.attached, targets, groups)
+            stages = self.stages_of(1, capture.record.attached, groups)
         forward.update(self.trace.states)  # those that a backward goes back to
         forward.update(
             v for v in self.trace.values if v.op is getitem and v.args[0] in forward
@@ -154,24 +158,25 @@ class Backwards:
         self,
         level: int,
         attached: Sequence[Attached],
-        targets: Sequence[Target],
-        groups: Sequence[Sequence[int]],
+        groups: Sequence[tuple[Sequence[int], Sequence[Target]]],
         before: tuple[Stage, ...] = (),
     ) -> list[Stage]:
-        """The stages that attach ``attached``, one for each of ``groups``; ``before`` as in ``Stage``."""
+        """The stages that attach ``attached``, one for each of ``groups``: places, and all targets as it sees them.
+
+        ``before`` as in ``Stage``.
+        """
         with autocast_off():  # as most backwards are called; another state has backwards of its own
-            return list(self._make_stages(level, attached, targets, groups, before))
+            return list(self._make_stages(level, attached, groups, before))
 
     def _make_stages(
         self,
         level: int,
         attached: Sequence[Attached],
-        targets: Sequence[Target],
-        groups: Sequence[Sequence[int]],
+        groups: Sequence[tuple[Sequence[int], Sequence[Target]]],
         before: tuple[Stage, ...],
     ) -> Iterator[Stage]:
         tangents = _tangents_of(self.capture, attached)
-        for group in groups:
+        for group, targets in groups:
             stage = Stage(
                 level,
                 tuple(group),
@@ -184,8 +189,10 @@ class Backwards:
             )
             cuts = {e.node for t in targets if t.is_cut for e in t.edges}
             starts = [_torch.grad_fn_of(a.tensor) for a in stage.attached]
-            behind = nodes_behind([n for s in starts if s is not None for n, _ in s.next_functions], cuts)
-            stage.reached = tuple(k for k, t in enumerate(targets) if any(e.node in behind for e in t.edges))
+            behind = edges_behind([s for s in starts if s is not None], cuts)
+            stage.reached = tuple(
+                k for k, t in enumerate(targets) if any((e.node, e.output_nr) in behind for e in t.edges)
+            )
             stage.own = tuple(
                 j for j, a in enumerate(stage.attached) if not is_wrapper(a.tensor) and keeps_itself(a.tensor)
             )

@@ -46,6 +46,16 @@ class TracedRoot:
     anchor: Tensor | None = None  # the leaf behind the replica of one that is no leaf
     edges: list[GradientEdge] = dataclasses.field(default_factory=list)  # where its gradients arrive
 
+    @property
+    def has_history(self) -> bool:
+        """Whether it had a history; if gradients arrive at itself, then since it was cut from that and is a leaf."""
+        return self.grad_fn is not None
+
+    @property
+    def begins_anew(self) -> bool:
+        """Whether it had a history, was cut from that in place, and is a leaf that requires grad by now."""
+        return self.has_history and self.replica.requires_grad and _torch.leafness(self.replica) is True
+
 
 @dataclasses.dataclass
 class TracedArgument:

@@ -11,6 +11,7 @@ from aotcheck import _torch
 from aotcheck.autograd import overlap, pure_ops
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.functional_forms import form_of, written_names
+from aotcheck.autograd.places import Move
 from aotcheck.autograd.random_order import Order, inverse, order_of
 from aotcheck.autograd.replicas import Replica
 from aotcheck.autograd.stand_ins import tensors_in
@@ -147,7 +148,7 @@ def to_out(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwarg
         if isinstance(t, Tensor):
             tracer.table.view(t)
             tracer.regeometried.add(id(t))
-            tracer.kernels.moved[id(t)] = tracer.kernels.now()
+            tracer.kernels.note_move(t, Move.RESHAPED)
             tracer.keep.append(t)
     wanted = [reference] if isinstance(reference, Tensor) else reference
     if all(t.shape == r.shape for t, r in zip(targets, wanted, strict=True)):

@@ -73,6 +73,39 @@ def test_an_argument_reshaped_in_place_and_moved(make, shape, move, change):
         check(body, lambda: make(*shape))
 
 
+@pytest.mark.parametrize("make", [_non_leaf, _view])
+def test_an_argument_reshaped_in_place_and_given_data_of_its_own_storage(make):
+    def itself(x, y):
+        x.squeeze_()
+        x.data = x.unsqueeze(-1)
+        return x
+
+    def made_inside(x, y):
+        view = x.select(0, 0)
+        view.squeeze_()
+        view.data = x
+        return view
+
+    def back(x, y):
+        x.squeeze_()
+        x.data = x.unsqueeze(0)
+        return x.t()
+
+    for body in (itself, made_inside, back):
+        check(body, lambda: make(1, 2), backward=None)
+
+
+def test_a_view_of_what_went_elsewhere_is_reshaped_in_place():
+    def f(x, y):
+        view = x.t()
+        x.data = y
+        view.t_()
+        return view
+
+    check(f, lambda: _non_leaf(2, 2))
+    check(f, lambda: _non_leaf(3, 2))
+
+
 # -- where gradients of a leaf arrive -----------------------------------------------------------------
 
 

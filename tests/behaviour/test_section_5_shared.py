@@ -81,6 +81,20 @@ def _in_a_circle(x, y):
     return a, d, (c * d).sum(), d.sin() * a
 
 
+def _cell(x, y):
+    i, o = (x * y).sin().chunk(2)
+    c = i.sigmoid() * i
+    return o.mean().sigmoid() * c.tanh(), c
+
+
+def _cell_of_three(x, y):
+    z = x * y
+    r, u = z.sin(), z.cos()
+    c = r.sigmoid() * r
+    d = c.tanh() * u * r
+    return d.exp() * u, d, c
+
+
 _FUNCTIONS = {
     f.__name__.strip("_"): f
     for f in (
@@ -92,6 +106,8 @@ _FUNCTIONS = {
         _two_results_of_one_op,
         _of_three,
         _in_a_circle,
+        _cell,
+        _cell_of_three,
     )
 }
 
