@@ -32,6 +32,7 @@ from aotcheck.autograd.runtime import backward_source
 from aotcheck.autograd.runtime.attachments import HELD, BackwardReshape, BackwardWrite, Function
 from aotcheck.autograd.sandbox import BackwardTrace
 from aotcheck.autograd.sparse import SparseReplica
+from aotcheck.autograd.sparse_geometry import is_sparse
 from aotcheck.autograd.stage import Layout, Stage, Target
 from aotcheck.autograd.steps import Arg
 from aotcheck.autograd.subclasses import (
@@ -150,8 +151,9 @@ class Backwards:
         """
         wanted = ancestors(stage.wanted())
         for t in {id(t): t for kept in kept_behind(self.capture, stage) for t in kept or ()}.values():
-            view = self.capture.tracer.table.known_view(t) if type(t) in (Replica, Tensor) else None
-            if view is not None and view.value in wanted and view.value.op is not PLACEHOLDER:
+            plain = type(t) in (Replica, Tensor) and not is_sparse(t)
+            view = self.capture.tracer.table.known_view(t) if plain else None
+            if view is not None and view.fits and view.value in wanted and view.value.op is not PLACEHOLDER:
                 yield view.value
 
     def stages_of(
