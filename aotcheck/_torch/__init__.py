@@ -26,7 +26,13 @@ try:
         mode_depths,
         set_grad_enabled_raw,
     )
-    from aotcheck._torch.backward import after_backward, autograd_node_running, backward_keeps_graph, will_run
+    from aotcheck._torch.backward import (
+        after_backward,
+        autograd_node_running,
+        backward_keeps_graph,
+        backward_number,
+        will_run,
+    )
     from aotcheck._torch.compilers import (
         DYNAMO,
         USED_BY_BACKENDS,
@@ -182,6 +188,7 @@ __all__ = [
     "autograd_node_running",
     "autograd_sequence_number",
     "backward_keeps_graph",
+    "backward_number",
     "base_of",
     "bound_apply",
     "can_auto_functionalize",

@@ -31,6 +31,7 @@ from torch.autograd.graph import GradientEdge
 from aotcheck import _torch
 from aotcheck.autograd.autocast import OFF, Autocast
 from aotcheck.autograd.errors import UnsupportedError
+from aotcheck.autograd.partition.components import nodes_behind
 from aotcheck.autograd.partition.saved import holds_saved, kept_results, nodes_behind_output
 from aotcheck.autograd.record import Attached
 from aotcheck.autograd.runtime.attachments import Counter, Guard, Shared
@@ -140,6 +141,18 @@ class Stage:
     def of_other_kinds(self) -> bool:
         """Whether a result is a wrapper or sparse."""
         return any(isinstance(t, Bundle) or t.sparse is not None for t in self.tangents)
+
+    def leads(self) -> tuple[tuple[int, ...], ...]:
+        """For each tensor the targets, by their places among ``reached``, to which it leads in other groups; () if none
+        does: see Note [Undefined gradients].
+        """
+        cuts = [
+            (n, {e.node for e in self.targets[k].edges}) for n, k in enumerate(self.reached) if self.targets[k].is_cut
+        ]
+        starts = [_torch.grad_fn_of(a.tensor) for a in self.attached] if cuts else []
+        behind = [nodes_behind([n for n, _ in s.next_functions], set(self.ends)) if s else set() for s in starts]
+        found = tuple(tuple(n for n, there in cuts if there & nodes) for nodes in behind)
+        return found if any(found) else ()
 
     def freeing_nodes(self) -> set[Any]:
         """The nodes between the stage's tensors and its ends that keep what their first backward frees."""

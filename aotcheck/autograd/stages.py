@@ -285,6 +285,7 @@ class Backwards:
             tuple(stage.shared()),
             stage.own,
             raising,
+            stage.leads(),
         )
         return Function(apply, functools.partial(self.backward_for, stage), bool(raising))
 
