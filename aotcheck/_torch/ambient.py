@@ -11,6 +11,7 @@ from torch.fx import _symbolic_trace
 from aotcheck._torch.saved import has_saved_tensor_hooks, top_hooks
 
 _C = torch._C
+_PYTHON, _PYTHON_SNAPSHOT = _C.DispatchKey.Python, _C.DispatchKey.PythonTLSSnapshot
 set_grad_enabled_raw: Callable[[bool], None] = _C._set_grad_enabled
 
 
@@ -66,6 +67,13 @@ def ambient_state() -> dict[str, Any]:
 def mode_depths() -> tuple[int, int]:
     """How many dispatch modes and how many function modes are active."""
     return int(_C._len_torch_dispatch_stack()), int(_C._len_torch_function_stack())
+
+
+def dispatch_keys() -> tuple[str, str]:
+    """Which dispatch keys this thread includes and excludes, but for those of modes."""
+    sets = _C._dispatch_tls_local_include_set(), _C._dispatch_tls_local_exclude_set()
+    included, excluded = (str(keys.remove(_PYTHON).remove(_PYTHON_SNAPSHOT)) for keys in sets)
+    return included, excluded
 
 
 def autograd_flags() -> tuple[bool, bool]:

@@ -8,7 +8,17 @@ from typing import Any
 import pytest
 import torch
 
-from tests.behaviour.harness import Given, attempt, attempt_later, check, check_session, given, leaf, plain
+from tests.behaviour.harness import (
+    Given,
+    attempt,
+    attempt_later,
+    check,
+    check_session,
+    given,
+    leaf,
+    plain,
+    through_dynamo,
+)
 from tests.behaviour.wrappers import two
 
 
@@ -289,3 +299,52 @@ def test_views_of_views_one_of_which_goes_elsewhere(first, second, move, fresh, 
                     yield isinstance(g, tuple)
 
     check_session(session)
+
+
+# -- .data = as Dynamo writes it ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("context", [contextlib.nullcontext, torch.no_grad, torch.inference_mode])
+def test_through_torch_compile_data_is_no_write(context):
+    torch._dynamo.reset()
+
+    def f(x, y):
+        x.data = y
+        return y
+
+    def g(x, y):
+        x.data = y
+        x.data = y[:1]
+        return x * y
+
+    def session(compile):
+        for body in (f, g):
+            run = compile(body)
+            root = leaf(3)
+            x, y = root.clone(), plain(3, seed=2)
+            with context():
+                view = x[:]
+            yield run(x, y), x, view, y, x._version, y._version
+            kept = x * y
+            yield run(x, plain(3, seed=4)), x, x._version
+            yield attempt_later(lambda kept=kept, root=root: torch.autograd.grad(kept.sum(), root)), x
+
+    check_session(session, compile=through_dynamo)
+
+
+def test_through_torch_compile_a_view_of_inference_mode_takes_the_place_of_its_base():
+    torch._dynamo.reset()
+
+    def f(x):
+        v = x.clone()
+        with torch.inference_mode():
+            w = v.t()
+        v.data = x
+        v.data = w
+        return w
+
+    def session(compile):
+        x = leaf()
+        yield compile(f)(x), x
+
+    check_session(session, compile=through_dynamo)
