@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -122,17 +122,19 @@ class EpilogueBuilder:
             raise Retrace(dataclasses.replace(self.capture.mode, with_bases=True))
         input_states = self._input_states()
         self._storage_sizes(input_states)
+        moved = self.moved.changes()
+        moving = {a.index for a, _ in moved}
         for state in input_states:
             if state.version > 0:
                 self._data(state)
-            self._versions(state)
+            self._versions(state, moving)
         self.histories.taken += self.wrapped.before()
-        moved = self.moved.changes()
         for o in [*returned, *self.capture.passed.values()]:
             self.results.collect(o)
         held = [*[o for x in placed if isinstance(x, Tensor) for o in leaves_of(x)], *self.capture.passed.values()]
         self.results.anchor_fresh_storages([*returned, *self.capture.passed.values()], held, moved)
         self.results.find_current(input_states)
+        self.moved.find_stops()
         hooks.collect()
         self.results.find_histories()
         self.wrapped.make()
@@ -316,8 +318,11 @@ class EpilogueBuilder:
     def _stays(self, root: TracedRoot) -> bool:
         return self.table.state(root.replica) is root.state and geometry_of(root.replica) == root.geometry
 
-    def _versions(self, state: StorageState) -> None:
-        """Histories that came without data of the same shape, and versions that moved although nothing was written."""
+    def _versions(self, state: StorageState, moving: Set[int]) -> None:
+        """Histories that came without data of the same shape, and versions that moved although nothing was written.
+
+        Those of the arguments ``moving`` are counted when they move.
+        """
         kinds = (TakeHistory, TakeHistoryOfSet, RequireGradOfInteger)
         taken = {s.target for s in self.histories.taken if isinstance(s, kinds)}
         for r in self.roots:
@@ -327,9 +332,7 @@ class EpilogueBuilder:
         if state.version == 0:
             reshaped = [a.replica for a in self._arguments_on(state) if self.results.lasting(a.replica)]
             for a in self._arguments_on(state):
-                by_data = self.kernels.went_by_data(a.replica) and not self.results.lasting(a.replica)
-                stays = by_data or geometry_of(a.replica) == a.geometry  # else it counts when it changes its geometry
-                moved = _torch.version_of(a.replica) != a.version and stays
+                moved = _torch.version_of(a.replica) != a.version and a.index not in moving
                 if moved and _torch.counted_by([a.replica], reshaped) == [None]:  # else that is counted when it is done
                     self.before.append(BumpVersion(Arg(a.index)))
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from aotcheck import _torch
+from aotcheck.autograd.places import Move
 from aotcheck.autograd.results import Results
 from aotcheck.autograd.steps import (
     Arg,
@@ -90,6 +91,9 @@ class Histories:
         moment: float = max(x.state.written, state.written if state is not x.state else 0)
         if recorded_geometry(t).shape != x.geometry.shape or not moment:
             moment = max(moment, self.kernels.moved.get(id(t), 0))
+        told = [m.time for m in self.kernels.left.get(id(t), ()) if m.move is Move.SET]
+        if told and isinstance(x, TracedRoot) and _torch.grad_fn_of(t) is not x.grad_fn:
+            moment = max(x.state.written, told[-1])
         # What is no write of data: set_ of a view, which gives its base another history.
         views = [] if moment else [a.replica for a in self.arguments if _torch.base_of(a.replica) is t]
         told = [self.kernels.moved[id(v)] for v in views if self.capture.tracer.set_calls.get(id(v))]

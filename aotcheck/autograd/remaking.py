@@ -14,6 +14,7 @@ from aotcheck import _torch
 from aotcheck.autograd.attaching import Attaching
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.holders import Holders
+from aotcheck.autograd.runtime.replays import replay_with_room
 from aotcheck.autograd.steps import (
     Arg,
     BumpVersion,
@@ -29,7 +30,6 @@ from aotcheck.autograd.steps import (
     RequireGrad,
     RequireGradOfInteger,
     Reshape,
-    Restride,
     Result,
     SetCreationMeta,
     Step,
@@ -227,15 +227,21 @@ class Remaking(Attaching, Holders):
                 mode = ReplayMode.AMBIENT
             last = self.lasting(t)
             lies = last[0].geometry if last else geometry_of(t)
-            if not t.requires_grad and self.table.state(base) is not self.table.state(t):  # the base has left
+            there = _torch.storage_address(self.table.state(t).storage)
+            elsewhere = self._place_of_base(t, base)[1] != there  # the base has left, or this
+            if elsewhere and not t.requires_grad:
                 steps = [ReplayView(local, ref, aten.alias.default, mode), self._on_own_storage(local, t, base, lies)]
             else:
                 replay = self._window_of_base(t, base, lies)
                 if t.requires_grad and not base.requires_grad and not is_new_leaf(t):
                     replay = functools.partial(as_if_required, replay)
+                if elsewhere:
+                    replay = functools.partial(replay_with_room, replay, lies)
                 steps = [ReplayView(local, ref, replay, mode)]
+                if elsewhere:
+                    steps.append(self.point(local, t, Way.DATA, lies))
             if len(steps) == 1 and self._replays_elsewhere(t, base, lies):
-                steps.append(Restride(local, lies))
+                steps.append(self.point(local, t, Way.DATA, lies))
             if how not in (_DEFAULT, _UNDER_NO_GRAD):
                 steps.append(SetCreationMeta(local, how))
             steps += [Reshape(local, change.repeat) for change in last]
@@ -326,7 +332,7 @@ class Remaking(Attaching, Holders):
 
     def _on_own_storage(self, local: Local, t: Tensor, base: Tensor, lies: Geometry) -> PointAt:
         """Take the real tensor for ``t`` to the storage that ``t`` is on."""
-        way = Way.DATA if geometry_of(base)[3:] != lies[3:] else Way.SET
+        way = Way.DATA if self._place_of_base(t, base)[0][3:] != lies[3:] else Way.SET
         return self.point(local, t, way, lies)
 
 

@@ -137,6 +137,14 @@ class StandIn:
 
 
 @dataclasses.dataclass(frozen=True)
+class Bridge:
+    """A tensor without memory in the place of ``source`` in autograd's graph, as that is now."""
+
+    local: Local
+    source: Arg
+
+
+@dataclasses.dataclass(frozen=True)
 class Attach:
     """Attach the tensors of ``group`` to autograd."""
 
@@ -403,6 +411,7 @@ Step = (
     | NoteVersion
     | BumpVersion
     | StandIn
+    | Bridge
     | Attach
     | TakeHistory
     | GiveHistory
