@@ -28,7 +28,13 @@ try:
         set_grad_enabled_raw,
         transforms_left_on_error,
     )
-    from aotcheck._torch.backward import after_backward, autograd_node_running, backward_keeps_graph, will_run
+    from aotcheck._torch.backward import (
+        after_backward,
+        autograd_node_running,
+        backward_keeps_graph,
+        backward_number,
+        will_run,
+    )
     from aotcheck._torch.compilers import (
         DYNAMO,
         USED_BY_BACKENDS,
@@ -73,6 +79,7 @@ try:
     from aotcheck._torch.identity import (
         drop_accumulator,
         other_dtype_than,
+        own_references,
         set_data,
         swap,
         swapped_with,
@@ -143,6 +150,7 @@ try:
         is_view,
         made_with_tensors,
         neg_view,
+        ops_of_view,
         requires_grad_by_itself,
         set_creation_meta,
         view_func_of,
@@ -184,6 +192,7 @@ __all__ = [
     "autograd_node_running",
     "autograd_sequence_number",
     "backward_keeps_graph",
+    "backward_number",
     "base_of",
     "bound_apply",
     "can_auto_functionalize",
@@ -232,9 +241,11 @@ __all__ = [
     "noting_who_asks",
     "noting_who_writes",
     "op_name",
+    "ops_of_view",
     "other_dtype_than",
     "outputs_of",
     "overload_name",
+    "own_references",
     "past_function_modes",
     "pytree",
     "pytree_children",

@@ -62,7 +62,7 @@ def _kept_behind(
 
 def _kept_by(capture: Capture, node: Any, near: Tensor) -> list[Tensor]:
     if _torch.is_write_through_view(node):
-        write = capture.maker.kernels.writes.get(_torch.sequence_number(node))
+        write = capture.maker.kernels.write_of(node)
         if isinstance(write, WriteUnderGrad):
             return _kept_by_write(capture, node, write)
         if write is None:
