@@ -146,6 +146,10 @@ class CompiledFunction:
     def _look_up(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if _torch.functorch_active() or _torch.dispatch_mode_depth() or _torch.dual_level() >= 0:
             return self.original(*args, **kwargs)
+        if self.state is not None and self.state.is_lazy:
+            result = self.original(*args, **kwargs)
+            self.state.refresh()
+            return result
         flat, spec = self._flatten(args, kwargs)
         for _ in range(_MAX_RETRACES):
             try:

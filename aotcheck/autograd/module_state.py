@@ -48,6 +48,11 @@ class ModuleState:
         """What is in the slots now."""
         return [owner.get(name) for owner, name in self.slots]
 
+    @property
+    def is_lazy(self) -> bool:
+        """Whether a parameter or buffer gets its shape only from the first call."""
+        return any(torch.nn.parameter.is_lazy(t) for t in self.tensors())
+
     def modes(self) -> tuple[bool, ...]:
         """Train or eval, per submodule."""
         return tuple([m.training for m in self.modules])

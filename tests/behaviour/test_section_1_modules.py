@@ -269,6 +269,19 @@ def test_what_a_module_puts_into_a_list_is_refused_and_taken_out():
     assert not net.calls
 
 
+def test_a_lazy_module_gets_its_shape_from_the_first_call():
+    def session(compile):
+        net = nn.Sequential(nn.LazyLinear(2), nn.LazyBatchNorm1d())
+        compiled = compile(net)
+        for k in range(3):
+            torch.manual_seed(k)
+            out = compiled(x := leaf(4, 3, seed=k))
+            yield out, x, list(net.parameters()), list(net.buffers())
+            yield torch.autograd.grad(out.square().sum(), [x, *net.parameters()])
+
+    check_session(session)
+
+
 class Flat(Counting):
     """As Dynamo hands modules over: flat inputs, a tuple as output."""
 
