@@ -114,6 +114,13 @@ class Attaching(Draft, abc.ABC):
         """The cuts under the names that they have."""
         return tuple(Leaf(self.names[id(c.tensor)], c.tensor) for c in self.cuts)
 
+    def attach_what_leads_to(self, t: Tensor) -> None:
+        """Attach the groups that lead to the late leaf ``t``, which is about to require grad no more."""
+        for number, group in enumerate(self.groups):
+            tensors = [self.attached[k].tensor for k in group.attached]
+            if id(t) in reached_leaves(tensors) and self._is_ready(number):
+                self._attach_group(number)
+
     def attach_before(self, t: Tensor) -> None:
         """Attach the groups that come before that of ``t``, for backwards to come by in the program's order."""
         for number in range(self._owner.get(id(t), 0)):

@@ -144,6 +144,9 @@ class Histories:
         for a in cut:
             if is_new_leaf(a.replica) and not self.results.begins_late(a.replica):
                 continue
-            moment = self.kernels.detached[id(a.replica)]
-            step = Detach(Arg(a.index), bool(a.real_is_leaf))
-            timeline.at(moment, functools.partial(self.steps.append, step))
+            timeline.at(self.kernels.detached[id(a.replica)], functools.partial(self._cut, a))
+
+    def _cut(self, a: TracedArgument) -> None:
+        if self.results.begins_late(a.replica) and not is_new_leaf(a.replica):
+            self.results.attach_what_leads_to(a.replica)
+        self.steps.append(Detach(Arg(a.index), bool(a.real_is_leaf)))

@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 _WAYS = {Move.DATA: Way.DATA, Move.SET: Way.SET, Move.SET_UNTOLD: Way.SET_UNTOLD}
 
 
+_Place = tuple[Geometry, int, bool]  # the storage by its address; whether what lies there is an inference tensor
+
+
 class MovedArguments:
     """The moves of one call's arguments, changes of their geometry included."""
 
@@ -157,8 +160,8 @@ class MovedArguments:
     def _schedule_walk(self, timeline: Timeline, a: TracedArgument, kept: bool) -> None:
         """Let ``a`` go from stop to stop, each at its moment, and then to where it lies by the end."""
         t, own, left = a.replica, Arg(a.index), self.kernels.left[id(a.replica)]
-        places = [(x.geometry, x.storage) for x in left]
-        places.append((geometry_of(t), _torch.storage_address(_torch.storage_of(t))))
+        places = [(x.geometry, x.storage, x.inference) for x in left]
+        places.append((geometry_of(t), _torch.storage_address(_torch.storage_of(t)), t.is_inference()))
         reshapings = list(self.results.lasting(t))
         moments = sorted({*[s.begin for s in self._stops[id(t)]], left[-1].time})
         at, then = places[0], 0
@@ -182,8 +185,8 @@ class MovedArguments:
     def _go(
         self,
         a: TracedArgument,
-        at: tuple[Geometry, int],
-        to: tuple[Geometry, int],
+        at: _Place,
+        to: _Place,
         left: Sequence[Left],
         then: int,
         moment: int,
@@ -192,18 +195,18 @@ class MovedArguments:
         """From where ``a`` was ``then`` to where it was at a later ``moment``."""
         if at == to:
             return []
-        geometry, storage = to
+        geometry, storage, inference = to
         move = way_to([x for x in left if x.time > then], moment)
         if move is Move.RESHAPED:
             return [Restride(Arg(a.index), geometry)]
-        other = geometry[3:] != at[0][3:] or a.replica.is_inference() != a.inference or kept
+        other = geometry[3:] != at[0][3:] or inference != at[2] or kept
         way = Way.DATA if other else _WAYS[move]
         state = self.table.states[storage]
         holder: Ref
         holder, anchor = (self._held(state), None) if state.is_input else self.results.holder(state)
         if anchor is not None:
             geometry = geometry._replace(offset=geometry.offset - anchor)
-        return [PointAt(Arg(a.index), holder, geometry, anchor is not None, way, a.replica.is_inference())]
+        return [PointAt(Arg(a.index), holder, geometry, anchor is not None, way, inference)]
 
     def _hold_accumulators(self, a: TracedArgument, shapes: set[tuple[int, ...]], anew: bool) -> None:
         """What gradients of the leaf ``a`` arrive at takes such shapes, where they are not the one that ``a`` has."""

@@ -28,11 +28,15 @@ class Move(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Left:
-    """A place that a tensor left at the moment ``time``; ``storage`` is the address of the storage."""
+    """A place that a tensor left at the moment ``time``; ``storage`` is the address of the storage.
+
+    ``inference``: whether it was an inference tensor there.
+    """
 
     time: int
     geometry: Geometry
     storage: int
+    inference: bool
     move: Move
 
 

@@ -160,7 +160,9 @@ class KernelState:
         self.moved[id(t)] = self.now()
         if move is not None and isinstance(t, Replica):
             address = _torch.storage_address(_torch.storage_of(t))
-            self.left.setdefault(id(t), []).append(Left(self.moved[id(t)], geometry_of(t), address, move))
+            self.left.setdefault(id(t), []).append(
+                Left(self.moved[id(t)], geometry_of(t), address, t.is_inference(), move)
+            )
         self.moved_before[id(t)] = _torch.autograd_sequence_number()
 
 

@@ -180,7 +180,14 @@ def test_what_moved_requires_grad(viewed, change, used):
         view.requires_grad_()
         return (result, view * 2) if used else result
 
-    for f in (view_before, view_itself, of_view):
+    def for_a_while(x, y):
+        change(x, y)
+        x.requires_grad_()
+        result = viewed(x).clone()
+        x.requires_grad_(False)
+        return (result, x * 2) if used else result
+
+    for f in (view_before, view_itself, of_view, for_a_while):
         check(f, lambda: given(plain(2, 2), plain(2, 2, seed=4)))
 
 

@@ -38,9 +38,16 @@ def _fresh_data(x, y):
     x.data = y * 2
 
 
+def _inference_data(x, y):
+    with torch.inference_mode():
+        data = y.clone()
+    x.data = data
+
+
 MOVES = {
     "data": lambda x, y: setattr(x, "data", y),
     "fresh data": _fresh_data,
+    "inference data": _inference_data,
     "set_": lambda x, y: x.set_(y),
     "t_": lambda x, y: x.t_(),
     "unsqueeze_": lambda x, y: x.unsqueeze_(0),
