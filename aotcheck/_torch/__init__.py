@@ -89,6 +89,7 @@ try:
         outputs_of,
         run_without_gradients,
         sequence_number,
+        set_sequence_number,
         variable_of,
         zeros_for,
     )
@@ -253,6 +254,7 @@ __all__ = [
     "set_geometry",
     "set_grad_enabled_raw",
     "set_hooks",
+    "set_sequence_number",
     "set_version",
     "skip_backward",
     "state_of",

@@ -92,6 +92,11 @@ def sequence_number(node: Any) -> int:
     return int(node._sequence_nr())
 
 
+def set_sequence_number(node: Any, number: int) -> None:
+    """Let backwards take ``node`` for made when autograd counted ``number``."""
+    node._set_sequence_nr(number)
+
+
 def autograd_sequence_number() -> int:
     """The number that autograd will give to the next node of the graph."""
     return _next_sequence_number()

@@ -21,6 +21,7 @@ from aotcheck.autograd.errors import Retrace, TraceMode, UnsupportedError
 from aotcheck.autograd.histories import Histories
 from aotcheck.autograd.hook_steps import HookSteps
 from aotcheck.autograd.moved_arguments import MovedArguments
+from aotcheck.autograd.node_order import order_nodes
 from aotcheck.autograd.record import FlatInput, Leaf, Record, Role, Root
 from aotcheck.autograd.results import Results
 from aotcheck.autograd.sparse import SparseReplica
@@ -97,7 +98,7 @@ class EpilogueBuilder:
         for t in returned:
             if isinstance(t, SparseReplica):
                 self.results.return_sparse(t)
-        hooks = HookSteps(self.capture, self.results)
+        hooks = HookSteps(self.capture, self.results, self.wrapped)
         custom = [a for a in self.arguments if self.capture.inputs.is_custom_view[a.index]]
         # A custom view also shows, by being refused, when its base or another view of that got another history.
         changed = {*self.rebased, *self.kernels.detached}
@@ -164,6 +165,7 @@ class EpilogueBuilder:
             fits = g is None or (g.shape, g.dtype) == (t.shape, t.dtype)
             self.steps.append(SetGradient(self.results.name(t), None if g is None else self.results.name(g), fits))
         hooks.register()
+        order_nodes(self.results)
         self._shrink()
         self.steps += [Poison(Arg(a.index)) for a in self.capture.poisoned]
         returns = self._swap(outputs, returns)
