@@ -59,6 +59,7 @@ class Tracer(_torch.TorchDispatchMode):
         self.kernels = kernels
         self.keep: list[Any] = []
         self.depth = 0  # how many wrappers' classes are at work
+        self.past_autocast = False  # whether what runs was called by a kernel of autocast's
         self.regeometried: set[int] = set()  # ids of tensors whose own geometry was changed in place
         # ids of tensors on which set_ was called, and whether autograd was told of a call
         self.set_calls: dict[int, bool] = {}
