@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch
+from aotcheck.autograd import view_ops
 from aotcheck.autograd.backward_tracer import BackwardTracer
 from aotcheck.autograd.caller_graph import BackwardsInside, CallerGraph, leads_to_leaf
 from aotcheck.autograd.epilogue import EpilogueBuilder
@@ -78,6 +79,7 @@ class Capture:
         self.passed = {a.index: a.replica for a in self.arguments}  # the objects, whichever tensors they are by the end
         kernels = self.maker.kernels
         kernels.on_swap, kernels.on_poison = self._swapped, self._poisoned
+        kernels.on_squeeze = lambda t, op, dims: view_ops.note_reshaping(self.tracer, op, (t, *dims), {})
         kernels.use_count = functools.partial(use_count, self.tracer)
         self.poisoned: list[TracedArgument] = []  # whose accumulators of gradients a swap has poisoned
         with self.tracer.recording():

@@ -32,6 +32,8 @@ from aotcheck.autograd.gradients import own_gradient, set_own_gradient
 from aotcheck.autograd.hooks import HookKind, NotedHook
 from aotcheck.autograd.stand_ins import tensors_in
 
+aten = torch.ops.aten
+
 
 @dataclasses.dataclass(frozen=True)
 class WriteUnderGrad:
@@ -73,6 +75,7 @@ class KernelState:
         "on_backward",
         "on_gradient",
         "on_poison",
+        "on_squeeze",
         "on_swap",
         "required",
         "reshaped_leaves",
@@ -94,6 +97,8 @@ class KernelState:
         self.use_count: Callable[[Tensor], int] = _torch.use_count  # as eager's swap_tensors would count
         self.stand_for_views: dict[int, bool] = {}  # ids of replicas of views that are no views themselves
         self.on_poison: Callable[[Tensor], None] = lambda t: None
+        # called before what is conjugated or negated lazily is squeezed in place by an op
+        self.on_squeeze: Callable[[Tensor, Any, tuple[Any, ...]], None] = lambda t, op, dims: None
         self.on_gradient: Callable[[Tensor], None] = lambda t: None  # called when ``t.grad`` is read or written
         self.on_backward: Callable[..., None] = lambda *call: None  # called with the call of a backward
         self.after_backward: Callable[[], None] = lambda: None  # called when a backward that accumulates is over
@@ -229,6 +234,14 @@ class Replica(Tensor):
             self.kernels.required[id(self)] = self.kernels.now()
         elif before and not wanted:
             self.kernels.detached[id(self)] = self.kernels.now()
+
+    def squeeze_(self, *dims: Any, dim: Any = None) -> Tensor:
+        """Noted besides where dispatch shows how it is done (of a copy, which is copied back) and not that it is."""
+        dims = dims if dim is None else (dim,)
+        if dims and (self.is_conj() or self.is_neg()):
+            by_dims = isinstance(dims[0], (tuple, list))
+            self.kernels.on_squeeze(self, aten.squeeze_.dims if by_dims else aten.squeeze_.dim, dims)
+        return super().squeeze_(*dims)
 
     def _use_count(self) -> int:
         """What ``swap_tensors`` asks: see Note [References]."""

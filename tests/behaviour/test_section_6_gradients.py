@@ -28,6 +28,17 @@ def test_a_hook_that_changes_the_gradient(place, make):
     check(f, lambda: given(make(3, grad=True)))
 
 
+@every_class
+def test_a_hook_on_a_view_of_which_another_view_is_made(make):
+    def f(x):
+        v = x.t()
+        w = v.t()
+        v.register_hook(lambda g: g * 3)
+        return w, v.clone()
+
+    check(f, lambda: given(make(2, 2, grad=True)))
+
+
 def test_a_hook_that_uses_a_tensor_of_the_function():
     def f(x):
         y = x * 2

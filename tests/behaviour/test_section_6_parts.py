@@ -522,3 +522,14 @@ _OF_PLAIN = {
 @pytest.mark.parametrize("make_views", _OF_PLAIN.values(), ids=_OF_PLAIN)
 def test_a_ragged_view_of_a_plain_tensor(make_views):
     _written_after(make_views)
+
+
+@pytest.mark.parametrize("p", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("lengths", [(0, 0), (2, 3)], ids=["empty", "filled"])
+@pytest.mark.parametrize("inference", [False, True], ids=["grad", "inference"])
+def test_dropout_of_a_ragged_tensor(p, lengths, inference):
+    def f(x):
+        with torch.inference_mode(inference):
+            return torch.nn.functional.dropout(x, p)
+
+    check(f, lambda: given(jagged(*lengths, grad=not inference)))
