@@ -190,18 +190,12 @@ class Capture:
             self.meets_empty_views = any(not r.numel() for r in self.maker.kernels.alive)
         finally:
             torch.set_grad_enabled(self.entry_grad)
-        for r in self.roots:
-            written = _torch.grad_fn_of(r.replica) is not r.grad_fn
-            if isinstance(r.source, Arg) and r.source.index in self.inputs.of_leaves and written:
-                raise EagerRaises("a view of a leaf that requires grad is written")
-        for w in self.wrappers:
-            rebased = w.replica.requires_grad and _torch.grad_fn_of(w.replica) is not w.grad_fn
-            if rebased and w.index in self.inputs.odd_wrappers:
-                raise EagerRaises("a view of a plain tensor that was made under no_grad is written")
+        with self.tracer.recording():  # autograd makes written views again where it looks for their histories
+            self._refuse_writes_of_odd_views()
         if any(_torch.tensor_address(w.replica) != w.address for w in self.inputs.wrappers):
             raise UnsupportedError("swapped wrapper", "with another")
         outputs = [mapped.get(id(o), o) for o in outputs]
-        with self.tracer.recording():  # autograd makes written views again where it looks for their histories
+        with self.tracer.recording():
             changes = self.gradients.changes([*[r.replica for r in self.roots], *self.maker.anchors], outputs)
         known = {id(a.replica) for a in self.arguments}
         for o in [*outputs, *[g for _, g in changes]]:
@@ -227,6 +221,16 @@ class Capture:
                 d.edges += reached.get(id(d.replica), ())
         self.leaf_edges = [reached[id(x.tensor)] for x in self.record.leaves]
         return extra
+
+    def _refuse_writes_of_odd_views(self) -> None:
+        for r in self.roots:
+            written = _torch.grad_fn_of(r.replica) is not r.grad_fn
+            if isinstance(r.source, Arg) and r.source.index in self.inputs.of_leaves and written:
+                raise EagerRaises("a view of a leaf that requires grad is written")
+        for w in self.wrappers:
+            rebased = w.replica.requires_grad and _torch.grad_fn_of(w.replica) is not w.grad_fn
+            if rebased and w.index in self.inputs.odd_wrappers:
+                raise EagerRaises("a view of a plain tensor that was made under no_grad is written")
 
     def recounted(self) -> set[Value]:
         """Placeholders whose version the epilogue moves: what is saved of them counts versions by itself.

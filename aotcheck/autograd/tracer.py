@@ -113,6 +113,8 @@ class Tracer(_torch.TorchDispatchMode):
                 below_autograd = below_autograd or a.is_inference()
             else:
                 self._check(a)
+                if type(a) in (list, tuple):
+                    below_autograd = below_autograd or any(isinstance(x, Tensor) and x.is_inference() for x in a)
         for a in kwargs.values():
             self._check(a)
         apart = self.depth or below_autograd or func is _TANGENT_OP

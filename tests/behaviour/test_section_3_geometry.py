@@ -360,3 +360,33 @@ def test_what_is_lazy_squeezed_in_place_by_a_dimension(make, dim, grad):
             yield root.grad
 
     check_session(session)
+
+
+PARTS = {
+    "real part": lambda x: x.real,
+    "imaginary part": lambda x: x.imag,
+    "of a row": lambda x: x[0].real,
+    "of the conjugate": lambda x: torch.view_as_real(x.conj()[:, 0]),
+}
+
+
+@pytest.mark.parametrize("part", PARTS.values(), ids=PARTS)
+@pytest.mark.parametrize("write", [lambda x: x.mul_(2), lambda x: x.fill_(1), lambda x: x[0].mul_(2)])
+@pytest.mark.parametrize("grad", [False, True])
+def test_parts_of_a_written_lazy_conjugate(write, part, grad):
+    def f(x):
+        write(x)
+        a = part(x)
+        a.mul_(3)
+        return a * 2, x * 1
+
+    def session(compile):
+        root = plain(2, 2, dtype=torch.complex64).requires_grad_(grad)
+        z = root * 1
+        out = compile(f)(z.conj())
+        yield z, out
+        if grad:
+            (out[0].sum() + out[1].abs().sum()).backward()
+            yield root.grad
+
+    check_session(session)
