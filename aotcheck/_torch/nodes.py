@@ -102,6 +102,14 @@ def autograd_sequence_number() -> int:
     return _next_sequence_number()
 
 
+def factor_of(product: Tensor) -> Tensor | None:
+    """The first factor, as autograd keeps it, of the product of which ``product`` is a sum; None if unknown."""
+    node: Any = product.grad_fn
+    while node is not None and not hasattr(node, "_saved_other"):
+        node = node.next_functions[0][0] if node.next_functions else None
+    return getattr(node, "_saved_self", None)
+
+
 def bound_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
     """``function.apply`` without the Python layer that handles torch.func transforms."""
     return cast("Callable[..., Any]", _function_apply.__get__(None, function))

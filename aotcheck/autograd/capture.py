@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor
 from aotcheck import _torch
 from aotcheck.autograd import view_ops
 from aotcheck.autograd.backward_tracer import BackwardTracer
+from aotcheck.autograd.cached_casts import CachedCast, TracedCasts, in_region
 from aotcheck.autograd.caller_graph import BackwardsInside, CallerGraph, leads_to_leaf
 from aotcheck.autograd.epilogue import EpilogueBuilder
 from aotcheck.autograd.errors import EagerRaises, Retrace, RetraceWithCaptured, TraceMode, UnsupportedError
@@ -56,6 +57,8 @@ class Capture:
         gradients: int | None = None,
         wrappers: Sequence[WrapperArgument] = (),
         caller: CallerGraph | None = None,
+        casts: Sequence[CachedCast] = (),
+        casts_asked: Collection[int] = (),
     ) -> None:
         self.mode = mode
         self.hooks = hooks  # whether default saved-tensor hooks are in force around the call
@@ -86,6 +89,11 @@ class Capture:
             self.gradients = Gradients(arguments, self.inputs.flat, gradients)
             inside = BackwardsInside(arguments, self.inputs.flat, caller, self._trace_views_as_such)
             inside.refuse_hooks(lambda: kernels.function_runs)
+        self.casts: TracedCasts | None = None
+        if in_region():
+            self.casts = TracedCasts(self.tracer, self.inputs.flat, casts, casts_asked)
+            self.tracer.on_cast = self.casts.on_op
+            self.casts.seed()
         self.onward: list[Onward] = []  # in order
         kernels.after_backward = lambda: self._goes_on(inside)
         kernels.on_gradient = lambda t: self.gradients.note(t) if kernels.function_runs else None
@@ -186,6 +194,9 @@ class Capture:
                 self.tracer.drawing(),
             ):
                 outputs, count, extra = function(self.inputs.flat)
+            self.tracer.on_cast = None
+            if self.casts is not None:
+                self.casts.settle()
             self.exit_grad = torch.is_grad_enabled()
             self.meets_empty_views = any(not r.numel() for r in self.maker.kernels.alive)
         finally:

@@ -93,6 +93,9 @@ class EpilogueBuilder:
             self.results.names[id(a.replica)] = Arg(a.index)
         for r in self.roots:
             self.results.names.setdefault(id(r.replica), r.source)
+        casts = self.capture.casts.made if self.capture.casts is not None else ()
+        for t, index in casts:
+            self.results.names[id(t)] = Arg(index)
         results = [*[o for o in outputs if isinstance(o, Tensor)], *[g for _, g in gradients if g is not None]]
         returned = [*[o for o in results if not is_wrapper(o)], *self.wrapped.collect(results)]
         for t in returned:
@@ -139,6 +142,7 @@ class EpilogueBuilder:
         hooks.find_stand_ins()
         survivors = [t for t in [*passed, *[r.replica for r in self.roots], *returned] if has_history(t)]
         survivors += [*self.wrapped.survivors(), *hooks.tensors]
+        survivors += [t for t, _ in casts if has_history(t)]
         survivors += self.results.stand_for_shared(survivors)
         self.results.group(survivors, self.capture.together)
         hooks.check_cuts()

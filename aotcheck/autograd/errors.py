@@ -56,6 +56,10 @@ class RetraceWithGradients(Exception):
     """The trace met a use of an argument's ``.grad``: gradients become implicit inputs of the next trace."""
 
 
+class RetraceWithCasts(Exception):
+    """Autocast cast arguments in the trace: what it caches of these becomes implicit inputs of the next trace."""
+
+
 class RetraceWithCallerGraph(Exception):
     """The trace met a backward: the next one is told what lies behind the arguments."""
 

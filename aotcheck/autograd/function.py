@@ -15,6 +15,7 @@ from torch import Tensor
 
 from aotcheck import _torch
 from aotcheck.autograd.assemble import Assembly, StrideCorrection
+from aotcheck.autograd.cached_casts import CachedCast, casts_of, in_region
 from aotcheck.autograd.caller_graph import CallerGraph, caller_graph
 from aotcheck.autograd.capture import Capture
 from aotcheck.autograd.captured import ModuleState, Path, locate
@@ -29,6 +30,7 @@ from aotcheck.autograd.errors import (
     Retrace,
     RetraceWithCallerGraph,
     RetraceWithCaptured,
+    RetraceWithCasts,
     RetraceWithGradients,
     SchemaError,
     TraceMode,
@@ -75,8 +77,8 @@ class Outcome:
 @dataclasses.dataclass(frozen=True)
 class Split:
     """What the arguments of a trace are: ``explicit`` ones, those the function reaches by itself, perhaps the gradients
-    of both, all in all ``passed``, and then those that wrappers among them stand for. ``caller`` is what lies behind
-    them where the function is known to call a backward.
+    of both, all in all ``passed``, what autocast's cache holds of some (``casts``), and then those that wrappers among
+    them stand for. ``caller`` is what lies behind them where the function is known to call a backward.
     """
 
     explicit: int
@@ -84,6 +86,7 @@ class Split:
     with_gradients: bool
     wrappers: tuple[WrapperArgument, ...]
     caller: CallerGraph | None
+    casts: tuple[CachedCast, ...] = ()
 
     @property
     def own(self) -> int:
@@ -114,6 +117,9 @@ class CompiledFunction:
         self._lock = threading.RLock()
         self._made = 0
         self._gradients = False  # whether the gradients of arguments are arguments too
+        # By structure of the call: the arguments that autocast casts, and those that are only cast to its dtype.
+        self._casts: dict[Any, frozenset[int]] = {}
+        self._not_cast: dict[Any, frozenset[int]] = {}
         self._backwards = False  # whether the function is known to call backwards
         self._hooks = False  # whether saved-tensor hooks are in force around the call being traced
 
@@ -169,9 +175,11 @@ class CompiledFunction:
             self.state.refresh()
         for _ in range(_MAX_RETRACES):
             passed = self._passed(flat)
-            whole, wrappers = expand(passed)
+            structure = spec, len(flat)
+            casts, which = casts_of(passed, self._casts.get(structure, ())) if in_region() else ([], ())
+            whole, wrappers = expand([*passed, *casts])
             caller = caller_graph(whole) if self._backwards else None
-            split = Split(len(flat), len(passed), self._gradients, wrappers, caller)
+            split = Split(len(flat), len(passed), self._gradients, wrappers, caller, which)
             check_supported(whole)
             key = (spec, len(flat), self.state.modes() if self.state else None, call_key(whole), caller)
             with self._lock:
@@ -186,6 +194,9 @@ class CompiledFunction:
                         continue
                     except RetraceWithGradients:
                         self._gradients, self._last = True, None
+                        continue
+                    except RetraceWithCasts as needed:
+                        self._casts[structure] = self._casts.get(structure, frozenset()) | needed.args[0]
                         continue
                     except RetraceWithCallerGraph:
                         self._backwards, self._last = True, None
@@ -255,7 +266,12 @@ class CompiledFunction:
             reassigned.clear()
             together = self.compilers.partition is not None
             gradients = split.own if split.with_gradients else None
-            capture = Capture(whole, mode, together, self._hooks, gradients, split.wrappers, split.caller)
+            structure = spec, split.explicit
+            asked = self._casts.get(structure, frozenset()) | self._not_cast.get(structure, frozenset())
+            asked |= frozenset(range(split.own, len(whole)))
+            capture = Capture(
+                whole, mode, together, self._hooks, gradients, split.wrappers, split.caller, split.casts, asked
+            )
             captured = None if self.state is not None else [(whole[i], i) for i in range(split.explicit, len(whole))]
 
             def program(replicas: Sequence[Any]) -> tuple[list[Any], int, Outcome]:
@@ -264,7 +280,11 @@ class CompiledFunction:
             if self.state is not None:
                 capture.backward.swapping = self.state.swapping(capture.inputs.flat[split.explicit : split.own])
             try:
-                return capture, capture.run(program, captured)
+                outcome = capture.run(program, captured)
+                if capture.casts is not None and (unused := capture.casts.unused):
+                    self._not_cast[structure] = self._not_cast.get(structure, frozenset()) | unused
+                    self._casts[structure] -= unused
+                return capture, outcome
             except Retrace as needed:
                 if needed.mode == mode:
                     raise InternalError(f"a trace asked for its own mode {mode}") from None

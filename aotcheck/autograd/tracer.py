@@ -59,6 +59,7 @@ class Tracer(_torch.TorchDispatchMode):
         self.kernels = kernels
         self.keep: list[Any] = []
         self.depth = 0  # how many wrappers' classes are at work
+        self.on_cast: Callable[..., Tensor | None] | None = None  # given each op; what it gives is the op's result
         self.past_autocast = False  # whether what runs was called by a kernel of autocast's
         self.regeometried: set[int] = set()  # ids of tensors whose own geometry was changed in place
         # ids of tensors on which set_ was called, and whether autograd was told of a call
@@ -105,6 +106,8 @@ class Tracer(_torch.TorchDispatchMode):
         for t in types:
             if t is not Replica and t is not Tensor and t is not torch.nn.Parameter and t not in OPAQUE:
                 return self._on_wrappers(func, types, args, kwargs)
+        if self.on_cast is not None and (cast := self.on_cast(func, args, kwargs)) is not None:
+            return cast
         if func is aten.lift_fresh.default or func is aten.lift_fresh_copy.default:
             return self._lift(args[0])
         below_autograd = torch.is_inference_mode_enabled()
