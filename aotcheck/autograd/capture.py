@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -27,7 +28,7 @@ from aotcheck.autograd.replicas import Replica, ReplicaMaker
 from aotcheck.autograd.sparse import SparseReplica
 from aotcheck.autograd.sparse_geometry import is_sparse
 from aotcheck.autograd.steps import Arg, Constant, Ref, Source
-from aotcheck.autograd.subclasses import WrapperArgument, is_wrapper, leaves_of
+from aotcheck.autograd.subclasses import WrapperArgument, is_jagged, is_wrapper, leaves_of, tells_lengths
 from aotcheck.autograd.substitution import Substitution
 from aotcheck.autograd.trace import Geometry, Value, geometry_of
 from aotcheck.autograd.traced_inputs import TracedArgument, TracedInputs, TracedRoot, TracedWrapper
@@ -59,6 +60,7 @@ class Capture:
         caller: CallerGraph | None = None,
         casts: Sequence[CachedCast] = (),
         casts_asked: Collection[int] = (),
+        values: Mapping[int, Tensor] = MappingProxyType({}),
     ) -> None:
         self.mode = mode
         self.hooks = hooks  # whether default saved-tensor hooks are in force around the call
@@ -73,6 +75,7 @@ class Capture:
         _torch.ready_ragged_tensors()
         self.inputs = TracedInputs(arguments, wrappers, mode, self.maker, self.tracer)
         self.roots, self.arguments, self.wrappers = self.inputs.roots, self.inputs.arguments, self.inputs.wrappers
+        self._note_values(arguments, wrappers, values)
         self.backward = BackwardTracer(self.tracer, self.roots)
         roots = {id(r.replica) for r in self.roots}
         # The views of roots that had a history when the call began. Gradients of what was computed from them before
@@ -98,6 +101,16 @@ class Capture:
         kernels.after_backward = lambda: self._goes_on(inside)
         kernels.on_gradient = lambda t: self.gradients.note(t) if kernels.function_runs else None
         kernels.on_backward = lambda *call: inside.note(*call) if kernels.function_runs else None
+
+    def _note_values(
+        self, arguments: Sequence[Any], wrappers: Sequence[WrapperArgument], values: Mapping[int, Tensor]
+    ) -> None:
+        """See Note [Values in the key]."""
+        placeholders = {r.source.index: r.placeholder for r in self.roots if isinstance(r.source, Arg)}
+        held = [k for w in wrappers if is_jagged(arguments[w.index]) for _, k in w.inner]
+        trace = self.tracer.trace
+        trace.askable = {placeholders[k]: k for k in held if k in placeholders and tells_lengths(arguments[k])}
+        trace.known = {placeholders[k]: t for k, t in values.items() if k in placeholders}
 
     def _trace_views_as_such(self) -> None:
         if not self.mode.with_bases and any(self.inputs.is_view):

@@ -32,6 +32,7 @@ from aotcheck.autograd.errors import (
     RetraceWithCaptured,
     RetraceWithCasts,
     RetraceWithGradients,
+    RetraceWithValues,
     SchemaError,
     TraceMode,
     UnsupportedError,
@@ -43,7 +44,7 @@ from aotcheck.autograd.replicas import disarm
 from aotcheck.autograd.runtime.failing import GraphFailed
 from aotcheck.autograd.specialize import PLAIN_LEAVES, call_key, check_supported, fast_guard
 from aotcheck.autograd.steps import BaseOf, TakeHistory
-from aotcheck.autograd.subclasses import WrapperArgument, expand, held_by, is_wrapper
+from aotcheck.autograd.subclasses import WrapperArgument, expand, held_by, is_wrapper, tells_lengths
 
 pytree = _torch.pytree
 
@@ -78,7 +79,8 @@ class Outcome:
 class Split:
     """What the arguments of a trace are: ``explicit`` ones, those the function reaches by itself, perhaps the gradients
     of both, all in all ``passed``, what autocast's cache holds of some (``casts``), and then those that wrappers among
-    them stand for. ``caller`` is what lies behind them where the function is known to call a backward.
+    them stand for. ``caller`` is what lies behind them where the function is known to call a backward. What the
+    arguments ``valued`` hold is part of the key.
     """
 
     explicit: int
@@ -87,6 +89,7 @@ class Split:
     wrappers: tuple[WrapperArgument, ...]
     caller: CallerGraph | None
     casts: tuple[CachedCast, ...] = ()
+    valued: tuple[int, ...] = ()
 
     @property
     def own(self) -> int:
@@ -120,6 +123,7 @@ class CompiledFunction:
         # By structure of the call: the arguments that autocast casts, and those that are only cast to its dtype.
         self._casts: dict[Any, frozenset[int]] = {}
         self._not_cast: dict[Any, frozenset[int]] = {}
+        self._valued: dict[Any, frozenset[int]] = {}  # see Note [Values in the key]
         self._backwards = False  # whether the function is known to call backwards
         self._hooks = False  # whether saved-tensor hooks are in force around the call being traced
 
@@ -179,9 +183,11 @@ class CompiledFunction:
             casts, which = casts_of(passed, self._casts.get(structure, ())) if in_region() else ([], ())
             whole, wrappers = expand([*passed, *casts])
             caller = caller_graph(whole) if self._backwards else None
-            split = Split(len(flat), len(passed), self._gradients, wrappers, caller, which)
+            valued = [k for k in self._valued.get(structure, ()) if k < len(whole) and tells_lengths(whole[k])]
+            split = Split(len(flat), len(passed), self._gradients, wrappers, caller, which, tuple(sorted(valued)))
             check_supported(whole)
-            key = (spec, len(flat), self.state.modes() if self.state else None, call_key(whole), caller)
+            values = tuple([(k, *whole[k].tolist()) for k in split.valued])
+            key = (spec, len(flat), self.state.modes() if self.state else None, call_key(whole), caller, values)
             with self._lock:
                 found = self._cache.get(key)
                 if found is None:
@@ -194,6 +200,9 @@ class CompiledFunction:
                         continue
                     except RetraceWithGradients:
                         self._gradients, self._last = True, None
+                        continue
+                    except RetraceWithValues as needed:
+                        self._valued[structure] = self._valued.get(structure, frozenset()) | needed.indices
                         continue
                     except RetraceWithCasts as needed:
                         self._casts[structure] = self._casts.get(structure, frozenset()) | needed.args[0]
@@ -249,6 +258,8 @@ class CompiledFunction:
                     assembly = Assembly(capture, self.compilers, shape.expression)
             finally:
                 disarm(capture.maker.kernels)
+        except RetraceWithValues:
+            raise
         except UnsupportedError as error:
             made = Specialization(None, refusal=error)
             self._store(key, made)
@@ -269,8 +280,9 @@ class CompiledFunction:
             structure = spec, split.explicit
             asked = self._casts.get(structure, frozenset()) | self._not_cast.get(structure, frozenset())
             asked |= frozenset(range(split.own, len(whole)))
+            values = {k: whole[k].detach().clone() for k in split.valued}
             capture = Capture(
-                whole, mode, together, self._hooks, gradients, split.wrappers, split.caller, split.casts, asked
+                whole, mode, together, self._hooks, gradients, split.wrappers, split.caller, split.casts, asked, values
             )
             captured = None if self.state is not None else [(whole[i], i) for i in range(split.explicit, len(whole))]
 

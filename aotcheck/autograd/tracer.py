@@ -24,6 +24,7 @@ from aotcheck.autograd.twins import Kind, OpInfo, info_of
 from aotcheck.autograd.windows import UNSAFE_VIEWS, Derivation, Reshaping
 
 aten = torch.ops.aten
+pytree = _torch.pytree
 _FILLED = {aten.new_ones.default: True, aten.new_zeros.default: False}
 _USUAL = {  # what code that checks hopes for
     aten.lt.Scalar: False,
@@ -180,13 +181,13 @@ class Tracer(_torch.TorchDispatchMode):
             self.kernels.note_write(func, args, kwargs)
 
     def _value_dependent(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What depends on values is known if those depend on no input; only Python values are asked for."""
-        if not _torch.schema_of(func).returns or "Tensor" in str(_torch.schema_of(func).returns[0].type):
-            raise UnsupportedError("data-dependent", f"{func} gives a shape that depends on values")
+        """What depends on values is known if those depend on no input: Python values, or tensors of a known shape."""
         values = [self.value_of(a) for a in args]
         certain, answer = folding.known(self.trace, func, values, {k: self.value_of(a) for k, a in kwargs.items()})
         if certain:
-            return answer
+            return pytree.tree_map_only(Tensor, self._lift, answer)
+        if not _torch.schema_of(func).returns or "Tensor" in str(_torch.schema_of(func).returns[0].type):
+            raise UnsupportedError("data-dependent", f"{func} gives a shape that depends on values")
         if func is aten.equal.default and (expected := self._expected(args[0], values)) is not None:
             return expected
         raise UnsupportedError("data-dependent", f"{func} needs values at trace time")
@@ -308,6 +309,8 @@ class Tracer(_torch.TorchDispatchMode):
             with _torch.meta_kernels():
                 return func(*args, **kwargs)
         except Exception as error:
+            if "NestedTensorImpl" in str(error):
+                raise UnsupportedError("layout", f"{func} makes a nested tensor that is no ragged one") from error
             if not _torch.lacks_meta_kernel(error):
                 raise
             lacking = error
