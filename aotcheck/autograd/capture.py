@@ -24,11 +24,19 @@ from aotcheck.autograd.gradients import Gradients, own_gradient, set_own_gradien
 from aotcheck.autograd.partition.components import reached_leaves
 from aotcheck.autograd.record import Record
 from aotcheck.autograd.references import use_count
-from aotcheck.autograd.replicas import Replica, ReplicaMaker
+from aotcheck.autograd.replicas import Replica, ReplicaMaker, arrived_at
 from aotcheck.autograd.sparse import SparseReplica
 from aotcheck.autograd.sparse_geometry import is_sparse
 from aotcheck.autograd.steps import Arg, Constant, Ref, Source
-from aotcheck.autograd.subclasses import WrapperArgument, is_jagged, is_wrapper, leaves_of, tells_lengths
+from aotcheck.autograd.storage_state import StorageState
+from aotcheck.autograd.subclasses import (
+    WrapperArgument,
+    Wrapping,
+    is_jagged,
+    leaves_of,
+    tells_lengths,
+    wrapping_of,
+)
 from aotcheck.autograd.substitution import Substitution
 from aotcheck.autograd.trace import Geometry, Value, geometry_of
 from aotcheck.autograd.traced_inputs import TracedArgument, TracedInputs, TracedRoot, TracedWrapper
@@ -37,10 +45,25 @@ from aotcheck.autograd.tracer import Tracer, exchange
 
 @dataclasses.dataclass(frozen=True)
 class Onward:
-    """What a backward inside brought to roots that are no leaves, from where it goes on in the caller's graph."""
+    """What a backward inside brought to arguments that are no leaves, from where it goes on in the caller's graph.
 
-    gradients: tuple[tuple[Source, Value, Geometry], ...]
+    A gradient is a value, or a wrapper of such and of arguments. ``versions`` are those that storages had then.
+    """
+
+    gradients: tuple[tuple[Source, Wrapping | None, tuple[Arg | tuple[Value, Geometry], ...]], ...]
     retained: bool
+    versions: tuple[tuple[StorageState, int], ...]
+
+    def precedes_writes(self, roots: Sequence[TracedRoot]) -> bool:
+        """Whether none of ``roots`` was written before; raises UnsupportedError if one was and one is written since."""
+        before = any(version for state, version in self.versions if state.is_input)
+        noted = {id(state): version for state, version in self.versions}
+        since = any(r.state.version != noted[id(r.state)] for r in roots)
+        if before and since:
+            raise UnsupportedError("backward inside", "through an argument that is no leaf, between writes")
+        if any(state.version != version for state, version in self.versions if not state.is_input):
+            raise UnsupportedError("backward inside", "a gradient that goes on to the caller's graph is written")
+        return not before
 
 
 class Capture:
@@ -118,19 +141,32 @@ class Capture:
 
     def _goes_on(self, inside: BackwardsInside) -> None:
         """A backward that the function called is over: note what it brought to roots that are no leaves."""
-        arrived = [
-            (r, r.anchor, g) for r in self.roots if r.anchor is not None and (g := own_gradient(r.anchor)) is not None
-        ]
-        if not arrived or not inside.goes_on or inside.known is None:
-            return  # what stays where it arrived is refused
-        for r, anchor, g in arrived:
-            if leads_to_leaf(inside.known, r.source.index, self.inputs.flat) or is_wrapper(g):
+        arrived: list[tuple[Source, Tensor]] = []
+        raw: list[Tensor] = []
+        for r in self.roots:
+            if r.anchor is not None and (g := own_gradient(r.anchor)) is not None:
+                arrived.append((r.source, g))
+                raw += [t for t in (arrived_at(r.grad_fn),) if t is not None]
+        arrived += [(Arg(w.index), g) for w in self.wrappers if (g := arrived_at(w.grad_fn)) is not None]
+        if not arrived:
+            return
+        if not inside.goes_on or inside.known is None:
+            raise UnsupportedError("backward inside", "through an argument that is no leaf")
+        for source, _ in arrived:
+            if leads_to_leaf(inside.known, source.index, self.inputs.flat):
                 raise UnsupportedError("backward inside", "through an argument that is no leaf to another argument")
-            set_own_gradient(anchor, None)
-        if any(r.state.version for r in self.roots):
-            raise UnsupportedError("backward inside", "through an argument that is no leaf, after a write")
-        brought = [(r.source, self.tracer.table.read(g), geometry_of(g)) for r, _, g in arrived]
-        self.onward.append(Onward(tuple(brought), inside.retained))
+        for r in self.roots:
+            if r.anchor is not None and own_gradient(r.anchor) is not None:
+                set_own_gradient(r.anchor, None)
+        known = {id(a.replica): Arg(a.index) for a in self.arguments}
+        table = self.tracer.table
+        brought = [
+            (to, wrapping_of(g), tuple([known.get(id(x)) or (table.read(x), geometry_of(x)) for x in leaves_of(g)]))
+            for to, g in arrived
+        ]
+        states = [r.state for r in self.roots] + [table.state(x) for t in raw for x in leaves_of(t)]
+        versions = tuple([(s, s.version) for s in {id(s): s for s in states}.values()])
+        self.onward.append(Onward(tuple(brought), inside.retained, versions))
 
     def _swapped(self, a: Tensor, b: Tensor) -> None:
         """See ``Tracer.swap``."""

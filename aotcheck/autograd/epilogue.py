@@ -50,13 +50,13 @@ from aotcheck.autograd.steps import (
 from aotcheck.autograd.storage_state import StorageState
 from aotcheck.autograd.subclasses import is_wrapper, leaves_of
 from aotcheck.autograd.timeline import Timeline
-from aotcheck.autograd.trace import geometry_of
+from aotcheck.autograd.trace import Geometry, Value, geometry_of
 from aotcheck.autograd.traced_inputs import TracedArgument, TracedRoot
 from aotcheck.autograd.views import has_history
 from aotcheck.autograd.wrapped import WrappedResults
 
 if TYPE_CHECKING:
-    from aotcheck.autograd.capture import Capture, Onward
+    from aotcheck.autograd.capture import Capture
 
 
 class EpilogueBuilder:
@@ -173,16 +173,30 @@ class EpilogueBuilder:
         self._shrink()
         self.steps += [Poison(Arg(a.index)) for a in self.capture.poisoned]
         returns = self._swap(outputs, returns)
-        self.before[:0] = [self._goes_on(onward) for onward in self.capture.onward]
+        self._go_on()
         if self.capture.exit_grad != self.capture.entry_grad:
             self.steps.append(SetGradMode(self.capture.exit_grad))
         return self._record(returns, input_states)
 
     # -- helpers
 
-    def _goes_on(self, onward: Onward) -> Step:
-        found = [(to, self.results.output(v, Role.INTERMEDIATE_BASE, g, None)) for to, v, g in onward.gradients]
-        return BackwardOnward(tuple([to for to, _ in found]), tuple([g for _, g in found]), onward.retained)
+    def _go_on(self) -> None:
+        """Let backwards go on in the caller's graph before anything of the call's is written, or after all is."""
+        first: list[Step] = []
+        for onward in self.capture.onward:
+            place = first if onward.precedes_writes(self.roots) else self.before
+            gradients = []
+            for _, wrapping, leaves in onward.gradients:
+                refs = [x if isinstance(x, Arg) else self._brought(*x) for x in leaves]
+                if wrapping is not None:
+                    local = self.results.local()
+                    place.append(Wrap(local, wrapping, tuple(refs)))
+                gradients.append(refs[0] if wrapping is None else local)
+            place.append(BackwardOnward(tuple([to for to, *_ in onward.gradients]), tuple(gradients), onward.retained))
+        self.before[:0] = first
+
+    def _brought(self, value: Value, geometry: Geometry) -> Ref:
+        return self.results.output(value, Role.INTERMEDIATE_BASE, geometry, None)
 
     def _order(self, t: Tensor) -> int:
         if _torch.leafness(t) is None:

@@ -31,6 +31,7 @@ from aotcheck.autograd.errors import EagerRaises, RetraceWithCaptured, Unsupport
 from aotcheck.autograd.gradients import own_gradient, set_own_gradient
 from aotcheck.autograd.hooks import HookKind, NotedHook
 from aotcheck.autograd.stand_ins import tensors_in
+from aotcheck.autograd.subclasses import is_wrapper
 
 aten = torch.ops.aten
 
@@ -402,16 +403,21 @@ _set_attribute = object.__setattr__
 
 
 class _Rebound(torch.autograd.Function):
-    """Gives its second argument a grad_fn: a non-leaf that is not a view."""
+    """Gives its second argument a grad_fn: a non-leaf that is not a view.
+
+    ``arrived`` of the node is the gradient that came by last; it comes to the anchor unless it is a ``whole`` wrapper.
+    """
 
     @staticmethod
-    def forward(ctx: Any, anchor: Tensor, t: Tensor) -> Tensor:
+    def forward(ctx: Any, anchor: Tensor, t: Tensor, whole: bool = False) -> Tensor:
         ctx.mark_dirty(t)
+        ctx.arrived, ctx.whole = None, whole
         return t
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        return grads[0], None
+        ctx.arrived = grads[0]
+        return None if ctx.whole else grads[0], None, None
 
 
 class ReplicaMaker:
@@ -500,7 +506,15 @@ class ReplicaMaker:
         anchor.requires_grad_()
         self.anchors.append(anchor)
         with torch.enable_grad():
-            _Rebound.apply(anchor, r)
+            _Rebound.apply(anchor, r, is_wrapper(r))
+
+
+def arrived_at(node: Any) -> Tensor | None:
+    """The gradient that a backward brought to the replica of no leaf that ``node`` made, told once."""
+    arrived: Tensor | None = getattr(node, "arrived", None)
+    if arrived is not None:
+        node.arrived = None
+    return arrived
 
 
 def _window(elem: Tensor, storage: torch.UntypedStorage, nbytes: int, offset: int, shape: Any, stride: Any) -> Tensor:

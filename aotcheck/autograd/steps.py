@@ -245,7 +245,7 @@ class BackwardOnward:
     """
 
     targets: tuple[Source, ...]
-    gradients: tuple[Result, ...]
+    gradients: tuple[Ref, ...]
     retained: bool
 
 

@@ -474,7 +474,35 @@ def _and_returned(x, y):
     return z, x.view(-1)
 
 
-_ONWARD = [_once, _twice, _twice_freeing, _with_a_leaf, _then_written, _and_returned]
+def _after_a_write(x, y):
+    x.mul_(2)
+    (x * y).sum().backward(retain_graph=True)
+    return x * 3
+
+
+def _after_a_write_beside_it(x, y):
+    with torch.no_grad():
+        y.mul_(2)
+    (x * y).sum().backward()
+    return x * 3
+
+
+def _of_what_is_then_written(x, y):
+    g = torch.ones_like(x)
+    x.backward(g)
+    return g.mul_(2), x * 3
+
+
+_ONWARD = [
+    _once,
+    _twice,
+    _twice_freeing,
+    _with_a_leaf,
+    _then_written,
+    _and_returned,
+    _after_a_write,
+    _after_a_write_beside_it,
+]
 _BEHIND = {
     "a product": lambda root: (root * root, root.detach() * 3),
     "of one leaf": lambda root: (root * 2, root * root),
@@ -488,6 +516,8 @@ _BEHIND = {
 @pytest.mark.parametrize("hooked", [False, True])
 def test_a_backward_inside_goes_on_in_the_callers_graph(function, behind, hooked):
     hooked = hooked and behind != "a view"  # whose hooks a trace with its base does not know
+    if function is _after_a_write and behind == "freed at once":
+        hooked = False  # it raises, and then the argument has not yet another history
 
     def session(compile):
         compiled = compile(function)
@@ -501,6 +531,12 @@ def test_a_backward_inside_goes_on_in_the_callers_graph(function, behind, hooked
             yield attempt_later(lambda x=x: x.sum().backward()), root, seen
 
     check_session(session)
+
+
+def test_a_gradient_that_goes_on_and_is_then_written_is_refused():
+    x = leaf(3) * 2
+    with pytest.raises(aotcheck.UnsupportedError, match="is written"):
+        aotcheck.aot_function(_of_what_is_then_written)(x, plain(3))
 
 
 def test_a_backward_inside_through_an_argument_to_another_is_refused():
