@@ -26,8 +26,15 @@ try:
         functorch_active,
         mode_depths,
         set_grad_enabled_raw,
+        transforms_left_on_error,
     )
-    from aotcheck._torch.backward import after_backward, autograd_node_running, backward_keeps_graph, will_run
+    from aotcheck._torch.backward import (
+        after_backward,
+        autograd_node_running,
+        backward_keeps_graph,
+        backward_number,
+        will_run,
+    )
     from aotcheck._torch.compilers import (
         DYNAMO,
         USED_BY_BACKENDS,
@@ -72,6 +79,7 @@ try:
     from aotcheck._torch.identity import (
         drop_accumulator,
         other_dtype_than,
+        own_references,
         set_data,
         swap,
         swapped_with,
@@ -123,7 +131,7 @@ try:
         without_saved_tensor_hooks,
     )
     from aotcheck._torch.storages import content_of, set_geometry, storage_address, storage_key, storage_of
-    from aotcheck._torch.trees import pytree_children, state_of
+    from aotcheck._torch.trees import forward_hooks_of, pytree_children, state_of
     from aotcheck._torch.versions import (
         as_if_written,
         at_another_version,
@@ -142,6 +150,7 @@ try:
         is_view,
         made_with_tensors,
         neg_view,
+        ops_of_view,
         requires_grad_by_itself,
         set_creation_meta,
         view_func_of,
@@ -183,6 +192,7 @@ __all__ = [
     "autograd_node_running",
     "autograd_sequence_number",
     "backward_keeps_graph",
+    "backward_number",
     "base_of",
     "bound_apply",
     "can_auto_functionalize",
@@ -201,6 +211,7 @@ __all__ = [
     "dual_level",
     "dynamo_is_imported",
     "error_of",
+    "forward_hooks_of",
     "functorch_active",
     "generator_address",
     "grad_fn_of",
@@ -230,9 +241,11 @@ __all__ = [
     "noting_who_asks",
     "noting_who_writes",
     "op_name",
+    "ops_of_view",
     "other_dtype_than",
     "outputs_of",
     "overload_name",
+    "own_references",
     "past_function_modes",
     "pytree",
     "pytree_children",
@@ -267,6 +280,7 @@ __all__ = [
     "swapped_with",
     "take_lists",
     "tensor_address",
+    "transforms_left_on_error",
     "transparent_kernels",
     "unpack_some",
     "unwrap_dynamo",

@@ -14,6 +14,7 @@ from torch import Tensor
 from aotcheck import _torch
 from aotcheck.autograd.backward_tracer import BackwardTracer
 from aotcheck.autograd.caller_graph import BackwardsInside, CallerGraph, leads_to_leaf
+from aotcheck.autograd.ended import Ended
 from aotcheck.autograd.epilogue import EpilogueBuilder
 from aotcheck.autograd.errors import EagerRaises, Retrace, RetraceWithCaptured, TraceMode, UnsupportedError
 from aotcheck.autograd.global_state import autocast_is_on, unchanged
@@ -27,7 +28,7 @@ from aotcheck.autograd.sparse_geometry import is_sparse
 from aotcheck.autograd.steps import Arg, Constant, Ref, Source
 from aotcheck.autograd.subclasses import WrapperArgument, is_wrapper, leaves_of
 from aotcheck.autograd.substitution import Substitution
-from aotcheck.autograd.trace import Geometry, Value, geometry_of
+from aotcheck.autograd.trace import Value, geometry_of
 from aotcheck.autograd.traced_inputs import TracedArgument, TracedInputs, TracedRoot, TracedWrapper
 from aotcheck.autograd.tracer import Tracer, exchange
 
@@ -36,8 +37,19 @@ from aotcheck.autograd.tracer import Tracer, exchange
 class Onward:
     """What a backward inside brought to roots that are no leaves, from where it goes on in the caller's graph."""
 
-    gradients: tuple[tuple[Source, Value, Geometry], ...]
+    gradients: tuple[tuple[Source, Arrived], ...]
     retained: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Arrived:
+    """A gradient as a backward brought it, the ``tensor`` itself with its ``value``, and how often its memory had been
+    written by then.
+    """
+
+    tensor: Tensor
+    value: Value
+    version: int
 
 
 class Capture:
@@ -85,6 +97,7 @@ class Capture:
             inside = BackwardsInside(arguments, self.inputs.flat, caller, self._trace_views_as_such)
             inside.refuse_hooks(lambda: kernels.function_runs)
         self.onward: list[Onward] = []  # in order
+        kernels.arrived = {id(r.anchor): None for r in self.roots if r.anchor is not None}
         kernels.after_backward = lambda: self._goes_on(inside)
         kernels.on_gradient = lambda t: self.gradients.note(t) if kernels.function_runs else None
         kernels.on_backward = lambda *call: inside.note(*call) if kernels.function_runs else None
@@ -106,7 +119,11 @@ class Capture:
             set_own_gradient(anchor, None)
         if any(r.state.version for r in self.roots):
             raise UnsupportedError("backward inside", "through an argument that is no leaf, after a write")
-        brought = [(r.source, self.tracer.table.read(g), geometry_of(g)) for r, _, g in arrived]
+        brought, table = [], self.tracer.table
+        for r, anchor, _ in arrived:
+            g = self.maker.kernels.arrived[id(anchor)]
+            assert g is not None
+            brought.append((r.source, Arrived(g, table.read(g), table.state(g).version)))
         self.onward.append(Onward(tuple(brought), inside.retained))
 
     def _swapped(self, a: Tensor, b: Tensor) -> None:
@@ -177,6 +194,7 @@ class Capture:
         try:
             with (
                 unchanged(),
+                _torch.transforms_left_on_error(),
                 self.tracer.recording(),
                 Substitution(mapped, self.tracer),
                 self._saving(),
@@ -185,6 +203,7 @@ class Capture:
                 self.tracer.drawing(),
             ):
                 outputs, count, extra = function(self.inputs.flat)
+            self.ended = Ended(self.tracer)
             self.exit_grad = torch.is_grad_enabled()
             self.meets_empty_views = any(not r.numel() for r in self.maker.kernels.alive)
         finally:

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 from aotcheck import _torch
@@ -42,6 +43,7 @@ from aotcheck.autograd.steps import (
     TakeHistory,
     TakeHistoryOfSet,
     Visibility,
+    WindowOn,
     Wrap,
     Write,
     WriteFlat,
@@ -49,13 +51,15 @@ from aotcheck.autograd.steps import (
 from aotcheck.autograd.storage_state import StorageState
 from aotcheck.autograd.subclasses import is_wrapper, leaves_of
 from aotcheck.autograd.timeline import Timeline
-from aotcheck.autograd.trace import geometry_of
+from aotcheck.autograd.trace import Value, geometry_of
 from aotcheck.autograd.traced_inputs import TracedArgument, TracedRoot
 from aotcheck.autograd.views import has_history
 from aotcheck.autograd.wrapped import WrappedResults
 
 if TYPE_CHECKING:
     from aotcheck.autograd.capture import Capture, Onward
+
+aten = torch.ops.aten
 
 
 class EpilogueBuilder:
@@ -176,16 +180,38 @@ class EpilogueBuilder:
         self._shrink()
         self.steps += [Poison(Arg(a.index)) for a in self.capture.poisoned]
         returns = self._swap(outputs, returns)
-        self.before[:0] = [self._goes_on(onward) for onward in self.capture.onward]
+        self.before[:0] = [step for onward in self.capture.onward for step in self._goes_on(onward)]
         if self.capture.exit_grad != self.capture.entry_grad:
             self.steps.append(SetGradMode(self.capture.exit_grad))
         return self._record(returns, input_states)
 
     # -- helpers
 
-    def _goes_on(self, onward: Onward) -> Step:
-        found = [(to, self.results.output(v, Role.INTERMEDIATE_BASE, g, None)) for to, v, g in onward.gradients]
-        return BackwardOnward(tuple([to for to, _ in found]), tuple([g for _, g in found]), onward.retained)
+    def _goes_on(self, onward: Onward) -> Iterator[Step]:
+        given: list[Ref] = []
+        afterwards: list[Step] = []
+        for _, arrived in onward.gradients:
+            g, state = geometry_of(arrived.tensor), self.table.state(arrived.tensor)
+            holder, anchor = (state.source, None) if state.is_input else self.results.anchors.get(id(state), (None, 0))
+            if holder is None:
+                given.append(self.results.output(arrived.value, Role.INTERMEDIATE_BASE, g, None))
+                continue
+            # The caller's leaves may take over what others hold: see Note [Gradients taken over].
+            window = self.results.local()
+            given.append(window)
+            yield WindowOn(window, holder, g, anchor, own_version=False)
+            if not state.is_input and state.version != arrived.version:  # it was written since
+                values = arrived.value, self._copy(self.table.read(arrived.tensor))
+                was, now = [self.results.output(v, Role.INTERMEDIATE_BASE, g, None) for v in values]
+                yield Write(window, was, Visibility.HIDDEN)
+                afterwards.append(Write(window, now, Visibility.HIDDEN))
+        yield BackwardOnward(tuple([to for to, _ in onward.gradients]), tuple(given), onward.retained)
+        yield from afterwards
+
+    def _copy(self, v: Value) -> Value:
+        copy = self.capture.tracer.trace.call(aten.clone.default, (v,))
+        copy.geometry, copy.device = v.geometry, v.device
+        return copy
 
     def _order(self, t: Tensor) -> int:
         if _torch.leafness(t) is None:

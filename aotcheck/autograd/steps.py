@@ -107,7 +107,7 @@ class Visibility(enum.Enum):
 class Write:
     """Overwrite ``target``."""
 
-    target: Source
+    target: Source | Local
     result: Result
     visibility: Visibility
 
@@ -238,7 +238,7 @@ class BackwardOnward:
     """
 
     targets: tuple[Source, ...]
-    gradients: tuple[Result, ...]
+    gradients: tuple[Ref, ...]
     retained: bool
 
 

@@ -321,7 +321,8 @@ class TracedInputs:
         if by_way_of_wrapper:  # where torch makes such a view again for a history, an error ends the process
             raise UnsupportedError("captured tensor", "an argument is a view by way of a ragged tensor, and not of it")
         with torch.inference_mode(inference), torch.set_grad_enabled(not no_grad):
-            r = _torch.view_func_of(real)(self.replicas[id(base)])
+            made = self._made_as(real, base)
+            r = _torch.view_func_of(real)(self.replicas[id(base)]) if made is None else made
         if geometry_of(r) != geometry_of(real):
             raise UnsupportedError(
                 "view of a base that has changed", "the argument's window is not what its base now gives"
@@ -335,6 +336,19 @@ class TracedInputs:
         elif _torch.leafness(real) and _torch.requires_grad_by_itself(real):
             r.requires_grad_()
         return r
+
+    def _made_as(self, real: Tensor, base: Tensor) -> Tensor | None:
+        """The view ``real`` made by the ops that made it, so that gradients go through it in the same way.
+
+        A view of its base that is just like it would copy them where the op gives a view of them.
+        """
+        r = self.replicas[id(base)]
+        ops = _torch.ops_of_view(real) if base.requires_grad and torch.is_grad_enabled() else None
+        if ops is None:
+            return None
+        for op, args in ops:
+            r = op(r, *args)
+        return r if geometry_of(r) == geometry_of(real) else None
 
     def _replay_before_the_cut(self, real: Tensor) -> Tensor:
         """The same of a view that was made when its base still had the history from which it was cut."""
