@@ -21,12 +21,20 @@ try:
         another_tracer_active,
         autograd_flags,
         determinism,
+        dispatch_keys,
         dual_level,
         functorch_active,
         mode_depths,
         set_grad_enabled_raw,
+        transforms_left_on_error,
     )
-    from aotcheck._torch.backward import after_backward, autograd_node_running, backward_keeps_graph, will_run
+    from aotcheck._torch.backward import (
+        after_backward,
+        autograd_node_running,
+        backward_keeps_graph,
+        backward_number,
+        will_run,
+    )
     from aotcheck._torch.compilers import (
         DYNAMO,
         USED_BY_BACKENDS,
@@ -34,6 +42,7 @@ try:
         hide_from_dynamo,
         inductor_compiler,
         inductor_decompositions,
+        lowers_version,
         unwrap_dynamo,
         without_compiled_autograd,
     )
@@ -70,6 +79,7 @@ try:
     from aotcheck._torch.identity import (
         drop_accumulator,
         other_dtype_than,
+        own_references,
         set_data,
         swap,
         swapped_with,
@@ -123,7 +133,7 @@ try:
         without_saved_tensor_hooks,
     )
     from aotcheck._torch.storages import content_of, set_geometry, storage_address, storage_key, storage_of
-    from aotcheck._torch.trees import pytree_children, state_of
+    from aotcheck._torch.trees import forward_hooks_of, pytree_children, state_of
     from aotcheck._torch.versions import (
         as_if_written,
         at_another_version,
@@ -142,6 +152,7 @@ try:
         is_view,
         made_with_tensors,
         neg_view,
+        ops_of_view,
         requires_grad_by_itself,
         set_creation_meta,
         view_func_of,
@@ -183,6 +194,7 @@ __all__ = [
     "autograd_node_running",
     "autograd_sequence_number",
     "backward_keeps_graph",
+    "backward_number",
     "base_of",
     "bound_apply",
     "can_auto_functionalize",
@@ -195,12 +207,14 @@ __all__ = [
     "direct_graph_module",
     "disabled_torch_dispatch",
     "disabled_torch_function",
+    "dispatch_keys",
     "dispatch_mode_depth",
     "drop_accumulator",
     "dual_level",
     "dynamo_is_imported",
     "error_of",
     "factor_of",
+    "forward_hooks_of",
     "functorch_active",
     "generator_address",
     "grad_fn_of",
@@ -221,6 +235,7 @@ __all__ = [
     "is_write_through_view",
     "lacks_meta_kernel",
     "leafness",
+    "lowers_version",
     "made_with_tensors",
     "make_subclass",
     "meta_kernels",
@@ -229,9 +244,11 @@ __all__ = [
     "noting_who_asks",
     "noting_who_writes",
     "op_name",
+    "ops_of_view",
     "other_dtype_than",
     "outputs_of",
     "overload_name",
+    "own_references",
     "past_function_modes",
     "pytree",
     "pytree_children",
@@ -267,6 +284,7 @@ __all__ = [
     "swapped_with",
     "take_lists",
     "tensor_address",
+    "transforms_left_on_error",
     "transparent_kernels",
     "unpack_some",
     "unwrap_dynamo",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -11,12 +12,35 @@ from torch.fx import _symbolic_trace
 from aotcheck._torch.saved import has_saved_tensor_hooks, top_hooks
 
 _C = torch._C
+_functorch = _C._functorch
+_PYTHON, _PYTHON_SNAPSHOT = _C.DispatchKey.Python, _C.DispatchKey.PythonTLSSnapshot
 set_grad_enabled_raw: Callable[[bool], None] = _C._set_grad_enabled
 
 
 def functorch_active() -> bool:
     """Whether a torch.func transform (vmap, grad, jvp ...) is running on this thread."""
     return bool(_C._are_functorch_transforms_active())
+
+
+@contextlib.contextmanager
+def transforms_left_on_error() -> Iterator[None]:
+    """torch.func transforms that what runs inside has entered and not left are left if it raises.
+
+    Functions of torch's leave them by themselves. In a graph of Dynamo's entering and leaving are nodes like others.
+    """
+    depth, inplace = _functorch.get_dynamic_layer_stack_depth(), _functorch.get_inplace_requires_grad_allowed()
+    level, disabled = dual_level(), _C._autograd._saved_tensors_hooks_get_disabled_error_message()
+    try:
+        yield
+    except BaseException:
+        _functorch.pop_dynamic_layer_stack_and_undo_to_depth(depth)
+        _functorch.set_inplace_requires_grad_allowed(inplace)
+        torch.autograd.forward_ad._current_level = level
+        with contextlib.suppress(RuntimeError):  # it was not entered
+            _C._exit_dual_level(level=level + 1)
+        if disabled is None:
+            _C._autograd._saved_tensors_hooks_enable()
+        raise
 
 
 def dual_level() -> int:
@@ -66,6 +90,13 @@ def ambient_state() -> dict[str, Any]:
 def mode_depths() -> tuple[int, int]:
     """How many dispatch modes and how many function modes are active."""
     return int(_C._len_torch_dispatch_stack()), int(_C._len_torch_function_stack())
+
+
+def dispatch_keys() -> tuple[str, str]:
+    """Which dispatch keys this thread includes and excludes, but for those of modes."""
+    sets = _C._dispatch_tls_local_include_set(), _C._dispatch_tls_local_exclude_set()
+    included, excluded = (str(keys.remove(_PYTHON).remove(_PYTHON_SNAPSHOT)) for keys in sets)
+    return included, excluded
 
 
 def autograd_flags() -> tuple[bool, bool]:

@@ -21,6 +21,11 @@ def backward_keeps_graph() -> bool:
     return bool(_C._autograd._get_current_graph_task_keep_graph())
 
 
+def backward_number() -> int:
+    """A number that no other backward has than the one that is running on this thread; -1 if none is."""
+    return int(_C._current_graph_task_id())
+
+
 def after_backward(action: Callable[[], None]) -> None:
     """Do ``action`` when the backward that is running on this thread is over."""
     torch.autograd.Variable._execution_engine.queue_callback(action)

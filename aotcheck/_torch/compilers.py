@@ -28,6 +28,12 @@ def dynamo_is_imported() -> bool:
     return DYNAMO in sys.modules
 
 
+def lowers_version(target: object) -> bool:
+    """Whether a node of Dynamo's with this target takes back that ``set_``, which stands for ``.data =``, counts."""
+    names = getattr(target, "__module__", ""), getattr(target, "__name__", "")
+    return names == (f"{DYNAMO}.variables.builtin", "_lower_version_count_by_1")
+
+
 def unwrap_dynamo(error: BaseException) -> BaseException:
     """The user's error inside the wrappers that Dynamo puts around it; ``error`` itself where there is none."""
     exc = sys.modules.get("torch._dynamo.exc")

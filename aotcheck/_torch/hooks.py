@@ -16,9 +16,9 @@ from aotcheck._torch.nodes import leafness
 warnings.filterwarnings("ignore", message="The .grad attribute of a Tensor that is not a leaf", module=__name__)
 
 
-def set_hooks(t: Tensor, hooks: OrderedDict[int, Callable[[Tensor], Any]]) -> None:
+def set_hooks(t: Tensor, hooks: OrderedDict[int, Callable[[Tensor | None], Any]]) -> None:
     """Let the hooks that are registered on ``t``, which has a history, be kept in ``hooks``, by their handles' ids."""
-    t._backward_hooks = hooks
+    t._backward_hooks = cast(Any, hooks)
     cast(Any, t.grad_fn)._register_hook_dict(t)
 
 

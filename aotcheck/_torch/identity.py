@@ -15,6 +15,18 @@ _data: Any = vars(torch._C.TensorBase)["data"]
 _use_count: Callable[[Tensor], int] = vars(torch._C.TensorBase)["_use_count"]
 
 
+def _references_for_others() -> int:
+    t = torch.empty(0)
+    before = sys.getrefcount(t)
+    view = t.view(0)
+    assert view._base is t
+    return sys.getrefcount(t) - before
+
+
+# How many references to a tensor's object there are because others than the object hold the tensor.
+_FOR_OTHERS = _references_for_others()
+
+
 def swap(a: Tensor, b: Tensor) -> None:
     """Each of two Python objects becomes the tensor that the other was."""
     attributes = a.__dict__
@@ -62,3 +74,8 @@ def drop_accumulator(leaf: Tensor, other: Tensor) -> None:
 def use_count(t: Tensor) -> int:
     """How many hold the tensor that the object is: the object, its accumulator of gradients, saved variables."""
     return _use_count(t)
+
+
+def own_references(t: Tensor) -> int:
+    """How many references to the object ``t`` are torch's, which keeps it for whatever else holds the tensor."""
+    return _FOR_OTHERS if _use_count(t) > 1 else 0

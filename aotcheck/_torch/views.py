@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from aotcheck._torch.dispatch import META, meta_kernels, without_modes
-from aotcheck._torch.nodes import leafness
+from aotcheck._torch.nodes import grad_fn_of, gradient_shape, leafness
 
 CreationMeta = torch._C._autograd.CreationMeta
 _creation_meta = torch._C._autograd._get_creation_meta
@@ -19,6 +19,28 @@ _set_creation_meta = torch._C._autograd._set_creation_meta
 conj_view = torch.ops.aten._conj.default
 neg_view = torch.ops.aten._neg_view.default
 _MORE_THAN_ANY_STORAGE = 1 << 50
+_aten = torch.ops.aten
+_SHAPE = ("the shape of the result",)
+# By the name of a node: the op that made it, and under which names it keeps the op's arguments.
+_OPS_OF_VIEWS: dict[str, tuple[Any, tuple[str, ...]]] = {
+    "AliasBackward0": (_aten.alias.default, ()),
+    "ConjBackward0": (_aten._conj.default, ()),
+    "DiagonalBackward0": (_aten.diagonal.default, ("offset", "dim1", "dim2")),
+    "ExpandBackward0": (_aten.expand.default, _SHAPE),
+    "NegViewBackward0": (_aten._neg_view.default, ()),
+    "PermuteBackward0": (_aten.permute.default, ("dims",)),
+    "SelectBackward0": (_aten.select.int, ("dim", "index")),
+    "SliceBackward0": (_aten.slice.Tensor, ("dim", "start", "end", "step")),
+    "SqueezeBackward0": (_aten.squeeze.default, ()),
+    "SqueezeBackward1": (_aten.squeeze.dim, ("dim",)),
+    "SqueezeBackward2": (_aten.squeeze.dims, ("dim",)),
+    "TBackward0": (_aten.t.default, ()),
+    "TransposeBackward0": (_aten.transpose.int, ("dim0", "dim1")),
+    "UnsqueezeBackward0": (_aten.unsqueeze.default, ("dim",)),
+    "ViewAsComplexBackward0": (_aten.view_as_complex.default, ()),
+    "ViewAsRealBackward0": (_aten.view_as_real.default, ()),
+    "ViewBackward0": (_aten.view.default, _SHAPE),
+}
 
 
 def is_view(tensor: torch.Tensor) -> bool:
@@ -34,6 +56,32 @@ def base_of(t: Tensor) -> Tensor | None:
 def view_func_of(t: Tensor) -> Callable[[Tensor], Tensor]:
     """Rebuilds the view ``t`` from another base of the same geometry, by view replay where torch recorded it."""
     return cast("Callable[[Tensor], Tensor]", t._view_func_unsafe)
+
+
+def ops_of_view(t: Tensor) -> list[tuple[Any, tuple[Any, ...]]] | None:
+    """The ops, with what they take beside their source, by which the view ``t`` was made of its base, the first first.
+
+    As the graph of autograd says; None where it does not.
+    """
+    base, node, place = base_of(t), grad_fn_of(t), t.output_nr
+    assert base is not None
+    end = grad_fn_of(base)
+    found: list[tuple[Any, tuple[Any, ...]]] = []
+    while node is not None and node is not end and getattr(node, "variable", None) is not base:
+        op, names = _OPS_OF_VIEWS.get(node.name(), (None, ()))
+        if op is None or len(node.next_functions) != 1:
+            return None
+        shape = [list(gradient_shape(node, place))]
+        found.append((op, tuple(shape if names is _SHAPE else [_signed(getattr(node, f"_saved_{n}")) for n in names])))
+        ((node, place),) = node.next_functions
+    return None if node is None or place != base.output_nr else found[::-1]
+
+
+def _signed(x: Any) -> Any:
+    """A number, or several, as autograd was given them: it tells of negative ones as if they had no sign."""
+    if isinstance(x, int):
+        return x - (1 << 64) if x >= 1 << 63 else x
+    return [_signed(n) for n in x]
 
 
 def made_with_tensors(t: Tensor) -> bool:

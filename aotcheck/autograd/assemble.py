@@ -25,7 +25,7 @@ from aotcheck.autograd.runtime.failing import StrideCorrection
 from aotcheck.autograd.runtime.memory import with_layout
 from aotcheck.autograd.saved_memory import saved_memory
 from aotcheck.autograd.stages import Backwards, examples
-from aotcheck.autograd.steps import Visibility, Write
+from aotcheck.autograd.steps import Ref, Visibility, Write
 from aotcheck.autograd.subclasses import Bundle
 from aotcheck.autograd.tangents import inputs_of, values_of
 from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Geometry, Value, ancestors, getitem
@@ -106,7 +106,7 @@ class Assembly:
         record = self.record
         moved = {getattr(s, "target", None) for s in record.all_steps if not isinstance(s, Write)}
         moved |= {getattr(s, "source", None) for s in record.all_steps}
-        roots = {r.source: k for k, r in enumerate(record.roots)}
+        roots: dict[Ref, int] = {r.source: k for k, r in enumerate(record.roots)}
         chosen = {
             s.result.index: s
             for s in record.before

@@ -13,6 +13,8 @@ from torch import Tensor
 
 from aotcheck import _torch
 from aotcheck.autograd.draft import Draft
+from aotcheck.autograd.errors import UnsupportedError
+from aotcheck.autograd.partition.components import reached_leaves
 from aotcheck.autograd.partition.regions import Cut, Group, divide, find_cuts
 from aotcheck.autograd.partition.shared import shared_heads
 from aotcheck.autograd.record import Leaf
@@ -36,6 +38,7 @@ class Attaching(Draft, abc.ABC):
         self.cuts: list[Cut] = []
         self.pending: dict[int, list[Step]] = {}  # id of an argument's replica -> how it takes its history
         self._owner: dict[int, int] = {}  # id of an attached replica -> its group
+        self._standing: set[int] = set()  # ids of what only stands for a shared part
         self._done: set[int] = set()  # groups that are attached
 
     @abc.abstractmethod
@@ -49,7 +52,8 @@ class Attaching(Draft, abc.ABC):
         if together or not tensors:
             self.groups = [Group(tuple(range(len(tensors))))] if tensors else []
         else:
-            self.groups, self.cuts = divide(tensors, find_cuts(tensors, survivors, ends), ends)
+            standing = [k for k, t in enumerate(tensors) if id(t) in self._standing]
+            self.groups, self.cuts = divide(tensors, find_cuts(tensors, survivors, ends), ends, standing)
         for number, group in enumerate(self.groups):
             self._owner.update({id(tensors[k]): number for k in group.attached})
 
@@ -67,8 +71,23 @@ class Attaching(Draft, abc.ABC):
             if head is None:
                 head = past(edge, tensors[0].device, self.kernels)
                 self.names[id(head)] = self.stand_in(head)
+                self._standing.add(id(head))
             found.append(head)
         return found
+
+    @property
+    def attaches_late(self) -> bool:
+        """Whether some results are attached after something befell arguments."""
+        return self.begins_any_late or any(group.cuts for group in self.groups)
+
+    def _is_ready(self, number: int) -> bool:
+        """Whether all leaves that the group leads to require grad by now: see Note [Late leaves]."""
+        waiting = self._late.keys() - self._begun
+        if not waiting:
+            return True
+        tensors = [self.attached[k].tensor for k in self.groups[number].attached]
+        roots = {id(r.replica) for r in self.roots if r.requires_grad and not r.has_history}
+        return not (reached_leaves(tensors).keys() & waiting - roots)
 
     def attach_all(self) -> None:
         """Attach what is left."""
@@ -77,6 +96,8 @@ class Attaching(Draft, abc.ABC):
 
     def _attach_group(self, number: int) -> None:
         if number not in self._done:
+            if not self._is_ready(number):
+                raise UnsupportedError("leaf made inside", "what leads to it is needed before it begins")
             self._done.add(number)
             for k in self.groups[number].cuts:
                 self._settle_base(self.cuts[k].tensor)
@@ -96,7 +117,8 @@ class Attaching(Draft, abc.ABC):
     def attach_before(self, t: Tensor) -> None:
         """Attach the groups that come before that of ``t``, for backwards to come by in the program's order."""
         for number in range(self._owner.get(id(t), 0)):
-            self._attach_group(number)
+            if self._is_ready(number):
+                self._attach_group(number)
 
     def settle_in_turn(self, t: Tensor) -> None:
         """The same as ``settle``, after what comes before."""

@@ -5,9 +5,9 @@ A backward that the function calls may come to an argument that is no leaf, and 
 there to another argument, say, whose gradient was asked for. It calls the hooks it comes by. No trace knows that
 graph. What only goes on in it does so in each call, before anything is written or after all is: what arrived at such
 arguments is then the gradient that a backward from them is called with. What the trace itself would need of it is
-refused. To tell, the key of a call says which arguments have hooks and from which of them the caller's graph leads to which others; this
-costs a walk through that graph, so it is done for functions that are known to call a backward. The first trace that
-meets one begins anew.
+refused. To tell, the key of a call says which arguments have hooks and from which of them the caller's graph leads to
+which others; this costs a walk through that graph, so it is done for functions that are known to call a backward. The
+first trace that meets one begins anew.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from torch.autograd.graph import GradientEdge
 from aotcheck import _torch
 from aotcheck.autograd.errors import RetraceWithCallerGraph, UnsupportedError
 from aotcheck.autograd.partition.components import nodes_behind
+from aotcheck.autograd.subclasses import is_wrapper
 
 ENGINE = frozenset({torch.autograd.grad, torch.autograd.backward, Tensor.backward})
 
@@ -31,17 +32,21 @@ ENGINE = frozenset({torch.autograd.grad, torch.autograd.backward, Tensor.backwar
 @dataclasses.dataclass(frozen=True)
 class CallerGraph:
     """The places of arguments that are ``hooked``, and pairs of places: the graph behind the one ``leads`` to the
-    other.
+    other. ``made`` says by which ops those that are views were made.
     """
 
     hooked: tuple[int, ...]
     leads: frozenset[tuple[int, int]]
+    made: tuple[tuple[int, str], ...]
 
 
 def caller_graph(flat: Sequence[Any]) -> CallerGraph:
     """What a backward inside may meet behind the arguments ``flat``."""
     tensors = {k: a for k, a in enumerate(flat) if isinstance(a, Tensor) and a.requires_grad}
-    return CallerGraph(tuple([k for k, a in tensors.items() if _torch.has_hooks_of_any_kind(a)]), _leads(tensors))
+    hooked = [k for k, a in tensors.items() if _torch.has_hooks_of_any_kind(a)]
+    views = {k: a for k, a in tensors.items() if _torch.base_of(a) is not None and not is_wrapper(a)}
+    made = [(k, repr(_torch.ops_of_view(a))) for k, a in views.items()]
+    return CallerGraph(tuple(hooked), _leads(tensors), tuple(made))
 
 
 def _leads(tensors: Mapping[int, Tensor]) -> frozenset[tuple[int, int]]:

@@ -17,6 +17,7 @@ from aotcheck.autograd import view_ops
 from aotcheck.autograd.backward_tracer import BackwardTracer
 from aotcheck.autograd.cached_casts import CachedCast, TracedCasts, in_region
 from aotcheck.autograd.caller_graph import BackwardsInside, CallerGraph, leads_to_leaf
+from aotcheck.autograd.ended import Ended
 from aotcheck.autograd.epilogue import EpilogueBuilder
 from aotcheck.autograd.errors import EagerRaises, Retrace, RetraceWithCaptured, TraceMode, UnsupportedError
 from aotcheck.autograd.global_state import autocast_is_on, unchanged
@@ -30,15 +31,16 @@ from aotcheck.autograd.sparse_geometry import is_sparse
 from aotcheck.autograd.steps import Arg, Constant, Ref, Source
 from aotcheck.autograd.storage_state import StorageState
 from aotcheck.autograd.subclasses import (
+    Bundle,
     WrapperArgument,
-    Wrapping,
     is_jagged,
+    is_wrapper,
     leaves_of,
     tells_lengths,
     wrapping_of,
 )
 from aotcheck.autograd.substitution import Substitution
-from aotcheck.autograd.trace import Geometry, Value, geometry_of
+from aotcheck.autograd.trace import Value, geometry_of
 from aotcheck.autograd.traced_inputs import TracedArgument, TracedInputs, TracedRoot, TracedWrapper
 from aotcheck.autograd.tracer import Tracer, exchange
 
@@ -47,23 +49,30 @@ from aotcheck.autograd.tracer import Tracer, exchange
 class Onward:
     """What a backward inside brought to arguments that are no leaves, from where it goes on in the caller's graph.
 
-    A gradient is a value, or a wrapper of such and of arguments. ``versions`` are those that storages had then.
+    A gradient may be a wrapper of such and of arguments. ``versions`` are those that the roots' storages had then.
     """
 
-    gradients: tuple[tuple[Source, Wrapping | None, tuple[Arg | tuple[Value, Geometry], ...]], ...]
+    gradients: tuple[tuple[Source, Arrived | Bundle], ...]
     retained: bool
     versions: tuple[tuple[StorageState, int], ...]
 
-    def precedes_writes(self, roots: Sequence[TracedRoot]) -> bool:
-        """Whether none of ``roots`` was written before; raises UnsupportedError if one was and one is written since."""
-        before = any(version for state, version in self.versions if state.is_input)
-        noted = {id(state): version for state, version in self.versions}
-        since = any(r.state.version != noted[id(r.state)] for r in roots)
-        if before and since:
+    def precedes_writes(self) -> bool:
+        """Whether no root was written before; raises UnsupportedError if one was and one is written since."""
+        before = any(version for _, version in self.versions)
+        if before and any(state.version != version for state, version in self.versions):
             raise UnsupportedError("backward inside", "through an argument that is no leaf, between writes")
-        if any(state.version != version for state, version in self.versions if not state.is_input):
-            raise UnsupportedError("backward inside", "a gradient that goes on to the caller's graph is written")
         return not before
+
+
+@dataclasses.dataclass(frozen=True)
+class Arrived:
+    """A gradient as a backward brought it, the ``tensor`` itself with its ``value``, and how often its memory had been
+    written by then.
+    """
+
+    tensor: Tensor
+    value: Value
+    version: int
 
 
 class Capture:
@@ -121,6 +130,7 @@ class Capture:
             self.tracer.on_cast = self.casts.on_op
             self.casts.seed()
         self.onward: list[Onward] = []  # in order
+        kernels.arrived = {id(r.anchor): None for r in self.roots if r.anchor is not None}
         kernels.after_backward = lambda: self._goes_on(inside)
         kernels.on_gradient = lambda t: self.gradients.note(t) if kernels.function_runs else None
         kernels.on_backward = lambda *call: inside.note(*call) if kernels.function_runs else None
@@ -142,11 +152,12 @@ class Capture:
     def _goes_on(self, inside: BackwardsInside) -> None:
         """A backward that the function called is over: note what it brought to roots that are no leaves."""
         arrived: list[tuple[Source, Tensor]] = []
-        raw: list[Tensor] = []
         for r in self.roots:
-            if r.anchor is not None and (g := own_gradient(r.anchor)) is not None:
+            if r.anchor is not None and own_gradient(r.anchor) is not None:
+                g = self.maker.kernels.arrived[id(r.anchor)]
+                assert g is not None
                 arrived.append((r.source, g))
-                raw += [t for t in (arrived_at(r.grad_fn),) if t is not None]
+                set_own_gradient(r.anchor, None)
         arrived += [(Arg(w.index), g) for w in self.wrappers if (g := arrived_at(w.grad_fn)) is not None]
         if not arrived:
             return
@@ -155,18 +166,18 @@ class Capture:
         for source, _ in arrived:
             if leads_to_leaf(inside.known, source.index, self.inputs.flat):
                 raise UnsupportedError("backward inside", "through an argument that is no leaf to another argument")
-        for r in self.roots:
-            if r.anchor is not None and own_gradient(r.anchor) is not None:
-                set_own_gradient(r.anchor, None)
         known = {id(a.replica): Arg(a.index) for a in self.arguments}
+        brought: list[tuple[Source, Arrived | Bundle]] = []
+        for source, g in arrived:
+            leaves = [known.get(id(x)) or self._arrived(x) for x in leaves_of(g)] if is_wrapper(g) else ()
+            wrapping = wrapping_of(g)
+            brought.append((source, self._arrived(g) if wrapping is None else Bundle(wrapping, tuple(leaves))))
+        versions = [(r.state, r.state.version) for r in self.roots]
+        self.onward.append(Onward(tuple(brought), inside.retained, tuple(versions)))
+
+    def _arrived(self, g: Tensor) -> Arrived:
         table = self.tracer.table
-        brought = [
-            (to, wrapping_of(g), tuple([known.get(id(x)) or (table.read(x), geometry_of(x)) for x in leaves_of(g)]))
-            for to, g in arrived
-        ]
-        states = [r.state for r in self.roots] + [table.state(x) for t in raw for x in leaves_of(t)]
-        versions = tuple([(s, s.version) for s in {id(s): s for s in states}.values()])
-        self.onward.append(Onward(tuple(brought), inside.retained, versions))
+        return Arrived(g, table.read(g), table.state(g).version)
 
     def _swapped(self, a: Tensor, b: Tensor) -> None:
         """See ``Tracer.swap``."""
@@ -176,6 +187,7 @@ class Capture:
         exchange(kernels.required, id(a), id(b))
         exchange(kernels.moved, id(a), id(b))
         exchange(kernels.moved_before, id(a), id(b))
+        exchange(kernels.left, id(a), id(b))
         exchange(kernels.stand_for_views, id(a), id(b))
         known: list[TracedRoot | TracedArgument] = [*self.roots, *self.arguments]
         for k in known:
@@ -235,6 +247,7 @@ class Capture:
         try:
             with (
                 unchanged(),
+                _torch.transforms_left_on_error(),
                 self.tracer.recording(),
                 Substitution(mapped, self.tracer),
                 self._saving(),
@@ -246,6 +259,7 @@ class Capture:
             self.tracer.on_cast = None
             if self.casts is not None:
                 self.casts.settle()
+            self.ended = Ended(self.tracer)
             self.exit_grad = torch.is_grad_enabled()
             self.meets_empty_views = any(not r.numel() for r in self.maker.kernels.alive)
         finally:
@@ -277,7 +291,7 @@ class Capture:
         self.visible += [(r, o) for r, o in returned if isinstance(o, Tensor) and not isinstance(r, Constant)]
         reached = reached_leaves([a.tensor for a in self.record.attached])
         for d in self.differentiated:
-            if d.requires_grad:
+            if d.requires_grad and not (isinstance(d, TracedRoot) and d.has_history):
                 d.edges += reached.get(id(d.replica), ())
         self.leaf_edges = [reached[id(x.tensor)] for x in self.record.leaves]
         return extra

@@ -65,7 +65,7 @@ def differentiable(backwards: Backwards, stage: Stage, key: Key, trained: Traine
             distinct |= set(range(first, len(values))) if k in distinct else set()
     targets = _next_targets(stage, attached, seeds)
     groups = components([a.tensor for a in attached], [e.node for t in targets for e in t.edges])
-    stages = backwards.stages_of(stage.level + 1, attached, targets, groups, (stage, *stage.before))
+    stages = backwards.stages_of(stage.level + 1, attached, [(g, targets) for g in groups], (stage, *stage.before))
     if any(k < len(stage.targets) and k not in stage.reached for s in stages for k in s.reached):
         raise UnsupportedError("second derivative", "by what the first derivative does not lead to")
     available = set(stage.saved) | set(live)
@@ -96,7 +96,7 @@ def differentiable(backwards: Backwards, stage: Stage, key: Key, trained: Traine
             tuple(a.ref.index for a in s.attached if isinstance(a.ref, Result)),
             tuple(source[v] for v in s.saved),
             s.reached,
-            any(s.shared()),
+            any(x.shown or x.hidden for x in s.shared()),
             tuple(f"{HELD}[{stage.held.index(x)}]" for x in s.held),
             s.own,
             tuple(s.guards),
@@ -123,10 +123,18 @@ def _next_targets(stage: Stage, attached: Sequence[Attached], seeds: Sequence[Te
     known = [Target(t.tensor, ()) if t.is_cut and k not in stage.reached else t for k, t in enumerate(stage.targets)]
     targets = []
     for t in [*known, *[Target(s, ()) for s in seeds]]:
-        more = [e for e in reached.get(id(t.tensor), ()) if e.node not in {x.node for x in t.edges}]
+        more = [e for e in _arriving(t, reached.get(id(t.tensor), ())) if e.node not in {x.node for x in t.edges}]
         targets.append(Target(t.tensor, (*t.edges, *more), t.is_cut))
     own = [stage.attached[j].tensor for j in stage.own]
     return targets + [Target(t, (GradientEdge(_torch.grad_fn_of(t), t.output_nr),), is_cut=True) for t in own]
+
+
+def _arriving(t: Target, found: Sequence[GradientEdge]) -> list[GradientEdge]:
+    """Where gradients of ``t`` arrive, known from where they leave the graph or ``found`` there."""
+    if not t.is_cut or not t.edges or _torch.base_of(t.tensor) is None:
+        return list(found)
+    # Autograd makes a view's history again where it is looked for while versions are moved (``_kept_by_opaque``).
+    return [*found, GradientEdge(_torch.grad_fn_of(t.tensor), t.tensor.output_nr)]
 
 
 def _distinct(trace: Trace, values: Sequence[Value | None], attached: set[int]) -> list[Value | None]:

@@ -1,11 +1,19 @@
-"""An epilogue while it is written: what the graph returns, what is attached to autograd, and the steps around that."""
+"""An epilogue while it is written: what the graph returns, what is attached to autograd, and the steps around that.
+
+Note [Late leaves]
+What results lead to requires grad before they are attached, so before all that befalls arguments. That is too early for
+what is told to require grad after it, or what it is a view of, was cut from its history, went elsewhere or took another
+history over: `h.detach_(); h.requires_grad_()`, say. Such a leaf begins at its moment (see Note [In the program's
+order]), and groups of results that lead to it are attached later still. What leads to the history from which it was cut
+goes by a handle that is made when the call begins.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -40,6 +48,12 @@ class Draft(Views):
         self._preceding = Timeline()  # what happens before results are attached
         self._reached: set[int] = set()  # ids of the leaves to which results lead
         self._told: set[int] = set()  # ids of what is told to require grad before results are attached
+        self._late: dict[int, Tensor] = {}  # by id, what is told so at its moment: see Note [Late leaves]
+        self._begun: set[int] = set()  # ids of those of them that were
+        self._due: list[tuple[float, Callable[[], Any]]] = []  # when views are made before such a moment
+        self.held_accumulators: dict[
+            int, list[Step]
+        ] = {}  # by id of a late leaf, how to hold where its gradients arrive
 
     @contextlib.contextmanager
     def before_attaching(self) -> Iterator[None]:
@@ -103,6 +117,15 @@ class Draft(Views):
         """Whether ``t`` is a leaf that requires grad, or was one from which results were computed, and told to be."""
         return is_new_leaf(t) or (id(t) in self._reached and id(t) in self.kernels.required)
 
+    @property
+    def begins_any_late(self) -> bool:
+        """See Note [Late leaves]."""
+        return bool(self._late)
+
+    def begins_late(self, t: Tensor) -> bool:
+        """See Note [Late leaves]."""
+        return id(t) in self._late
+
     def required_for_a_while(self, a: TracedArgument) -> bool:
         """Whether the argument ``a`` requires grad when results are attached and is to stop doing so then."""
         required = self.kernels.required.get(id(a.replica), math.inf)
@@ -112,5 +135,7 @@ class Draft(Views):
     def _schedule_requirement(self, t: Tensor) -> None:
         """``t`` starts to require grad when the program says so: views made of it before do not."""
         self._told.add(id(t))
+        if id(t) in self._late:
+            return
         step = RequireGrad(self.names[id(t)], t.is_inference())
         self._preceding.at(self.kernels.required[id(t)], functools.partial(self.before.append, step))

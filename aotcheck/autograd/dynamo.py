@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from aotcheck import _torch
@@ -28,7 +29,10 @@ def aotcheck(module: torch.fx.GraphModule, example_inputs: Sequence[Any], **opti
     compilers = Compilers(
         fw, options.get("bw_compiler") or fw, options.get("inference_compiler") or fw, options.get("decompositions")
     )
-    _checkpoint_as_eager(module)
+    for part in module.modules():
+        if isinstance(part, torch.fx.GraphModule):
+            _checkpoint_as_eager(part)
+            _assign_data_as_eager(part)
     return CompiledFunction(module, compilers, OnUnsupported.EAGER)
 
 
@@ -43,13 +47,31 @@ def checkpointed(body: torch.fx.GraphModule, *args: Any, **options: Any) -> Any:
     return checkpoint(body, *args, **{**options, "use_reentrant": False})
 
 
-def _checkpoint_as_eager(module: torch.fx.GraphModule) -> None:
-    """Let ``module`` recompute as eager does, wherever it or a module in it recomputes."""
-    for part in module.modules():
-        if not isinstance(part, torch.fx.GraphModule):
-            continue
-        nodes = [n for n in part.graph.nodes if n.target is _torch.TAG_ACTIVATION_CHECKPOINT]
-        for node in nodes:
-            node.target = checkpointed
-        if nodes:
-            part.recompile()
+def data_assigned(t: Tensor, data: Tensor) -> Tensor:
+    """``t``, after ``t.data = data``."""
+    t.data = data
+    return t
+
+
+def _checkpoint_as_eager(part: torch.fx.GraphModule) -> None:
+    """Let ``part`` recompute as eager does, wherever it does."""
+    nodes = [n for n in part.graph.nodes if n.target is _torch.TAG_ACTIVATION_CHECKPOINT]
+    for node in nodes:
+        node.target = checkpointed
+    if nodes:
+        part.recompile()
+
+
+def _assign_data_as_eager(part: torch.fx.GraphModule) -> None:
+    """Put ``.data =`` back where Dynamo has ``set_`` and then makes the version one less.
+
+    No op of the graph tells the second, so that each call would count the first as a write.
+    """
+    nodes = [n for n in part.graph.nodes if _torch.lowers_version(n.target)]
+    for node in nodes:
+        (assigned,) = node.args
+        assigned.target = data_assigned
+        node.replace_all_uses_with(assigned)
+        part.graph.erase_node(node)
+    if nodes:
+        part.recompile()

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 from aotcheck import _torch
@@ -43,20 +44,23 @@ from aotcheck.autograd.steps import (
     TakeHistory,
     TakeHistoryOfSet,
     Visibility,
+    WindowOn,
     Wrap,
     Write,
     WriteFlat,
 )
 from aotcheck.autograd.storage_state import StorageState
-from aotcheck.autograd.subclasses import is_wrapper, leaves_of
+from aotcheck.autograd.subclasses import Bundle, is_wrapper, leaves_of
 from aotcheck.autograd.timeline import Timeline
-from aotcheck.autograd.trace import Geometry, Value, geometry_of
+from aotcheck.autograd.trace import Value, geometry_of
 from aotcheck.autograd.traced_inputs import TracedArgument, TracedRoot
 from aotcheck.autograd.views import has_history
 from aotcheck.autograd.wrapped import WrappedResults
 
 if TYPE_CHECKING:
-    from aotcheck.autograd.capture import Capture
+    from aotcheck.autograd.capture import Arrived, Capture, Onward
+
+aten = torch.ops.aten
 
 
 class EpilogueBuilder:
@@ -110,23 +114,31 @@ class EpilogueBuilder:
         # Or when a view of it was reshaped in place.
         tracer = self.capture.tracer
         states |= {id(self.table.state(t)) for t in tracer.keep if custom and id(t) in tracer.regeometried}
-        if not self.capture.mode.with_custom_views and any(id(a.state) in states for a in custom):
-            raise Retrace(TraceMode(with_bases=True, with_custom_views=True))
+        shows = any(id(a.state) in states for a in custom)
+        # And when it is read after a write: then the function raises.
+        written = any(_torch.version_of(a.replica) != a.version for a in custom)
+        mode = self.capture.mode
+        if not mode.with_custom_views and (shows or (written and not mode.custom_views_tried)):
+            raise Retrace(TraceMode(with_bases=True, with_custom_views=True, custom_views_tried=shows))
+        if mode.tries_custom_views and not shows:
+            raise Retrace(TraceMode(custom_views_tried=True))
         if not self.capture.mode.with_bases and (self._needs_bases() or self.wrapped.needs_bases()):
             raise Retrace(dataclasses.replace(self.capture.mode, with_bases=True))
         input_states = self._input_states()
         self._storage_sizes(input_states)
+        moved = self.moved.changes()
+        moving = {a.index for a, _ in moved}
         for state in input_states:
             if state.version > 0:
                 self._data(state)
-            self._versions(state)
+            self._versions(state, moving)
         self.histories.taken += self.wrapped.before()
-        moved = self.moved.changes()
         for o in [*returned, *self.capture.passed.values()]:
             self.results.collect(o)
         held = [*[o for x in placed if isinstance(x, Tensor) for o in leaves_of(x)], *self.capture.passed.values()]
         self.results.anchor_fresh_storages([*returned, *self.capture.passed.values()], held, moved)
         self.results.find_current(input_states)
+        self.moved.find_stops()
         hooks.collect()
         self.results.find_histories()
         self.wrapped.make()
@@ -154,6 +166,7 @@ class EpilogueBuilder:
         for moment, t in earlier:
             timeline.at(moment, functools.partial(self.results.settle_before_base, t))
         self.histories.schedule_cuts(timeline, cut)
+        self.results.schedule_late(timeline)
         self.results.schedule_views(timeline)
         self.wrapped.schedule_views(timeline)
         timeline.run()
@@ -184,19 +197,45 @@ class EpilogueBuilder:
         """Let backwards go on in the caller's graph before anything of the call's is written, or after all is."""
         first: list[Step] = []
         for onward in self.capture.onward:
-            place = first if onward.precedes_writes(self.roots) else self.before
-            gradients = []
-            for _, wrapping, leaves in onward.gradients:
-                refs = [x if isinstance(x, Arg) else self._brought(*x) for x in leaves]
-                if wrapping is not None:
-                    local = self.results.local()
-                    place.append(Wrap(local, wrapping, tuple(refs)))
-                gradients.append(refs[0] if wrapping is None else local)
-            place.append(BackwardOnward(tuple([to for to, *_ in onward.gradients]), tuple(gradients), onward.retained))
+            place = first if onward.precedes_writes() else self.before
+            place += self._goes_on(onward)
         self.before[:0] = first
 
-    def _brought(self, value: Value, geometry: Geometry) -> Ref:
-        return self.results.output(value, Role.INTERMEDIATE_BASE, geometry, None)
+    def _goes_on(self, onward: Onward) -> Iterator[Step]:
+        given: list[Ref] = []
+        afterwards: list[Step] = []
+        for _, arrived in onward.gradients:
+            if not isinstance(arrived, Bundle):
+                given.append((yield from self._brought(arrived, afterwards)))
+                continue
+            leaves: list[Ref] = []
+            for x in arrived.leaves:
+                leaves.append(x if isinstance(x, Arg) else (yield from self._brought(x, afterwards)))
+            given.append(wrapper := self.results.local())
+            yield Wrap(wrapper, arrived.wrapping, tuple(leaves))
+        yield BackwardOnward(tuple([to for to, _ in onward.gradients]), tuple(given), onward.retained)
+        yield from afterwards
+
+    def _brought(self, arrived: Arrived, afterwards: list[Step]) -> Generator[Step, None, Ref]:
+        """Where the gradient is, made by steps that come before; ``afterwards`` are others to be taken then."""
+        g, state = geometry_of(arrived.tensor), self.table.state(arrived.tensor)
+        holder, anchor = (state.source, None) if state.is_input else self.results.anchors.get(id(state), (None, 0))
+        if holder is None:
+            return self.results.output(arrived.value, Role.INTERMEDIATE_BASE, g, None)
+        # The caller's leaves may take over what others hold: see Note [Gradients taken over].
+        window = self.results.local()
+        yield WindowOn(window, holder, g, anchor, own_version=False)
+        if not state.is_input and state.version != arrived.version:  # it was written since
+            values = arrived.value, self._copy(self.table.read(arrived.tensor))
+            was, now = [self.results.output(v, Role.INTERMEDIATE_BASE, g, None) for v in values]
+            yield Write(window, was, Visibility.HIDDEN)
+            afterwards.append(Write(window, now, Visibility.HIDDEN))
+        return window
+
+    def _copy(self, v: Value) -> Value:
+        copy = self.capture.tracer.trace.call(aten.clone.default, (v,))
+        copy.geometry, copy.device = v.geometry, v.device
+        return copy
 
     def _order(self, t: Tensor) -> int:
         if _torch.leafness(t) is None:
@@ -218,12 +257,16 @@ class EpilogueBuilder:
 
     def _moves(self, root: TracedRoot) -> bool:
         """Whether a root, no leaf, has another history, or one that autograd refuses to say, before all is attached."""
-        if not root.requires_grad or root.real_is_leaf is not False:
+        if not root.requires_grad:
             return False
+        if root.begins_anew:
+            return True
+        if root.real_is_leaf is not False:  # it is cut off while results lead to it
+            again = self.results.begins_late(root.replica)
+            return id(root.replica) in self.kernels.detached and (again or self.results.attaches_late)
         if isinstance(root.source, Arg) and self.capture.inputs.is_custom_view[root.source.index]:
             return True
-        late = any(group.cuts for group in self.results.groups)
-        return late and _torch.grad_fn_of(root.replica) is not root.grad_fn
+        return self.results.attaches_late and _torch.grad_fn_of(root.replica) is not root.grad_fn
 
     def _arguments_on(self, state: StorageState) -> list[TracedArgument]:
         return [a for a in self.arguments if a.state is state]
@@ -299,8 +342,11 @@ class EpilogueBuilder:
     def _stays(self, root: TracedRoot) -> bool:
         return self.table.state(root.replica) is root.state and geometry_of(root.replica) == root.geometry
 
-    def _versions(self, state: StorageState) -> None:
-        """Histories that came without data of the same shape, and versions that moved although nothing was written."""
+    def _versions(self, state: StorageState, moving: Set[int]) -> None:
+        """Histories that came without data of the same shape, and versions that moved although nothing was written.
+
+        Those of the arguments ``moving`` are counted when they move.
+        """
         kinds = (TakeHistory, TakeHistoryOfSet, RequireGradOfInteger)
         taken = {s.target for s in self.histories.taken if isinstance(s, kinds)}
         for r in self.roots:
@@ -310,7 +356,7 @@ class EpilogueBuilder:
         if state.version == 0:
             reshaped = [a.replica for a in self._arguments_on(state) if self.results.lasting(a.replica)]
             for a in self._arguments_on(state):
-                moved = _torch.version_of(a.replica) != a.version and geometry_of(a.replica) == a.geometry
+                moved = _torch.version_of(a.replica) != a.version and a.index not in moving
                 if moved and _torch.counted_by([a.replica], reshaped) == [None]:  # else that is counted when it is done
                     self.before.append(BumpVersion(Arg(a.index)))
 

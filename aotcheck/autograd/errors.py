@@ -38,10 +38,17 @@ class TraceMode:
 
     with_bases: views among the arguments are replayed on their bases, which become the roots.
     with_custom_views: those that custom Functions made are, too; eager refuses to write them.
+    custom_views_tried: such a trace has been made and nothing was refused, so that they need not be.
     """
 
     with_bases: bool = False
     with_custom_views: bool = False
+    custom_views_tried: bool = False
+
+    @property
+    def tries_custom_views(self) -> bool:
+        """Whether the trace is only made to see whether eager refuses something."""
+        return self.with_custom_views and not self.custom_views_tried
 
 
 class Retrace(Exception):
@@ -80,6 +87,13 @@ class RetraceWithCallerGraph(Exception):
 
 class RetraceWithCaptured(Exception):
     """The trace met tensors that are not arguments: they become implicit inputs of the next trace."""
+
+
+class RetraceWithAttributes(Exception):
+    """The trace assigned tensors to attributes of the module: they become part of its state."""
+
+
+RETRACES = (Retrace, RetraceWithGradients, RetraceWithCallerGraph, RetraceWithCaptured, RetraceWithAttributes)
 
 
 class EagerRaises(Exception):

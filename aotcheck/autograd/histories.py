@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from aotcheck import _torch
-from aotcheck.autograd.errors import UnsupportedError
+from aotcheck.autograd.places import Move
 from aotcheck.autograd.results import Results
 from aotcheck.autograd.steps import (
     Arg,
@@ -53,7 +53,9 @@ class Histories:
         if not differentiable_dtype(t):
             self.taken.append(RequireGradOfInteger(root.source))
             return
-        by_itself = result is None and root.requires_grad and _torch.base_of(t) is None
+        by_itself = (
+            result is None and root.requires_grad and _torch.base_of(t) is None and id(t) not in self.kernels.detached
+        )
         if (
             by_itself
             and id(t) in self.capture.tracer.set_calls
@@ -89,6 +91,9 @@ class Histories:
         moment: float = max(x.state.written, state.written if state is not x.state else 0)
         if recorded_geometry(t).shape != x.geometry.shape or not moment:
             moment = max(moment, self.kernels.moved.get(id(t), 0))
+        told = [m.time for m in self.kernels.left.get(id(t), ()) if m.move is Move.SET]
+        if told and isinstance(x, TracedRoot) and _torch.grad_fn_of(t) is not x.grad_fn:
+            moment = max(x.state.written, told[-1])
         # What is no write of data: set_ of a view, which gives its base another history.
         views = [] if moment else [a.replica for a in self.arguments if _torch.base_of(a.replica) is t]
         told = [self.kernels.moved[id(v)] for v in views if self.capture.tracer.set_calls.get(id(v))]
@@ -96,7 +101,8 @@ class Histories:
 
     def kept(self, cut: Sequence[TracedArgument]) -> list[tuple[float, TakeHistory | RenewHistory]]:
         """Views that got another history before their base was cut from its own still have that; when at the latest."""
-        bases = {id(a.replica): self.kernels.detached[id(a.replica)] for a in cut if not a.replica.requires_grad}
+        gone = [a for a in cut if not a.replica.requires_grad or self.results.begins_late(a.replica)]
+        bases = {id(a.replica): self.kernels.detached[id(a.replica)] for a in gone}
         leaves = {id(a.replica) for a in cut if a.real_is_leaf}
         kept: list[tuple[float, TakeHistory | RenewHistory]] = []
         for view in self.arguments:
@@ -136,9 +142,8 @@ class Histories:
     def schedule_cuts(self, timeline: Timeline, cut: Sequence[TracedArgument]) -> None:
         """Let arguments be cut from their history when they were."""
         for a in cut:
-            leaf = bool(a.real_is_leaf)
-            if not leaf and is_new_leaf(a.replica):
-                raise UnsupportedError("leaf made inside", "an argument cut from its history that requires grad again")
-            if not (leaf and is_new_leaf(a.replica)):
-                moment = self.kernels.detached[id(a.replica)]
-                timeline.at(moment, functools.partial(self.steps.append, Detach(Arg(a.index), leaf)))
+            if is_new_leaf(a.replica) and not self.results.begins_late(a.replica):
+                continue
+            moment = self.kernels.detached[id(a.replica)]
+            step = Detach(Arg(a.index), a.real_is_leaf is not False)
+            timeline.at(moment, functools.partial(self.steps.append, step))

@@ -13,14 +13,32 @@ from torch import Tensor
 from aotcheck import _torch
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.partition.components import reached_leaves
+from aotcheck.autograd.places import Left, Move, Stop, way_to
 from aotcheck.autograd.results import Results
-from aotcheck.autograd.steps import Arg, Hold, HoldAccumulator, RenewHistory, RequireGrad, Reshape, Restride, Step, Way
+from aotcheck.autograd.steps import (
+    Arg,
+    BumpVersion,
+    Hold,
+    HoldAccumulator,
+    Local,
+    PointAt,
+    Ref,
+    RenewHistory,
+    RequireGrad,
+    Reshape,
+    Restride,
+    Step,
+    Way,
+)
+from aotcheck.autograd.storage_state import StorageState
 from aotcheck.autograd.timeline import Timeline
-from aotcheck.autograd.trace import geometry_of, recorded_geometry, row_major
+from aotcheck.autograd.trace import Geometry, geometry_of, recorded_geometry, row_major
 from aotcheck.autograd.traced_inputs import TracedArgument
 
 if TYPE_CHECKING:
     from aotcheck.autograd.capture import Capture
+
+_WAYS = {Move.DATA: Way.DATA, Move.SET: Way.SET, Move.SET_UNTOLD: Way.SET_UNTOLD}
 
 
 class MovedArguments:
@@ -34,6 +52,8 @@ class MovedArguments:
         self.arguments = capture.arguments
         self.before = results.before
         self.steps = results.steps
+        self._stops: dict[int, set[Stop]] = {}  # by id of the replica of an argument that goes from place to place
+        self._holds: dict[int, Local] = {}  # by id of the state of a storage of theirs
 
     def changes(self) -> list[tuple[TracedArgument, str]]:
         """Which arguments lie elsewhere than before: on another ``storage``, or in another ``geometry`` on theirs."""
@@ -44,11 +64,12 @@ class MovedArguments:
             if state is not a.state or self._is_leaf_after_set(a):  # whose gradients arrive elsewhere from now on
                 changes.append((a, "storage"))
             elif geometry != a.geometry:
-                in_place = id(t) in self.capture.tracer.regeometried  # else by .data =, which no version shows
+                # Not by .data =, which no version shows.
+                in_place = id(t) in self.capture.tracer.regeometried and not self.kernels.went_by_data(t)
                 same_kind = geometry[3:] == a.geometry[3:] and in_place
                 changes.append((a, "geometry" if same_kind else "storage"))
             elif self.results.lasting(t):  # to the geometry that it had
-                changes.append((a, "geometry"))
+                changes.append((a, "storage" if self.kernels.went_by_data(t) else "geometry"))
         return changes
 
     def schedule(self, timeline: Timeline, changes: Sequence[tuple[TracedArgument, str]]) -> None:
@@ -65,27 +86,134 @@ class MovedArguments:
         for a in back:  # to where they lay, but it may be used only in between
             used = shapes.get(id(a.replica), set())
             self._hold_accumulators(a, used if len(used) == 1 else set(), anew=False)
+            if id(a.replica) in self._stops:
+                self._schedule_walk(timeline, a, kept=False)
         for a, _ in changes:
             t, geometry = a.replica, geometry_of(a.replica)
             # A leaf's gradient has the shape that the leaf had when it was first used.
             used = shapes.get(id(t), set())
             if len(used) > 1:
                 raise UnsupportedError("change of metadata of a leaf", "it was used both before and after")
-            anew = self._used_only_since_set(a)
+            anew = self._used_only_since(a)
             kept = anew and used != {geometry.shape}  # what gradients arrive at keeps the shape that it was made for
-            steps = self._steps_of_move(a, holds.get(a.index), kept)
-            if used == {geometry.shape} and (anew or geometry.shape != a.geometry.shape):
+            early = used == {geometry.shape} and (anew or geometry.shape != a.geometry.shape)
+            early = early and not self.results.begins_late(t)
+            if id(t) in self._stops and not early:
+                self._hold_accumulators(a, used | made_again.get(id(t), set()), anew)
+                self._schedule_walk(timeline, a, kept)
+                continue
+            steps = self._counted(a, self._steps_of_move(a, holds.get(a.index), kept))
+            if early:
                 self.before += steps
                 self.results.entered.pop(id(t), None)
                 continue
             self._hold_accumulators(a, used | made_again.get(id(t), set()), anew)
             timeline.at(self.kernels.moved.get(id(t), math.inf), functools.partial(self._move, t, steps))
 
+    def _counted(self, a: TracedArgument, steps: list[Step]) -> list[Step]:
+        """``steps``, that take ``a`` elsewhere, and what counts a write where none of them does but one was counted."""
+        moved = _torch.version_of(a.replica) != a.version and not a.state.version
+        if not moved or _count(steps):
+            return steps
+        others = [x for x, _ in self.results.tensors.values()] + [x.replica for x in self.arguments]
+        reshaped = [x for x in others if x is not a.replica and self.results.lasting(x)]  # these count by themselves
+        return [*steps, BumpVersion(Arg(a.index))] if _torch.counted_by([a.replica], reshaped) == [None] else steps
+
+    # -- places in between
+
+    def find_stops(self) -> None:
+        """Find the arguments that go from place to place: see Note [Stops]."""
+        views = self.capture.tracer.views
+        for wanted, _ in list(self.results.tensors.values()):
+            for t in self.results.chain(wanted):
+                made = views.get(id(t))
+                stop = None if made is None else self.results.stop_of(made)
+                if made is not None and stop is not None and self._can_be_reached(stop.storage):
+                    self._stops.setdefault(id(made.source), set()).add(stop)
+        for a in self.arguments:
+            last = self.results.lasting(a.replica)
+            left = self.kernels.left.get(id(a.replica), ())
+            if last and any(x.time > last[0].time and x.move is not Move.RESHAPED for x in left):
+                self._stops.setdefault(id(a.replica), set())
+        for key, ref in list(self.results.current.items()) if self._stops else ():
+            if any(ref == Arg(a.index) and id(a.replica) in self._stops for a in self.arguments):
+                state = next(r.state for r in self.capture.roots if id(r.state) == key)
+                self.results.current[key] = self._held(state)
+
+    def _can_be_reached(self, storage: int) -> bool:
+        state = self.table.states.get(storage)
+        return state is not None and (state.is_input or id(state) in self.results.anchors)
+
+    def _held(self, state: StorageState) -> Local:
+        """What holds the storage of arguments from the beginning, wherever they go."""
+        if id(state) not in self._holds:
+            local = self._holds[id(state)] = self.results.local()
+            self.before.insert(0, Hold(local, state.source))
+        return self._holds[id(state)]
+
+    def _schedule_walk(self, timeline: Timeline, a: TracedArgument, kept: bool) -> None:
+        """Let ``a`` go from stop to stop, each at its moment, and then to where it lies by the end."""
+        t, own, left = a.replica, Arg(a.index), self.kernels.left[id(a.replica)]
+        places = [(x.geometry, x.storage) for x in left]
+        places.append((geometry_of(t), _torch.storage_address(_torch.storage_of(t))))
+        reshapings = list(self.results.lasting(t))
+        moments = sorted({*[s.begin for s in self._stops[id(t)]], *[r.time for r in reshapings], left[-1].time})
+        at, then = places[0], 0
+        done: list[Step] = []
+        for moment in moments:
+            began = then
+            steps: list[Step] = [RenewHistory(own)] if moment == moments[0] and self._renewed_before_moving(a) else []
+            while reshapings and reshapings[0].time <= moment:
+                change = reshapings.pop(0)
+                k = next(k for k, x in enumerate(left) if x.time == change.time)
+                steps += self._go(a, at, places[k], left, then, change.time - 1, kept)
+                steps.append(Reshape(own, change.repeat))
+                at, then = places[k + 1], change.time
+            k = next(k for k, x in enumerate(left) if x.time == moment)
+            steps += self._go(a, at, places[k + 1], left, then, moment, kept)
+            at, then = places[k + 1], moment
+            counts = any(began < x.time <= moment and x.move is not Move.DATA for x in left)
+            if counts and not _count(steps) and not a.state.version:  # it came back to where it was
+                steps.append(BumpVersion(own))
+            done += steps
+            if moment == moments[-1]:
+                steps += self._counted(a, done)[len(done) :]
+            timeline.at(moment, functools.partial(self._move, t, steps))
+
+    def _go(
+        self,
+        a: TracedArgument,
+        at: tuple[Geometry, int],
+        to: tuple[Geometry, int],
+        left: Sequence[Left],
+        then: int,
+        moment: int,
+        kept: bool,
+    ) -> list[Step]:
+        """From where ``a`` was ``then`` to where it was at a later ``moment``."""
+        if at == to:
+            return []
+        geometry, storage = to
+        move = way_to([x for x in left if x.time > then], moment)
+        if move is Move.RESHAPED:
+            return [Restride(Arg(a.index), geometry)]
+        other = geometry[3:] != at[0][3:] or a.replica.is_inference() != a.inference or kept
+        way = Way.DATA if other else _WAYS[move]
+        state = self.table.states[storage]
+        holder: Ref
+        holder, anchor = (self._held(state), None) if state.is_input else self.results.holder(state)
+        if anchor is not None:
+            geometry = geometry._replace(offset=geometry.offset - anchor)
+        return [PointAt(Arg(a.index), holder, geometry, anchor is not None, way, a.replica.is_inference())]
+
     def _hold_accumulators(self, a: TracedArgument, shapes: set[tuple[int, ...]], anew: bool) -> None:
         """What gradients of the leaf ``a`` arrive at takes such shapes, where they are not the one that ``a`` has."""
         t = a.replica
         for shape in shapes - {geometry_of(t).shape}:
             accumulator = HoldAccumulator(self.results.local(), Arg(a.index), row_major(shape, t.dtype), anew)
+            if self.results.begins_late(t):
+                self.results.held_accumulators.setdefault(id(t), []).append(accumulator)
+                continue
             told = [k for k, s in enumerate(self.before) if isinstance(s, RequireGrad) and s.target == Arg(a.index)]
             self.before.insert(told[0] + 1 if told else 0, accumulator)
 
@@ -105,7 +233,12 @@ class MovedArguments:
         if hold is None:
             return [*steps, *([] if last and lies == a.geometry else [Restride(own, lies)]), *reshapes]
         told = self.capture.tracer.set_calls.get(id(t))
-        through_data = told is None or geometry[3:] != a.geometry[3:] or t.is_inference() != a.inference
+        through_data = (
+            told is None
+            or self.kernels.went_by_data(t)
+            or geometry[3:] != a.geometry[3:]
+            or t.is_inference() != a.inference
+        )
         way = Way.DATA if through_data or kept else Way.SET if told else Way.SET_UNTOLD
         if last and last[-1].time >= self.kernels.moved.get(id(t), 0):  # it lay there before
             return [*steps, self.results.point(own, t, way, lies, hold.local), *reshapes]
@@ -122,9 +255,10 @@ class MovedArguments:
         told = self.capture.tracer.set_calls.get(id(a.replica), False)
         return told and bool(a.real_is_leaf) and a.replica.requires_grad and _torch.leafness(a.replica) is True
 
-    def _used_only_since_set(self, a: TracedArgument) -> bool:
-        """Whether gradients of the leaf ``a`` arrive where they do since ``set_``, and nowhere else."""
-        if not self._is_leaf_after_set(a) or a.replica.is_inference():
+    def _used_only_since(self, a: TracedArgument) -> bool:
+        """Whether gradients of the leaf ``a`` arrive only where they do since ``set_``, or since its dtype changed."""
+        retyped = geometry_of(a.replica).dtype != a.geometry.dtype and _torch.leafness(a.replica) is True
+        if not (retyped or self._is_leaf_after_set(a)) or not a.replica.requires_grad or a.replica.is_inference():
             return False
         reached = reached_leaves([x.tensor for x in self.results.attached]).get(id(a.replica), [])
         with torch.inference_mode(False), torch.enable_grad():
@@ -146,3 +280,9 @@ class MovedArguments:
             leaf: {_torch.gradient_shape(accumulator.node) for accumulator in accumulators}
             for leaf, accumulators in reached.items()
         }
+
+
+def _count(steps: Sequence[Step]) -> bool:
+    """Whether any of ``steps`` counts as a write."""
+    kinds = (Restride, Reshape, BumpVersion)
+    return any(isinstance(s, kinds) or (isinstance(s, PointAt) and s.way is not Way.DATA) for s in steps)

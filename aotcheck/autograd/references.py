@@ -4,7 +4,7 @@ Note [References]
 In eager a tensor that nobody holds ends, and with it what it holds. Replicas live as long as their trace. Where that
 shows, in ``swap_tensors`` which counts who holds a tensor, or in what becomes of a leaf's gradient, the references to
 replicas are counted: those of the trace are known, its list of all replicas, what it keeps and its notes of how views
-were made. What is left is the program's.
+were made and written. What is left is the program's.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from torch import Tensor
 from aotcheck import _torch
 from aotcheck.autograd.partition.components import nodes_behind
 from aotcheck.autograd.partition.saved import saved_by
+from aotcheck.autograd.replicas import WriteUnderGrad
 
 if TYPE_CHECKING:
     from aotcheck.autograd.tracer import Tracer
@@ -29,14 +30,18 @@ def ours(tracer: Tracer) -> Counter[int]:
     """By id of a replica, how many references to it are the trace's."""
     notes = [*tracer.views.values(), *tracer.unsafe_views.values()]
     ends = [t for made in notes for t in (made.tensor, made.source)]
-    return Counter(map(id, chain(tracer.kernels.alive, tracer.keep, ends)))
+    writes = {id(w): w.operands for w in tracer.kernels.writes.values() if isinstance(w, WriteUnderGrad)}
+    kernels = tracer.kernels
+    return Counter(map(id, chain(kernels.alive, tracer.keep, ends, *writes.values(), kernels.arrived.values())))
 
 
 def held_by_program(tracer: Tracer) -> set[int]:
     """The ids of the replicas to which the program has a reference of its own."""
     known = ours(tracer)
     (counting,) = [sys.getrefcount(x) - 1 for x in [object()]]
-    return {id(t) for t in tracer.kernels.alive if sys.getrefcount(t) - counting > known[id(t)]}
+    # What autograd holds, a view's base or a saved tensor, has a reference from there.
+    alive = [(t, counting + _torch.own_references(t)) for t in tracer.kernels.alive]
+    return {id(t) for t, more in alive if sys.getrefcount(t) - 1 - more > known[id(t)]}
 
 
 def use_count(tracer: Tracer, t: Tensor) -> int:
@@ -47,7 +52,8 @@ def use_count(tracer: Tracer, t: Tensor) -> int:
     held = held_by_program(tracer)
     # Of a view there is no other view: those made of it are views of its base.
     is_view = id(t) in tracer.kernels.stand_for_views
-    count -= sum(v is not t and _torch.base_of(v) is t and (is_view or id(v) not in held) for v in alive)
+    ended = [v for v in alive if is_view or (id(v) not in held and _torch.use_count(v) == 1)]
+    count -= sum(v is not t and _torch.base_of(v) is t for v in ended)
     if count == 1:
         return 1
     starts = {id(x): _torch.grad_fn_of(x) for x in alive if x.requires_grad and _torch.leafness(x) is False}

@@ -14,6 +14,7 @@ from aotcheck import _torch
 from aotcheck.autograd.attaching import Attaching
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.holders import Holders
+from aotcheck.autograd.runtime.replays import replay_with_room
 from aotcheck.autograd.steps import (
     Arg,
     BumpVersion,
@@ -29,7 +30,6 @@ from aotcheck.autograd.steps import (
     RequireGrad,
     RequireGradOfInteger,
     Reshape,
-    Restride,
     Result,
     SetCreationMeta,
     Step,
@@ -103,7 +103,9 @@ class Remaking(Attaching, Holders):
             self._stage += steps
         required = base is None or id(t) in self.kernels.required or not base.requires_grad
         if self._begins_as_leaf(t) and required and (id(t) in self.kernels.required or not is_odd(t)):
-            if self._stage is self.before and id(t) in self.kernels.required:
+            if id(t) in self._late:
+                self._told.add(id(t))
+            elif self._stage is self.before and id(t) in self.kernels.required:
                 self._schedule_requirement(t)
             else:
                 self._stage.append(RequireGrad(local, t.is_inference()))
@@ -130,6 +132,9 @@ class Remaking(Attaching, Holders):
         """A view such as ``t``, whose base is elsewhere, of a window where it lies."""
         how, geometry, window = _torch.creation_meta(t), geometry_of(t), self.local()
         ref, anchor = self.holder(self.table.state(t))
+        view: Callable[[Tensor], Tensor] = aten.alias.default
+        if geometry.conj:  # no alias of it is a view to autograd
+            view, geometry = _torch.conj_view, geometry._replace(conj=False)
         steps: list[Step] = [WindowOn(window, ref, geometry, anchor, own_version=True)]
         mode = ReplayMode.INFERENCE if how == _torch.CreationMeta.INFERENCE_MODE else ReplayMode.NO_GRAD
         if _torch.leafness(t) is False:
@@ -138,7 +143,7 @@ class Remaking(Attaching, Holders):
         else:
             steps.append(RequireGrad(window))
         outdated = _torch.leafness(t) is None
-        steps.append(ReplayView(local, window, aten.alias.default, mode, outdated))
+        steps.append(ReplayView(local, window, view, mode, outdated))
         return [*steps, SetCreationMeta(local, how)]
 
     def _history(self, local: Local, t: Tensor) -> list[Step]:
@@ -221,22 +226,30 @@ class Remaking(Attaching, Holders):
                 raise UnsupportedError("captured tensor", "a result is a view by way of a ragged tensor")
             ref = self.name(base)
             mode = ReplayMode.NO_GRAD if how == _UNDER_NO_GRAD else ReplayMode.GRAD
-            if not base.requires_grad and not t.requires_grad:
+            if not base.requires_grad and not t.requires_grad and id(base) not in self.kernels.detached:
                 mode = ReplayMode.AMBIENT
             last = self.lasting(t)
             lies = last[0].geometry if last else geometry_of(t)
-            if not t.requires_grad and self.table.state(base) is not self.table.state(t):  # the base has left
+            there = _torch.storage_address(self.table.state(t).storage)
+            elsewhere = self._place_of_base(t, base)[1] != there  # the base has left, or this
+            if elsewhere and not t.requires_grad:
                 steps = [ReplayView(local, ref, aten.alias.default, mode), self._on_own_storage(local, t, base, lies)]
             else:
                 replay = self._window_of_base(t, base, lies)
                 if t.requires_grad and not base.requires_grad and not is_new_leaf(t):
                     replay = functools.partial(as_if_required, replay)
+                if elsewhere:
+                    replay = functools.partial(replay_with_room, replay, lies)
                 steps = [ReplayView(local, ref, replay, mode)]
+                if elsewhere:
+                    steps.append(self.point(local, t, Way.DATA, lies))
             if len(steps) == 1 and self._replays_elsewhere(t, base, lies):
-                steps.append(Restride(local, lies))
+                steps.append(self.point(local, t, Way.DATA, lies))
             if how not in (_DEFAULT, _UNDER_NO_GRAD):
                 steps.append(SetCreationMeta(local, how))
             steps += [Reshape(local, change.repeat) for change in last]
+            if last and self.kernels.went_by_data(t) and geometry_of(t) != lies:
+                steps.append(self._move(local, t))
         first = steps[0]
         if isinstance(first, ReplayView) and not (self._writes_follow or alone):
             steps[0] = self._at_its_version(first, t, base)
@@ -261,7 +274,9 @@ class Remaking(Attaching, Holders):
             return ReplayMode.INFERENCE
         if self.capture.entry_inference and not made.inference:
             return ReplayMode.OUTSIDE_WITH_GRAD if made.grad else ReplayMode.OUTSIDE_WITHOUT_GRAD
-        if made.grad == self.capture.entry_grad or not (base.requires_grad or made.source.requires_grad):
+        known = (base, made.source)
+        needless = not any(t.requires_grad or id(t) in self.kernels.detached for t in known)  # perhaps made before
+        if made.grad == self.capture.entry_grad or needless:
             return ReplayMode.AMBIENT
         return ReplayMode.GRAD if made.grad else ReplayMode.NO_GRAD
 
@@ -320,7 +335,7 @@ class Remaking(Attaching, Holders):
 
     def _on_own_storage(self, local: Local, t: Tensor, base: Tensor, lies: Geometry) -> PointAt:
         """Take the real tensor for ``t`` to the storage that ``t`` is on."""
-        way = Way.DATA if geometry_of(base)[3:] != lies[3:] else Way.SET
+        way = Way.DATA if self._place_of_base(t, base)[0][3:] != lies[3:] else Way.SET
         return self.point(local, t, way, lies)
 
 

@@ -30,8 +30,10 @@ from aotcheck import _torch
 from aotcheck.autograd.errors import EagerRaises, RetraceWithCaptured, UnsupportedError
 from aotcheck.autograd.gradients import own_gradient, set_own_gradient
 from aotcheck.autograd.hooks import HookKind, NotedHook
+from aotcheck.autograd.places import Left, Move
 from aotcheck.autograd.stand_ins import tensors_in
 from aotcheck.autograd.subclasses import is_wrapper
+from aotcheck.autograd.trace import geometry_of
 
 aten = torch.ops.aten
 
@@ -66,11 +68,13 @@ class KernelState:
         "_clock",
         "after_backward",
         "alive",
+        "arrived",
         "asked",
         "detached",
         "function_runs",
         "hooks",
         "inside",
+        "left",
         "moved",
         "moved_before",
         "on_backward",
@@ -87,11 +91,14 @@ class KernelState:
         "swapped",
         "use_count",
         "writes",
+        "writes_of_several",
     )
 
     def __init__(self) -> None:
         self.inside = False
         self.alive: list[Replica] = []  # every replica of the trace; weak references would keep them from being swapped
+        # by id of what stands for the caller's graph behind a root: what a backward inside last brought there
+        self.arrived: dict[int, Tensor | None] = {}
         self.asked = weakref.WeakSet[Any]()  # custom Functions, as nodes, that asked for what they saved
         self.swapped: list[Tensor] = []  # replicas that were swapped, in pairs
         self.on_swap: Callable[[Tensor, Tensor], None] = lambda a, b: None
@@ -106,9 +113,11 @@ class KernelState:
         self.detached: dict[int, int] = {}  # id of a replica -> when detach_ was last called on it
         self.required: dict[int, int] = {}  # and requires_grad_
         self.moved: dict[int, int] = {}  # and when it last came to lie elsewhere
+        self.left: dict[int, list[Left]] = {}  # and which places it left
         self.moved_before: dict[int, int] = {}  # and before which node of autograd, by its number, that was
         # by the number that autograd had then for the next node; of a custom Function its own node
         self.writes: dict[int, Any] = {}
+        self.writes_of_several: set[int] = set()  # the numbers of those that may write several tensors
         self.retained: dict[int, Any] = {}  # id of a replica -> the history for which retain_grad was last called on it
         self.reshaped_leaves: list[Tensor] = []  # that just got another shape: see Note [Accumulators that end]
         self.sizes_matter = False  # whether what the program does may depend on the sizes of storages
@@ -125,20 +134,39 @@ class KernelState:
     def note_write(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """``func`` is about to write its first argument, a tensor or a list, autograd having made the nodes."""
         kind = func, _kind_of_operands(args), tuple(kwargs), _kind_of_operands(kwargs.values())
-        write = WriteUnderGrad(kind, tuple(tensors_in(args, kwargs)))
-        number = _torch.autograd_sequence_number()
-        for k in range(len(args[0]) if isinstance(args[0], (list, tuple)) else 1):
-            self.writes[number + k] = write
+        self._note(WriteUnderGrad(kind, tuple(tensors_in(args, kwargs))), isinstance(args[0], (list, tuple)))
 
     def note_custom_write(self, node: Any) -> None:
         """The custom Function whose node this is has said what it wrote."""
-        first = _torch.sequence_number(node) + 1
-        for k in range(len(node.dirty_tensors)):
-            self.writes[first + k] = node
+        self._note(node, len(node.dirty_tensors) > 1, _torch.sequence_number(node) + 1)
 
-    def note_move(self, t: Tensor) -> None:
-        """``t`` comes to lie elsewhere now."""
+    def _note(self, write: Any, several: bool, number: int | None = None) -> None:
+        number = _torch.autograd_sequence_number() if number is None else number
+        self.writes[number] = write
+        if several:
+            self.writes_of_several.add(number)
+
+    def write_of(self, node: Any) -> Any:
+        """Which of ``writes`` it was of which ``node`` is the history that the base of a view has; None if none.
+
+        Between the histories that one op gives to several bases come those of their views.
+        """
+        number = _torch.sequence_number(node)
+        first = max((n for n in self.writes_of_several if n <= number), default=number)
+        between = number not in self.writes and not any(first < n <= number for n in self.writes)
+        return self.writes.get(first if between else number)
+
+    def went_by_data(self, t: Tensor) -> bool:
+        """Whether it was by ``.data =`` that ``t`` last came to lie elsewhere."""
+        left = self.left.get(id(t), [])
+        return bool(left) and left[-1].move is Move.DATA
+
+    def note_move(self, t: Tensor, move: Move | None) -> None:
+        """``t`` comes to lie elsewhere now; it stays where it is if there is no ``move``."""
         self.moved[id(t)] = self.now()
+        if move is not None and isinstance(t, Replica):
+            address = _torch.storage_address(_torch.storage_of(t))
+            self.left.setdefault(id(t), []).append(Left(self.moved[id(t)], geometry_of(t), address, move))
         self.moved_before[id(t)] = _torch.autograd_sequence_number()
 
 
@@ -162,11 +190,11 @@ class Replica(Tensor):
             self._note_requirement(bool(value), lambda: super(Replica, self).__setattr__(name, value))
             return
         shape = self.shape if name == "data" else None
-        super().__setattr__(name, value)
         if name == "data":
-            kernels.note_move(self)
-            if shape != self.shape and self.requires_grad and _torch.leafness(self):
-                kernels.reshaped_leaves.append(self)
+            kernels.note_move(self, Move.DATA)
+        super().__setattr__(name, value)
+        if name == "data" and shape != self.shape and self.requires_grad and _torch.leafness(self):
+            kernels.reshaped_leaves.append(self)
         if name == "__dict__":
             kernels.swapped.append(self)
             # Then swap_tensors has just poisoned its accumulator.

@@ -19,11 +19,11 @@ from aotcheck.autograd.record import Leaf, Role
 from aotcheck.autograd.remaking import Remaking
 from aotcheck.autograd.replicas import WriteUnderGrad
 from aotcheck.autograd.sparse import SparseReplica
-from aotcheck.autograd.steps import RenewHistory, Step
+from aotcheck.autograd.steps import Arg, Bridge, Local, Ref, RenewHistory, RequireGrad, Result, Step
 from aotcheck.autograd.subclasses import is_wrapper
 from aotcheck.autograd.timeline import Timeline
 from aotcheck.autograd.trace import geometry_of
-from aotcheck.autograd.views import differentiable_dtype, has_history, is_new_leaf, leads_to
+from aotcheck.autograd.views import differentiable_dtype, has_history, is_new_leaf, is_odd, leads_to
 from aotcheck.autograd.windows import Derivation
 
 if TYPE_CHECKING:
@@ -36,8 +36,12 @@ class Results(Remaking):
     def __init__(self, capture: Capture) -> None:
         super().__init__(capture)
         self.leaves: list[Leaf] = []
+        self._bridges: dict[Ref, Local] = {}  # what stands for leaves that autograd refuses soon
+        self._late_ends: set[int] = set()  # ids of late leaves that results lead to
         self.rebased = {
-            id(r.replica) for r in self.roots if r.replica.requires_grad and r.replica.grad_fn is not r.grad_fn
+            id(r.replica)
+            for r in self.roots
+            if r.replica.requires_grad and r.replica.grad_fn is not r.grad_fn and not r.begins_anew
         }
 
     def return_sparse(self, t: SparseReplica) -> None:
@@ -60,7 +64,8 @@ class Results(Remaking):
             base = _torch.base_of(t)
             base = None if is_wrapper(base) else base
             if base is not None and self.table.state(base) is not self.table.state(t):
-                base = base if self._left(base, t) or self._went(t) or self._follows(t) else None
+                stays = self._left(base, t) or self._went(t) or self._follows(t) or self._left_at_stop(base, t)
+                base = base if stays else None
             unsafe = self.tracer.unsafe_views.get(id(t))
             if base is None and unsafe is not None and unsafe.intact and geometry_of(t) == unsafe.geometry:
                 # The op may have run on a copy (of a conjugated tensor, say), of which autograd knows nothing.
@@ -105,11 +110,11 @@ class Results(Remaking):
             while made is not None and view is not base:
                 if (left or self._changed(made, view) > made.time) and id(view) not in self.names:
                     self.tensors.setdefault(id(view), (view, base))
-                    self._early.add(id(view))
                     # One that went elsewhere itself is cut from its base as it lay then.
-                    cut = id(view) in self.tracer.regeometried and not self._went(view)
+                    cut = id(view) in self.tracer.set_calls and not self._went(view)
                     went = self.kernels.moved.get(id(view), 0) if cut else 0
-                    timeline.at(max(made.time, went), functools.partial(self.name, view))
+                    moment = self._early[id(view)] = max(made.time, went)
+                    timeline.at(moment, functools.partial(self.name, view))
                 self._schedule_move(timeline, view, made)
                 view = made.source
                 made = self.tracer.views.get(id(view))
@@ -154,10 +159,13 @@ class Results(Remaking):
             while made is not None and not (alone or self._is_odd_view(made.source)):
                 chain.append(made.source)
                 made = self.tracer.views.get(id(made.source))
+            chain = [v for v in chain if id(v) not in self.kernels.moved and id(v) not in self._histories]
+            if base is not None and id(base) in self._histories:  # it was written, or no view of the argument
+                continue
             first = None if made is None else next((v for v in chain if self._made_before_writes(v, made)), None)
             if first is not None and base is not None:
                 self.tensors.setdefault(id(first), (first, base))
-                self._early.add(id(first))
+                self._early[id(first)] = self.tracer.views[id(first)].time
                 self.name(first)
         self._stage, self._writes_follow = stage, False
         self.before[:0] = early
@@ -171,7 +179,9 @@ class Results(Remaking):
         """
         reached = reached_leaves([a.tensor for a in self.attached])
         self._reached = set(reached)
-        roots = {id(r.replica) for r in self.capture.differentiated if r.requires_grad}
+        self._find_late()
+        roots = {id(r.replica) for r in self.roots if r.requires_grad and not r.has_history}
+        roots |= {id(w.replica) for w in self.capture.wrappers if w.requires_grad}
         for t, base in list(self.tensors.values()):
             if id(t) in self.names:
                 continue
@@ -179,24 +189,97 @@ class Results(Remaking):
             early = self._preceding_requirement(t, base) if base is not None else []
             if self._begins_as_leaf(t) and id(t) in reached:
                 early.append((made.time if made is not None else 0, t))
-            stays = any(is_new_leaf(v) or not self._begins_as_leaf(v) for _, v in early)  # else the base's is its own
-            if stays and base is not None and id(base) in self.rebased:
-                raise UnsupportedError("leaf made inside", "a view of an argument that has another history by now")
             if base is not None and base.requires_grad and not differentiable_dtype(base):
                 early.append((0, t))  # no view can be made of it once it requires grad
             for time, view in early:
                 if view is not t:
                     self.tensors.setdefault(id(view), (view, base))
-                self._preceding.at(time, functools.partial(self.name, view))
+                late = any(id(x) in self._late for x in self.chain(view))
+                action = functools.partial(self.name, view)
+                if late:
+                    self._due.append((time, action))
+                else:
+                    self._preceding.at(time, action)
         for a in self.arguments:
             if id(a.replica) in self.kernels.required and self._begins_as_leaf(a.replica):
                 self._schedule_requirement(a.replica)
+        first = len(self.before)
         with self.before_attaching():
             self._preceding.run()
+        self._precede_writes(first)
         for (accumulator, *_), t_id in zip(reached.values(), reached, strict=True):
             leaf = _torch.variable_of(accumulator.node)
-            if t_id in self.names and t_id not in roots and (is_new_leaf(leaf) or t_id in self._told):
-                self.leaves.append(Leaf(self.names[t_id], leaf))
+            if t_id in self._late:
+                if t_id not in roots:
+                    self._late_ends.add(t_id)
+            elif t_id in self.names and t_id not in roots and (is_new_leaf(leaf) or t_id in self._told):
+                ref = self.names[t_id]
+                self.leaves.append(Leaf(self._bridges.get(ref, ref), leaf))
+
+    def _precede_writes(self, first: int) -> None:
+        """Views that autograd refuses once their base was written are told to require grad before anything is.
+
+        With that comes what happened earlier, of the steps from the ``first`` on.
+        """
+        odd = {Arg(a.index) for a in self.arguments if is_odd(a.replica)}
+        told = [k for k, s in enumerate(self.before) if isinstance(s, RequireGrad) and s.target in odd]
+        if told and told[-1] >= first:
+            early = self.before[first : told[-1] + 1]
+            self.before[first : told[-1] + 1] = []
+            # Nor does autograd then say where gradients of theirs arrive.
+            bridges = [Bridge(self.local(), s.target) for s in early if isinstance(s, RequireGrad) and s.target in odd]
+            self.before[:0] = [*early, *bridges]
+            self._bridges = {b.source: b.local for b in bridges}
+
+    def _find_late(self) -> None:
+        """Find the leaves that begin later than results are attached: see Note [Late leaves]."""
+        wanted = [a.replica for a in self.arguments]
+        wanted += [x for made, _ in self.tensors.values() for x in self.chain(made)]
+        for t in wanted:
+            required = self.kernels.required.get(id(t))
+            if required is None or not self._begins_as_leaf(t):
+                continue
+            if isinstance(self.names.get(id(t)), Result):  # of the graph: it is there from the start
+                continue
+            chain = self.chain(t)
+            befell = [
+                known[id(x)]
+                for x in chain
+                for known in (self.kernels.moved, self.kernels.detached)
+                if id(x) in known and (x is not t or id(x) in self._arguments)
+            ]
+            befell += [
+                r.state.written
+                for r in self.roots
+                if id(r.replica) in self.rebased and any(x is r.replica for x in chain)
+            ]
+            if any(moment < required for moment in befell):
+                self._late[id(t)] = t
+        for r in self.roots:
+            if r.has_history and id(r.replica) in self._reached and id(r.replica) not in self._late:
+                raise UnsupportedError("leaf made inside", "an argument cut from its history twice")
+
+    def chain(self, t: Tensor) -> list[Tensor]:
+        """``t``, what it was made of, what that was made of, and so on, to the tensor that it is a view of."""
+        chain = [t]
+        while (made := self.tracer.views.get(id(chain[-1]))) is not None and id(chain[-1]) not in self._arguments:
+            chain.append(made.source)
+        base = _torch.base_of(t)
+        return chain if base is None or any(base is x for x in chain) else [*chain, base]
+
+    def schedule_late(self, timeline: Timeline) -> None:
+        """Let late leaves begin when they did, and views of them be made before."""
+        for moment, action in self._due:
+            timeline.at(moment, action)
+        for t in self._late.values():
+            timeline.at(self.kernels.required[id(t)], functools.partial(self._begin, t))
+
+    def _begin(self, t: Tensor) -> None:
+        ref = self.name(t)
+        self.steps += [RequireGrad(ref, t.is_inference()), *self.held_accumulators.pop(id(t), ())]
+        self._begun.add(id(t))
+        if id(t) in self._late_ends:
+            self.leaves.append(Leaf(ref, t))
 
     def _preceding_requirement(self, t: Tensor, base: Tensor) -> list[tuple[int, Tensor]]:
         """The views, from ``t`` to its base, of what was told to require grad only later; and when each was made."""
@@ -204,11 +287,12 @@ class Results(Remaking):
         chain: list[tuple[int, Tensor]] = []
         while t is not base:
             made = self.tracer.views.get(id(t))
-            if made is None or not made.current:
+            if made is None:
                 break
-            chain.append((made.time, t))
+            if made.current:  # else autograd looks for its history once more
+                chain.append((made.time, t))
             required = self.kernels.required.get(id(made.source), -1)
-            if is_new_leaf(made.source):  # and so do views of what was made of it
+            if self._begins_as_leaf(made.source):  # and so do views of what was made of it
                 found.update({time: (time, view) for time, view in chain if time < required})
             t = made.source
         return list(found.values())
@@ -224,7 +308,7 @@ class Results(Remaking):
         turns: list[tuple[tuple[int, ...], Callable[[], Any]]] = [
             (group.turn, functools.partial(self._attach_group, number))
             for number, group in enumerate(self.groups)
-            if not group.cuts
+            if not group.cuts and self._is_ready(number)
         ]
         for t, base in list(self.tensors.values()):
             if base is not None and self._is_undisturbed(t, base):
@@ -235,6 +319,9 @@ class Results(Remaking):
     def _is_undisturbed(self, t: Tensor, base: Tensor) -> bool:
         """Whether ``t`` is a view of an argument such that nothing befell either, nor what was made in between."""
         if id(t) in self.names or not has_history(t) or self.table.state(base).version or id(t) in self._histories:
+            return False
+        versions = [a.version for a in self.arguments if a.replica is base]
+        if is_odd(t) and versions != [_torch.version_of(base)]:  # it was made after what counts as a write
             return False
         events = (self.kernels.moved, self.kernels.detached, self.kernels.required)
         made = self._current(t)

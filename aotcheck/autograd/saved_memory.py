@@ -17,7 +17,7 @@ from aotcheck.autograd.kept import kept_behind
 from aotcheck.autograd.replicas import Replica
 from aotcheck.autograd.runtime.attachments import Window
 from aotcheck.autograd.stage import Stage
-from aotcheck.autograd.trace import PLACEHOLDER, Geometry, Value, geometry_of
+from aotcheck.autograd.trace import PLACEHOLDER, Geometry, Value
 
 __all__ = ["saved_memory"]
 
@@ -36,12 +36,11 @@ def saved_memory(capture: Capture, stages: Sequence[Stage], saved: Sequence[Valu
     for stage in stages:
         for kept in kept_behind(capture, stage):
             for t in kept or ():
-                state, geometry = table.state(t) if type(t) is Replica else None, geometry_of(t)
-                view = None if state is None else state.views.get(geometry)
-                if state is None or view is None or view.version != state.version or view.value not in places:
+                view = table.known_view(t) if type(t) is Replica else None
+                if view is None or view.value not in places:
                     continue
-                if id(state) in holders and _laid_out_as(view.value, geometry):
-                    found[places[view.value]] = Window(holders[id(state)], geometry, None)
+                if id(view.state) in holders and _laid_out_as(view.value, view.geometry):
+                    found[places[view.value]] = Window(holders[id(view.state)], view.geometry, None)
     return found
 
 

@@ -28,11 +28,13 @@ from typing import Any
 from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
+from aotcheck import _torch
 from aotcheck.autograd.autocast import OFF, Autocast
 from aotcheck.autograd.errors import UnsupportedError
-from aotcheck.autograd.partition.saved import holds_saved, nodes_behind_output
+from aotcheck.autograd.partition.components import nodes_behind
+from aotcheck.autograd.partition.saved import holds_saved, kept_results, nodes_behind_output
 from aotcheck.autograd.record import Attached
-from aotcheck.autograd.runtime.attachments import Counter, Guard
+from aotcheck.autograd.runtime.attachments import Counter, Guard, Shared
 from aotcheck.autograd.sandbox import BackwardTrace
 from aotcheck.autograd.sparse_geometry import is_sparse, sparse_geometry_of
 from aotcheck.autograd.steps import Arg
@@ -140,20 +142,41 @@ class Stage:
         """Whether a result is a wrapper or sparse."""
         return any(isinstance(t, Bundle) or t.sparse is not None for t in self.tangents)
 
+    def leads(self) -> tuple[tuple[int, ...], ...]:
+        """For each tensor the targets, by their places among ``reached``, to which it leads in other groups; () if none
+        does: see Note [Undefined gradients].
+        """
+        cuts = [
+            (n, {e.node for e in self.targets[k].edges}) for n, k in enumerate(self.reached) if self.targets[k].is_cut
+        ]
+        starts = [_torch.grad_fn_of(a.tensor) for a in self.attached] if cuts else []
+        behind = [nodes_behind([n for n, _ in s.next_functions], set(self.ends)) if s else set() for s in starts]
+        found = tuple(tuple(n for n, there in cuts if there & nodes) for nodes in behind)
+        return found if any(found) else ()
+
     def freeing_nodes(self) -> set[Any]:
         """The nodes between the stage's tensors and its ends that keep what their first backward frees."""
         return {n for a in self.attached for n in nodes_behind_output(a.tensor, self.ends) if holds_saved(n, a.tensor)}
 
-    def shared(self) -> list[tuple[int, ...]]:
-        """For each stage of ``before``: the own tensors whose backward comes by nodes of that stage, and frees them.
+    def hidden_nodes(self, met: set[Any]) -> set[Any]:
+        """Those of the nodes ``met`` that the histories of writes through views hide: see Note [Views that end]."""
+        shown = {n for a in self.attached for n in nodes_behind_output(a.tensor, self.ends)}
+        writes = [_torch.sequence_number(n) for n in shown if _torch.is_write_through_view(n)]
+        earlier = {n for n in met - shown if writes and _torch.sequence_number(n) < max(writes)}
+        return {n for n in earlier if _torch.is_opaque(n) or kept_results(n, self.attached[0].tensor)}
+
+    def shared(self) -> list[Shared]:
+        """For each stage of ``before`` the own tensors whose backward comes by nodes of that stage, and frees them.
 
         See Note [Shared nodes].
         """
+        behind = [set(nodes_behind_output(a.tensor, self.ends)) for a in self.attached]
         found = []
         for other in self.before:
             theirs = other.freeing_nodes()
-            behind = [set(nodes_behind_output(a.tensor, self.ends)) for a in self.attached]
-            found.append(tuple(j for j, nodes in enumerate(behind) if nodes & theirs))
+            hidden = other.hidden_nodes(set().union(*behind))
+            shown = [j for j, nodes in enumerate(behind) if nodes & theirs]
+            found.append(Shared(tuple(shown), tuple([j for j, nodes in enumerate(behind) if nodes & hidden])))
         return found
 
     def wanted(self) -> list[Value | None]:

@@ -19,18 +19,20 @@ from aotcheck.autograd.derivatives import differentiable, refuse_writes
 from aotcheck.autograd.errors import RetraceWithCaptured, UnsupportedError
 from aotcheck.autograd.global_state import autocast_is_on, autocast_off, without_autocast
 from aotcheck.autograd.graph import FakeValues, Graph, cut, define
+from aotcheck.autograd.kept import kept_behind
 from aotcheck.autograd.live import LiveMemory
-from aotcheck.autograd.partition.components import nodes_behind
+from aotcheck.autograd.partition.components import edges_behind, nodes_behind
 from aotcheck.autograd.partition.default import backward_values, saved_values, scheduled
 from aotcheck.autograd.partition.joint import Division
 from aotcheck.autograd.partition.masks import pack_masks, packed
 from aotcheck.autograd.partition.saved import holds_saved, keeps_itself, nodes_behind_output, objection, runs_once
 from aotcheck.autograd.record import Attached
-from aotcheck.autograd.replicas import disarm, rearm
+from aotcheck.autograd.replicas import Replica, disarm, rearm
 from aotcheck.autograd.runtime import backward_source
 from aotcheck.autograd.runtime.attachments import HELD, BackwardReshape, BackwardWrite, Function
 from aotcheck.autograd.sandbox import BackwardTrace
 from aotcheck.autograd.sparse import SparseReplica
+from aotcheck.autograd.sparse_geometry import is_sparse
 from aotcheck.autograd.stage import Layout, Stage, Target
 from aotcheck.autograd.steps import Arg
 from aotcheck.autograd.subclasses import (
@@ -113,14 +115,19 @@ class Backwards:
         ]
         targets += [Target(a.replica, (a.edge,), is_cut=True) for a in capture.views if a.edge is not None]
         targets += [Target(c.tensor, (c.edge,), is_cut=True) for c in capture.cuts]
-        groups = [g.attached for g in capture.record.groups]
-        stages = self.stages_of(1, capture.record.attached, targets, groups)
+        first_cut = len(targets) - len(capture.cuts)
+        groups = []
+        for group in capture.record.groups:
+            inside = {first_cut + k for k in group.inside}
+            groups.append((group.attached, [Target(t.tensor, ()) if k in inside else t for k, t in enumerate(targets)]))
+        stages = self.stages_of(1, capture.record.attached, groups)
         while self.live.grew():  # what one stage's backward writes another's may read
-            stages = self.stages_of(1, capture.record.attached, targets, groups)
+            stages = self.stages_of(1, capture.record.attached, groups)
         forward.update(self.trace.states)  # those that a backward goes back to
         forward.update(
             v for v in self.trace.values if v.op is getitem and v.args[0] in forward
         )  # and of draws repeated
+        forward.update(ancestors(v for stage in stages for v in self._kept_values(stage)))
         for stage in stages:
             must = self.live.saved_of([w for traced in stage.traces.values() for w in traced.written])
             forward.update(ancestors(must))
@@ -136,28 +143,42 @@ class Backwards:
         self.live.settled = True
         return stages
 
+    def _kept_values(self, stage: Stage) -> Iterator[Value]:
+        """What the tensors hold that eager's graph keeps, as far as the stage's backwards read that.
+
+        The forward has it, though it may not need it itself where it was written past autograd: to compute it later
+        would be to read what else the caller may have written by then.
+        """
+        wanted = ancestors(stage.wanted())
+        for t in {id(t): t for kept in kept_behind(self.capture, stage) for t in kept or ()}.values():
+            plain = type(t) in (Replica, Tensor) and not is_sparse(t)
+            view = self.capture.tracer.table.known_view(t) if plain else None
+            if view is not None and view.fits and view.value in wanted and view.value.op is not PLACEHOLDER:
+                yield view.value
+
     def stages_of(
         self,
         level: int,
         attached: Sequence[Attached],
-        targets: Sequence[Target],
-        groups: Sequence[Sequence[int]],
+        groups: Sequence[tuple[Sequence[int], Sequence[Target]]],
         before: tuple[Stage, ...] = (),
     ) -> list[Stage]:
-        """The stages that attach ``attached``, one for each of ``groups``; ``before`` as in ``Stage``."""
+        """The stages that attach ``attached``, one for each of ``groups``: places, and all targets as it sees them.
+
+        ``before`` as in ``Stage``.
+        """
         with autocast_off():  # as most backwards are called; another state has backwards of its own
-            return list(self._make_stages(level, attached, targets, groups, before))
+            return list(self._make_stages(level, attached, groups, before))
 
     def _make_stages(
         self,
         level: int,
         attached: Sequence[Attached],
-        targets: Sequence[Target],
-        groups: Sequence[Sequence[int]],
+        groups: Sequence[tuple[Sequence[int], Sequence[Target]]],
         before: tuple[Stage, ...],
     ) -> Iterator[Stage]:
         tangents = _tangents_of(self.capture, attached)
-        for group in groups:
+        for group, targets in groups:
             stage = Stage(
                 level,
                 tuple(group),
@@ -170,8 +191,10 @@ class Backwards:
             )
             cuts = {e.node for t in targets if t.is_cut for e in t.edges}
             starts = [_torch.grad_fn_of(a.tensor) for a in stage.attached]
-            behind = nodes_behind([n for s in starts if s is not None for n, _ in s.next_functions], cuts)
-            stage.reached = tuple(k for k, t in enumerate(targets) if any(e.node in behind for e in t.edges))
+            behind = edges_behind([s for s in starts if s is not None], cuts)
+            stage.reached = tuple(
+                k for k, t in enumerate(targets) if any((e.node, e.output_nr) in behind for e in t.edges)
+            )
             stage.own = tuple(
                 j for j, a in enumerate(stage.attached) if not is_wrapper(a.tensor) and keeps_itself(a.tensor)
             )
@@ -262,6 +285,7 @@ class Backwards:
             tuple(stage.shared()),
             stage.own,
             raising,
+            stage.leads(),
         )
         return Function(apply, functools.partial(self.backward_for, stage), bool(raising))
 
@@ -338,10 +362,15 @@ class Backwards:
             with self.rearmed(), autocast_as(stage.autocast):
                 found = stage.backwards.get((key, trained))
                 if found is None:
-                    plain = trained is None
-                    found = self._plain(stage, key) if plain else differentiable(self, stage, key, trained)
+                    found = self._plain(stage, key) if trained is None else self._differentiable(stage, key, trained)
                     stage.backwards[key, trained] = found
         return found
+
+    def _differentiable(self, stage: Stage, key: Key, trained: Trained) -> Callable[..., Any]:
+        capture = self.capture
+        attached = [a.tensor for a in capture.record.attached]
+        capture.ended.lose_histories([*attached, *[c.tensor for c in capture.cuts], *[t for _, t in capture.visible]])
+        return differentiable(self, stage, key, trained)
 
     def _plain(self, stage: Stage, key: Key) -> Callable[..., Any]:
         live = inputs_of([stage.tangent(part) for part in key])

@@ -107,7 +107,7 @@ class Visibility(enum.Enum):
 class Write:
     """Overwrite ``target``."""
 
-    target: Source
+    target: Source | Local
     result: Result
     visibility: Visibility
 
@@ -149,6 +149,14 @@ class StandIn:
     local: Local
     geometry: Geometry
     device: torch.device
+
+
+@dataclasses.dataclass(frozen=True)
+class Bridge:
+    """A tensor without memory in the place of ``source`` in autograd's graph, as that is now."""
+
+    local: Local
+    source: Arg
 
 
 @dataclasses.dataclass(frozen=True)
@@ -420,6 +428,7 @@ Step = (
     | OrderNodes
     | BumpVersion
     | StandIn
+    | Bridge
     | Attach
     | TakeHistory
     | GiveHistory

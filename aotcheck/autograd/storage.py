@@ -170,6 +170,12 @@ class StorageTable:
             return self.sparse[id(t)]
         return self.read_view(self.view(t))
 
+    def known_view(self, t: Tensor) -> View | None:
+        """The window of ``t``, if its value is known as it is now."""
+        state = self.state(t)
+        view = state.views.get(geometry_of(t))
+        return view if view is not None and view.value is not None and view.version == state.version else None
+
     def read_view(self, view: View) -> Value:
         """The value of ``view`` now; computing it may carry pending writes to the root."""
         state = view.state

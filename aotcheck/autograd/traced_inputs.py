@@ -46,6 +46,16 @@ class TracedRoot:
     anchor: Tensor | None = None  # the leaf behind the replica of one that is no leaf
     edges: list[GradientEdge] = dataclasses.field(default_factory=list)  # where its gradients arrive
 
+    @property
+    def has_history(self) -> bool:
+        """Whether it had a history; if gradients arrive at itself, then since it was cut from that and is a leaf."""
+        return self.grad_fn is not None
+
+    @property
+    def begins_anew(self) -> bool:
+        """Whether it had a history, was cut from that in place, and is a leaf that requires grad by now."""
+        return self.has_history and self.replica.requires_grad and _torch.leafness(self.replica) is True
+
 
 @dataclasses.dataclass
 class TracedArgument:
@@ -311,7 +321,8 @@ class TracedInputs:
         if by_way_of_wrapper:  # where torch makes such a view again for a history, an error ends the process
             raise UnsupportedError("captured tensor", "an argument is a view by way of a ragged tensor, and not of it")
         with torch.inference_mode(inference), torch.set_grad_enabled(not no_grad):
-            r = _torch.view_func_of(real)(self.replicas[id(base)])
+            made = self._made_as(real, base)
+            r = _torch.view_func_of(real)(self.replicas[id(base)]) if made is None else made
         if geometry_of(r) != geometry_of(real):
             raise UnsupportedError(
                 "view of a base that has changed", "the argument's window is not what its base now gives"
@@ -325,6 +336,19 @@ class TracedInputs:
         elif _torch.leafness(real) and _torch.requires_grad_by_itself(real):
             r.requires_grad_()
         return r
+
+    def _made_as(self, real: Tensor, base: Tensor) -> Tensor | None:
+        """The view ``real`` made by the ops that made it, so that gradients go through it in the same way.
+
+        A view of its base that is just like it would copy them where the op gives a view of them.
+        """
+        r = self.replicas[id(base)]
+        ops = _torch.ops_of_view(real) if base.requires_grad and torch.is_grad_enabled() else None
+        if ops is None:
+            return None
+        for op, args in ops:
+            r = op(r, *args)
+        return r if geometry_of(r) == geometry_of(real) else None
 
     def _replay_before_the_cut(self, real: Tensor) -> Tensor:
         """The same of a view that was made when its base still had the history from which it was cut."""

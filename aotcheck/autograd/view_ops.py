@@ -11,6 +11,7 @@ from torch import Tensor
 from aotcheck import _torch
 from aotcheck.autograd import writes
 from aotcheck.autograd.errors import UnsupportedError
+from aotcheck.autograd.places import Move
 from aotcheck.autograd.replicas import Replica, make_replica
 from aotcheck.autograd.storage_state import View
 from aotcheck.autograd.subclasses import is_wrapper
@@ -151,7 +152,7 @@ def note_reshaping(tracer: Tracer, func: Any, args: tuple[Any, ...], kwargs: dic
     t = args[0]
     tracer.keep.append(t)
     tracer.regeometried.add(id(t))
-    tracer.kernels.note_move(t)
+    tracer.kernels.note_move(t, None if _torch.op_name(func) == "detach_" else Move.RESHAPED)
     if _torch.op_name(func) == "detach_":
         if is_wrapper(t):  # a replica notes it itself
             tracer.kernels.detached[id(t)] = tracer.kernels.now()
@@ -168,17 +169,18 @@ def storage(tracer: Tracer, func: Any, args: tuple[Any, ...], kwargs: dict[str, 
     tracer.kernels.sizes_matter = True
     tracer.keep.append(t)
     tracer.regeometried.add(id(t))
-    tracer.kernels.note_move(t)
+    told = not torch.is_inference_mode_enabled()
+    is_set = _torch.op_name(func) == "set_"
+    tracer.kernels.note_move(t, Move.RESHAPED if not is_set else Move.SET if told else Move.SET_UNTOLD)
     old = tracer.table.state(t)
     if not old.roots:
         raise UnsupportedError("unknown storage", str(func))
-    if _torch.op_name(func) == "set_":
-        told = not torch.is_inference_mode_enabled()
+    if is_set:
         tracer.set_calls[id(t)] = told or tracer.set_calls.get(id(t), False)
     sizes = {id(s): s.storage.nbytes() for s in tracer.table.states.values()}
     tracer.run(func, args, kwargs)
     state = tracer.table.state(t)
-    if _torch.op_name(func) == "set_" and state.storage.nbytes() > sizes.get(id(state), state.storage.nbytes()):
+    if is_set and state.storage.nbytes() > sizes.get(id(state), state.storage.nbytes()):
         raise UnsupportedError("set_ beyond its storage", "meta storages grow where real ones may refuse")
     if not state.roots:
         count = state.storage.nbytes() // t.dtype.itemsize

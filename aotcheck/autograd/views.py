@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch
+from aotcheck.autograd.places import Stop, stops_of
 from aotcheck.autograd.steps import Arg, Ref
 from aotcheck.autograd.trace import Geometry, geometry_of
 from aotcheck.autograd.windows import Derivation, Reshaping, lasting
@@ -92,12 +93,27 @@ class Views:
         self.entered = {id(a.replica): a.geometry for a in self.arguments}
         self._arguments = {id(a.replica) for a in self.arguments}
         self._moving: set[int] = set()  # ids of views that go elsewhere at a moment to come
-        self._early: set[int] = set()  # ids of views that are made when the program made them
+        self._early: dict[int, int] = {}  # by id of a view that is made at its moment, which that is
 
     def _left(self, base: Tensor, t: Tensor) -> bool:
         """Whether ``base`` is an argument that went to another storage and left its view ``t`` behind."""
         state = self.table.state(t)
         return any(r.replica is base and r.state is state for r in self.roots)
+
+    def stop_of(self, made: Derivation) -> Stop | None:
+        """The stop of an argument at which a view was made of it: see Note [Stops]."""
+        if id(made.source) not in self._arguments:
+            return None
+        stops = stops_of(self.kernels.left.get(id(made.source), ()))
+        return next((s for s in stops if s.begin < made.time < s.end), None)
+
+    def _left_at_stop(self, base: Tensor, t: Tensor) -> bool:
+        """Whether ``base`` is an argument that was elsewhere in between and left its view ``t`` there."""
+        state, made = self.table.state(t), self.tracer.views.get(id(t))
+        while made is not None and made.source is not base and self.table.state(made.source) is state:
+            made = self.tracer.views.get(id(made.source))
+        stop = None if made is None or made.source is not base else self.stop_of(made)
+        return stop is not None and stop.storage == _torch.storage_address(state.storage)
 
     def _follows(self, t: Tensor) -> bool:
         """Whether the view ``t`` was made of an argument, itself a view, that had left its base before."""
@@ -118,7 +134,10 @@ class Views:
             return False
         if not (made.current and id(t) not in self.tracer.regeometried) and _torch.leafness(t) is not None:
             return False
-        return made.source_stays and self.table.state(made.source) is not self.table.state(t)
+        if not made.source_stays:
+            return False
+        first, state = self.kernels.left[id(t)][0], self.table.state(t)
+        return first.storage != _torch.storage_address(state.storage) or self.table.state(made.source) is not state
 
     def _renewed_since(self, t: Tensor, base: Tensor) -> bool:
         """Whether autograd looked for the history of the written view ``t`` when its base lay where it does now."""
@@ -150,11 +169,19 @@ class Views:
             a.replica is source and a.state is state and a.geometry == made.source_geometry for a in self.arguments
         )
 
+    def _moved_since(self, made: Derivation) -> bool:
+        """Whether what a view was made of lies elsewhere than it did then."""
+        source = made.source
+        left = next((x for x in self.kernels.left.get(id(source), ()) if x.time > made.time), None)
+        if left is None:
+            return False
+        return (left.geometry, left.storage) != (geometry_of(source), _torch.storage_address(_torch.storage_of(source)))
+
     def _changed(self, made: Derivation, view: Tensor) -> int:
         """When last something befell what ``view`` was made of that shows in views made later."""
         source = made.source
         moments = [0]
-        if not made.source_stays or self.table.state(source) is not self.table.state(view):
+        if not made.source_stays or self.table.state(source) is not self.table.state(view) or self._moved_since(made):
             moments.append(self.kernels.moved.get(id(source), 0))
         if has_history(view):
             moments.append(self.kernels.detached.get(id(source), 0))
@@ -208,10 +235,22 @@ class Views:
             moved_since = self.table.state(made.source) is not self.table.state(t)
         if not made.source_stays or (id(made.source) not in self._arguments and moved_since):
             return None
-        return made
+        return made if self._on_that_storage(made) else None
+
+    def _on_that_storage(self, made: Derivation) -> bool:
+        """Whether the argument of which a view was made, if it is one, is on the storage where it was then."""
+        if id(made.source) not in self._arguments:
+            return True
+        then = next((x for x in self.kernels.left.get(id(made.source), ()) if x.time > made.time), None)
+        return then is None or then.storage == _torch.storage_address(_torch.storage_of(made.source))
 
     def _lies_as_then(self, made: Derivation) -> bool:
         """Whether the real tensor for what a view was made of lies where it lay then, and will move only later."""
+        if self.stop_of(made) is not None:
+            return True
+        left = self.kernels.left.get(id(made.source)) if id(made.source) in self._arguments else None
+        if left and left[0].time < made.time:
+            return False
         lies = self.entered.get(id(made.source))
         if id(made.source) in self._moving:
             lies = self.tracer.views[id(made.source)].geometry
@@ -232,17 +271,26 @@ class Views:
             return True
         return _torch.base_of(source) is base and (self._current(source) is None or self._replayable(source, base))
 
+    def _place_of_base(self, t: Tensor, base: Tensor) -> tuple[Geometry, int]:
+        """Where ``base`` lies, and on which storage, when the real tensor for its view ``t`` is made."""
+        if id(t) in self._early:
+            left = next((x for x in self.kernels.left.get(id(base), ()) if x.time > self._early[id(t)]), None)
+            if left is not None:
+                return left.geometry, left.storage
+        return geometry_of(base), _torch.storage_address(_torch.storage_of(base))
+
     def _replays_elsewhere(self, t: Tensor, base: Tensor, lies: Geometry) -> bool:
-        if geometry_of(base)[3:] == lies[3:]:
+        geometry, _ = self._place_of_base(t, base)
+        if geometry[3:] == lies[3:]:
             return False
-        if self.table.state(base) is not self.table.state(t):
+        if geometry != geometry_of(base) or self.table.state(base) is not self.table.state(t):
             return True
         with torch.no_grad():
             return geometry_of(_torch.view_func_of(t)(base)) != lies
 
     def _window_of_base(self, t: Tensor, base: Tensor, lies: Geometry) -> Callable[[Tensor], Tensor]:
         """How autograd makes the view ``t`` of its base when it looks for its history anew."""
-        if geometry_of(base)[3:] != lies[3:]:
+        if self._place_of_base(t, base)[0][3:] != lies[3:]:
             return _torch.view_func_of(t)
         return functools.partial(_window, shape=lies.shape, stride=lies.stride, offset=lies.offset)
 

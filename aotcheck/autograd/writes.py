@@ -11,6 +11,7 @@ from aotcheck import _torch
 from aotcheck.autograd import overlap, pure_ops
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.functional_forms import form_of, written_names
+from aotcheck.autograd.places import Move
 from aotcheck.autograd.random_order import Order, inverse, order_of
 from aotcheck.autograd.replicas import Replica
 from aotcheck.autograd.stand_ins import tensors_in
@@ -147,7 +148,7 @@ def to_out(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwarg
         if isinstance(t, Tensor):
             tracer.table.view(t)
             tracer.regeometried.add(id(t))
-            tracer.kernels.moved[id(t)] = tracer.kernels.now()
+            tracer.kernels.note_move(t, Move.RESHAPED)
             tracer.keep.append(t)
     wanted = [reference] if isinstance(reference, Tensor) else reference
     if all(t.shape == r.shape for t, r in zip(targets, wanted, strict=True)):
@@ -243,10 +244,31 @@ def batch_norm(tracer: Tracer, func: Any, args: tuple[Any, ...], kwargs: dict[st
         known = (tuple, tuple(geometry_of(o) for o in out), x.real_device)
     value = tracer.call(*_functional_batch_norm(func, values, updates), {})
     if updates:
-        tracer.table.write(tracer.table.view(mean), tracer.trace.call(getitem, (value, 3)))
-        tracer.table.write(tracer.table.view(variance), tracer.trace.call(getitem, (value, 4)))
+        value = _update_statistics(tracer, args, values, value)
     tracer.keys[value] = key
     return tuple(tracer.fresh(g, x.real_device, tracer.trace.call(getitem, (value, k))) for k, g in enumerate(known[1]))
+
+
+def _update_statistics(tracer: Tracer, args: tuple[Any, ...], values: tuple[Any, ...], value: Value) -> Value:
+    """Write the running statistics that batch norm gave with its results ``value``; the results by then.
+
+    Eager writes the mean, then the variance, and then computes the result: it shows where they share memory.
+    """
+    x, weight, bias, mean, variance, *_ = args
+    functional = aten._native_batch_norm_legit_functional.default
+    updated = tracer.trace.call(getitem, (value, 3))
+    tracer.table.write(tracer.table.view(mean), updated)
+    if tracer.value_of(variance) is not values[4]:
+        if geometry_of(mean) != geometry_of(variance):
+            raise UnsupportedError("overlapping operands", "the running statistics of batch norm overlap")
+        value = tracer.call(functional, (*values[:4], updated, *values[5:]), {})
+    tracer.table.write(tracer.table.view(variance), tracer.trace.call(getitem, (value, 4)))
+    if tracer.value_of(x) is not values[0]:
+        raise UnsupportedError("overlapping operands", "a running statistic of batch norm lies in what it normalizes")
+    now = tracer.values_of((weight, bias))
+    if any(a is not b for a, b in zip(now, values[1:3], strict=True)):
+        value = tracer.call(functional, (values[0], *now, *values[3:]), {})
+    return value
 
 
 def _functional_batch_norm(func: Any, values: tuple[Any, ...], updates: bool) -> tuple[Any, tuple[Any, ...]]:

@@ -69,7 +69,11 @@ class BlockGenerated:
 
 @dataclass(frozen=True)
 class ProgramChecked:
-    """A program has been judged. ``hard`` and ``soft`` are coarse keys; ``path`` is its script, where it differs."""
+    """A program has been judged. ``hard`` and ``soft`` are coarse keys; ``path`` is its script, where it differs.
+
+    ``fit`` says whether the process was as before afterwards, the canary and global state: None where it died.
+    ``eager_refuses``: the function raises in eager, in a call that the backend was made to do too.
+    """
 
     block: int
     index: int
@@ -82,6 +86,8 @@ class ProgramChecked:
     left_out: dict[str, int] = field(default_factory=dict)
     texts: tuple[str, ...] = ()
     path: str = ""
+    fit: bool | None = None
+    eager_refuses: bool = False
 
 
 @dataclass(frozen=True)

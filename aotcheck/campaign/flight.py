@@ -86,6 +86,8 @@ class Flight:
             left_out=line["left_out"],
             texts=tuple(line["texts"]),
             path=line["path"],
+            fit=line["fit"],
+            eager_refuses=line["eager_refuses"],
         )
         yield checked
         if checked.hard:

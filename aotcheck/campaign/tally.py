@@ -65,6 +65,22 @@ class Signed:
 
 
 @dataclass
+class Canaries:
+    """After how many programs the process was looked at, and how many of them had a statement that eager refuses."""
+
+    programs: int = 0
+    after_refusals: int = 0
+    unfit: int = 0
+
+    def feed(self, event: ProgramChecked) -> None:
+        """Count what was seen after a program."""
+        if event.fit is not None:
+            self.programs += 1
+            self.after_refusals += event.eager_refuses
+            self.unfit += not event.fit
+
+
+@dataclass
 class Tally:
     """Counts, fed one event at a time."""
 
@@ -88,6 +104,7 @@ class Tally:
     features: Counter[str] = field(default_factory=Counter)
     left_out: Counter[str] = field(default_factory=Counter)
     pairs: PairsCounted | None = None
+    canaries: Canaries = field(default_factory=Canaries)
     deaths: int = 0
     failures: list[str] = field(default_factory=list)
 
@@ -107,6 +124,7 @@ class Tally:
                 self.refusals.update(event.refusals)
                 self.features.update(event.features)
                 self.left_out.update(event.left_out)
+                self.canaries.feed(event)
             case FindingWritten():
                 self.findings += 1
                 self.keys[event.key] += 1

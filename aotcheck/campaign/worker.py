@@ -114,6 +114,8 @@ def _record(task: Task, index: int, program: Program, verdict: Verdict, seconds:
         "left_out": {promise.value: count for promise, count in verdict.left_out},
         "texts": [difference.text for difference in verdict.hard],
         "path": path,
+        "fit": not verdict.poisoned,
+        "eager_refuses": verdict.eager_refuses,
     }
 
 

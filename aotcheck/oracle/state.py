@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 
 import torch
 
-from aotcheck._torch import autograd_flags, mode_depths
+from aotcheck._torch import autograd_flags, dispatch_keys, has_saved_tensor_hooks, mode_depths
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,8 @@ class GlobalState:
     mode_depths: tuple[int, int]
     autograd_flags: tuple[bool, bool]
     anomaly: bool
+    dispatch_keys: tuple[str, str]
+    saved_tensor_hooks: bool
 
     def changes(self, later: GlobalState) -> tuple[str, ...]:
         """What differs in ``later``, one ``name: before -> after`` each."""
@@ -41,6 +43,8 @@ def global_state() -> GlobalState:
         mode_depths(),
         autograd_flags(),
         torch.is_anomaly_enabled(),
+        dispatch_keys(),
+        has_saved_tensor_hooks(),
     )
 
 

@@ -41,7 +41,8 @@ class Verdict:
         refusals: the reasons of refusals.
         left_out: how many calls or steps were not made, or made otherwise, by the promise that the backend does not
             give.
-        poisoned: the process is not fit for another program.
+        poisoned: the process is not fit for another program: the canary fails, or global state is not as it was.
+        eager_refuses: the function raises in eager, in a call that the backend was made to do too.
     """
 
     outcome: Outcome
@@ -50,6 +51,7 @@ class Verdict:
     refusals: tuple[str, ...] = ()
     left_out: tuple[tuple[Promise, int], ...] = ()
     poisoned: bool = False
+    eager_refuses: bool = False
 
 
 def check(program: Program, backend: Backend, device: torch.device) -> Verdict:
@@ -77,6 +79,7 @@ class _Check:
         self.left_out: dict[Promise, int] = {Promise.DOUBLE_BACKWARD: changed} if changed else {}
         self.calls = len(program.calls)
         self.soft: dict[OracleKind, Difference] = {}
+        self.eager_refuses = False
 
     def verdict(self) -> Verdict:
         before_state = global_state()
@@ -100,11 +103,12 @@ class _Check:
         if refused and refused not in reasons:
             reasons = (*reasons, refused)
         if poison is not None:  # nothing that runs here now can be trusted, eager again neither
-            return Verdict(Outcome.DIFFERS, (*hard, poison), tuple(self.soft.values()), reasons, left_out, True)
+            hard, soft = (*hard, poison), tuple(self.soft.values())
+            return Verdict(Outcome.DIFFERS, hard, soft, reasons, left_out, True, self.eager_refuses)
         if not reference.stable or (hard and not reference.repeats()):
-            return Verdict(Outcome.UNSTABLE, left_out=left_out)
+            return Verdict(Outcome.UNSTABLE, left_out=left_out, eager_refuses=self.eager_refuses)
         outcome = Outcome.DIFFERS if hard else Outcome.REFUSED if reasons else Outcome.AGREES
-        return Verdict(outcome, hard, tuple(self.soft.values()), reasons, left_out)
+        return Verdict(outcome, hard, tuple(self.soft.values()), reasons, left_out, eager_refuses=self.eager_refuses)
 
     def _judge(
         self, reference: Reference, before_state: object
@@ -118,6 +122,8 @@ class _Check:
     def _first_difference(self, reference: Reference) -> tuple[tuple[Difference, ...], str]:
         """The hard differences of the first step that has any, or the reason of a refusal that comes before."""
         for index, compiled in enumerate(upto(observe(self.program, self.backend.compile, self.device), self.calls)):
+            expected = reference.eager[index]
+            self.eager_refuses |= expected.phase is Phase.FORWARD and expected.raised is not None
             if compiled.raised is not None and compiled.raised.refusal:
                 return (), compiled.raised.refusal
             found = compare(reference.pair(index, compiled, self.backend.promises))

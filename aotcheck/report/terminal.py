@@ -154,6 +154,10 @@ def _figures(tally: Tally) -> list[Text]:
         label = name.lower().replace("_", " ")
         floor.append(f"{label} {share:.0%} (floor {least:.0%})", style="red" if share < least else "green")
     parts.append(floor)
+    if (seen := tally.canaries).programs:
+        after = f"after {seen.programs} programs, {seen.after_refusals} of them with a statement that eager refused"
+        style = "red" if seen.unfit else ""
+        parts.append(Text(f"canary: {after}; the process was unfit after {seen.unfit}", style=style))
     if tally.refusals:
         reasons = ", ".join(f"{reason} {count}" for reason, count in tally.refusals.most_common())
         parts.append(Text(f"refused: {reasons}", style="yellow"))

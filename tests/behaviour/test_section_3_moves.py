@@ -8,7 +8,17 @@ from typing import Any
 import pytest
 import torch
 
-from tests.behaviour.harness import Given, attempt, attempt_later, check, check_session, given, leaf, plain
+from tests.behaviour.harness import (
+    Given,
+    attempt,
+    attempt_later,
+    check,
+    check_session,
+    given,
+    leaf,
+    plain,
+    through_dynamo,
+)
 from tests.behaviour.wrappers import two
 
 
@@ -73,6 +83,39 @@ def test_an_argument_reshaped_in_place_and_moved(make, shape, move, change):
         check(body, lambda: make(*shape))
 
 
+@pytest.mark.parametrize("make", [_non_leaf, _view])
+def test_an_argument_reshaped_in_place_and_given_data_of_its_own_storage(make):
+    def itself(x, y):
+        x.squeeze_()
+        x.data = x.unsqueeze(-1)
+        return x
+
+    def made_inside(x, y):
+        view = x.select(0, 0)
+        view.squeeze_()
+        view.data = x
+        return view
+
+    def back(x, y):
+        x.squeeze_()
+        x.data = x.unsqueeze(0)
+        return x.t()
+
+    for body in (itself, made_inside, back):
+        check(body, lambda: make(1, 2), backward=None)
+
+
+def test_a_view_of_what_went_elsewhere_is_reshaped_in_place():
+    def f(x, y):
+        view = x.t()
+        x.data = y
+        view.t_()
+        return view
+
+    check(f, lambda: _non_leaf(2, 2))
+    check(f, lambda: _non_leaf(3, 2))
+
+
 # -- where gradients of a leaf arrive -----------------------------------------------------------------
 
 
@@ -90,6 +133,27 @@ def test_a_leaf_set_to_a_window_on_its_own_storage(mode, used):
         out = attempt(lambda: compile(f)(x))
         yield out, x
         yield attempt_later(lambda: torch.autograd.grad(out, x)), alive is None
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex64, torch.float32], ids=str)
+@pytest.mark.parametrize("used", ["before", "after"])
+@pytest.mark.parametrize("alive", [True, False])
+def test_a_leaf_that_is_given_data_of_another_dtype(dtype, used, alive):
+    def f(x, y):
+        z = x * 2 if used == "before" else None
+        x.data = y
+        return z if z is not None else x * 2
+
+    def session(compile):
+        for named in (False, True):
+            x, y = leaf(), plain(dtype=dtype, seed=1)
+            held = x.exp() if alive else None
+            out = attempt(lambda: compile(f)(x, y))  # noqa: B023
+            inputs = {"inputs": [x]} if named else {}
+            yield attempt_later(lambda: torch.autograd.backward(out, torch.ones_like(out), **inputs))  # noqa: B023
+            yield x, x.grad, held is None
 
     check_session(session)
 
@@ -256,3 +320,52 @@ def test_views_of_views_one_of_which_goes_elsewhere(first, second, move, fresh, 
                     yield isinstance(g, tuple)
 
     check_session(session)
+
+
+# -- .data = as Dynamo writes it ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("context", [contextlib.nullcontext, torch.no_grad, torch.inference_mode])
+def test_through_torch_compile_data_is_no_write(context):
+    torch._dynamo.reset()
+
+    def f(x, y):
+        x.data = y
+        return y
+
+    def g(x, y):
+        x.data = y
+        x.data = y[:1]
+        return x * y
+
+    def session(compile):
+        for body in (f, g):
+            run = compile(body)
+            root = leaf(3)
+            x, y = root.clone(), plain(3, seed=2)
+            with context():
+                view = x[:]
+            yield run(x, y), x, view, y, x._version, y._version
+            kept = x * y
+            yield run(x, plain(3, seed=4)), x, x._version
+            yield attempt_later(lambda kept=kept, root=root: torch.autograd.grad(kept.sum(), root)), x
+
+    check_session(session, compile=through_dynamo)
+
+
+def test_through_torch_compile_a_view_of_inference_mode_takes_the_place_of_its_base():
+    torch._dynamo.reset()
+
+    def f(x):
+        v = x.clone()
+        with torch.inference_mode():
+            w = v.t()
+        v.data = x
+        v.data = w
+        return w
+
+    def session(compile):
+        x = leaf()
+        yield compile(f)(x), x
+
+    check_session(session, compile=through_dynamo)

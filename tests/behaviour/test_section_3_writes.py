@@ -638,3 +638,22 @@ def test_bytes_of_bools_that_are_neither_0_nor_1(inside):
         return view, y.view(torch.uint8)[1:], x
 
     check(f, lambda: given(torch.ones(3, dtype=torch.bool)))
+
+
+_NORMALIZED = {
+    "one tensor for both": lambda x, w, v: (x, None, None, v, v),
+    "the weight": lambda x, w, v: (x, v, w, v, w),
+    "a part of the bias": lambda x, w, v: (x, w, w, w, v),
+    "both and all": lambda x, w, v: (x, v, v, v, v),
+    "a window": lambda x, w, v: (x, torch.cat([w, v])[1:4], v, v, w),
+}
+
+
+@pytest.mark.parametrize("operands", _NORMALIZED.values(), ids=_NORMALIZED)
+@pytest.mark.parametrize("training", [True, False])
+def test_running_statistics_that_share_memory_with_what_batch_norm_is_given(operands, training):
+    def f(x, w, v):
+        x, weight, bias, mean, variance = operands(x, w, v)
+        return torch.nn.functional.batch_norm(x * 2, mean, variance, weight, bias, training)
+
+    check(f, lambda: (leaf(4, 3), plain(3, seed=1).abs(), plain(3, seed=2).abs()), rtol=1e-5)

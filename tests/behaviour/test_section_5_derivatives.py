@@ -7,7 +7,7 @@ import torch
 import torch.utils.checkpoint
 
 from tests.behaviour.functions import Once
-from tests.behaviour.harness import attempt, check_session, leaf, plain
+from tests.behaviour.harness import attempt, attempt_later, check_session, leaf, plain
 
 
 def _smooth(x, w):
@@ -122,3 +122,116 @@ def test_a_second_derivative_that_is_refused():
         yield x.grad
 
     check_session(session)
+
+
+# -- results that ops keep and that are written through views ---------------------------------------------
+
+
+def _the_base(x, view, write):
+    write(view(x))
+    return x
+
+
+def _an_intermediate_base(x, view, write):
+    y = x.clone()
+    write(view(y))
+    return y
+
+
+def _the_base_and_the_view(x, view, write):
+    v = view(x)
+    write(v)
+    return x, v
+
+
+def _the_view(x, view, write):
+    v = view(x)
+    write(v)
+    return v
+
+
+def _the_base_and_what_is_made_of_the_view(x, view, write):
+    v = view(x)
+    write(v)
+    return x, v * 2
+
+
+def _the_base_while_all_else_ends(x, view, write):
+    v = view(x)
+    write(v)
+    w = (v * 2).view(-1)
+    w.add_(w * 3)
+    return x
+
+
+_WRITES = {
+    "sigmoid": lambda v: v.sigmoid_(),
+    "sqrt": lambda v: v.abs_().sqrt_(),
+    "square": lambda v: v.mul_(v),
+    "tanh of a list": lambda v: torch._foreach_tanh_([v]),
+}
+
+
+@pytest.mark.parametrize(
+    "results",
+    [
+        _the_base,
+        _an_intermediate_base,
+        _the_base_and_the_view,
+        _the_view,
+        _the_base_and_what_is_made_of_the_view,
+        _the_base_while_all_else_ends,
+    ],
+    ids=lambda f: f.__name__.strip("_"),
+)
+@pytest.mark.parametrize("view", [lambda x: x.view(-1), lambda x: x[0]], ids=["view", "row"])
+@pytest.mark.parametrize("write", _WRITES.values(), ids=_WRITES)
+@pytest.mark.parametrize("keep", [(False, False), (False, True), (True, False), (True, True)], ids=str)
+def test_what_derivatives_free_of_what_was_written_through_a_view_that_may_have_ended(results, view, write, keep):
+    def gradients(of, to, keep, given=None):
+        return attempt_later(
+            lambda: torch.autograd.grad(
+                [of], to, None if given is None else [given], create_graph=True, retain_graph=keep, allow_unused=True
+            )
+        )
+
+    def session(compile):
+        x = leaf(2, 3)
+        out = compile(lambda y: results(y, view, write))(x / 8)
+        root = out[0] if isinstance(out, tuple) else out
+        cotangent = torch.full_like(root, 2).detach().requires_grad_()
+        first = gradients(root, [x], keep[0], cotangent)
+        yield out, first
+        if isinstance(first, tuple) and first[0].requires_grad:
+            second = gradients(first[0].sum(), [x, cotangent], keep[1])
+            yield second
+            if isinstance(second, tuple) and second[0] is not None and second[0].requires_grad:
+                yield gradients(second[0].sum(), [x, cotangent], False)
+            yield gradients(first[0].sum(), [x, cotangent], False)
+        yield gradients(root, [x], False, cotangent.detach())
+
+    check_session(session, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "operands", [lambda x: [x.t()], lambda x: [x, x.t()], lambda x: [x * 1, x.t()]], ids=["t", "x,t", "y,t"]
+)
+@pytest.mark.parametrize("write", [torch._foreach_abs_, torch._foreach_exp_, torch._foreach_neg_])
+@pytest.mark.parametrize("read", [torch._foreach_abs, lambda ts: torch._foreach_mul(ts, ts)], ids=["abs", "square"])
+def test_derivatives_of_lists_that_were_written(operands, write, read):
+    def f(x):
+        ts = operands(x)
+        write(ts)
+        return ts, read(ts)
+
+    def session(compile):
+        x = leaf(2, 2)
+        out = compile(f)(x / 8)
+        yield out
+        for t in [t for ts in out for t in ts]:
+            (g,) = torch.autograd.grad(t.sum(), x, create_graph=True)
+            yield g
+            if g.requires_grad:
+                yield torch.autograd.grad((g * g).sum(), x, retain_graph=True, allow_unused=True)
+
+    check_session(session, rtol=1e-4)

@@ -296,3 +296,33 @@ def test_a_once_differentiable_function_with_create_graph(trained: bool):
                 yield g.requires_grad, attempt(lambda g=g, x=x: torch.autograd.grad([g.sum()], [x], allow_unused=True))
 
     check_session(session)
+
+
+class KeepsAResultThatNobodyNeeds(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        result = x * y
+        x.mul_(2)
+        ctx.mark_dirty(x)
+        ctx.save_for_backward(result)
+        return result, x
+
+    @staticmethod
+    def backward(ctx, g, h):
+        (result,) = ctx.saved_tensors
+        return (0 if g is None else g * result) + (0 if h is None else h * result), None
+
+
+@pytest.mark.parametrize("returned", [slice(1), slice(1, 2), slice(2), slice(0)], ids=["product", "x", "both", "none"])
+def test_a_function_that_saves_what_it_made_of_an_inference_tensor(returned):
+    def session(compile):
+        x = leaf(3)
+        with torch.inference_mode():
+            y = plain(3, seed=1)
+        argument = x * 2
+        out = compile(lambda x, y: KeepsAResultThatNobodyNeeds.apply(x, y)[returned])(argument, y)
+        yield out, argument
+        sum(t.sum() for t in (*out, argument)).backward()
+        yield x
+
+    check_session(session)

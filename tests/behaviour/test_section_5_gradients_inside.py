@@ -425,6 +425,44 @@ def test_gradient_of_a_view_by_its_base():
     check_session(session)
 
 
+_VIEWS = {
+    "t": lambda x: x.t(),
+    "view": lambda x: x.view(-1),
+    "transpose": lambda x: x.transpose(-1, -2),
+    "permute": lambda x: x.permute(-1, 0),
+    "row": lambda x: x[-1],
+    "slice": lambda x: x[:, -2:],
+    "unsqueeze": lambda x: x.unsqueeze(-1),
+    "squeeze": lambda x: x[:1].squeeze(0).squeeze(),
+    "expand": lambda x: x[:1].expand(3, 2),
+    "diagonal": lambda x: x.diagonal(),
+    "as_strided": lambda x: x.as_strided((2,), (2,)),
+    "split": lambda x: x.split(1)[1],
+    "real": lambda x: torch.view_as_real(torch.view_as_complex(x)),
+}
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+@pytest.mark.parametrize("leads", [False, True], ids=["leaf", "non-leaf"])
+def test_gradient_of_any_view_by_its_base(create_graph, leads):
+    def f(view, base, g):
+        g = g.clone()
+        (found,) = torch.autograd.grad([view], [base], [g], create_graph=create_graph)
+        with torch.no_grad():
+            found.add_(1)
+        return g, found
+
+    def session(compile):
+        compiled = compile(f)
+        for view in _VIEWS.values():
+            base = leaf(2, 2)
+            base = base * 2 if leads else base
+            v = view(base)
+            yield attempt(lambda v=v, base=base: compiled(v, base, plain(*v.shape, seed=1)))
+
+    check_session(session)
+
+
 def test_a_gradient_that_an_argument_keeps_is_left_by_no_backward_inside_of_a_later_call():
     def f(x):
         return torch.autograd.grad([x], [x], [x])
@@ -487,12 +525,6 @@ def _after_a_write_beside_it(x, y):
     return x * 3
 
 
-def _of_what_is_then_written(x, y):
-    g = torch.ones_like(x)
-    x.backward(g)
-    return g.mul_(2), x * 3
-
-
 _ONWARD = [
     _once,
     _twice,
@@ -533,10 +565,31 @@ def test_a_backward_inside_goes_on_in_the_callers_graph(function, behind, hooked
     check_session(session)
 
 
-def test_a_gradient_that_goes_on_and_is_then_written_is_refused():
-    x = leaf(3) * 2
-    with pytest.raises(aotcheck.UnsupportedError, match="is written"):
-        aotcheck.aot_function(_of_what_is_then_written)(x, plain(3))
+@pytest.mark.parametrize(
+    "lead", [lambda r: r[:], lambda r: r.view(4), lambda r: r * 3], ids=["slice", "view", "product"]
+)
+@pytest.mark.parametrize("arrive", _ARRIVALS, ids=lambda f: f.__name__.strip("_"))
+@pytest.mark.parametrize("copied", [False, True])
+@pytest.mark.parametrize("written", [False, True])
+def test_a_gradient_of_a_leaf_behind_an_argument_may_be_a_window_too(lead, arrive, copied, written):
+    def f(x, g):
+        kept: list[torch.Tensor] = []
+        g = g.clone() if copied else g
+        arrive(x.view(2, 2), g, kept)
+        if written:
+            g.add_(1)
+        return g, kept
+
+    def session(compile):
+        compiled = compile(f)
+        for _ in range(2):
+            root = leaf(2, 2)
+            g, kept = compiled(lead(root), plain(4, seed=1))
+            yield root, root.grad, g, kept
+            root.grad.mul_(2)
+            yield root.grad, g, kept
+
+    check_session(session)
 
 
 def test_a_backward_inside_through_an_argument_to_another_is_refused():

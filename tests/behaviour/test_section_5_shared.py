@@ -81,6 +81,20 @@ def _in_a_circle(x, y):
     return a, d, (c * d).sum(), d.sin() * a
 
 
+def _cell(x, y):
+    i, o = (x * y).sin().chunk(2)
+    c = i.sigmoid() * i
+    return o.mean().sigmoid() * c.tanh(), c
+
+
+def _cell_of_three(x, y):
+    z = x * y
+    r, u = z.sin(), z.cos()
+    c = r.sigmoid() * r
+    d = c.tanh() * u * r
+    return d.exp() * u, d, c
+
+
 _FUNCTIONS = {
     f.__name__.strip("_"): f
     for f in (
@@ -92,6 +106,8 @@ _FUNCTIONS = {
         _two_results_of_one_op,
         _of_three,
         _in_a_circle,
+        _cell,
+        _cell_of_three,
     )
 }
 
@@ -155,3 +171,59 @@ def test_second_and_third_derivatives(function, leaves):
             yield x.grad, y.grad
 
     check_session(session, rtol=1e-9)
+
+
+class GivesNothingToTheSecond(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        return x * y
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 2, None
+
+
+def _by_a_list(x, y):
+    _, b = torch._foreach_mul([x, y], 2)
+    c, d = torch._foreach_mul([x, b], 3)
+    return c, b, d
+
+
+def _by_a_custom_function(x, y):
+    b = y.exp2()
+    return GivesNothingToTheSecond.apply(x, b), b
+
+
+def _by_both(x, y):
+    b = y.exp2()
+    c, d = torch._foreach_mul([x, b * b], 3)
+    return GivesNothingToTheSecond.apply(c, d), b, d
+
+
+def _by_a_view(x, y):
+    b = y.exp2()
+    return GivesNothingToTheSecond.apply(x, b.t() * 2), b
+
+
+@pytest.mark.parametrize("function", [_by_a_list, _by_a_custom_function, _by_both, _by_a_view])
+@pytest.mark.parametrize("keep", [False, True], ids=["freeing", "keeping"])
+@pytest.mark.parametrize("hooked", [False, True], ids=["plain", "hooked"])
+@pytest.mark.parametrize("written", ["nothing", "x", "y", "1"])
+def test_what_a_backward_comes_by_without_a_gradient(function, keep, hooked, written):
+    def session(compile):
+        x, y = leaf(2, 2), leaf(2, 2, seed=1)
+        results = compile(function)(x, y)
+        calls = []
+        for k, t in enumerate(results if hooked else ()):
+            t.register_hook(lambda g, k=k: calls.append((k, g is None)))
+        if written != "nothing":
+            with torch.no_grad():
+                (x if written == "x" else y if written == "y" else results[1]).mul_(2)
+        for which in (0, 1, 0, -1):
+            found = attempt_later(lambda which=which: results[which].sum().backward(retain_graph=keep))
+            yield found is None, calls
+            if found is not None:  # what has arrived by then, and what is objected to first, is a matter of order
+                x.grad = y.grad = None
+            yield x, y
+
+    check_session(session)

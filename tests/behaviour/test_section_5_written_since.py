@@ -42,6 +42,20 @@ def test_what_eager_saves_must_not_be_written_even_if_its_value_is_not_wanted(fu
     check_session(session)
 
 
+@pytest.mark.parametrize("lazy", [torch.conj, lambda z: z.conj().imag, lambda z: z.t()], ids=["conj", "neg", "no"])
+def test_a_write_through_a_lazy_view_keeps_its_result_whatever_wrote_such_a_view_before(lazy):
+    def session(compile):
+        before = leaf(3, dtype=torch.complex64) * 1
+        yield attempt_later(lambda: compile(lambda x: x.real.copy_(plain(3)))(before).sum().backward())
+        x = leaf(3, dtype=torch.complex64)
+        y = compile(torch.Tensor.exp_)(lazy(x * 1))
+        with torch.no_grad():
+            y.add_(1)
+        yield attempt_later(lambda: torch.autograd.grad(y, x, torch.ones_like(y)))
+
+    check_session(session)
+
+
 class _Dirty(torch.autograd.Function):
     runs = 0
 
@@ -240,5 +254,43 @@ def test_a_view_of_an_argument_whose_data_is_then_set_leads_to_where_it_was(func
         results = results if isinstance(results, tuple) else (results,)
         yield argument, results
         yield torch.autograd.grad(results, x, [torch.ones_like(r) for r in results])
+
+    check_session(session)
+
+
+def _by_data(x, y):
+    v = torch.ones(3)
+    z = x * v
+    v.data.mul_(z.detach())
+    return z
+
+
+def _by_a_detached_alias(x, y):
+    v = y.clone()
+    z = x * v
+    v.detach().data.add_(z.detach())
+    return z
+
+
+def _by_running_statistics(x, y):
+    v = torch.ones(3)
+    z = x.view(1, 3) * v
+    torch.nn.functional.batch_norm(z.repeat(2, 1), v, y, training=True)
+    return z
+
+
+@pytest.mark.parametrize("function", [_by_data, _by_a_detached_alias, _by_running_statistics])
+@pytest.mark.parametrize("written", ["nothing", "the result", "the argument"])
+def test_what_is_saved_is_what_the_function_left_there_unseen_whatever_is_written_since(function, written):
+    def session(compile):
+        x, y = leaf(3), plain(3, seed=1)
+        z = compile(function)(x, y)
+        with torch.no_grad():
+            if written == "the result":
+                z.mul_(2)
+            elif written == "the argument":
+                y.mul_(2)
+        yield z, x, y
+        yield attempt_later(lambda: z.sum().backward()), x
 
     check_session(session)

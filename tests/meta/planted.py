@@ -150,13 +150,33 @@ class _Mode(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-LEAKED: list[_Mode] = []
+LEAKED: list[Any] = []
 
 
 def leaks_mode(fn: Function) -> Function:
     def compiled(*args: Any) -> Any:
         result = fn(*args)
         LEAKED.append(_Mode())
+        LEAKED[-1].__enter__()
+        return result
+
+    return compiled
+
+
+def leaks_dispatch_key(fn: Function) -> Function:
+    def compiled(*args: Any) -> Any:
+        result = fn(*args)
+        LEAKED.append(torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.FuncTorchBatched)))
+        LEAKED[-1].__enter__()
+        return result
+
+    return compiled
+
+
+def leaks_hooks(fn: Function) -> Function:
+    def compiled(*args: Any) -> Any:
+        result = fn(*args)
+        LEAKED.append(torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t))
         LEAKED[-1].__enter__()
         return result
 

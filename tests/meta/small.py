@@ -76,6 +76,14 @@ drawn = st.tuples(st.integers(1, 12), st.integers(-9, 9)).map(
 )
 """Programs of one product; about one in twelve has as many elements as the planted killers are waiting for."""
 
+now_and_then_refused = st.tuples(st.integers(1, 12), st.booleans()).map(
+    lambda drawn: program(
+        op("v0", "Tensor.view", X, TupleExpr((Literal(5), Literal(5)))) if drawn[1] else op("v0", "torch.neg", X),
+        size=(drawn[0],),
+    )
+)
+"""Programs of one statement, which eager refuses in about every second one."""
+
 
 def _broken(size: int) -> Program:
     raise OSError("planted")

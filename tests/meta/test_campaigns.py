@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import json
 import threading
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from aotcheck.campaign import Campaign, ExitCode, Settings, Tally
 from aotcheck.campaign.events import Ending, Event, FindingWritten, ProgramChecked, RunFinished, ScriptRun, Shown
 from aotcheck.campaign.generate import load_strategy, programs_of_block
 from aotcheck.campaign.scripts import what_it_shows
+from aotcheck.campaign.tally import Canaries
 from aotcheck.oracle import CoarseKey
 from aotcheck.program import emit, parse_file
 from aotcheck.report.jsonl import JsonLines, read_events
+from aotcheck.report.terminal import print_summary
 from tests.meta import planted
 
 STRATEGY = "tests.meta.small:drawn"
@@ -111,6 +115,29 @@ def test_a_program_that_takes_its_worker_with_it_is_one_finding(
         assert [r.value for r in tally.rechecked.values()] == ["same"]
     else:
         assert list(tally.scripts.values()) == [Shown.YES]
+
+
+def test_a_canary_is_heard_after_each_program_that_leaves_a_process(tmp_path: Path) -> None:
+    told = settings(tmp_path, "tests.meta.planted:dies", examples=25, strategy="tests.meta.small:now_and_then_refused")
+    events, tally = campaign(told)
+    checked = [e for e in events if isinstance(e, ProgramChecked)]
+    programs = programs_of_block(load_strategy(told.strategy), 1, 0)
+    dead = [_numel(program) == planted.MARK for program in programs]
+    refused = [program.body[-1].path == "Tensor.view" for program in programs]
+    assert any(refused) and not all(refused)
+    assert [e.fit for e in sorted(checked, key=lambda e: e.index)] == [None if d else True for d in dead]
+    assert tally.canaries == Canaries(25 - sum(dead), sum(r for r, d in zip(refused, dead, strict=True) if not d), 0)
+    written = io.StringIO()
+    print_summary(tally, Console(file=written))
+    said = (
+        f"canary: after {25 - sum(dead)} programs, {tally.canaries.after_refusals} of them with a statement that eager"
+    )
+    assert said in written.getvalue()
+
+
+def test_a_canary_that_is_silent_is_counted(tmp_path: Path) -> None:
+    _, tally = campaign(settings(tmp_path, "tests.meta.planted:poisons", examples=3))
+    assert tally.canaries == Canaries(3, 0, 3)
 
 
 def test_the_first_script_of_a_key_is_run_alone(tmp_path: Path) -> None:

@@ -132,7 +132,16 @@ PLANTS = (
     Plant("does not raise in the backward", unspoilt, SPOILT, K.EXCEPTION, "backward"),
     Plant("fails to compile", lambda fn: planted.fails(torch.ones(1)), DOUBLE, K.EXCEPTION, "forward"),
     Plant("leaks grad mode", planted.leaks_grad_mode, DOUBLE, K.GLOBAL_STATE, "process", error="grad_mode"),
-    Plant("leaks a dispatch mode", planted.leaks_mode, DOUBLE, K.GLOBAL_STATE, "process", error="mode_depths"),
+    Plant(
+        "leaks a dispatch mode",
+        planted.leaks_mode,
+        DOUBLE,
+        K.GLOBAL_STATE,
+        "process",
+        error="mode_depths",
+    ),
+    Plant("leaks a dispatch key", planted.leaks_dispatch_key, DOUBLE, K.GLOBAL_STATE, "process", error="dispatch_keys"),
+    Plant("leaks hooks", planted.leaks_hooks, DOUBLE, K.GLOBAL_STATE, "process", error="saved_tensor_hooks"),
     Plant("poisons the process", planted.poisons, DOUBLE, K.POISONING, "process"),
     Plant("returns a list for a tuple", result(lambda r: list(r)), TWICE, K.STRUCTURE, "output"),
     Plant("loses a write to a list", planted.on_new_containers, STORED, K.STRUCTURE, "output"),
@@ -374,6 +383,15 @@ def test_a_call_that_raises_and_leaves_nothing_to_look_at_is_a_finding(monkeypat
     assert verdict.poisoned
     keys = [str(d.key) for d in verdict.hard]
     assert keys == ["(exception, forward, ValueError: planted)", "(poisoning, process)"]
+
+
+def test_a_verdict_tells_whether_eager_refused_what_the_backend_was_made_to_do() -> None:
+    cpu, silent = torch.device("cpu"), Backend("silent", planted.identity)
+    assert check(REFUSED, silent, cpu).eager_refuses
+    assert not check(DOUBLE, silent, cpu).eager_refuses
+    verdict = check(REFUSED, Backend("poisons", planted.poisons), cpu)
+    assert verdict.poisoned
+    assert verdict.eager_refuses
 
 
 def test_inexact_programs_may_differ_by_rounding_but_no_further() -> None:

@@ -29,8 +29,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor 
 NOT_IN_SCRIPTS = {OracleKind.POISONING}
 """Seen by the campaign alone: a script's process ends with it."""
 
-NEED_PRIVATE_NAMES = {"leaks a dispatch mode", "poisons the process"}
-"""A mode left behind can be seen under private names of torch only, which a script does without."""
+NEED_PRIVATE_NAMES = {"leaks a dispatch mode", "leaks a dispatch key", "leaks hooks", "poisons the process"}
+"""What is left behind can be seen under private names of torch only, which a script does without."""
 
 
 def shown_by_script(program: Program, backend: Backend, name: str = "planted") -> list[tuple[str, str]]:

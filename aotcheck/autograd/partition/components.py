@@ -33,6 +33,24 @@ def nodes_behind(starts: Iterable[Any], ends: set[Any]) -> set[Any]:
     return found
 
 
+def edges_behind(starts: Iterable[Any], ends: set[Any]) -> set[tuple[Any, int]]:
+    """All edges of autograd's graph by which a backward from the nodes ``starts`` goes on, but for those of ``ends``.
+
+    What leads from a node among ``starts`` counts even if it is among ``ends``.
+    """
+    found: set[tuple[Any, int]] = set()
+    met: set[Any] = set()
+    todo = list(starts)
+    while todo:
+        for n, place in todo.pop().next_functions:
+            if n is not None:
+                found.add((n, place))
+                if n not in met and n not in ends:
+                    todo.append(n)
+                met.add(n)
+    return found
+
+
 def reached_leaves(outputs: Sequence[Tensor]) -> dict[int, list[GradientEdge]]:
     """By id of the leaf, the accumulators through which gradients of ``outputs`` arrive at it.
 

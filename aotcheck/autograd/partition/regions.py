@@ -5,19 +5,28 @@ A result may be computed from another tensor that survives the call: a loss from
 say, or from an argument that was written. In eager's graph the gradient of the one comes by the other: hooks see it,
 ``retain_grad`` keeps it, and it can be asked for. So such a tensor is a *cut*: what is computed from it is attached to
 it, not to what lies behind it. A cut that would make groups hang on each other in a circle is given up.
+
+Note [Joined groups]
+What only stands for a shared part (see Note [Shared parts]) is a group of its own where a backward may come there
+without coming by this or that result. Often none can: what the cells of an LSTM's ``h`` and ``c`` share is reached from
+``h`` and from ``c``, and ``h`` leads to ``c``. Then the shared part joins the group of ``c``: in eager too both run
+whenever one does, and one Function costs less than two. For ``c`` what is shared lies inside its group, no cut; for
+``h`` it is one. A custom Function stays apart: a backward of gradients comes there by ``h`` and from within the group
+of ``c``, and what it gives may depend on which gradients are there together.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
 from aotcheck import _torch
-from aotcheck.autograd.partition.components import components, nodes_behind
+from aotcheck.autograd.partition.components import components, edges_behind, nodes_behind
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +41,7 @@ class Cut:
 class Group:
     """Places among the attached tensors, and among the cuts that they hang on.
 
+    ``inside``: the cuts at which others hang on the group, but which are none for the group itself.
     ``turn``: when autograd made the last node that hands gradients to what lies behind the group, as it counts nodes,
     and then the last of those that hand gradients to this, and so on.
     """
@@ -39,6 +49,7 @@ class Group:
     attached: tuple[int, ...]
     cuts: tuple[int, ...] = ()
     turn: tuple[int, ...] = ()
+    inside: tuple[int, ...] = ()
 
 
 def find_cuts(attached: Sequence[Tensor], survivors: Sequence[Tensor], ends: set[Any]) -> list[Cut]:
@@ -68,8 +79,12 @@ def find_cuts(attached: Sequence[Tensor], survivors: Sequence[Tensor], ends: set
     ]
 
 
-def divide(attached: Sequence[Tensor], cuts: Sequence[Cut], ends: set[Any]) -> tuple[list[Group], list[Cut]]:
+def divide(
+    attached: Sequence[Tensor], cuts: Sequence[Cut], ends: set[Any], standing: Collection[int]
+) -> tuple[list[Group], list[Cut]]:
     """The groups in the order in which they are to be attached, and the cuts that were kept.
+
+    ``standing``: the places of tensors that only stand for a shared part. Such a one may be in no group.
 
     A backward comes by what was attached last first, and where several gradients are summed up it shows which did.
     """
@@ -80,26 +95,74 @@ def divide(attached: Sequence[Tensor], cuts: Sequence[Cut], ends: set[Any]) -> t
         groups = [_group(attached, places, kept, stop) for places in members]
         circular = _circular(attached, groups, kept)
         if circular is None:
-            return sorted(groups, key=lambda g: g.turn), kept
+            break
         kept = [c for c in kept if c.edge.node is not kept[circular].edge.node]
+    while (pair := _joinable(attached, groups, kept, standing, stop)) is not None:
+        groups = _joined(attached, groups, *pair, kept, stop)
+    return sorted(groups, key=lambda g: g.turn), kept
 
 
-def _group(attached: Sequence[Tensor], places: Sequence[int], cuts: Sequence[Cut], stop: set[Any]) -> Group:
-    met: set[Any] = set()
-    for place in places:
-        start = _torch.grad_fn_of(attached[place])
-        seen: set[Any] = set()
-        todo = [n for n, _ in start.next_functions] if start is not None else []
-        while todo:
-            node = todo.pop()
-            if node is None or node in seen:
-                continue
-            seen.add(node)
-            if node not in stop:
-                todo.extend(n for n, _ in node.next_functions)
-        met |= seen
-    cut = tuple(k for k, c in enumerate(cuts) if c.edge.node in met)
-    return Group(tuple(places), cut, _turn(attached, places, stop))
+def _group(
+    attached: Sequence[Tensor],
+    places: Sequence[int],
+    cuts: Sequence[Cut],
+    stop: set[Any],
+    inside: tuple[int, ...] = (),
+) -> Group:
+    stop = stop - {cuts[k].edge.node for k in inside}
+    starts = [node for k in places if (node := _torch.grad_fn_of(attached[k])) is not None]
+    met = edges_behind(starts, stop)
+    cut = tuple(k for k, c in enumerate(cuts) if k not in inside and (c.edge.node, c.edge.output_nr) in met)
+    return Group(tuple(places), cut, _turn(attached, places, stop), inside)
+
+
+def _joinable(
+    attached: Sequence[Tensor],
+    groups: Sequence[Group],
+    cuts: Sequence[Cut],
+    standing: Collection[int],
+    stop: set[Any],
+) -> tuple[int, int] | None:
+    """A group and one that stands for what only backwards by the former come to; see Note [Joined groups]."""
+    hanging = _hanging(attached, groups, cuts)
+
+    def comes_by(g: int, other: int) -> bool:
+        return g == other or any(comes_by(n, other) for n in hanging[g])
+
+    for k, group in enumerate(groups):
+        if standing and all(place in standing for place in group.attached) and not _custom(attached, group, stop):
+            users = [g for g in range(len(groups)) if k in hanging[g]]
+            for user in users:
+                if all(comes_by(g, user) for g in users):
+                    return user, k
+    return None
+
+
+def _custom(attached: Sequence[Tensor], group: Group, stop: set[Any]) -> bool:
+    """Whether there are custom Functions between a group and what it hangs on."""
+    starts = {_torch.grad_fn_of(attached[k]) for k in group.attached}
+    inside = (nodes_behind(starts, stop) - stop) | starts
+    return any(isinstance(n, torch.autograd.function.BackwardCFunction) for n in inside)
+
+
+def _hanging(attached: Sequence[Tensor], groups: Sequence[Group], cuts: Sequence[Cut]) -> list[set[int]]:
+    """Of each group: those that it hangs on by a cut of its own."""
+    owner = {_torch.grad_fn_of(attached[k]): g for g, group in enumerate(groups) for k in group.attached}
+    return [{owner[n] for k in group.cuts if (n := cuts[k].edge.node) in owner} for group in groups]
+
+
+def _joined(
+    attached: Sequence[Tensor], groups: Sequence[Group], user: int, shared: int, cuts: Sequence[Cut], stop: set[Any]
+) -> list[Group]:
+    """The groups when that of a ``shared`` part has joined one that hangs on it."""
+    heads = {_torch.grad_fn_of(attached[k]) for k in groups[shared].attached}
+    inside = (*groups[user].inside, *groups[shared].inside)
+    inside += tuple(k for k, c in enumerate(cuts) if c.edge.node in heads)
+    others = [g for k, g in enumerate(groups) if k not in (user, shared)]
+    needed = {(cuts[k].edge.node, cuts[k].edge.output_nr) for g in others for k in g.cuts}
+    places = [k for k in groups[shared].attached if (_torch.grad_fn_of(t := attached[k]), t.output_nr) in needed]
+    places = sorted([*groups[user].attached, *places])
+    return [*others, _group(attached, places, cuts, stop, inside)]
 
 
 def _turn(attached: Sequence[Tensor], places: Sequence[int], stop: set[Any]) -> tuple[int, ...]:

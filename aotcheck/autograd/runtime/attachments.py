@@ -55,6 +55,18 @@ class Function:
 
 
 @dataclasses.dataclass(frozen=True)
+class Shared:
+    """The tensors of a Function whose backward frees what that of another one needs: see Note [Shared nodes].
+
+    ``shown`` are those whose own backward needs it too, so that it raises once it is freed; of ``hidden`` it is freed
+    by no backward of the other: see Note [Views that end].
+    """
+
+    shown: tuple[int, ...]
+    hidden: tuple[int, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
 class Window:
     """Memory that a backward reads as it is then, and writes: ``geometry`` on the storage of ``holder``.
 

@@ -100,6 +100,16 @@ def use_context(ctx: Any) -> None:
     """
     check_not_spent(ctx)
     _torch.unpack_some(ctx, ())
+    _spend(ctx)
+
+
+def use_hidden(ctx: Any) -> None:
+    """The same where a backward of that Function itself frees nothing of it: see Note [Views that end]."""
+    check_not_spent(ctx)
+    _spend(ctx)
+
+
+def _spend(ctx: Any) -> None:
     if not _torch.backward_keeps_graph():
         _torch.after_backward(functools.partial(setattr, ctx, "spent", True))
 

@@ -22,9 +22,11 @@ from aotcheck.autograd.runtime.attachments import (
     Counter,
     Guard,
     Keeper,
+    Shared,
     kept_source,
 )
 from aotcheck.autograd.runtime.step_source import WRITERS
+from aotcheck.autograd.runtime.undefined import pass_on, told
 from aotcheck.autograd.subclasses import Wrapping
 from aotcheck.autograd.trace import Geometry
 
@@ -38,9 +40,10 @@ def function_like(
     checked: tuple[tuple[int, ...], ...],
     once: tuple[int, ...],
     frees: tuple[tuple[int, str | None], ...],
-    shared: tuple[tuple[int, ...], ...],
+    shared: tuple[Shared, ...],
     own: tuple[int, ...] = (),
     raising: tuple[tuple[int, str], ...] = (),
+    leads: tuple[tuple[int, ...], ...] = (),
 ) -> Callable[..., Any]:
     """``apply`` of a Function that attaches computed results to autograd.
 
@@ -52,7 +55,7 @@ def function_like(
     or not. ``once``: the results from which a second backward raises; torch does that when saved tensors are asked for
     again, even if there are none. ``frees``: see ``backward.frees``. ``shared``: see Note [Shared nodes]. ``own``: the
     results that are saved for their place in autograd's graph. ``raising``: those behind which something raises if a
-    backward leaves nothing out, with what it raises.
+    backward leaves nothing out, with what it raises. ``leads``: see ``undefined.pass_on``.
     """
     w = SourceWriter()
     w.globals.update(grad_enabled=torch.is_grad_enabled, node=torch.autograd.function.BackwardCFunction)
@@ -63,7 +66,6 @@ def function_like(
     if own:
         lines.append(f"    ctx.own = {{{', '.join(f'{k}: {saved + n}' for n, k in enumerate(own))}}}")
     lines += ["    ctx.set_materialize_grads(False)", f"    return h[:{outputs}]"]
-    defined = "".join(f"g[{k}] is not None, " for k in range(outputs))
     # Of a plain tensor's type only what is sparse must be told from it.
     w.globals.update(strided=torch.strided)
     kinds = "".join(
@@ -73,18 +75,31 @@ def function_like(
     trained = "".join(f"g[{k}] is not None and g[{k}].requires_grad, " for k in range(outputs))
     # The engine comes by with nothing defined where another tensor's gradients end: no reason to look at what is saved.
     undefined = " and ".join(f"g[{k}] is None" for k in range(outputs))
+    nothing = f"(None,) * {1 + max(1, targets) + bool(raising)}"
+    present = "".join(f"p[{k}] is not None, " for k in range(outputs))
     lines += [
         "def backward(ctx, *g):",
-        f"    if {undefined}: return (None,) * {1 + max(1, targets) + bool(raising)}",
+        "    p = g",
+        f"    if {undefined}:",
+        f"        p = {w.refer(told)}(ctx, {outputs})",
+        f"        if p is None: return {nothing}",
         *_check_not_freed(w, outputs, saved, once),
         *_check_saved(w, outputs, checked),
-        *([f"    {w.refer(backward.check_watched)}({WATCHED}, ({defined}))"] if guarded else []),
+        *([f"    {w.refer(backward.check_watched)}({WATCHED}, ({present}))"] if guarded else []),
         *_check_shared(w, outputs, shared),
+        *[f"    if p[{j}] is not None: {w.refer(backward.raise_if_all_runs)}({error!r})" for j, error in raising],
+        "    if p is not g:",
+        *(["        ctx.saved_tensors"] if saved and once and outputs == 1 else []),
+        *([f"        {w.refer(pass_on)}(ctx, (None,) * {targets}, {leads}, p)"] if leads else []),
+        f"        return {nothing}",
         f"    trained = ({trained}) if grad_enabled() else None",
-        *[f"    if g[{j}] is not None: {w.refer(backward.raise_if_all_runs)}({error!r})" for j, error in raising],
         f"    d = {'*' if raising else ''}ctx.kept[0](({kinds}), trained)(ctx, g){', None' if raising else ''}",
-        f"    return d if isinstance(ctx, node) else (None, *{w.refer(history.defined)}(ctx, d[1:]))",
     ]
+    passed = sorted({k for places in leads for k in places})
+    if passed:
+        missing = " or ".join(f"d[{1 + k}] is None" for k in passed)
+        lines.append(f"    if {missing}: {w.refer(pass_on)}(ctx, d[1:], {leads}, g)")
+    lines.append(f"    return d if isinstance(ctx, node) else (None, *{w.refer(history.defined)}(ctx, d[1:]))")
     w.lines = lines
     define(w, "forward", "function")
     return _torch.bound_apply(_make_function(w.globals["forward"], w.globals["backward"], dict(frees)))
@@ -96,19 +111,20 @@ def _check_saved(w: SourceWriter, outputs: int, checked: Sequence[Sequence[int]]
         if which:
             check = f"{w.refer(_torch.unpack_some)}(ctx, {which})"
             places = [j for j in range(outputs) if tuple(checked[j]) == which]
-            needed = " or ".join(f"g[{j}] is not None" for j in places)
+            needed = " or ".join(f"p[{j}] is not None" for j in places)
             lines.append(f"    {check}" if len(places) == outputs else f"    if {needed}: {check}")
     return lines
 
 
-def _check_shared(w: SourceWriter, outputs: int, shared: Sequence[Sequence[int]]) -> list[str]:
+def _check_shared(w: SourceWriter, outputs: int, shared: Sequence[Shared]) -> list[str]:
     lines = []
-    for k, places in enumerate(shared):
-        if places:
-            use = f"{w.refer(backward.use_context)}({CONTEXTS}[{k}])"
-            always = len(places) == outputs
-            needed = " or ".join(f"g[{j}] is not None" for j in places)
-            lines.append(f"    {use}" if always else f"    if {needed}: {use}")
+    for k, x in enumerate(shared):
+        for places, act in ((x.shown, backward.use_context), (x.hidden, backward.use_hidden)):
+            if places:
+                use = f"{w.refer(act)}({CONTEXTS}[{k}])"
+                always = len(places) == outputs
+                needed = " or ".join(f"p[{j}] is not None" for j in places)
+                lines.append(f"    {use}" if always else f"    if {needed}: {use}")
     return lines
 
 
@@ -120,7 +136,7 @@ def _check_not_freed(w: SourceWriter, outputs: int, saved: int, once: Sequence[i
         checks.append(f"{w.refer(_torch.unpack_some)}(ctx, ())" if saved else "ctx.saved_tensors")
     if len(once) == outputs:
         return [f"    {check}" for check in checks]
-    return [f"    if {' or '.join(f'g[{k}] is not None' for k in once)}:", *[f"        {check}" for check in checks]]
+    return [f"    if {' or '.join(f'p[{k}] is not None' for k in once)}:", *[f"        {check}" for check in checks]]
 
 
 def _make_function(

@@ -14,6 +14,7 @@ from torch import Tensor
 from aotcheck import _torch
 from aotcheck.autograd.runtime.backward import DEAD_END, frees, use_context
 from aotcheck.autograd.runtime.memory import hidden_write, stand_in
+from aotcheck.autograd.runtime.undefined import told
 from aotcheck.autograd.sparse_geometry import is_sparse, measure
 from aotcheck.autograd.subclasses import is_jagged, is_wrapper, wrapping_of
 from aotcheck.autograd.trace import Geometry, geometry_of
@@ -230,18 +231,31 @@ def register_hook(t: Tensor, hook: Callable[[Tensor], Any]) -> None:
     t.register_hook(lambda g: None if g is None else hook(g))
 
 
-class _HooksOfItsOwn(OrderedDict[int, Callable[[Tensor], Any]]):
-    """The hooks on a tensor, not called where there is no gradient."""
+class _HooksOfItsOwn(OrderedDict[int, Callable[[Tensor | None], Any]]):
+    """The hooks on a tensor, not called where there is no gradient unless eager comes by all the same.
 
-    def __setitem__(self, key: int, hook: Callable[[Tensor], Any]) -> None:
-        super().__setitem__(key, lambda g: None if g is None else hook(g))
+    See Note [Undefined gradients].
+    """
+
+    def __init__(self, node: Any, place: int) -> None:
+        super().__init__()
+        self.node = weakref.ref(node)
+        self.place = place
+
+    def __setitem__(self, key: int, hook: Callable[[Tensor | None], Any]) -> None:
+        super().__setitem__(key, lambda g: hook(g) if g is not None or self._comes_by() else None)
+
+    def _comes_by(self) -> bool:
+        node = self.node()
+        present = None if node is None else told(node, self.place + 1)
+        return present is not None and present[self.place] is not None
 
 
 def hooks_of_its_own(t: Tensor) -> None:
     """Hooks that the caller will register on ``t``, one of several results of a Function, are not told of backwards
     that reach only others of them: in eager each has a node of its own."""
     if type(t) is Tensor:
-        _torch.set_hooks(t, _HooksOfItsOwn())
+        _torch.set_hooks(t, _HooksOfItsOwn(t.grad_fn, t.output_nr))
 
 
 def _without_memory(t: Tensor) -> Tensor:

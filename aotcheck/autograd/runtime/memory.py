@@ -116,10 +116,11 @@ def window_of_kind(holder: Tensor, g: Geometry, anchor: int | None, own_version:
         if holder.is_inference() == inference:
             return window_on(holder, g, anchor, own_version)
         offset = g.offset if anchor is None else g.offset - anchor + int(holder.storage_offset())
-        return _plain_window(holder.untyped_storage(), g._replace(offset=offset), holder.device)
+        return plain_window(holder.untyped_storage(), g._replace(offset=offset), holder.device)
 
 
-def _plain_window(storage: torch.UntypedStorage, g: Geometry, device: torch.device) -> Tensor:
+def plain_window(storage: torch.UntypedStorage, g: Geometry, device: torch.device) -> Tensor:
+    """A tensor on ``storage`` that lies as ``g`` says."""
     t = torch.empty(0, dtype=g.dtype, device=device)
     _torch.set_geometry(t, storage, g.offset, g.shape, g.stride)
     t = _torch.conj_view(t) if g.conj else t
@@ -129,7 +130,7 @@ def _plain_window(storage: torch.UntypedStorage, g: Geometry, device: torch.devi
 def as_inference(t: Tensor, wanted: bool) -> Tensor:
     """``t``, which nobody else has, as an inference tensor on the same memory; or as one that is none."""
     with torch.inference_mode(wanted):
-        return _plain_window(t.untyped_storage(), geometry_of(t), t.device)
+        return plain_window(t.untyped_storage(), geometry_of(t), t.device)
 
 
 def as_saved(t: Tensor) -> Tensor:

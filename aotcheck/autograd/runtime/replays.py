@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch
+from aotcheck.autograd.runtime.memory import plain_window
+from aotcheck.autograd.trace import Geometry, geometry_of
 
 
 def replay_without_grad(view_func: Any, base: Tensor) -> Tensor:
@@ -35,6 +37,22 @@ def replay_at(view_func: Callable[[Tensor], Tensor], version: int, base: Tensor)
     """A view of ``base`` that autograd takes for made when its counter stood at ``version``."""
     with _torch.as_if_written(base, version - _torch.version_of(base)):
         return view_func(base)
+
+
+def replay_with_room(view_func: Callable[[Tensor], Tensor], window: Geometry, base: Tensor) -> Tensor:
+    """A view of ``base`` that lies as ``window`` on another storage, where there may be more than on that of ``base``.
+
+    What it shows nobody looks at; it is taken elsewhere.
+    """
+    g, data = geometry_of(base), base.data
+    room = max(x.elements_reached * x.dtype.itemsize for x in (g, window))
+    storage = torch.empty(room, dtype=torch.uint8, device=base.device).untyped_storage()
+    with torch.no_grad(), torch.inference_mode(data.is_inference()):
+        base.data = plain_window(storage, g, base.device)
+    try:
+        return view_func(base)
+    finally:
+        base.data = data
 
 
 def replay_under_inference_mode(view_func: Any, base: Tensor) -> Tensor:
