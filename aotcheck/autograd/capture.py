@@ -29,7 +29,7 @@ from aotcheck.autograd.replicas import Replica, ReplicaMaker, arrived_at
 from aotcheck.autograd.sparse import SparseReplica
 from aotcheck.autograd.sparse_geometry import is_sparse
 from aotcheck.autograd.steps import Arg, Constant, Ref, Source
-from aotcheck.autograd.storage_state import StorageState
+from aotcheck.autograd.storage_state import StorageState, View
 from aotcheck.autograd.subclasses import (
     Bundle,
     WrapperArgument,
@@ -66,11 +66,9 @@ class Onward:
 
 @dataclasses.dataclass(frozen=True)
 class Arrived:
-    """A gradient as a backward brought it, the ``tensor`` itself with its ``value``, and how often its memory had been
-    written by then.
-    """
+    """A gradient as a backward brought it: where it lay, its ``value``, and how often its memory had been written."""
 
-    tensor: Tensor
+    view: View
     value: Value
     version: int
 
@@ -176,8 +174,8 @@ class Capture:
         self.onward.append(Onward(tuple(brought), inside.retained, tuple(versions)))
 
     def _arrived(self, g: Tensor) -> Arrived:
-        table = self.tracer.table
-        return Arrived(g, table.read(g), table.state(g).version)
+        view = self.tracer.table.view(g)
+        return Arrived(view, self.tracer.table.read(g), view.state.version)
 
     def _swapped(self, a: Tensor, b: Tensor) -> None:
         """See ``Tracer.swap``."""

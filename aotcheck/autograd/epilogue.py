@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from aotcheck.autograd.capture import Arrived, Capture, Onward
 
 aten = torch.ops.aten
+_HIDDEN = Visibility.HIDDEN
 
 
 class EpilogueBuilder:
@@ -218,21 +219,27 @@ class EpilogueBuilder:
 
     def _brought(self, arrived: Arrived, afterwards: list[Step]) -> Generator[Step, None, Ref]:
         """Where the gradient is, made by steps that come before; ``afterwards`` are others to be taken then."""
-        g, state = geometry_of(arrived.tensor), self.table.state(arrived.tensor)
+        g, state = arrived.view.geometry, arrived.view.state
         holder, anchor = (state.source, None) if state.is_input else self.results.anchors.get(id(state), (None, 0))
         if holder is None:
-            return self.results.output(arrived.value, Role.INTERMEDIATE_BASE, g, None)
+            alone = self.results.output(arrived.value, Role.INTERMEDIATE_BASE, g, None)
+            if state.version != arrived.version:
+                last = self.results.output(self._last(arrived), Role.INTERMEDIATE_BASE, g, None)
+                afterwards.append(Write(alone, last, _HIDDEN))
+            return alone
         # The caller's leaves may take over what others hold: see Note [Gradients taken over].
         window = self.results.local()
         yield WindowOn(window, holder, g, anchor, own_version=False)
         if not state.is_input and state.version != arrived.version:  # it was written since
-            values = arrived.value, self._copy(self.table.read(arrived.tensor))
+            values = arrived.value, self._last(arrived)
             was, now = [self.results.output(v, Role.INTERMEDIATE_BASE, g, None) for v in values]
-            yield Write(window, was, Visibility.HIDDEN)
-            afterwards.append(Write(window, now, Visibility.HIDDEN))
+            yield Write(window, was, _HIDDEN)
+            afterwards.append(Write(window, now, _HIDDEN))
         return window
 
-    def _copy(self, v: Value) -> Value:
+    def _last(self, arrived: Arrived) -> Value:
+        """A copy of what is where the gradient was by the end."""
+        v = self.table.read_view(arrived.view)
         copy = self.capture.tracer.trace.call(aten.clone.default, (v,))
         copy.geometry, copy.device = v.geometry, v.device
         return copy

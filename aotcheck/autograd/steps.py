@@ -107,7 +107,7 @@ class Visibility(enum.Enum):
 class Write:
     """Overwrite ``target``."""
 
-    target: Source | Local
+    target: Ref
     result: Result
     visibility: Visibility
 

@@ -592,6 +592,22 @@ def test_a_gradient_of_a_leaf_behind_an_argument_may_be_a_window_too(lead, arriv
     check_session(session)
 
 
+@pytest.mark.parametrize("lead", [lambda r: r[:], lambda r: r * 3], ids=["slice", "product"])
+@pytest.mark.parametrize("change", [lambda g: g.add_(1), lambda g: g.resize_(1).mul_(3)], ids=["written", "resized"])
+def test_a_gradient_that_is_written_when_it_has_gone_on(lead, change):
+    def f(x):
+        g = torch.ones_like(x)
+        x.backward(g)
+        change(g)
+
+    def session(compile):
+        root = leaf(4)
+        compile(f)(lead(root))
+        yield root, root.grad
+
+    check_session(session)
+
+
 def test_a_backward_inside_through_an_argument_to_another_is_refused():
     compiled = aotcheck.aot_function(lambda x, root: (x * x).sum().backward())
     root = leaf(3)
