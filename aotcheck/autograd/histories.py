@@ -149,4 +149,4 @@ class Histories:
     def _cut(self, a: TracedArgument) -> None:
         if self.results.begins_late(a.replica) and not is_new_leaf(a.replica):
             self.results.attach_what_leads_to(a.replica)
-        self.steps.append(Detach(Arg(a.index), bool(a.real_is_leaf)))
+        self.steps.append(Detach(Arg(a.index), a.real_is_leaf is not False))
