@@ -177,6 +177,10 @@ def storage(tracer: Tracer, func: Any, args: tuple[Any, ...], kwargs: dict[str, 
         raise UnsupportedError("unknown storage", str(func))
     if is_set:
         tracer.set_calls[id(t)] = told or tracer.set_calls.get(id(t), False)
+    if is_set and _torch.overload_name(func) == "source_Storage":
+        count = args[1].nbytes() // t.dtype.itemsize
+        if count > 1 and t.shape == (count,) and t.stride() != (1,):  # of the same size it keeps its strides
+            raise UnsupportedError("set_ beyond its storage", "the strides that it keeps reach beyond it")
     sizes = {id(s): s.storage.nbytes() for s in tracer.table.states.values()}
     tracer.run(func, args, kwargs)
     state = tracer.table.state(t)

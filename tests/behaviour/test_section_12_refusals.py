@@ -238,3 +238,13 @@ def test_what_is_no_tensor_may_be_kept_outside():
 
     check(f, lambda: given(leaf(3)))
     assert items == [(3,)] * 2
+
+
+def test_a_storage_of_as_many_elements_as_a_tensor_with_gaps_has():
+    """Eager leaves the tensor strides that reach beyond its memory."""
+    x = plain(4)[::2]
+    with pytest.raises(aotcheck.UnsupportedError) as error:
+        aotcheck.aot_function(lambda x, y: x.set_(y.untyped_storage()))(x, plain(2))
+    assert error.value.reason == "set_ beyond its storage"
+    assert (x.stride(), x.untyped_storage().nbytes()) == ((2,), 16)
+    check(lambda x, y: x.set_(y.untyped_storage()), lambda: given(plain(4)[::2], plain(3)))
