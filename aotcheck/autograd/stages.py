@@ -286,6 +286,7 @@ class Backwards:
             stage.own,
             raising,
             stage.leads(),
+            stage.mates(),
         )
         return Function(apply, functools.partial(self.backward_for, stage), bool(raising))
 
