@@ -26,6 +26,7 @@ try:
         functorch_active,
         mode_depths,
         set_grad_enabled_raw,
+        transforms_left_on_error,
     )
     from aotcheck._torch.backward import (
         after_backward,
@@ -130,7 +131,7 @@ try:
         without_saved_tensor_hooks,
     )
     from aotcheck._torch.storages import content_of, set_geometry, storage_address, storage_key, storage_of
-    from aotcheck._torch.trees import pytree_children, state_of
+    from aotcheck._torch.trees import forward_hooks_of, pytree_children, state_of
     from aotcheck._torch.versions import (
         as_if_written,
         at_another_version,
@@ -210,6 +211,7 @@ __all__ = [
     "dual_level",
     "dynamo_is_imported",
     "error_of",
+    "forward_hooks_of",
     "functorch_active",
     "generator_address",
     "grad_fn_of",
@@ -278,6 +280,7 @@ __all__ = [
     "swapped_with",
     "take_lists",
     "tensor_address",
+    "transforms_left_on_error",
     "transparent_kernels",
     "unpack_some",
     "unwrap_dynamo",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch.fx import _symbolic_trace
 from aotcheck._torch.saved import has_saved_tensor_hooks, top_hooks
 
 _C = torch._C
+_functorch = _C._functorch
 _PYTHON, _PYTHON_SNAPSHOT = _C.DispatchKey.Python, _C.DispatchKey.PythonTLSSnapshot
 set_grad_enabled_raw: Callable[[bool], None] = _C._set_grad_enabled
 
@@ -18,6 +20,27 @@ set_grad_enabled_raw: Callable[[bool], None] = _C._set_grad_enabled
 def functorch_active() -> bool:
     """Whether a torch.func transform (vmap, grad, jvp ...) is running on this thread."""
     return bool(_C._are_functorch_transforms_active())
+
+
+@contextlib.contextmanager
+def transforms_left_on_error() -> Iterator[None]:
+    """torch.func transforms that what runs inside has entered and not left are left if it raises.
+
+    Functions of torch's leave them by themselves. In a graph of Dynamo's entering and leaving are nodes like others.
+    """
+    depth, inplace = _functorch.get_dynamic_layer_stack_depth(), _functorch.get_inplace_requires_grad_allowed()
+    level, disabled = dual_level(), _C._autograd._saved_tensors_hooks_get_disabled_error_message()
+    try:
+        yield
+    except BaseException:
+        _functorch.pop_dynamic_layer_stack_and_undo_to_depth(depth)
+        _functorch.set_inplace_requires_grad_allowed(inplace)
+        torch.autograd.forward_ad._current_level = level
+        with contextlib.suppress(RuntimeError):  # it was not entered
+            _C._exit_dual_level(level=level + 1)
+        if disabled is None:
+            _C._autograd._saved_tensors_hooks_enable()
+        raise
 
 
 def dual_level() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -17,3 +18,8 @@ def pytree_children(node: Any) -> list[Any] | None:
 def state_of(module: torch.nn.Module) -> tuple[dict[str, Any], dict[str, Any]]:
     """The module's own parameters and buffers, as the dictionaries in which it keeps them."""
     return module._parameters, module._buffers
+
+
+def forward_hooks_of(modules: Sequence[torch.nn.Module]) -> list[Callable[..., Any]]:
+    """The hooks that run when the ``modules`` themselves are called."""
+    return [h for m in modules for hooks in (m._forward_pre_hooks, m._forward_hooks) for h in hooks.values()]

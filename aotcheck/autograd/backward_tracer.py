@@ -170,7 +170,8 @@ def _stopping_at(nodes: Sequence[Any], starts: Sequence[Any], kernels: KernelSta
     """Backwards from ``starts`` deliver gradients to ``nodes`` but nothing beyond.
 
     The engine goes on from there without any where that leads to what is asked for, and is led to otherwise too. The
-    backward of a custom Function might give zeros for that, so those beyond are not run.
+    backward of a custom Function might give zeros for that, so those beyond are not run; others might give anything, so
+    nothing comes of them.
     """
     stopped = dict.fromkeys(nodes)
     hooks = [n.register_prehook(lambda grads: (None,) * len(grads)) for n in stopped]
@@ -178,6 +179,8 @@ def _stopping_at(nodes: Sequence[Any], starts: Sequence[Any], kernels: KernelSta
     custom = [n for n in beyond if isinstance(n, torch.autograd.function.BackwardCFunction)]
     for n in custom:
         _torch.skip_backward(n)
+    inner = [n for n in beyond if n.next_functions and n not in custom]
+    hooks += [n.register_hook(lambda grads, _: (None,) * len(grads)) for n in inner]
     before, kernels.stopped = kernels.stopped, stopped
     try:
         yield

@@ -194,6 +194,7 @@ class Capture:
         try:
             with (
                 unchanged(),
+                _torch.transforms_left_on_error(),
                 self.tracer.recording(),
                 Substitution(mapped, self.tracer),
                 self._saving(),

@@ -1,11 +1,11 @@
-"""Tensors that a function reaches without being passed them: where to find them, and module state in a trace."""
+"""Tensors that a function reaches without being passed them: where to find them."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from operator import getitem
 from typing import Any
 
@@ -20,11 +20,11 @@ Path = Callable[[], Any]
 _DEPTH = 4
 
 
-def _children(obj: Any) -> Iterator[tuple[Path, Any]]:
+def children(obj: Any) -> Iterator[tuple[Path, Any]]:
     """What can be reached from ``obj`` in one step, each with how to read it again."""
     if isinstance(obj, types.MethodType):
         yield (lambda: obj.__self__), obj.__self__
-        yield from _children(obj.__func__)
+        yield from children(obj.__func__)
     elif isinstance(obj, types.FunctionType):
         for cell in obj.__closure__ or ():
             with contextlib.suppress(ValueError):
@@ -83,7 +83,7 @@ def locate(function: Callable[..., Any], tensor: Any) -> Path | None:
             if id(obj) in seen:
                 continue
             seen.add(id(obj))
-            for path, child in _children(obj):
+            for path, child in children(obj):
                 if child is tensor or (type(child) is torch.Generator and _same_generator(child, tensor)):
                     return path
                 following.append((path, child))
@@ -101,65 +101,10 @@ def reachable(obj: Any, depth: int = _DEPTH) -> Iterator[Any]:
             if id(found) not in seen:
                 seen.add(id(found))
                 yield found
-                following += [child for _, child in _children(found)]
+                following += [child for _, child in children(found)]
         level = following
 
 
 def _same_generator(a: torch.Generator, b: Any) -> bool:
     """Torch makes another Python object for a generator each time it hands one out."""
     return isinstance(b, torch.Generator) and _torch.generator_address(a) == _torch.generator_address(b)
-
-
-class ModuleState:
-    """A module's parameters and buffers, deeply: read on every call, swapped for replicas while tracing."""
-
-    def __init__(self, module: torch.nn.Module) -> None:
-        self.module = module
-        self.refresh()
-
-    def refresh(self) -> None:
-        """Find the slots anew, for modules whose structure has changed."""
-        self.modules = list(self.module.modules())
-        self.slots: list[tuple[dict[str, Any], str]] = []
-        for m in self.modules:
-            self.slots += [(owner, name) for owner in _torch.state_of(m) for name, t in owner.items() if t is not None]
-
-    def tensors(self) -> list[Tensor]:
-        """What is in the slots now."""
-        return [owner[name] for owner, name in self.slots]
-
-    def modes(self) -> tuple[bool, ...]:
-        """Train or eval, per submodule."""
-        return tuple([m.training for m in self.modules])
-
-    @contextlib.contextmanager
-    def swapped(self, replicas: Sequence[Tensor], reassigned: list[tuple[int, Any]]) -> Iterator[None]:
-        """The module runs on ``replicas`` inside; what it puts into slots goes to ``reassigned``: (slot, object)."""
-        slots = self.slots
-        with _swapped(slots, replicas):
-            yield
-            for k, ((owner, name), replica) in enumerate(zip(slots, replicas, strict=True)):
-                if owner.get(name) is not replica:
-                    reassigned.append((k, owner.get(name)))
-
-    def swapping(self, replicas: Sequence[Tensor]) -> Callable[[], contextlib.AbstractContextManager[None]]:
-        """What puts ``replicas`` into the slots that there are now, once more and for as long as it is entered."""
-        return functools.partial(_swapped, self.slots, replicas)
-
-    def assign(self, slots: Sequence[int], tensors: Sequence[Any]) -> None:
-        """Put the objects that the program left in these slots there."""
-        for k, t in zip(slots, tensors, strict=True):
-            owner, name = self.slots[k]
-            owner[name] = t
-
-
-@contextlib.contextmanager
-def _swapped(slots: Sequence[tuple[dict[str, Any], str]], replicas: Sequence[Tensor]) -> Iterator[None]:
-    originals = [owner.get(name) for owner, name in slots]
-    for (owner, name), replica in zip(slots, replicas, strict=True):
-        owner[name] = replica
-    try:
-        yield
-    finally:
-        for (owner, name), original in zip(slots, originals, strict=True):
-            owner[name] = original

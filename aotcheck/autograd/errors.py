@@ -71,6 +71,13 @@ class RetraceWithCaptured(Exception):
     """The trace met tensors that are not arguments: they become implicit inputs of the next trace."""
 
 
+class RetraceWithAttributes(Exception):
+    """The trace assigned tensors to attributes of the module: they become part of its state."""
+
+
+RETRACES = (Retrace, RetraceWithGradients, RetraceWithCallerGraph, RetraceWithCaptured, RetraceWithAttributes)
+
+
 class EagerRaises(Exception):
     """The trace met what eager refuses and replicas do not show: the original raises in its place."""
 

@@ -17,16 +17,18 @@ from aotcheck import _torch
 from aotcheck.autograd.assemble import Assembly, StrideCorrection
 from aotcheck.autograd.caller_graph import CallerGraph, caller_graph
 from aotcheck.autograd.capture import Capture
-from aotcheck.autograd.captured import ModuleState, Path, locate
+from aotcheck.autograd.captured import Path, locate
 from aotcheck.autograd.compile_graph import Compilers
 from aotcheck.autograd.config import OnUnsupported, config
 from aotcheck.autograd.containers import ContainerResult, Held, ResultShape, Structure, Watched, structure_of
 from aotcheck.autograd.counters import count_compiled, count_refused, count_user_error
 from aotcheck.autograd.errors import (
     EXPECTATION,
+    RETRACES,
     EagerRaises,
     InternalError,
     Retrace,
+    RetraceWithAttributes,
     RetraceWithCallerGraph,
     RetraceWithCaptured,
     RetraceWithGradients,
@@ -35,8 +37,10 @@ from aotcheck.autograd.errors import (
     UnsupportedError,
     is_lack_of_data,
 )
+from aotcheck.autograd.escapes import unkept
 from aotcheck.autograd.global_state import autocast_off
 from aotcheck.autograd.gradients import gradients_of
+from aotcheck.autograd.module_state import ModuleState
 from aotcheck.autograd.replicas import disarm
 from aotcheck.autograd.runtime.failing import GraphFailed
 from aotcheck.autograd.specialize import PLAIN_LEAVES, call_key, check_supported, fast_guard
@@ -190,6 +194,11 @@ class CompiledFunction:
                     except RetraceWithCallerGraph:
                         self._backwards, self._last = True, None
                         continue
+                    except RetraceWithAttributes:
+                        assert self.state is not None
+                        self.state.refresh()
+                        self._last = None
+                        continue
                 else:
                     self._cache.move_to_end(key)
             if found.refusal is not None:
@@ -207,8 +216,8 @@ class CompiledFunction:
 
     def _passed(self, flat: Sequence[Any]) -> list[Any]:
         """All arguments of a call: its own, those of the module or the closure, and perhaps the gradients of both."""
-        state = self.state.tensors() if self.state is not None else [p() for p in self._paths]
-        whole = [*flat, *state]
+        state = self.state.tensors() if self.state is not None else ()
+        whole = [*flat, *state, *[p() for p in self._paths]]
         return [*whole, *gradients_of(whole)] if self._gradients else whole
 
     def _remember(self, found: Specialization, flat: Sequence[Any], whole: Sequence[Any], spec: Any) -> None:
@@ -251,18 +260,19 @@ class CompiledFunction:
         self, whole: Sequence[Any], split: Split, spec: Any, reassigned: list[tuple[int, Any]]
     ) -> tuple[Capture, Outcome]:
         mode = TraceMode()
+        first = split.explicit + (len(self.state.slots) if self.state is not None else 0)
+        captured = [(whole[i], i) for i in range(first, len(whole))]
         while True:
             reassigned.clear()
             together = self.compilers.partition is not None
             gradients = split.own if split.with_gradients else None
             capture = Capture(whole, mode, together, self._hooks, gradients, split.wrappers, split.caller)
-            captured = None if self.state is not None else [(whole[i], i) for i in range(split.explicit, len(whole))]
 
             def program(replicas: Sequence[Any]) -> tuple[list[Any], int, Outcome]:
-                return self._run_original(replicas[: split.own], split.explicit, spec, reassigned)
+                return self._run_original(replicas[:first], split.explicit, spec, reassigned)
 
             if self.state is not None:
-                capture.backward.swapping = self.state.swapping(capture.inputs.flat[split.explicit : split.own])
+                capture.backward.swapping = self.state.swapping(capture.inputs.flat[split.explicit : first])
             try:
                 return capture, capture.run(program, captured)
             except Retrace as needed:
@@ -301,8 +311,9 @@ class CompiledFunction:
                 with self.state.swapped(replicas[explicit:], reassigned):
                     out = self.original(*args, **kwargs)
             else:
-                out = self.original(*args, **kwargs)
-        except (UnsupportedError, Retrace, RetraceWithCallerGraph, RetraceWithCaptured, RetraceWithGradients):
+                with unkept(self.original):
+                    out = self.original(*args, **kwargs)
+        except (UnsupportedError, *RETRACES):
             raise
         except Exception as error:
             if is_lack_of_data(error):
@@ -326,7 +337,10 @@ class CompiledFunction:
         return [*flat_out, *[t for _, t in reassigned]], count, Outcome(out_spec, slots, containers)
 
     def _capture_more(self, tensor: Tensor) -> None:
-        path = locate(self.original, tensor) if self.state is None else None
+        if self.state is not None and self.state.adopt(tensor):
+            self._last = None
+            return
+        path = locate(self.original, tensor) if self.state is None else self.state.locate(tensor)
         if path is None and is_wrapper(tensor):
             for _, held in held_by(tensor)[0]:
                 self._capture_more(held)

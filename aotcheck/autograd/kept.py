@@ -5,6 +5,9 @@ The history that a base has of a write through a view of it hides the node of th
 what that keeps. But it looks, when it runs, whether what it keeps is as it was. So for each op it runs once, in the
 sandbox of a backward, as if the operands had been written since, one after the other: those are kept that stop it. The
 node of a custom Function is known from when it said what it wrote: to run its backward is not for us.
+
+What is found is kept for other writes of the same kind, but not of tensors that are conjugated or negated lazily: those
+are written by ``copy_``, whatever op it is that autograd recorded.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from aotcheck import _torch
 from aotcheck.autograd.partition.saved import held_by_hooks, nodes_behind_output, saved_by
 from aotcheck.autograd.replicas import WriteUnderGrad
 from aotcheck.autograd.subclasses import is_wrapper
+from aotcheck.autograd.tangents import laziness
 
 if TYPE_CHECKING:
     from aotcheck.autograd.capture import Capture
@@ -71,13 +75,14 @@ def _kept_by(capture: Capture, node: Any, near: Tensor) -> list[Tensor]:
 def _kept_by_write(capture: Capture, node: Any, write: WriteUnderGrad) -> list[Tensor]:
     """See Note [Writes through views]."""
     operands = write.operands
-    places = _kept_operands.get(write.kind)
+    lazy = any(laziness(t) != (False, False) for t in operands)
+    places = None if lazy else _kept_operands.get(write.kind)
     if places is None:
         with capture.tracer.recording(), torch.no_grad():
             gradient = _gradient_for(node, operands[0])
         places, certain = _stopping(capture, node, gradient, operands)
         counted = all(_torch.version_of(t) >= 0 for t in operands)
-        if certain and counted and len(set(_torch.version_groups(operands))) == len(operands):
+        if certain and counted and not lazy and len(set(_torch.version_groups(operands))) == len(operands):
             _kept_operands[write.kind] = places
     return [operands[k] for k in places]
 

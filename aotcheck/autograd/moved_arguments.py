@@ -94,7 +94,7 @@ class MovedArguments:
             used = shapes.get(id(t), set())
             if len(used) > 1:
                 raise UnsupportedError("change of metadata of a leaf", "it was used both before and after")
-            anew = self._used_only_since_set(a)
+            anew = self._used_only_since(a)
             kept = anew and used != {geometry.shape}  # what gradients arrive at keeps the shape that it was made for
             early = used == {geometry.shape} and (anew or geometry.shape != a.geometry.shape)
             early = early and not self.results.begins_late(t)
@@ -254,9 +254,10 @@ class MovedArguments:
         told = self.capture.tracer.set_calls.get(id(a.replica), False)
         return told and bool(a.real_is_leaf) and a.replica.requires_grad and _torch.leafness(a.replica) is True
 
-    def _used_only_since_set(self, a: TracedArgument) -> bool:
-        """Whether gradients of the leaf ``a`` arrive where they do since ``set_``, and nowhere else."""
-        if not self._is_leaf_after_set(a) or a.replica.is_inference():
+    def _used_only_since(self, a: TracedArgument) -> bool:
+        """Whether gradients of the leaf ``a`` arrive only where they do since ``set_``, or since its dtype changed."""
+        retyped = geometry_of(a.replica).dtype != a.geometry.dtype and _torch.leafness(a.replica) is True
+        if not (retyped or self._is_leaf_after_set(a)) or not a.replica.requires_grad or a.replica.is_inference():
             return False
         reached = reached_leaves([x.tensor for x in self.results.attached]).get(id(a.replica), [])
         with torch.inference_mode(False), torch.enable_grad():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+
 import pytest
 import torch
 
@@ -154,3 +156,68 @@ def test_an_argument_cut_from_its_history_twice_is_left_alone():
     with pytest.raises(aotcheck.UnsupportedError, match="leaf made inside"):
         aotcheck.aot_function(f)(x)
     assert not x.is_leaf
+
+
+class _Store:
+    def __init__(self):
+        self.last, self.seen, self.count = None, collections.deque(), 0
+
+    def run(self, x):
+        self.count += 1
+        self.last = x * 2
+        return x * 3
+
+    def hook(self, module, args, out):
+        self.count += 1
+        self.seen.append(out)
+
+
+_KEPT = ["variable", "list", "dictionary", "global", "object", "deque", "method", "module", "forward hook"]
+
+
+@pytest.mark.parametrize("kept", _KEPT)
+def test_tensors_that_are_kept_outside_are_refused_and_taken_back(kept):
+    variable, items, named, store, module = None, [1], {"shape": 2}, _Store(), torch.nn.Identity()
+    module.last = None
+
+    def f(x):
+        nonlocal variable
+        if kept == "variable":
+            variable = x * 2
+        elif kept == "list":
+            items.append(x.sum())
+        elif kept == "dictionary":
+            named["x"] = x
+        elif kept == "object":
+            store.last = x * 2
+        elif kept == "deque":
+            store.seen.append(x * 2)
+        elif kept == "module":
+            module.last = x * 2
+        else:
+            global _kept
+            _kept = x * 2
+        items.append(x.dim())
+        return x * 3
+
+    compiled = aotcheck.aot_function(store.run if kept == "method" else f)
+    if kept == "forward hook":
+        module.register_forward_hook(store.hook)
+        compiled = aotcheck.aot_module(module, aotcheck.nop)
+    with pytest.raises(aotcheck.UnsupportedError, match="return it") as error:
+        compiled(plain(3))
+    assert error.value.reason == "kept tensor"
+    assert (variable, items, named, module.last) == (None, [1], {"shape": 2}, None)
+    assert (store.last, list(store.seen), store.count) == (None, [], 0)
+    assert "_kept" not in globals()
+
+
+def test_what_is_no_tensor_may_be_kept_outside():
+    items = []
+
+    def f(x):
+        items.append(x.shape)
+        return x * 3
+
+    check(f, lambda: given(leaf(3)))
+    assert items == [(3,)] * 2

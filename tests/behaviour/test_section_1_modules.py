@@ -181,6 +181,94 @@ def test_a_compiled_module_has_the_parameters_of_its_original():
     assert {id(p) for p in compiled.parameters()} == {id(p) for p in net.parameters()}
 
 
+# -- attributes that are neither parameters nor buffers ------------------------------------------------
+
+
+class Keeping(nn.Module):
+    """Keeps what it computed; None before."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+        self.last = None
+
+    def forward(self, x):
+        self.last = self.linear(x)
+        return self.last * 2
+
+
+class KeepingInParts(Keeping):
+    """Reads what a part of it kept, and keeps its argument."""
+
+    def __init__(self):
+        super().__init__()
+        self.part = Keeping()
+
+    def forward(self, x):
+        out = self.part(x) + self.linear(self.part.last)
+        self.last = x
+        return out
+
+
+class Growing(Keeping):
+    """Another shape on each call."""
+
+    def forward(self, x):
+        self.last = x.detach() if self.last is None else torch.cat([self.last, x.detach()])
+        return self.linear(self.last).sum(0)
+
+
+class Averaging(Keeping):
+    """Reads a tensor, writes it in place, and assigns another; reads one in a list."""
+
+    def __init__(self):
+        super().__init__()
+        self.last = plain(3)
+        self.scales = [plain(3, seed=1)]
+
+    def forward(self, x):
+        self.last.mul_(2)
+        out = x * self.last * self.scales[0]
+        self.last = self.last + x.detach().sum(0)
+        return out
+
+
+@pytest.mark.parametrize("module", [Keeping, KeepingInParts, Growing, Averaging])
+def test_tensors_in_attributes(module, compile_module):
+    def session(compile):
+        net = integers(module())
+        compiled = compile(net)
+        for k in range(4):
+            x = leaf(2, 3, seed=k)
+            out = compiled(x)
+            kept = [m.last for m in net.modules() if hasattr(m, "last")]
+            yield x, out, kept
+            of = [t for t in [out, *kept] if t.requires_grad]
+            yield torch.autograd.grad(of[k % len(of)].sum(), [x, *net.parameters()], allow_unused=True)
+            if k == 2:
+                net.last = plain(1, 3, seed=5)
+
+    check_session(session, compile=compile_module)
+
+
+def test_what_a_module_puts_into_a_list_is_refused_and_taken_out():
+    class Logging(Keeping):
+        def __init__(self):
+            super().__init__()
+            self.seen, self.calls = [], 0
+
+        def forward(self, x):
+            self.calls += 1
+            self.seen.append(self.linear(x))
+            return x * 2
+
+    net = Logging()
+    with pytest.raises(aotcheck.UnsupportedError, match="seen"):
+        aotcheck.aot_module(net, aotcheck.nop)(plain(2, 3))
+    assert not net.seen
+    assert not net.calls
+
+
 class Flat(Counting):
     """As Dynamo hands modules over: flat inputs, a tuple as output."""
 

@@ -137,6 +137,27 @@ def test_a_leaf_set_to_a_window_on_its_own_storage(mode, used):
     check_session(session)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex64, torch.float32], ids=str)
+@pytest.mark.parametrize("used", ["before", "after"])
+@pytest.mark.parametrize("alive", [True, False])
+def test_a_leaf_that_is_given_data_of_another_dtype(dtype, used, alive):
+    def f(x, y):
+        z = x * 2 if used == "before" else None
+        x.data = y
+        return z if z is not None else x * 2
+
+    def session(compile):
+        for named in (False, True):
+            x, y = leaf(), plain(dtype=dtype, seed=1)
+            held = x.exp() if alive else None
+            out = attempt(lambda: compile(f)(x, y))  # noqa: B023
+            inputs = {"inputs": [x]} if named else {}
+            yield attempt_later(lambda: torch.autograd.backward(out, torch.ones_like(out), **inputs))  # noqa: B023
+            yield x, x.grad, held is None
+
+    check_session(session)
+
+
 def test_a_leaf_used_in_the_shape_that_set_gave_it_and_then_given_another():
     def f(x, y):
         with torch.no_grad():

@@ -212,3 +212,20 @@ def test_a_result_that_its_derivative_is_computed_from_is_freed_at_once(of_itsel
         assert [r() for _ in range(2) for r in once()] == [None] * 4
     finally:
         gc.enable()
+
+
+def test_what_lies_behind_a_returned_intermediate_and_makes_something_of_no_gradient():
+    def f(w, x):
+        q = (w * x).sin()
+        h = torch.nn.functional.scaled_dot_product_attention(q, q, q)
+        return torch.nn.functional.scaled_dot_product_attention(w * 2, h, h).sum(), h
+
+    def session(compile):
+        compiled = compile(f)
+        for roots in ((0,), (1,), (0, 1)):
+            w, x = leaf(1, 1, 3, 4), leaf(1, 1, 3, 4, seed=1)
+            out = compiled(w, x)
+            gradients = [torch.ones_like(out[k]) for k in roots]
+            yield torch.autograd.grad([out[k] for k in roots], [w, x], gradients), out
+
+    check_session(session, rtol=1e-5)

@@ -42,6 +42,20 @@ def test_what_eager_saves_must_not_be_written_even_if_its_value_is_not_wanted(fu
     check_session(session)
 
 
+@pytest.mark.parametrize("lazy", [torch.conj, lambda z: z.conj().imag, lambda z: z.t()], ids=["conj", "neg", "no"])
+def test_a_write_through_a_lazy_view_keeps_its_result_whatever_wrote_such_a_view_before(lazy):
+    def session(compile):
+        before = leaf(3, dtype=torch.complex64) * 1
+        yield attempt_later(lambda: compile(lambda x: x.real.copy_(plain(3)))(before).sum().backward())
+        x = leaf(3, dtype=torch.complex64)
+        y = compile(torch.Tensor.exp_)(lazy(x * 1))
+        with torch.no_grad():
+            y.add_(1)
+        yield attempt_later(lambda: torch.autograd.grad(y, x, torch.ones_like(y)))
+
+    check_session(session)
+
+
 class _Dirty(torch.autograd.Function):
     runs = 0
 

@@ -1,0 +1,131 @@
+"""Tensors of a trace that the program puts where they outlive it: refused, and not left there.
+
+Looked at is what a function takes from around it, its closure and globals and the object that it is a method of, the
+attributes of objects there, and the lists, dictionaries and sets that are any of these. A trace that does not come to
+its end leaves all of it as it was, for the program to run again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import types
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from aotcheck.autograd.captured import children
+from aotcheck.autograd.errors import UnsupportedError
+from aotcheck.autograd.replicas import Replica
+
+_DICTIONARIES = (dict, OrderedDict, defaultdict)
+_CONTAINERS = (*_DICTIONARIES, list, deque, set)
+
+
+class Contents:
+    """What containers among ``objects`` hold now, to be put back."""
+
+    def __init__(self, objects: Iterable[Any]) -> None:
+        self._contents = [(c, c.copy()) for c in objects if type(c) in _CONTAINERS]
+
+    def restore(self) -> None:
+        """Let them hold that again."""
+        for container, was in self._contents:
+            container.clear()
+            if isinstance(container, (dict, set)):
+                container.update(was)
+            else:
+                container.extend(was)
+
+
+class Namespace:
+    """The variables in a dictionary, all or some of them, and what containers among them hold, to be put back."""
+
+    def __init__(self, variables: dict[str, Any], names: Iterable[str] | None = None) -> None:
+        self.variables = variables
+        self.names = None if names is None else tuple(names)
+        self.before = {n: variables[n] for n in self._watched() if n in variables}
+        self._contents = Contents(self.before.values())
+
+    def _watched(self) -> tuple[str, ...]:
+        return tuple(self.variables) if self.names is None else self.names
+
+    def check(self, where: str) -> None:
+        """Raise UnsupportedError if a tensor of a trace is there."""
+        for name in self._watched():
+            refuse_kept(self.variables.get(name), f"{where}{name}")
+
+    def restore(self) -> None:
+        """Let everything be what it was."""
+        for name in self._watched():
+            if name not in self.before:
+                self.variables.pop(name, None)
+            elif self.variables.get(name) is not self.before[name]:
+                self.variables[name] = self.before[name]
+        self._contents.restore()
+
+
+@contextlib.contextmanager
+def unkept(*functions: Callable[..., Any]) -> Iterator[None]:
+    """Run a trace inside that calls ``functions``: none of its tensors stays in what these take from around them.
+
+    Raises:
+        UnsupportedError: one was put there; it is taken away again.
+    """
+    cells = [(c, c.cell_contents) for f in functions for c in _closure(f) if not _is_empty(c)]
+    around = [value for f in functions for _, value in children(f)]
+    namespaces = [Namespace(vars(o)) for value in (*functions, *around) for o in _objects(value)]
+    for f in functions:
+        plain = f.__func__ if isinstance(f, types.MethodType) else f
+        if isinstance(plain, types.FunctionType):
+            namespaces.append(Namespace(plain.__globals__, plain.__code__.co_names))
+    contents = Contents(around)
+    try:
+        yield
+        for _, value in [child for f in functions for child in children(f)]:
+            refuse_kept(value, "a variable of its surroundings")
+        for namespace in namespaces:
+            namespace.check("")
+    except BaseException:
+        for cell, was in cells:
+            cell.cell_contents = was
+        for namespace in namespaces:
+            namespace.restore()
+        contents.restore()
+        raise
+
+
+def refuse_kept(value: Any, where: str) -> None:
+    """Raise UnsupportedError if ``value`` is a tensor of a trace, or a container that holds one."""
+    held: Iterable[Any] = (value,)
+    if type(value) in _DICTIONARIES:
+        held = value.values()
+    elif type(value) in _CONTAINERS or type(value) is tuple:
+        held = value
+    if any(isinstance(x, Replica) for x in held):
+        kind = "" if isinstance(value, Replica) else f", a {type(value).__name__}"
+        raise UnsupportedError("kept tensor", f"the program puts a tensor into {where}{kind}; return it instead")
+
+
+def _objects(value: Any) -> Iterable[Any]:
+    """``value``, if it is an object with attributes; all that a module consists of."""
+    if isinstance(value, torch.nn.Module):
+        return value.modules()
+    others = (type, types.ModuleType, types.FunctionType, Tensor)
+    return () if isinstance(value, others) or not hasattr(value, "__dict__") else (value,)
+
+
+def _closure(function: Any) -> tuple[types.CellType, ...]:
+    plain = function.__func__ if isinstance(function, types.MethodType) else function
+    return (plain.__closure__ or ()) if isinstance(plain, types.FunctionType) else ()
+
+
+def _is_empty(cell: types.CellType) -> bool:
+    """Whether no value was assigned to the variable yet."""
+    try:
+        cell.cell_contents  # noqa: B018  # raises
+    except ValueError:
+        return True
+    return False
