@@ -145,5 +145,5 @@ class Histories:
             if is_new_leaf(a.replica) and not self.results.begins_late(a.replica):
                 continue
             moment = self.kernels.detached[id(a.replica)]
-            step = Detach(Arg(a.index), bool(a.real_is_leaf))
+            step = Detach(Arg(a.index), a.real_is_leaf is not False)
             timeline.at(moment, functools.partial(self.steps.append, step))

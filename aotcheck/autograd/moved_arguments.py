@@ -113,10 +113,7 @@ class MovedArguments:
     def _counted(self, a: TracedArgument, steps: list[Step]) -> list[Step]:
         """``steps``, that take ``a`` elsewhere, and what counts a write where none of them does but one was counted."""
         moved = _torch.version_of(a.replica) != a.version and not a.state.version
-        counts = [
-            isinstance(s, (Restride, Reshape)) or (isinstance(s, PointAt) and s.way is not Way.DATA) for s in steps
-        ]
-        if not moved or any(counts):
+        if not moved or _count(steps):
             return steps
         others = [x for x, _ in self.results.tensors.values()] + [x.replica for x in self.arguments]
         reshaped = [x for x in others if x is not a.replica and self.results.lasting(x)]  # these count by themselves
@@ -136,7 +133,7 @@ class MovedArguments:
         for a in self.arguments:
             last = self.results.lasting(a.replica)
             left = self.kernels.left.get(id(a.replica), ())
-            if last and any(last[0].time < x.time < last[-1].time and x.move is not Move.RESHAPED for x in left):
+            if last and any(x.time > last[0].time and x.move is not Move.RESHAPED for x in left):
                 self._stops.setdefault(id(a.replica), set())
         for key, ref in list(self.results.current.items()) if self._stops else ():
             if any(ref == Arg(a.index) and id(a.replica) in self._stops for a in self.arguments):
@@ -160,10 +157,11 @@ class MovedArguments:
         places = [(x.geometry, x.storage) for x in left]
         places.append((geometry_of(t), _torch.storage_address(_torch.storage_of(t))))
         reshapings = list(self.results.lasting(t))
-        moments = sorted({*[s.begin for s in self._stops[id(t)]], left[-1].time})
+        moments = sorted({*[s.begin for s in self._stops[id(t)]], *[r.time for r in reshapings], left[-1].time})
         at, then = places[0], 0
         done: list[Step] = []
         for moment in moments:
+            began = then
             steps: list[Step] = [RenewHistory(own)] if moment == moments[0] and self._renewed_before_moving(a) else []
             while reshapings and reshapings[0].time <= moment:
                 change = reshapings.pop(0)
@@ -174,6 +172,9 @@ class MovedArguments:
             k = next(k for k, x in enumerate(left) if x.time == moment)
             steps += self._go(a, at, places[k + 1], left, then, moment, kept)
             at, then = places[k + 1], moment
+            counts = any(began < x.time <= moment and x.move is not Move.DATA for x in left)
+            if counts and not _count(steps) and not a.state.version:  # it came back to where it was
+                steps.append(BumpVersion(own))
             done += steps
             if moment == moments[-1]:
                 steps += self._counted(a, done)[len(done) :]
@@ -279,3 +280,9 @@ class MovedArguments:
             leaf: {_torch.gradient_shape(accumulator.node) for accumulator in accumulators}
             for leaf, accumulators in reached.items()
         }
+
+
+def _count(steps: Sequence[Step]) -> bool:
+    """Whether any of ``steps`` counts as a write."""
+    kinds = (Restride, Reshape, BumpVersion)
+    return any(isinstance(s, kinds) or (isinstance(s, PointAt) and s.way is not Way.DATA) for s in steps)

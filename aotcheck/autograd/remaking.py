@@ -132,6 +132,9 @@ class Remaking(Attaching, Holders):
         """A view such as ``t``, whose base is elsewhere, of a window where it lies."""
         how, geometry, window = _torch.creation_meta(t), geometry_of(t), self.local()
         ref, anchor = self.holder(self.table.state(t))
+        view: Callable[[Tensor], Tensor] = aten.alias.default
+        if geometry.conj:  # no alias of it is a view to autograd
+            view, geometry = _torch.conj_view, geometry._replace(conj=False)
         steps: list[Step] = [WindowOn(window, ref, geometry, anchor, own_version=True)]
         mode = ReplayMode.INFERENCE if how == _torch.CreationMeta.INFERENCE_MODE else ReplayMode.NO_GRAD
         if _torch.leafness(t) is False:
@@ -140,7 +143,7 @@ class Remaking(Attaching, Holders):
         else:
             steps.append(RequireGrad(window))
         outdated = _torch.leafness(t) is None
-        steps.append(ReplayView(local, window, aten.alias.default, mode, outdated))
+        steps.append(ReplayView(local, window, view, mode, outdated))
         return [*steps, SetCreationMeta(local, how)]
 
     def _history(self, local: Local, t: Tensor) -> list[Step]:
@@ -223,7 +226,7 @@ class Remaking(Attaching, Holders):
                 raise UnsupportedError("captured tensor", "a result is a view by way of a ragged tensor")
             ref = self.name(base)
             mode = ReplayMode.NO_GRAD if how == _UNDER_NO_GRAD else ReplayMode.GRAD
-            if not base.requires_grad and not t.requires_grad:
+            if not base.requires_grad and not t.requires_grad and id(base) not in self.kernels.detached:
                 mode = ReplayMode.AMBIENT
             last = self.lasting(t)
             lies = last[0].geometry if last else geometry_of(t)

@@ -160,6 +160,8 @@ class Results(Remaking):
                 chain.append(made.source)
                 made = self.tracer.views.get(id(made.source))
             chain = [v for v in chain if id(v) not in self.kernels.moved and id(v) not in self._histories]
+            if base is not None and id(base) in self._histories:  # it was written, or no view of the argument
+                continue
             first = None if made is None else next((v for v in chain if self._made_before_writes(v, made)), None)
             if first is not None and base is not None:
                 self.tensors.setdefault(id(first), (first, base))
@@ -285,9 +287,10 @@ class Results(Remaking):
         chain: list[tuple[int, Tensor]] = []
         while t is not base:
             made = self.tracer.views.get(id(t))
-            if made is None or not made.current:
+            if made is None:
                 break
-            chain.append((made.time, t))
+            if made.current:  # else autograd looks for its history once more
+                chain.append((made.time, t))
             required = self.kernels.required.get(id(made.source), -1)
             if self._begins_as_leaf(made.source):  # and so do views of what was made of it
                 found.update({time: (time, view) for time, view in chain if time < required})
@@ -316,6 +319,9 @@ class Results(Remaking):
     def _is_undisturbed(self, t: Tensor, base: Tensor) -> bool:
         """Whether ``t`` is a view of an argument such that nothing befell either, nor what was made in between."""
         if id(t) in self.names or not has_history(t) or self.table.state(base).version or id(t) in self._histories:
+            return False
+        versions = [a.version for a in self.arguments if a.replica is base]
+        if is_odd(t) and versions != [_torch.version_of(base)]:  # it was made after what counts as a write
             return False
         events = (self.kernels.moved, self.kernels.detached, self.kernels.required)
         made = self._current(t)

@@ -134,7 +134,10 @@ class Views:
             return False
         if not (made.current and id(t) not in self.tracer.regeometried) and _torch.leafness(t) is not None:
             return False
-        return made.source_stays and self.table.state(made.source) is not self.table.state(t)
+        if not made.source_stays:
+            return False
+        first, state = self.kernels.left[id(t)][0], self.table.state(t)
+        return first.storage != _torch.storage_address(state.storage) or self.table.state(made.source) is not state
 
     def _renewed_since(self, t: Tensor, base: Tensor) -> bool:
         """Whether autograd looked for the history of the written view ``t`` when its base lay where it does now."""
@@ -166,11 +169,19 @@ class Views:
             a.replica is source and a.state is state and a.geometry == made.source_geometry for a in self.arguments
         )
 
+    def _moved_since(self, made: Derivation) -> bool:
+        """Whether what a view was made of lies elsewhere than it did then."""
+        source = made.source
+        left = next((x for x in self.kernels.left.get(id(source), ()) if x.time > made.time), None)
+        if left is None:
+            return False
+        return (left.geometry, left.storage) != (geometry_of(source), _torch.storage_address(_torch.storage_of(source)))
+
     def _changed(self, made: Derivation, view: Tensor) -> int:
         """When last something befell what ``view`` was made of that shows in views made later."""
         source = made.source
         moments = [0]
-        if not made.source_stays or self.table.state(source) is not self.table.state(view):
+        if not made.source_stays or self.table.state(source) is not self.table.state(view) or self._moved_since(made):
             moments.append(self.kernels.moved.get(id(source), 0))
         if has_history(view):
             moments.append(self.kernels.detached.get(id(source), 0))

@@ -7,7 +7,7 @@ import itertools
 import pytest
 import torch
 
-from tests.behaviour.harness import Given, check, given, leaf, plain
+from tests.behaviour.harness import Given, check, check_session, given, leaf, plain
 
 
 def _non_leaf() -> Given:
@@ -183,3 +183,94 @@ def test_a_conjugated_view_of_what_is_then_reshaped_or_given_it_as_data():
 
     for body in (reshaped, given_it):
         check(body, lambda: given(plain(2, 2, dtype=torch.complex64)), probe=False)
+
+
+# -- what else befalls arguments beside ----------------------------------------------------------------
+
+
+def _with_view() -> Given:
+    root = leaf(2, 2)
+    base = root.clone()
+    return given(base, base.view_as(base), plain(2, 2, seed=1), also=[root])
+
+
+def test_what_befalls_a_view_and_its_base_in_turn():
+    def cut_in_between(x, view, y):
+        view.unsqueeze_(0)
+        x.detach_()
+        view.data = view
+        return y * 2
+
+    def cut_at_last(x, view, y):
+        v = x.select(0, 0)
+        with torch.no_grad():
+            w = v.unsqueeze(0)
+        v.unsqueeze_(0)
+        x.detach_()
+        return w
+
+    def several_after(x, view, y):
+        view.unsqueeze_(0)
+        return torch.chunk(x, 2, -1)[1]
+
+    def both_given_data(x, view, y):
+        v = view.select(0, 0)
+        view.data = y
+        v.data = y
+        return v
+
+    for body in (cut_in_between, cut_at_last, several_after, both_given_data):
+        check(body, _with_view, probe=False)
+
+
+def test_a_conjugated_view_without_grad_of_what_is_given_other_data():
+    def f(x):
+        y = x.clone()
+        with torch.no_grad():
+            view = y.conj()
+        y.data = x
+        return view
+
+    check(f, lambda: given(leaf(2, 2, dtype=torch.complex64)), backward=None, probe=False)
+
+
+@pytest.mark.parametrize("change", [lambda v: v.add_(1), lambda v: v.unsqueeze_(0), lambda v: v.set_(v)])
+def test_a_view_that_counts_a_write_before_its_base_requires_grad(change):
+    def itself(x):
+        view = x.view_as(x)
+        change(view)
+        x.requires_grad_()
+        return view
+
+    check(itself, lambda: given(plain(2, 2)))
+
+
+def test_a_view_of_a_written_view_made_before_its_base_requires_grad():
+    def f(x):
+        view = x.conj()
+        view.zero_()
+        result = view.unsqueeze(-1)
+        x.requires_grad_()
+        return result
+
+    check(f, lambda: given(plain(2, 2, dtype=torch.complex64)))
+
+
+def test_a_view_without_grad_stops_requiring_grad_and_is_reshaped_twice():
+    def make():
+        base = leaf(2, 2).clone()
+        with torch.no_grad():
+            return given(base.view_as(base), also=[base])
+
+    def session(compile):
+        def f(x):
+            x.requires_grad_(False)
+            with torch.no_grad():
+                x.transpose_(0, -1)
+            return x
+
+        compiled, made = compile(f), make()
+        for _ in range(2):
+            yield compiled(*made.args).shape, made.args[0].stride()
+
+    check_session(session)
