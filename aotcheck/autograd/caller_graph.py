@@ -76,7 +76,7 @@ class BackwardsInside:
     ) -> None:
         self.known = known
         self.replicas = replicas
-        self._arguments = arguments
+        self._keeping = {k for k, a in enumerate(arguments) if isinstance(a, Tensor) and a.retains_grad}
         self.retained = False  # whether the backward that was called last retains the graph
         self.goes_on = False  # and whether it goes on where it comes to an argument that is no leaf
         self.with_bases = with_bases
@@ -96,7 +96,7 @@ class BackwardsInside:
             if t.requires_grad and _torch.leafness(t) is not None:
                 no_leaf = not _torch.leafness(t) and _torch.base_of(t) is None
                 Tensor.register_hook(t, functools.partial(refuse, no_leaf))
-                if no_leaf and self._arguments[k].retains_grad:
+                if no_leaf and k in self._keeping:
                     self._retained.append((t, _torch.grad_fn_of(t), functools.partial(refuse, False)))
 
     def note(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
