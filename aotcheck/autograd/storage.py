@@ -210,6 +210,8 @@ class StorageTable:
             assert view.parent is not None
             value = gather(self.emit, view.parent, parent, view.geometry)
         elif view.index is None:
+            if view.op is aten.view_as_real.default and _is_conjugated_anew(parent):
+                parent = self.emit.viewop(aten.resolve_conj.default, parent)
             value = self.emit.viewop(view.op, parent, *view.args, **view.kwargs)
         else:
             key = (parent, view.op, repr(view.args), repr(view.kwargs))
@@ -291,3 +293,16 @@ class StorageTable:
                     value.geometry = step.geometry
             before = version
         state.flushed = state.version
+
+
+def _is_conjugated_anew(value: Value) -> bool:
+    """Whether ``value`` is a lazy conjugate although it lies as a tensor that is none.
+
+    It is where the conjugate of a conjugate is wanted and what is to be conjugated came out of an op.
+    """
+    while value.op is not aten._conj.default:
+        source = value.args[0] if value.args else None
+        if type(source) is not Value or source.memory is not value.memory:
+            return False
+        value = source
+    return True

@@ -33,6 +33,9 @@ def defined(ctx: Any, gradients: Sequence[Tensor | None]) -> Sequence[Tensor | N
     )
 
 
+_END = 1 << 62  # what accumulates gradients has a number beyond all others
+
+
 class _TakeHistory(torch.autograd.Function):
     """Gives its first argument, in place, the history of its second, of the same shape; the data is left alone."""
 
@@ -55,6 +58,20 @@ class _TakeHistory(torch.autograd.Function):
                 raise RuntimeError(objection)
             use_context(ctx.origin)
         return defined(ctx, (None, grads[0]))
+
+
+def order_nodes(since: int, made: Sequence[Tensor]) -> None:
+    """See Note [The order of nodes]: the nodes of ``made`` that are numbered from ``since`` on, in that order."""
+    nodes: dict[Any, None] = {}
+    for t in made:
+        found, node = [], _torch.grad_fn_of(t)
+        while node is not None and node not in nodes and since <= _torch.sequence_number(node) < _END:
+            found.append(node)
+            behind = [] if isinstance(node, torch.autograd.function.BackwardCFunction) else node.next_functions
+            node = behind[0][0] if len(behind) == 1 else None
+        nodes.update(dict.fromkeys(found[::-1]))
+    for node, number in zip(nodes, sorted(map(_torch.sequence_number, nodes)), strict=True):
+        _torch.set_sequence_number(node, number)
 
 
 def accumulator_of(leaf: Tensor, recorded: Geometry, anew: bool) -> Any:
