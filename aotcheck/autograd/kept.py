@@ -77,11 +77,11 @@ def objection_to_write(capture: Capture, node: Any) -> str | None:
     write = capture.maker.kernels.write_of(node)
     if not isinstance(write, WriteUnderGrad):
         return None
-    with capture.tracer.recording(), torch.no_grad():
-        gradient = _gradient_for(node, write.operands[0])
     try:
+        with capture.tracer.recording(), torch.no_grad():
+            gradient = _gradient_for(node, write.operands[0])
         capture.backward.run_node(node, gradient)
-    except RuntimeError as error:
+    except (RuntimeError, IndexError) as error:  # the latter of a view that has more dimensions since
         return str(error) if "modified by an inplace operation" in str(error) else None
     return None
 
