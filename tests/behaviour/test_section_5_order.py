@@ -32,3 +32,19 @@ def test_the_order_of_summands(names, make):
             yield torch.autograd.grad(outputs, [root], [torch.ones_like(o) for o in outputs])
 
     check_session(session)
+
+
+@pytest.mark.parametrize("function", [torch.sin, lambda x: x.cos() * 3], ids=["sin", "cos"])
+@pytest.mark.parametrize("make", [plain, tagged], ids=["plain", "wrapper"])
+@pytest.mark.parametrize("lead", [lambda r: r.clone(), lambda r: r * 3, lambda r: r], ids=["clone", "product", "leaf"])
+def test_the_order_of_summands_of_first_and_second_derivatives(function, make, lead):
+    def session(compile):
+        root = make(2, 2).requires_grad_()
+        x = lead(root)
+        y = compile(function)(x)
+        first = torch.autograd.grad(y, [root, x], torch.ones_like(y), create_graph=True)
+        penalty = sum((g * g).sum() for g in first)
+        (y.sum() + penalty).backward()
+        yield first, root.grad
+
+    check_session(session)

@@ -33,7 +33,7 @@ def defined(ctx: Any, gradients: Sequence[Tensor | None]) -> Sequence[Tensor | N
     )
 
 
-_END = 1 << 62  # what accumulates gradients has a number beyond all others
+_END = 1 << 62  # what only hands on gradients has this number, what accumulates them a greater one
 
 
 class _TakeHistory(torch.autograd.Function):
@@ -58,6 +58,16 @@ class _TakeHistory(torch.autograd.Function):
                 raise RuntimeError(objection)
             use_context(ctx.origin)
         return defined(ctx, (None, grads[0]))
+
+
+def _hands_on(t: Tensor) -> None:
+    """The node of ``t``, which eager has not, does its work as soon as it can, as if it were not there.
+
+    See Note [The order of nodes].
+    """
+    node: Any = t.grad_fn
+    if isinstance(node, torch.autograd.function.BackwardCFunction):
+        _torch.set_sequence_number(node, _END)
 
 
 def order_nodes(since: int, made: Sequence[Tensor]) -> None:
@@ -126,6 +136,7 @@ def take_history(t: Tensor, source: Tensor) -> None:
         _torch.drop_accumulator(t, _torch.other_dtype_than(t, t.device))
     with torch.enable_grad(), _like(t, source):
         _TakeHistory.apply(t, source)
+        _hands_on(t)
     _take_place(t, source)
     if gradient is not None:
         set_gradient(t, gradient)
@@ -204,6 +215,7 @@ def give_history(t: Tensor, source: Tensor) -> Tensor:
     """``t``, which has no history, with that of ``source``."""
     with torch.enable_grad(), _like(t, source):
         result: Tensor = _GiveHistory.apply((t,), source)
+    _hands_on(result)
     _take_place(result, source)
     return result
 
@@ -309,6 +321,7 @@ def bridge(t: Tensor, recorded: Geometry | None = None) -> Tensor:
     ``recorded`` is the geometry in its history, if that is another one: see Note [What a history records].
     """
     result: Tensor = _Bridge.apply(t, recorded)
+    _hands_on(result)
     return result
 
 
