@@ -210,6 +210,8 @@ class StorageTable:
             assert view.parent is not None
             value = gather(self.emit, view.parent, parent, view.geometry)
         elif view.index is None:
+            if view.op is aten.view_as_real.default and _was_conjugated(view):
+                parent = self.emit.viewop(aten.resolve_conj.default, parent)
             value = self.emit.viewop(view.op, parent, *view.args, **view.kwargs)
         else:
             key = (parent, view.op, repr(view.args), repr(view.kwargs))
@@ -291,3 +293,15 @@ class StorageTable:
                     value.geometry = step.geometry
             before = version
         state.flushed = state.version
+
+
+def _was_conjugated(view: View) -> bool:
+    """Whether ``view`` is of the conjugate of something.
+
+    What an argument that came lazily conjugated holds has that bit, which its conjugate then lacks; once it is written
+    it is the other way round.
+    """
+    above = view.parent
+    while above is not None and above.op is not aten._conj.default:
+        above = above.parent
+    return above is not None
