@@ -92,9 +92,22 @@ def sequence_number(node: Any) -> int:
     return int(node._sequence_nr())
 
 
+def set_sequence_number(node: Any, number: int) -> None:
+    """Let backwards take ``node`` for made when autograd counted ``number``."""
+    node._set_sequence_nr(number)
+
+
 def autograd_sequence_number() -> int:
     """The number that autograd will give to the next node of the graph."""
     return _next_sequence_number()
+
+
+def factor_of(product: Tensor) -> Tensor | None:
+    """The first factor, as autograd keeps it, of the product of which ``product`` is a sum; None if unknown."""
+    node: Any = product.grad_fn
+    while node is not None and not hasattr(node, "_saved_other"):
+        node = node.next_functions[0][0] if node.next_functions else None
+    return getattr(node, "_saved_self", None)
 
 
 def bound_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:

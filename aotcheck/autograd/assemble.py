@@ -228,6 +228,7 @@ class Assembly:
                     live.reshaped,
                     stage.own,
                     function.raising,
+                    frozenset(index[v] for v in stage.unwatched),
                 )
             )
         fresh = [self._is_fresh(v) for v in self.outputs] + fresh_saved

@@ -5,14 +5,17 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from aotcheck import _torch
+from aotcheck.autograd import view_ops
 from aotcheck.autograd.backward_tracer import BackwardTracer
+from aotcheck.autograd.cached_casts import CachedCast, TracedCasts, in_region
 from aotcheck.autograd.caller_graph import BackwardsInside, CallerGraph, leads_to_leaf
 from aotcheck.autograd.ended import Ended
 from aotcheck.autograd.epilogue import EpilogueBuilder
@@ -22,11 +25,20 @@ from aotcheck.autograd.gradients import Gradients, own_gradient, set_own_gradien
 from aotcheck.autograd.partition.components import reached_leaves
 from aotcheck.autograd.record import Record
 from aotcheck.autograd.references import use_count
-from aotcheck.autograd.replicas import Replica, ReplicaMaker
+from aotcheck.autograd.replicas import Replica, ReplicaMaker, arrived_at
 from aotcheck.autograd.sparse import SparseReplica
 from aotcheck.autograd.sparse_geometry import is_sparse
 from aotcheck.autograd.steps import Arg, Constant, Ref, Source
-from aotcheck.autograd.subclasses import WrapperArgument, is_wrapper, leaves_of
+from aotcheck.autograd.storage_state import StorageState, View
+from aotcheck.autograd.subclasses import (
+    Bundle,
+    WrapperArgument,
+    is_jagged,
+    is_wrapper,
+    leaves_of,
+    tells_lengths,
+    wrapping_of,
+)
 from aotcheck.autograd.substitution import Substitution
 from aotcheck.autograd.trace import Value, geometry_of
 from aotcheck.autograd.traced_inputs import TracedArgument, TracedInputs, TracedRoot, TracedWrapper
@@ -35,19 +47,28 @@ from aotcheck.autograd.tracer import Tracer, exchange
 
 @dataclasses.dataclass(frozen=True)
 class Onward:
-    """What a backward inside brought to roots that are no leaves, from where it goes on in the caller's graph."""
+    """What a backward inside brought to arguments that are no leaves, from where it goes on in the caller's graph.
 
-    gradients: tuple[tuple[Source, Arrived], ...]
+    A gradient may be a wrapper of such and of arguments. ``versions`` are those that the roots' storages had then.
+    """
+
+    gradients: tuple[tuple[Source, Arrived | Bundle], ...]
     retained: bool
+    versions: tuple[tuple[StorageState, int], ...]
+
+    def precedes_writes(self) -> bool:
+        """Whether no root was written before; raises UnsupportedError if one was and one is written since."""
+        before = any(version for _, version in self.versions)
+        if before and any(state.version != version for state, version in self.versions):
+            raise UnsupportedError("backward inside", "through an argument that is no leaf, between writes")
+        return not before
 
 
 @dataclasses.dataclass(frozen=True)
 class Arrived:
-    """A gradient as a backward brought it, the ``tensor`` itself with its ``value``, and how often its memory had been
-    written by then.
-    """
+    """A gradient as a backward brought it: where it lay, its ``value``, and how often its memory had been written."""
 
-    tensor: Tensor
+    view: View
     value: Value
     version: int
 
@@ -67,6 +88,9 @@ class Capture:
         gradients: int | None = None,
         wrappers: Sequence[WrapperArgument] = (),
         caller: CallerGraph | None = None,
+        casts: Sequence[CachedCast] = (),
+        casts_asked: Collection[int] = (),
+        values: Mapping[int, Tensor] = MappingProxyType({}),
     ) -> None:
         self.mode = mode
         self.hooks = hooks  # whether default saved-tensor hooks are in force around the call
@@ -81,6 +105,7 @@ class Capture:
         _torch.ready_ragged_tensors()
         self.inputs = TracedInputs(arguments, wrappers, mode, self.maker, self.tracer)
         self.roots, self.arguments, self.wrappers = self.inputs.roots, self.inputs.arguments, self.inputs.wrappers
+        self._note_values(arguments, wrappers, values)
         self.backward = BackwardTracer(self.tracer, self.roots)
         roots = {id(r.replica) for r in self.roots}
         # The views of roots that had a history when the call began. Gradients of what was computed from them before
@@ -90,17 +115,33 @@ class Capture:
         self.passed = {a.index: a.replica for a in self.arguments}  # the objects, whichever tensors they are by the end
         kernels = self.maker.kernels
         kernels.on_swap, kernels.on_poison = self._swapped, self._poisoned
+        kernels.on_squeeze = lambda t, op, dims: view_ops.note_reshaping(self.tracer, op, (t, *dims), {})
         kernels.use_count = functools.partial(use_count, self.tracer)
         self.poisoned: list[TracedArgument] = []  # whose accumulators of gradients a swap has poisoned
         with self.tracer.recording():
             self.gradients = Gradients(arguments, self.inputs.flat, gradients)
             inside = BackwardsInside(arguments, self.inputs.flat, caller, self._trace_views_as_such)
             inside.refuse_hooks(lambda: kernels.function_runs)
+        self.casts: TracedCasts | None = None
+        if in_region():
+            self.casts = TracedCasts(self.tracer, self.inputs.flat, casts, casts_asked)
+            self.tracer.on_cast = self.casts.on_op
+            self.casts.seed()
         self.onward: list[Onward] = []  # in order
         kernels.arrived = {id(r.anchor): None for r in self.roots if r.anchor is not None}
         kernels.after_backward = lambda: self._goes_on(inside)
         kernels.on_gradient = lambda t: self.gradients.note(t) if kernels.function_runs else None
         kernels.on_backward = lambda *call: inside.note(*call) if kernels.function_runs else None
+
+    def _note_values(
+        self, arguments: Sequence[Any], wrappers: Sequence[WrapperArgument], values: Mapping[int, Tensor]
+    ) -> None:
+        """See Note [Values in the key]."""
+        placeholders = {r.source.index: r.placeholder for r in self.roots if isinstance(r.source, Arg)}
+        held = [k for w in wrappers if is_jagged(arguments[w.index]) for _, k in w.inner]
+        trace = self.tracer.trace
+        trace.askable = {placeholders[k]: k for k in held if k in placeholders and tells_lengths(arguments[k])}
+        trace.known = {placeholders[k]: t for k, t in values.items() if k in placeholders}
 
     def _trace_views_as_such(self) -> None:
         if not self.mode.with_bases and any(self.inputs.is_view):
@@ -108,23 +149,33 @@ class Capture:
 
     def _goes_on(self, inside: BackwardsInside) -> None:
         """A backward that the function called is over: note what it brought to roots that are no leaves."""
-        arrived = [
-            (r, r.anchor, g) for r in self.roots if r.anchor is not None and (g := own_gradient(r.anchor)) is not None
-        ]
-        if not arrived or not inside.goes_on or inside.known is None:
-            return  # what stays where it arrived is refused
-        for r, anchor, g in arrived:
-            if leads_to_leaf(inside.known, r.source.index, self.inputs.flat) or is_wrapper(g):
+        arrived: list[tuple[Source, Tensor]] = []
+        for r in self.roots:
+            if r.anchor is not None and own_gradient(r.anchor) is not None:
+                g = self.maker.kernels.arrived[id(r.anchor)]
+                assert g is not None
+                arrived.append((r.source, g))
+                set_own_gradient(r.anchor, None)
+        arrived += [(Arg(w.index), g) for w in self.wrappers if (g := arrived_at(w.grad_fn)) is not None]
+        if not arrived:
+            return
+        if not inside.goes_on or inside.known is None:
+            raise UnsupportedError("backward inside", "through an argument that is no leaf")
+        for source, _ in arrived:
+            if leads_to_leaf(inside.known, source.index, self.inputs.flat):
                 raise UnsupportedError("backward inside", "through an argument that is no leaf to another argument")
-            set_own_gradient(anchor, None)
-        if any(r.state.version for r in self.roots):
-            raise UnsupportedError("backward inside", "through an argument that is no leaf, after a write")
-        brought, table = [], self.tracer.table
-        for r, anchor, _ in arrived:
-            g = self.maker.kernels.arrived[id(anchor)]
-            assert g is not None
-            brought.append((r.source, Arrived(g, table.read(g), table.state(g).version)))
-        self.onward.append(Onward(tuple(brought), inside.retained))
+        known = {id(a.replica): Arg(a.index) for a in self.arguments}
+        brought: list[tuple[Source, Arrived | Bundle]] = []
+        for source, g in arrived:
+            leaves = [known.get(id(x)) or self._arrived(x) for x in leaves_of(g)] if is_wrapper(g) else ()
+            wrapping = wrapping_of(g)
+            brought.append((source, self._arrived(g) if wrapping is None else Bundle(wrapping, tuple(leaves))))
+        versions = [(r.state, r.state.version) for r in self.roots]
+        self.onward.append(Onward(tuple(brought), inside.retained, tuple(versions)))
+
+    def _arrived(self, g: Tensor) -> Arrived:
+        view = self.tracer.table.view(g)
+        return Arrived(view, self.tracer.table.read(g), view.state.version)
 
     def _swapped(self, a: Tensor, b: Tensor) -> None:
         """See ``Tracer.swap``."""
@@ -203,23 +254,20 @@ class Capture:
                 self.tracer.drawing(),
             ):
                 outputs, count, extra = function(self.inputs.flat)
+            self.tracer.on_cast = None
+            if self.casts is not None:
+                self.casts.settle()
             self.ended = Ended(self.tracer)
             self.exit_grad = torch.is_grad_enabled()
             self.meets_empty_views = any(not r.numel() for r in self.maker.kernels.alive)
         finally:
             torch.set_grad_enabled(self.entry_grad)
-        for r in self.roots:
-            written = _torch.grad_fn_of(r.replica) is not r.grad_fn
-            if isinstance(r.source, Arg) and r.source.index in self.inputs.of_leaves and written:
-                raise EagerRaises("a view of a leaf that requires grad is written")
-        for w in self.wrappers:
-            rebased = w.replica.requires_grad and _torch.grad_fn_of(w.replica) is not w.grad_fn
-            if rebased and w.index in self.inputs.odd_wrappers:
-                raise EagerRaises("a view of a plain tensor that was made under no_grad is written")
+        with self.tracer.recording():  # autograd makes written views again where it looks for their histories
+            self._refuse_writes_of_odd_views()
         if any(_torch.tensor_address(w.replica) != w.address for w in self.inputs.wrappers):
             raise UnsupportedError("swapped wrapper", "with another")
         outputs = [mapped.get(id(o), o) for o in outputs]
-        with self.tracer.recording():  # autograd makes written views again where it looks for their histories
+        with self.tracer.recording():
             changes = self.gradients.changes([*[r.replica for r in self.roots], *self.maker.anchors], outputs)
         known = {id(a.replica) for a in self.arguments}
         for o in [*outputs, *[g for _, g in changes]]:
@@ -245,6 +293,16 @@ class Capture:
                 d.edges += reached.get(id(d.replica), ())
         self.leaf_edges = [reached[id(x.tensor)] for x in self.record.leaves]
         return extra
+
+    def _refuse_writes_of_odd_views(self) -> None:
+        for r in self.roots:
+            written = _torch.grad_fn_of(r.replica) is not r.grad_fn
+            if isinstance(r.source, Arg) and r.source.index in self.inputs.of_leaves and written:
+                raise EagerRaises("a view of a leaf that requires grad is written")
+        for w in self.wrappers:
+            rebased = w.replica.requires_grad and _torch.grad_fn_of(w.replica) is not w.grad_fn
+            if rebased and w.index in self.inputs.odd_wrappers:
+                raise EagerRaises("a view of a plain tensor that was made under no_grad is written")
 
     def recounted(self) -> set[Value]:
         """Placeholders whose version the epilogue moves: what is saved of them counts versions by itself.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Generator, Iterator, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,6 +22,7 @@ from aotcheck.autograd.errors import Retrace, TraceMode, UnsupportedError
 from aotcheck.autograd.histories import Histories
 from aotcheck.autograd.hook_steps import HookSteps
 from aotcheck.autograd.moved_arguments import MovedArguments
+from aotcheck.autograd.node_order import order_nodes
 from aotcheck.autograd.record import FlatInput, Leaf, Record, Role, Root
 from aotcheck.autograd.results import Results
 from aotcheck.autograd.sparse import SparseReplica
@@ -49,7 +50,7 @@ from aotcheck.autograd.steps import (
     WriteFlat,
 )
 from aotcheck.autograd.storage_state import StorageState
-from aotcheck.autograd.subclasses import is_wrapper, leaves_of
+from aotcheck.autograd.subclasses import Bundle, is_wrapper, leaves_of
 from aotcheck.autograd.timeline import Timeline
 from aotcheck.autograd.trace import Value, geometry_of
 from aotcheck.autograd.traced_inputs import TracedArgument, TracedRoot
@@ -57,9 +58,10 @@ from aotcheck.autograd.views import has_history
 from aotcheck.autograd.wrapped import WrappedResults
 
 if TYPE_CHECKING:
-    from aotcheck.autograd.capture import Capture, Onward
+    from aotcheck.autograd.capture import Arrived, Capture, Onward
 
 aten = torch.ops.aten
+_HIDDEN = Visibility.HIDDEN
 
 
 class EpilogueBuilder:
@@ -96,12 +98,15 @@ class EpilogueBuilder:
             self.results.names[id(a.replica)] = Arg(a.index)
         for r in self.roots:
             self.results.names.setdefault(id(r.replica), r.source)
+        casts = self.capture.casts.made if self.capture.casts is not None else ()
+        for t, index in casts:
+            self.results.names[id(t)] = Arg(index)
         results = [*[o for o in outputs if isinstance(o, Tensor)], *[g for _, g in gradients if g is not None]]
         returned = [*[o for o in results if not is_wrapper(o)], *self.wrapped.collect(results)]
         for t in returned:
             if isinstance(t, SparseReplica):
                 self.results.return_sparse(t)
-        hooks = HookSteps(self.capture, self.results)
+        hooks = HookSteps(self.capture, self.results, self.wrapped)
         custom = [a for a in self.arguments if self.capture.inputs.is_custom_view[a.index]]
         # A custom view also shows, by being refused, when its base or another view of that got another history.
         changed = {*self.rebased, *self.kernels.detached}
@@ -150,6 +155,7 @@ class EpilogueBuilder:
         hooks.find_stand_ins()
         survivors = [t for t in [*passed, *[r.replica for r in self.roots], *returned] if has_history(t)]
         survivors += [*self.wrapped.survivors(), *hooks.tensors]
+        survivors += [t for t, _ in casts if has_history(t)]
         survivors += self.results.stand_for_shared(survivors)
         self.results.group(survivors, self.capture.together)
         hooks.check_cuts()
@@ -177,38 +183,63 @@ class EpilogueBuilder:
             fits = g is None or (g.shape, g.dtype) == (t.shape, t.dtype)
             self.steps.append(SetGradient(self.results.name(t), None if g is None else self.results.name(g), fits))
         hooks.register()
+        order_nodes(self.results)
         self._shrink()
         self.steps += [Poison(Arg(a.index)) for a in self.capture.poisoned]
         returns = self._swap(outputs, returns)
-        self.before[:0] = [step for onward in self.capture.onward for step in self._goes_on(onward)]
+        self._go_on()
         if self.capture.exit_grad != self.capture.entry_grad:
             self.steps.append(SetGradMode(self.capture.exit_grad))
         return self._record(returns, input_states)
 
     # -- helpers
 
+    def _go_on(self) -> None:
+        """Let backwards go on in the caller's graph before anything of the call's is written, or after all is."""
+        first: list[Step] = []
+        for onward in self.capture.onward:
+            place = first if onward.precedes_writes() else self.before
+            place += self._goes_on(onward)
+        self.before[:0] = first
+
     def _goes_on(self, onward: Onward) -> Iterator[Step]:
         given: list[Ref] = []
         afterwards: list[Step] = []
         for _, arrived in onward.gradients:
-            g, state = geometry_of(arrived.tensor), self.table.state(arrived.tensor)
-            holder, anchor = (state.source, None) if state.is_input else self.results.anchors.get(id(state), (None, 0))
-            if holder is None:
-                given.append(self.results.output(arrived.value, Role.INTERMEDIATE_BASE, g, None))
+            if not isinstance(arrived, Bundle):
+                given.append((yield from self._brought(arrived, afterwards)))
                 continue
-            # The caller's leaves may take over what others hold: see Note [Gradients taken over].
-            window = self.results.local()
-            given.append(window)
-            yield WindowOn(window, holder, g, anchor, own_version=False)
-            if not state.is_input and state.version != arrived.version:  # it was written since
-                values = arrived.value, self._copy(self.table.read(arrived.tensor))
-                was, now = [self.results.output(v, Role.INTERMEDIATE_BASE, g, None) for v in values]
-                yield Write(window, was, Visibility.HIDDEN)
-                afterwards.append(Write(window, now, Visibility.HIDDEN))
+            leaves: list[Ref] = []
+            for x in arrived.leaves:
+                leaves.append(x if isinstance(x, Arg) else (yield from self._brought(x, afterwards)))
+            given.append(wrapper := self.results.local())
+            yield Wrap(wrapper, arrived.wrapping, tuple(leaves))
         yield BackwardOnward(tuple([to for to, _ in onward.gradients]), tuple(given), onward.retained)
         yield from afterwards
 
-    def _copy(self, v: Value) -> Value:
+    def _brought(self, arrived: Arrived, afterwards: list[Step]) -> Generator[Step, None, Ref]:
+        """Where the gradient is, made by steps that come before; ``afterwards`` are others to be taken then."""
+        g, state = arrived.view.geometry, arrived.view.state
+        holder, anchor = (state.source, None) if state.is_input else self.results.anchors.get(id(state), (None, 0))
+        if holder is None:
+            alone = self.results.output(arrived.value, Role.INTERMEDIATE_BASE, g, None)
+            if state.version != arrived.version:
+                last = self.results.output(self._last(arrived), Role.INTERMEDIATE_BASE, g, None)
+                afterwards.append(Write(alone, last, _HIDDEN))
+            return alone
+        # The caller's leaves may take over what others hold: see Note [Gradients taken over].
+        window = self.results.local()
+        yield WindowOn(window, holder, g, anchor, own_version=False)
+        if not state.is_input and state.version != arrived.version:  # it was written since
+            values = arrived.value, self._last(arrived)
+            was, now = [self.results.output(v, Role.INTERMEDIATE_BASE, g, None) for v in values]
+            yield Write(window, was, _HIDDEN)
+            afterwards.append(Write(window, now, _HIDDEN))
+        return window
+
+    def _last(self, arrived: Arrived) -> Value:
+        """A copy of what is where the gradient was by the end."""
+        v = self.table.read_view(arrived.view)
         copy = self.capture.tracer.trace.call(aten.clone.default, (v,))
         copy.geometry, copy.device = v.geometry, v.device
         return copy

@@ -63,6 +63,24 @@ class RetraceWithGradients(Exception):
     """The trace met a use of an argument's ``.grad``: gradients become implicit inputs of the next trace."""
 
 
+class RetraceWithCasts(Exception):
+    """Autocast cast arguments in the trace: what it caches of these becomes implicit inputs of the next trace."""
+
+
+class RetraceWithValues(UnsupportedError):
+    """The trace needs values of the arguments ``indices``, which may become part of the call's key.
+
+    Where it is too late for that, it is a refusal.
+    """
+
+    def __init__(self, detail: str, indices: frozenset[int] = frozenset()) -> None:
+        super().__init__("data-dependent", detail)
+        self.indices = indices
+
+    def __reduce__(self) -> tuple[type[RetraceWithValues], tuple[str, frozenset[int]]]:  # type: ignore[override]
+        return type(self), (self.detail, self.indices)
+
+
 class RetraceWithCallerGraph(Exception):
     """The trace met a backward: the next one is told what lies behind the arguments."""
 

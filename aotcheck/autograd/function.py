@@ -15,6 +15,7 @@ from torch import Tensor
 
 from aotcheck import _torch
 from aotcheck.autograd.assemble import Assembly, StrideCorrection
+from aotcheck.autograd.cached_casts import CachedCast, casts_of, in_region
 from aotcheck.autograd.caller_graph import CallerGraph, caller_graph
 from aotcheck.autograd.capture import Capture
 from aotcheck.autograd.captured import Path, locate
@@ -31,7 +32,9 @@ from aotcheck.autograd.errors import (
     RetraceWithAttributes,
     RetraceWithCallerGraph,
     RetraceWithCaptured,
+    RetraceWithCasts,
     RetraceWithGradients,
+    RetraceWithValues,
     SchemaError,
     TraceMode,
     UnsupportedError,
@@ -45,7 +48,7 @@ from aotcheck.autograd.replicas import disarm
 from aotcheck.autograd.runtime.failing import GraphFailed
 from aotcheck.autograd.specialize import PLAIN_LEAVES, call_key, check_supported, fast_guard
 from aotcheck.autograd.steps import BaseOf, TakeHistory
-from aotcheck.autograd.subclasses import WrapperArgument, expand, held_by, is_wrapper
+from aotcheck.autograd.subclasses import WrapperArgument, expand, held_by, is_wrapper, tells_lengths
 
 pytree = _torch.pytree
 
@@ -79,8 +82,9 @@ class Outcome:
 @dataclasses.dataclass(frozen=True)
 class Split:
     """What the arguments of a trace are: ``explicit`` ones, those the function reaches by itself, perhaps the gradients
-    of both, all in all ``passed``, and then those that wrappers among them stand for. ``caller`` is what lies behind
-    them where the function is known to call a backward.
+    of both, all in all ``passed``, what autocast's cache holds of some (``casts``), and then those that wrappers among
+    them stand for. ``caller`` is what lies behind them where the function is known to call a backward. What the
+    arguments ``valued`` hold is part of the key.
     """
 
     explicit: int
@@ -88,6 +92,8 @@ class Split:
     with_gradients: bool
     wrappers: tuple[WrapperArgument, ...]
     caller: CallerGraph | None
+    casts: tuple[CachedCast, ...] = ()
+    valued: tuple[int, ...] = ()
 
     @property
     def own(self) -> int:
@@ -118,6 +124,10 @@ class CompiledFunction:
         self._lock = threading.RLock()
         self._made = 0
         self._gradients = False  # whether the gradients of arguments are arguments too
+        # By structure of the call: the arguments that autocast casts, and those that are only cast to its dtype.
+        self._casts: dict[Any, frozenset[int]] = {}
+        self._not_cast: dict[Any, frozenset[int]] = {}
+        self._valued: dict[Any, frozenset[int]] = {}  # see Note [Values in the key]
         self._backwards = False  # whether the function is known to call backwards
         self._hooks = False  # whether saved-tensor hooks are in force around the call being traced
 
@@ -173,11 +183,15 @@ class CompiledFunction:
             self.state.refresh()
         for _ in range(_MAX_RETRACES):
             passed = self._passed(flat)
-            whole, wrappers = expand(passed)
+            structure = spec, len(flat)
+            casts, which = casts_of(passed, self._casts.get(structure, ())) if in_region() else ([], ())
+            whole, wrappers = expand([*passed, *casts])
             caller = caller_graph(whole) if self._backwards else None
-            split = Split(len(flat), len(passed), self._gradients, wrappers, caller)
+            valued = [k for k in self._valued.get(structure, ()) if k < len(whole) and tells_lengths(whole[k])]
+            split = Split(len(flat), len(passed), self._gradients, wrappers, caller, which, tuple(sorted(valued)))
             check_supported(whole)
-            key = (spec, len(flat), self.state.modes() if self.state else None, call_key(whole), caller)
+            values = tuple([(k, *whole[k].tolist()) for k in split.valued])
+            key = (spec, len(flat), self.state.modes() if self.state else None, call_key(whole), caller, values)
             with self._lock:
                 found = self._cache.get(key)
                 if found is None:
@@ -190,6 +204,12 @@ class CompiledFunction:
                         continue
                     except RetraceWithGradients:
                         self._gradients, self._last = True, None
+                        continue
+                    except RetraceWithValues as needed:
+                        self._valued[structure] = self._valued.get(structure, frozenset()) | needed.indices
+                        continue
+                    except RetraceWithCasts as needed:
+                        self._casts[structure] = self._casts.get(structure, frozenset()) | needed.args[0]
                         continue
                     except RetraceWithCallerGraph:
                         self._backwards, self._last = True, None
@@ -247,6 +267,8 @@ class CompiledFunction:
                     assembly = Assembly(capture, self.compilers, shape.expression)
             finally:
                 disarm(capture.maker.kernels)
+        except RetraceWithValues:
+            raise
         except UnsupportedError as error:
             made = Specialization(None, refusal=error)
             self._store(key, made)
@@ -266,7 +288,13 @@ class CompiledFunction:
             reassigned.clear()
             together = self.compilers.partition is not None
             gradients = split.own if split.with_gradients else None
-            capture = Capture(whole, mode, together, self._hooks, gradients, split.wrappers, split.caller)
+            structure = spec, split.explicit
+            asked = self._casts.get(structure, frozenset()) | self._not_cast.get(structure, frozenset())
+            asked |= frozenset(range(split.own, len(whole)))
+            values = {k: whole[k].detach().clone() for k in split.valued}
+            capture = Capture(
+                whole, mode, together, self._hooks, gradients, split.wrappers, split.caller, split.casts, asked, values
+            )
 
             def program(replicas: Sequence[Any]) -> tuple[list[Any], int, Outcome]:
                 return self._run_original(replicas[:first], split.explicit, spec, reassigned)
@@ -274,7 +302,11 @@ class CompiledFunction:
             if self.state is not None:
                 capture.backward.swapping = self.state.swapping(capture.inputs.flat[split.explicit : first])
             try:
-                return capture, capture.run(program, captured)
+                outcome = capture.run(program, captured)
+                if capture.casts is not None and (unused := capture.casts.unused):
+                    self._not_cast[structure] = self._not_cast.get(structure, frozenset()) | unused
+                    self._casts[structure] -= unused
+                return capture, outcome
             except Retrace as needed:
                 if needed.mode == mode:
                     raise InternalError(f"a trace asked for its own mode {mode}") from None

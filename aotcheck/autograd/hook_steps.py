@@ -17,14 +17,16 @@ from aotcheck.autograd.views import has_history
 if TYPE_CHECKING:
     from aotcheck.autograd.capture import Capture
     from aotcheck.autograd.results import Results
+    from aotcheck.autograd.wrapped import WrappedResults
 
 
 class HookSteps:
     """The steps that register hooks, found while the epilogue is built."""
 
-    def __init__(self, capture: Capture, results: Results) -> None:
+    def __init__(self, capture: Capture, results: Results, wrapped: WrappedResults) -> None:
         self.capture = capture
         self.results = results
+        self.wrapped = wrapped
         self.late: list[NotedHook] = []  # registered at the end, on what is there by then
         known: list[TracedArgument | TracedWrapper] = [*capture.arguments, *capture.wrappers]
         arguments = {id(a.replica): a for a in known}
@@ -53,6 +55,7 @@ class HookSteps:
             hooked = {id(h.replica) for h in self.late}
             for t, base in [x for x in self.results.sources() if id(x[0]) in hooked]:
                 self.results.tensors.setdefault(id(t), (t, base))
+            self.wrapped.make_sources(hooked)
 
     def find_stand_ins(self) -> None:
         """Let tensors without memory stand for what is neither argument nor result and yet has a hook."""

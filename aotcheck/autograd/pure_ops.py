@@ -10,6 +10,7 @@ from torch import Tensor
 
 from aotcheck import _torch
 from aotcheck.autograd import no_meta, sparse_ops, view_ops
+from aotcheck.autograd.autocast_forms import under_autocast
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.metadata import METADATA
 from aotcheck.autograd.replicas import Replica, make_replica
@@ -48,8 +49,15 @@ def pure(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs:
         raise UnsupportedError("data-dependent", "indexing by a mask gives a shape that depends on values")
     if func is aten.repeat_interleave.Tensor and kwargs.get("output_size") is None:
         raise UnsupportedError("data-dependent", "repeat_interleave without output_size")
+    if func is aten.native_dropout.default and not args[0].numel():
+        return _undropped(tracer, args[0])
     if torch.get_default_dtype() is not tracer.default_dtype:
         kwargs = _with_default_dtype(tracer, func, info, args, kwargs)
+    looked_into = info.looked_into and not tracer.past_autocast
+    if looked_into and (form := under_autocast(func, tensors_in(args, kwargs))) is not func:
+        out = no_meta.results_of(form, args, kwargs)
+        device = tracer.device_of(args, kwargs)
+        return tracer.bind_results(out, tracer.call(form, tracer.values_of(args), tracer.values_of(kwargs)), device)
     key, known = metadata(func, info, args, kwargs)
     if known is None:
         run_kwargs = (
@@ -91,6 +99,14 @@ def pure(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs:
     return container(
         [tracer.fresh(g, device, tracer.trace.call(getitem, (value, k))) for k, g in enumerate(geometries)]
     )
+
+
+def _undropped(tracer: Tracer, t: Replica) -> tuple[Tensor, Tensor]:
+    """What dropout gives of nothing: kernels give their argument back, and a mask of its dtype."""
+    if not tracer.depth and torch.is_grad_enabled() and t.requires_grad and _torch.leafness(t):
+        raise UnsupportedError("unannotated alias", "dropout of an empty leaf makes the leaf its result")
+    like = aten.empty_like.default
+    return t, pure(tracer, like, info_of(like), (t,), {})
 
 
 def _may_be_foretold_otherwise(func: Any, args: tuple[Any, ...], out: Any) -> bool:

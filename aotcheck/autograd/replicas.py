@@ -32,7 +32,10 @@ from aotcheck.autograd.gradients import own_gradient, set_own_gradient
 from aotcheck.autograd.hooks import HookKind, NotedHook
 from aotcheck.autograd.places import Left, Move
 from aotcheck.autograd.stand_ins import tensors_in
+from aotcheck.autograd.subclasses import is_wrapper
 from aotcheck.autograd.trace import geometry_of
+
+aten = torch.ops.aten
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,6 +80,7 @@ class KernelState:
         "on_backward",
         "on_gradient",
         "on_poison",
+        "on_squeeze",
         "on_swap",
         "required",
         "reshaped_leaves",
@@ -101,6 +105,8 @@ class KernelState:
         self.use_count: Callable[[Tensor], int] = _torch.use_count  # as eager's swap_tensors would count
         self.stand_for_views: dict[int, bool] = {}  # ids of replicas of views that are no views themselves
         self.on_poison: Callable[[Tensor], None] = lambda t: None
+        # called before what is conjugated or negated lazily is squeezed in place by an op
+        self.on_squeeze: Callable[[Tensor, Any, tuple[Any, ...]], None] = lambda t, op, dims: None
         self.on_gradient: Callable[[Tensor], None] = lambda t: None  # called when ``t.grad`` is read or written
         self.on_backward: Callable[..., None] = lambda *call: None  # called with the call of a backward
         self.after_backward: Callable[[], None] = lambda: None  # called when a backward that accumulates is over
@@ -257,6 +263,14 @@ class Replica(Tensor):
             self.kernels.required[id(self)] = self.kernels.now()
         elif before and not wanted:
             self.kernels.detached[id(self)] = self.kernels.now()
+
+    def squeeze_(self, *dims: Any, dim: Any = None) -> Tensor:
+        """Noted besides where dispatch shows how it is done (of a copy, which is copied back) and not that it is."""
+        dims = dims if dim is None else (dim,)
+        if dims and (self.is_conj() or self.is_neg()):
+            by_dims = isinstance(dims[0], (tuple, list))
+            self.kernels.on_squeeze(self, aten.squeeze_.dims if by_dims else aten.squeeze_.dim, dims)
+        return super().squeeze_(*dims)
 
     def _use_count(self) -> int:
         """What ``swap_tensors`` asks: see Note [References]."""
@@ -417,16 +431,21 @@ _set_attribute = object.__setattr__
 
 
 class _Rebound(torch.autograd.Function):
-    """Gives its second argument a grad_fn: a non-leaf that is not a view."""
+    """Gives its second argument a grad_fn: a non-leaf that is not a view.
+
+    ``arrived`` of the node is the gradient that came by last; it comes to the anchor unless it is a ``whole`` wrapper.
+    """
 
     @staticmethod
-    def forward(ctx: Any, anchor: Tensor, t: Tensor) -> Tensor:
+    def forward(ctx: Any, anchor: Tensor, t: Tensor, whole: bool = False) -> Tensor:
         ctx.mark_dirty(t)
+        ctx.arrived, ctx.whole = None, whole
         return t
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        return grads[0], None
+        ctx.arrived = grads[0]
+        return None if ctx.whole else grads[0], None, None
 
 
 class ReplicaMaker:
@@ -515,7 +534,15 @@ class ReplicaMaker:
         anchor.requires_grad_()
         self.anchors.append(anchor)
         with torch.enable_grad():
-            _Rebound.apply(anchor, r)
+            _Rebound.apply(anchor, r, is_wrapper(r))
+
+
+def arrived_at(node: Any) -> Tensor | None:
+    """The gradient that a backward brought to the replica of no leaf that ``node`` made, told once."""
+    arrived: Tensor | None = getattr(node, "arrived", None)
+    if arrived is not None:
+        node.arrived = None
+    return arrived
 
 
 def _window(elem: Tensor, storage: torch.UntypedStorage, nbytes: int, offset: int, shape: Any, stride: Any) -> Tensor:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch
+from aotcheck.autograd.autocast_forms import runs_under_autocast
 from aotcheck.autograd.errors import SchemaError
 from aotcheck.autograd.functional_forms import original_of
 from aotcheck.autograd.graph import Graph
@@ -42,7 +43,9 @@ def checked(graph: Graph, run: Callable[..., Any]) -> Callable[..., Any]:
 
 def _is_custom(op: Any) -> bool:
     return isinstance(op, _torch.HigherOrderOperator) or (
-        isinstance(op, _torch.OpOverload) and op.namespace not in ("aten", "prims", "prim")
+        isinstance(op, _torch.OpOverload)
+        and op.namespace not in ("aten", "prims", "prim")
+        and not runs_under_autocast(op)
     )
 
 

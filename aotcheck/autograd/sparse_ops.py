@@ -17,8 +17,8 @@ from torch import Tensor
 
 from aotcheck import _torch
 from aotcheck.autograd import no_meta, writes
+from aotcheck.autograd.autocast_forms import under_autocast
 from aotcheck.autograd.errors import UnsupportedError
-from aotcheck.autograd.global_state import autocast_is_on
 from aotcheck.autograd.replicas import make_replica
 from aotcheck.autograd.sparse import Selection, SparseReplica, SparseResult, make_sparse_replica
 from aotcheck.autograd.sparse_geometry import CooGeometry, is_sparse
@@ -74,10 +74,7 @@ def apply(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs
         raise UnsupportedError(
             "sparse tensor", f"{func} needs what the forward gives only for tensors that require grad"
         )
-    if func in _CAST_INSIDE:
-        with _torch.as_before_dispatch():
-            if autocast_is_on():
-                raise UnsupportedError("sparse tensor", f"the kernel of {func} looks at autocast")
+    func = under_autocast(func, tensors_in(args, kwargs)) if func in _CAST_INSIDE else func
     out = no_meta.results_of(func, args, kwargs)
     value = tracer.call(func, tracer.values_of(args), tracer.values_of(kwargs))
     bound = tracer.bind_results(out, value, tracer.device_of(args, kwargs))

@@ -89,6 +89,7 @@ class Stage:
     checked: list[tuple[int, ...]] = dataclasses.field(
         default_factory=list
     )  # for each tensor: see Note [Written since]
+    unwatched: set[Value] = dataclasses.field(default_factory=set)  # what is saved of memory that eager does not watch
     kept: list[list[Tensor] | None] | None = None  # what eager's graph keeps: see ``kept_behind``
     gradients: dict[Key, list[Gradient]] = dataclasses.field(default_factory=dict)
     traces: dict[Key, BackwardTrace] = dataclasses.field(default_factory=dict)

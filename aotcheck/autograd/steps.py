@@ -107,7 +107,7 @@ class Visibility(enum.Enum):
 class Write:
     """Overwrite ``target``."""
 
-    target: Source | Local
+    target: Ref
     result: Result
     visibility: Visibility
 
@@ -118,6 +118,21 @@ class NoteVersion:
 
     local: Local
     target: Ref
+
+
+@dataclasses.dataclass(frozen=True)
+class NoteNodes:
+    """Remember, under the name of ``local``, which number autograd gives to the next node."""
+
+    local: Local
+
+
+@dataclasses.dataclass(frozen=True)
+class OrderNodes:
+    """The nodes made ``since`` that ``made`` have for a history exchange their numbers, to have them in this order."""
+
+    since: Local
+    made: tuple[Ref, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -409,6 +424,8 @@ Step = (
     | WriteFlat
     | Write
     | NoteVersion
+    | NoteNodes
+    | OrderNodes
     | BumpVersion
     | StandIn
     | Bridge
@@ -455,6 +472,8 @@ def renumbered(step: Step, place: Mapping[int, int]) -> Step:
     }
     if isinstance(step, BackwardOnward):
         changes["gradients"] = tuple([renumbered_ref(x, place) for x in step.gradients])
+    if isinstance(step, OrderNodes):
+        changes["made"] = tuple([renumbered_ref(x, place) for x in step.made])
     if isinstance(step, Wrap):
         changes["inner"] = tuple([renumbered_ref(x, place) for x in step.inner])
     if isinstance(step, ReplayView):

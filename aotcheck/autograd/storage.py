@@ -210,7 +210,7 @@ class StorageTable:
             assert view.parent is not None
             value = gather(self.emit, view.parent, parent, view.geometry)
         elif view.index is None:
-            if view.op is aten.view_as_real.default and _was_conjugated(view):
+            if view.op is aten.view_as_real.default and _is_conjugated_anew(parent):
                 parent = self.emit.viewop(aten.resolve_conj.default, parent)
             value = self.emit.viewop(view.op, parent, *view.args, **view.kwargs)
         else:
@@ -295,13 +295,14 @@ class StorageTable:
         state.flushed = state.version
 
 
-def _was_conjugated(view: View) -> bool:
-    """Whether ``view`` is of the conjugate of something.
+def _is_conjugated_anew(value: Value) -> bool:
+    """Whether ``value`` is a lazy conjugate although it lies as a tensor that is none.
 
-    What an argument that came lazily conjugated holds has that bit, which its conjugate then lacks; once it is written
-    it is the other way round.
+    It is where the conjugate of a conjugate is wanted and what is to be conjugated came out of an op.
     """
-    above = view.parent
-    while above is not None and above.op is not aten._conj.default:
-        above = above.parent
-    return above is not None
+    while value.op is not aten._conj.default:
+        source = value.args[0] if value.args else None
+        if type(source) is not Value or source.memory is not value.memory:
+            return False
+        value = source
+    return True

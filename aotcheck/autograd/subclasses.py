@@ -24,6 +24,8 @@ from torch import Tensor
 from aotcheck import _torch
 from aotcheck.autograd.errors import UnsupportedError
 
+_INDICES = (torch.int64, torch.int32)
+_MOST_TO_COMPARE = 1 << 12
 Outer = tuple[tuple[Any, ...], tuple[Any, ...], Any]
 
 
@@ -84,6 +86,11 @@ def _number(n: Any) -> Any:
 def ragged_size(t: Tensor) -> Any:
     """The size of ``t`` that is no number, None if all are."""
     return next((n for n in t.shape if type(n) is not int), None)
+
+
+def tells_lengths(t: Any) -> bool:
+    """Whether ``t`` is such as ragged tensors hold to say how long their rows are, and small enough to be compared."""
+    return isinstance(t, Tensor) and t.dtype in _INDICES and t.dim() == 1 and t.numel() <= _MOST_TO_COMPARE
 
 
 def holds_ragged_size(a: Any) -> bool:

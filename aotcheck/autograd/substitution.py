@@ -11,6 +11,7 @@ from torch.autograd.graph import GradientEdge
 
 from aotcheck import _torch
 from aotcheck.autograd.accumulators import settle_accumulators
+from aotcheck.autograd.autocast_forms import PAST_AUTOCAST
 from aotcheck.autograd.caller_graph import ENGINE, roots_of
 from aotcheck.autograd.errors import RetraceWithCaptured
 from aotcheck.autograd.gradients import GRADIENT_ACCESS
@@ -52,6 +53,12 @@ class Substitution(_torch.FunctionMode):
                 hook = args[1] if len(args) > 1 else kwargs["hook"]
                 noted = NotedHook(t, self.kernels, hook, _HOOKS[func])
                 return noted.installed(func(t, noted))
+        if func in PAST_AUTOCAST:
+            self.tracer.past_autocast = True
+            try:
+                return func(*map(self._swap, args), **(kwargs or {}))
+            finally:
+                self.tracer.past_autocast = False
         if func in ENGINE:  # what custom backwards do in there comes here too
             given = {name: self._swap(a) for name, a in (kwargs or {}).items()}
             swapped = [self._swap(a) for a in args]

@@ -272,6 +272,8 @@ class Trace:
         self.values: list[Value] = []
         self.effects: list[Value] = []
         self.drawn: set[Value] = set()  # random ones
+        self.askable: dict[Value, int] = {}  # placeholders whose values the key may hold; of which argument
+        self.known: dict[Value, Tensor] = {}  # and of those whose values it holds, these
         self.states: list[Value] = []  # states of generators that a later moment goes back to
 
     def placeholder(self, geometry: Geometry, device: torch.device) -> Value:

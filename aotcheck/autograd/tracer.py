@@ -24,6 +24,7 @@ from aotcheck.autograd.twins import Kind, OpInfo, info_of
 from aotcheck.autograd.windows import UNSAFE_VIEWS, Derivation, Reshaping
 
 aten = torch.ops.aten
+pytree = _torch.pytree
 _FILLED = {aten.new_ones.default: True, aten.new_zeros.default: False}
 _USUAL = {  # what code that checks hopes for
     aten.lt.Scalar: False,
@@ -59,6 +60,8 @@ class Tracer(_torch.TorchDispatchMode):
         self.kernels = kernels
         self.keep: list[Any] = []
         self.depth = 0  # how many wrappers' classes are at work
+        self.on_cast: Callable[..., Tensor | None] | None = None  # given each op; what it gives is the op's result
+        self.past_autocast = False  # whether what runs was called by a kernel of autocast's
         self.regeometried: set[int] = set()  # ids of tensors whose own geometry was changed in place
         # ids of tensors on which set_ was called, and whether autograd was told of a call
         self.set_calls: dict[int, bool] = {}
@@ -104,6 +107,8 @@ class Tracer(_torch.TorchDispatchMode):
         for t in types:
             if t is not Replica and t is not Tensor and t is not torch.nn.Parameter and t not in OPAQUE:
                 return self._on_wrappers(func, types, args, kwargs)
+        if self.on_cast is not None and (cast := self.on_cast(func, args, kwargs)) is not None:
+            return cast
         if func is aten.lift_fresh.default or func is aten.lift_fresh_copy.default:
             return self._lift(args[0])
         below_autograd = torch.is_inference_mode_enabled()
@@ -112,6 +117,8 @@ class Tracer(_torch.TorchDispatchMode):
                 below_autograd = below_autograd or a.is_inference()
             else:
                 self._check(a)
+                if type(a) in (list, tuple):
+                    below_autograd = below_autograd or any(isinstance(x, Tensor) and x.is_inference() for x in a)
         for a in kwargs.values():
             self._check(a)
         apart = self.depth or below_autograd or func is _TANGENT_OP
@@ -174,13 +181,13 @@ class Tracer(_torch.TorchDispatchMode):
             self.kernels.note_write(func, args, kwargs)
 
     def _value_dependent(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What depends on values is known if those depend on no input; only Python values are asked for."""
-        if not _torch.schema_of(func).returns or "Tensor" in str(_torch.schema_of(func).returns[0].type):
-            raise UnsupportedError("data-dependent", f"{func} gives a shape that depends on values")
+        """What depends on values is known if those depend on no input: Python values, or tensors of a known shape."""
         values = [self.value_of(a) for a in args]
         certain, answer = folding.known(self.trace, func, values, {k: self.value_of(a) for k, a in kwargs.items()})
         if certain:
-            return answer
+            return pytree.tree_map_only(Tensor, self._lift, answer)
+        if not _torch.schema_of(func).returns or "Tensor" in str(_torch.schema_of(func).returns[0].type):
+            raise UnsupportedError("data-dependent", f"{func} gives a shape that depends on values")
         if func is aten.equal.default and (expected := self._expected(args[0], values)) is not None:
             return expected
         raise UnsupportedError("data-dependent", f"{func} needs values at trace time")
@@ -302,6 +309,8 @@ class Tracer(_torch.TorchDispatchMode):
             with _torch.meta_kernels():
                 return func(*args, **kwargs)
         except Exception as error:
+            if "NestedTensorImpl" in str(error):
+                raise UnsupportedError("layout", f"{func} makes a nested tensor that is no ragged one") from error
             if not _torch.lacks_meta_kernel(error):
                 raise
             lacking = error

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from aotcheck import _torch
+from aotcheck.autograd.autocast_forms import LOOKED_INTO
 from aotcheck.autograd.windows import COPIES_STORAGE
 
 aten = torch.ops.aten
@@ -53,6 +54,7 @@ class OpInfo:
     cacheable: bool = False
     order: tuple[int, ...] | None = None
     transparent: frozenset[str] = frozenset()
+    looked_into: bool = False  # see Note [Kernels that autocast looks into]
     copies_storage: bool = False  # whether its result may show the rest of its first argument's storage
 
     def for_twin(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -129,6 +131,7 @@ def _work_out(op: Any) -> OpInfo:
         "random": torch.Tag.nondeterministic_seeded in tags,
         "takes_device": any(a.name == "device" for a in schema.arguments),
         "effectful": not schema.returns and not written,
+        "looked_into": op.overloadpacket in LOOKED_INTO,
         "copies_storage": op in COPIES_STORAGE,
     }
     if op.namespace not in ("aten", "prims", "prim", "inductor"):

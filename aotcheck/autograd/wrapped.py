@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -244,6 +244,15 @@ class WrappedResults:
         self.results.makers[id(source)] = functools.partial(self._replay, source, base)
         return True
 
+    def make_sources(self, wanted: Collection[int]) -> None:
+        """Make those views too, ids of which are ``wanted``, of which views that are made were made."""
+        for t in list(self._replayed.values()):
+            made = self.tracer.views.get(id(t))
+            while made is not None:
+                if id(made.source) in wanted:
+                    self._is_made(made.source)
+                made = self.tracer.views.get(id(made.source))
+
     def schedule_views(self, timeline: Timeline) -> None:
         """Let the views of what changed its geometry, or was cut from its history, later be made at their moment.
 
@@ -369,6 +378,8 @@ class WrappedResults:
                 else:
                     histories.append(RequireGradOfInteger(own))
             elif is_new_leaf(t) and not w.requires_grad:
+                if _torch.version_of(t) != w.version:
+                    self.results.before.append(BumpVersion(own))
                 self.results.before.append(RequireGrad(own))
             elif _torch.version_of(t) == w.version or outer_of(t) != w.outer:
                 continue

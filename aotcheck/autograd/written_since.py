@@ -47,7 +47,8 @@ def guard(capture: Capture, stage: Stage) -> None:
     if several and capture.hooks:
         seen_to = {}  # to unpack what hooks packed is to call them
     met: set[int] = set()
-    for place, kept in enumerate(kept_behind(capture, stage)):
+    behind = kept_behind(capture, stage)
+    for place, kept in enumerate(behind):
         if kept is None:  # written inside already: the backward raises at once
             stage.checked.append(())
             continue
@@ -55,6 +56,11 @@ def guard(capture: Capture, stage: Stage) -> None:
         met.update(found)
         stage.guards += [Guard(visible[k][0], place) for k in found if k not in seen_to]
         stage.checked.append(tuple(sorted(seen_to[k] for k in found if k in seen_to)) if several else ())
+    if None not in behind:
+        # Eager saved an alias of it that counts versions by itself, as `.data` gives one.
+        stage.unwatched = {
+            stage.saved[n] for n, k in zip(saved_here, counted, strict=True) if k is not None and k not in met
+        }
     watched = {g.watched: n for n, g in enumerate(stage.guards)}
     for k in sorted(met):
         ref, t = visible[k]

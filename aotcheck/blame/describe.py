@@ -18,7 +18,9 @@ from aotcheck.autograd.steps import (
     HoldAccumulator,
     Local,
     MakeInference,
+    NoteNodes,
     NoteVersion,
+    OrderNodes,
     PickView,
     PointAt,
     Poison,
@@ -119,6 +121,10 @@ def describe_step(step: Step, record: Record) -> str:
             return f"write {name(result)} to {name(target)}{seen}"
         case NoteVersion(local, target):
             return f"{name(local)}: where the version counter of {name(target)} stands"
+        case NoteNodes(local):
+            return f"{name(local)}: how many nodes autograd has made"
+        case OrderNodes(_, made):
+            return f"the nodes that made {_list([name(x) for x in made])} are numbered in this order"
         case BumpVersion(target):
             return f"count a write to {name(target)}"
         case StandIn(local, g, _):

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import aotcheck
-from tests.behaviour.harness import check, given, leaf, plain, through_dynamo
+from tests.behaviour.harness import backward, check, check_session, given, leaf, plain, through_dynamo
 
 REFUSED = {
     "nonzero": lambda x: x.nonzero(),
@@ -156,6 +156,23 @@ def test_an_argument_cut_from_its_history_twice_is_left_alone():
     with pytest.raises(aotcheck.UnsupportedError, match="leaf made inside"):
         aotcheck.aot_function(f)(x)
     assert not x.is_leaf
+
+
+def test_shapes_that_depend_on_constants():
+    def f(x):
+        i = torch.tensor([2, 0, 2]).unique()
+        return x[i] * 2, x[torch.tensor([0, 1, 1]).nonzero()[:, 0]], torch.trace(x)
+
+    def session(compile):
+        x = leaf(3, 3)
+        out = compile(f)(x)
+        yield out
+        (first,) = torch.autograd.grad(out[2], x, create_graph=True)
+        yield first
+        backward(out[:2])
+        yield x
+
+    check_session(session)
 
 
 class _Store:

@@ -332,3 +332,61 @@ def test_where_an_empty_part_of_a_written_tensor_with_gaps_lies(start):
         return y.narrow(0, start, 0)
 
     check(f, lambda: given(torch.ones(1).as_strided((1,), (2,))))
+
+
+LAZY = {
+    "conjugated": lambda z: z.conj(),
+    "row": lambda z: z.conj()[:1],
+    "column": lambda z: z.conj()[:, :1],
+    "negated": lambda z: torch._neg_view(z)[:1],
+    "imaginary part": lambda z: z.conj().imag[:, :1],
+}
+
+
+@pytest.mark.parametrize("dim", [0, 1, (0, 1)], ids=str)
+@pytest.mark.parametrize("make", LAZY.values(), ids=LAZY)
+@pytest.mark.parametrize("grad", [False, True])
+def test_what_is_lazy_squeezed_in_place_by_a_dimension(make, dim, grad):
+    """Kernels know of neither, so a copy is squeezed, and copied back to where its result fits."""
+
+    def session(compile):
+        root = plain(2, 2, dtype=torch.complex64).requires_grad_(grad)
+        z = root * 1
+        x = make(z)
+        out = compile(lambda x: x.squeeze_(dim) * 2)(x)
+        yield x, z, out
+        if grad:
+            out.backward(torch.ones_like(out))
+            yield root.grad
+
+    check_session(session)
+
+
+PARTS = {
+    "real part": lambda x: x.real,
+    "imaginary part": lambda x: x.imag,
+    "of a row": lambda x: x[0].real,
+    "of the conjugate": lambda x: torch.view_as_real(x.conj()[:, 0]),
+}
+
+
+@pytest.mark.parametrize("part", PARTS.values(), ids=PARTS)
+@pytest.mark.parametrize("write", [lambda x: x.mul_(2), lambda x: x.fill_(1), lambda x: x[0].mul_(2)])
+@pytest.mark.parametrize("grad", [False, True])
+def test_parts_of_a_written_lazy_conjugate(write, part, grad):
+    def f(x):
+        write(x)
+        a = part(x)
+        a.mul_(3)
+        return a * 2, x * 1
+
+    def session(compile):
+        root = plain(2, 2, dtype=torch.complex64).requires_grad_(grad)
+        z = root * 1
+        out = compile(f)(z.conj())
+        yield z, out
+        if grad:
+            (out[0].sum() + out[1].abs().sum()).backward()
+            yield root.grad
+
+    check_session(session)

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tests.behaviour.harness import attempt_later, backward, check, check_session, given, leaf, plain
+from tests.behaviour.wrappers import jagged
 
 
 def test_outputs_of_an_inference_mode_inside():
@@ -307,5 +308,26 @@ def test_a_part_that_counts_its_versions_alone_is_written(op, written):
         with torch.inference_mode():
             parts = compile(f)(x)
         yield [part._version for part in parts], attempt_later(lambda: parts[0].is_leaf)
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("function", [torch.broadcast_tensors, torch.atleast_2d, torch.meshgrid, torch.cartesian_prod])
+def test_inference_tensors_in_a_list(function):
+    def session(compile):
+        with torch.inference_mode():
+            x, y = plain(3), plain(3, seed=1)
+        yield compile(lambda x, y: function(x, y))(x, y)
+
+    check_session(session)
+
+
+def test_a_ragged_tensor_written_in_inference_mode_whose_views_have_histories():
+    def session(compile):
+        x = jagged(2, 3, grad=True) * 2
+        v = x.unsqueeze(-1)
+        with torch.inference_mode():
+            out = compile(lambda x, v: (x.sin_(), v)[1])(x, v)
+        yield out, x
 
     check_session(session)

@@ -257,10 +257,14 @@ def test_saved_tensor_hooks_around_the_call():
     check_session(session)
 
 
-def test_a_product_under_autocast_is_refused():
-    s, d = holey(2, 3).to_sparse(), plain(3, 2)
-    with torch.autocast(d.device.type), pytest.raises(aotcheck.UnsupportedError, match="autocast"):
-        aotcheck.aot_function(torch.sparse.mm)(s, d)
+@pytest.mark.parametrize("multiply", [torch.sparse.mm, torch.matmul, lambda s, d: torch.mv(s, d[:, 0])])
+def test_a_product_under_autocast(multiply):
+    def session(compile):
+        s, d = holey(2, 3).to_sparse(), plain(3, 2)
+        with torch.autocast(d.device.type):
+            yield compile(multiply)(s, d)
+
+    check_session(session)
 
 
 def test_what_is_refused_of_sparse_arguments():

@@ -512,7 +512,29 @@ def _and_returned(x, y):
     return z, x.view(-1)
 
 
-_ONWARD = [_once, _twice, _twice_freeing, _with_a_leaf, _then_written, _and_returned]
+def _after_a_write(x, y):
+    x.mul_(2)
+    (x * y).sum().backward(retain_graph=True)
+    return x * 3
+
+
+def _after_a_write_beside_it(x, y):
+    with torch.no_grad():
+        y.mul_(2)
+    (x * y).sum().backward()
+    return x * 3
+
+
+_ONWARD = [
+    _once,
+    _twice,
+    _twice_freeing,
+    _with_a_leaf,
+    _then_written,
+    _and_returned,
+    _after_a_write,
+    _after_a_write_beside_it,
+]
 _BEHIND = {
     "a product": lambda root: (root * root, root.detach() * 3),
     "of one leaf": lambda root: (root * 2, root * root),
@@ -526,6 +548,8 @@ _BEHIND = {
 @pytest.mark.parametrize("hooked", [False, True])
 def test_a_backward_inside_goes_on_in_the_callers_graph(function, behind, hooked):
     hooked = hooked and behind != "a view"  # whose hooks a trace with its base does not know
+    if function is _after_a_write and behind == "freed at once":
+        hooked = False  # it raises, and then the argument has not yet another history
 
     def session(compile):
         compiled = compile(function)
@@ -564,6 +588,22 @@ def test_a_gradient_of_a_leaf_behind_an_argument_may_be_a_window_too(lead, arriv
             yield root, root.grad, g, kept
             root.grad.mul_(2)
             yield root.grad, g, kept
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("lead", [lambda r: r[:], lambda r: r * 3], ids=["slice", "product"])
+@pytest.mark.parametrize("change", [lambda g: g.add_(1), lambda g: g.resize_(1).mul_(3)], ids=["written", "resized"])
+def test_a_gradient_that_is_written_when_it_has_gone_on(lead, change):
+    def f(x):
+        g = torch.ones_like(x)
+        x.backward(g)
+        change(g)
+
+    def session(compile):
+        root = leaf(4)
+        compile(f)(lead(root))
+        yield root, root.grad
 
     check_session(session)
 

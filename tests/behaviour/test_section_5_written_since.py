@@ -293,4 +293,35 @@ def test_what_is_saved_is_what_the_function_left_there_unseen_whatever_is_writte
         yield z, x, y
         yield attempt_later(lambda: z.sum().backward()), x
 
+
+def _data_and_itself(x, w):
+    return x.data * w, x * w
+
+
+def _set_to_its_memory(x, w):
+    y = torch.empty(0)
+    y.set_(x.detach())
+    return y * w
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x, w: torch.addcmul(w, x.data, x),
+        lambda x, w: x.detach() * w,
+        _data_and_itself,
+        _set_to_its_memory,
+    ],
+    ids=["data", "detach", "both", "set_"],
+)
+def test_what_is_saved_of_memory_by_an_alias_that_counts_by_itself(f):
+    def session(compile):
+        root, w = leaf(3), leaf(3, seed=2)
+        x = root.clone()
+        results = compile(f)(x, w)
+        with torch.no_grad():
+            x.mul_(2)
+        for r in results if isinstance(results, tuple) else (results,):
+            yield attempt_later(lambda r=r: torch.autograd.grad(r.sum(), (root, w), allow_unused=True))
+
     check_session(session)

@@ -7,7 +7,7 @@ import torch
 
 from tests.behaviour.harness import check, check_session, cotangent, given, leaf, plain
 from tests.behaviour.test_section_5_hooks_inside import PLACES
-from tests.behaviour.wrappers import extra, nested, tagged, two
+from tests.behaviour.wrappers import extra, jagged, nested, tagged, two
 
 every_class = pytest.mark.parametrize("make", [two, extra, tagged, nested], ids=lambda make: make.__name__)
 
@@ -26,6 +26,17 @@ def test_a_hook_that_changes_the_gradient(place, make):
         return z
 
     check(f, lambda: given(make(3, grad=True)))
+
+
+@every_class
+def test_a_hook_on_a_view_of_which_another_view_is_made(make):
+    def f(x):
+        v = x.t()
+        w = v.t()
+        v.register_hook(lambda g: g * 3)
+        return w, v.clone()
+
+    check(f, lambda: given(make(2, 2, grad=True)))
 
 
 def test_a_hook_that_uses_a_tensor_of_the_function():
@@ -159,5 +170,34 @@ def test_a_backward_inside_that_eager_lets_pass_because_its_argument_is_a_view(m
 
         y = compile(f)(x)
         yield leaf_, x, y
+
+    check_session(session)
+
+
+def _last(x, y):
+    (x * y).backward(y * 3, retain_graph=True)
+
+
+def _then_written(x, y):
+    (x * y).backward(y * 3)
+    with torch.no_grad():
+        x.mul_(2)
+    return x * 3
+
+
+def _after_a_write(x, y):
+    with torch.no_grad():
+        y.mul_(2)
+    x.backward(y)
+    return x * 3
+
+
+@pytest.mark.parametrize("make", [two, extra, tagged, nested, jagged], ids=lambda make: make.__name__)
+@pytest.mark.parametrize("function", [_last, _then_written, _after_a_write])
+def test_a_backward_inside_goes_on_in_the_callers_graph(function, make):
+    def session(compile):
+        root = make(2, 3, grad=True)
+        x = root * 2
+        yield compile(function)(x, torch.ones_like(x).detach()), root
 
     check_session(session)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 from torch.testing._internal.two_tensor import TwoTensor
+from torch.utils import _pytree as pytree
 
 import aotcheck
 from tests.behaviour.harness import Raised, attempt, attempt_later, check, check_session, cotangent, given, leaf, plain
@@ -462,16 +463,42 @@ def test_a_plain_tensor_is_not_padded():
 
 _NUMBERS_OF_OFFSETS = {
     "unbind": lambda x: x.unbind(),
-    "attention": lambda x: nn.functional.scaled_dot_product_attention(*[x.unflatten(-1, (1, 2)).transpose(1, 2)] * 3),
+    "rows": lambda x: [row * 2 for row in x.unbind()],
+    "row": lambda x: x[0],
+    "part of a row": lambda x: x[-1][1:].sin(),
+    "row of a result": lambda x: (x * 2)[1].sum(),
+    "chunks": lambda x: [c * 1 for c in x.chunk(2)],
+    "a number": lambda x: x.values() * x.offsets()[1].item(),
 }
 
 
 @pytest.mark.parametrize("function", _NUMBERS_OF_OFFSETS.values(), ids=_NUMBERS_OF_OFFSETS)
-def test_what_asks_for_the_numbers_in_offsets_is_refused(function):
-    x = jagged(2, 3)
+@pytest.mark.parametrize("grad", [False, True])
+def test_what_asks_for_the_numbers_in_offsets(function, grad):
+    def session(compile):
+        f = compile(function)
+        for lengths in ((2, 3), (1, 4), (2, 3), (3, 3)):
+            x = jagged(*lengths, grad=grad)
+            out = f(x)
+            yield out
+            if grad:
+                sum(t.sin().sum() for t in pytree.tree_leaves(out)).backward()
+                yield x.grad
+
+    check_session(session)
+
+
+def test_attention_by_way_of_nested_tensors_of_another_layout_is_refused():
+    def attend(x):
+        return nn.functional.scaled_dot_product_attention(*[x.unflatten(-1, (1, 2)).transpose(1, 2)] * 3)
+
+    with pytest.raises(aotcheck.UnsupportedError, match="layout"):
+        aotcheck.aot_function(attend)(jagged(2, 3))
+
+
+def test_numbers_of_other_tensors_are_no_part_of_the_key():
     with pytest.raises(aotcheck.UnsupportedError, match="data-dependent"):
-        aotcheck.aot_function(function)(x)
-    assert torch.equal(x.values(), jagged(2, 3).values())
+        aotcheck.aot_function(lambda x, i: x[i[0].item()])(jagged(2, 3), torch.tensor([1]))
 
 
 # -- ragged batches that are views of plain tensors
@@ -522,3 +549,14 @@ _OF_PLAIN = {
 @pytest.mark.parametrize("make_views", _OF_PLAIN.values(), ids=_OF_PLAIN)
 def test_a_ragged_view_of_a_plain_tensor(make_views):
     _written_after(make_views)
+
+
+@pytest.mark.parametrize("p", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("lengths", [(0, 0), (2, 3)], ids=["empty", "filled"])
+@pytest.mark.parametrize("inference", [False, True], ids=["grad", "inference"])
+def test_dropout_of_a_ragged_tensor(p, lengths, inference):
+    def f(x):
+        with torch.inference_mode(inference):
+            return torch.nn.functional.dropout(x, p)
+
+    check(f, lambda: given(jagged(*lengths, grad=not inference)))

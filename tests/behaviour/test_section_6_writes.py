@@ -555,3 +555,31 @@ def test_a_result_of_the_wrong_kind_of_cotangent_names_both():
         yield attempt_later(lambda: y.backward(extra(3)))
 
     check_session(session)
+
+
+def _under_no_grad(write):
+    with torch.no_grad():
+        write()
+
+
+LEAVES = {
+    "written, then required": lambda x, v: (x.zero_(), x.requires_grad_()),
+    "required, then written": lambda x, v: (x.requires_grad_(), _under_no_grad(x.zero_)),
+    "required alone": lambda x, v: x.requires_grad_(),
+    "written through the view": lambda x, v: (v.zero_(), x.requires_grad_()),
+    "the view required": lambda x, v: (x.zero_(), v.requires_grad_()),
+}
+
+
+@pytest.mark.parametrize("act", LEAVES.values(), ids=LEAVES)
+@every_class
+def test_a_base_that_begins_to_require_grad(make, act):
+    def make_inputs():
+        base = make(2, 2)
+        return given(base, base.t())
+
+    def f(x, v):
+        act(x, v)
+        return x * 2
+
+    check(f, make_inputs, backward=None, probe=False)

@@ -167,7 +167,8 @@ def _joined(
 
 def _turn(attached: Sequence[Tensor], places: Sequence[int], stop: set[Any]) -> tuple[int, ...]:
     starts = {node for k in places if (node := _torch.grad_fn_of(attached[k])) is not None}
-    inside = (nodes_behind(starts, stop) - stop) | starts  # what others are cut at hands on gradients too
+    # What others are cut at hands on gradients too.
+    inside = (nodes_behind([n for start in starts for n, _ in start.next_functions], stop) - stop) | starts
     leading: dict[Any, list[Any]] = {}
     for node in inside:
         for n, _ in node.next_functions:

@@ -102,7 +102,8 @@ class Attachment:
 
     It says which of the attached tensors those are, which saved values it keeps, and to which roots and leaves
     gradients go. ``held`` are arguments that gradients of wrappers hold too, ``own`` the outputs (counted among its
-    own) that it keeps a place of: see Note [Results of their own gradients]. ``raising`` as for Function.
+    own) that it keeps a place of: see Note [Results of their own gradients]. ``raising`` as for Function. Whether the
+    saved values ``unwatched`` were written since is nobody's business.
     """
 
     outputs: tuple[int, ...]
@@ -114,6 +115,7 @@ class Attachment:
     reshaped: tuple[Ref, ...] = ()
     own: tuple[int, ...] = ()
     raising: bool = False
+    unwatched: frozenset[int] = frozenset()
 
 
 @dataclasses.dataclass(frozen=True)

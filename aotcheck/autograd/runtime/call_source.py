@@ -103,7 +103,7 @@ def write_call(
     def attach(number: int) -> list[str]:
         part, attached, returned_later = attachments[number], [], []
         results = "".join(f"{named(record.attached[k].ref)}, " for k in part.outputs)
-        given = results + "".join(f"s{k}, " for k in part.saved)
+        given = results + "".join(f"s{k}{'.data' if k in part.unwatched else ''}, " for k in part.saved)
         if part.guards:
             attached.append(f"w{number} = []")
         watched = f"w{number}" if part.guards else "()"

@@ -32,6 +32,9 @@ def defined(ctx: Any, gradients: Sequence[Tensor | None]) -> Sequence[Tensor | N
     )
 
 
+_END = 1 << 62  # what only hands on gradients has this number, what accumulates them a greater one
+
+
 class _TakeHistory(torch.autograd.Function):
     """Gives its first argument, in place, the history of its second, of the same shape; the data is left alone."""
 
@@ -54,6 +57,30 @@ class _TakeHistory(torch.autograd.Function):
                 raise RuntimeError(objection)
             use_context(ctx.origin)
         return defined(ctx, (None, grads[0]))
+
+
+def _hands_on(t: Tensor) -> None:
+    """The node of ``t``, which eager has not, does its work as soon as it can, as if it were not there.
+
+    See Note [The order of nodes].
+    """
+    node: Any = t.grad_fn
+    if isinstance(node, torch.autograd.function.BackwardCFunction):
+        _torch.set_sequence_number(node, _END)
+
+
+def order_nodes(since: int, made: Sequence[Tensor]) -> None:
+    """See Note [The order of nodes]: the nodes of ``made`` that are numbered from ``since`` on, in that order."""
+    nodes: dict[Any, None] = {}
+    for t in made:
+        found, node = [], _torch.grad_fn_of(t)
+        while node is not None and node not in nodes and since <= _torch.sequence_number(node) < _END:
+            found.append(node)
+            behind = [] if isinstance(node, torch.autograd.function.BackwardCFunction) else node.next_functions
+            node = behind[0][0] if len(behind) == 1 else None
+        nodes.update(dict.fromkeys(found[::-1]))
+    for node, number in zip(nodes, sorted(map(_torch.sequence_number, nodes)), strict=True):
+        _torch.set_sequence_number(node, number)
 
 
 def accumulator_of(leaf: Tensor, recorded: Geometry, anew: bool) -> Any:
@@ -108,6 +135,7 @@ def take_history(t: Tensor, source: Tensor) -> None:
         _torch.drop_accumulator(t, _torch.other_dtype_than(t, t.device))
     with torch.enable_grad(), _like(t, source):
         _TakeHistory.apply(t, source)
+        _hands_on(t)
     _take_place(t, source)
     if gradient is not None:
         set_gradient(t, gradient)
@@ -186,6 +214,7 @@ def give_history(t: Tensor, source: Tensor) -> Tensor:
     """``t``, which has no history, with that of ``source``."""
     with torch.enable_grad(), _like(t, source):
         result: Tensor = _GiveHistory.apply((t,), source)
+    _hands_on(result)
     _take_place(result, source)
     return result
 
@@ -273,6 +302,7 @@ def bridge(t: Tensor, recorded: Geometry | None = None) -> Tensor:
     ``recorded`` is the geometry in its history, if that is another one: see Note [What a history records].
     """
     result: Tensor = _Bridge.apply(t, recorded)
+    _hands_on(result)
     return result
 
 

@@ -24,7 +24,9 @@ from aotcheck.autograd.steps import (
     HoldAccumulator,
     Local,
     MakeInference,
+    NoteNodes,
     NoteVersion,
+    OrderNodes,
     PickView,
     PointAt,
     Poison,
@@ -108,6 +110,10 @@ def step_line(step: Step, w: SourceWriter) -> str:
             return f"{w.refer(WRITERS[visibility])}({named(target)}, {named(result)})"
         case NoteVersion(local, target):
             return f"{named(local)} = {w.refer(_torch.version_of)}({named(target)})"
+        case NoteNodes(local):
+            return f"{named(local)} = {w.refer(_torch.autograd_sequence_number)}()"
+        case OrderNodes(since, refs):
+            return f"{w.refer(history.order_nodes)}({named(since)}, ({''.join(f'{named(x)}, ' for x in refs)}))"
         case BumpVersion(target):
             return f"{w.refer(_torch.count_write)}({named(target)})"
         case StandIn(local, g, device):

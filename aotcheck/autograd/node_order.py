@@ -1,0 +1,51 @@
+"""The order in which autograd counts the nodes that an epilogue makes.
+
+Note [The order of nodes]
+A backward comes by those nodes first that were made last, so the order of nodes is that in which the gradients of a
+tensor are summed up. It shows in rounding, in infinities, and where the class of a wrapper lets one summand decide what
+the sum is like. An epilogue makes nodes in another order than the program where it must: views of what is written come
+after the write, which comes after the results are attached. Then the nodes exchange their numbers in the end.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aotcheck import _torch
+from aotcheck.autograd.steps import Attach, GiveHistory, NoteNodes, OrderNodes, PickView, Ref, ReplayView
+from aotcheck.autograd.views import has_history
+from aotcheck.autograd.windows import Derivation
+
+if TYPE_CHECKING:
+    from aotcheck.autograd.results import Results
+
+
+def order_nodes(results: Results) -> None:
+    """Let the nodes that the steps make be numbered in the program's order; adds nothing if they are."""
+    steps = [*results.before, *results.steps]
+    views = {results.names[key]: made for key, made in results.tracer.views.items() if key in results.names}
+    for s in steps:
+        if isinstance(s, GiveHistory):
+            views.pop(s.target, None)
+    made: list[tuple[tuple[int, ...], Ref]] = []
+    for s in steps:
+        if isinstance(s, Attach):
+            group = results.groups[s.group]
+            made.append((group.turn, results.attached[group.attached[0]].ref))
+        elif isinstance(s, (ReplayView, PickView)) and s.local in views:
+            turn = _turn_of_view(views[s.local])
+            if turn is not None:
+                made.append((turn, s.local))
+    wanted = sorted(made, key=lambda x: x[0])
+    if wanted != made:
+        since = results.local()
+        results.before.insert(0, NoteNodes(since))
+        results.steps.append(OrderNodes(since, tuple(ref for _, ref in wanted)))
+
+
+def _turn_of_view(made: Derivation) -> tuple[int, ...] | None:
+    """When autograd made the node of a view, or made it anew after a write; None if it has none."""
+    if not made.grad or not has_history(made.tensor):
+        return None
+    node = _torch.grad_fn_of(made.tensor)
+    return None if node is None else (_torch.sequence_number(node),)
