@@ -16,11 +16,13 @@ _use_count: Callable[[Tensor], int] = vars(torch._C.TensorBase)["_use_count"]
 
 
 def _references_for_others() -> int:
-    t = torch.empty(0)
-    before = sys.getrefcount(t)
-    view = t.view(0)
-    assert view._base is t
-    return sys.getrefcount(t) - before
+    with torch.inference_mode(False):  # whatever mode the project is imported in
+        t = torch.empty(0)
+        before = sys.getrefcount(t)
+        view = t.view(0)
+        held = sys.getrefcount(t) - before
+    del view
+    return held
 
 
 # How many references to a tensor's object there are because others than the object hold the tensor.

@@ -76,9 +76,11 @@ class BackwardsInside:
     ) -> None:
         self.known = known
         self.replicas = replicas
+        self._keeping = {k for k, a in enumerate(arguments) if isinstance(a, Tensor) and a.retains_grad}
         self.retained = False  # whether the backward that was called last retains the graph
         self.goes_on = False  # and whether it goes on where it comes to an argument that is no leaf
         self.with_bases = with_bases
+        self._retained: list[tuple[Tensor, Any, Callable[[Tensor], None]]] = []  # arguments, their nodes, what refuses
         tensors = {k: r for k, r in enumerate(replicas) if isinstance(r, Tensor) and arguments[k].requires_grad}
         self._hidden = known.leads - _leads(tensors) if known is not None and known.leads else frozenset()
 
@@ -94,11 +96,18 @@ class BackwardsInside:
             if t.requires_grad and _torch.leafness(t) is not None:
                 no_leaf = not _torch.leafness(t) and _torch.base_of(t) is None
                 Tensor.register_hook(t, functools.partial(refuse, no_leaf))
+                if no_leaf and k in self._keeping:
+                    self._retained.append((t, _torch.grad_fn_of(t), functools.partial(refuse, False)))
 
     def note(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """The function calls ``func``, one of ``ENGINE``."""
         if self.known is None:
             raise RetraceWithCallerGraph
+        for k, (t, node, refuse) in enumerate(self._retained):  # a gradient is kept of what the tensor is by now
+            now = _torch.grad_fn_of(t)
+            if now is not node and now is not None:
+                Tensor.register_hook(t, refuse)
+                self._retained[k] = (t, now, refuse)
         if func is torch.autograd.backward:
             positional = dict(zip(("tensors", "grad_tensors", "retain_graph", "create_graph"), args, strict=False))
             given = {**positional, **kwargs}

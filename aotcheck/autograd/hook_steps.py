@@ -66,6 +66,7 @@ class HookSteps:
         behind = nodes_behind([_torch.grad_fn_of(t) for t in attached], set())
         leaves = reached_leaves(attached)
         known = {*results.names, *results.tensors, *results.makers}
+        views = {_torch.grad_fn_of(t): base for t, base in results.tensors.values() if base is not None}
         for h in list(self.late):
             t = h.replica
             if _torch.grad_fn_of(t) is not h.node:
@@ -77,7 +78,11 @@ class HookSteps:
                     raise UnsupportedError("hook", "on a leaf made inside that is not returned")
                 self.late.remove(h)
             elif h.node not in behind:
-                self.late.remove(h)
+                # What one op gave with views that are needed is made: its hooks are called when gradients reach these.
+                if h.node in views and _torch.outputs_of(h.node) > 1:
+                    results.tensors[id(t)] = t, views[h.node]
+                else:
+                    self.late.remove(h)
             else:
                 known.add(id(t))
                 results.names[id(t)] = results.stand_in(t)

@@ -72,6 +72,20 @@ def _kept_by(capture: Capture, node: Any, near: Tensor) -> list[Tensor]:
     return saved_by(node, near) if packed is None else packed
 
 
+def objection_to_write(capture: Capture, node: Any) -> str | None:
+    """What the history of a write through a view raises because what the write keeps was written since."""
+    write = capture.maker.kernels.write_of(node)
+    if not isinstance(write, WriteUnderGrad):
+        return None
+    try:
+        with capture.tracer.recording(), torch.no_grad():
+            gradient = _gradient_for(node, write.operands[0])
+        capture.backward.run_node(node, gradient)
+    except (RuntimeError, IndexError) as error:  # the latter of a view that has more dimensions since
+        return str(error) if "modified by an inplace operation" in str(error) else None
+    return None
+
+
 def _kept_by_write(capture: Capture, node: Any, write: WriteUnderGrad) -> list[Tensor]:
     """See Note [Writes through views]."""
     operands = write.operands

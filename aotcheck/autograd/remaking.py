@@ -156,6 +156,9 @@ class Remaking(Attaching, Holders):
         """Whether ``t`` is an inference tensor; None where it goes without saying."""
         here = self.capture.entry_inference
         holder = self._holder(ref)
+        whole = isinstance(ref, Result) and holder is None  # an inference tensor if any of those on it is one
+        if whole and not here and t.is_inference() and _torch.version_of(t) >= 0:
+            return None
         if holder is None or holder.is_inference() != t.is_inference():
             return t.is_inference()
         # Outside inference mode an alias of an inference tensor gets a version counter.

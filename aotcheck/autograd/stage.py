@@ -155,6 +155,13 @@ class Stage:
         found = tuple(tuple(n for n, there in cuts if there & nodes) for nodes in behind)
         return found if any(found) else ()
 
+    def mates(self) -> tuple[tuple[int, ...], ...]:
+        """For each tensor those that the same op gave; () if no op gave several."""
+        nodes = [_torch.grad_fn_of(a.tensor) for a in self.attached]
+        if len(set(nodes)) == len(nodes):
+            return ()
+        return tuple(tuple(k for k, n in enumerate(nodes) if n is node) for node in nodes)
+
     def freeing_nodes(self) -> set[Any]:
         """The nodes between the stage's tensors and its ends that keep what their first backward frees."""
         return {n for a in self.attached for n in nodes_behind_output(a.tensor, self.ends) if holds_saved(n, a.tensor)}

@@ -19,7 +19,7 @@ from aotcheck.autograd.derivatives import differentiable, refuse_writes
 from aotcheck.autograd.errors import RetraceWithCaptured, UnsupportedError
 from aotcheck.autograd.global_state import autocast_is_on, autocast_off, without_autocast
 from aotcheck.autograd.graph import FakeValues, Graph, cut, define
-from aotcheck.autograd.kept import kept_behind
+from aotcheck.autograd.kept import kept_behind, objection_to_write
 from aotcheck.autograd.live import LiveMemory
 from aotcheck.autograd.partition.components import edges_behind, nodes_behind
 from aotcheck.autograd.partition.default import backward_values, saved_values, scheduled
@@ -281,13 +281,20 @@ class Backwards:
             bool(stage.guards),
             tuple(stage.checked),
             once,
-            tuple([(j, objection(_torch.grad_fn_of(t := stage.attached[j].tensor), t)) for j in freeing]),
+            tuple([(j, self._objection(stage, j)) for j in freeing]),
             tuple(stage.shared()),
             stage.own,
             raising,
             stage.leads(),
+            stage.mates(),
         )
         return Function(apply, functools.partial(self.backward_for, stage), bool(raising))
+
+    def _objection(self, stage: Stage, j: int) -> str | None:
+        """What the op that gave a tensor raises in its backward because what it keeps was written since."""
+        t = stage.attached[j].tensor
+        node = _torch.grad_fn_of(t)
+        return objection_to_write(self.capture, node) if _torch.is_write_through_view(node) else objection(node, t)
 
     def backward_for(self, stage: Stage, kinds: tuple[type, ...], trained: Trained) -> Callable[..., Any]:
         """The backward of ``stage`` for tangents of these types, in the state of autocast that is in force.

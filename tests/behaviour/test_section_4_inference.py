@@ -312,6 +312,25 @@ def test_a_part_that_counts_its_versions_alone_is_written(op, written):
     check_session(session)
 
 
+@pytest.mark.parametrize("returned", [(0,), (1,), (2,), (0, 2), (1, 2), (0, 1, 2)], ids=str)
+@pytest.mark.parametrize("part", [lambda t: t[0], lambda t: t.view(-1), lambda t: t], ids=["row", "view", "itself"])
+def test_what_is_detached_outside_of_what_was_made_inside_may_be_written(returned, part):
+    def f(x):
+        with torch.inference_mode():
+            whole = x.clone()
+            some = part(whole)
+        several = whole, some, some.detach()
+        return [several[k] for k in returned]
+
+    def session(compile):
+        out = compile(f)(plain(2, 2))
+        yield out, [attempt_later(lambda t=t: t._version) for t in out]
+        for t in out:
+            yield attempt_later(lambda t=t: t.add_(1)), out
+
+    check_session(session)
+
+
 @pytest.mark.parametrize("function", [torch.broadcast_tensors, torch.atleast_2d, torch.meshgrid, torch.cartesian_prod])
 def test_inference_tensors_in_a_list(function):
     def session(compile):

@@ -476,6 +476,21 @@ def test_a_gradient_that_an_argument_keeps_is_left_by_no_backward_inside_of_a_la
         compiled(x)
 
 
+@pytest.mark.parametrize("write", [lambda x: x.zero_(), lambda x: x.mul_(2)], ids=["zero", "mul"])
+def test_a_gradient_that_a_written_argument_keeps_is_left_by_no_backward_inside(write):
+    def f(x):
+        write(x)
+        return torch.autograd.grad([x], [x], [x.detach()])
+
+    compiled = aotcheck.aot_function(f)
+    compiled(leaf(3, 3) * 2)
+    x = leaf(3, 3) * 2
+    x.retain_grad()
+    with pytest.raises(aotcheck.UnsupportedError, match="hook"):
+        compiled(x)
+    assert x.grad is None
+
+
 # -- through arguments that are no leaves --------------------------------------------------------------
 
 

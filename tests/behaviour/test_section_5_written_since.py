@@ -325,3 +325,22 @@ def test_what_is_saved_of_memory_by_an_alias_that_counts_by_itself(f):
             yield attempt_later(lambda r=r: torch.autograd.grad(r.sum(), (root, w), allow_unused=True))
 
     check_session(session)
+
+
+@pytest.mark.parametrize("view", [lambda x: x, lambda x: x.t(), lambda x: x[0]], ids=["itself", "t", "row"])
+@pytest.mark.parametrize("write", [lambda x: x.mul_(x), lambda x: x.mul_(2), lambda x: x.exp_().add_(1)])
+@pytest.mark.parametrize("end", ["leaf", "base", "view"])
+def test_a_backward_that_ends_at_what_was_written_runs_the_write(view, write, end):
+    def session(compile):
+        x = leaf(2, 2)
+        base = x * 1
+        argument = view(base)
+        y = compile(lambda x: write(x) * 1)(argument)
+        to = {"leaf": x, "base": base, "view": argument}[end]
+        yield attempt_later(lambda: y.sum().backward(inputs=[to], retain_graph=True)), x
+        found = attempt_later(lambda: torch.autograd.grad(y.sum(), to, retain_graph=True))
+        yield [g.contiguous() for g in found] if isinstance(found, tuple) else found
+        yield attempt_later(lambda: y.sum().backward(inputs=[to])), x
+        yield attempt_later(lambda: y.sum().backward()), x
+
+    check_session(session)

@@ -44,6 +44,7 @@ def function_like(
     own: tuple[int, ...] = (),
     raising: tuple[tuple[int, str], ...] = (),
     leads: tuple[tuple[int, ...], ...] = (),
+    mates: tuple[tuple[int, ...], ...] = (),
 ) -> Callable[..., Any]:
     """``apply`` of a Function that attaches computed results to autograd.
 
@@ -55,7 +56,8 @@ def function_like(
     or not. ``once``: the results from which a second backward raises; torch does that when saved tensors are asked for
     again, even if there are none. ``frees``: see ``backward.frees``. ``shared``: see Note [Shared nodes]. ``own``: the
     results that are saved for their place in autograd's graph. ``raising``: those behind which something raises if a
-    backward leaves nothing out, with what it raises. ``leads``: see ``undefined.pass_on``.
+    backward leaves nothing out, with what it raises. ``leads``: see ``undefined.pass_on``. ``mates``:
+    for each result those that one op of eager's gave with it.
     """
     w = SourceWriter()
     w.globals.update(grad_enabled=torch.is_grad_enabled, node=torch.autograd.function.BackwardCFunction)
@@ -102,7 +104,7 @@ def function_like(
     lines.append(f"    return d if isinstance(ctx, node) else (None, *{w.refer(history.defined)}(ctx, d[1:]))")
     w.lines = lines
     define(w, "forward", "function")
-    return _torch.bound_apply(_make_function(w.globals["forward"], w.globals["backward"], dict(frees)))
+    return _torch.bound_apply(_make_function(w.globals["forward"], w.globals["backward"], dict(frees), mates))
 
 
 def _check_saved(w: SourceWriter, outputs: int, checked: Sequence[Sequence[int]]) -> list[str]:
@@ -140,9 +142,12 @@ def _check_not_freed(w: SourceWriter, outputs: int, saved: int, once: Sequence[i
 
 
 def _make_function(
-    forward: Callable[..., Any], backward: Callable[..., Any], frees: dict[int, str | None]
+    forward: Callable[..., Any],
+    backward: Callable[..., Any],
+    frees: dict[int, str | None],
+    mates: tuple[tuple[int, ...], ...],
 ) -> type[torch.autograd.Function]:
-    """An autograd Function; ``frees``: see ``backward.frees``."""
+    """An autograd Function; ``frees``: see ``backward.frees``, ``mates``: ``history.register_hook``."""
     return type(
         "CompiledFunction",
         (torch.autograd.Function,),
@@ -150,6 +155,7 @@ def _make_function(
             "forward": staticmethod(forward),
             "backward": staticmethod(_torch.hide_from_dynamo(backward)),
             "frees": frees,
+            "mates": mates,
         },
     )
 

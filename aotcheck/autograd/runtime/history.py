@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
@@ -233,14 +234,32 @@ def require_grad_of_inference(t: Tensor) -> None:
         t.requires_grad_()
 
 
-def register_hook(t: Tensor, hook: Callable[[Tensor], Any]) -> None:
-    """Register ``hook`` for the gradient of ``t``; it is not called when there is none.
+def register_hook(t: Tensor, hook: Callable[[Tensor | None], Any]) -> None:
+    """Register ``hook`` for the gradient of ``t``; where there is none it is called only if eager does so.
 
-    Autograd calls hooks with None where gradients reach only other results of the same Function. The history of a view
-    whose base was written is brought up to date first: torch crashes where a hook is put on a stale one.
+    Autograd calls hooks with None where gradients reach only other results of the same Function, eager where they reach
+    others of the same op. The history of a view whose base was written is brought up to date first: torch crashes where
+    a hook is put on a stale one.
     """
-    _torch.grad_fn_of(t)
+    node = _torch.grad_fn_of(t)
+    function = getattr(node, "_forward_cls", None)
+    if node is not None and function is None and _torch.outputs_of(node) > 1:  # it is eager's own
+        t.register_hook(hook)
+        return
     t.register_hook(lambda g: None if g is None else hook(g))
+    mates = getattr(function, "mates", ())
+    if mates:
+        node.register_prehook(functools.partial(_call_without_gradient, t.output_nr, mates[t.output_nr], hook))
+
+
+def _call_without_gradient(
+    place: int, mates: Sequence[int], hook: Callable[[Tensor | None], Any], gradients: tuple[Tensor | None, ...]
+) -> tuple[Tensor | None, ...] | None:
+    """Call ``hook`` if there is no gradient for ``place`` among ``gradients``, but for another of ``mates``."""
+    if gradients[place] is not None or all(gradients[k] is None for k in mates):
+        return None
+    given = hook(None)
+    return None if given is None else (*gradients[:place], given, *gradients[place + 1 :])
 
 
 class _HooksOfItsOwn(OrderedDict[int, Callable[[Tensor | None], Any]]):
