@@ -104,7 +104,7 @@ class Specimen:
         else:
             self.flat, self.assembly = whole, found.assembly
             self.wrapped = found.assembly is not None and _has_wrappers(found.assembly)
-            args, self._result = self._watched.last
+            args, self._result = self._watched.last.args, self._watched.last.result
             wrappers = {id(whole[w.index]): w.replica for w in self.capture.wrappers}
             found_replicas = wrappers | self.capture.inputs.replicas
             self.replicas = Scene(args, _named(self.scene.inputs, found_replicas))
@@ -439,12 +439,20 @@ def _entry(scene: Scene) -> dict[str, object]:
     return found
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Call:
+    """Arguments and result of a call. Without a dictionary: what a function keeps there of a trace is refused."""
+
+    args: tuple[Any, ...]
+    result: Any
+
+
 class _Watched:
     """The program's function, with the last arguments and result of it kept: those of the trace."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
-        self.last: tuple[tuple[Any, ...], Any] = (), None
+        self.last = _Call((), None)
         self.error: Exception | None = None
 
     def __call__(self, *args: Any) -> Any:
@@ -455,7 +463,7 @@ class _Watched:
             self.error = error
             raise
         if any(isinstance(t, Replica) for t in _plain(dict(_numbered((args, result)))).values()):
-            self.last = args, result
+            self.last = _Call(args, result)
         return result
 
 

@@ -274,6 +274,39 @@ def test_a_conjugated_input_is_written():
     check(f, lambda: make(lambda x: x.conj().imag))
 
 
+@pytest.mark.parametrize("view", ["real", "imag", "view_as_real of the conjugate", "part"])
+@pytest.mark.parametrize("trained", [False, True])
+def test_a_conjugated_input_is_written_and_seen_as_real(view, trained):
+    seen = {
+        "real": lambda x: x.real,
+        "imag": lambda x: x.imag,
+        "view_as_real of the conjugate": lambda x: torch.view_as_real(x.conj()),
+        "part": lambda x: torch.view_as_real(x[1:].conj())[..., 0],
+    }[view]
+
+    def before(x):
+        v = seen(x)
+        x.mul_(2)
+        return v * 3
+
+    def after(x):
+        x.mul_(2)
+        return seen(x) * 3
+
+    def through(x):
+        x.add_(1)
+        seen(x).mul_(2)
+        return x * 3
+
+    def make():
+        base = plain(3, dtype=torch.complex64) * 1j + plain(3, seed=2)
+        root = base.requires_grad_(trained)
+        return given((root * 2).conj(), also=[root])
+
+    for body in (before, after, through):
+        check(body, make)
+
+
 # -- lists of tensors, and the same element twice --------------------------------------------------
 
 
