@@ -23,7 +23,7 @@ from aotcheck.autograd.sandbox import BackwardTrace, Sandbox, SetAside
 from aotcheck.autograd.sparse import SparseResult
 from aotcheck.autograd.storage_state import StorageState
 from aotcheck.autograd.subclasses import Bundle, leaves_of
-from aotcheck.autograd.substitution import Substitution
+from aotcheck.autograd.substitution import StandIns, Substitution
 from aotcheck.autograd.trace import Value
 from aotcheck.autograd.traced_inputs import TracedRoot
 from aotcheck.autograd.tracer import Tracer
@@ -36,7 +36,7 @@ class BackwardTracer:
     def __init__(self, tracer: Tracer, roots: Sequence[TracedRoot]) -> None:
         self._tracer = tracer
         self._roots = roots
-        self.captured: dict[int, Any] = {}  # id of a tensor that the function reaches by itself -> replica
+        self.captured = StandIns()
         # entered around a backward: puts a module's replicas where code that is run again looks for them
         self.swapping: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
         self._accumulates = False  # whether what the backward calls must not be asked for single gradients

@@ -39,7 +39,7 @@ from aotcheck.autograd.subclasses import (
     tells_lengths,
     wrapping_of,
 )
-from aotcheck.autograd.substitution import Substitution
+from aotcheck.autograd.substitution import StandIns, Substitution
 from aotcheck.autograd.trace import Value, geometry_of
 from aotcheck.autograd.traced_inputs import TracedArgument, TracedInputs, TracedRoot, TracedWrapper
 from aotcheck.autograd.tracer import Tracer, exchange
@@ -240,7 +240,7 @@ class Capture:
         this returns. ``captured`` pairs each tensor that the function reaches by itself with the index under which it
         was made an argument; None where it can reach none.
         """
-        mapped = {} if captured is None else {id(real): self.inputs.flat[i] for real, i in captured}
+        mapped = StandIns([(real, self.inputs.flat[i]) for real, i in captured or ()])
         self.backward.captured = mapped
         try:
             with (
@@ -266,7 +266,7 @@ class Capture:
             self._refuse_writes_of_odd_views()
         if any(_torch.tensor_address(w.replica) != w.address for w in self.inputs.wrappers):
             raise UnsupportedError("swapped wrapper", "with another")
-        outputs = [mapped.get(id(o), o) for o in outputs]
+        outputs = [mapped.of(o) for o in outputs]
         with self.tracer.recording():
             changes = self.gradients.changes([*[r.replica for r in self.roots], *self.maker.anchors], outputs)
         known = {id(a.replica) for a in self.arguments}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import weakref
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -21,10 +23,29 @@ from aotcheck.autograd.subclasses import is_wrapper, leaves_of
 from aotcheck.autograd.taken_over import taking_over
 from aotcheck.autograd.tracer import Tracer
 
+_MET = (Tensor, torch.Generator)
 _HOOKS = {
     Tensor.register_hook: HookKind.GRADIENT,
     Tensor.register_post_accumulate_grad_hook: HookKind.ACCUMULATED,
 }
+
+
+class StandIns:
+    """The replicas of tensors and generators that the function reaches by itself; keeps none of those alive.
+
+    A backward may be traced long after the call, when another tensor has the place, and so the id, of one that ended.
+    """
+
+    def __init__(self, pairs: Iterable[tuple[Any, Any]] = ()) -> None:
+        self._by_id = {id(real): (weakref.ref(real), replica) for real, replica in pairs if isinstance(real, _MET)}
+
+    def __bool__(self) -> bool:
+        return bool(self._by_id)
+
+    def of(self, a: Any) -> Any:
+        """What stands for ``a``; itself if nothing does."""
+        found = self._by_id.get(id(a))
+        return found[1] if found is not None and found[0]() is a else a
 
 
 class Substitution(_torch.FunctionMode):
@@ -33,7 +54,7 @@ class Substitution(_torch.FunctionMode):
     It also notes, of wrappers, what replicas note by their own methods: hooks, and that gradients are read and written.
     """
 
-    def __init__(self, replicas: dict[int, Any], tracer: Tracer) -> None:
+    def __init__(self, replicas: StandIns, tracer: Tracer) -> None:
         super().__init__()
         self.replicas = replicas
         self.tracer = tracer
@@ -79,8 +100,8 @@ class Substitution(_torch.FunctionMode):
         return all(type(x) is Replica for x in leaves_of(t))
 
     def _swap(self, a: Any) -> Any:
-        if isinstance(a, (Tensor, torch.Generator)):
-            return self.replicas.get(id(a), a)
+        if isinstance(a, _MET):
+            return self.replicas.of(a)
         if type(a) in (list, tuple):
             return type(a)(self._swap(x) for x in a)
         return a

@@ -322,6 +322,21 @@ def test_autocast_around_the_forward_or_the_backward(forward, backwards):
     check_session(session)
 
 
+def test_a_backward_traced_when_other_tensors_have_the_places_of_captured_ones():
+    def session(compile):
+        held = [plain(2, 2, seed=k) for k in range(40)]
+        f = compile(lambda x: [x @ w for w in held][-1].pow(3))
+        x = leaf(3, 2).detach().div(4).requires_grad_()
+        out = f(x)
+        yield out
+        held.clear()
+        with torch.autocast("cpu", dtype=torch.bfloat16):  # a backward of its own
+            backward([out])
+        yield x
+
+    check_session(session)
+
+
 def test_a_backward_under_autocast_after_one_without():
     def session(compile):
         f = compile(lambda x, y: (x @ y).pow(3))
