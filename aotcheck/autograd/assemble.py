@@ -13,7 +13,7 @@ from aotcheck.autograd.capture import Capture
 from aotcheck.autograd.compile_graph import Compilers, compile_graph, compile_module, nop
 from aotcheck.autograd.containers import ShapeResult
 from aotcheck.autograd.errors import UnsupportedError
-from aotcheck.autograd.first_run import Restorable, laid_out_as, learn_strides, much_the_same, run_dead_code, shaped_as
+from aotcheck.autograd.first_run import Restorable, laid_out_as, learn_strides, much_the_same, run_dead_code
 from aotcheck.autograd.global_state import without_autocast
 from aotcheck.autograd.graph import FakeValues, Graph, cut, define
 from aotcheck.autograd.partition.default import forward_values
@@ -265,7 +265,7 @@ class Assembly:
             results = self._compiled(*args)
         except Exception:
             before.restore()
-            if self._learn_strides(args, before):
+            if self.interpreted and self._learn_strides(args, before):
                 raise StrideCorrection from None
             raise
         wrong = [k for k in range(len(self.outputs)) if not laid_out_as(results[k], self.record.outputs[k])]
@@ -275,10 +275,9 @@ class Assembly:
             or any(v.geometry is not None and 0 in v.geometry.shape for v in self.trace.values)
         )
         geometries = {k: g for k in wrong if (g := self.record.outputs[k].geometry) is not None}
-        misshapen = any(not shaped_as(results[k], g) for k, g in geometries.items())
-        if misshapen or ((wrong or empty) and self.interpreted):
+        if wrong or empty:
             before.restore()
-            if self._learn_strides(args, before, misshapen):
+            if self._learn_strides(args, before):
                 raise StrideCorrection
             results = self._compiled(*args)
         if wrong:
@@ -291,9 +290,7 @@ class Assembly:
         self._namespace["fw"] = self._compiled
         return results
 
-    def _learn_strides(self, args: Sequence[Any], before: Restorable, misshapen: bool = False) -> bool:
-        if not self.interpreted and not misshapen:
-            return False
+    def _learn_strides(self, args: Sequence[Any], before: Restorable) -> bool:
         try:
             return learn_strides(self.forward_graph, self.capture.tracer.keys, args)
         finally:

@@ -67,7 +67,8 @@ class Results(Remaking):
                 stays = self._left(base, t) or self._went(t) or self._follows(t) or self._left_at_stop(base, t)
                 base = base if stays else None
             unsafe = self.tracer.unsafe_views.get(id(t))
-            if base is None and unsafe is not None and unsafe.intact and geometry_of(t) == unsafe.geometry:
+            there = unsafe is not None and (unsafe.source_stays or id(unsafe.source) in self.names)
+            if base is None and unsafe is not None and there and unsafe.intact and geometry_of(t) == unsafe.geometry:
                 # The op may have run on a copy (of a conjugated tensor, say), of which autograd knows nothing.
                 base = unsafe.source if not t.requires_grad or leads_to(t, unsafe.source) else None
             self.tensors[id(t)] = (t, base)

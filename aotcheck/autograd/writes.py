@@ -231,7 +231,7 @@ def batch_norm(tracer: Tracer, func: Any, args: tuple[Any, ...], kwargs: dict[st
     if name not in ("native_batch_norm", "_native_batch_norm_legit") or kwargs:
         raise UnsupportedError("batch norm variant", str(func))
     if len(args) != 8:
-        return pure_ops.pure(tracer, func, OpInfo(Kind.PURE), args, kwargs)
+        return pure_ops.pure(tracer, func, OpInfo(Kind.PURE, cacheable=True), args, kwargs)
     x, _, _, mean, variance, training, _, _ = args
     if (mean is None) != (variance is None):
         raise UnsupportedError("batch norm variant", "only one running statistic is given")

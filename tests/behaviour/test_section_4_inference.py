@@ -350,3 +350,12 @@ def test_a_ragged_tensor_written_in_inference_mode_whose_views_have_histories():
         yield out, x
 
     check_session(session)
+
+
+def test_strides_that_meta_kernels_foretell_wrongly_in_inference_mode():
+    def session(compile):
+        f = compile(lambda x: torch.nn.functional.batch_norm(x, None, None, training=True))
+        with torch.inference_mode():
+            yield f(plain(2, 2).t())
+
+    check_session(session)
