@@ -4,8 +4,8 @@ Note [First run]
 A trace foretells shapes and strides from meta kernels, and both differ from real ones in places; a program's dead code
 may raise though no graph holds it. Both show only on real data, so the first run compares what it gets with the record,
 and runs once what the graph leaves out. Where a result lies otherwise than foretold, the traced ops are run one by one:
-the op whose shape or strides were foretold wrongly is remembered, and the call is traced again. If there is none, it was
-the compiler that laid the result out otherwise, and it is laid out as eager has it.
+the op whose shape or strides were foretold wrongly is remembered, and the call is traced again. If there is none, it
+was the compiler that laid the result out otherwise, and it is laid out as eager has it.
 """
 
 from __future__ import annotations
