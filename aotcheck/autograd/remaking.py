@@ -295,7 +295,17 @@ class Remaking(Attaching, Holders):
             counted_since = made.source_version != _torch.version_of(made.source)
             if counted_since and made.source_version == counter.version:
                 return dataclasses.replace(step, version=self._entry_version(base))
-        return dataclasses.replace(step, outdated=_torch.leafness(t) is None)
+        return dataclasses.replace(step, outdated=_torch.leafness(t) is None or self._waits_for_history(t, base))
+
+    def _waits_for_history(self, t: Tensor, base: Tensor) -> bool:
+        """Whether the view ``t`` was written before its base, elsewhere by now, was told to require grad.
+
+        Autograd then looks for its history, which it did not have when it was written.
+        """
+        state, made = self.table.state(t), self.tracer.views.get(id(t))
+        if made is None or self.table.state(base) is state or not has_history(t):
+            return False
+        return self.kernels.required.get(id(base), 0) > state.written > made.time
 
     def _entry_version(self, t: Tensor) -> Local:
         """Where the version counter of ``t``, an argument or the base of one, stood when the call began."""

@@ -105,8 +105,9 @@ class Results(Remaking):
                 continue
             if not left and self._renewed_since(t, base):
                 continue
-            if left and has_history(t) and self._written_itself(t):  # it got its history where its base then lay
-                timeline.at(self.table.state(t).written + 0.25, functools.partial(self._renew, t))
+            written = self.table.state(t).written
+            if left and has_history(t) and self._written_itself(t) and self.kernels.required.get(id(base), 0) < written:
+                timeline.at(written + 0.25, functools.partial(self._renew, t))  # where its base then lay
             view = t
             while made is not None and view is not base:
                 if (left or self._changed(made, view) > made.time) and id(view) not in self.names:

@@ -638,3 +638,17 @@ def test_data_that_is_one_of_several_parts_of_what_it_replaces():
 
     check(f, lambda: given(plain(4)))
     check(f, lambda: given(leaf(4)))
+
+
+@pytest.mark.parametrize("write", [torch.Tensor.zero_, torch.Tensor.exp_, lambda v: v.t().mul_(2)])
+@pytest.mark.parametrize("away", [True, False])
+def test_a_view_written_before_its_base_requires_grad(write, away):
+    def f(x, y):
+        v = x.t()
+        if away:
+            x.data = y
+        write(v)
+        x.requires_grad = True
+        return v
+
+    check(f, lambda: given(plain(2, 2), plain(2, 2, seed=1)))
