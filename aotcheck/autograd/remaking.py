@@ -198,6 +198,8 @@ class Remaking(Attaching, Holders):
                 raise UnsupportedError("captured tensor", "a result is a view by way of a ragged tensor")
             if (t.is_conj() or t.is_neg()) and not t.requires_grad:  # only in what a wrapper does are these left lazy
                 return self._window(local, t)
+            if not t.requires_grad and self.entered.get(id(base), geometry_of(base)) != unsafe.source_geometry:
+                return self._window(local, t)  # it would be another one of what lies otherwise by now
             mode = ReplayMode.GRAD if t.requires_grad else ReplayMode.NO_GRAD
             return self._replayed(local, t, self.name(base), unsafe, mode)
         how, made = _torch.creation_meta(t), self._current(t)

@@ -25,7 +25,7 @@ from aotcheck.autograd.sparse import sparse_argument
 from aotcheck.autograd.sparse_geometry import is_sparse
 from aotcheck.autograd.steps import Arg, BaseOf, Source
 from aotcheck.autograd.storage_state import StorageState
-from aotcheck.autograd.subclasses import Outer, WrapperArgument, held_by, is_wrapper, outer_key, outer_of
+from aotcheck.autograd.subclasses import Outer, WrapperArgument, held_by, is_wrapper, outer_key, outer_of, unflattened
 from aotcheck.autograd.trace import Geometry, Value, geometry_of
 from aotcheck.autograd.tracer import Tracer
 
@@ -81,7 +81,8 @@ class TracedWrapper:
     """A wrapper among the arguments, with what was true of its replica before the function ran.
 
     ``base`` is the argument of which it is a view, ``attributes`` what the Python object had. ``replayed``: its replica
-    is a view of that argument's. ``address``: which tensor the Python object is.
+    is a view of that argument's. ``address``: which tensor the Python object is. ``quiet``: it requires grad only as
+    its base does.
     """
 
     index: int
@@ -95,7 +96,13 @@ class TracedWrapper:
     attributes: dict[str, Any]
     replayed: bool
     address: int
+    quiet: bool
     edges: list[GradientEdge] = dataclasses.field(default_factory=list)  # where its gradients arrive
+
+    @property
+    def begins_anew(self) -> bool:
+        """Whether it had a history, was cut from that in place, and is a leaf that requires grad by now."""
+        return bool(self.edges) and self.replica.requires_grad and _torch.leafness(self.replica) is True
 
 
 class TracedInputs:
@@ -207,6 +214,7 @@ class TracedInputs:
                     dict(vars(r)),
                     replayed,
                     _torch.tensor_address(r),
+                    _is_quiet(real),
                     edges=edges,
                 )
             )
@@ -232,9 +240,8 @@ class TracedInputs:
 
     def _wrap(self, real: Any, inner: dict[str, Tensor]) -> Tensor:
         _, context = held_by(real)
-        sizes, strides, _ = outer_of(real)
         with torch.inference_mode(real.is_inference()), torch.no_grad(), self._tracer.recording():
-            r: Tensor = type(real).__tensor_unflatten__(inner, context, sizes, strides)
+            r = unflattened(type(real), inner, context, outer_of(real))
         if r.requires_grad and r.is_leaf:
             r.requires_grad_(False)
         if isinstance(real, torch.nn.Parameter):

@@ -207,15 +207,16 @@ class Views:
     def _changes_of_root(self, t: Tensor) -> Sequence[Reshaping]:
         """All changes in place of the argument ``t`` if nothing else has come to the history with which it came."""
         changes = self.tracer.reshapings.get(id(t), [])
-        root = next((r for r in self.roots if r.replica is t and isinstance(r.source, Arg)), None) if changes else None
-        if root is None or root.grad_fn is None or not all(c.grad for c in changes):
+        if not changes or not all(c.grad for c in changes):
             return ()
-        if changes[0].geometry != root.geometry or _torch.version_of(t) != root.version + len(changes):
+        roots = [(r.grad_fn, r.geometry) for r in self.roots if r.replica is t and isinstance(r.source, Arg)]
+        roots += [(w.grad_fn, changes[0].geometry) for w in self.capture.wrappers if w.replica is t]
+        if not roots or roots[0][0] is None or changes[0].geometry != roots[0][1]:
             return ()
         node = _torch.grad_fn_of(t)
         for _ in changes:
             node = node.next_functions[0][0] if node is not None and node.next_functions else None
-        return changes if node is root.grad_fn else ()
+        return changes if node is roots[0][0] else ()
 
     def _current(self, t: Tensor) -> Derivation | None:
         """How the view ``t`` was made if making it so again gives it the history it has: neither the memory nor the

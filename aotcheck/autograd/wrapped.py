@@ -157,7 +157,8 @@ class WrappedResults:
     def _origin(self, t: Tensor) -> Tensor | None:
         """The wrapper of which ``t`` is made again as a view, if its history is that of a view."""
         base, made = _torch.base_of(t), self.tracer.views.get(id(t))
-        if t.is_inference() != self.capture.entry_inference:
+        other = t.is_inference() != self.capture.entry_inference
+        if other and (made is None or t.is_inference() or base is None):  # a view of what is none stays none
             return None
         if base is None:
             if made is not None and made.op in _ALIASES and not t.requires_grad and is_wrapper(made.source):
@@ -211,6 +212,8 @@ class WrappedResults:
             # A view of it may require grad by itself, and have a history that must not be asked for.
             mode = ReplayMode.GRAD if recorded else ReplayMode.NO_GRAD
             mode = ReplayMode.AMBIENT if recorded == self.capture.entry_grad else mode
+        if given is None and made is not None and (made.inference or self.capture.entry_inference):
+            mode = _mode_around_inference(made, self.capture.entry_inference)
         self._emit(ReplayView(local, ref, again, mode))
         if id(t) not in self._step_by_step:
             for change in self.tracer.reshapings.get(id(t), ()):
@@ -370,14 +373,14 @@ class WrappedResults:
         for w in self.arguments:
             t, own = w.replica, Arg(w.index)
             if self._rebased(w) and not is_new_leaf(t):
-                if w.replayed:
+                if w.replayed or self.results.lasting(t):
                     continue
                 if differentiable_dtype(t):
                     counted = _torch.version_of(t) != w.version
                     histories.append(TakeHistory(own, self.results.stand_in(t), counted))
                 else:
                     histories.append(RequireGradOfInteger(own))
-            elif is_new_leaf(t) and not w.requires_grad:
+            elif is_new_leaf(t) and (w.quiet or not w.requires_grad):
                 if _torch.version_of(t) != w.version:
                     self.results.before.append(BumpVersion(own))
                 self.results.before.append(RequireGrad(own))
@@ -443,6 +446,13 @@ class WrappedResults:
         wrappers = [w.replica for w in self.arguments]
         wrappers += [*self._constructed.values(), *self._replayed.values(), *self._of_plain.values()]
         return [t for t in wrappers if has_history(t)]
+
+
+def _mode_around_inference(made: Derivation, entry_inference: bool) -> ReplayMode:
+    """The mode in which a view was made, as seen from a call that is made in inference mode or not."""
+    if made.inference:
+        return ReplayMode.AMBIENT if entry_inference else ReplayMode.INFERENCE
+    return ReplayMode.OUTSIDE_WITH_GRAD if made.grad else ReplayMode.OUTSIDE_WITHOUT_GRAD
 
 
 def _data(t: Tensor) -> Tensor:
