@@ -117,7 +117,7 @@ class Remaking(Attaching, Holders):
         """A tensor on the storage of another, to which autograd does not relate it."""
         geometry = geometry_of(t)
         ref, anchor = self.holder(self.table.state(t))
-        if t.requires_grad and is_odd(t):
+        if t.requires_grad and is_odd(t) and not self._requires_as_wrapper(t):
             return self._odd_view(local, t)
         own_version, kind = self._own_version(t, ref), self._kind_of_window(t, ref)
         steps: list[Step] = [WindowOn(local, ref, geometry, anchor, own_version, kind)]
@@ -145,6 +145,16 @@ class Remaking(Attaching, Holders):
         outdated = _torch.leafness(t) is None
         steps.append(ReplayView(local, window, view, mode, outdated))
         return [*steps, SetCreationMeta(local, how)]
+
+    def _requires_as_wrapper(self, t: Tensor) -> bool:
+        """Whether the view ``t`` says that it requires grad as its base does, a wrapper among the arguments, where the
+        real one is a view of that wrapper's base, which requires none.
+        """
+        wrapper = next((w for w in self.capture.wrappers if w.replica is _torch.base_of(t)), None)
+        if wrapper is None or wrapper.base is None or _torch.leafness(t) is not True:
+            return False
+        base = next((a.replica for a in self.arguments if a.index == wrapper.base), None)
+        return base is not None and not base.requires_grad and not is_new_leaf(t)
 
     def _history(self, local: Local, t: Tensor) -> list[Step]:
         if not differentiable_dtype(t):

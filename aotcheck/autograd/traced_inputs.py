@@ -82,7 +82,7 @@ class TracedWrapper:
 
     ``base`` is the argument of which it is a view, ``attributes`` what the Python object had. ``replayed``: its replica
     is a view of that argument's. ``address``: which tensor the Python object is. ``quiet``: it requires grad only as
-    its base does.
+    its base does. ``survives_cut``: it is a view whose base was cut from the history that it still has.
     """
 
     index: int
@@ -97,6 +97,7 @@ class TracedWrapper:
     replayed: bool
     address: int
     quiet: bool
+    survives_cut: bool
     edges: list[GradientEdge] = dataclasses.field(default_factory=list)  # where its gradients arrive
 
     @property
@@ -215,6 +216,7 @@ class TracedInputs:
                     replayed,
                     _torch.tensor_address(r),
                     _is_quiet(real),
+                    _survives_cut(real),
                     edges=edges,
                 )
             )

@@ -370,6 +370,7 @@ class WrappedResults:
     def before(self) -> list[TakeHistory | RequireGradOfInteger]:
         """Count writes and requirements; returns the histories that arguments take over."""
         histories: list[TakeHistory | RequireGradOfInteger] = []
+        self._make_views_before_writes()
         for w in self.arguments:
             t, own = w.replica, Arg(w.index)
             if self._rebased(w) and not is_new_leaf(t):
@@ -389,6 +390,15 @@ class WrappedResults:
             elif not (w.replayed and self._base_moved(w)):
                 self.results.before.append(BumpVersion(own))
         return histories
+
+    def _make_views_before_writes(self) -> None:
+        """Make the views of what a write makes autograd refuse to look for a history again, if that was done before."""
+        versions = {id(w.replica): w.version for w in self.arguments if w.survives_cut}
+        with self.results.before_attaching():
+            for t in self._replayed.values():
+                made = self.tracer.views.get(id(t))
+                if made is not None and not made.current and versions.get(id(made.source)) == made.source_version:
+                    self.results.name(t)
 
     def _base_moved(self, w: TracedWrapper) -> bool:
         """Whether the base of the view ``w``, with which it counts versions, is told to count by itself."""
