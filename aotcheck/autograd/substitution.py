@@ -24,6 +24,7 @@ from aotcheck.autograd.taken_over import taking_over
 from aotcheck.autograd.tracer import Tracer
 
 _MET = (Tensor, torch.Generator)
+_ENDS = (Tensor.detach_, Tensor.requires_grad_, Tensor.requires_grad.__set__)
 _HOOKS = {
     Tensor.register_hook: HookKind.GRADIENT,
     Tensor.register_post_accumulate_grad_hook: HookKind.ACCUMULATED,
@@ -51,7 +52,8 @@ class StandIns:
 class Substitution(_torch.FunctionMode):
     """Gives the function replicas in place of the captured tensors it meets, and tells of the backwards it calls.
 
-    It also notes, of wrappers, what replicas note by their own methods: hooks, and that gradients are read and written.
+    It also notes, of wrappers, what replicas note by their own methods: hooks, that gradients are read and written, and
+    that they are cut from their histories.
     """
 
     def __init__(self, replicas: StandIns, tracer: Tracer) -> None:
@@ -74,6 +76,11 @@ class Substitution(_torch.FunctionMode):
                 hook = args[1] if len(args) > 1 else kwargs["hook"]
                 noted = NotedHook(t, self.kernels, hook, _HOOKS[func])
                 return noted.installed(func(t, noted))
+        if func in _ENDS and is_wrapper(args[0]) and args[0].requires_grad:
+            given = func(*args, **(kwargs or {}))
+            if not args[0].requires_grad:
+                self.kernels.detached[id(args[0])] = self.kernels.now()
+            return given
         if func in PAST_AUTOCAST:
             self.tracer.past_autocast = True
             try:

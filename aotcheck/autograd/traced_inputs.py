@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -199,8 +199,8 @@ class TracedInputs:
         for w in wrappers:
             real = arguments[w.index]
             r = self.replicas[id(real)]
-            replayed = self._replays(w, arguments)  # then its gradients go to its base
-            node = None if replayed else _torch.grad_fn_of(r)
+            replayed = self._replays(w, arguments)  # then its gradients go to its base, if that was not cut since
+            node = None if replayed and not _survives_cut(real) else _torch.grad_fn_of(r)
             edges = [] if node is None else [GradientEdge(node, r.output_nr)]
             self.wrappers.append(
                 TracedWrapper(
@@ -231,7 +231,14 @@ class TracedInputs:
             if k in left:
                 self._make_wrapper(left[k], left, arguments)
         inner = {name: self.replicas[id(arguments[k])] for name, k in w.inner}
-        r = self._replay_wrapper(real, inner) if replayed else self._wrap(real, inner)
+        if not replayed:
+            r = self._wrap(real, inner)
+        elif _survives_cut(real):
+            base = self.replicas[id(_torch.base_of(real))]
+            with self._before_the_cut(base):
+                r = self._replay_wrapper(real, inner)
+        else:
+            r = self._replay_wrapper(real, inner)
         self.replicas[id(real)] = r
 
     def _replays(self, w: WrapperArgument, arguments: Sequence[Any]) -> bool:
@@ -361,14 +368,19 @@ class TracedInputs:
 
     def _replay_before_the_cut(self, real: Tensor) -> Tensor:
         """The same of a view that was made when its base still had the history from which it was cut."""
-        base = self.replicas[id(_torch.base_of(real))]
+        with self._before_the_cut(self.replicas[id(_torch.base_of(real))]):
+            return self._replay(real)
+
+    @contextlib.contextmanager
+    def _before_the_cut(self, base: Tensor) -> Iterator[None]:
+        """Inside, ``base`` has the history from which it was cut."""
         version = _torch.version_of(base)
         with _torch.without_modes():
             self._maker.give_history(base)
         _torch.set_version(base, version)
-        r = self._replay(real)
-        Tensor.detach_(base)
-        return r
+        yield
+        with _torch.meta_kernels() if is_wrapper(base) else contextlib.nullcontext():
+            Tensor.detach_(base)
 
     def _refused_view(self, root: Tensor) -> Tensor:
         """A tensor in the place of ``root`` whose history autograd refuses to say, as it does of the real one, which

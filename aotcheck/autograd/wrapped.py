@@ -393,11 +393,16 @@ class WrappedResults:
 
     def _make_views_before_writes(self) -> None:
         """Make the views of what a write makes autograd refuse to look for a history again, if that was done before."""
-        versions = {id(w.replica): w.version for w in self.arguments if w.survives_cut}
+        cut = self.tracer.kernels.detached
+        outlive = [w for w in self.arguments if w.survives_cut or id(_torch.base_of(w.replica)) in cut]
+        versions = {id(w.replica): w.version for w in outlive}
         with self.results.before_attaching():
-            for t in self._replayed.values():
+            for t in list(self._replayed.values()):
                 made = self.tracer.views.get(id(t))
-                if made is not None and not made.current and versions.get(id(made.source)) == made.source_version:
+                early = made is not None and not made.current
+                while made is not None and id(made.source) not in versions:
+                    made = self.tracer.views.get(id(made.source))
+                if early and made is not None and versions[id(made.source)] == made.source_version:
                     self.results.name(t)
 
     def _base_moved(self, w: TracedWrapper) -> bool:
