@@ -103,7 +103,12 @@ class TracedWrapper:
     @property
     def begins_anew(self) -> bool:
         """Whether it had a history, was cut from that in place, and is a leaf that requires grad by now."""
-        return bool(self.edges) and self.replica.requires_grad and _torch.leafness(self.replica) is True
+        return self.has_history and self.replica.requires_grad and _torch.leafness(self.replica) is True
+
+    @property
+    def has_history(self) -> bool:
+        """Whether it had a history."""
+        return self.grad_fn is not None
 
 
 class TracedInputs:

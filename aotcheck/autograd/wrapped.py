@@ -77,7 +77,10 @@ class WrappedResults:
     @property
     def roots(self) -> tuple[Root, ...]:
         """The wrappers that gradients may go to."""
-        return tuple(Root(Arg(w.index), w.requires_grad, w.real_is_leaf is not False) for w in self.arguments)
+        return tuple(
+            Root(Arg(w.index), w.requires_grad, w.real_is_leaf is not False, moves=w.begins_anew)
+            for w in self.arguments
+        )
 
     # -- what is returned
 
@@ -438,6 +441,8 @@ class WrappedResults:
 
     def _is_cut(self, w: TracedWrapper) -> bool:
         """Whether the function cuts ``w`` from its history; a view goes with its base."""
+        if w.begins_anew:
+            return True
         if not w.requires_grad or w.replica.requires_grad:
             return False
         return bool(w.real_is_leaf) or id(w.replica) in self.tracer.kernels.detached or not self._is_view(w)
