@@ -45,7 +45,7 @@ from aotcheck.autograd.subclasses import Wrapping, held_by, is_wrapper, outer_of
 from aotcheck.autograd.timeline import Timeline
 from aotcheck.autograd.trace import geometry_of
 from aotcheck.autograd.traced_inputs import TracedWrapper
-from aotcheck.autograd.views import differentiable_dtype, has_history, is_new_leaf, leads_to
+from aotcheck.autograd.views import as_if_required, differentiable_dtype, has_history, is_new_leaf, leads_to
 from aotcheck.autograd.windows import Derivation, ReplayAmong, Reshaping
 
 if TYPE_CHECKING:
@@ -217,6 +217,8 @@ class WrappedResults:
             mode = ReplayMode.AMBIENT if recorded == self.capture.entry_grad else mode
         if given is None and made is not None and (made.inference or self.capture.entry_inference):
             mode = _mode_around_inference(made, self.capture.entry_inference)
+        if t.requires_grad and not base.requires_grad and _torch.leafness(t) is None:
+            again, mode = functools.partial(as_if_required, again), ReplayMode.GRAD
         self._emit(ReplayView(local, ref, again, mode))
         if id(t) not in self._step_by_step:
             for change in self.tracer.reshapings.get(id(t), ()):
