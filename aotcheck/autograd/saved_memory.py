@@ -36,7 +36,7 @@ def saved_memory(capture: Capture, stages: Sequence[Stage], saved: Sequence[Valu
         return found
     for stage in stages:
         for kept in kept_behind(capture, stage):
-            for t in [x for t in kept or () for x in leaves_of(t)]:
+            for t in [x for held in kept or () for x in leaves_of(held)]:
                 view = table.known_view(t) if type(t) is Replica else None
                 if view is None or view.value not in places:
                     continue

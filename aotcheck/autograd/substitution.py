@@ -24,7 +24,8 @@ from aotcheck.autograd.taken_over import taking_over
 from aotcheck.autograd.tracer import Tracer
 
 _MET = (Tensor, torch.Generator)
-_TELLING = (Tensor.detach_, Tensor.requires_grad_, Tensor.requires_grad.__set__)
+_requires_grad: Any = Tensor.requires_grad
+_TELLING = (Tensor.detach_, Tensor.requires_grad_, _requires_grad.__set__)
 _HOOKS = {
     Tensor.register_hook: HookKind.GRADIENT,
     Tensor.register_post_accumulate_grad_hook: HookKind.ACCUMULATED,

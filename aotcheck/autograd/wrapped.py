@@ -458,6 +458,8 @@ class WrappedResults:
         """What the function assigned to attributes of a wrapper argument."""
         found = []
         for name, value in vars(w.replica).items():
+            if _torch.is_kept_by_torch(name):
+                continue
             old = w.attributes.get(name, _torch.META)
             if value is not old and (isinstance(value, Tensor) or isinstance(old, Tensor) or _differ(value, old)):
                 found.append((name, value))
