@@ -15,6 +15,7 @@ autograd and above the tracing mode, which only ever records ops on plain tensor
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -34,6 +35,7 @@ def is_wrapper(t: Any) -> bool:
     return is_wrapper_type(type(t))
 
 
+@functools.lru_cache(maxsize=1024)
 def is_wrapper_type(kind: type) -> bool:
     """Whether ``kind`` is a traceable wrapper subclass."""
     if kind is Tensor or kind is torch.nn.Parameter or not issubclass(kind, Tensor):
