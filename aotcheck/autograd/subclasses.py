@@ -36,7 +36,7 @@ def is_wrapper(t: Any) -> bool:
 
 
 @functools.lru_cache(maxsize=1024)
-def is_wrapper_type(kind: type) -> bool:
+def is_wrapper_type(kind: Any) -> bool:
     """Whether ``kind`` is a traceable wrapper subclass."""
     if kind is Tensor or kind is torch.nn.Parameter or not issubclass(kind, Tensor):
         return False
