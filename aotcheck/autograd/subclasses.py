@@ -32,7 +32,8 @@ Outer = tuple[tuple[Any, ...], tuple[Any, ...], Any]
 
 def is_wrapper(t: Any) -> bool:
     """Whether ``t`` is a tensor of a traceable wrapper subclass."""
-    return is_wrapper_type(type(t))
+    kind: Any = type(t)
+    return is_wrapper_type(kind)
 
 
 @functools.lru_cache(maxsize=1024)
