@@ -253,9 +253,9 @@ class Remaking(Attaching, Holders):
                 replay = self._window_of_base(t, base, lies)
                 if t.requires_grad and not base.requires_grad and not is_new_leaf(t):
                     replay = functools.partial(as_if_required, replay)
-                first = None if elsewhere else self._made_before(t, last)
-                if first is not None:
-                    ref, replay, mode = self._made_of(first.source, base), first.replay, self._mode_of(first, base)
+                origin = None if elsewhere else self._made_before(t, last)
+                if origin is not None:
+                    ref, replay, mode = self._made_of(origin.source, base), origin.replay, self._mode_of(origin, base)
                 if elsewhere:
                     replay = functools.partial(replay_with_room, replay, lies)
                 steps = [ReplayView(local, ref, replay, mode)]
