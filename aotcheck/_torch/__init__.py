@@ -78,6 +78,7 @@ try:
     )
     from aotcheck._torch.identity import (
         drop_accumulator,
+        is_kept_by_torch,
         other_dtype_than,
         own_references,
         set_data,
@@ -101,6 +102,7 @@ try:
         run_without_gradients,
         sequence_number,
         set_sequence_number,
+        tells_what_it_keeps,
         variable_of,
         zeros_for,
     )
@@ -229,6 +231,7 @@ __all__ = [
     "inductor_compiler",
     "inductor_decompositions",
     "is_composite",
+    "is_kept_by_torch",
     "is_opaque",
     "is_packed",
     "is_view",
@@ -283,6 +286,7 @@ __all__ = [
     "swap",
     "swapped_with",
     "take_lists",
+    "tells_what_it_keeps",
     "tensor_address",
     "transforms_left_on_error",
     "transparent_kernels",

@@ -24,7 +24,7 @@ from aotcheck.autograd.sparse import SparseResult
 from aotcheck.autograd.storage_state import StorageState
 from aotcheck.autograd.subclasses import Bundle, leaves_of
 from aotcheck.autograd.substitution import StandIns, Substitution
-from aotcheck.autograd.trace import Value
+from aotcheck.autograd.trace import Value, user_frame
 from aotcheck.autograd.traced_inputs import TracedRoot
 from aotcheck.autograd.tracer import Tracer
 from aotcheck.autograd.windows import OutOfBounds
@@ -58,6 +58,7 @@ class BackwardTracer:
         grad, if the gradients are to have a graph of their own.
         """
         create_graph = trained is not None
+        self._tracer.outside = user_frame()
         starts = [_torch.grad_fn_of(a.tensor) for a, _ in seeds]
         stopping = functools.partial(_stopping_at, ends, starts, self._tracer.kernels)
         results = [_edge_of(a.tensor) if a.recorded or isinstance(a.tensor, Past) else a.tensor for a, _ in seeds]
@@ -123,8 +124,11 @@ class BackwardTracer:
         """The engine skips nodes that lead to no root; eager runs them, and they raise if what they saved was written,
         or if they are there to raise.
         """
+        asked = self._tracer.kernels.asked
+        known = frozenset(asked)
         for attached, _ in seeds:
             saved_tensors(attached.tensor, ())
+        asked.intersection_update(known)  # it was not the Functions that asked
         reached = reached_leaves([a.tensor for a, _ in seeds])
         others = [e for edges in reached.values() for e in edges if e.node not in ends]
         if tried:

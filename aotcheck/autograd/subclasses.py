@@ -15,6 +15,7 @@ autograd and above the tracing mode, which only ever records ops on plain tensor
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -31,10 +32,12 @@ Outer = tuple[tuple[Any, ...], tuple[Any, ...], Any]
 
 def is_wrapper(t: Any) -> bool:
     """Whether ``t`` is a tensor of a traceable wrapper subclass."""
-    return is_wrapper_type(type(t))
+    kind: Any = type(t)
+    return is_wrapper_type(kind)
 
 
-def is_wrapper_type(kind: type) -> bool:
+@functools.lru_cache(maxsize=1024)
+def is_wrapper_type(kind: Any) -> bool:
     """Whether ``kind`` is a traceable wrapper subclass."""
     if kind is Tensor or kind is torch.nn.Parameter or not issubclass(kind, Tensor):
         return False
@@ -64,6 +67,19 @@ def wrappers_in(*trees: Any) -> list[Tensor]:
             elif is_wrapper(a):
                 found.append(a)
     return found
+
+
+def unflattened(kind: Any, inner: dict[str, Tensor], context: Any, outer: Outer) -> Tensor:
+    """A new wrapper of class ``kind`` that holds ``inner``.
+
+    These may have got histories since they were put into a wrapper, which their class may refuse of a new one.
+    """
+    given = {name: t.detach() if t.requires_grad else t for name, t in inner.items()}
+    made: Tensor = kind.__tensor_unflatten__(given, context, *outer[:2])
+    for name, t in inner.items():
+        if given[name] is not t and getattr(made, name) is given[name]:
+            setattr(made, name, t)
+    return made
 
 
 # -- the geometry of a wrapper itself
@@ -154,9 +170,7 @@ class Wrapping:
 
     def _build(self, leaves: Iterator[Tensor]) -> Tensor:
         inner = {name: next(leaves) if held is None else held._build(leaves) for name, held in self.inner}
-        sizes, strides, _ = self.outer
-        kind: Any = self.kind
-        made: Tensor = kind.__tensor_unflatten__(inner, self.context, sizes, strides)
+        made = unflattened(self.kind, inner, self.context, self.outer)
         if made.requires_grad and made.is_leaf:
             made.requires_grad_(False)
         if self.is_parameter:
