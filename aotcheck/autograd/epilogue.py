@@ -154,7 +154,7 @@ class EpilogueBuilder:
         )
         hooks.find_stand_ins()
         survivors = [t for t in [*passed, *[r.replica for r in self.roots], *returned] if has_history(t)]
-        survivors += [*self.wrapped.survivors(), *hooks.tensors]
+        survivors += [*self.wrapped.survivors(), *hooks.tensors, *self.histories.written]
         survivors += [t for t, _ in casts if has_history(t)]
         survivors += self.results.stand_for_shared(survivors)
         self.results.group(survivors, self.capture.together)
@@ -338,7 +338,7 @@ class EpilogueBuilder:
             return
         (root,) = roots
         value = self.table.read_view(state.views[root.geometry])
-        taken = id(root.replica) in self.rebased and self._stays(root)
+        taken = id(root.replica) in self.rebased and self._stays(root) and not self.results.lasting(root.replica)
         result = self.results.output(value, Role.MUTATED_INPUT, root.geometry, root.replica if taken else None)
         watched: list[TracedRoot | TracedArgument] = [root, *arguments]
         seen = any(_torch.version_of(x.replica) != x.version for x in watched)
@@ -358,7 +358,12 @@ class EpilogueBuilder:
         taken = {s.target for s in self.histories.taken if isinstance(s, kinds)}
         for r in self.roots:
             rebased = id(r.replica) in self.rebased and r.source not in taken
-            if r.state is state and rebased and not self.results.lasting(r.replica):
+            t = r.replica
+            if (
+                r.state is state
+                and rebased
+                and (not self.results.lasting(t) or self.results.history_before_changes(t) is not None)
+            ):
                 self.histories.take(r, None)
         if state.version == 0:
             reshaped = [a.replica for a in self._arguments_on(state) if self.results.lasting(a.replica)]

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from aotcheck import _torch
 from aotcheck.autograd.places import Move
+from aotcheck.autograd.replicas import past
 from aotcheck.autograd.results import Results
 from aotcheck.autograd.steps import (
     Arg,
@@ -46,10 +47,21 @@ class Histories:
         self.steps = results.steps
         self.rebased = results.rebased
         self.taken: list[TakeHistory | TakeHistoryOfSet | RequireGradOfInteger] = []
+        self.written: list[Tensor] = []  # what arguments were before they changed their geometry, having been written
 
     def take(self, root: TracedRoot, result: Result | None) -> None:
-        """``root`` takes over the history that its replica has by now, from ``result`` or from a stand-in."""
+        """``root`` takes over the history that its replica has by now, from ``result`` or from a stand-in.
+
+        Changes in place that come to it later are left to come to it by themselves.
+        """
         t = root.replica
+        before = self.results.history_before_changes(t)
+        if before is not None:
+            written = past(before, t.device, self.kernels)
+            local = self.results.names[id(written)] = self.results.stand_in(written)
+            self.written.append(written)
+            self.taken.append(TakeHistory(root.source, local, counted=False))
+            return
         if not differentiable_dtype(t):
             self.taken.append(RequireGradOfInteger(root.source))
             return
@@ -89,6 +101,8 @@ class Histories:
         """When the tensor got the history it has: at a write, or else at the end; never in another shape."""
         state, t = self.table.state(x.replica), x.replica
         moment: float = max(x.state.written, state.written if state is not x.state else 0)
+        if self.results.history_before_changes(t) is not None:
+            return moment
         if recorded_geometry(t).shape != x.geometry.shape or not moment:
             moment = max(moment, self.kernels.moved.get(id(t), 0))
         told = [m.time for m in self.kernels.left.get(id(t), ()) if m.move is Move.SET]

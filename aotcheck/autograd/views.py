@@ -14,14 +14,16 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import GradientEdge
 
 from aotcheck import _torch
 from aotcheck.autograd.places import Stop, stops_of
 from aotcheck.autograd.steps import Arg, Ref
+from aotcheck.autograd.subclasses import is_wrapper
 from aotcheck.autograd.trace import Geometry, geometry_of
 from aotcheck.autograd.windows import Derivation, Reshaping, lasting
 
@@ -215,20 +217,41 @@ class Views:
             return None
         if len(changes) < len(self.tracer.reshapings[id(t)]) or not self._lies_as_then(made):
             return None
-        node = _behind(_torch.grad_fn_of(t), len(changes))
+        node = _behind(_edge_of(t), len(changes)).node
         same = (made.version, made.geometry) == (changes[0].version, changes[0].geometry)
         return made if same and node_leads_to(node, made.source) else None
 
     def _changes_of_root(self, t: Tensor) -> Sequence[Reshaping]:
-        """All changes in place of the argument ``t`` if nothing else has come to the history with which it came."""
-        changes = self.tracer.reshapings.get(id(t), [])
+        """All changes in place of the argument ``t`` if nothing else has come to the history with which it came, or to
+        that of a write before them.
+        """
+        noted = self.tracer.reshapings.get(id(t))
+        if not noted:
+            return ()
+        places = [*[c.geometry for c in noted[1:]], geometry_of(t)]
+        changes = [c for c, after in zip(noted, places, strict=True) if c.grad or c.geometry != after]
         if not changes or not all(c.grad for c in changes):
             return ()
         roots = [(r.grad_fn, r.geometry) for r in self.roots if r.replica is t and isinstance(r.source, Arg)]
         roots += [(w.grad_fn, changes[0].geometry) for w in self.capture.wrappers if w.replica is t]
         if not roots or roots[0][0] is None or changes[0].geometry != roots[0][1]:
             return ()
-        return changes if _behind(_torch.grad_fn_of(t), len(changes)) is roots[0][0] else ()
+        if _behind(_edge_of(t), len(changes)).node is roots[0][0]:
+            return changes
+        return changes if self._written_before(t, changes) else ()
+
+    def _written_before(self, t: Tensor, changes: Sequence[Reshaping]) -> bool:
+        """Whether the plain argument ``t`` was written before its ``changes``, and nothing else befell it."""
+        if is_wrapper(t) or id(t) in self.kernels.detached or id(t) in self.tracer.set_calls:
+            return False
+        return 0 < self.table.state(t).written < changes[0].time
+
+    def history_before_changes(self, t: Tensor) -> GradientEdge | None:
+        """The history of a write that the argument ``t`` had before the changes in place that have come to it."""
+        changes = () if _torch.base_of(t) is not None else self.lasting(t)
+        edge = _behind(_edge_of(t), len(changes)) if changes else None
+        own = [r.grad_fn for r in self.roots if r.replica is t] + [w.grad_fn for w in self.capture.wrappers]
+        return None if edge is None or edge.node in own else edge
 
     def _current(self, t: Tensor) -> Derivation | None:
         """How the view ``t`` was made if making it so again gives it the history it has: neither the memory nor the
@@ -308,11 +331,16 @@ class Views:
         return functools.partial(_window, shape=lies.shape, stride=lies.stride, offset=lies.offset)
 
 
-def _behind(node: Any, steps: int) -> Any:
-    """The node so many ``steps`` behind ``node``, by the first way."""
+def _edge_of(t: Tensor) -> GradientEdge:
+    return GradientEdge(_torch.grad_fn_of(t), t.output_nr)
+
+
+def _behind(edge: GradientEdge, steps: int) -> GradientEdge:
+    """The place so many ``steps`` behind ``edge``, by the first way; its node is None if there is none."""
     for _ in range(steps):
-        node = node.next_functions[0][0] if node is not None and node.next_functions else None
-    return node
+        nexts: Any = () if edge.node is None else edge.node.next_functions
+        edge = GradientEdge(*nexts[0]) if nexts else GradientEdge(cast("Any", None), 0)
+    return edge
 
 
 def as_if_required(replay: Callable[[Tensor], Tensor], base: Tensor) -> Tensor:

@@ -199,6 +199,55 @@ def test_a_retained_gradient_has_the_shape_of_before_the_argument_was_reshaped(m
     check_session(session)
 
 
+@pytest.mark.parametrize("write", ["mul_", "exp_", "bernoulli_", "a view"])
+@pytest.mark.parametrize("returned", ["nothing", "it", "another"])
+@pytest.mark.parametrize("quietly", [False, True])
+def test_a_retained_gradient_of_what_was_written_and_then_reshaped(write: str, returned: str, quietly: bool):
+    def f(x):
+        match write:
+            case "mul_":
+                x.mul_(3)
+            case "a view":
+                x[:, 1:].mul_(3)
+            case _:
+                getattr(x, write)()
+        x.t_()
+        if quietly:
+            with torch.inference_mode():
+                x.squeeze_(0)
+        return {"nothing": None, "it": x, "another": x.sin()}[returned]
+
+    def session(compile):
+        root = leaf(1, 3)
+        x = root * 2
+        x.retain_grad()
+        torch.manual_seed(0)
+        compile(f)(x)
+        y = x * 5
+        yield attempt_later(lambda: y.backward(cotangent(y)))
+        yield root.grad, x.grad, x.detach()
+
+    check_session(session)
+
+
+def test_a_gradient_is_retained_of_what_is_reshaped_and_to_no_effect_once_more_in_inference_mode():
+    def f(x):
+        x.t_()
+        with torch.inference_mode():
+            x.squeeze_(0)
+
+    def session(compile):
+        root = leaf(2, 3)
+        x = root * 2
+        x.retain_grad()
+        compile(f)(x)
+        y = x * 5
+        y.backward(cotangent(y))
+        yield root.grad, x.grad, x.detach()
+
+    check_session(session)
+
+
 def test_what_is_split_unsafely_of_a_wrapper_that_was_squeezed():
     def f(x):
         x.squeeze_()
