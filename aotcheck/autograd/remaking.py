@@ -121,7 +121,7 @@ class Remaking(Attaching, Holders):
             return self._odd_view(local, t)
         own_version, kind = self._own_version(t, ref), self._kind_of_window(t, ref)
         steps: list[Step] = [WindowOn(local, ref, geometry, anchor, own_version, kind)]
-        counting = self._counting_with(t) if own_version and kind is None else None
+        counting = self._counting_with(t) if own_version else None
         if counting is not None:
             steps = [Hold(local, counting), self.point(local, t, Way.DATA)]
         if has_history(t):
@@ -203,7 +203,7 @@ class Remaking(Attaching, Holders):
         how, made = _torch.creation_meta(t), self._current(t)
         alone = self._counts_alone(t, base)
         given = self.tracer.views.get(id(t))
-        hidden = alone and given is not None and given.source is base and given.op in UNSAFE_VIEWS
+        hidden = alone and given is not None and given.op in UNSAFE_VIEWS
         made = given if hidden else made
         leads = base.requires_grad or (made is not None and made.source.requires_grad)
         if t.requires_grad and not leads and _torch.leafness(t) is None:
@@ -223,6 +223,7 @@ class Remaking(Attaching, Holders):
             steps = self._replayed(local, t, ref, made, self._mode_of(made, base))
             steps += self._moved_now(local, t)
             if hidden:  # a view to autograd in inference mode, but for its versions
+                steps = [self._when_made(s, made, base) if isinstance(s, ReplayView) else s for s in steps]
                 steps += [BumpVersion(local)] * _torch.version_of(t)
         else:
             if self._by_way_of_wrapper(t):
@@ -296,6 +297,15 @@ class Remaking(Attaching, Holders):
             if counted_since and made.source_version == counter.version:
                 return dataclasses.replace(step, version=self._entry_version(base))
         return dataclasses.replace(step, outdated=_torch.leafness(t) is None)
+
+    def _when_made(self, step: ReplayView, made: Derivation, base: Tensor) -> ReplayView:
+        """The step that makes a view of ``base`` as it was ``made``: autograd takes it for made when it was."""
+        known: list[TracedArgument | TracedRoot] = [*self.arguments, *self.roots]
+        counter = next((k for k in known if k.replica is base), None)
+        if counter is None or counter.version < 0:
+            return step
+        later = made.base_version - counter.version
+        return dataclasses.replace(step, version=self._entry_version(base), later=later)
 
     def _entry_version(self, t: Tensor) -> Local:
         """Where the version counter of ``t``, an argument or the base of one, stood when the call began."""

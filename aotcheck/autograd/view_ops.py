@@ -109,6 +109,7 @@ def note(
             source,
             version,
             lies,
+            shared,
             func,
             tuple(args[1:]),
             dict(kwargs),
@@ -177,6 +178,8 @@ def storage(tracer: Tracer, func: Any, args: tuple[Any, ...], kwargs: dict[str, 
         raise UnsupportedError("unknown storage", str(func))
     if is_set:
         tracer.set_calls[id(t)] = told or tracer.set_calls.get(id(t), False)
+        if told and torch.is_grad_enabled() and _torch.base_of(t) is not None:
+            tracer.kernels.note_write(func, args, kwargs)
     if is_set and _torch.overload_name(func) == "source_Storage":
         count = args[1].nbytes() // t.dtype.itemsize
         if count > 1 and t.shape == (count,) and t.stride() != (1,):  # of the same size it keeps its strides

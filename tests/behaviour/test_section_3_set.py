@@ -873,3 +873,22 @@ def test_a_backward_with_respect_to_what_set_has_no_derivative_for(set_it):
         yield attempt_later(lambda: y.backward(torch.ones_like(y), inputs=[y]))
 
     check_session(session)
+
+
+@pytest.mark.parametrize("set_it", [lambda x: x.set_(), lambda x: x.set_(torch.ones(3))], ids=["nothing", "tensor"])
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_backward_with_respect_to_what_was_set_through_a_view(set_it, inside):
+    def f(x, view, y):
+        view = x.view(3) if inside else view
+        set_it(view)
+        return view.sum() + y
+
+    def session(compile):
+        x, y = leaf(3) * 1, leaf(3)
+        view = x.view(3)
+        out = compile(f)(x, view, y)
+        for t in (out, x, view):
+            for inputs in ([x], [y], [view], [x, y]):
+                yield attempt_later(lambda t=t, i=inputs: backward([t], inputs=i, retain_graph=True)), x, y
+
+    check_session(session)
