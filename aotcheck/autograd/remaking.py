@@ -66,6 +66,7 @@ class Remaking(Attaching, Holders):
         self._writes_follow = False  # whether what is made now is made before anything is written
         self._several: dict[Any, Local] = {}  # where the views are that one op made, by when, of what and in which mode
         self._versions: dict[int, Local] = {}  # id of an argument's replica -> its version when the call began
+        self._making: set[int] = set()  # ids of what has a name while the steps that make it are being found
         self._histories: dict[int, Local] = {}  # id of a replica -> the stand-in that has its history
 
     def find_histories(self) -> None:
@@ -96,11 +97,13 @@ class Remaking(Attaching, Holders):
             return made
         _, base = self.tensors[id(t)]
         local = self.names[id(t)] = self.local()
+        self._making.add(id(t))
         if base is None:
             self._stage += self._window(local, t)
         else:
             steps = self._view(local, t, base)  # adds those of what it is made from
             self._stage += steps
+        self._making.discard(id(t))
         required = base is None or id(t) in self.kernels.required or not base.requires_grad
         if self._begins_as_leaf(t) and required and (id(t) in self.kernels.required or not is_odd(t)):
             if id(t) in self._late:
@@ -136,6 +139,9 @@ class Remaking(Attaching, Holders):
         if geometry.conj:  # no alias of it is a view to autograd
             view, geometry = _torch.conj_view, geometry._replace(conj=False)
         steps: list[Step] = [WindowOn(window, ref, geometry, anchor, own_version=True)]
+        counting = self._counting_with(t)
+        if counting is not None:  # writes to what it was a view of still show
+            steps = [Hold(window, counting), self.point(window, t, Way.DATA, geometry)]
         mode = ReplayMode.INFERENCE if how == _torch.CreationMeta.INFERENCE_MODE else ReplayMode.NO_GRAD
         if _torch.leafness(t) is False:
             steps += self._history(window, t)
@@ -177,11 +183,18 @@ class Remaking(Attaching, Holders):
         holder = self._holder(ref)
         return holder is not None and _torch.version_groups([holder, t])[1] != 0
 
-    def _counting_with(self, t: Tensor) -> Arg | None:
-        """An argument elsewhere with which ``t`` counts versions: it was detached of that, and one got other data."""
-        there = [a for a in self.arguments if _torch.version_of(a.replica) >= 0]
-        (found,) = _torch.counted_by([t], [a.replica for a in there])
-        return None if found is None else Arg(there[found].index)
+    def _counting_with(self, t: Tensor) -> Ref | None:
+        """What ``t``, elsewhere perhaps, counts versions with: it was detached of that, and one got other data.
+
+        That is an argument, or what is there when ``t`` is made.
+        """
+        made = self._stage is self.steps
+        known = [(x, self.names[id(x)]) for x, _ in self.tensors.values() if id(x) in self.names.keys() - self._making]
+        there = [(x, ref) for x, ref in known if made or isinstance(ref, Result)]
+        there += [(a.replica, Arg(a.index)) for a in self.arguments]
+        there = [(x, ref) for x, ref in there if _torch.version_of(x) >= 0]
+        (found,) = _torch.counted_by([t], [x for x, _ in there])
+        return None if found is None else there[found][1]
 
     # -- views
 

@@ -347,6 +347,14 @@ class MakeInference:
 
 
 @dataclasses.dataclass(frozen=True)
+class CountWith:
+    """``target``, a result of the graph, counts its versions with ``other`` from now on."""
+
+    target: Result
+    other: Ref
+
+
+@dataclasses.dataclass(frozen=True)
 class RetainGrad:
     """Let ``target``, no leaf, keep its gradient."""
 
@@ -448,6 +456,7 @@ Step = (
     | RequireGrad
     | RequireGradOfInteger
     | MakeInference
+    | CountWith
     | RetainGrad
     | RegisterHook
     | SetGradient

@@ -19,8 +19,8 @@ from aotcheck.autograd.trace import Geometry, geometry_of
 class Derivation(NamedTuple):
     """How a tensor that shares memory with ``source`` was made: ``op`` gave it, as ``result`` so many if of several.
 
-    ``geometry`` is where it lay, ``version`` its version, and the same of ``source``; ``base_version`` that of the tensor
-    of which ``source`` is a view; ``grad`` the grad mode, ``inference`` whether inference mode was on, ``time`` the moment.
+    ``geometry`` is where it lay, ``version`` its version, and the same of ``source``; ``base_version`` that of what
+    ``source`` is a view of; ``grad`` the grad mode, ``inference`` whether inference mode was on, ``time`` the moment.
     """
 
     tensor: Tensor

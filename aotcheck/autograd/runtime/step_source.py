@@ -18,6 +18,7 @@ from aotcheck.autograd.steps import (
     Bridge,
     BumpVersion,
     Constant,
+    CountWith,
     Detach,
     GiveHistory,
     Hold,
@@ -164,6 +165,8 @@ def step_line(step: Step, w: SourceWriter) -> str:
         case MakeInference(target, wanted, alias):
             made = f"{w.refer(memory.as_inference)}({named(target)}, {wanted})"
             return f"{named(target)} = {made}{'.detach()' if alias else ''}"
+        case CountWith(target, other):
+            return f"{named(target)} = {w.refer(memory.counting_with)}({named(target)}, {named(other)})"
         case RetainGrad(target):
             return f"{named(target)}.retain_grad()"
         case RegisterHook(target, hook, kind):
