@@ -200,5 +200,28 @@ def storage(tracer: Tracer, func: Any, args: tuple[Any, ...], kwargs: dict[str, 
         state.views[geometry] = root
         state.roots.append(root)
     if state.storage.nbytes() != state.nbytes:
+        held = state.nbytes
         tracer.table.flat(state)
+        if not is_set and _fills_new_memory():
+            _fill_new_elements(tracer, t, held)
     return t
+
+
+def _fills_new_memory() -> bool:
+    asked, _, fills = _torch.determinism()
+    return asked and fills
+
+
+def _fill_new_elements(tracer: Tracer, t: Replica, held: int) -> None:
+    """Where ``resize_`` is to be deterministic it fills what comes after the ``held`` bytes."""
+    dtype = t.dtype
+    first, count = held // dtype.itemsize, _torch.storage_of(t).nbytes() // dtype.itemsize
+    if count > first:
+        inexact = dtype.is_floating_point or dtype.is_complex
+        number = float("nan") if inexact else True if dtype is torch.bool else torch.iinfo(dtype).max
+        filled = tracer.trace.call(
+            aten.full.default, ([count - first], number), {"dtype": dtype, "device": t.real_device}
+        )
+        geometry = Geometry(first, (count - first,), (1,), dtype, False, False)
+        filled.geometry, filled.device = geometry._replace(offset=0), t.real_device
+        tracer.table.write(tracer.table.view(t, geometry), filled)

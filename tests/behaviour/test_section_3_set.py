@@ -674,6 +674,32 @@ def test_a_storage_freed_and_grown_again(resize):
     check(f, lambda: given(plain(3), plain(3, seed=1)))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64, torch.int32, torch.bool], ids=str)
+@pytest.mark.parametrize(
+    "grow",
+    [
+        lambda x: x.resize_(6),
+        lambda x: (x.clone().resize_(6), x.logical_not()),
+        lambda x: (x[1:].resize_(4), x),
+        lambda x: (x.resize_(2), x.resize_(5)),
+        lambda x: x.resize_as_(x.new_zeros(3, 3)),
+    ],
+    ids=["input", "intermediate", "view", "twice", "as another"],
+)
+def test_new_elements_where_resizing_is_deterministic(grow, dtype):
+    def session(compile):
+        compiled = compile(grow)
+        before = torch.are_deterministic_algorithms_enabled()
+        torch.use_deterministic_algorithms(True)
+        try:
+            x = plain(4).to(dtype)
+            yield compiled(x), x
+        finally:
+            torch.use_deterministic_algorithms(before)
+
+    check_session(session)
+
+
 def test_inputs_that_exchange_their_data_beside_a_view_left_behind_twice():
     def f(x, y, z):
         w = y.detach()
