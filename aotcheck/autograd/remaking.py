@@ -243,6 +243,9 @@ class Remaking(Attaching, Holders):
                 raise UnsupportedError("captured tensor", "a result is a view by way of a ragged tensor")
             ref = self.name(base)
             mode = ReplayMode.NO_GRAD if how == _UNDER_NO_GRAD else ReplayMode.GRAD
+            if self.capture.entry_inference and how != _torch.CreationMeta.INFERENCE_MODE:
+                under = how == _UNDER_NO_GRAD
+                mode = ReplayMode.OUTSIDE_WITHOUT_GRAD if under else ReplayMode.OUTSIDE_WITH_GRAD
             if not base.requires_grad and not t.requires_grad and id(base) not in self.kernels.detached:
                 mode = ReplayMode.AMBIENT
             last = self.lasting(t)

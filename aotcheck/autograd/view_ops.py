@@ -158,7 +158,8 @@ def note_reshaping(tracer: Tracer, func: Any, args: tuple[Any, ...], kwargs: dic
         if is_wrapper(t):  # a replica notes it itself
             tracer.kernels.detached[id(t)] = tracer.kernels.now()
         return
-    version, geometry, grad = _torch.version_of(t), geometry_of(t), torch.is_grad_enabled() and t.requires_grad
+    version, geometry = _torch.version_of(t), geometry_of(t)
+    grad = torch.is_grad_enabled() and not torch.is_inference_mode_enabled() and t.requires_grad
     change = Reshaping(func, tuple(args[1:]), dict(kwargs), version, geometry, grad, tracer.kernels.moved[id(t)])
     tracer.reshapings.setdefault(id(t), []).append(change)
 

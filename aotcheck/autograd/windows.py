@@ -151,7 +151,7 @@ class Reshaping:
     def repeat(self, t: Tensor) -> None:
         """The same change of another tensor."""
         _torch.grad_fn_of(t)  # lets autograd look for the history of a view; the op itself would miss it
-        with torch.enable_grad():
+        with torch.inference_mode(False), torch.enable_grad():
             self.op(t, *self.args, **self.kwargs)
 
     def repeat_outside(self, t: Tensor) -> None:

@@ -5,7 +5,18 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt, attempt_later, backward, check, check_session, given, leaf, plain, write
+from tests.behaviour.harness import (
+    Raised,
+    attempt,
+    attempt_later,
+    backward,
+    check,
+    check_session,
+    given,
+    leaf,
+    plain,
+    write,
+)
 from tests.behaviour.wrappers import jagged
 
 
@@ -319,6 +330,42 @@ def test_data_of_an_inference_tensor_given_after_a_storage_was_set():
         with torch.inference_mode():
             compile(f)(x)
         yield x, x.is_inference()
+
+    check_session(session)
+
+
+_MODES = {
+    "grad": torch.enable_grad,
+    "no grad": torch.no_grad,
+    "inference": torch.inference_mode,
+    "outside": lambda: torch.inference_mode(False),
+}
+
+
+@pytest.mark.parametrize("made", _MODES.values(), ids=_MODES)
+@pytest.mark.parametrize("reshaped", _MODES.values(), ids=_MODES)
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_view_reshaped_in_a_call_under_inference_mode(made, reshaped, grad):
+    def f(x):
+        with made():
+            y = x.view(2, 2)
+        with reshaped():
+            y.t_()
+        return y, x
+
+    def session(compile):
+        source = leaf(2, 2)
+        with torch.set_grad_enabled(grad):
+            x = (source * 1).view(2, 2)
+        with torch.inference_mode():
+            out = attempt(lambda: compile(f)(x))
+        if isinstance(out, Raised):
+            yield out
+            return
+        y = out[0]
+        yield isinstance(attempt_later(lambda: y.is_leaf), Raised), y.requires_grad, y.shape, y.is_inference()
+        gradients = attempt_later(lambda: torch.autograd.grad(y.sum(), source))
+        yield "refused" if isinstance(gradients, Raised) else gradients
 
     check_session(session)
 
