@@ -53,9 +53,11 @@ def another_tracer_active() -> bool:
     return bool(_symbolic_trace._is_fx_tracing_flag)
 
 
-def determinism() -> tuple[bool, bool]:
-    """Whether deterministic algorithms are asked for, and whether their lack is but warned about."""
-    return _C._get_deterministic_algorithms(), _C._get_deterministic_algorithms_warn_only()
+def determinism() -> tuple[bool, bool, bool]:
+    """Whether deterministic algorithms are asked for, whether their lack is but warned about, and whether new memory
+    is filled then."""
+    warns, fills = _C._get_deterministic_algorithms_warn_only(), _C._get_deterministic_fill_uninitialized_memory()
+    return _C._get_deterministic_algorithms(), warns, fills
 
 
 AMBIENT: dict[str, Any] = {

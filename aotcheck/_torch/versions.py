@@ -41,8 +41,8 @@ def as_if_written(t: Tensor, times: int = 1) -> Iterator[None]:
 
 
 def at_another_version(t: Tensor) -> contextlib.AbstractContextManager[None]:
-    """Inside, the version counter of ``t`` stands where no number of writes to come will bring it."""
-    return as_if_written(t, 1 << 30)
+    """Inside, the version counter of ``t`` stands where no number of writes to come will bring it; always there."""
+    return as_if_written(t, (1 << 30) - version_of(t))
 
 
 def count_write(t: Tensor) -> None:

@@ -260,7 +260,9 @@ class Capture:
                 self.casts.settle()
             self.ended = Ended(self.tracer)
             self.exit_grad = torch.is_grad_enabled()
+            left = [place.geometry for places in self.maker.kernels.left.values() for place in places]
             self.meets_empty_views = any(not r.numel() for r in self.maker.kernels.alive)
+            self.meets_empty_views |= any(0 in g.shape for g in left)
         finally:
             torch.set_grad_enabled(self.entry_grad)
         with self.tracer.recording():  # autograd makes written views again where it looks for their histories

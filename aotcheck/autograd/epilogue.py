@@ -428,7 +428,14 @@ class EpilogueBuilder:
         placeholders |= {f.value for f in flats if f.source not in settled}
         record = Record(
             roots=tuple(
-                Root(r.source, r.requires_grad, r.real_is_leaf is not False, moves=self._moves(r)) for r in self.roots
+                Root(
+                    r.source,
+                    r.requires_grad,
+                    r.real_is_leaf is not False,
+                    moves=self._moves(r),
+                    inference=r.inference,
+                )
+                for r in self.roots
             ),
             leaves=tuple(self.results.leaves),
             flats=flats,

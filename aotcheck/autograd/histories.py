@@ -140,11 +140,14 @@ class Histories:
         """
         roots = {id(r.replica): r for r in self.roots if id(r.replica) in self.rebased}
         found = []
+        counted: set[int] = set()  # ids of bases of which a view takes over a history already
         for a in self.arguments:
             root = roots.get(id(_torch.base_of(a.replica)))
             if root is None or not has_earlier_history(a.replica, root.replica):
                 continue
-            step = TakeHistory(Arg(a.index), self.results.stand_in(a.replica))
+            # Only the first counts, lest the others find theirs outdated.
+            step = TakeHistory(Arg(a.index), self.results.stand_in(a.replica), id(root.replica) not in counted)
+            counted.add(id(root.replica))
             self.results.pending.setdefault(id(a.replica), []).append(step)
             found.append((self._moment_of_history(root) - 0.5, a.replica))
             self.taken = [

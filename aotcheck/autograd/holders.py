@@ -15,6 +15,7 @@ from aotcheck.autograd.record import Role
 from aotcheck.autograd.sparse_geometry import is_sparse
 from aotcheck.autograd.steps import (
     Arg,
+    CountWith,
     Hold,
     MakeInference,
     PointAt,
@@ -126,6 +127,7 @@ class Holders(Draft):
         ref = self.output(self.table.read(chosen), role, geometry, chosen)
         alias = not self.capture.entry_inference and chosen.is_inference() and _torch.version_of(chosen) >= 0
         self._inference(ref, chosen.is_inference(), alias)
+        self._count_with_another(ref, chosen)
         if has_history(chosen):
             if differentiable_dtype(chosen):
                 self.attach(ref, chosen)
@@ -142,6 +144,28 @@ class Holders(Draft):
     def _inference(self, ref: Result, wanted: bool, alias: bool = False) -> None:
         if wanted != self.capture.entry_inference:
             self.before.append(MakeInference(ref, wanted, alias))
+
+    def _count_with_another(self, ref: Result, t: Tensor) -> None:
+        """Let the result ``t`` count with what it was a view or an alias of before one of the two went elsewhere.
+
+        That is an earlier result, or an argument of which all writes are counted before results are attached.
+        """
+        if not self.kernels.moved or _torch.version_of(t) < 0:
+            return
+        results = set(self.names.values())
+        known: list[tuple[Tensor | None, Ref]] = [(o.tensor, Result(k)) for k, o in enumerate(self.outputs)]
+        there = [(x, r) for x, r in known if x is not None and x is not t and r in results]
+        there += [(a.replica, Arg(a.index)) for a in self.arguments if self._counts_first(a)]
+        there = [(x, r) for x, r in there if _torch.version_of(x) >= 0]
+        (found,) = _torch.counted_by([t], [x for x, _ in there])
+        if found is not None:
+            self.before.append(CountWith(ref, there[found][1]))
+
+    def _counts_first(self, a: TracedArgument) -> bool:
+        """Whether no step counts a write of ``a`` once results are attached."""
+        if _torch.version_of(a.replica) == a.version:
+            return True
+        return id(a.replica) not in self.kernels.moved and _torch.grad_fn_of(a.replica) is a.grad_fn
 
     def _reaches(self, t: Tensor, anchor: Tensor) -> bool:
         """Whether the memory of ``t`` lies within what a fresh tensor like ``anchor`` allocates."""

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from aotcheck.autograd.capture import Capture
     from aotcheck.autograd.stage import Stage
 
+_OBJECTIONS = ("modified by an inplace operation", "derivative for")
 _kept_operands: dict[Any, tuple[int, ...]] = {}
 
 
@@ -73,7 +74,10 @@ def _kept_by(capture: Capture, node: Any, near: Tensor) -> list[Tensor]:
 
 
 def objection_to_write(capture: Capture, node: Any) -> str | None:
-    """What the history of a write through a view raises because what the write keeps was written since."""
+    """What the history of a write through a view raises because what the write keeps was written since.
+
+    Or because there is no derivative, as of ``set_``.
+    """
     write = capture.maker.kernels.write_of(node)
     if not isinstance(write, WriteUnderGrad):
         return None
@@ -82,7 +86,7 @@ def objection_to_write(capture: Capture, node: Any) -> str | None:
             gradient = _gradient_for(node, write.operands[0])
         capture.backward.run_node(node, gradient)
     except (RuntimeError, IndexError) as error:  # the latter of a view that has more dimensions since
-        return str(error) if "modified by an inplace operation" in str(error) else None
+        return str(error) if any(reason in str(error) for reason in _OBJECTIONS) else None
     return None
 
 

@@ -20,7 +20,7 @@ class Root:
 
     ``is_leaf`` only says something of one that requires grad. ``hidden``: the graph itself writes it, and neither
     autograd nor its version counter is to notice. ``moves``: by the time that results are attached it may have another
-    history than the one with which the call began, and gradients go by that.
+    history than the one with which the call began, and gradients go by that. ``inference``: it is an inference tensor.
     """
 
     source: Source
@@ -28,6 +28,7 @@ class Root:
     is_leaf: bool
     hidden: bool = False
     moves: bool = False
+    inference: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

@@ -66,6 +66,7 @@ class Remaking(Attaching, Holders):
         self._writes_follow = False  # whether what is made now is made before anything is written
         self._several: dict[Any, Local] = {}  # where the views are that one op made, by when, of what and in which mode
         self._versions: dict[int, Local] = {}  # id of an argument's replica -> its version when the call began
+        self._making: set[int] = set()  # ids of what has a name while the steps that make it are being found
         self._histories: dict[int, Local] = {}  # id of a replica -> the stand-in that has its history
 
     def find_histories(self) -> None:
@@ -96,11 +97,13 @@ class Remaking(Attaching, Holders):
             return made
         _, base = self.tensors[id(t)]
         local = self.names[id(t)] = self.local()
+        self._making.add(id(t))
         if base is None:
             self._stage += self._window(local, t)
         else:
             steps = self._view(local, t, base)  # adds those of what it is made from
             self._stage += steps
+        self._making.discard(id(t))
         required = base is None or id(t) in self.kernels.required or not base.requires_grad
         if self._begins_as_leaf(t) and required and (id(t) in self.kernels.required or not is_odd(t)):
             if id(t) in self._late:
@@ -121,7 +124,7 @@ class Remaking(Attaching, Holders):
             return self._odd_view(local, t)
         own_version, kind = self._own_version(t, ref), self._kind_of_window(t, ref)
         steps: list[Step] = [WindowOn(local, ref, geometry, anchor, own_version, kind)]
-        counting = self._counting_with(t) if own_version and kind is None else None
+        counting = self._counting_with(t) if own_version else None
         if counting is not None:
             steps = [Hold(local, counting), self.point(local, t, Way.DATA)]
         if has_history(t):
@@ -136,6 +139,9 @@ class Remaking(Attaching, Holders):
         if geometry.conj:  # no alias of it is a view to autograd
             view, geometry = _torch.conj_view, geometry._replace(conj=False)
         steps: list[Step] = [WindowOn(window, ref, geometry, anchor, own_version=True)]
+        counting = self._counting_with(t)
+        if counting is not None:  # writes to what it was a view of still show
+            steps = [Hold(window, counting), self.point(window, t, Way.DATA, geometry)]
         mode = ReplayMode.INFERENCE if how == _torch.CreationMeta.INFERENCE_MODE else ReplayMode.NO_GRAD
         if _torch.leafness(t) is False:
             steps += self._history(window, t)
@@ -187,11 +193,18 @@ class Remaking(Attaching, Holders):
         holder = self._holder(ref)
         return holder is not None and _torch.version_groups([holder, t])[1] != 0
 
-    def _counting_with(self, t: Tensor) -> Arg | None:
-        """An argument elsewhere with which ``t`` counts versions: it was detached of that, and one got other data."""
-        there = [a for a in self.arguments if _torch.version_of(a.replica) >= 0]
-        (found,) = _torch.counted_by([t], [a.replica for a in there])
-        return None if found is None else Arg(there[found].index)
+    def _counting_with(self, t: Tensor) -> Ref | None:
+        """What ``t``, elsewhere perhaps, counts versions with: it was detached of that, and one got other data.
+
+        That is an argument, or what is there when ``t`` is made.
+        """
+        made = self._stage is self.steps
+        known = [(x, self.names[id(x)]) for x, _ in self.tensors.values() if id(x) in self.names.keys() - self._making]
+        there = [(x, ref) for x, ref in known if made or isinstance(ref, Result)]
+        there += [(a.replica, Arg(a.index)) for a in self.arguments]
+        there = [(x, ref) for x, ref in there if _torch.version_of(x) >= 0]
+        (found,) = _torch.counted_by([t], [x for x, _ in there])
+        return None if found is None else there[found][1]
 
     # -- views
 
@@ -215,7 +228,7 @@ class Remaking(Attaching, Holders):
         how, made = _torch.creation_meta(t), self._current(t)
         alone = self._counts_alone(t, base)
         given = self.tracer.views.get(id(t))
-        hidden = alone and given is not None and given.source is base and given.op in UNSAFE_VIEWS
+        hidden = alone and given is not None and given.op in UNSAFE_VIEWS
         made = given if hidden else made
         leads = base.requires_grad or (made is not None and made.source.requires_grad)
         if t.requires_grad and not leads and _torch.leafness(t) is None:
@@ -235,12 +248,16 @@ class Remaking(Attaching, Holders):
             steps = self._replayed(local, t, ref, made, self._mode_of(made, base))
             steps += self._moved_now(local, t)
             if hidden:  # a view to autograd in inference mode, but for its versions
+                steps = [self._when_made(s, made, base) if isinstance(s, ReplayView) else s for s in steps]
                 steps += [BumpVersion(local)] * _torch.version_of(t)
         else:
             if self._by_way_of_wrapper(t):
                 raise UnsupportedError("captured tensor", "a result is a view by way of a ragged tensor")
             ref = self.name(base)
             mode = ReplayMode.NO_GRAD if how == _UNDER_NO_GRAD else ReplayMode.GRAD
+            if self.capture.entry_inference and how != _torch.CreationMeta.INFERENCE_MODE:
+                under = how == _UNDER_NO_GRAD
+                mode = ReplayMode.OUTSIDE_WITHOUT_GRAD if under else ReplayMode.OUTSIDE_WITH_GRAD
             if not base.requires_grad and not t.requires_grad and id(base) not in self.kernels.detached:
                 mode = ReplayMode.AMBIENT
             last = self.lasting(t)
@@ -321,6 +338,15 @@ class Remaking(Attaching, Holders):
         if made is None or self.table.state(base) is state or not has_history(t):
             return False
         return self.kernels.required.get(id(base), 0) > state.written > made.time
+
+    def _when_made(self, step: ReplayView, made: Derivation, base: Tensor) -> ReplayView:
+        """The step that makes a view of ``base`` as it was ``made``: autograd takes it for made when it was."""
+        known: list[TracedArgument | TracedRoot] = [*self.arguments, *self.roots]
+        counter = next((k for k in known if k.replica is base), None)
+        if counter is None or counter.version < 0:
+            return step
+        later = made.base_version - counter.version
+        return dataclasses.replace(step, version=self._entry_version(base), later=later)
 
     def _entry_version(self, t: Tensor) -> Local:
         """Where the version counter of ``t``, an argument or the base of one, stood when the call began."""

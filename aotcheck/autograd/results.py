@@ -20,7 +20,7 @@ from aotcheck.autograd.record import Leaf, Role
 from aotcheck.autograd.remaking import Remaking
 from aotcheck.autograd.replicas import WriteUnderGrad
 from aotcheck.autograd.sparse import SparseReplica
-from aotcheck.autograd.steps import Arg, Bridge, Local, Ref, RenewHistory, RequireGrad, Result, Step
+from aotcheck.autograd.steps import Arg, Bridge, Local, NoteVersion, Ref, RenewHistory, RequireGrad, Result, Step
 from aotcheck.autograd.subclasses import is_wrapper
 from aotcheck.autograd.timeline import Timeline
 from aotcheck.autograd.trace import geometry_of
@@ -125,7 +125,7 @@ class Results(Remaking):
     def _written_itself(self, t: Tensor) -> bool:
         """Whether ``t`` was written under grad by an op that was given it, and not one of its aliases."""
         writes = [w for w in self.kernels.writes.values() if isinstance(w, WriteUnderGrad)]
-        return any(w.operands and w.operands[0] is t for w in writes)
+        return any(w.operands and w.operands[0] is t for w in writes if _torch.op_name(w.kind[0]) != "set_")
 
     def _renew(self, t: Tensor) -> None:
         self._stage.append(RenewHistory(self.name(t)))
@@ -171,7 +171,8 @@ class Results(Remaking):
                 self._early[id(first)] = self.tracer.views[id(first)].time
                 self.name(first)
         self._stage, self._writes_follow = stage, False
-        self.before[:0] = early
+        noted = [s for s in self.before if isinstance(s, NoteVersion)]
+        self.before[:] = [*noted, *early, *[s for s in self.before if not isinstance(s, NoteVersion)]]
 
     # -- what has to be there before results are attached
 

@@ -273,7 +273,8 @@ class ReplayView:
     """Make a view of ``base`` again, as ``view_func`` did on the replicas.
 
     If ``outdated``, autograd takes it for made before a write, which some views do not survive; with a ``version``, for
-    made when the counter of ``base`` stood there. ``others`` are what ``view_func`` takes beside the base.
+    made when the counter of ``base`` stood there, or ``later`` by so many writes. ``others`` are what ``view_func``
+    takes beside the base.
     """
 
     local: Local
@@ -282,6 +283,7 @@ class ReplayView:
     mode: ReplayMode
     outdated: bool = False
     version: Local | None = None
+    later: int = 0
     others: tuple[Ref, ...] = ()
 
 
@@ -342,6 +344,14 @@ class MakeInference:
     target: Result
     wanted: bool
     alias: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class CountWith:
+    """``target``, a result of the graph, counts its versions with ``other`` from now on."""
+
+    target: Result
+    other: Ref
 
 
 @dataclasses.dataclass(frozen=True)
@@ -446,6 +456,7 @@ Step = (
     | RequireGrad
     | RequireGradOfInteger
     | MakeInference
+    | CountWith
     | RetainGrad
     | RegisterHook
     | SetGradient

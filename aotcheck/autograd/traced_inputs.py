@@ -43,6 +43,7 @@ class TracedRoot:
     version: int
     grad_fn: Any
     placeholder: Value
+    inference: bool
     anchor: Tensor | None = None  # the leaf behind the replica of one that is no leaf
     edges: list[GradientEdge] = dataclasses.field(default_factory=list)  # where its gradients arrive
 
@@ -325,6 +326,7 @@ class TracedInputs:
             _torch.version_of(r),
             r.grad_fn,
             value,
+            real.is_inference(),
         )
         if r.grad_fn is not None:
             root.anchor = self._maker.anchors[-1]

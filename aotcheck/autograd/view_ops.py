@@ -115,6 +115,7 @@ def note(
             source,
             version,
             lies,
+            shared,
             func,
             tuple(args[1:]),
             dict(kwargs),
@@ -163,7 +164,8 @@ def note_reshaping(tracer: Tracer, func: Any, args: tuple[Any, ...], kwargs: dic
         if is_wrapper(t):  # a replica notes it itself
             tracer.kernels.detached[id(t)] = tracer.kernels.now()
         return
-    version, geometry, grad = _torch.version_of(t), geometry_of(t), torch.is_grad_enabled() and t.requires_grad
+    version, geometry = _torch.version_of(t), geometry_of(t)
+    grad = torch.is_grad_enabled() and not torch.is_inference_mode_enabled() and t.requires_grad
     change = Reshaping(func, tuple(args[1:]), dict(kwargs), version, geometry, grad, tracer.kernels.moved[id(t)])
     tracer.reshapings.setdefault(id(t), []).append(change)
 
@@ -183,6 +185,8 @@ def storage(tracer: Tracer, func: Any, args: tuple[Any, ...], kwargs: dict[str, 
         raise UnsupportedError("unknown storage", str(func))
     if is_set:
         tracer.set_calls[id(t)] = told or tracer.set_calls.get(id(t), False)
+        if told and torch.is_grad_enabled() and _torch.base_of(t) is not None:
+            tracer.kernels.note_write(func, args, kwargs)
     if is_set and _torch.overload_name(func) == "source_Storage":
         count = args[1].nbytes() // t.dtype.itemsize
         if count > 1 and t.shape == (count,) and t.stride() != (1,):  # of the same size it keeps its strides
@@ -203,5 +207,28 @@ def storage(tracer: Tracer, func: Any, args: tuple[Any, ...], kwargs: dict[str, 
         state.views[geometry] = root
         state.roots.append(root)
     if state.storage.nbytes() != state.nbytes:
+        held = state.nbytes
         tracer.table.flat(state)
+        if not is_set and _fills_new_memory():
+            _fill_new_elements(tracer, t, held)
     return t
+
+
+def _fills_new_memory() -> bool:
+    asked, _, fills = _torch.determinism()
+    return asked and fills
+
+
+def _fill_new_elements(tracer: Tracer, t: Replica, held: int) -> None:
+    """Where ``resize_`` is to be deterministic it fills what comes after the ``held`` bytes."""
+    dtype = t.dtype
+    first, count = held // dtype.itemsize, _torch.storage_of(t).nbytes() // dtype.itemsize
+    if count > first:
+        inexact = dtype.is_floating_point or dtype.is_complex
+        number = float("nan") if inexact else True if dtype is torch.bool else torch.iinfo(dtype).max
+        filled = tracer.trace.call(
+            aten.full.default, ([count - first], number), {"dtype": dtype, "device": t.real_device}
+        )
+        geometry = Geometry(first, (count - first,), (1,), dtype, False, False)
+        filled.geometry, filled.device = geometry._replace(offset=0), t.real_device
+        tracer.table.write(tracer.table.view(t, geometry), filled)

@@ -19,8 +19,8 @@ from aotcheck.autograd.trace import Geometry, geometry_of
 class Derivation(NamedTuple):
     """How a tensor that shares memory with ``source`` was made: ``op`` gave it, as ``result`` so many if of several.
 
-    ``geometry`` is where it lay, ``version`` its version, and the same of ``source``; ``grad`` the grad mode,
-    ``inference`` whether inference mode was on, ``time`` the moment.
+    ``geometry`` is where it lay, ``version`` its version, and the same of ``source``; ``base_version`` that of what
+    ``source`` is a view of; ``grad`` the grad mode, ``inference`` whether inference mode was on, ``time`` the moment.
     """
 
     tensor: Tensor
@@ -29,6 +29,7 @@ class Derivation(NamedTuple):
     source: Tensor
     source_version: int
     source_geometry: Geometry
+    base_version: int
     op: Any
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
@@ -150,7 +151,7 @@ class Reshaping:
     def repeat(self, t: Tensor) -> None:
         """The same change of another tensor."""
         _torch.grad_fn_of(t)  # lets autograd look for the history of a view; the op itself would miss it
-        with torch.enable_grad():
+        with torch.inference_mode(False), torch.enable_grad():
             self.op(t, *self.args, **self.kwargs)
 
     def repeat_outside(self, t: Tensor) -> None:

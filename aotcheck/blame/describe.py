@@ -12,6 +12,7 @@ from aotcheck.autograd.steps import (
     Bridge,
     BumpVersion,
     Constant,
+    CountWith,
     Detach,
     GiveHistory,
     Hold,
@@ -173,6 +174,8 @@ def describe_step(step: Step, record: Record) -> str:
             return f"{name(target)} starts to require grad"
         case RequireGradOfInteger(target):
             return f"{name(target)}, of integers, gets a history"
+        case CountWith(target, other):
+            return f"{name(target)} counts its versions with {name(other)}"
         case RetainGrad(target):
             return f"{name(target)} retains its gradient"
         case Wrap(local, wrapping, inner):

@@ -528,6 +528,28 @@ def test_a_list_that_holds_a_tensor_twice_is_written(given_twice: str):
     check_session(session)
 
 
+@pytest.mark.parametrize("view", [lambda x: x.t(), lambda x: x[0], lambda x: x.view(4)], ids=["t", "row", "view"])
+@pytest.mark.parametrize("write", [torch._foreach_sin_, lambda ts: torch._foreach_mul_(ts, 3)], ids=["sin", "mul"])
+def test_a_list_that_holds_equal_views_is_written(view, write):
+    def f(*views):
+        write(list(views))
+        return views[0].clone(), views[1].view_as(views[1])
+
+    def session(compile):
+        compiled = compile(f)
+        for n in (2, 3, 4):
+            source = leaf(2, 2)
+            x = source * 1
+            views = [view(x) for _ in range(n)]
+            out = compiled(*views)
+            yield out, views, x
+            for y in (*out, *views, x):
+                for of in (source, x):
+                    yield torch.autograd.grad([y.sum()], [of], retain_graph=True, allow_unused=True)
+
+    check_session(session)
+
+
 def test_a_list_that_holds_a_view_of_another_dtype_twice_is_written():
     def f(x, part):
         torch._foreach_abs_([part, part])

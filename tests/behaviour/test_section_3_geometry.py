@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+import aotcheck
 from tests.behaviour.harness import Given, check, check_session, given, leaf, non_leaf, plain
 
 # -- geometry ----------------------------------------------------------------------------------------
@@ -348,6 +349,16 @@ def test_where_an_empty_part_of_a_written_tensor_with_gaps_lies(start):
         return y.narrow(0, start, 0)
 
     check(f, lambda: given(torch.ones(1).as_strided((1,), (2,))))
+
+
+def test_where_an_empty_part_lies_that_is_then_resized():
+    def f(x):
+        y = torch.zeros_like(x)
+        part = y[1:]
+        torch.mul(x, 2, out=part)
+        return part
+
+    check(f, lambda: given(torch.ones(2).as_strided((1, 2), (1, 1))), compile=aotcheck.aot_function)
 
 
 LAZY = {

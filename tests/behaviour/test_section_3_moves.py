@@ -259,6 +259,18 @@ def test_a_wrapper_made_of_an_argument_that_was_set():
         check(body, lambda: given(plain(3)))
 
 
+@pytest.mark.parametrize("returned", [(0,), (1,), (0, 1)], ids=str)
+def test_a_view_of_one_of_several_views_of_what_is_then_reshaped(returned):
+    def f(x):
+        x.zero_()
+        part = x.unbind()[0]
+        several = part, part.view(1, 1)
+        x.t_()
+        return [several[k] for k in returned]
+
+    check(f, lambda: given(leaf(2, 1).clone()))
+
+
 @pytest.mark.parametrize("op", [torch.unsafe_split, torch.unsafe_chunk])
 def test_a_view_of_an_unsafe_view_made_in_inference_mode(op):
     def f(x):

@@ -10,6 +10,7 @@ import torch
 from tests.behaviour.functions import View
 from tests.behaviour.harness import (
     Given,
+    Raised,
     attempt,
     attempt_later,
     backward,
@@ -19,6 +20,7 @@ from tests.behaviour.harness import (
     leaf,
     non_leaf,
     plain,
+    write,
 )
 
 # -- set_ ------------------------------------------------------------------------------------------
@@ -688,6 +690,32 @@ def test_a_storage_freed_and_grown_again(resize):
     check(f, lambda: given(plain(3), plain(3, seed=1)))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64, torch.int32, torch.bool], ids=str)
+@pytest.mark.parametrize(
+    "grow",
+    [
+        lambda x: x.resize_(6),
+        lambda x: (x.clone().resize_(6), x.logical_not()),
+        lambda x: (x[1:].resize_(4), x),
+        lambda x: (x.resize_(2), x.resize_(5)),
+        lambda x: x.resize_as_(x.new_zeros(3, 3)),
+    ],
+    ids=["input", "intermediate", "view", "twice", "as another"],
+)
+def test_new_elements_where_resizing_is_deterministic(grow, dtype):
+    def session(compile):
+        compiled = compile(grow)
+        before = torch.are_deterministic_algorithms_enabled()
+        torch.use_deterministic_algorithms(True)
+        try:
+            x = plain(4).to(dtype)
+            yield compiled(x), x
+        finally:
+            torch.use_deterministic_algorithms(before)
+
+    check_session(session)
+
+
 def test_inputs_that_exchange_their_data_beside_a_view_left_behind_twice():
     def f(x, y, z):
         w = y.detach()
@@ -765,6 +793,42 @@ def test_a_view_that_autograd_refuses_and_that_left_its_base():
         with torch.no_grad():
             x.add_(1)
         yield attempt(lambda: compiled(x, y)), x, y, base
+
+    check_session(session)
+
+
+class _SumAndFirst(torch.autograd.Function):
+    """Returns its first argument beside the sum."""
+
+    @staticmethod
+    def forward(ctx, x, y):
+        return x + y, x
+
+    @staticmethod
+    def backward(ctx, g, h):
+        return g + h, g
+
+
+@pytest.mark.parametrize("part", [lambda x: x.view(3), torch.detach], ids=["view", "detached"])
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("moves", ["part", "whole"])
+def test_what_a_function_returned_counts_with_what_it_left(part, inside, moves):
+    def f(x, y):
+        x = x * 2 if inside else x
+        v = part(x)
+        (v if moves == "part" else x).set_()
+        return _SumAndFirst.apply(v, y)[1], x
+
+    def session(compile):
+        x, y = leaf(3) * 1, leaf(0 if moves == "part" else 3)
+        out = compile(f)(x, y)
+        yield out, x, y
+        yield attempt_later(lambda: write(out[1])), x
+        yield (
+            isinstance(attempt_later(lambda: out[0].is_leaf), Raised),
+            isinstance(attempt_later(lambda: write(out[0])), Raised),
+            x,
+        )
 
     check_session(session)
 
@@ -887,5 +951,62 @@ def test_a_backward_with_respect_to_what_set_has_no_derivative_for(set_it):
         y = compile(f)(x)
         yield y.grad_fn is None, y._version
         yield attempt_later(lambda: y.backward(torch.ones_like(y), inputs=[y]))
+
+    check_session(session)
+
+
+def _swapped(a, part, z):
+    torch.utils.swap_tensors(a, z * 5)
+    part.data = z * 7
+
+
+@pytest.mark.parametrize("part", [torch.detach, lambda a: a.view(3), lambda a: a.view(3).detach()])
+@pytest.mark.parametrize(
+    "leave",
+    [
+        lambda a, part, z: setattr(part, "data", z * 3),
+        lambda a, part, z: setattr(a, "data", z * 3),
+        lambda a, part, z: part.detach().set_(z * 3) if part.requires_grad else part.set_(z * 3),
+        lambda a, part, z: a.set_(z * 3),
+        _swapped,
+    ],
+    ids=["data of the part", "data of the whole", "part set", "whole set", "swapped"],
+)
+@pytest.mark.parametrize("grad", [False, True])
+def test_what_left_its_alias_made_inside_still_counts_with_it(part, leave, grad):
+    def f(x, z):
+        a = (x if grad else x.detach()) * 2
+        p = part(a)
+        leave(a, p, z)
+        return a, p
+
+    def session(compile):
+        w = leaf(3)
+        out = attempt(lambda: compile(f)(leaf(3), plain(3)))
+        yield out
+        for written in out if isinstance(out, tuple) else ():
+            products = [t * w for t in out]
+            yield attempt_later(lambda t=written: write(t)), out
+            for y in products:
+                yield attempt_later(lambda y=y: backward([y], inputs=[w])), w
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("set_it", [lambda x: x.set_(), lambda x: x.set_(torch.ones(3))], ids=["nothing", "tensor"])
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_backward_with_respect_to_what_was_set_through_a_view(set_it, inside):
+    def f(x, view, y):
+        view = x.view(3) if inside else view
+        set_it(view)
+        return view.sum() + y
+
+    def session(compile):
+        x, y = leaf(3) * 1, leaf(3)
+        view = x.view(3)
+        out = compile(f)(x, view, y)
+        for t in (out, x, view):
+            for inputs in ([x], [y], [view], [x, y]):
+                yield attempt_later(lambda t=t, i=inputs: backward([t], inputs=i, retain_graph=True)), x, y
 
     check_session(session)

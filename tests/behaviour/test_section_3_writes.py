@@ -274,6 +274,25 @@ def test_a_conjugated_input_is_written():
     check(f, lambda: make(lambda x: x.conj().imag))
 
 
+@pytest.mark.parametrize(
+    "lazy", [torch.conj, lambda x: x.conj().imag, lambda x: x.conj() * 1], ids=["conj", "neg", "no"]
+)
+def test_what_is_detached_of_a_conjugate_is_written_with_a_history(lazy):
+    def f(x):
+        y = x.detach()
+        y.copy_(x)
+        return y
+
+    def session(compile):
+        root = leaf(3, dtype=torch.complex64)
+        x = lazy(root)
+        y = compile(f)(x)
+        yield y, x, root, y._is_view(), attempt_later(lambda: write(y))
+        yield y, x, root, attempt_later(lambda: backward([y])), root.grad
+
+    check_session(session)
+
+
 @pytest.mark.parametrize("view", ["real", "imag", "view_as_real of the conjugate", "part"])
 @pytest.mark.parametrize("trained", [False, True])
 def test_a_conjugated_input_is_written_and_seen_as_real(view, trained):

@@ -5,7 +5,18 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt_later, backward, check, check_session, given, leaf, plain
+from tests.behaviour.harness import (
+    Raised,
+    attempt,
+    attempt_later,
+    backward,
+    check,
+    check_session,
+    given,
+    leaf,
+    plain,
+    write,
+)
 from tests.behaviour.wrappers import jagged
 
 
@@ -156,6 +167,40 @@ def test_set_and_data_between_inference_tensors_and_others():
     check_session(session)
 
 
+@pytest.mark.parametrize(
+    "put",
+    [
+        lambda x, w: x.set_(w),
+        lambda x, w: x.set_(w).mul_(2),
+        lambda x, w: x.view(3).set_(w),
+        lambda x, w: x.set_(w).requires_grad_(),
+    ],
+    ids=["set_", "written", "view", "leaf"],
+)
+@pytest.mark.parametrize("of", ["plain", "leaf", "no leaf"])
+@pytest.mark.parametrize("late", [None, "x", "y"])
+def test_what_was_put_on_the_memory_of_an_inference_tensor_is_saved(put, of, late):
+    def f(x, y, w):
+        with torch.set_grad_enabled(of != "leaf"):
+            t = put(x, w)
+        return torch.sin(t), y * t, t
+
+    def session(compile):
+        source = leaf(3)
+        x = {"plain": plain(3), "leaf": leaf(3), "no leaf": source * 1}[of]
+        y = leaf(3) * 2
+        with torch.inference_mode():
+            w = plain(3)
+        out = attempt(lambda: compile(f)(x, y, w))
+        yield out, x, y, w
+        if late is not None:
+            write({"x": x, "y": y}[late])
+        for t in out if isinstance(out, tuple) else ():
+            yield attempt_later(lambda t=t: backward([t], retain_graph=True)), x, y, source
+
+    check_session(session)
+
+
 def test_data_of_an_input_under_inference_mode():
     def session(compile):
         x, y = plain(4, dtype=torch.complex64), plain(3)
@@ -289,6 +334,42 @@ def test_data_of_an_inference_tensor_given_after_a_storage_was_set():
     check_session(session)
 
 
+_MODES = {
+    "grad": torch.enable_grad,
+    "no grad": torch.no_grad,
+    "inference": torch.inference_mode,
+    "outside": lambda: torch.inference_mode(False),
+}
+
+
+@pytest.mark.parametrize("made", _MODES.values(), ids=_MODES)
+@pytest.mark.parametrize("reshaped", _MODES.values(), ids=_MODES)
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_view_reshaped_in_a_call_under_inference_mode(made, reshaped, grad):
+    def f(x):
+        with made():
+            y = x.view(2, 2)
+        with reshaped():
+            y.t_()
+        return y, x
+
+    def session(compile):
+        source = leaf(2, 2)
+        with torch.set_grad_enabled(grad):
+            x = (source * 1).view(2, 2)
+        with torch.inference_mode():
+            out = attempt(lambda: compile(f)(x))
+        if isinstance(out, Raised):
+            yield out
+            return
+        y = out[0]
+        yield isinstance(attempt_later(lambda: y.is_leaf), Raised), y.requires_grad, y.shape, y.is_inference()
+        gradients = attempt_later(lambda: torch.autograd.grad(y.sum(), source))
+        yield "refused" if isinstance(gradients, Raised) else gradients
+
+    check_session(session)
+
+
 @pytest.mark.parametrize("op", [torch.unsafe_chunk, torch.unsafe_split])
 @pytest.mark.parametrize("written", [False, True])
 def test_a_part_that_counts_its_versions_alone_is_written(op, written):
@@ -308,6 +389,37 @@ def test_a_part_that_counts_its_versions_alone_is_written(op, written):
         with torch.inference_mode():
             parts = compile(f)(x)
         yield [part._version for part in parts], attempt_later(lambda: parts[0].is_leaf)
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("op", [torch.unsafe_chunk, torch.unsafe_split])
+@pytest.mark.parametrize("times", [0, 1, 2])
+@pytest.mark.parametrize("part", [lambda x: x, lambda x: x.view(2), lambda x: torch.unsafe_split(x, 2)[0]])
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_part_of_a_view_that_counts_its_versions_alone_is_written(op, times, part, inside):
+    def f(x, written):
+        with torch.inference_mode():
+            y = part(x)
+            if "before" in written:
+                y.mul_(2)
+            parts = op(y, 2)
+            if "part" in written:
+                parts[0].neg_()
+            if "whole" in written:
+                x.neg_()
+            return parts
+
+    def session(compile):
+        compiled = compile(f)
+        for written in ("", "part", "whole", "part, whole", "before", "before, part", "before, whole"):
+            x = leaf(2) * 1
+            with torch.no_grad():
+                for _ in range(times):
+                    x.mul_(2)
+            with torch.inference_mode(not inside):
+                parts = compiled(x.view(2), written)
+            yield x, parts, [p._version for p in parts], [attempt_later(lambda p=p: p.is_leaf) for p in parts]
 
     check_session(session)
 

@@ -94,12 +94,14 @@ def write_call(
     lines += [f"    r{k} = layout(r{k}, {w.refer(g)})" for k, g in wrong.items()]
     lines += [f"    {name} = {name}.detach()" for k, name in enumerate(names) if not fresh[k] and k not in wrong]
     lines += [f"    s{k} = s{k}.data" for k in sorted(moved)]
-    if record.entry_inference and attachments:  # eager made outside inference mode what it saved
-        lines += [f"    {name} = {w.refer(memory.as_saved)}({name})" for name in names[n:]]
+    # What eager saved is no inference tensor: it was made outside inference mode, or put on such a one's memory.
+    as_saved = w.refer(memory.as_saved) if record.entry_inference or any(r.inference for r in record.roots) else ""
+    if as_saved and attachments:
+        lines += [f"    {name} = {as_saved}({name})" for name in names[n:]]
     lines += [f"    {step_line(s, w)}" for s in record.before]
     for k, m in in_memory.items():
         on = f"{w.refer(memory.window_on)}({named(m.holder)}, {w.refer(m.geometry)}, {m.anchor}, True)"
-        lines.append(f"    s{k} = {on}")
+        lines.append(f"    s{k} = {as_saved}({on})")
 
     def attach(number: int) -> list[str]:
         part, attached, returned_later = attachments[number], [], []

@@ -151,8 +151,10 @@ def take_history_of_set(t: Tensor) -> None:
 
 
 def take_history_uncounted(t: Tensor, source: Tensor) -> None:
-    """The same without a write that views of ``t`` would notice."""
+    """The same without a write that views of ``t`` or of its base would notice."""
     version = _torch.version_of(t)
+    if version > 0:  # it may be a view, which remembers the version with which it gets its history
+        _torch.set_version(t, version - 1)
     take_history(t, source)
     _torch.set_version(t, version)
 

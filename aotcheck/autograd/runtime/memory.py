@@ -105,9 +105,13 @@ def window_on(holder: Tensor, g: Geometry, anchor: int | None, own_version: bool
                 )
             else:
                 d = d.as_strided((nbytes // d.itemsize,), (1,), 0).view(g.dtype)
-        d = d.as_strided(g.shape, g.stride, offset).detach()
-        d = _torch.conj_view(d) if g.conj else d
-        return _torch.neg_view(d) if g.neg else d
+        return _lazily(d.as_strided(g.shape, g.stride, offset), g).detach()
+
+
+def _lazily(t: Tensor, g: Geometry) -> Tensor:
+    """``t``, conjugated and negated lazily as ``g`` says; to autograd it is a view then."""
+    t = _torch.conj_view(t) if g.conj else t
+    return _torch.neg_view(t) if g.neg else t
 
 
 def window_of_kind(holder: Tensor, g: Geometry, anchor: int | None, own_version: bool, inference: bool) -> Tensor:
@@ -123,14 +127,20 @@ def plain_window(storage: torch.UntypedStorage, g: Geometry, device: torch.devic
     """A tensor on ``storage`` that lies as ``g`` says."""
     t = torch.empty(0, dtype=g.dtype, device=device)
     _torch.set_geometry(t, storage, g.offset, g.shape, g.stride)
-    t = _torch.conj_view(t) if g.conj else t
-    return _torch.neg_view(t) if g.neg else t
+    return _lazily(t, g).detach() if g.conj or g.neg else t
 
 
 def as_inference(t: Tensor, wanted: bool) -> Tensor:
     """``t``, which nobody else has, as an inference tensor on the same memory; or as one that is none."""
     with torch.inference_mode(wanted):
         return plain_window(t.untyped_storage(), geometry_of(t), t.device)
+
+
+def counting_with(t: Tensor, other: Tensor) -> Tensor:
+    """``t``, which nobody else has, as a tensor that counts its versions with ``other``."""
+    made = other.detach()
+    made.data = t
+    return made
 
 
 def as_saved(t: Tensor) -> Tensor:
@@ -144,5 +154,4 @@ def with_layout(t: Tensor, g: Geometry) -> Tensor:
     laid_out = torch.empty(0, dtype=g.dtype, device=t.device)
     with torch.no_grad():
         _torch.set_geometry(laid_out, room.untyped_storage(), g.offset, g.shape, g.stride)
-        laid_out = _torch.conj_view(laid_out) if g.conj else laid_out
-        return (_torch.neg_view(laid_out) if g.neg else laid_out).copy_(t).detach()
+        return _lazily(laid_out, g).copy_(t).detach()

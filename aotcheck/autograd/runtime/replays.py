@@ -34,8 +34,13 @@ def replay_outdated(view_func: Callable[[Tensor], Tensor], base: Tensor) -> Tens
 
 
 def replay_at(view_func: Callable[[Tensor], Tensor], version: int, base: Tensor) -> Tensor:
-    """A view of ``base`` that autograd takes for made when its counter stood at ``version``."""
-    with _torch.as_if_written(base, version - _torch.version_of(base)):
+    """A view of ``base`` that autograd takes for made when its counter stood at ``version``.
+
+    That is the counter of what ``base`` is a view of, if it is one: it may have another itself.
+    """
+    whole = _torch.base_of(base)
+    whole = base if whole is None else whole
+    with _torch.as_if_written(whole, version - _torch.version_of(whole)):
         return view_func(base)
 
 

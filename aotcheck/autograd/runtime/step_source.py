@@ -18,6 +18,7 @@ from aotcheck.autograd.steps import (
     Bridge,
     BumpVersion,
     Constant,
+    CountWith,
     Detach,
     GiveHistory,
     Hold,
@@ -145,12 +146,13 @@ def step_line(step: Step, w: SourceWriter) -> str:
         case BackwardOnward(targets, gradients, retained):
             to, given = ("".join(f"{named(x)}, " for x in refs) for refs in (targets, gradients))
             return f"{w.refer(torch.autograd.backward)}(({to}), ({given}), {retained})"
-        case ReplayView(local, base, view_func, mode, outdated, version, others):
+        case ReplayView(local, base, view_func, mode, outdated, version, later, others):
             if outdated:
                 view_func = functools.partial(replays.replay_outdated, view_func)
             replay = w.refer(view_func, "view")
             if version is not None:
-                replay = f"{w.refer(functools.partial)}({w.refer(replays.replay_at)}, {replay}, {named(version)})"
+                at = f"{named(version)} + {later}" if later else named(version)
+                replay = f"{w.refer(functools.partial)}({w.refer(replays.replay_at)}, {replay}, {at})"
             if others:
                 replay = f"(lambda t: {replay}(t, {', '.join(map(named, others))}))"
             if mode is ReplayMode.AMBIENT:
@@ -163,6 +165,8 @@ def step_line(step: Step, w: SourceWriter) -> str:
         case MakeInference(target, wanted, alias):
             made = f"{w.refer(memory.as_inference)}({named(target)}, {wanted})"
             return f"{named(target)} = {made}{'.detach()' if alias else ''}"
+        case CountWith(target, other):
+            return f"{named(target)} = {w.refer(memory.counting_with)}({named(target)}, {named(other)})"
         case RetainGrad(target):
             return f"{named(target)}.retain_grad()"
         case RegisterHook(target, hook, kind):
