@@ -229,6 +229,7 @@ class Assembly:
                     stage.own,
                     function.raising,
                     frozenset(index[v] for v in stage.unwatched),
+                    tuple(ref for ref, _ in stage.views),
                 )
             )
         fresh = [self._is_fresh(v) for v in self.outputs] + fresh_saved

@@ -17,6 +17,10 @@ What is saved may be the result itself: the derivative of ``tanh`` is computed f
 to that result, hooks and all, and goes on from there. So it is a target of the stages of the next level. To hold it
 would be a circle that nobody frees, but torch knows how to save a Function's own result, and hooks on what is saved
 keep its memory out of it. Where another tensor took over the result's history, its node is where hooks are.
+
+What an op that writes a view keeps is the view, with the history that it has then, as long as that lasts. If the view
+survives the call, second derivatives come to it and go on from there to its base. That history is autograd's, not of a
+Function, so the view is noted weakly. Once it has ended, or was written again, backwards are traced without it.
 """
 
 from __future__ import annotations
@@ -37,7 +41,7 @@ from aotcheck.autograd.record import Attached
 from aotcheck.autograd.runtime.attachments import Counter, Guard, Shared
 from aotcheck.autograd.sandbox import BackwardTrace
 from aotcheck.autograd.sparse_geometry import is_sparse, sparse_geometry_of
-from aotcheck.autograd.steps import Arg
+from aotcheck.autograd.steps import Arg, Ref
 from aotcheck.autograd.subclasses import Bundle, coerced, is_jagged, leaves_of
 from aotcheck.autograd.tangents import (
     Gradient,
@@ -73,7 +77,8 @@ class Stage:
     ``places`` are those of its tensors among everything attached with them. ``targets`` are all there are,
     ``reached`` those that autograd's graph leads to from the tensors: a backward must not reach the others' graphs, let
     alone free them. ``before`` are the stages of lower levels of whose backwards these tensors are results, the nearest
-    first. ``own`` are those of its tensors that gradients of their own gradients come by.
+    first. ``own`` are those of its tensors that gradients of their own gradients come by, ``views`` other tensors that
+    they come by.
     """
 
     level: int
@@ -98,6 +103,7 @@ class Stage:
     held: list[Arg] = dataclasses.field(default_factory=list)  # arguments that gradients hold
     sealed: bool = False  # whether ``held`` may still grow
     own: tuple[int, ...] = ()
+    views: tuple[tuple[Ref, Tensor], ...] = ()
     autocast: Autocast = OFF  # what its backwards are traced for
     asked: frozenset[int] | None = None  # of ``reached``, those that its backwards are traced for; None: all
     variants: dict[Autocast | frozenset[int], Stage] = dataclasses.field(default_factory=dict)

@@ -19,7 +19,7 @@ from aotcheck.autograd.derivatives import differentiable, refuse_writes
 from aotcheck.autograd.errors import RetraceWithCaptured, UnsupportedError
 from aotcheck.autograd.global_state import autocast_is_on, autocast_off, without_autocast
 from aotcheck.autograd.graph import FakeValues, Graph, cut, define
-from aotcheck.autograd.kept import kept_behind, objection_to_write
+from aotcheck.autograd.kept import kept_behind, objection_to_write, self_kept_in
 from aotcheck.autograd.live import LiveMemory
 from aotcheck.autograd.partition.components import edges_behind, nodes_behind
 from aotcheck.autograd.partition.default import backward_values, saved_values, scheduled
@@ -34,7 +34,7 @@ from aotcheck.autograd.sandbox import BackwardTrace
 from aotcheck.autograd.sparse import SparseReplica
 from aotcheck.autograd.sparse_geometry import is_sparse
 from aotcheck.autograd.stage import Layout, Stage, Target
-from aotcheck.autograd.steps import Arg
+from aotcheck.autograd.steps import Arg, Ref
 from aotcheck.autograd.subclasses import (
     Bundle,
     Wrapping,
@@ -79,6 +79,7 @@ class Backwards:
         self.forward_names: dict[Value, str] = {}
         self.live = LiveMemory(capture)
         self.forward: set[Value] = set()  # what the forward computes
+        self._written_views: list[tuple[Ref, Tensor, Any]] | None = None  # and the history of each write
         self._lock = threading.RLock()
 
     @contextlib.contextmanager
@@ -198,6 +199,8 @@ class Backwards:
             stage.own = tuple(
                 j for j, a in enumerate(stage.attached) if not is_wrapper(a.tensor) and keeps_itself(a.tensor)
             )
+            if level == 1:
+                self._find_views(stage)
             everything = tuple(range(len(group)))
             if not self._try(stage, everything) and len(group) > 1:
                 # Eager's backward from all of them raises too, and will say so when called; saved is what each needs
@@ -208,6 +211,17 @@ class Backwards:
             found = {k for gradients in stage.gradients.values() for k, g in enumerate(gradients) if g is not None}
             stage.reached = tuple(sorted(found.union(stage.reached)))
             yield stage
+
+    def _find_views(self, stage: Stage) -> None:
+        """The views that ops behind the stage's tensors wrote and keep: see Note [Results of their own gradients]."""
+        if self._written_views is None:
+            self._written_views = [(*x, w) for x in self.capture.visible if (w := self_kept_in(self.capture, x[1]))]
+        if self._written_views:
+            places = {id(a.tensor): j for j, a in enumerate(stage.attached)}
+            behind = {n for a in stage.attached for n in nodes_behind_output(a.tensor, stage.ends)}
+            found = {id(t): (ref, t) for ref, t, write in self._written_views if write in behind}
+            stage.own = tuple(sorted({*stage.own, *[places[k] for k in found if k in places]}))
+            stage.views = tuple([x for k, x in found.items() if k not in places])
 
     def _try(self, stage: Stage, key: Key) -> bool:
         try:
@@ -287,6 +301,7 @@ class Backwards:
             raising,
             stage.leads(),
             stage.mates(),
+            bool(stage.views),
         )
         return Function(apply, functools.partial(self.backward_for, stage), bool(raising))
 
