@@ -89,6 +89,7 @@ def differentiable(backwards: Backwards, stage: Stage, key: Key, trained: Traine
     source.update({v: f"d[{len(results) + n}]" for n, v in enumerate(kept)})
     counters = [g.watched for s in stages for g in s.guards if isinstance(g.watched, Counter)]
     watched = {c.index for c in counters if c.keeper is Keeper.SAVED}
+    watched.update(stage.checked_by_backward)
     unread = [k for k, v in enumerate(stage.saved) if (v in saved or k in watched) and k not in used]
     source.update({stage.saved[k]: f"s[{len(used) + n}]" for n, k in enumerate(unread)})
     applications = [

@@ -131,6 +131,11 @@ class Stage:
         return tuple(k for k in self.reached if self.asked is None or k in self.asked)
 
     @property
+    def checked_by_backward(self) -> tuple[int, ...]:
+        """What the backward of a single tensor is to unpack even if it does not read it."""
+        return self.checked[0] if len(self.attached) == 1 and self.checked else ()
+
+    @property
     def ends(self) -> list[Any]:
         """The nodes of autograd at which the stage's own graph ends."""
         return [e.node for k in self.reached for e in self.targets[k].edges]

@@ -293,7 +293,7 @@ class Backwards:
             len(stage.saved),
             len(stage.reached),
             bool(stage.guards),
-            tuple(stage.checked),
+            tuple(stage.checked) if len(stage.attached) > 1 else (),
             once,
             tuple([(j, self._objection(stage, j)) for j in freeing]),
             tuple(stage.shared()),
@@ -436,6 +436,7 @@ class Backwards:
             windows,
             writes,
             reshaped,
+            [k for k in stage.checked_by_backward if k not in used],
         )
         run = define(w, "run", "backward")
         # Its graph has the casts.

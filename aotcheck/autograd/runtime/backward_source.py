@@ -175,16 +175,17 @@ def write_backward(
     windows: Sequence[int] = (),
     writes: Sequence[BackwardWrite] = (),
     reshaped: Sequence[BackwardReshape] = (),
+    unread: Sequence[int] = (),
 ) -> SourceWriter:
     """``run(ctx, g)``: pick what this backward uses of the saved tensors and incoming gradients.
 
     It gives a gradient per differentiated target, of the ``gradients`` that the graph returns. ``wrapped`` says which
     of the differentiated have wrappers for gradients, made of what, ``same`` which have a tangent itself, with the
     strides and the owners it has: autograd looks at both where it accumulates. ``windows`` are those on live memory
-    that the graph reads; ``writes`` and ``reshaped`` come last.
+    that the graph reads; ``writes`` and ``reshaped`` come last. ``unread`` is unpacked besides, and not read.
     """
     w = SourceWriter()
-    lines = ["def run(ctx, g, whole=None):", *_unpack(w, used, saved), *_take_tangents(w, tangents)]
+    lines = ["def run(ctx, g, whole=None):", *_unpack(w, [*used, *unread], saved), *_take_tangents(w, tangents)]
     names = [f"s[{k}]" for k in range(len(used))] + [f"t{k}" for k, _ in tangents]
     names += [f"{LIVE}[{k}]" for k in windows]
     parts = [f"d[{k}]" for k in differentiated]
@@ -281,8 +282,9 @@ def write_differentiable_backward(
 
 
 def _unpack(w: SourceWriter, which: Sequence[int], saved: int) -> list[str]:
-    if saved and len(which) == saved and list(which) == list(range(saved)):
-        return ["    s = ctx.saved_tensors"]
+    if saved and len(which) == saved:
+        in_order = list(which) == list(range(saved))
+        return ["    s = ctx.saved_tensors", *([] if in_order else [f"    s = {''.join(f's[{k}], ' for k in which)}"])]
     if saved and which:
         w.globals["unpack_some"] = _torch.unpack_some
         return [f"    s = unpack_some(ctx, {tuple(which)})"]
