@@ -3,8 +3,8 @@
 Note [Written since]
 Eager's backward raises when what a node on its way saved was written since. Where that memory is saved here too
 autograd sees to it when it is unpacked; the backward of each tensor unpacks what is saved of the memory that its own
-nodes saved in eager, be it read or not (``checked``), and where there are several tensors no more than that. Other memory is watched by counters
-(``guards``).
+nodes saved in eager, be it read or not (``checked``), and where there are several tensors no more than that. Other
+memory is watched by counters (``guards``).
 
 What a backward saves for its own derivative is known by the counters of the call that it has (``counters``), and those
 of its tangents and results.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import weakref
 
@@ -283,8 +284,9 @@ def test_derivatives_come_by_a_view_that_was_written_and_kept_and_its_hooks(func
             second = torch.autograd.grad([first], to, [ones], create_graph=True, allow_unused=True)
             yield out, first, second, _seen([g for _, g in seen]), [k for k, _ in seen]
             third = sum(g.sum() for g in second if g is not None)
-            yield attempt_later(lambda: torch.autograd.grad([third], to, allow_unused=True))
-            yield attempt_later(lambda: torch.autograd.grad([first], to, [ones], allow_unused=True))
+            for root, gradient in ((third, [torch.ones_like(third)]), (first, [ones])):
+                again = functools.partial(torch.autograd.grad, [root], to, gradient, allow_unused=True)
+                yield attempt_later(again)
             yield _seen([g for _, g in seen]), [k for k, _ in seen]
 
     check_session(session, rtol=1e-5)
