@@ -44,7 +44,8 @@ def saved_by(node: Any, near: Tensor) -> list[Tensor]:
     # Unpacking an output of the node detaches it; what unpacks for the user runs as the rest of the user's program.
     with contextlib.nullcontext() if _has_packed(node) else _torch.meta_kernels():
         for name in _raw_fields(type(node)):
-            saved = node.saved_tensors if name == "_raw_saved_tensors" else getattr(node, name.replace("_raw", "", 1))
+            custom = name == "_raw_saved_tensors"
+            saved = _torch.saved_by_custom(node) if custom else getattr(node, name.replace("_raw", "", 1))
             found += [s for s in (saved if isinstance(saved, (tuple, list)) else (saved,)) if isinstance(s, Tensor)]
     return found
 
