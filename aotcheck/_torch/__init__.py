@@ -102,6 +102,7 @@ try:
         run_without_gradients,
         sequence_number,
         set_sequence_number,
+        tells_what_it_keeps,
         variable_of,
         zeros_for,
     )
@@ -285,6 +286,7 @@ __all__ = [
     "swap",
     "swapped_with",
     "take_lists",
+    "tells_what_it_keeps",
     "tensor_address",
     "transforms_left_on_error",
     "transparent_kernels",

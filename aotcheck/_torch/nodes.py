@@ -57,6 +57,11 @@ def outputs_of(node: Any) -> int:
     return len(node._input_metadata)
 
 
+def tells_what_it_keeps(node: Any) -> bool:
+    """Whether ``node`` has an attribute for each thing that it keeps for its backward."""
+    return type(node).__name__ not in ("CopySlices", "CppFunction")
+
+
 def is_opaque(node: Any) -> bool:
     """Whether ``node`` keeps tensors for its backward of which it shows none."""
     return type(node).__name__ == "CppFunction" and node.name().startswith("Foreach")

@@ -24,7 +24,7 @@ from aotcheck.autograd.sparse import SparseResult
 from aotcheck.autograd.storage_state import StorageState
 from aotcheck.autograd.subclasses import Bundle, leaves_of
 from aotcheck.autograd.substitution import StandIns, Substitution
-from aotcheck.autograd.trace import Value
+from aotcheck.autograd.trace import Value, user_frame
 from aotcheck.autograd.traced_inputs import TracedRoot
 from aotcheck.autograd.tracer import Tracer
 from aotcheck.autograd.windows import OutOfBounds
@@ -58,6 +58,7 @@ class BackwardTracer:
         grad, if the gradients are to have a graph of their own.
         """
         create_graph = trained is not None
+        self._tracer.outside = user_frame()
         starts = [_torch.grad_fn_of(a.tensor) for a, _ in seeds]
         stopping = functools.partial(_stopping_at, ends, starts, self._tracer.kernels)
         results = [_edge_of(a.tensor) if a.recorded or isinstance(a.tensor, Past) else a.tensor for a, _ in seeds]

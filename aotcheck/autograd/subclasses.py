@@ -15,6 +15,7 @@ autograd and above the tracing mode, which only ever records ops on plain tensor
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -31,10 +32,12 @@ Outer = tuple[tuple[Any, ...], tuple[Any, ...], Any]
 
 def is_wrapper(t: Any) -> bool:
     """Whether ``t`` is a tensor of a traceable wrapper subclass."""
-    return is_wrapper_type(type(t))
+    kind: Any = type(t)
+    return is_wrapper_type(kind)
 
 
-def is_wrapper_type(kind: type) -> bool:
+@functools.lru_cache(maxsize=1024)
+def is_wrapper_type(kind: Any) -> bool:
     """Whether ``kind`` is a traceable wrapper subclass."""
     if kind is Tensor or kind is torch.nn.Parameter or not issubclass(kind, Tensor):
         return False

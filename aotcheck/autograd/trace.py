@@ -200,6 +200,7 @@ class Value:
     """
 
     __slots__ = (
+        "_inputs",
         "args",
         "constant",
         "device",
@@ -218,6 +219,7 @@ class Value:
         self.op = op
         self.args = args
         self.kwargs = kwargs
+        self._inputs: list[Value] | None = None
         self.geometry: Geometry | None = None
         self.sparse: SparseGeometry | None = None
         self.parts: tuple[Any, ...] | None = None
@@ -228,18 +230,17 @@ class Value:
         self.where: tuple[str, int, str] | None = None
         self.sequence = -1
 
-    def inputs(self) -> Iterator[Value]:
-        """The values this one is computed from."""
-        for a in self.args:
-            if type(a) is Value:
-                yield a
-            elif type(a) in (list, tuple):
-                yield from _nested(a)
-        for a in self.kwargs.values():
-            if type(a) is Value:
-                yield a
-            elif type(a) in (list, tuple):
-                yield from _nested(a)
+    def inputs(self) -> list[Value]:
+        """The values this one is computed from; not to be changed."""
+        found = self._inputs
+        if found is None:
+            found = self._inputs = []
+            for a in (*self.args, *self.kwargs.values()):
+                if type(a) is Value:
+                    found.append(a)
+                elif type(a) in (list, tuple):
+                    found.extend(_nested(a))
+        return found
 
     def replace(self, old: Value, new: Value) -> None:
         """Compute this from ``new`` where it is computed from ``old``."""
@@ -251,6 +252,7 @@ class Value:
 
         self.args = swap(self.args)
         self.kwargs = {k: swap(a) for k, a in self.kwargs.items()}
+        self._inputs = None
 
     def __repr__(self) -> str:
         return f"%{self.name or _torch.op_name(self.op)}"
@@ -316,18 +318,28 @@ def ancestors(roots: Iterable[Value | None]) -> set[Value]:
 
 
 _NOT_THE_USERS = ("torch.", "aotcheck.autograd", "aotcheck._torch")
-_users: dict[str, bool] = {}  # by name, whether a module is the user's
+_RUN_THE_USERS = ("aotcheck.autograd.capture", "aotcheck.autograd.backward_tracer")
+_users: dict[str, bool | None] = {}  # by name, whether a module is the user's; None of what runs the user's code
 
 
-def user_frame() -> tuple[str, int, str] | None:
-    """File, line and function of the innermost frame that is neither torch's nor ours; None if there is none."""
-    frame: FrameType | None = sys._getframe(2)
+Where = tuple[str, int, str]
+
+
+def user_frame(outside: Where | None = None) -> Where | None:
+    """File, line and function of the innermost frame that is neither torch's nor ours; None if there is none.
+
+    ``outside`` is the answer where that frame is outside what runs the user's code.
+    """
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
-        users = _users.get(module)
-        if users is None:
-            users = _users[module] = module != "torch" and not module.startswith(_NOT_THE_USERS)
+        users = _users.get(module, ...)
+        if users is ...:
+            users = module != "torch" and not module.startswith(_NOT_THE_USERS)
+            users = _users[module] = None if module in _RUN_THE_USERS else users
         if users:
             return frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name
+        if users is None and outside is not None:
+            return outside
         frame = frame.f_back
     return None

@@ -60,6 +60,7 @@ class Tracer(_torch.TorchDispatchMode):
         self.kernels = kernels
         self.keep: list[Any] = []
         self.depth = 0  # how many wrappers' classes are at work
+        self.outside = user_frame()  # who called what is traced
         self.on_cast: Callable[..., Tensor | None] | None = None  # given each op; what it gives is the op's result
         self.past_autocast = False  # whether what runs was called by a kernel of autocast's
         self.regeometried: set[int] = set()  # ids of tensors whose own geometry was changed in place
@@ -367,7 +368,7 @@ class Tracer(_torch.TorchDispatchMode):
         if draws is not None and (known := draws.repeated(func, args, kwargs)) is not None:
             return known
         value = self.trace.call(func, args, kwargs)
-        value.where = user_frame()
+        value.where = user_frame(self.outside)
         value.sequence = _torch.autograd_sequence_number()
         if draws is not None:
             self.trace.effects.append(value)

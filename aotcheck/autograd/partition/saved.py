@@ -22,12 +22,14 @@ def holds_saved(node: Any, near: Tensor) -> bool:
     That is saved tensors, or the function of a write through a view; a custom Function that asks for what it saved does
     so in vain, even if it saved nothing.
     """
+    if not _raw_fields(type(node)) and _torch.tells_what_it_keeps(node):
+        return False
     if _torch.is_write_through_view(node) or node in leaves_of(near)[0].kernels.asked:  # type: ignore[attr-defined]
         return True
     if _has_packed(node):  # to unpack it here may run the user's program again, outside the trace
         return True
     try:
-        return bool(saved_by(node, near))
+        return bool(_unpacked(node, near, packed=False))
     except RuntimeError:  # one was written since: eager will say so in the backward
         return True
 
@@ -38,12 +40,19 @@ def saved_by(node: Any, near: Tensor) -> list[Tensor]:
     Raises:
         RuntimeError: one was written since, and the node's backward will say so.
     """
+    return _unpacked(node, near, packed=_has_packed(node))
+
+
+def _unpacked(node: Any, near: Tensor, *, packed: bool) -> list[Tensor]:
     if _torch.is_opaque(node):
         return _kept_by_opaque(node, near)
+    names = _raw_fields(type(node))
+    if not names:
+        return []
     found: list[Tensor] = []
     # Unpacking an output of the node detaches it; what unpacks for the user runs as the rest of the user's program.
-    with contextlib.nullcontext() if _has_packed(node) else _torch.meta_kernels():
-        for name in _raw_fields(type(node)):
+    with contextlib.nullcontext() if packed else _torch.meta_kernels():
+        for name in names:
             custom = name == "_raw_saved_tensors"
             saved = _torch.saved_by_custom(node) if custom else getattr(node, name.replace("_raw", "", 1))
             found += [s for s in (saved if isinstance(saved, (tuple, list)) else (saved,)) if isinstance(s, Tensor)]
@@ -123,7 +132,7 @@ def saved_tensors(output: Tensor, stop: Iterable[Any], *, packed: bool = True) -
 
 def _has_packed(node: Any) -> bool:
     """Whether hooks packed what the node keeps."""
-    return any(getattr(s, "unpack_hook", None) is not None for s in _raw_kept(node))
+    return bool(_raw_fields(type(node))) and any(getattr(s, "unpack_hook", None) is not None for s in _raw_kept(node))
 
 
 def _raw_kept(node: Any) -> Iterator[Any]:

@@ -36,6 +36,9 @@ from aotcheck.autograd.partition.saved import holds_saved, kept_results
 def shared_heads(attached: Sequence[Tensor], stop: set[Any]) -> list[GradientEdge]:
     """Where gradients arrive at what is to be cut off ``attached``; the search ends at ``stop``."""
     found: dict[Any, set[int]] = {}
+    starts = {_torch.grad_fn_of(t) for t in attached}
+    if len(starts) == 1 and all(node is None or _torch.outputs_of(node) == 1 for node in starts):
+        return []
     for members in components(attached, stop):
         part = _Part([attached[k] for k in members], stop)
         if len(part.starts) > 1 and part.shows():
