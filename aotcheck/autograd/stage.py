@@ -26,7 +26,7 @@ Function, so the view is noted weakly. Once it has ended, or was written again, 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -78,7 +78,8 @@ class Stage:
     ``reached`` those that autograd's graph leads to from the tensors: a backward must not reach the others' graphs, let
     alone free them. ``before`` are the stages of lower levels of whose backwards these tensors are results, the nearest
     first. ``own`` are those of its tensors that gradients of their own gradients come by, ``views`` other tensors that
-    they come by.
+    they come by. ``asks`` are nodes whose formulas depend on data, ``answers`` which of those it is: see Note [Formulas
+    for data].
     """
 
     level: int
@@ -104,9 +105,12 @@ class Stage:
     sealed: bool = False  # whether ``held`` may still grow
     own: tuple[int, ...] = ()
     views: tuple[tuple[Ref, Tensor], ...] = ()
+    asks: tuple[Any, ...] = ()
+    answers: Mapping[Any, bool] = dataclasses.field(default_factory=dict)
+    ask: Callable[[Any], tuple[bool, ...]] | None = None  # of a context, for each of ``asks``
     autocast: Autocast = OFF  # what its backwards are traced for
     asked: frozenset[int] | None = None  # of ``reached``, those that its backwards are traced for; None: all
-    variants: dict[Autocast | frozenset[int], Stage] = dataclasses.field(default_factory=dict)
+    variants: dict[Autocast | frozenset[int] | tuple[bool, ...], Stage] = dataclasses.field(default_factory=dict)
 
     def under(self, autocast: Autocast) -> Stage:
         """The stage itself, or where autocast is on a variant with backwards of its own."""
@@ -120,6 +124,14 @@ class Stage:
         found = self.variants.get(asked)
         found = found or self.variants.setdefault(asked, self._variant(asked=asked))
         found.saved, found.sealed = self.saved, self.sealed  # known only after backwards were traced
+        return found
+
+    def answered(self, answers: tuple[bool, ...]) -> Stage:
+        """The variant for data of which this is so."""
+        found = self.variants.get(answers)
+        if found is None:
+            known = dict(zip(self.asks, answers, strict=True))
+            found = self.variants[answers] = self._variant(asks=(), answers=known)
         return found
 
     def _variant(self, **changes: Any) -> Stage:

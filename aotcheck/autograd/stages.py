@@ -17,8 +17,9 @@ from aotcheck.autograd.capture import Capture
 from aotcheck.autograd.compile_graph import Compilers, compile_graph, compile_module
 from aotcheck.autograd.derivatives import differentiable, refuse_writes
 from aotcheck.autograd.errors import RetraceWithCaptured, UnsupportedError
+from aotcheck.autograd.formulas import depends_on_data, question
 from aotcheck.autograd.global_state import autocast_is_on, autocast_off, without_autocast
-from aotcheck.autograd.graph import FakeValues, Graph, cut, define
+from aotcheck.autograd.graph import FakeValues, Graph, cut, define, interpreter
 from aotcheck.autograd.kept import kept_behind, objection_to_write, self_kept_in
 from aotcheck.autograd.live import LiveMemory
 from aotcheck.autograd.partition.components import edges_behind, nodes_behind
@@ -201,6 +202,10 @@ class Backwards:
             )
             if level == 1:
                 self._find_views(stage)
+                nodes = {n: None for a in stage.attached for n in nodes_behind_output(a.tensor, stage.ends)}
+                stage.asks = tuple([n for n in nodes if depends_on_data(n)])
+            else:
+                stage.answers = before[0].answers
             everything = tuple(range(len(group)))
             if not self._try(stage, everything) and len(group) > 1:
                 # Eager's backward from all of them raises too, and will say so when called; saved is what each needs
@@ -274,11 +279,11 @@ class Backwards:
         """The backward of ``stage`` for the tangents ``key``, traced once more."""
         seeds = [(stage.attached[place_of(part)], stage.tangent(part)) for part in key]
         edges = [t.edges if k in stage.traced_for else () for k, t in enumerate(stage.targets)]
+        trace = functools.partial(self.capture.backward.trace, answers=stage.answers)
         live, ends = self.live.contents, stage.cut_nodes
         if trained is not None:
-            return self.capture.backward.trace(seeds, edges, [trained[place_of(part)] for part in key], ends, live)
-        read = functools.partial(self.gradient, stage, key)
-        return self.capture.backward.trace(seeds, edges, None, ends, live, read)
+            return trace(seeds, edges, [trained[place_of(part)] for part in key], ends, live)
+        return trace(seeds, edges, None, ends, live, functools.partial(self.gradient, stage, key))
 
     # -- functions
 
@@ -316,6 +321,8 @@ class Backwards:
 
         type(None) is the type where there is none, its layout that of a sparse tensor.
         """
+        if stage.asks and self.division is None:
+            return functools.partial(self._run_for_data, stage, kinds, trained)
         if autocast_is_on():
             stage = stage.under(autocast_state())
         found = stage.backwards.get((kinds, trained))
@@ -332,6 +339,28 @@ class Backwards:
                     return functools.partial(self._run_for_asked, stage, key, trained, error)
             stage.backwards[kinds, trained] = found
         return found
+
+    def _run_for_data(self, stage: Stage, kinds: tuple[type, ...], trained: Trained, ctx: Any, g: Sequence[Any]) -> Any:
+        """Run the backward that is right for the data: see Note [Formulas for data]."""
+        if stage.ask is None:
+            with self.rearmed():
+                stage.ask = self._question(stage)
+        return self.backward_for(stage.answered(stage.ask(ctx)), kinds, trained)(ctx, g)
+
+    def _question(self, stage: Stage) -> Callable[[Any], tuple[bool, ...]]:
+        with self.capture.tracer.recording(), torch.no_grad():
+            values = [self.capture.tracer.table.read(question(node)) for node in stage.asks]
+        graph, used, windows = self.cut(stage, (), values)
+        assert not windows
+        run = interpreter(graph)
+
+        def ask(ctx: Any) -> tuple[bool, ...]:
+            whole = len(stage.checked_by_backward) == len(stage.saved)
+            saved = [ctx.saved_tensors[k] for k in used] if whole else _torch.unpack_some(ctx, used)
+            with torch.no_grad():
+                return tuple(map(bool, run(*saved)))
+
+        return ask
 
     def _run_for_asked(
         self, stage: Stage, key: Key, trained: Trained, error: RuntimeError, ctx: Any, g: Sequence[Any]

@@ -325,3 +325,48 @@ def test_a_view_that_was_written_and_kept_is_not_held():
         assert [r() for _ in range(2) for r in once()] == [None] * 6
     finally:
         gc.enable()
+
+
+# -- formulas that depend on data --------------------------------------------------------------------
+
+
+_PRODUCTS = {
+    "of all": lambda x: x.prod(),
+    "of all, in another type": lambda x: x.prod(dtype=torch.float64),
+    "of rows": lambda x: x.prod(-1),
+    "of rows, kept": lambda x: torch.prod(x, 1, keepdim=True),
+    "of columns, computed from": lambda x: x.prod(0) * x.sum(0),
+    "of what is made of it": lambda x: (x * x).prod(0),
+}
+
+
+@pytest.mark.parametrize("function", _PRODUCTS.values(), ids=_PRODUCTS)
+def test_products_are_differentiated_as_their_factors_ask_for(function):
+    """By division, with a second derivative that comes by the result, unless a factor is zero."""
+
+    def session(compile):
+        compiled = compile(function)
+        for values in (
+            [[2.0]],
+            [[0.0]],
+            [[1.0, 2.0], [4.0, -8.0]],
+            [[1.0, 0.0], [4.0, -8.0]],
+            [[0.0, 0.0], [4.0, 1.0]],
+        ):
+            x = torch.tensor(values, requires_grad=True)
+            y = compiled(x * 1)
+            calls = []
+            y.register_hook(lambda g, calls=calls: calls.append(g.detach().clone()))
+            cotangent = torch.full_like(y, 2).requires_grad_()
+            (first,) = torch.autograd.grad([y], [x], [cotangent], create_graph=True)
+            yield y, first, first.requires_grad
+            to = [x, cotangent, y]
+            second = torch.autograd.grad([first], to, [torch.ones_like(first)], create_graph=True, allow_unused=True)
+            yield second, calls
+            if second[0] is not None:
+                ones = torch.ones_like(second[0])
+                yield torch.autograd.grad([second[0]], to, [ones], allow_unused=True, retain_graph=True), calls
+            yield attempt_later(lambda y=y, x=x: y.sum().backward()), x.grad
+            yield attempt_later(lambda y=y, x=x: y.sum().backward()), x.grad
+
+    check_session(session, rtol=1e-5)

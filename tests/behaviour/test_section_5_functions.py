@@ -339,7 +339,7 @@ class OfTheLastThere(torch.autograd.Function):
         return g if h is None else h
 
 
-class AsksInVain(torch.autograd.Function):
+class MultipliesOnceAsked(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
         return x * 2, x * 3
@@ -349,7 +349,7 @@ class AsksInVain(torch.autograd.Function):
         return (*ctx.saved_tensors, g * h)
 
 
-@pytest.mark.parametrize("function", [OfTheLastThere, AsksInVain])
+@pytest.mark.parametrize("function", [OfTheLastThere, MultipliesOnceAsked])
 def test_a_function_of_a_view_that_leads_nowhere_is_freed_if_it_asks_for_what_it_saved(function):
     def session(compile):
         x = leaf(3)
