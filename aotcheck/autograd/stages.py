@@ -348,10 +348,12 @@ class Backwards:
         return self.backward_for(stage.answered(stage.ask(ctx)), kinds, trained)(ctx, g)
 
     def _question(self, stage: Stage) -> Callable[[Any], tuple[bool, ...]]:
+        """What says, of a context of the stage's Function, which formulas are to be taken."""
         with self.capture.tracer.recording(), torch.no_grad():
             values = [self.capture.tracer.table.read(question(node)) for node in stage.asks]
         graph, used, windows = self.cut(stage, (), values)
-        assert not windows
+        if windows:
+            raise UnsupportedError("mutation in the backward", "of what says by which formula it is to be")
         run = interpreter(graph)
 
         def ask(ctx: Any) -> tuple[bool, ...]:
