@@ -20,6 +20,7 @@ from torch import Tensor
 
 from aotcheck import _torch
 from aotcheck.autograd.partition.components import nodes_behind
+from aotcheck.autograd.partition.saved import has_packed
 from aotcheck.autograd.replicas import Replica
 
 _DEPENDING = ("ProdBackward0", "ProdBackward1")
@@ -27,7 +28,7 @@ _DEPENDING = ("ProdBackward0", "ProdBackward1")
 
 def depends_on_data(node: Any) -> bool:
     """Whether the formula by which ``node`` differentiates depends on data."""
-    if node.name() not in _DEPENDING:
+    if node.name() not in _DEPENDING or has_packed(node):  # to unpack it may run the user's program again
         return False
     try:
         with _torch.meta_kernels():
