@@ -79,6 +79,7 @@ try:
     )
     from aotcheck._torch.identity import (
         drop_accumulator,
+        is_kept_by_torch,
         other_dtype_than,
         own_references,
         set_data,
@@ -231,6 +232,7 @@ __all__ = [
     "inductor_compiler",
     "inductor_decompositions",
     "is_composite",
+    "is_kept_by_torch",
     "is_opaque",
     "is_packed",
     "is_view",

@@ -15,6 +15,11 @@ _data: Any = vars(torch._C.TensorBase)["data"]
 _use_count: Callable[[Tensor], int] = vars(torch._C.TensorBase)["_use_count"]
 
 
+def is_kept_by_torch(name: str) -> bool:
+    """Whether torch itself keeps something in the attribute ``name`` of a tensor: where sizes and strides are told."""
+    return name.startswith(("_sym_sizes_capsule", "_sym_strides_capsule"))
+
+
 def _references_for_others() -> int:
     with torch.inference_mode(False):  # whatever mode the project is imported in
         t = torch.empty(0)

@@ -22,6 +22,7 @@ from aotcheck.autograd.epilogue import EpilogueBuilder
 from aotcheck.autograd.errors import EagerRaises, Retrace, RetraceWithCaptured, TraceMode, UnsupportedError
 from aotcheck.autograd.global_state import autocast_is_on, unchanged
 from aotcheck.autograd.gradients import Gradients, own_gradient, set_own_gradient
+from aotcheck.autograd.hooks import NotedHook
 from aotcheck.autograd.partition.components import reached_leaves
 from aotcheck.autograd.record import Record
 from aotcheck.autograd.references import use_count
@@ -187,7 +188,7 @@ class Capture:
         exchange(kernels.moved_before, id(a), id(b))
         exchange(kernels.left, id(a), id(b))
         exchange(kernels.stand_for_views, id(a), id(b))
-        known: list[TracedRoot | TracedArgument] = [*self.roots, *self.arguments]
+        known: list[TracedRoot | TracedArgument | NotedHook] = [*self.roots, *self.arguments, *kernels.hooks]
         for k in known:
             k.replica = b if k.replica is a else a if k.replica is b else k.replica
 
@@ -289,7 +290,7 @@ class Capture:
         self.visible += [(r, o) for r, o in returned if isinstance(o, Tensor) and not isinstance(r, Constant)]
         reached = reached_leaves([a.tensor for a in self.record.attached])
         for d in self.differentiated:
-            if d.requires_grad and not (isinstance(d, TracedRoot) and d.has_history):
+            if d.requires_grad and not d.has_history:
                 d.edges += reached.get(id(d.replica), ())
         self.leaf_edges = [reached[id(x.tensor)] for x in self.record.leaves]
         return extra

@@ -117,7 +117,7 @@ class Remaking(Attaching, Holders):
         """A tensor on the storage of another, to which autograd does not relate it."""
         geometry = geometry_of(t)
         ref, anchor = self.holder(self.table.state(t))
-        if t.requires_grad and is_odd(t):
+        if t.requires_grad and is_odd(t) and not self._requires_as_wrapper(t):
             return self._odd_view(local, t)
         own_version, kind = self._own_version(t, ref), self._kind_of_window(t, ref)
         steps: list[Step] = [WindowOn(local, ref, geometry, anchor, own_version, kind)]
@@ -145,6 +145,16 @@ class Remaking(Attaching, Holders):
         outdated = _torch.leafness(t) is None
         steps.append(ReplayView(local, window, view, mode, outdated))
         return [*steps, SetCreationMeta(local, how)]
+
+    def _requires_as_wrapper(self, t: Tensor) -> bool:
+        """Whether the view ``t`` says that it requires grad as its base does, a wrapper among the arguments, where the
+        real one is a view of that wrapper's base, which requires none.
+        """
+        wrapper = next((w for w in self.capture.wrappers if w.replica is _torch.base_of(t)), None)
+        if wrapper is None or wrapper.base is None or _torch.leafness(t) is not True:
+            return False
+        base = next((a.replica for a in self.arguments if a.index == wrapper.base), None)
+        return base is not None and not base.requires_grad and not is_new_leaf(t)
 
     def _history(self, local: Local, t: Tensor) -> list[Step]:
         if not differentiable_dtype(t):
@@ -198,6 +208,8 @@ class Remaking(Attaching, Holders):
                 raise UnsupportedError("captured tensor", "a result is a view by way of a ragged tensor")
             if (t.is_conj() or t.is_neg()) and not t.requires_grad:  # only in what a wrapper does are these left lazy
                 return self._window(local, t)
+            if not t.requires_grad and self.entered.get(id(base), geometry_of(base)) != unsafe.source_geometry:
+                return self._window(local, t)  # it would be another one of what lies otherwise by now
             mode = ReplayMode.GRAD if t.requires_grad else ReplayMode.NO_GRAD
             return self._replayed(local, t, self.name(base), unsafe, mode)
         how, made = _torch.creation_meta(t), self._current(t)
@@ -241,6 +253,9 @@ class Remaking(Attaching, Holders):
                 replay = self._window_of_base(t, base, lies)
                 if t.requires_grad and not base.requires_grad and not is_new_leaf(t):
                     replay = functools.partial(as_if_required, replay)
+                origin = None if elsewhere else self._made_before(t, last)
+                if origin is not None:
+                    ref, replay, mode = self._made_of(origin.source, base), origin.replay, self._mode_of(origin, base)
                 if elsewhere:
                     replay = functools.partial(replay_with_room, replay, lies)
                 steps = [ReplayView(local, ref, replay, mode)]

@@ -7,6 +7,7 @@ another tensor holds.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -181,7 +182,7 @@ class Results(Remaking):
         self._reached = set(reached)
         self._find_late()
         roots = {id(r.replica) for r in self.roots if r.requires_grad and not r.has_history}
-        roots |= {id(w.replica) for w in self.capture.wrappers if w.requires_grad}
+        roots |= {id(w.replica) for w in self.capture.wrappers if w.requires_grad and not w.begins_anew}
         for t, base in list(self.tensors.values()):
             if id(t) in self.names:
                 continue
@@ -255,9 +256,16 @@ class Results(Remaking):
             ]
             if any(moment < required for moment in befell):
                 self._late[id(t)] = t
+        for w in self.capture.wrappers:
+            if w.begins_anew and self._told_since_cut(w.replica):
+                self._late[id(w.replica)] = w.replica
         for r in self.roots:
             if r.has_history and id(r.replica) in self._reached and id(r.replica) not in self._late:
                 raise UnsupportedError("leaf made inside", "an argument cut from its history twice")
+
+    def _told_since_cut(self, t: Tensor) -> bool:
+        """Whether the wrapper ``t`` was told to require grad after it was cut from its history, as far as is known."""
+        return self.kernels.required.get(id(t), -1) > self.kernels.detached.get(id(t), math.inf)
 
     def chain(self, t: Tensor) -> list[Tensor]:
         """``t``, what it was made of, what that was made of, and so on, to the tensor that it is a view of."""

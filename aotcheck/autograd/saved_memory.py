@@ -17,6 +17,7 @@ from aotcheck.autograd.kept import kept_behind
 from aotcheck.autograd.replicas import Replica
 from aotcheck.autograd.runtime.attachments import Window
 from aotcheck.autograd.stage import Stage
+from aotcheck.autograd.subclasses import leaves_of
 from aotcheck.autograd.trace import PLACEHOLDER, Geometry, Value
 
 __all__ = ["saved_memory"]
@@ -35,7 +36,7 @@ def saved_memory(capture: Capture, stages: Sequence[Stage], saved: Sequence[Valu
         return found
     for stage in stages:
         for kept in kept_behind(capture, stage):
-            for t in kept or ():
+            for t in [x for held in kept or () for x in leaves_of(held)]:
                 view = table.known_view(t) if type(t) is Replica else None
                 if view is None or view.value not in places:
                     continue

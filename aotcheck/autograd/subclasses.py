@@ -69,6 +69,19 @@ def wrappers_in(*trees: Any) -> list[Tensor]:
     return found
 
 
+def unflattened(kind: Any, inner: dict[str, Tensor], context: Any, outer: Outer) -> Tensor:
+    """A new wrapper of class ``kind`` that holds ``inner``.
+
+    These may have got histories since they were put into a wrapper, which their class may refuse of a new one.
+    """
+    given = {name: t.detach() if t.requires_grad else t for name, t in inner.items()}
+    made: Tensor = kind.__tensor_unflatten__(given, context, *outer[:2])
+    for name, t in inner.items():
+        if given[name] is not t and getattr(made, name) is given[name]:
+            setattr(made, name, t)
+    return made
+
+
 # -- the geometry of a wrapper itself
 
 
@@ -157,9 +170,7 @@ class Wrapping:
 
     def _build(self, leaves: Iterator[Tensor]) -> Tensor:
         inner = {name: next(leaves) if held is None else held._build(leaves) for name, held in self.inner}
-        sizes, strides, _ = self.outer
-        kind: Any = self.kind
-        made: Tensor = kind.__tensor_unflatten__(inner, self.context, sizes, strides)
+        made = unflattened(self.kind, inner, self.context, self.outer)
         if made.requires_grad and made.is_leaf:
             made.requires_grad_(False)
         if self.is_parameter:

@@ -24,6 +24,8 @@ from aotcheck.autograd.taken_over import taking_over
 from aotcheck.autograd.tracer import Tracer
 
 _MET = (Tensor, torch.Generator)
+_requires_grad: Any = Tensor.requires_grad
+_TELLING = (Tensor.detach_, Tensor.requires_grad_, _requires_grad.__set__)
 _HOOKS = {
     Tensor.register_hook: HookKind.GRADIENT,
     Tensor.register_post_accumulate_grad_hook: HookKind.ACCUMULATED,
@@ -51,7 +53,8 @@ class StandIns:
 class Substitution(_torch.FunctionMode):
     """Gives the function replicas in place of the captured tensors it meets, and tells of the backwards it calls.
 
-    It also notes, of wrappers, what replicas note by their own methods: hooks, and that gradients are read and written.
+    It also notes, of wrappers, what replicas note by their own methods: hooks, that gradients are read and written, and
+    that they are told to require grad, or no more.
     """
 
     def __init__(self, replicas: StandIns, tracer: Tracer) -> None:
@@ -74,6 +77,11 @@ class Substitution(_torch.FunctionMode):
                 hook = args[1] if len(args) > 1 else kwargs["hook"]
                 noted = NotedHook(t, self.kernels, hook, _HOOKS[func])
                 return noted.installed(func(t, noted))
+        if func in _TELLING and is_wrapper(args[0]):
+            before = args[0].requires_grad
+            given = func(*args, **(kwargs or {}))
+            self._note_telling(args[0], before)
+            return given
         if func in PAST_AUTOCAST:
             self.tracer.past_autocast = True
             try:
@@ -95,6 +103,14 @@ class Substitution(_torch.FunctionMode):
         if not self.replicas:
             return func(*args, **(kwargs or {}))
         return func(*[self._swap(a) for a in args], **{k: self._swap(a) for k, a in (kwargs or {}).items()})
+
+    def _note_telling(self, t: Tensor, before: bool) -> None:
+        """Note when the wrapper ``t`` was cut from its history, and when it was told to require grad after that."""
+        kernels = self.kernels
+        if before and not t.requires_grad:
+            kernels.detached[id(t)] = kernels.now()
+        elif t.requires_grad and not before and id(t) in kernels.detached:
+            kernels.required[id(t)] = kernels.now()
 
     def _is_traced(self, t: Tensor) -> bool:
         return all(type(x) is Replica for x in leaves_of(t))

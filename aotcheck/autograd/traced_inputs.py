@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -25,7 +25,7 @@ from aotcheck.autograd.sparse import sparse_argument
 from aotcheck.autograd.sparse_geometry import is_sparse
 from aotcheck.autograd.steps import Arg, BaseOf, Source
 from aotcheck.autograd.storage_state import StorageState
-from aotcheck.autograd.subclasses import Outer, WrapperArgument, held_by, is_wrapper, outer_key, outer_of
+from aotcheck.autograd.subclasses import Outer, WrapperArgument, held_by, is_wrapper, outer_key, outer_of, unflattened
 from aotcheck.autograd.trace import Geometry, Value, geometry_of
 from aotcheck.autograd.tracer import Tracer
 
@@ -81,7 +81,8 @@ class TracedWrapper:
     """A wrapper among the arguments, with what was true of its replica before the function ran.
 
     ``base`` is the argument of which it is a view, ``attributes`` what the Python object had. ``replayed``: its replica
-    is a view of that argument's. ``address``: which tensor the Python object is.
+    is a view of that argument's. ``address``: which tensor the Python object is. ``quiet``: it requires grad only as
+    its base does. ``survives_cut``: it is a view whose base was cut from the history that it still has.
     """
 
     index: int
@@ -95,7 +96,19 @@ class TracedWrapper:
     attributes: dict[str, Any]
     replayed: bool
     address: int
+    quiet: bool
+    survives_cut: bool
     edges: list[GradientEdge] = dataclasses.field(default_factory=list)  # where its gradients arrive
+
+    @property
+    def begins_anew(self) -> bool:
+        """Whether it had a history, was cut from that in place, and is a leaf that requires grad by now."""
+        return self.has_history and self.replica.requires_grad and _torch.leafness(self.replica) is True
+
+    @property
+    def has_history(self) -> bool:
+        """Whether it had a history."""
+        return self.grad_fn is not None
 
 
 class TracedInputs:
@@ -191,8 +204,8 @@ class TracedInputs:
         for w in wrappers:
             real = arguments[w.index]
             r = self.replicas[id(real)]
-            replayed = self._replays(w, arguments)  # then its gradients go to its base
-            node = None if replayed else _torch.grad_fn_of(r)
+            replayed = self._replays(w, arguments)  # then its gradients go to its base, if that was not cut since
+            node = None if replayed and not _survives_cut(real) else _torch.grad_fn_of(r)
             edges = [] if node is None else [GradientEdge(node, r.output_nr)]
             self.wrappers.append(
                 TracedWrapper(
@@ -207,6 +220,8 @@ class TracedInputs:
                     dict(vars(r)),
                     replayed,
                     _torch.tensor_address(r),
+                    _is_quiet(real),
+                    _survives_cut(real),
                     edges=edges,
                 )
             )
@@ -221,7 +236,14 @@ class TracedInputs:
             if k in left:
                 self._make_wrapper(left[k], left, arguments)
         inner = {name: self.replicas[id(arguments[k])] for name, k in w.inner}
-        r = self._replay_wrapper(real, inner) if replayed else self._wrap(real, inner)
+        if not replayed:
+            r = self._wrap(real, inner)
+        elif _survives_cut(real):
+            base = self.replicas[id(_torch.base_of(real))]
+            with self._before_the_cut(base):
+                r = self._replay_wrapper(real, inner)
+        else:
+            r = self._replay_wrapper(real, inner)
         self.replicas[id(real)] = r
 
     def _replays(self, w: WrapperArgument, arguments: Sequence[Any]) -> bool:
@@ -232,9 +254,8 @@ class TracedInputs:
 
     def _wrap(self, real: Any, inner: dict[str, Tensor]) -> Tensor:
         _, context = held_by(real)
-        sizes, strides, _ = outer_of(real)
         with torch.inference_mode(real.is_inference()), torch.no_grad(), self._tracer.recording():
-            r: Tensor = type(real).__tensor_unflatten__(inner, context, sizes, strides)
+            r = unflattened(type(real), inner, context, outer_of(real))
         if r.requires_grad and r.is_leaf:
             r.requires_grad_(False)
         if isinstance(real, torch.nn.Parameter):
@@ -352,14 +373,19 @@ class TracedInputs:
 
     def _replay_before_the_cut(self, real: Tensor) -> Tensor:
         """The same of a view that was made when its base still had the history from which it was cut."""
-        base = self.replicas[id(_torch.base_of(real))]
+        with self._before_the_cut(self.replicas[id(_torch.base_of(real))]):
+            return self._replay(real)
+
+    @contextlib.contextmanager
+    def _before_the_cut(self, base: Tensor) -> Iterator[None]:
+        """Inside, ``base`` has the history from which it was cut."""
         version = _torch.version_of(base)
         with _torch.without_modes():
             self._maker.give_history(base)
         _torch.set_version(base, version)
-        r = self._replay(real)
-        Tensor.detach_(base)
-        return r
+        yield
+        with _torch.meta_kernels() if is_wrapper(base) else contextlib.nullcontext():
+            Tensor.detach_(base)
 
     def _refused_view(self, root: Tensor) -> Tensor:
         """A tensor in the place of ``root`` whose history autograd refuses to say, as it does of the real one, which

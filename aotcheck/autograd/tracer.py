@@ -239,7 +239,7 @@ class Tracer(_torch.TorchDispatchMode):
         results = out if isinstance(out, (list, tuple)) else [out]
         noted = args and isinstance(args[0], Tensor) and results and all(is_wrapper(r) for r in results)
         if noted and kind is Kind.VIEW:
-            view_ops.note(self, self.views, func, args, kwargs, out)
+            view_ops.note(self, self.views, *view_ops.told_by_size(func, args), kwargs, out)
         return out
 
     @property

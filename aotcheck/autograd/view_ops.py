@@ -79,6 +79,12 @@ def bind(
     return bound
 
 
+def told_by_size(func: Any, args: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+    """The same view without the tensor whose size it takes; a wrapper's class is given such ops in inference mode."""
+    by_size = {aten.view_as.default: aten.view.default, aten.expand_as.default: aten.expand.default}.get(func)
+    return (func, args) if by_size is None else (by_size, (args[0], list(args[1].shape)))
+
+
 def note(
     tracer: Tracer,
     notes: dict[int, Derivation],

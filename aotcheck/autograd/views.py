@@ -66,7 +66,11 @@ def has_earlier_history(t: Tensor, base: Tensor) -> bool:
 
 def leads_to(t: Tensor, source: Tensor) -> bool:
     """Whether gradients of ``t`` go from the node that made it straight to ``source``."""
-    node = _torch.grad_fn_of(t)
+    return node_leads_to(_torch.grad_fn_of(t), source)
+
+
+def node_leads_to(node: Any, source: Tensor) -> bool:
+    """The same of a node."""
     if node is None or not source.requires_grad:
         return False
     there = _torch.grad_fn_of(source)
@@ -204,18 +208,27 @@ class Views:
             return self._changes_of_root(t)
         return lasting(self.tracer.reshapings.get(id(t), ()), _torch.version_of(t))
 
+    def _made_before(self, t: Tensor, changes: Sequence[Reshaping]) -> Derivation | None:
+        """How the view ``t`` was made if ``changes`` are all that has come to the history that it then got."""
+        made = self.tracer.views.get(id(t))
+        if made is None or not changes or not made.grad or is_odd(t):
+            return None
+        if len(changes) < len(self.tracer.reshapings[id(t)]) or not self._lies_as_then(made):
+            return None
+        node = _behind(_torch.grad_fn_of(t), len(changes))
+        same = (made.version, made.geometry) == (changes[0].version, changes[0].geometry)
+        return made if same and node_leads_to(node, made.source) else None
+
     def _changes_of_root(self, t: Tensor) -> Sequence[Reshaping]:
         """All changes in place of the argument ``t`` if nothing else has come to the history with which it came."""
         changes = self.tracer.reshapings.get(id(t), [])
-        root = next((r for r in self.roots if r.replica is t and isinstance(r.source, Arg)), None) if changes else None
-        if root is None or root.grad_fn is None or not all(c.grad for c in changes):
+        if not changes or not all(c.grad for c in changes):
             return ()
-        if changes[0].geometry != root.geometry or _torch.version_of(t) != root.version + len(changes):
+        roots = [(r.grad_fn, r.geometry) for r in self.roots if r.replica is t and isinstance(r.source, Arg)]
+        roots += [(w.grad_fn, changes[0].geometry) for w in self.capture.wrappers if w.replica is t]
+        if not roots or roots[0][0] is None or changes[0].geometry != roots[0][1]:
             return ()
-        node = _torch.grad_fn_of(t)
-        for _ in changes:
-            node = node.next_functions[0][0] if node is not None and node.next_functions else None
-        return changes if node is root.grad_fn else ()
+        return changes if _behind(_torch.grad_fn_of(t), len(changes)) is roots[0][0] else ()
 
     def _current(self, t: Tensor) -> Derivation | None:
         """How the view ``t`` was made if making it so again gives it the history it has: neither the memory nor the
@@ -293,6 +306,13 @@ class Views:
         if self._place_of_base(t, base)[0][3:] != lies[3:]:
             return _torch.view_func_of(t)
         return functools.partial(_window, shape=lies.shape, stride=lies.stride, offset=lies.offset)
+
+
+def _behind(node: Any, steps: int) -> Any:
+    """The node so many ``steps`` behind ``node``, by the first way."""
+    for _ in range(steps):
+        node = node.next_functions[0][0] if node is not None and node.next_functions else None
+    return node
 
 
 def as_if_required(replay: Callable[[Tensor], Tensor], base: Tensor) -> Tensor:

@@ -45,7 +45,7 @@ from aotcheck.autograd.subclasses import Wrapping, held_by, is_wrapper, outer_of
 from aotcheck.autograd.timeline import Timeline
 from aotcheck.autograd.trace import geometry_of
 from aotcheck.autograd.traced_inputs import TracedWrapper
-from aotcheck.autograd.views import differentiable_dtype, has_history, is_new_leaf, leads_to
+from aotcheck.autograd.views import as_if_required, differentiable_dtype, has_history, is_new_leaf, leads_to
 from aotcheck.autograd.windows import Derivation, ReplayAmong, Reshaping
 
 if TYPE_CHECKING:
@@ -77,7 +77,10 @@ class WrappedResults:
     @property
     def roots(self) -> tuple[Root, ...]:
         """The wrappers that gradients may go to."""
-        return tuple(Root(Arg(w.index), w.requires_grad, w.real_is_leaf is not False) for w in self.arguments)
+        return tuple(
+            Root(Arg(w.index), w.requires_grad, w.real_is_leaf is not False, moves=w.begins_anew)
+            for w in self.arguments
+        )
 
     # -- what is returned
 
@@ -157,7 +160,8 @@ class WrappedResults:
     def _origin(self, t: Tensor) -> Tensor | None:
         """The wrapper of which ``t`` is made again as a view, if its history is that of a view."""
         base, made = _torch.base_of(t), self.tracer.views.get(id(t))
-        if t.is_inference() != self.capture.entry_inference:
+        other = t.is_inference() != self.capture.entry_inference
+        if other and (made is None or t.is_inference() or base is None):  # a view of what is none stays none
             return None
         if base is None:
             if made is not None and made.op in _ALIASES and not t.requires_grad and is_wrapper(made.source):
@@ -211,6 +215,10 @@ class WrappedResults:
             # A view of it may require grad by itself, and have a history that must not be asked for.
             mode = ReplayMode.GRAD if recorded else ReplayMode.NO_GRAD
             mode = ReplayMode.AMBIENT if recorded == self.capture.entry_grad else mode
+        if given is None and made is not None and (made.inference or self.capture.entry_inference):
+            mode = _mode_around_inference(made, self.capture.entry_inference)
+        if t.requires_grad and not base.requires_grad and _torch.leafness(t) is None:
+            again, mode = functools.partial(as_if_required, again), ReplayMode.GRAD
         self._emit(ReplayView(local, ref, again, mode))
         if id(t) not in self._step_by_step:
             for change in self.tracer.reshapings.get(id(t), ()):
@@ -367,17 +375,18 @@ class WrappedResults:
     def before(self) -> list[TakeHistory | RequireGradOfInteger]:
         """Count writes and requirements; returns the histories that arguments take over."""
         histories: list[TakeHistory | RequireGradOfInteger] = []
+        self._make_views_before_writes()
         for w in self.arguments:
             t, own = w.replica, Arg(w.index)
             if self._rebased(w) and not is_new_leaf(t):
-                if w.replayed:
+                if w.replayed or self.results.lasting(t):
                     continue
                 if differentiable_dtype(t):
                     counted = _torch.version_of(t) != w.version
                     histories.append(TakeHistory(own, self.results.stand_in(t), counted))
                 else:
                     histories.append(RequireGradOfInteger(own))
-            elif is_new_leaf(t) and not w.requires_grad:
+            elif is_new_leaf(t) and (w.quiet or not w.requires_grad):
                 if _torch.version_of(t) != w.version:
                     self.results.before.append(BumpVersion(own))
                 self.results.before.append(RequireGrad(own))
@@ -386,6 +395,20 @@ class WrappedResults:
             elif not (w.replayed and self._base_moved(w)):
                 self.results.before.append(BumpVersion(own))
         return histories
+
+    def _make_views_before_writes(self) -> None:
+        """Make the views of what a write makes autograd refuse to look for a history again, if that was done before."""
+        cut = self.tracer.kernels.detached
+        outlive = [w for w in self.arguments if w.survives_cut or id(_torch.base_of(w.replica)) in cut]
+        versions = {id(w.replica): w.version for w in outlive}
+        with self.results.before_attaching():
+            for t in list(self._replayed.values()):
+                made = self.tracer.views.get(id(t))
+                early = made is not None and not made.current
+                while made is not None and id(made.source) not in versions:
+                    made = self.tracer.views.get(id(made.source))
+                if early and made is not None and versions[id(made.source)] == made.source_version:
+                    self.results.name(t)
 
     def _base_moved(self, w: TracedWrapper) -> bool:
         """Whether the base of the view ``w``, with which it counts versions, is told to count by itself."""
@@ -420,6 +443,8 @@ class WrappedResults:
 
     def _is_cut(self, w: TracedWrapper) -> bool:
         """Whether the function cuts ``w`` from its history; a view goes with its base."""
+        if w.begins_anew:
+            return True
         if not w.requires_grad or w.replica.requires_grad:
             return False
         return bool(w.real_is_leaf) or id(w.replica) in self.tracer.kernels.detached or not self._is_view(w)
@@ -433,6 +458,8 @@ class WrappedResults:
         """What the function assigned to attributes of a wrapper argument."""
         found = []
         for name, value in vars(w.replica).items():
+            if _torch.is_kept_by_torch(name):
+                continue
             old = w.attributes.get(name, _torch.META)
             if value is not old and (isinstance(value, Tensor) or isinstance(old, Tensor) or _differ(value, old)):
                 found.append((name, value))
@@ -443,6 +470,13 @@ class WrappedResults:
         wrappers = [w.replica for w in self.arguments]
         wrappers += [*self._constructed.values(), *self._replayed.values(), *self._of_plain.values()]
         return [t for t in wrappers if has_history(t)]
+
+
+def _mode_around_inference(made: Derivation, entry_inference: bool) -> ReplayMode:
+    """The mode in which a view was made, as seen from a call that is made in inference mode or not."""
+    if made.inference:
+        return ReplayMode.AMBIENT if entry_inference else ReplayMode.INFERENCE
+    return ReplayMode.OUTSIDE_WITH_GRAD if made.grad else ReplayMode.OUTSIDE_WITHOUT_GRAD
 
 
 def _data(t: Tensor) -> Tensor:

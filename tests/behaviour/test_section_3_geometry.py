@@ -274,6 +274,22 @@ def test_a_view_reshaped_in_place_beside_its_base_is_counted_once_and_keeps_its_
     check_session(session)
 
 
+@pytest.mark.parametrize("rows", [0, 2])
+def test_a_view_reshaped_in_place_keeps_the_history_of_the_op_that_made_it(rows: int):
+    def f(x):
+        view = x.expand(rows, 3)
+        view.t_()
+        return view
+
+    def session(compile):
+        root = leaf(3)
+        y = compile(f)(root.clone())
+        (g,) = torch.autograd.grad(y, root, torch.ones_like(y).requires_grad_(), create_graph=True)
+        yield y, g, g.requires_grad, g.stride()
+
+    check_session(session)
+
+
 def test_a_view_is_reshaped_in_place_and_then_made_a_leaf():
     def f(x):
         x.t_()

@@ -285,6 +285,22 @@ def test_swap_tensors_of_an_input_and_an_intermediate():
     check(f, lambda: given(plain(3), plain(4, seed=1)))
 
 
+def test_swap_tensors_of_an_input_with_a_hook_for_after_accumulation():
+    def session(compile):
+        x, seen = leaf(3), []
+
+        def f(x):
+            x.register_post_accumulate_grad_hook(lambda t: seen.append(t.grad.clone()))
+            y = x * 2
+            torch.utils.swap_tensors(x, x.detach())
+            return y
+
+        y = compile(f)(x)
+        yield x, y, attempt(lambda: y.backward(torch.ones(3))), list(seen)
+
+    check_session(session)
+
+
 def test_swap_tensors_of_a_view_whose_history_eager_refuses_to_say():
     def f(x):
         view = x[:1]

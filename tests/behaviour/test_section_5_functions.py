@@ -243,6 +243,22 @@ def test_a_view_that_a_custom_function_gave_and_a_write_near_it(read: str, grad:
     check_session(session)
 
 
+def test_a_function_that_leads_nowhere_is_backpropagated_twice():
+    """Its argument is a view that autograd was not told of, and it saves nothing that a backward could free."""
+
+    def session(compile):
+        base = leaf(4) * 2
+        with torch.no_grad():
+            x = base.view(2, 2)
+        y = compile(View.apply)(x)
+        yield y.requires_grad
+        for _ in range(2):
+            yield attempt_later(lambda: y.backward(torch.ones_like(y)))
+        yield x.grad
+
+    check_session(session)
+
+
 class _ViewOfTheFirst(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, y):

@@ -62,10 +62,11 @@ def write_call(
         *[named(x.ref) for x in record.cuts],
     ]
     reached = {k for part in attachments for k in part.targets}
-    for k, root in enumerate(record.roots):
+    for k, root in enumerate([*record.roots, *record.wrappers]):
         if root.moves and k in reached:
-            lines.append(f"    e{k} = {w.refer(history.early_bridge)}({roots[k]})")
-            handles[k] = targets[k] = f"e{k}"
+            name = f"e{k}" if k < len(roots) else f"ew{k}"
+            lines.append(f"    {name} = {w.refer(history.early_bridge)}({targets[k]})")
+            handles[k] = targets[k] = name
     for x, name in zip(record.views, views, strict=True):
         if targets.index(name) in reached:
             lines.append(f"    {name} = {w.refer(history.early_bridge)}({named(x.ref)})")

@@ -1,0 +1,247 @@
+"""BEHAVIOUR 6: which histories wrappers and views of them have, when they are asked for, and what keeps a gradient."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.testing._internal.two_tensor import TwoTensor
+
+from tests.behaviour.harness import Raised, attempt_later, check, check_session, cotangent, given, leaf, plain
+from tests.behaviour.wrappers import extra, nested, tagged, two
+
+every_class = pytest.mark.parametrize("make", [two, extra, tagged, nested], ids=lambda make: make.__name__)
+
+
+def ragged(values: torch.Tensor) -> torch.Tensor:
+    """Two rows, a view of ``values``."""
+    n = len(values)
+    return torch.nested.nested_tensor_from_jagged(values, torch.tensor([0, n // 2, n], device=values.device))
+
+
+# -- inner tensors with a history of their own ---------------------------------------------------------
+
+
+def test_a_wrapper_that_holds_what_begins_to_require_grad():
+    """Its class refuses to be made of two tensors of which one requires grad; it was made before."""
+
+    def session(compile):
+        a, b = plain(3), plain(3, seed=1)
+        x, y = TwoTensor(a, b), leaf(3, seed=2)
+        f = compile(lambda a, x, y: (a.copy_(y), x * 2)[1])
+        for _ in range(2):
+            yield f(a, x, y).detach(), a.requires_grad, x.a is a, b.requires_grad
+        a.backward(cotangent(a))
+        yield y
+
+    check_session(session)
+
+
+def test_a_saved_wrapper_of_which_the_caller_writes_what_it_holds():
+    def session(compile):
+        root = extra(grad=True)
+        x = root * 2
+
+        def f(x):
+            inner = x.elem
+            inner.addcmul_(x, x)
+            return inner
+
+        y = compile(f)(x)
+        with torch.no_grad():
+            y.add_(1)
+        (g,) = torch.autograd.grad(y, x, cotangent(y), create_graph=True)
+        yield g
+        yield torch.autograd.grad(g, root, torch.ones_like(g))
+
+    check_session(session)
+
+
+# -- views that autograd was not told of -----------------------------------------------------------------
+
+
+@every_class
+def test_a_view_of_a_leaf_made_under_no_grad_is_told_to_require_grad(make):
+    def session(compile):
+        x = make(3, 2, grad=True)
+        with torch.no_grad():
+            v = x.t()
+
+        def f(v):
+            v.requires_grad_()
+            return v.clone()
+
+        y = compile(f)(v)
+        y.backward(cotangent(y))
+        yield x.grad, v.grad
+
+    check_session(session)
+
+
+def test_a_view_of_a_constant_that_a_custom_function_gave_and_that_is_written():
+    class Both(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, v, x):
+            return x * 2, v.view_as(v)
+
+        @staticmethod
+        def backward(ctx, g, h):
+            return h, g * 2
+
+    def f(x):
+        v = torch.ones_like(x)
+        _, view = Both.apply(v, x)
+        with torch.no_grad():
+            other = v.transpose(0, 1)
+        other.add_(1)
+        return other, view
+
+    def session(compile):
+        x = extra(2, 2, grad=True)
+        other, view = compile(f)(x)
+        yield other, view.elem, view.requires_grad, view._base is other._base
+        yield isinstance(attempt_later(lambda: view.grad_fn), Raised)  # the message names the Function
+
+    check_session(session)
+
+
+# -- bases that are cut from their history -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cut", ["before", "inside"])
+def test_views_of_a_view_whose_base_is_cut_and_that_is_written_afterwards(cut: str):
+    """Eager fails an assertion of its own where the history is asked for after the write, and is not asked here."""
+
+    def f(x, v):
+        parts = v.t(), v.view(-1).expand(2, 6)
+        with torch.no_grad():
+            x.zero_()
+        if cut == "inside":
+            x.detach_()
+        return parts
+
+    def session(compile):
+        root = two(3, 2, grad=True)
+        x = root * 2
+        v = x.view(2, 3)
+        if cut == "before":
+            x.detach_()
+        y = compile(f)(x, v)
+        yield x, v.requires_grad, [(t.requires_grad, t.a) for t in y]
+
+    check_session(session)
+
+
+def test_a_view_whose_base_was_cut_leads_where_it_led():
+    def session(compile):
+        root = two(3, 2, grad=True)
+        x = root * 2
+        v = x.view(-1)
+        x.detach_()
+
+        def f(x, v):
+            y = v * 2
+            with torch.no_grad():
+                x.transpose_(0, 1)
+            return y, x * 2
+
+        y, z = compile(f)(x, v)
+        y.backward(cotangent(y))
+        yield root, x, y, z
+
+    check_session(session)
+
+
+@every_class
+def test_a_wrapper_cut_from_its_history_requires_grad_again(make):
+    def session(compile):
+        root = make(3, grad=True)
+        x = root * 2
+
+        def f(x):
+            before = x * 3
+            x.detach_()
+            x.requires_grad_()
+            return before, x * 5
+
+        before, after = compile(f)(x)
+        yield x.is_leaf, x.requires_grad
+        before.backward(cotangent(before))
+        yield root.grad, x.grad
+        after.backward(cotangent(after))
+        yield root.grad, x.grad
+
+    check_session(session)
+
+
+# -- changes of geometry -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [two, tagged, plain], ids=lambda make: make.__name__)
+@pytest.mark.parametrize("change", ["t_", "squeeze_"])
+@pytest.mark.parametrize("written", [False, True])
+def test_a_retained_gradient_has_the_shape_of_before_the_argument_was_reshaped(make, change: str, written: bool):
+    def session(compile):
+        root = make(1, 3).requires_grad_()
+        x = root * 2
+        x.retain_grad()
+
+        def f(x):
+            getattr(x, change)()
+            if written:
+                with torch.no_grad():
+                    x.mul_(2)
+            return x
+
+        y = compile(f)(x)
+        y.backward(cotangent(y))
+        yield root.grad, x.grad, x.detach()
+
+    check_session(session)
+
+
+def test_what_is_split_unsafely_of_a_wrapper_that_was_squeezed():
+    def f(x):
+        x.squeeze_()
+        return torch.unsafe_chunk(x, 2)[0]
+
+    check(f, lambda: given(two(4, 1)))
+
+
+# -- inference mode ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("view", ["view_as", "select"])
+@pytest.mark.parametrize("trained", ["values", "ragged", "neither"])
+@pytest.mark.parametrize("mode", ["around", "inside"])
+def test_views_of_a_ragged_tensor_in_inference_mode(view: str, trained: str, mode: str):
+    def act(x):
+        return x.view_as(x) if view == "view_as" else x.select(0, 0)
+
+    def f(x):
+        with torch.inference_mode(mode == "inside"):
+            return act(x)
+
+    def session(compile):
+        values = plain(4, 2)
+        x = ragged(values)
+        if trained != "neither":
+            (values if trained == "values" else x).requires_grad_()
+        with torch.inference_mode(mode == "around"):
+            y = compile(act if mode == "around" else f)(x)
+        yield y, y.requires_grad, y.is_inference(), attempt_later(lambda: y.is_leaf)
+
+    check_session(session)
+
+
+def test_a_view_in_inference_mode_of_a_row_of_a_ragged_tensor():
+    def f(x):
+        row = x[0]
+        with torch.inference_mode():
+            return row.t()
+
+    def session(compile):
+        x = ragged(plain(4, 2)).requires_grad_()
+        y = compile(f)(x)
+        yield y, y.requires_grad, y.is_inference()
+
+    check_session(session)
