@@ -50,6 +50,7 @@ try:
         noting_who_asks,
         noting_who_writes,
         run_backward_again,
+        saved_by_custom,
         skip_backward,
     )
     from aotcheck._torch.dispatch import (
@@ -268,6 +269,7 @@ __all__ = [
     "run_composite_kernel",
     "run_kernel",
     "run_without_gradients",
+    "saved_by_custom",
     "saved_of",
     "schema_of",
     "sequence_number",

@@ -208,9 +208,9 @@ class Assembly:
         attachments = []
         functions: dict[str, Any] = {}
         index = {v: k for k, v in enumerate(self.saved)}
-        several = any(len(stage.attached) > 1 for stage in self.stages)
-        # What is saved for one of several outputs is unpacked by itself, which works for what is no output.
-        fresh_saved = [self._is_fresh(v) and not (several and v in self.outputs) for v in self.saved_outputs]
+        # What is unpacked by itself may be no output of the Function that saves it.
+        alone = any(len(s.attached) > 1 or len(s.checked_by_backward) < len(s.saved) for s in self.stages)
+        fresh_saved = [self._is_fresh(v) and not (alone and v in self.outputs) for v in self.saved_outputs]
         live = self.backwards.live
         for number, stage in enumerate(self.stages):
             function = self.backwards.function(stage)
@@ -229,6 +229,7 @@ class Assembly:
                     stage.own,
                     function.raising,
                     frozenset(index[v] for v in stage.unwatched),
+                    tuple(ref for ref, _ in stage.views),
                 )
             )
         fresh = [self._is_fresh(v) for v in self.outputs] + fresh_saved

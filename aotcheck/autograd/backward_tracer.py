@@ -15,6 +15,7 @@ from torch.autograd.graph import GradientEdge
 from aotcheck import _torch
 from aotcheck.autograd import sparse_ops
 from aotcheck.autograd.errors import UnsupportedError
+from aotcheck.autograd.formulas import for_any_data
 from aotcheck.autograd.partition.components import nodes_behind, reached_leaves
 from aotcheck.autograd.partition.saved import saved_tensors
 from aotcheck.autograd.record import Attached
@@ -49,13 +50,14 @@ class BackwardTracer:
         ends: Sequence[Any] = (),
         live: Mapping[int, tuple[StorageState, Value]] = MappingProxyType({}),
         read: Callable[[Tensor], Any] = lambda t: None,
+        answers: Mapping[Any, bool] = MappingProxyType({}),
     ) -> BackwardTrace:
         """The gradients that arrive at ``targets`` when just these tensors have (these) tangents, and what it changes.
 
         None where eager gives None. Nothing gets past the nodes ``ends``. Raises what eager's backward raises. The
         graph of the replicas is kept, so that other sets can be traced later, and so is all else: see Note [Writes in
         the backward]; so what gradients hold is ``read`` before it is undone. ``trained`` says which tangents require
-        grad, if the gradients are to have a graph of their own.
+        grad, if the gradients are to have a graph of their own. ``answers``: see ``for_any_data``.
         """
         create_graph = trained is not None
         self._tracer.outside = user_frame()
@@ -73,7 +75,7 @@ class BackwardTracer:
         if not self._accumulates:
             with Sandbox(self._tracer, live) as sandbox:
                 try:
-                    with self._backward_runs(create_graph), stopping():
+                    with self._backward_runs(create_graph), for_any_data(starts, answers), stopping():
                         found = _differentiate(results, edges, grads_in, create_graph) if wanted else ()
                         if all(g is None for g in found):
                             self._run_what_leads_nowhere(seeds, results, grads_in, create_graph, ends, bool(wanted))
@@ -86,7 +88,12 @@ class BackwardTracer:
                     self._accumulates = True
         with Sandbox(self._tracer, live) as sandbox:
             leaves = [r.replica if _torch.leafness(r.replica) and not r.begins_anew else None for r in self._roots]
-            with self._backward_runs(create_graph), stopping(), SetAside(leaves) as aside:
+            with (
+                self._backward_runs(create_graph),
+                for_any_data(starts, answers),
+                stopping(),
+                SetAside(leaves) as aside,
+            ):
                 behind = [e for x in reached_leaves([a.tensor for a, _ in seeds]).values() for e in x]
                 found = _accumulate(results, behind, edges, grads_in)
                 arrived = [(k, g) for (k, _), g in zip(wanted, found, strict=True)]

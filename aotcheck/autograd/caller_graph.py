@@ -24,6 +24,7 @@ from torch.autograd.graph import GradientEdge
 from aotcheck import _torch
 from aotcheck.autograd.errors import RetraceWithCallerGraph, UnsupportedError
 from aotcheck.autograd.partition.components import nodes_behind
+from aotcheck.autograd.replicas import Replica
 from aotcheck.autograd.subclasses import is_wrapper
 
 ENGINE = frozenset({torch.autograd.grad, torch.autograd.backward, Tensor.backward})
@@ -115,6 +116,10 @@ class BackwardsInside:
             self.retained = create_graph if retained is None else bool(retained)
             self.goes_on = not create_graph and kwargs.get("inputs") is None
         wanted = kwargs.get("inputs", args[1] if func is torch.autograd.grad and len(args) > 1 else None)
+        if func is torch.autograd.backward and wanted is not None:
+            for x in _several(wanted):  # of these it retains the gradients
+                if isinstance(x, Replica) and not _torch.leafness(x) and not x.retains_grad:
+                    x.kernels.retained[id(x)] = _torch.grad_fn_of(x)
         if not self._hidden or wanted is None:  # gradients that leave by an argument for the caller's leaves show
             return
         behind = nodes_behind([_edge(x)[0] for x in roots_of(args, kwargs)], set())

@@ -63,7 +63,8 @@ def differentiable(backwards: Backwards, stage: Stage, key: Key, trained: Traine
             first = len(values)
             wrapped[k] = g.wrapping, backwards.pick_leaves(stage, key, g, values)
             distinct |= set(range(first, len(values))) if k in distinct else set()
-    targets = _next_targets(stage, attached, seeds)
+    views = [n for n, lasts in enumerate(trained[len(stage.attached) :]) if lasts] if trained else []
+    targets = _next_targets(stage, attached, seeds, views)
     groups = components([a.tensor for a in attached], [e.node for t in targets for e in t.edges])
     stages = backwards.stages_of(stage.level + 1, attached, [(g, targets) for g in groups], (stage, *stage.before))
     if any(k < len(stage.targets) and k not in stage.reached for s in stages for k in s.reached):
@@ -88,6 +89,7 @@ def differentiable(backwards: Backwards, stage: Stage, key: Key, trained: Traine
     source.update({v: f"d[{len(results) + n}]" for n, v in enumerate(kept)})
     counters = [g.watched for s in stages for g in s.guards if isinstance(g.watched, Counter)]
     watched = {c.index for c in counters if c.keeper is Keeper.SAVED}
+    watched.update(stage.checked_by_backward)
     unread = [k for k, v in enumerate(stage.saved) if (v in saved or k in watched) and k not in used]
     source.update({stage.saved[k]: f"s[{len(used) + n}]" for n, k in enumerate(unread)})
     applications = [
@@ -105,7 +107,7 @@ def differentiable(backwards: Backwards, stage: Stage, key: Key, trained: Traine
     ]
     w = backward_source.write_differentiable_backward(
         [*used, *unread], len(used), len(stage.saved), expected, stage.reached, applications,
-        len(stage.targets), same, places, wrapped, stage.is_flat(key), stage.own,
+        len(stage.targets), same, places, wrapped, stage.is_flat(key), stage.own, views,
     )  # fmt: skip
     run = define(w, "run", "differentiable backward")
     # Its graph has the casts.
@@ -113,8 +115,11 @@ def differentiable(backwards: Backwards, stage: Stage, key: Key, trained: Traine
     return run
 
 
-def _next_targets(stage: Stage, attached: Sequence[Attached], seeds: Sequence[Tensor]) -> list[Target]:
-    """The targets of a backward of ``stage``, its tangents, and its own results where gradients come by those.
+def _next_targets(
+    stage: Stage, attached: Sequence[Attached], seeds: Sequence[Tensor], views: Sequence[int]
+) -> list[Target]:
+    """The targets of a backward of ``stage``, its tangents, its own results where gradients come by those, and those
+    of its ``views`` that last.
 
     A cut that the stage does not hang on is its own result, which its gradients may be computed from: what lies
     behind that is the stage's too.
@@ -125,7 +130,7 @@ def _next_targets(stage: Stage, attached: Sequence[Attached], seeds: Sequence[Te
     for t in [*known, *[Target(s, ()) for s in seeds]]:
         more = [e for e in _arriving(t, reached.get(id(t.tensor), ())) if e.node not in {x.node for x in t.edges}]
         targets.append(Target(t.tensor, (*t.edges, *more), t.is_cut))
-    own = [stage.attached[j].tensor for j in stage.own]
+    own = [stage.attached[j].tensor for j in stage.own] + [stage.views[n][1] for n in views]
     return targets + [Target(t, (GradientEdge(_torch.grad_fn_of(t), t.output_nr),), is_cut=True) for t in own]
 
 

@@ -77,12 +77,11 @@ class HookSteps:
                 if id(t) in leaves:
                     raise UnsupportedError("hook", "on a leaf made inside that is not returned")
                 self.late.remove(h)
-            elif h.node not in behind:
+            elif h.node in views and _torch.outputs_of(h.node) > 1:
                 # What one op gave with views that are needed is made: its hooks are called when gradients reach these.
-                if h.node in views and _torch.outputs_of(h.node) > 1:
-                    results.tensors[id(t)] = t, views[h.node]
-                else:
-                    self.late.remove(h)
+                results.tensors[id(t)] = t, views[h.node]
+            elif h.node not in behind:
+                self.late.remove(h)
             else:
                 known.add(id(t))
                 results.names[id(t)] = results.stand_in(t)

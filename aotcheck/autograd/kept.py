@@ -73,6 +73,19 @@ def _kept_by(capture: Capture, node: Any, near: Tensor) -> list[Tensor]:
     return saved_by(node, near) if packed is None else packed
 
 
+def self_kept_in(capture: Capture, view: Tensor) -> Any:
+    """The history of a write of ``view``, the last that its base has, by an op that keeps it; None if there is none."""
+    if is_wrapper(view) or not view.requires_grad or _torch.base_of(view) is None:
+        return None
+    node = _torch.grad_fn_of(view)
+    while node is not None and not _torch.is_write_through_view(node):
+        node = node.next_functions[0][0] if len(node.next_functions) == 1 else None
+    write = None if node is None else capture.maker.kernels.write_of(node)
+    if not isinstance(write, WriteUnderGrad) or not any(t is view for t in write.operands):
+        return None
+    return node if any(t is view for t in _kept_by_write(capture, node, write)) else None
+
+
 def objection_to_write(capture: Capture, node: Any) -> str | None:
     """What the history of a write through a view raises because what the write keeps was written since.
 

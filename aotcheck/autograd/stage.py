@@ -17,12 +17,16 @@ What is saved may be the result itself: the derivative of ``tanh`` is computed f
 to that result, hooks and all, and goes on from there. So it is a target of the stages of the next level. To hold it
 would be a circle that nobody frees, but torch knows how to save a Function's own result, and hooks on what is saved
 keep its memory out of it. Where another tensor took over the result's history, its node is where hooks are.
+
+What an op that writes a view keeps is the view, with the history that it has then, as long as that lasts. If the view
+survives the call, second derivatives come to it and go on from there to its base. That history is autograd's, not of a
+Function, so the view is noted weakly. Once it has ended, or was written again, backwards are traced without it.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -37,7 +41,7 @@ from aotcheck.autograd.record import Attached
 from aotcheck.autograd.runtime.attachments import Counter, Guard, Shared
 from aotcheck.autograd.sandbox import BackwardTrace
 from aotcheck.autograd.sparse_geometry import is_sparse, sparse_geometry_of
-from aotcheck.autograd.steps import Arg
+from aotcheck.autograd.steps import Arg, Ref
 from aotcheck.autograd.subclasses import Bundle, coerced, is_jagged, leaves_of
 from aotcheck.autograd.tangents import (
     Gradient,
@@ -73,7 +77,9 @@ class Stage:
     ``places`` are those of its tensors among everything attached with them. ``targets`` are all there are,
     ``reached`` those that autograd's graph leads to from the tensors: a backward must not reach the others' graphs, let
     alone free them. ``before`` are the stages of lower levels of whose backwards these tensors are results, the nearest
-    first. ``own`` are those of its tensors that gradients of their own gradients come by.
+    first. ``own`` are those of its tensors that gradients of their own gradients come by, ``views`` other tensors that
+    they come by. ``asks`` are nodes whose formulas depend on data, ``answers`` which of those it is: see Note [Formulas
+    for data].
     """
 
     level: int
@@ -98,9 +104,13 @@ class Stage:
     held: list[Arg] = dataclasses.field(default_factory=list)  # arguments that gradients hold
     sealed: bool = False  # whether ``held`` may still grow
     own: tuple[int, ...] = ()
+    views: tuple[tuple[Ref, Tensor], ...] = ()
+    asks: tuple[Any, ...] = ()
+    answers: Mapping[Any, bool] = dataclasses.field(default_factory=dict)
+    ask: Callable[[Any], tuple[bool, ...]] | None = None  # of a context, for each of ``asks``
     autocast: Autocast = OFF  # what its backwards are traced for
     asked: frozenset[int] | None = None  # of ``reached``, those that its backwards are traced for; None: all
-    variants: dict[Autocast | frozenset[int], Stage] = dataclasses.field(default_factory=dict)
+    variants: dict[Autocast | frozenset[int] | tuple[bool, ...], Stage] = dataclasses.field(default_factory=dict)
 
     def under(self, autocast: Autocast) -> Stage:
         """The stage itself, or where autocast is on a variant with backwards of its own."""
@@ -116,6 +126,14 @@ class Stage:
         found.saved, found.sealed = self.saved, self.sealed  # known only after backwards were traced
         return found
 
+    def answered(self, answers: tuple[bool, ...]) -> Stage:
+        """The variant for data of which this is so."""
+        found = self.variants.get(answers)
+        if found is None:
+            known = dict(zip(self.asks, answers, strict=True))
+            found = self.variants[answers] = self._variant(asks=(), answers=known)
+        return found
+
     def _variant(self, **changes: Any) -> Stage:
         return dataclasses.replace(self, gradients={}, traces={}, backwards={}, variants={}, **changes)
 
@@ -123,6 +141,11 @@ class Stage:
     def traced_for(self) -> tuple[int, ...]:
         """The targets whose gradients backwards give."""
         return tuple(k for k in self.reached if self.asked is None or k in self.asked)
+
+    @property
+    def checked_by_backward(self) -> tuple[int, ...]:
+        """What the backward of a single tensor is to unpack even if it does not read it."""
+        return self.checked[0] if len(self.attached) == 1 and self.checked else ()
 
     @property
     def ends(self) -> list[Any]:

@@ -17,9 +17,10 @@ from aotcheck.autograd.capture import Capture
 from aotcheck.autograd.compile_graph import Compilers, compile_graph, compile_module
 from aotcheck.autograd.derivatives import differentiable, refuse_writes
 from aotcheck.autograd.errors import RetraceWithCaptured, UnsupportedError
+from aotcheck.autograd.formulas import depends_on_data, question
 from aotcheck.autograd.global_state import autocast_is_on, autocast_off, without_autocast
-from aotcheck.autograd.graph import FakeValues, Graph, cut, define
-from aotcheck.autograd.kept import kept_behind, objection_to_write
+from aotcheck.autograd.graph import FakeValues, Graph, cut, define, interpreter
+from aotcheck.autograd.kept import kept_behind, objection_to_write, self_kept_in
 from aotcheck.autograd.live import LiveMemory
 from aotcheck.autograd.partition.components import edges_behind, nodes_behind
 from aotcheck.autograd.partition.default import backward_values, saved_values, scheduled
@@ -34,7 +35,7 @@ from aotcheck.autograd.sandbox import BackwardTrace
 from aotcheck.autograd.sparse import SparseReplica
 from aotcheck.autograd.sparse_geometry import is_sparse
 from aotcheck.autograd.stage import Layout, Stage, Target
-from aotcheck.autograd.steps import Arg
+from aotcheck.autograd.steps import Arg, Ref
 from aotcheck.autograd.subclasses import (
     Bundle,
     Wrapping,
@@ -79,6 +80,7 @@ class Backwards:
         self.forward_names: dict[Value, str] = {}
         self.live = LiveMemory(capture)
         self.forward: set[Value] = set()  # what the forward computes
+        self._written_views: list[tuple[Ref, Tensor, Any]] | None = None  # and the history of each write
         self._lock = threading.RLock()
 
     @contextlib.contextmanager
@@ -198,6 +200,12 @@ class Backwards:
             stage.own = tuple(
                 j for j, a in enumerate(stage.attached) if not is_wrapper(a.tensor) and keeps_itself(a.tensor)
             )
+            if level == 1:
+                self._find_views(stage)
+                nodes = {n: None for a in stage.attached for n in nodes_behind_output(a.tensor, stage.ends)}
+                stage.asks = tuple([n for n in nodes if depends_on_data(n)])
+            else:
+                stage.answers = before[0].answers
             everything = tuple(range(len(group)))
             if not self._try(stage, everything) and len(group) > 1:
                 # Eager's backward from all of them raises too, and will say so when called; saved is what each needs
@@ -208,6 +216,17 @@ class Backwards:
             found = {k for gradients in stage.gradients.values() for k, g in enumerate(gradients) if g is not None}
             stage.reached = tuple(sorted(found.union(stage.reached)))
             yield stage
+
+    def _find_views(self, stage: Stage) -> None:
+        """The views that ops behind the stage's tensors wrote and keep: see Note [Results of their own gradients]."""
+        if self._written_views is None:
+            self._written_views = [(*x, w) for x in self.capture.visible if (w := self_kept_in(self.capture, x[1]))]
+        if self._written_views:
+            places = {id(a.tensor): j for j, a in enumerate(stage.attached)}
+            behind = {n for a in stage.attached for n in nodes_behind_output(a.tensor, stage.ends)}
+            found = {id(t): (ref, t) for ref, t, write in self._written_views if write in behind}
+            stage.own = tuple(sorted({*stage.own, *[places[k] for k in found if k in places]}))
+            stage.views = tuple([x for k, x in found.items() if k not in places])
 
     def _try(self, stage: Stage, key: Key) -> bool:
         try:
@@ -260,11 +279,11 @@ class Backwards:
         """The backward of ``stage`` for the tangents ``key``, traced once more."""
         seeds = [(stage.attached[place_of(part)], stage.tangent(part)) for part in key]
         edges = [t.edges if k in stage.traced_for else () for k, t in enumerate(stage.targets)]
+        trace = functools.partial(self.capture.backward.trace, answers=stage.answers)
         live, ends = self.live.contents, stage.cut_nodes
         if trained is not None:
-            return self.capture.backward.trace(seeds, edges, [trained[place_of(part)] for part in key], ends, live)
-        read = functools.partial(self.gradient, stage, key)
-        return self.capture.backward.trace(seeds, edges, None, ends, live, read)
+            return trace(seeds, edges, [trained[place_of(part)] for part in key], ends, live)
+        return trace(seeds, edges, None, ends, live, functools.partial(self.gradient, stage, key))
 
     # -- functions
 
@@ -279,7 +298,7 @@ class Backwards:
             len(stage.saved),
             len(stage.reached),
             bool(stage.guards),
-            tuple(stage.checked),
+            tuple(stage.checked) if len(stage.attached) > 1 else (),
             once,
             tuple([(j, self._objection(stage, j)) for j in freeing]),
             tuple(stage.shared()),
@@ -287,6 +306,7 @@ class Backwards:
             raising,
             stage.leads(),
             stage.mates(),
+            bool(stage.views),
         )
         return Function(apply, functools.partial(self.backward_for, stage), bool(raising))
 
@@ -301,6 +321,8 @@ class Backwards:
 
         type(None) is the type where there is none, its layout that of a sparse tensor.
         """
+        if stage.asks and self.division is None:
+            return functools.partial(self._run_for_data, stage, kinds, trained)
         if autocast_is_on():
             stage = stage.under(autocast_state())
         found = stage.backwards.get((kinds, trained))
@@ -317,6 +339,30 @@ class Backwards:
                     return functools.partial(self._run_for_asked, stage, key, trained, error)
             stage.backwards[kinds, trained] = found
         return found
+
+    def _run_for_data(self, stage: Stage, kinds: tuple[type, ...], trained: Trained, ctx: Any, g: Sequence[Any]) -> Any:
+        """Run the backward that is right for the data: see Note [Formulas for data]."""
+        if stage.ask is None:
+            with self.rearmed():
+                stage.ask = self._question(stage)
+        return self.backward_for(stage.answered(stage.ask(ctx)), kinds, trained)(ctx, g)
+
+    def _question(self, stage: Stage) -> Callable[[Any], tuple[bool, ...]]:
+        """What says, of a context of the stage's Function, which formulas are to be taken."""
+        with self.capture.tracer.recording(), torch.no_grad():
+            values = [self.capture.tracer.table.read(question(node)) for node in stage.asks]
+        graph, used, windows = self.cut(stage, (), values)
+        if windows:
+            raise UnsupportedError("mutation in the backward", "of what says by which formula it is to be")
+        run = interpreter(graph)
+
+        def ask(ctx: Any) -> tuple[bool, ...]:
+            whole = len(stage.checked_by_backward) == len(stage.saved)
+            saved = [ctx.saved_tensors[k] for k in used] if whole else _torch.unpack_some(ctx, used)
+            with torch.no_grad():
+                return tuple(map(bool, run(*saved)))
+
+        return ask
 
     def _run_for_asked(
         self, stage: Stage, key: Key, trained: Trained, error: RuntimeError, ctx: Any, g: Sequence[Any]
@@ -421,6 +467,7 @@ class Backwards:
             windows,
             writes,
             reshaped,
+            [k for k in stage.checked_by_backward if k not in used],
         )
         run = define(w, "run", "backward")
         # Its graph has the casts.

@@ -2,9 +2,9 @@
 
 Note [Written since]
 Eager's backward raises when what a node on its way saved was written since. Where that memory is saved here too
-autograd sees to it when it is unpacked; of several tensors' backwards each unpacks what is saved of the memory that its
-own nodes saved in eager, and no more, be it read or not (``checked``). Other memory is watched by counters
-(``guards``).
+autograd sees to it when it is unpacked; the backward of each tensor unpacks what is saved of the memory that its own
+nodes saved in eager, be it read or not (``checked``), and where there are several tensors no more than that. Other
+memory is watched by counters (``guards``).
 
 What a backward saves for its own derivative is known by the counters of the call that it has (``counters``), and those
 of its tangents and results.
@@ -55,7 +55,7 @@ def guard(capture: Capture, stage: Stage) -> None:
         found = _distinct(_torch.counted_by(kept, counters))
         met.update(found)
         stage.guards += [Guard(visible[k][0], place) for k in found if k not in seen_to]
-        stage.checked.append(tuple(sorted(seen_to[k] for k in found if k in seen_to)) if several else ())
+        stage.checked.append(tuple(sorted(seen_to[k] for k in found if k in seen_to)))
     if None not in behind:
         # Eager saved an alias of it that counts versions by itself, as `.data` gives one.
         stage.unwatched = {
@@ -78,15 +78,18 @@ def guard_derivative(
     known += before.counters
     known = [(t, counter) for t, counter in known if _torch.version_of(t) >= 0]
     saved_here = {v: n for n, v in enumerate(stage.saved)}
+    unpacked: set[int] = set()
     for place, kept in enumerate(kept_behind(capture, stage)):
         for k in _distinct(_torch.counted_by(kept or (), [t for t, _ in known])):
             t, counter = known[k]
             n = saved_here.get(before.saved[counter.index]) if counter.keeper is Keeper.SAVED else None
-            if n is not None and len(stage.attached) == 1:  # it is unpacked
+            if n is not None and len(stage.attached) == 1:
+                unpacked.add(n)
                 stage.counters.append((t, Counter(Keeper.SAVED, n)))
             else:
                 stage.counters.append((t, Counter(Keeper.WATCHED, len(stage.guards))))
                 stage.guards.append(Guard(counter, place))
+    stage.checked = [tuple(sorted(unpacked))] if unpacked else []
 
 
 def _distinct(places: Iterable[int | None]) -> list[int]:

@@ -342,3 +342,38 @@ def test_a_function_that_saves_what_it_made_of_an_inference_tensor(returned):
         yield x
 
     check_session(session)
+
+
+class OfTheLastThere(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.set_materialize_grads(False)
+        return x * 2, x * 3
+
+    @staticmethod
+    def backward(ctx, g, h):
+        return g if h is None else h
+
+
+class MultipliesOnceAsked(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2, x * 3
+
+    @staticmethod
+    def backward(ctx, g, h):
+        return (*ctx.saved_tensors, g * h)
+
+
+@pytest.mark.parametrize("function", [OfTheLastThere, MultipliesOnceAsked])
+def test_a_function_of_a_view_that_leads_nowhere_is_freed_if_it_asks_for_what_it_saved(function):
+    def session(compile):
+        x = leaf(3)
+        with torch.no_grad():
+            view = x.view(3)
+        out = compile(lambda v: function.apply(v))(view)
+        for y in (*out, *out):
+            yield attempt_later(lambda y=y: y.backward(torch.ones_like(y)))
+        yield x.grad
+
+    check_session(session)

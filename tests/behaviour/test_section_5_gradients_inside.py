@@ -351,6 +351,26 @@ def test_the_gradient_of_a_non_leaf_that_retains_it():
     check_session(session)
 
 
+@pytest.mark.parametrize("change", [lambda x: x.unsqueeze_(1), lambda x: x.mul_(2)], ids=["reshaped", "written"])
+@pytest.mark.parametrize("grad", [True, False], ids=["grad", "no grad"])
+def test_a_backward_inside_retains_the_gradient_of_what_it_is_asked_for_as_that_then_is(change, grad):
+    def f(x):
+        x.backward(torch.ones_like(x), retain_graph=True, inputs=[x])
+        change(x)
+
+    def session(compile):
+        compiled = compile(f)
+        for _ in range(2):
+            root = leaf(3)
+            x = root * 2
+            with torch.set_grad_enabled(grad):
+                compiled(x)
+            yield x, x.grad
+            yield attempt_later(lambda x=x: x.backward(torch.ones_like(x))), root.grad, x.grad
+
+    check_session(session)
+
+
 # -- refusals ----------------------------------------------------------------------------------------
 
 

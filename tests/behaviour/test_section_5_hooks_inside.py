@@ -453,25 +453,18 @@ def test_retain_grad_of_a_view_of_a_custom_function_before_its_history_is_refuse
     check(f, make)
 
 
-_SEVERAL_VIEWS = {
+_SEVERAL = {
     "split": lambda x: x.split(1),
     "split of what is made of it": lambda x: (x * x).split(1),
     "unbind": lambda x: x.unbind(),
-}
-_SEVERAL = {
     "a list": lambda x: torch._foreach_mul([x, x * 2, x], 3),
     "topk": lambda x: (*x.topk(2), x * 2),
     "svd": lambda x: torch.linalg.svd(x, full_matrices=False),
 }
 
 
-@pytest.mark.parametrize(
-    ("make", "used"),
-    [
-        *[pytest.param(make, used, id=f"{name}-{used}") for name, make in _SEVERAL.items() for used in (False, True)],
-        *[pytest.param(make, False, id=name) for name, make in _SEVERAL_VIEWS.items()],
-    ],
-)
+@pytest.mark.parametrize("make", _SEVERAL.values(), ids=_SEVERAL)
+@pytest.mark.parametrize("used", [False, True], ids=["unused", "used"])
 @pytest.mark.parametrize("returned", [(1,), (0, 1), (2,)], ids=str)
 def test_a_hook_is_called_without_a_gradient_where_only_others_of_the_op_have_one(make, returned, used):
     def session(compile):

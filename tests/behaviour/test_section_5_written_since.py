@@ -16,6 +16,10 @@ def _written_result(x, y):
     return (x.prod(-1),)
 
 
+def _written_running_result(x, y):
+    return (torch.cumprod(x, 0),)
+
+
 def _written_argument(x, y):
     return (torch.gather(x, 0, torch.tensor([0, 0])),)
 
@@ -24,9 +28,12 @@ def _written_for_one_of_two(x, y):
     return x * y, torch.complex(x, y)
 
 
-@pytest.mark.parametrize("function", [_written_result, _written_argument, _written_for_one_of_two])
+@pytest.mark.parametrize(
+    "function", [_written_result, _written_running_result, _written_argument, _written_for_one_of_two]
+)
 @pytest.mark.parametrize("written", ["x", "y", "alias", "output"])
-def test_what_eager_saves_must_not_be_written_even_if_its_value_is_not_wanted(function, written):
+@pytest.mark.parametrize("differentiable", [False, True], ids=["once", "differentiable"])
+def test_what_eager_saves_must_not_be_written_even_if_its_value_is_not_wanted(function, written, differentiable):
     def session(compile):
         x, y = leaf(3), leaf(3, seed=1)
         a, b = x * 1, y * 1
@@ -37,7 +44,9 @@ def test_what_eager_saves_must_not_be_written_even_if_its_value_is_not_wanted(fu
             target.add_(1)
         for o in outputs:
             seed = torch.ones_like(o)
-            yield attempt_later(lambda o=o, seed=seed: torch.autograd.grad(o, x, seed, retain_graph=True))
+            yield attempt_later(
+                lambda o=o, seed=seed: torch.autograd.grad(o, x, seed, retain_graph=True, create_graph=differentiable)
+            )
 
     check_session(session)
 

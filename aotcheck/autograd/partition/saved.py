@@ -26,7 +26,7 @@ def holds_saved(node: Any, near: Tensor) -> bool:
         return False
     if _torch.is_write_through_view(node) or node in leaves_of(near)[0].kernels.asked:  # type: ignore[attr-defined]
         return True
-    if _has_packed(node):  # to unpack it here may run the user's program again, outside the trace
+    if has_packed(node):  # to unpack it here may run the user's program again, outside the trace
         return True
     try:
         return bool(_unpacked(node, near, packed=False))
@@ -40,7 +40,7 @@ def saved_by(node: Any, near: Tensor) -> list[Tensor]:
     Raises:
         RuntimeError: one was written since, and the node's backward will say so.
     """
-    return _unpacked(node, near, packed=_has_packed(node))
+    return _unpacked(node, near, packed=has_packed(node))
 
 
 def _unpacked(node: Any, near: Tensor, *, packed: bool) -> list[Tensor]:
@@ -53,14 +53,15 @@ def _unpacked(node: Any, near: Tensor, *, packed: bool) -> list[Tensor]:
     # Unpacking an output of the node detaches it; what unpacks for the user runs as the rest of the user's program.
     with contextlib.nullcontext() if packed else _torch.meta_kernels():
         for name in names:
-            saved = node.saved_tensors if name == "_raw_saved_tensors" else getattr(node, name.replace("_raw", "", 1))
+            custom = name == "_raw_saved_tensors"
+            saved = _torch.saved_by_custom(node) if custom else getattr(node, name.replace("_raw", "", 1))
             found += [s for s in (saved if isinstance(saved, (tuple, list)) else (saved,)) if isinstance(s, Tensor)]
     return found
 
 
 def objection(node: Any, near: Tensor) -> str | None:
     """What the node's backward raises because what it keeps was written since; None if nothing was."""
-    if _torch.is_write_through_view(node) or _has_packed(node):
+    if _torch.is_write_through_view(node) or has_packed(node):
         return None
     try:
         saved_by(node, near)
@@ -76,7 +77,7 @@ def keeps_itself(output: Tensor) -> bool:
 
 def kept_results(node: Any, near: Tensor) -> set[int]:
     """Which of its own results ``node``, in the graph of the replica ``near``, keeps."""
-    if node is None or _torch.is_opaque(node) or _has_packed(node):
+    if node is None or _torch.is_opaque(node) or has_packed(node):
         return set()
     try:
         kept = saved_by(node, near)
@@ -126,10 +127,10 @@ def saved_tensors(output: Tensor, stop: Iterable[Any], *, packed: bool = True) -
     What hooks of the user's packed is unpacked by them only if ``packed``, and left out else.
     """
     behind = nodes_behind_output(output, stop)
-    return [t for node in behind if packed or not _has_packed(node) for t in saved_by(node, output)]
+    return [t for node in behind if packed or not has_packed(node) for t in saved_by(node, output)]
 
 
-def _has_packed(node: Any) -> bool:
+def has_packed(node: Any) -> bool:
     """Whether hooks packed what the node keeps."""
     return bool(_raw_fields(type(node))) and any(getattr(s, "unpack_hook", None) is not None for s in _raw_kept(node))
 

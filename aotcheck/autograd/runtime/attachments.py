@@ -11,7 +11,7 @@ from aotcheck.autograd.steps import Arg, Ref, Visibility
 from aotcheck.autograd.trace import Geometry
 
 # Where the context of a Function keeps what it was called with besides results and what is saved.
-CONTEXTS, HANDLES, WATCHED, HELD, LIVE = (f"ctx.kept[{k}]" for k in range(1, 6))
+CONTEXTS, HANDLES, WATCHED, HELD, LIVE, VIEWS = (f"ctx.kept[{k}]" for k in range(1, 7))
 
 
 class Keeper(enum.Enum):
@@ -102,8 +102,8 @@ class Attachment:
 
     It says which of the attached tensors those are, which saved values it keeps, and to which roots and leaves
     gradients go. ``held`` are arguments that gradients of wrappers hold too, ``own`` the outputs (counted among its
-    own) that it keeps a place of: see Note [Results of their own gradients]. ``raising`` as for Function. Whether the
-    saved values ``unwatched`` were written since is nobody's business.
+    own) that it keeps a place of, ``views`` those that it notes: see Note [Results of their own gradients]. ``raising``
+    as for Function. Whether the saved values ``unwatched`` were written since is nobody's business.
     """
 
     outputs: tuple[int, ...]
@@ -116,6 +116,7 @@ class Attachment:
     own: tuple[int, ...] = ()
     raising: bool = False
     unwatched: frozenset[int] = frozenset()
+    views: tuple[Ref, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,8 +139,14 @@ class Application:
 
 
 def kept_source(
-    backward_for: str, contexts: str, handles: Sequence[str], watched: str, held: Sequence[str], live: Sequence[str]
+    backward_for: str,
+    contexts: str,
+    handles: Sequence[str],
+    watched: str,
+    held: Sequence[str],
+    live: Sequence[str],
+    views: str = "()",
 ) -> str:
     """The source of the tuple that contexts keep."""
     parts = ["".join(f"{x}, " for x in items) for items in (handles, held, live)]
-    return f"({backward_for}, {contexts}, ({parts[0]}), {watched}, ({parts[1]}), ({parts[2]}))"
+    return f"({backward_for}, {contexts}, ({parts[0]}), {watched}, ({parts[1]}), ({parts[2]}), {views})"

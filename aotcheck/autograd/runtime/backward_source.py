@@ -15,6 +15,7 @@ from aotcheck.autograd.runtime.attachments import (
     CONTEXTS,
     HANDLES,
     LIVE,
+    VIEWS,
     WATCHED,
     Application,
     BackwardReshape,
@@ -45,6 +46,7 @@ def function_like(
     raising: tuple[tuple[int, str], ...] = (),
     leads: tuple[tuple[int, ...], ...] = (),
     mates: tuple[tuple[int, ...], ...] = (),
+    views: bool = False,
 ) -> Callable[..., Any]:
     """``apply`` of a Function that attaches computed results to autograd.
 
@@ -57,7 +59,8 @@ def function_like(
     again, even if there are none. ``frees``: see ``backward.frees``. ``shared``: see Note [Shared nodes]. ``own``: the
     results that are saved for their place in autograd's graph. ``raising``: those behind which something raises if a
     backward leaves nothing out, with what it raises. ``leads``: see ``undefined.pass_on``. ``mates``:
-    for each result those that one op of eager's gave with it.
+    for each result those that one op of eager's gave with it. ``views``: whether its context has noted views that
+    derivatives come by.
     """
     w = SourceWriter()
     w.globals.update(grad_enabled=torch.is_grad_enabled, node=torch.autograd.function.BackwardCFunction)
@@ -75,6 +78,7 @@ def function_like(
         for k in range(outputs)
     )
     trained = "".join(f"g[{k}] is not None and g[{k}].requires_grad, " for k in range(outputs))
+    trained += f"*[x.lasts() for x in {VIEWS}]" if views else ""
     # The engine comes by with nothing defined where another tensor's gradients end: no reason to look at what is saved.
     undefined = " and ".join(f"g[{k}] is None" for k in range(outputs))
     nothing = f"(None,) * {1 + max(1, targets) + bool(raising)}"
@@ -171,16 +175,17 @@ def write_backward(
     windows: Sequence[int] = (),
     writes: Sequence[BackwardWrite] = (),
     reshaped: Sequence[BackwardReshape] = (),
+    unread: Sequence[int] = (),
 ) -> SourceWriter:
     """``run(ctx, g)``: pick what this backward uses of the saved tensors and incoming gradients.
 
     It gives a gradient per differentiated target, of the ``gradients`` that the graph returns. ``wrapped`` says which
     of the differentiated have wrappers for gradients, made of what, ``same`` which have a tangent itself, with the
     strides and the owners it has: autograd looks at both where it accumulates. ``windows`` are those on live memory
-    that the graph reads; ``writes`` and ``reshaped`` come last.
+    that the graph reads; ``writes`` and ``reshaped`` come last. ``unread`` is unpacked besides, and not read.
     """
     w = SourceWriter()
-    lines = ["def run(ctx, g, whole=None):", *_unpack(w, used, saved), *_take_tangents(w, tangents)]
+    lines = ["def run(ctx, g, whole=None):", *_unpack(w, [*used, *unread], saved), *_take_tangents(w, tangents)]
     names = [f"s[{k}]" for k in range(len(used))] + [f"t{k}" for k, _ in tangents]
     names += [f"{LIVE}[{k}]" for k in windows]
     parts = [f"d[{k}]" for k in differentiated]
@@ -214,12 +219,13 @@ def write_differentiable_backward(
     wrapped: Mapping[int, tuple[Wrapping, Sequence[str]]],
     flat: bool,
     own: Sequence[int] = (),
+    views: Sequence[int] = (),
 ) -> SourceWriter:
     """``run(ctx, g)`` as ``write_backward`` writes it, but what it gives is attached to autograd.
 
     Of the saved tensors ``unpacked`` the graph reads the first ``read``. ``applications`` attach; their targets are
     those of this backward, ``targets`` in number, then the tangents, those with these ``places``, and then results of
-    the stage itself, its ``own``. ``same`` says
+    the stage itself, its ``own``, and ``views`` among those that its context has noted. ``same`` says
     which gradients are which tangent itself, ``wrapped`` which are wrappers, made of what. ``flat``: ``g`` is what the
     tangents are made of.
     """
@@ -237,6 +243,8 @@ def write_differentiable_backward(
     place = {k: n for n, k in enumerate(reached)}
 
     def handle(k: int) -> str:
+        if k >= targets + len(places) + len(own):
+            return f"{VIEWS}[{views[k - targets - len(places) - len(own)]}].place()"
         if k >= targets + len(places):
             return f"{w.refer(history.place_of)}(ctx, {own[k - targets - len(places)]})"
         return f"h[{place[k]}]" if k < targets else f"{whole}[{places[k - targets]}]"
@@ -274,8 +282,9 @@ def write_differentiable_backward(
 
 
 def _unpack(w: SourceWriter, which: Sequence[int], saved: int) -> list[str]:
-    if saved and len(which) == saved and list(which) == list(range(saved)):
-        return ["    s = ctx.saved_tensors"]
+    if saved and len(which) == saved:
+        in_order = list(which) == list(range(saved))
+        return ["    s = ctx.saved_tensors", *([] if in_order else [f"    s = {''.join(f's[{k}], ' for k in which)}"])]
     if saved and which:
         w.globals["unpack_some"] = _torch.unpack_some
         return [f"    s = unpack_some(ctx, {tuple(which)})"]

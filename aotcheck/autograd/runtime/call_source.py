@@ -43,7 +43,8 @@ def write_call(
     names = [f"r{k}" for k in range(n)] + [f"s{k}" for k in range(len(fresh) - n)]
     left = ", ".join(names) + ", = " if names else ""
     lines = ["def call(a):"]
-    lines += [f"    {w.refer(failing.check_swap)}(a[{i}])" for i in record.swapped]
+    for i in record.swapped:
+        lines += [f"    {w.refer(history.forget_notes)}(a[{i}])", f"    {w.refer(failing.check_swap)}(a[{i}])"]
     lines += [f"    {b}" for b in _bases(record)]
     roots = [named(r.source) for r in record.roots]
     wrappers = [named(r.source) for r in record.wrappers]
@@ -110,13 +111,15 @@ def write_call(
         if part.guards:
             attached.append(f"w{number} = []")
         watched = f"w{number}" if part.guards else "()"
+        attached += [f"v{number} = []"] if part.views else []
         live: list[str] = []
         if part.windows or part.reshaped:
             on = w.refer(memory.window_on)
             live = [f"{on}({named(x.holder)}, {w.refer(x.geometry)}, {x.anchor}, False)" for x in part.windows]
             live += map(named, part.reshaped)
         held = [named(x) for x in part.held]
-        kept = kept_source(f"backward{number}", "()", [handles[k] for k in part.targets], watched, held, live)
+        seen = f"v{number}" if part.views else "()"
+        kept = kept_source(f"backward{number}", "()", [handles[k] for k in part.targets], watched, held, live, seen)
         # Results that lead nowhere require grad all the same: they hang on a leaf of nobody's.
         ends = ", ".join(targets[k] for k in part.targets) or w.refer(backward.DEAD_END)
         ends += f", {w.refer(backward.beyond())}" if part.raising else ""
@@ -148,6 +151,7 @@ def write_call(
             watch = w.refer(backward.watch)
             assert not isinstance(guard.watched, Counter)
             lines.append(f"    w{number}.append({watch}({named(guard.watched)}, {guard.place}))")
+        lines += [f"    v{number}.append({w.refer(history.NotedView)}({named(x)}))" for x in part.views]
     returned = [w.refer(r.value, "k") if isinstance(r, Constant) else named(r) for r in record.returns]
     lines.append(f"    return {shape_result(returned, w.refer)}")
     w.lines = lines

@@ -183,6 +183,39 @@ def place_of(ctx: Any, output: int) -> Tensor:
     return DEAD_END
 
 
+class _Noted(weakref.ref[Tensor]):
+    """A weak reference that is known for ours."""
+
+    note: weakref.ref[NotedView]
+
+
+class NotedView:
+    """A view as it is by the end of a call, noted but not held: see Note [Results of their own gradients]."""
+
+    def __init__(self, t: Tensor) -> None:
+        self._version = _torch.version_of(t)
+        self.noted: _Noted | None = _Noted(t)
+        self.noted.note = weakref.ref(self)
+
+    def lasts(self) -> bool:
+        """Whether it has the history that it had."""
+        t = None if self.noted is None else self.noted()
+        return t is not None and _torch.version_of(t) == self._version
+
+    def place(self) -> Tensor:
+        """A tensor without memory whose history is that of the view."""
+        t = None if self.noted is None else self.noted()
+        return DEAD_END if t is None else bridge(t)
+
+
+def forget_notes(t: Tensor) -> None:
+    """Nobody notes ``t`` any more; ``swap_tensors`` refuses what there are weak references to."""
+    for reference in weakref.getweakrefs(t):
+        view = reference.note() if isinstance(reference, _Noted) else None
+        if view is not None:
+            view.noted = None
+
+
 def _save_place(ctx: Any, t: Tensor, source: Tensor) -> None:
     """``t`` takes over the history of ``source``: where that keeps its place, it does too."""
     if source.output_nr in getattr(source.grad_fn, "own", ()):
