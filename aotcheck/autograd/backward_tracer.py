@@ -131,11 +131,8 @@ class BackwardTracer:
         """The engine skips nodes that lead to no root; eager runs them, and they raise if what they saved was written,
         or if they are there to raise.
         """
-        asked = self._tracer.kernels.asked
-        known = frozenset(asked)
         for attached, _ in seeds:
             saved_tensors(attached.tensor, ())
-        asked.intersection_update(known)  # it was not the Functions that asked
         reached = reached_leaves([a.tensor for a, _ in seeds])
         others = [e for edges in reached.values() for e in edges if e.node not in ends]
         if tried:
