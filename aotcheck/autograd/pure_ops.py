@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -79,8 +80,7 @@ def pure(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs:
         if _may_be_foretold_otherwise(func, args, out):
             out = _restrided_as_in_eager(func, args, kwargs, out)
         learn(key, out, device)
-    physical = tracer.depth and func not in _KNOW_LAZY_BITS and not _promotes(args)
-    value_of = functools.partial(_physical_value_of, tracer) if physical else tracer.value_of
+    value_of = functools.partial(_physical_value_of, tracer) if reads_memory(tracer, func, args) else tracer.value_of
     value_args = tuple([value_of(a) for a in args])
     value_kwargs = {k: value_of(a) for k, a in kwargs.items()} if kwargs else {}
     if info.takes_device and kwargs.get("device") is None and not _has_tensor(args):
@@ -99,6 +99,24 @@ def pure(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs:
     return container(
         [tracer.fresh(g, device, tracer.trace.call(getitem, (value, k))) for k, g in enumerate(geometries)]
     )
+
+
+def reads_memory(tracer: Tracer, func: Any, args: tuple[Any, ...]) -> bool:
+    """Whether ``func`` sees what the memory of its tensors holds, though these are conjugated or negated lazily."""
+    return bool(tracer.depth) and func not in _KNOW_LAZY_BITS and not _promotes(args)
+
+
+def memory_of(tracer: Tracer, a: Any) -> Any:
+    """As ``Tracer.value_of``, but of what is conjugated or negated lazily what its memory holds."""
+    return _physical_value_of(tracer, a)
+
+
+def shown(tracer: Tracer, t: Replica, value: Value) -> Value:
+    """What ``t`` is when its memory holds ``value``."""
+    for op, lazy in ((aten.neg.default, t.is_neg()), (aten.conj_physical.default, t.is_conj())):
+        if lazy:
+            value = tracer.trace.call(op, (value,))
+    return value
 
 
 def _undropped(tracer: Tracer, t: Replica) -> tuple[Tensor, Tensor]:
@@ -229,9 +247,29 @@ def _key_of(a: Any) -> Any:
 
 
 def _promotes(args: tuple[Any, ...]) -> bool:
-    """Whether tensors among ``args`` are of several dtypes, or of another than a number: they are copied then."""
-    dtypes = {a.dtype for a in args if type(a) is Replica and a.dtype is not torch.bool}
-    return len(dtypes) > 1 or (any(type(a) is complex for a in args) and not all(d.is_complex for d in dtypes))
+    """Whether what is conjugated or negated lazily among ``args`` is copied to another dtype before it is computed
+    with: a copy heeds that it is.
+    """
+    tensors = [a for a in args if type(a) is Replica]
+    lazy = [t for t in tensors if t.is_conj() or t.is_neg()]
+    common = _common_dtype(tensors) if lazy else None
+    if any(t.dtype is not common for t in lazy):
+        return True
+    return any(type(a) is complex for a in args) and not all(t.dtype.is_complex for t in tensors)
+
+
+def _common_dtype(tensors: Sequence[Tensor]) -> torch.dtype:
+    """The dtype to which they are promoted: those without dimensions count only if they are of another kind."""
+    with_dims = [t.dtype for t in tensors if t.dim()]
+    found = functools.reduce(torch.promote_types, with_dims or [t.dtype for t in tensors])
+    for t in tensors:
+        if not t.dim() and _kind(t.dtype) > _kind(found):
+            found = torch.promote_types(found, t.dtype)
+    return found
+
+
+def _kind(dtype: torch.dtype) -> int:
+    return 3 if dtype.is_complex else 2 if dtype.is_floating_point else 1 if dtype is not torch.bool else 0
 
 
 def _has_tensor(args: tuple[Any, ...]) -> bool:

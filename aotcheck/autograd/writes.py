@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -36,8 +37,10 @@ def in_place(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwa
     overlap.check(func, info, args, kwargs)
     if torch.Tag.pointwise in func.tags and not writes_are_order_free(func) and geometry_of(target).overlaps_itself:
         raise UnsupportedError("overlapping operands", f"{func} writes an address more than once, reading it each time")
-    value_args = tuple([tracer.value_of(a) for a in args])
-    value_kwargs = {k: tracer.value_of(a) for k, a in kwargs.items()} if kwargs else {}
+    in_memory = func is not aten.copy_.default and pure_ops.reads_memory(tracer, info.twin, args)
+    value_of = functools.partial(pure_ops.memory_of, tracer) if in_memory else tracer.value_of
+    value_args = tuple([value_of(a) for a in args])
+    value_kwargs = {k: value_of(a) for k, a in kwargs.items()} if kwargs else {}
     tracer.run(func, args, kwargs)
     if func is aten.bernoulli_.float and len(value_args) == 1 and "p" not in value_kwargs:
         value_args, args = (*value_args, 0.5), (*args, 0.5)
@@ -50,6 +53,8 @@ def in_place(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwa
         tracer.table.write(tracer.table.view(target), value)
         return target
     value = tracer.call(info.twin, info.for_twin(value_args), value_kwargs)
+    if in_memory:
+        value = pure_ops.shown(tracer, target, value)
     _write(tracer, target, info.twin, info.for_twin(args), kwargs, value)
     return target
 
@@ -124,14 +129,16 @@ def _foreach(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwa
             tracer.count_write(x)
         return None
     overlap.check(func, info, args, kwargs)
-    value_args = tuple([tracer.value_of(a) for a in args])
-    value_kwargs = {k: tracer.value_of(a) for k, a in kwargs.items()}
+    value_of = functools.partial(pure_ops.memory_of, tracer) if tracer.depth else tracer.value_of
+    value_args = tuple([value_of(a) for a in args])
+    value_kwargs = {k: value_of(a) for k, a in kwargs.items()}
     out = tracer.run(info.twin, args, kwargs)
     tracer.run(func, args, kwargs)
     value = tracer.call(info.twin, value_args, value_kwargs)
     for k, (x, o) in enumerate(zip(targets, out, strict=True)):
-        item = conform(tracer, tracer.trace.call(getitem, (value, k)), geometry_of(o), geometry_of(x))
-        tracer.table.write(tracer.table.view(x), item)
+        item = tracer.trace.call(getitem, (value, k))
+        item = pure_ops.shown(tracer, x, item) if tracer.depth else item
+        tracer.table.write(tracer.table.view(x), conform(tracer, item, geometry_of(o), geometry_of(x)))
         tracer.count_write(x)  # eager counts in its per-tensor kernels, which do not run here
     return None
 
@@ -141,8 +148,10 @@ def to_out(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwarg
     overlap.check(func, info, args, kwargs)
     targets = [kwargs[str(w)] for w in info.written]
     rest = {k: a for k, a in kwargs.items() if k not in info.written}
-    value_args = tuple([tracer.value_of(a) for a in args])
-    value_rest = {k: tracer.value_of(a) for k, a in rest.items()}
+    in_memory = pure_ops.reads_memory(tracer, info.twin, args)
+    value_of = functools.partial(pure_ops.memory_of, tracer) if in_memory else tracer.value_of
+    value_args = tuple([value_of(a) for a in args])
+    value_rest = {k: value_of(a) for k, a in rest.items()}
     reference = tracer.run(info.twin, args, {**rest, "device": _torch.META} if rest.get("device") is not None else rest)
     for t in targets:
         if isinstance(t, Tensor):
@@ -162,6 +171,7 @@ def to_out(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwarg
         state = tracer.table.state(t)
         if state.storage.nbytes() != state.nbytes:
             tracer.table.flat(state)
+        item = pure_ops.shown(tracer, t, item) if in_memory else item
         item = conform(tracer, item, geometry_of(r), geometry_of(t))
         tracer.table.write(tracer.table.view(t), item)
     return out

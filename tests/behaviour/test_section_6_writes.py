@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.testing._internal.custom_tensor import ConstantExtraMetadataTensor
 from torch.testing._internal.two_tensor import TwoTensor, TwoTensorMode
 
 import aotcheck
@@ -583,3 +584,43 @@ def test_a_base_that_begins_to_require_grad(make, act):
         return x * 2
 
     check(f, make_inputs, backward=None, probe=False)
+
+
+_LAZY = {
+    "imag": lambda: (base := torch.view_as_complex(plain(2, 2)), base.conj().imag),
+    "neg": lambda: (base := plain(2), torch._neg_view(base)),
+    "conj": lambda: (base := torch.view_as_complex(plain(2, 2)), base.conj()),
+}
+_WRITES = {
+    "add_": lambda x: x.add_(1),
+    "add_ itself": lambda x: x.add_(x),
+    "mul_": lambda x: x.mul_(2),
+    "mul_ by what has no dimensions": lambda x: x.mul_(torch.tensor(2.0, dtype=torch.float64, device=x.device)),
+    "copy_": lambda x: x.copy_(x.new_ones(2)),
+    "fill_": lambda x: x.fill_(2),
+    "zero_": lambda x: x.zero_(),
+    "pow_": lambda x: x.pow_(2),
+    "addcmul_": lambda x: x.addcmul_(x, x),
+    "index_fill_": lambda x: x.index_fill_(0, torch.tensor([0], device=x.device), 1),
+    "masked_fill_": lambda x: x.masked_fill_(torch.tensor([True, False], device=x.device), 2),
+    "foreach": lambda x: torch._foreach_add_([x], 1),
+    "foreach by lists": lambda x: torch._foreach_mul_([x], [x]),
+    "out": lambda x: torch.mul(x, x, out=x),
+    "through a view": lambda x: x[:1].mul_(2),
+    "of integers": lambda x: x.add_(torch.tensor([1, 2], device=x.device)),
+}
+
+
+@pytest.mark.parametrize("write", _WRITES.values(), ids=_WRITES)
+@pytest.mark.parametrize("kind", _LAZY)
+def test_what_a_wrapper_holds_is_written_as_its_memory_is(kind, write):
+    """Below the class of a wrapper kernels do not see that a tensor is conjugated or negated lazily."""
+
+    def f(x):
+        write(x)
+
+    def make():
+        base, lazy = _LAZY[kind]()
+        return given(ConstantExtraMetadataTensor(lazy), also=[base])
+
+    check(f, make)
