@@ -80,7 +80,7 @@ def pure(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs:
         if _may_be_foretold_otherwise(func, args, out):
             out = _restrided_as_in_eager(func, args, kwargs, out)
         learn(key, out, device)
-    value_of = functools.partial(_physical_value_of, tracer) if reads_memory(tracer, func, args) else tracer.value_of
+    value_of = functools.partial(memory_of, tracer) if reads_memory(tracer, func, args) else tracer.value_of
     value_args = tuple([value_of(a) for a in args])
     value_kwargs = {k: value_of(a) for k, a in kwargs.items()} if kwargs else {}
     if info.takes_device and kwargs.get("device") is None and not _has_tensor(args):
@@ -104,11 +104,6 @@ def pure(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs:
 def reads_memory(tracer: Tracer, func: Any, args: tuple[Any, ...]) -> bool:
     """Whether ``func`` sees what the memory of its tensors holds, though these are conjugated or negated lazily."""
     return bool(tracer.depth) and func not in _KNOW_LAZY_BITS and not _promotes(args)
-
-
-def memory_of(tracer: Tracer, a: Any) -> Any:
-    """As ``Tracer.value_of``, but of what is conjugated or negated lazily what its memory holds."""
-    return _physical_value_of(tracer, a)
 
 
 def shown(tracer: Tracer, t: Replica, value: Value) -> Value:
@@ -219,13 +214,13 @@ def _in_copied_storage(tracer: Tracer, source: Replica, value: Value) -> Replica
     return r
 
 
-def _physical_value_of(tracer: Tracer, a: Any) -> Any:
+def memory_of(tracer: Tracer, a: Any) -> Any:
     """As ``Tracer.value_of``, but of what is conjugated or negated lazily what its memory holds.
 
     That is all that kernels see below the class of a wrapper.
     """
     if type(a) in (list, tuple):
-        return [_physical_value_of(tracer, x) for x in a]
+        return [memory_of(tracer, x) for x in a]
     value = tracer.value_of(a)
     if type(a) is Replica and (a.is_conj() or a.is_neg()):
         g = geometry_of(a)
