@@ -29,7 +29,7 @@ from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.subclasses import leaves_of
 
 if TYPE_CHECKING:
-    from aotcheck.autograd.replicas import KernelState
+    from aotcheck.autograd.kernel_state import KernelState
 
 
 class HookKind(enum.Enum):
