@@ -116,6 +116,7 @@ class Capture:
         self.entry_nbytes = {id(r.state): r.state.nbytes for r in self.roots}
         self.passed = {a.index: a.replica for a in self.arguments}  # the objects, whichever tensors they are by the end
         kernels = self.maker.kernels
+        kernels.wrappers = [w.replica for w in self.wrappers]
         kernels.on_swap, kernels.on_poison = self._swapped, self._poisoned
         kernels.on_squeeze = lambda t, op, dims: view_ops.note_reshaping(self.tracer, op, (t, *dims), {})
         kernels.use_count = functools.partial(use_count, self.tracer)
@@ -271,6 +272,7 @@ class Capture:
         if any(_torch.tensor_address(w.replica) != w.address for w in self.inputs.wrappers):
             raise UnsupportedError("swapped wrapper", "with another")
         outputs = [mapped.of(o) for o in outputs]
+        self.maker.kernels.wrappers += [o for o in outputs if isinstance(o, Tensor) and is_wrapper(o)]
         with self.tracer.recording():
             changes = self.gradients.changes([*[r.replica for r in self.roots], *self.maker.anchors], outputs)
         known = {id(a.replica) for a in self.arguments}

@@ -71,6 +71,7 @@ class KernelState:
         "stopped",
         "swapped",
         "use_count",
+        "wrappers",
         "writes",
         "writes_of_several",
     )
@@ -78,6 +79,7 @@ class KernelState:
     def __init__(self) -> None:
         self.inside = False
         self.alive: list[Replica] = []  # every replica of the trace; weak references would keep them from being swapped
+        self.wrappers: list[Tensor] = []  # those among the arguments and, by the end, the results
         # by id of what stands for the caller's graph behind a root: what a backward inside last brought there
         self.arrived: dict[int, Tensor | None] = {}
         self.asked = weakref.WeakSet[Any]()  # custom Functions, as nodes, that asked for what they saved

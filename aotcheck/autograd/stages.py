@@ -39,7 +39,7 @@ from aotcheck.autograd.tangents import (
     place_of,
     placeholder,
 )
-from aotcheck.autograd.trace import PLACEHOLDER, Value, ancestors, geometry_of, getitem
+from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Value, ancestors, geometry_of, getitem
 from aotcheck.autograd.written_since import guard
 
 
@@ -51,6 +51,7 @@ class Stages:
         self.inputs = list(inputs)
         self.trace = capture.tracer.trace
         self.live = LiveMemory(capture)
+        self.made = list(self.trace.values)  # by the function itself
         self.forward: set[Value] = set()  # what the forward computes
         self._written_views: list[tuple[Ref, Tensor, Any]] | None = None  # and the history of each write
 
@@ -81,6 +82,7 @@ class Stages:
         )  # and of draws repeated
         forward.update(ancestors(v for stage in stages for v in self._kept_values(stage)))
         for stage in stages:
+            forward.update(ancestors(self._made_before(stage)))
             must = self.live.saved_of([w for traced in stage.traces.values() for w in traced.written])
             forward.update(ancestors(must))
             stage.saved = saved_values(forward, set(self.inputs), stage.wanted(), self.trace.values)
@@ -94,6 +96,19 @@ class Stages:
             guard(self.capture, stage)
         self.live.settled = True
         return stages
+
+    def _made_before(self, stage: Stage) -> list[Value]:
+        """What only the stage's backwards need, but the function itself made, from what the caller may write by then.
+
+        A custom Function may keep it past autograd, in an attribute.
+        """
+        wanted = ancestors(stage.wanted())
+        given = {*self.inputs, *self.forward}
+        return [
+            v
+            for v in self.made
+            if v in wanted and v not in given and v.memory is None and v.op not in (CONSTANT, PLACEHOLDER)
+        ]
 
     def _kept_values(self, stage: Stage) -> Iterator[Value]:
         """What the tensors hold that eager's graph keeps, as far as the stage's backwards read that.

@@ -8,6 +8,7 @@ import torch.utils.checkpoint
 
 import aotcheck
 from tests.behaviour.harness import attempt_later, check_session, leaf, plain
+from tests.behaviour.wrappers import nested, two
 
 # -- what was written since -----------------------------------------------------------------------------
 
@@ -116,6 +117,56 @@ def test_what_a_write_through_a_view_saves_must_not_be_written(op, written):
             yield attempt_later(
                 lambda: torch.autograd.grad(out, wanted, plain(3, 2), allow_unused=True)  # noqa: B023
             )
+
+    check_session(session)
+
+
+class _Snapshot(torch.autograd.Function):
+    """Keeps past autograd what it computed of its operands, which no result needs."""
+
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.kept = y.clone(), (x * y).sin()
+        return x * y
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * ctx.kept[0], g * ctx.kept[1]
+
+
+@pytest.mark.parametrize("make", [leaf, two, nested], ids=["plain", "two", "nested"])
+def test_what_a_custom_function_keeps_past_autograd_is_as_it_was_in_the_forward(make):
+    def session(compile):
+        x, y = (leaf(3), leaf(3, seed=1)) if make is leaf else (make(3, grad=True), make(3, seed=1, grad=True))
+        f = compile(lambda x, y: _Snapshot.apply(x, y) * 1)
+        for _ in range(2):
+            out = f(x, y)
+            with torch.no_grad():
+                x.add_(1)
+                y.mul_(2)
+            yield torch.autograd.grad(out.sum(), [x, y])
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("make", [leaf, two, nested], ids=["plain", "two", "nested"])
+@pytest.mark.parametrize("written", [0, 1, 2], ids=["the operand", "the result", "nothing"])
+@pytest.mark.parametrize(
+    "op",
+    [
+        lambda x: torch._foreach_mul([x, x * 2], 2.0)[0],
+        lambda x: torch._foreach_exp([x])[0],
+        lambda x: torch._foreach_add([x], [x])[0],
+    ],
+    ids=["mul", "exp", "add"],
+)
+def test_what_an_op_on_lists_keeps_must_not_be_written(op, written, make):
+    def session(compile):
+        x = leaf(3) if make is leaf else make(3, grad=True)
+        out = compile(op)(x)
+        with torch.no_grad():
+            [x, out, plain(3)][written].add_(1)
+        yield attempt_later(lambda: torch.autograd.grad(out.sum(), x))
 
     check_session(session)
 

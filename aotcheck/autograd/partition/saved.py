@@ -87,7 +87,7 @@ def kept_results(node: Any, near: Tensor) -> set[int]:
 
 
 def _kept_by_opaque(node: Any, near: Tensor) -> list[Tensor]:
-    """What a node keeps that tells nobody: the replicas that it misses when they have been written.
+    """What a node keeps that tells nobody: the tensors that it misses when they have been written.
 
     Run without gradients it computes nothing, but looks whether what it keeps is as it was.
     """
@@ -96,7 +96,7 @@ def _kept_by_opaque(node: Any, near: Tensor) -> list[Tensor]:
     with _torch.meta_kernels():
         _torch.run_without_gradients(node)
         kept: list[Tensor] = []
-        for t in near.kernels.alive:
+        for t in (*near.kernels.alive, *near.kernels.wrappers):
             with _torch.as_if_written(t):
                 try:
                     _torch.run_without_gradients(node)
