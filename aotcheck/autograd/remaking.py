@@ -247,8 +247,9 @@ class Remaking(Attaching, Holders):
             ref = self._made_of(made.source, base)
             steps = self._replayed(local, t, ref, made, self._mode_of(made, base))
             steps += self._moved_now(local, t)
-            if hidden:  # a view to autograd in inference mode, but for its versions
+            if hidden or (id(t) in self._early and not made.current):  # written since: eager looks for its history
                 steps = [self._when_made(s, made, base) if isinstance(s, ReplayView) else s for s in steps]
+            if hidden:  # a view to autograd in inference mode, but for its versions
                 steps += [BumpVersion(local)] * _torch.version_of(t)
         else:
             if self._by_way_of_wrapper(t):
