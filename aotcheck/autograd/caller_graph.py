@@ -100,6 +100,22 @@ class BackwardsInside:
                 if no_leaf and k in self._keeping:
                     self._retained.append((t, _torch.grad_fn_of(t), functools.partial(refuse, False)))
 
+    def refuse_views(self, running: Callable[[], bool], places: Sequence[int]) -> None:
+        """Let a backward inside fail where it comes by those at ``places``: views, traced as such, that custom
+        Functions of the caller's made, whose backwards no trace knows.
+        """
+
+        def refuse(_: Tensor) -> None:
+            if running():
+                raise UnsupportedError(
+                    "backward inside", "through a view that a custom Function made, its base written"
+                )
+
+        for k in places:
+            t = self.replicas[k]
+            if t.requires_grad and _torch.leafness(t) is False:
+                Tensor.register_hook(t, refuse)
+
     def note(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """The function calls ``func``, one of ``ENGINE``."""
         if self.known is None:

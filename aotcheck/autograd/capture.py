@@ -68,11 +68,15 @@ class Onward:
 
 @dataclasses.dataclass(frozen=True)
 class Arrived:
-    """A gradient as a backward brought it: where it lay, its ``value``, and how often its memory had been written."""
+    """A gradient as a backward brought it: where it lay, its ``value``, and how often its memory had been written.
+
+    Nobody holds a ``free`` one, which a leaf may take over: see Note [Gradients taken over].
+    """
 
     view: View
     value: Value
     version: int
+    free: bool = False
 
 
 class Capture:
@@ -125,6 +129,9 @@ class Capture:
             self.gradients = Gradients(arguments, self.inputs.flat, gradients)
             inside = BackwardsInside(arguments, self.inputs.flat, caller, self._trace_views_as_such)
             inside.refuse_hooks(lambda: kernels.function_runs)
+            if mode.with_custom_views:
+                custom = [k for k, is_custom in enumerate(self.inputs.is_custom_view) if is_custom]
+                inside.refuse_views(lambda: kernels.function_runs, custom)
         self.casts: TracedCasts | None = None
         if in_region():
             self.casts = TracedCasts(self.tracer, self.inputs.flat, casts, casts_asked)
@@ -153,11 +160,14 @@ class Capture:
     def _goes_on(self, inside: BackwardsInside) -> None:
         """A backward that the function called is over: note what it brought to roots that are no leaves."""
         arrived: list[tuple[Source, Tensor]] = []
+        free: set[int] = set()
         for r in self.roots:
             if r.anchor is not None and own_gradient(r.anchor) is not None:
                 g = self.maker.kernels.arrived[id(r.anchor)]
                 assert g is not None
                 arrived.append((r.source, g))
+                if self.maker.kernels.arrived_free[id(r.anchor)]:
+                    free.add(id(g))
                 set_own_gradient(r.anchor, None)
         arrived += [(Arg(w.index), g) for w in self.wrappers if (g := arrived_at(w.grad_fn)) is not None]
         if not arrived:
@@ -172,13 +182,15 @@ class Capture:
         for source, g in arrived:
             leaves = [known.get(id(x)) or self._arrived(x) for x in leaves_of(g)] if is_wrapper(g) else ()
             wrapping = wrapping_of(g)
-            brought.append((source, self._arrived(g) if wrapping is None else Bundle(wrapping, tuple(leaves))))
+            brought.append(
+                (source, self._arrived(g, id(g) in free) if wrapping is None else Bundle(wrapping, tuple(leaves)))
+            )
         versions = [(r.state, r.state.version) for r in self.roots]
         self.onward.append(Onward(tuple(brought), inside.retained, tuple(versions)))
 
-    def _arrived(self, g: Tensor) -> Arrived:
+    def _arrived(self, g: Tensor, free: bool = False) -> Arrived:
         view = self.tracer.table.view(g)
-        return Arrived(view, self.tracer.table.read(g), view.state.version)
+        return Arrived(view, self.tracer.table.read(g), view.state.version, free)
 
     def _swapped(self, a: Tensor, b: Tensor) -> None:
         """See ``Tracer.swap``."""

@@ -214,7 +214,8 @@ class EpilogueBuilder:
                 leaves.append(x if isinstance(x, Arg) else (yield from self._brought(x, afterwards)))
             given.append(wrapper := self.results.local())
             yield Wrap(wrapper, arrived.wrapping, tuple(leaves))
-        yield BackwardOnward(tuple([to for to, _ in onward.gradients]), tuple(given), onward.retained)
+        free = tuple([not isinstance(arrived, Bundle) and arrived.free for _, arrived in onward.gradients])
+        yield BackwardOnward(tuple([to for to, _ in onward.gradients]), tuple(given), onward.retained, free)
         yield from afterwards
 
     def _brought(self, arrived: Arrived, afterwards: list[Step]) -> Generator[Step, None, Ref]:

@@ -50,6 +50,7 @@ class KernelState:
         "after_backward",
         "alive",
         "arrived",
+        "arrived_free",
         "asked",
         "detached",
         "function_runs",
@@ -82,6 +83,7 @@ class KernelState:
         self.wrappers: list[Tensor] = []  # those among the arguments and, by the end, the results
         # by id of what stands for the caller's graph behind a root: what a backward inside last brought there
         self.arrived: dict[int, Tensor | None] = {}
+        self.arrived_free: dict[int, bool] = {}  # and whether nobody in the program held that
         self.asked = weakref.WeakSet[Any]()  # custom Functions, as nodes, that asked for what they saved
         self.swapped: list[Tensor] = []  # replicas that were swapped, in pairs
         self.on_swap: Callable[[Tensor, Tensor], None] = lambda a, b: None

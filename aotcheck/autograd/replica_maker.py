@@ -27,7 +27,7 @@ class _Rebound(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        ctx.arrived = grads[0]
+        ctx.arrived = grads[0] if ctx.whole else None
         return None if ctx.whole else grads[0], None, None
 
 

@@ -249,12 +249,14 @@ class Detach:
 class BackwardOnward:
     """A backward that the function called goes on, from arguments that are no leaves, in the caller's graph.
 
-    It brings ``gradients`` to ``targets``. Not ``retained``: it frees what it uses there.
+    It brings ``gradients`` to ``targets``. Not ``retained``: it frees what it uses there. Those that
+    are ``free`` a leaf may take over.
     """
 
     targets: tuple[Source, ...]
     gradients: tuple[Ref, ...]
     retained: bool
+    free: tuple[bool, ...]
 
 
 class ReplayMode(enum.Enum):

@@ -46,17 +46,24 @@ def _hand_over(tracer: Tracer, leaf: Tensor, grads: tuple[Tensor | None, ...]) -
     g = grads[0]
     if id(leaf) in tracer.kernels.arrived:
         tracer.kernels.arrived[id(leaf)] = g
+        tracer.kernels.arrived_free[id(leaf)] = type(g) is Replica and _is_free(tracer, grads)
         return None
     if type(g) is not Replica or own_gradient(leaf) is not None or torch.is_grad_enabled():
         return None
-    held, nobody = _held(grads), _held_by_nobody()
-    if held[0] != nobody[0] or held[1] - 1 - ours(tracer)[id(g)] != nobody[1]:  # one is our own name for it
+    if not _is_free(tracer, grads):
         return None
     window = g.detach()
     kernels = tracer.kernels
     assert kernels.alive[-1] is window
     del kernels.alive[-1], tracer.views[id(window)]
     return (window,)
+
+
+def _is_free(tracer: Tracer, grads: tuple[Tensor | None, ...]) -> bool:
+    """Whether nobody in the program holds the one replica of ``grads``, which just arrived at a leaf."""
+    held, nobody = _held(grads), _held_by_nobody()
+    # One is the caller's own name for it.
+    return held[0] == nobody[0] and held[1] - 1 - ours(tracer)[id(grads[0])] == nobody[1]
 
 
 def _held(grads: tuple[Tensor | None, ...]) -> tuple[int, int]:

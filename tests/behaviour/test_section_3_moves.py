@@ -393,3 +393,24 @@ def test_through_torch_compile_a_view_of_inference_mode_takes_the_place_of_its_b
         yield compile(f)(x), x
 
     check_session(session, compile=through_dynamo)
+
+
+@pytest.mark.parametrize("data", ["base", "other", "none"])
+@pytest.mark.parametrize("write", [0, 1, 2], ids=["base", "view", "no"])
+def test_a_view_of_a_view_that_got_other_data_has_the_history_that_eager_looks_for_after_a_write(data, write):
+    def f(x, y, other):
+        v = y.t()
+        if data != "none":
+            y.data = x if data == "base" else other
+        if write < 2:
+            (x, y)[write].logical_not_()
+        return v
+
+    def session(compile):
+        x, other = leaf(2, 1), plain(1, 2, seed=4)
+        y = x.t()
+        v = compile(f)(x, y, other)
+        yield attempt(lambda: torch.autograd.grad(v, [x, y], torch.ones_like(v), allow_unused=True))
+        yield v, x, y
+
+    check_session(session)

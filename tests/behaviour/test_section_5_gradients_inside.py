@@ -429,6 +429,51 @@ def test_accumulating_into_an_argument_by_way_of_another_is_refused():
     assert x.grad is None
 
 
+class _ReturnsView(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 3
+
+
+def test_a_backward_inside_by_a_view_that_a_custom_function_made_and_whose_base_is_written_is_refused():
+    def f(x, v, writes):
+        v.backward(torch.ones_like(v))
+        return x.zero_() if writes else x * 2
+
+    root = leaf(3)
+    compiled = aotcheck.aot_function(f)
+    x = root * 1
+    with pytest.raises(aotcheck.UnsupportedError, match="custom Function"):
+        compiled(x, _ReturnsView.apply(x), True)
+    assert root.grad is None
+    calls(lambda x: f(x, _ReturnsView.apply(x), False), lambda: leaf(3) * 1)
+
+
+@pytest.mark.parametrize("make", [lambda x: x.t(), lambda x: x[:], lambda x: x * 1], ids=["t", "slice", "no view"])
+@pytest.mark.parametrize("seed", [lambda x: x, lambda x: x.detach(), lambda x: x * 2], ids=["itself", "alias", "new"])
+@pytest.mark.parametrize("grad_mode", [True, False])
+def test_a_leaf_behind_takes_over_the_memory_of_an_argument(make, seed, grad_mode):
+    def f(x):
+        x.backward(seed(x))
+        x.zero_()
+
+    def session(compile):
+        root = leaf(2, 2)
+        x = make(root.clone())
+        with torch.set_grad_enabled(grad_mode):
+            yield attempt(lambda: compile(f)(x))
+        yield root.grad, x
+        with torch.no_grad():
+            x.add_(1)
+        yield root.grad
+
+    check_session(session)
+
+
 def test_gradient_of_an_argument_by_another_that_has_nothing_to_do_with_it():
     def f(x, y):
         return torch.autograd.grad([x * y], [y], [x], retain_graph=True)

@@ -379,3 +379,13 @@ def _raise_poisoned(*_: Any) -> None:
         used = leaf.clone()
         torch.utils.swap_tensors(leaf, leaf)
         used.backward()
+
+
+def go_on(targets: Sequence[Tensor], gradients: Sequence[Tensor], retained: bool, free: Sequence[bool]) -> None:
+    """``torch.autograd.backward``, but that leaves may take over those of ``gradients`` that are ``free``.
+
+    The engine has others' references to what it is called with. What a node gives on has none.
+    """
+    with torch.enable_grad():
+        starts = [t.view_as(t) if f else t for t, f in zip(targets, free, strict=True)]
+    torch.autograd.backward(starts, gradients, retained)

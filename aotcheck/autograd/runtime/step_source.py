@@ -143,8 +143,10 @@ def step_line(step: Step, w: SourceWriter) -> str:
             return f"{w.refer(memory.point_at if way is Way.SET else memory.point_at_untold)}({given})"
         case Detach(target, leaf):
             return f"{named(target)}.requires_grad_(False)" if leaf else f"{named(target)}.detach_()"
-        case BackwardOnward(targets, gradients, retained):
+        case BackwardOnward(targets, gradients, retained, free):
             to, given = ("".join(f"{named(x)}, " for x in refs) for refs in (targets, gradients))
+            if any(free):
+                return f"{w.refer(history.go_on)}(({to}), ({given}), {retained}, {free})"
             return f"{w.refer(torch.autograd.backward)}(({to}), ({given}), {retained})"
         case ReplayView(local, base, view_func, mode, outdated, version, later, others):
             if outdated:
