@@ -163,13 +163,12 @@ class KernelState:
 
     def note_move(self, t: Tensor, move: Move | None) -> None:
         """``t`` comes to lie elsewhere now; it stays where it is if there is no ``move``."""
-        self.moved[id(t)] = self.now()
+        moment = self.moved[id(t)] = self.now()
+        node = self.moved_before[id(t)] = _torch.autograd_sequence_number()
         if move is not None and isinstance(t, Replica):
             address = _torch.storage_address(_torch.storage_of(t))
-            self.left.setdefault(id(t), []).append(
-                Left(self.moved[id(t)], geometry_of(t), address, t.is_inference(), move)
-            )
-        self.moved_before[id(t)] = _torch.autograd_sequence_number()
+            left = Left(moment, geometry_of(t), address, t.is_inference(), move, node)
+            self.left.setdefault(id(t), []).append(left)
 
 
 _MOST_TO_LIST = 256
@@ -195,12 +194,12 @@ class Replica(Tensor):
         if name == "data":
             kernels.note_move(self, Move.DATA)
         super().__setattr__(name, value)
-        if name == "data" and shape != self.shape and self.requires_grad and _torch.leafness(self):
+        if name == "data" and shape != self.shape and _torch.shows_as_leaf(self):
             kernels.reshaped_leaves.append(self)
         if name == "__dict__":
             kernels.swapped.append(self)
-            # Then swap_tensors has just poisoned its accumulator.
-            if _torch.leafness(self) and kernels.use_count(self) == 2:
+            # Then swap_tensors has just poisoned its accumulator; else it has not looked at its history.
+            if kernels.use_count(self) == 2 and _torch.leafness(self):
                 kernels.on_poison(self)
             if len(kernels.swapped) % 2 == 0:
                 kernels.on_swap(*kernels.swapped[-2:])
