@@ -158,6 +158,7 @@ try:
         ops_of_view,
         requires_grad_by_itself,
         set_creation_meta,
+        shows_as_leaf,
         view_func_of,
     )
 except (ImportError, AttributeError, KeyError) as error:  # pragma: no cover - depends on the installed torch
@@ -280,6 +281,7 @@ __all__ = [
     "set_hooks",
     "set_sequence_number",
     "set_version",
+    "shows_as_leaf",
     "skip_backward",
     "state_of",
     "storage_address",

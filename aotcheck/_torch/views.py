@@ -119,6 +119,18 @@ def requires_grad_by_itself(t: Tensor) -> bool:
     return view.grad_fn is not None and view.grad_fn.next_functions[0][0] is not None
 
 
+def shows_as_leaf(t: Tensor) -> bool:
+    """Whether ``t`` is a leaf that requires grad, asked without need to renew the history of a view that was written.
+
+    That of a view of what requires grad is looked for at the program's first look, in its mode and where it then lies.
+    """
+    if not t.requires_grad:
+        return False
+    base = t._base
+    renewed = base is not None and base.requires_grad and _creation_meta(t) == CreationMeta.DEFAULT
+    return not renewed and leafness(t) is True
+
+
 def creation_meta(t: Tensor) -> Any:
     """How the view ``t`` was made: decides whether eager allows writing to it under grad."""
     return _creation_meta(t)

@@ -65,14 +65,9 @@ class Histories:
         if not differentiable_dtype(t):
             self.taken.append(RequireGradOfInteger(root.source))
             return
-        by_itself = (
-            result is None and root.requires_grad and _torch.base_of(t) is None and id(t) not in self.kernels.detached
-        )
-        if (
-            by_itself
-            and id(t) in self.capture.tracer.set_calls
-            and _torch.grad_fn_of(t).name().endswith("NotImplemented")
-        ):
+        by_itself = root.requires_grad and _torch.base_of(t) is None and id(t) not in self.kernels.detached
+        of_set = by_itself and id(t) in self.capture.tracer.set_calls
+        if of_set and _torch.grad_fn_of(t).name().endswith("NotImplemented"):
             self.taken.append(TakeHistoryOfSet(root.source))
             return
         source: Result | Local

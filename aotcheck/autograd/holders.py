@@ -102,7 +102,8 @@ class Holders(Draft):
         """Let the graph return a tensor on ``state`` from which the others are made: one of them, or the whole."""
         tops = [t for t in tensors if self.tensors[id(t)][1] is None and not (t.requires_grad and is_odd(t))]
         matching = [t for t in tops if state.roots and state.roots[0].geometry == geometry_of(t)]
-        candidates = [t for t in tops if has_history(t)] or matching or (tops if len(tops) == 1 else [])
+        alike = len({geometry_of(t) for t in tops}) == 1
+        candidates = [t for t in tops if has_history(t)] or matching or (tops if alike else [])
         candidates = [c for c in candidates if _bytes_reached(c) <= state.storage.nbytes()]
         shown = id(state) in self._shown
         if shown:

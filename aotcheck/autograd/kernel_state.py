@@ -148,10 +148,9 @@ class KernelState:
 
     def note_move(self, t: Tensor, move: Move | None) -> None:
         """``t`` comes to lie elsewhere now; it stays where it is if there is no ``move``."""
-        self.moved[id(t)] = self.now()
+        moment = self.moved[id(t)] = self.now()
+        node = self.moved_before[id(t)] = _torch.autograd_sequence_number()
         if move is not None and getattr(t, "kernels", None) is self:  # a replica of this trace
             address = _torch.storage_address(_torch.storage_of(t))
-            self.left.setdefault(id(t), []).append(
-                Left(self.moved[id(t)], geometry_of(t), address, t.is_inference(), move)
-            )
-        self.moved_before[id(t)] = _torch.autograd_sequence_number()
+            left = Left(moment, geometry_of(t), address, t.is_inference(), move, node)
+            self.left.setdefault(id(t), []).append(left)

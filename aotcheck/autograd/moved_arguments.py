@@ -32,7 +32,7 @@ from aotcheck.autograd.steps import (
 )
 from aotcheck.autograd.storage_state import StorageState
 from aotcheck.autograd.timeline import Timeline
-from aotcheck.autograd.trace import Geometry, geometry_of, recorded_geometry, row_major
+from aotcheck.autograd.trace import Geometry, geometry_of, row_major
 from aotcheck.autograd.traced_inputs import TracedArgument
 
 if TYPE_CHECKING:
@@ -269,12 +269,13 @@ class MovedArguments:
         return bool(reached) and all(e.node is now for e in reached)
 
     def _renewed_before_moving(self, a: TracedArgument) -> bool:
-        """Whether the view ``a`` got the history of a write, as its shape then shows, before its shape changed."""
+        """Whether the view ``a`` got the history of a write, which shows where it then lay, before it first moved."""
         t = a.replica
-        node = _torch.grad_fn_of(t)
-        if node in (None, a.grad_fn) or _torch.base_of(t) is None or geometry_of(t).shape == a.geometry.shape:
-            return False
-        return recorded_geometry(t).shape == a.geometry.shape
+        left, changes = self.kernels.left.get(id(t)), self.results.lasting(t)
+        if not left or _torch.base_of(t) is None or (changes and changes[0].time == left[0].time):
+            return False  # what repeats the changes looks for the history by itself
+        node = self.results.node_before_changes(t)
+        return node not in (None, a.grad_fn) and _torch.sequence_number(node) < left[0].node
 
     def _accumulated_shapes(self, tensors: Sequence[Tensor]) -> dict[int, set[tuple[int, ...]]]:
         """By id of a leaf, the shapes in which its gradients arrive from ``tensors``."""

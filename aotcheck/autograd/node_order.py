@@ -4,15 +4,28 @@ Note [The order of nodes]
 A backward comes by those nodes first that were made last, so the order of nodes is that in which the gradients of a
 tensor are summed up. It shows in rounding, in infinities, and where the class of a wrapper lets one summand decide what
 the sum is like. An epilogue makes nodes in another order than the program where it must: views of what is written come
-after the write, which comes after the results are attached. Then the nodes exchange their numbers in the end.
+after the write, which comes after the results are attached; arguments that are such views are looked at with the write,
+and in the program perhaps later. Then the nodes exchange their numbers in the end.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from torch import Tensor
+
 from aotcheck import _torch
-from aotcheck.autograd.steps import Attach, GiveHistory, NoteNodes, OrderNodes, PickView, Ref, ReplayView
+from aotcheck.autograd.steps import (
+    Arg,
+    Attach,
+    GiveHistory,
+    NoteNodes,
+    OrderNodes,
+    PickView,
+    Ref,
+    RenewHistory,
+    ReplayView,
+)
 from aotcheck.autograd.views import has_history
 from aotcheck.autograd.windows import Derivation
 
@@ -27,6 +40,7 @@ def order_nodes(results: Results) -> None:
     for s in steps:
         if isinstance(s, GiveHistory):
             views.pop(s.target, None)
+    written: dict[Ref, Tensor] = {Arg(a.index): a.replica for a in results.arguments}
     made: list[tuple[tuple[int, ...], Ref]] = []
     for s in steps:
         if isinstance(s, Attach):
@@ -36,6 +50,10 @@ def order_nodes(results: Results) -> None:
             turn = _turn_of_view(views[s.local])
             if turn is not None:
                 made.append((turn, s.local))
+        elif isinstance(s, RenewHistory) and s.target in written:
+            node = _torch.grad_fn_of(written.pop(s.target))
+            if node is not None:
+                made.append(((_torch.sequence_number(node),), s.target))
     wanted = sorted(made, key=lambda x: x[0])
     if wanted != made:
         since = results.local()

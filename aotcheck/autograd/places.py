@@ -30,7 +30,7 @@ class Move(enum.Enum):
 class Left:
     """A place that a tensor left at the moment ``time``; ``storage`` is the address of the storage.
 
-    ``inference``: whether it was an inference tensor there.
+    ``inference``: whether it was an inference tensor there; ``node``: the number of the next node of autograd then.
     """
 
     time: int
@@ -38,6 +38,7 @@ class Left:
     storage: int
     inference: bool
     move: Move
+    node: int
 
 
 @dataclasses.dataclass(frozen=True)

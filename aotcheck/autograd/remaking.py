@@ -191,7 +191,15 @@ class Remaking(Attaching, Holders):
     def _own_version(self, t: Tensor, ref: Ref) -> bool:
         """Whether ``t`` counts its versions apart from the tensor that the epilogue makes it from."""
         holder = self._holder(ref)
+        if holder is None and isinstance(ref, Result):  # a whole storage, of which no tensor is the graph's output
+            return self._counts_apart(t)
         return holder is not None and _torch.version_groups([holder, t])[1] != 0
+
+    def _counts_apart(self, t: Tensor) -> bool:
+        """Whether not all that is made on the storage of ``t`` counts versions with it."""
+        state = self.table.state(t)
+        there = [x for x, _ in self.tensors.values() if self.table.state(x) is state and _torch.version_of(x) >= 0]
+        return any(_torch.version_groups([t, *there])) if len(there) > 1 else False
 
     def _counting_with(self, t: Tensor) -> Ref | None:
         """What ``t``, elsewhere perhaps, counts versions with: it was detached of that, and one got other data.

@@ -57,12 +57,12 @@ class Replica(Tensor):
         if name == "data":
             kernels.note_move(self, Move.DATA)
         super().__setattr__(name, value)
-        if name == "data" and shape != self.shape and self.requires_grad and _torch.leafness(self):
+        if name == "data" and shape != self.shape and _torch.shows_as_leaf(self):
             kernels.reshaped_leaves.append(self)
         if name == "__dict__":
             kernels.swapped.append(self)
-            # Then swap_tensors has just poisoned its accumulator.
-            if _torch.leafness(self) and kernels.use_count(self) == 2:
+            # Then swap_tensors has just poisoned its accumulator; else it has not looked at its history.
+            if kernels.use_count(self) == 2 and _torch.leafness(self):
                 kernels.on_poison(self)
             if len(kernels.swapped) % 2 == 0:
                 kernels.on_swap(*kernels.swapped[-2:])

@@ -138,7 +138,7 @@ def reshaping(tracer: Tracer, func: Any, args: tuple[Any, ...], kwargs: dict[str
     parent = tracer.table.view(t)
     note_reshaping(tracer, func, args, kwargs)
     tracer.run(func, args, kwargs)
-    if t.requires_grad and _torch.leafness(t):
+    if _torch.shows_as_leaf(t):
         tracer.kernels.reshaped_leaves.append(t)
     if name == "as_strided_":
         check_bounds(t)

@@ -246,6 +246,10 @@ class Views:
             return False
         return 0 < self.table.state(t).written < changes[0].time
 
+    def node_before_changes(self, t: Tensor) -> Any:
+        """The node of the history that ``t`` had before the changes in place that have come to it."""
+        return _behind(_edge_of(t), len(self.lasting(t))).node
+
     def history_before_changes(self, t: Tensor) -> GradientEdge | None:
         """The history of a write that the argument ``t`` had before the changes in place that have come to it."""
         changes = () if _torch.base_of(t) is not None else self.lasting(t)

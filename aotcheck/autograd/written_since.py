@@ -22,6 +22,8 @@ from aotcheck.autograd.kept import kept_behind
 from aotcheck.autograd.record import Role
 from aotcheck.autograd.runtime.attachments import Counter, Guard, Keeper
 from aotcheck.autograd.stage import Stage
+from aotcheck.autograd.trace import Value
+from aotcheck.autograd.twins import Kind, info_of
 
 
 def guard(capture: Capture, stage: Stage) -> None:
@@ -32,6 +34,7 @@ def guard(capture: Capture, stage: Stage) -> None:
     counters = [t for _, t in visible]
     copied = capture.recounted() | capture.record.written_placeholders
     saved_here: dict[int, Tensor] = {}  # by place among what is saved: what counts versions with it
+    shown_here: dict[int, Tensor] = {}  # the same of views of results, unless a compiler copies them
     by_placeholder = {r.placeholder: r.replica for r in capture.roots if r.placeholder not in copied}
     # What an argument is overwritten with is another tensor than the argument.
     outputs = {
@@ -41,6 +44,8 @@ def guard(capture: Capture, stage: Stage) -> None:
         known = outputs.get(v) if v.memory is None else by_placeholder.get(v.memory, outputs.get(v))
         if known is not None:
             saved_here[n] = known
+        elif v.memory is None and (known := outputs.get(_viewed(v, outputs))) is not None:
+            shown_here[n] = known
     counted = _torch.counted_by(list(saved_here.values()), counters)
     seen_to = {k: n for n, k in zip(saved_here, counted, strict=True) if k is not None}
     several = len(stage.attached) > 1
@@ -58,8 +63,10 @@ def guard(capture: Capture, stage: Stage) -> None:
         stage.checked.append(tuple(sorted(seen_to[k] for k in found if k in seen_to)))
     if None not in behind:
         # Eager saved an alias of it that counts versions by itself, as `.data` gives one.
+        counted += _torch.counted_by(list(shown_here.values()), counters)
+        places = [*saved_here, *shown_here]
         stage.unwatched = {
-            stage.saved[n] for n, k in zip(saved_here, counted, strict=True) if k is not None and k not in met
+            stage.saved[n] for n, k in zip(places, counted, strict=True) if k is not None and k not in met
         }
     watched = {g.watched: n for n, g in enumerate(stage.guards)}
     for k in sorted(met):
@@ -90,6 +97,13 @@ def guard_derivative(
                 stage.counters.append((t, Counter(Keeper.WATCHED, len(stage.guards))))
                 stage.guards.append(Guard(counter, place))
     stage.checked = [tuple(sorted(unpacked))] if unpacked else []
+
+
+def _viewed(v: Value, known: Mapping[Value, Tensor | None]) -> Value:
+    """The first value that ``v`` is a view of, or a view of a view, and that is ``known``; else no such."""
+    while v not in known and info_of(v.op).kind is Kind.VIEW and type(v.args[0]) is Value:
+        v = v.args[0]
+    return v
 
 
 def _distinct(places: Iterable[int | None]) -> list[int]:

@@ -576,3 +576,19 @@ def test_a_list_that_holds_a_result_twice_is_written():
         return y, view
 
     check(f, lambda: given(leaf(4)), backward=[1])
+
+
+@pytest.mark.parametrize("view", [torch.real, lambda x: x.t(), torch.conj], ids=["real", "t", "conj"])
+def test_views_in_a_list_whose_base_was_detached_in_place(view):
+    def f(x, y, z):
+        x.detach_()
+        return torch._foreach_mul([y], [z])
+
+    def session(compile):
+        x, z = leaf(2, 3, dtype=torch.complex64), leaf(dtype=torch.float32)
+        y = view(x)
+        (out,) = compile(f)(x, y, z)
+        yield out, x, y
+        yield attempt_later(lambda: torch.autograd.grad(out, [y, z], torch.ones_like(out)))
+
+    check_session(session)

@@ -346,6 +346,68 @@ def test_views_of_views_one_of_which_goes_elsewhere(first, second, move, fresh, 
     check_session(session)
 
 
+# -- when the history of a view is looked for -----------------------------------------------------------
+
+
+def _other_strides(x, y):
+    x.zero_()
+    x.data = x.clone()
+    return x
+
+
+def _other_strides_twice(x, y):
+    x.zero_()
+    x.data = x.clone()
+    x.data = y
+    return x
+
+
+def _reshaped_after_other_strides(x, y):
+    x.zero_()
+    x.data = x.clone()
+    x.unsqueeze_(0)
+    return x
+
+
+@pytest.mark.parametrize("f", [_other_strides, _other_strides_twice, _reshaped_after_other_strides])
+def test_what_a_view_showed_of_its_base_when_written_stays_in_its_history(f):
+    def session(compile):
+        root = leaf()
+        base = root.clone()
+        x = base.expand(2)
+        y = compile(f)(x, plain(2))
+        yield y, base
+        yield torch.autograd.grad(y.sum(), base)
+
+    check_session(session)
+
+
+LOOKS_AT_NOTHING = {
+    "data": lambda x, y: setattr(x, "data", y),
+    "swap": lambda x, y: torch.utils.swap_tensors(x, x),
+    "nothing": lambda x, y: None,
+}
+
+
+@pytest.mark.parametrize("act", LOOKS_AT_NOTHING.values(), ids=LOOKS_AT_NOTHING.keys())
+def test_the_history_of_a_written_view_is_not_looked_for_where_eager_does_not(act):
+    def f(x, y):
+        with torch.no_grad():
+            x.zero_()
+        with torch.inference_mode():  # where torch could not make the view again to find it
+            act(x, y)
+        return x.clone()
+
+    def session(compile):
+        root = leaf(3, dtype=torch.complex64)
+        x = root.conj()
+        y = compile(f)(x, plain(2, 3, dtype=torch.complex64))
+        yield y, x
+        yield attempt_later(lambda: torch.autograd.grad(y.real.sum(), root))
+
+    check_session(session)
+
+
 # -- .data = as Dynamo writes it ----------------------------------------------------------------------
 
 

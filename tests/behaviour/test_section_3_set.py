@@ -938,7 +938,8 @@ def test_a_view_whose_storage_was_freed_beside_one_that_is_written(grown):
 
 
 @pytest.mark.parametrize("set_it", [lambda x: x.set_(), lambda x: x.set_(x), lambda x: x.set_(torch.ones(2))])
-def test_a_backward_with_respect_to_what_set_has_no_derivative_for(set_it):
+@pytest.mark.parametrize("written", [False, True])
+def test_a_backward_with_respect_to_what_set_has_no_derivative_for(set_it, written):
     """It raises even though that is where the backward begins."""
 
     def session(compile):
@@ -946,10 +947,13 @@ def test_a_backward_with_respect_to_what_set_has_no_derivative_for(set_it):
 
         def f(x):
             set_it(x)
+            if written:
+                with torch.no_grad():
+                    x.add_(1)
             return x
 
         y = compile(f)(x)
-        yield y.grad_fn is None, y._version
+        yield y, y.grad_fn is None, written or y._version
         yield attempt_later(lambda: y.backward(torch.ones_like(y), inputs=[y]))
 
     check_session(session)

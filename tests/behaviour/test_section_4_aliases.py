@@ -538,3 +538,39 @@ def test_a_single_view_that_the_caller_writes(view, how):
         yield seen, x.grad, result._is_view()
 
     check_session(session)
+
+
+def _squeezed(x, y):
+    z = y.clone()
+    z.squeeze_(1)
+    return x * z, z.data, z
+
+
+def _parts(x, y):
+    z = y.clone()
+    return x * z.squeeze(1), z.data[:2], z.detach()[1:], z.data[1:]
+
+
+@pytest.mark.parametrize("f", [_squeezed, _parts])
+@pytest.mark.parametrize("which", [1, 2, 3, slice(1, 3)])
+def test_aliases_that_count_their_writes_apart(f, which):
+    def session(compile):
+        x = leaf(3)
+        product, *aliases = compile(f)(x, plain(3, 1))
+        written = [product, *aliases][which] if which != 3 or f is _parts else aliases[0]
+        for t in written if isinstance(written, list) else [written]:
+            t.mul_(1)
+        yield aliases
+        yield attempt_later(lambda: torch.autograd.grad(product.sum(), x))
+
+    check_session(session)
+
+
+def test_a_write_to_the_data_of_a_result_that_was_reshaped_in_place_shows_in_a_backward():
+    def session(compile):
+        x = leaf(3)
+        product, data, _ = compile(_squeezed)(x, plain(3, 1))
+        data.zero_()
+        yield torch.autograd.grad(product.sum(), x)
+
+    check_session(session)

@@ -48,3 +48,32 @@ def test_the_order_of_summands_of_first_and_second_derivatives(function, make, l
         yield first, root.grad
 
     check_session(session)
+
+
+OF_TWO = {
+    "large": lambda x, view: x * 1e8,
+    "minus large of the view": lambda x, view: view * -1e8,
+    "of the view": lambda x, view: view.exp() * 3e7,
+    "base": lambda x, view: x,
+    "view": lambda x, view: view,
+    "another view": lambda x, view: x.t(),
+}
+
+
+@pytest.mark.parametrize("names", itertools.combinations(OF_TWO, 4), ids="-".join)
+@pytest.mark.parametrize("write", [lambda x, view: x.mul_(2), lambda x, view: view.mul_(2)], ids=["base", "view"])
+def test_the_order_of_summands_of_a_base_and_its_view_that_are_written(names, write):
+    def session(compile):
+        for order in itertools.permutations(names):
+            root = plain(2, 2).requires_grad_()
+            x = root * 1
+            view = x.t()
+
+            def f(x, view, order=order):
+                write(x, view)
+                return [OF_TWO[name](x, view) for name in order]
+
+            outputs = compile(f)(x, view)
+            yield torch.autograd.grad(outputs, [root], [torch.ones_like(o) for o in outputs])
+
+    check_session(session)

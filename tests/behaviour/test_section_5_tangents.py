@@ -289,6 +289,22 @@ def test_a_complex_tangent_with_the_conjugate_bit():
     check_session(session)
 
 
+def test_a_lazy_tangent_without_elements():
+    def session(compile):
+        parts = compile(lambda x, y: torch.complex(x, y))
+        for make in (lambda: plain(0, 2, dtype=torch.complex64).conj(), lambda: plain(0, 2, dtype=torch.complex64)):
+            x, y = leaf(0, 2), leaf(0, 2)
+            z = parts(x, y)
+            z.backward(make(), retain_graph=True)
+            z.conj().backward(make())
+            yield x, y
+        x, y = leaf(0), plain(0, dtype=torch.complex64).conj().imag
+        compile(lambda x: x.exp())(x).backward(y)
+        yield x, y
+
+    check_session(session)
+
+
 def test_a_tangent_of_another_dtype_or_shape_is_eagers_error():
     def session(compile):
         f = compile(lambda x: x * x)

@@ -89,20 +89,31 @@ def kept_results(node: Any, near: Tensor) -> set[int]:
 def _kept_by_opaque(node: Any, near: Tensor) -> list[Tensor]:
     """What a node keeps that tells nobody: the tensors that it misses when they have been written.
 
-    Run without gradients it computes nothing, but looks whether what it keeps is as it was.
+    Run without gradients it computes nothing, but looks whether what it keeps is as it was. Where torch takes a view
+    for written whose base was cut from its history since, it fails to find one anew, and forgets that of the view.
     """
     near = leaves_of(near)[0]
     assert isinstance(near, Replica)
+    there: list[Tensor] = [*near.kernels.alive, *near.kernels.wrappers]
+    alive = [t for t in there if _torch.version_of(t) >= 0]
+    cut = [t for t in alive if t.requires_grad and _base_is_cut(t)]
+    if cut:
+        alive = [t for t, k in zip(alive, _torch.counted_by(alive, cut), strict=True) if k is None]
     with _torch.meta_kernels():
         _torch.run_without_gradients(node)
         kept: list[Tensor] = []
-        for t in (*near.kernels.alive, *near.kernels.wrappers):
+        for t in alive:
             with _torch.as_if_written(t):
                 try:
                     _torch.run_without_gradients(node)
                 except RuntimeError:
                     kept.append(t)
     return kept
+
+
+def _base_is_cut(view: Tensor) -> bool:
+    base = _torch.base_of(view)
+    return base is not None and not base.requires_grad and _torch.creation_meta(view) == _torch.CreationMeta.DEFAULT
 
 
 def held_by_hooks(node: Any) -> list[Tensor] | None:

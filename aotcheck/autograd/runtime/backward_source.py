@@ -296,13 +296,16 @@ def _take_tangents(w: SourceWriter, tangents: Sequence[tuple[int, Geometry | Non
     lines = []
     for k, g in tangents:
         lines.append(f"    t{k} = g[{k}]")
-        if g is None or 0 in g.shape:  # an empty one lies as it does in eager, whose formulas may mind
+        if g is None:
             continue
+        # An empty one lies as it does in eager, whose formulas may mind.
+        elsewhere = [] if 0 in g.shape else [f"t{k}.stride() != {g.stride}"]
+        strides = f"t{k}.stride()" if 0 in g.shape else g.stride
+        taken = "with_strides"
         if g.conj or g.neg:  # only tangents that are as lazy come here
-            lines.append(
-                f"    if t{k}.stride() != {g.stride}: t{k} = {w.refer(backward.with_strides_lazily)}(t{k}, {g.stride})"
-            )
-            continue
-        lazy = f" or t{k}.is_neg()" + (f" or t{k}.is_conj()" if g.dtype.is_complex else "")
-        lines.append(f"    if t{k}.stride() != {g.stride}{lazy}: t{k} = with_strides(t{k}, {g.stride})")
+            taken = w.refer(backward.with_strides_lazily)
+        else:
+            elsewhere += [f"t{k}.is_neg()", *([f"t{k}.is_conj()"] if g.dtype.is_complex else [])]
+        if elsewhere:
+            lines.append(f"    if {' or '.join(elsewhere)}: t{k} = {taken}(t{k}, {strides})")
     return lines
