@@ -20,7 +20,7 @@ from aotcheck.autograd.derivatives import differentiable
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.global_state import autocast_is_on, autocast_off
 from aotcheck.autograd.graph import FakeValues
-from aotcheck.autograd.kept import objection_to_write
+from aotcheck.autograd.kept import kept_behind, objection_to_write
 from aotcheck.autograd.partition.components import nodes_behind
 from aotcheck.autograd.partition.saved import holds_saved, nodes_behind_output, objection, runs_once
 from aotcheck.autograd.replicas import disarm, rearm
@@ -71,7 +71,7 @@ class Backwards:
         once = tuple([j for j, a in enumerate(stage.attached) if runs_once(a.tensor, stage.ends)])
         stage.sealed = True
         freeing = [j for j in once if holds_saved(_torch.grad_fn_of(t := stage.attached[j].tensor), t)]
-        raising = tuple(_raising(stage))
+        raising = tuple(self._raising(stage))
         apply = backward_source.function_like(
             len(stage.attached),
             len(stage.saved),
@@ -79,7 +79,7 @@ class Backwards:
             bool(stage.guards),
             tuple(stage.checked) if len(stage.attached) > 1 else (),
             once,
-            tuple([(j, self._objection(stage, j)) for j in freeing]),
+            tuple([(j, self._objection(_torch.grad_fn_of(t := stage.attached[j].tensor), t)) for j in freeing]),
             tuple(stage.shared()),
             stage.own,
             raising,
@@ -89,11 +89,26 @@ class Backwards:
         )
         return Function(apply, functools.partial(self.backward_for, stage), bool(raising))
 
-    def _objection(self, stage: Stage, j: int) -> str | None:
-        """What the op that gave a tensor raises in its backward because what it keeps was written since."""
-        t = stage.attached[j].tensor
-        node = _torch.grad_fn_of(t)
-        return objection_to_write(self.capture, node) if _torch.is_write_through_view(node) else objection(node, t)
+    def _objection(self, node: Any, near: Tensor) -> str | None:
+        """What ``node``, behind ``near``, raises in its backward because what it keeps was written since."""
+        return objection_to_write(self.capture, node) if _torch.is_write_through_view(node) else objection(node, near)
+
+    def _raising(self, stage: Stage) -> Iterator[tuple[int, str]]:
+        """The tensors behind which a node raises that a backward of the stage does not come by, and what.
+
+        It is there for nothing else, or leads to nobody and keeps what was written since: see
+        ``backward.raise_if_all_runs``.
+        """
+        arrivals = {e.node for t in stage.targets for e in t.edges}
+        for j, (attached, kept) in enumerate(zip(stage.attached, kept_behind(self.capture, stage), strict=True)):
+            t = attached.tensor
+            for node in nodes_behind_output(t, stage.ends):
+                error = _torch.error_of(node)
+                if error is None and kept is None and not arrivals & nodes_behind([node], set()):
+                    error = self._objection(node, t)
+                if error is not None:
+                    yield j, error
+                    break
 
     def backward_for(self, stage: Stage, kinds: tuple[type, ...], trained: Trained) -> Callable[..., Any]:
         """The backward of ``stage`` for tangents of these types, in the state of autocast that is in force.
@@ -189,16 +204,6 @@ class Backwards:
         attached = [a.tensor for a in capture.record.attached]
         capture.ended.lose_histories([*attached, *[c.tensor for c in capture.cuts], *[t for _, t in capture.visible]])
         return differentiable(self, stage, key, trained)
-
-
-def _raising(stage: Stage) -> Iterator[tuple[int, str]]:
-    """The tensors behind which a node is there to raise, and what: see ``backward.raise_if_all_runs``."""
-    for j, attached in enumerate(stage.attached):
-        for node in nodes_behind_output(attached.tensor, stage.ends):
-            error = _torch.error_of(node)
-            if error is not None:
-                yield j, error
-                break
 
 
 _NONE = type(None)

@@ -71,6 +71,9 @@ class HookSteps:
             t = h.replica
             if _torch.grad_fn_of(t) is not h.node:
                 raise UnsupportedError("hook", "the tensor got another history after a hook was registered on it")
+            if h.node is None and _torch.leafness(t) is None:  # autograd was not told of this view: no gradient comes
+                self.late.remove(h)
+                continue
             if id(t) in known:
                 continue
             if not has_history(t):

@@ -22,7 +22,7 @@ from torch import Tensor
 from aotcheck import _torch
 from aotcheck.autograd.kernel_state import WriteUnderGrad
 from aotcheck.autograd.partition.saved import held_by_hooks, nodes_behind_output, saved_by
-from aotcheck.autograd.subclasses import is_wrapper
+from aotcheck.autograd.subclasses import is_jagged, is_wrapper
 from aotcheck.autograd.tangents import laziness
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def _kept_by(capture: Capture, node: Any, near: Tensor) -> list[Tensor]:
 
 def self_kept_in(capture: Capture, view: Tensor) -> Any:
     """The history of a write of ``view``, the last that its base has, by an op that keeps it; None if there is none."""
-    if is_wrapper(view) or not view.requires_grad or _torch.base_of(view) is None:
+    if is_jagged(view) or not view.requires_grad or _torch.base_of(view) is None:
         return None
     node = _torch.grad_fn_of(view)
     while node is not None and not _torch.is_write_through_view(node):

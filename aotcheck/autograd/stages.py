@@ -163,7 +163,7 @@ class Stages:
                 k for k, t in enumerate(targets) if any((e.node, e.output_nr) in behind for e in t.edges)
             )
             stage.own = tuple(
-                j for j, a in enumerate(stage.attached) if not is_wrapper(a.tensor) and keeps_itself(a.tensor)
+                j for j, a in enumerate(stage.attached) if not is_jagged(a.tensor) and keeps_itself(a.tensor)
             )
             if level == 1:
                 self._find_views(stage)

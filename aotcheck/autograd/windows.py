@@ -12,6 +12,7 @@ from torch import Tensor
 
 from aotcheck import _torch
 from aotcheck.autograd.replicas import Replica
+from aotcheck.autograd.runtime.memory import flat_view, flat_write
 from aotcheck.autograd.subclasses import holds_ragged_size, ragged_size, with_ragged_size
 from aotcheck.autograd.trace import Geometry, geometry_of
 
@@ -133,6 +134,10 @@ class ReplayAmong:
         return made
 
 
+# ops that are done on a copy of what is conjugated or negated lazily, which is then copied back
+_COPYING = frozenset({torch.ops.aten.squeeze_.dim, torch.ops.aten.squeeze_.dims})
+
+
 @dataclasses.dataclass(frozen=True)
 class Reshaping:
     """A change of a tensor's geometry in place, under grad if ``grad``: what it was called with and what was before.
@@ -151,8 +156,11 @@ class Reshaping:
     def repeat(self, t: Tensor) -> None:
         """The same change of another tensor."""
         _torch.grad_fn_of(t)  # lets autograd look for the history of a view; the op itself would miss it
+        held = flat_view(t, torch.uint8).clone() if self.op in _COPYING and (t.is_conj() or t.is_neg()) else None
         with torch.inference_mode(False), torch.enable_grad():
             self.op(t, *self.args, **self.kwargs)
+        if held is not None:  # the memory is what it is by the end already
+            flat_write(t, torch.uint8, held)
 
     def repeat_outside(self, t: Tensor) -> None:
         """The same change of another wrapper and its history; what it holds is left alone, its class is not asked."""

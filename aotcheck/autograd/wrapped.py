@@ -51,6 +51,8 @@ from aotcheck.autograd.windows import Derivation, ReplayAmong, Reshaping
 if TYPE_CHECKING:
     from aotcheck.autograd.capture import Capture
 
+# how autograd takes a view for made that is made so
+_AS_MADE = {ReplayMode.GRAD: _torch.CreationMeta.DEFAULT, ReplayMode.NO_GRAD: _torch.CreationMeta.NO_GRAD_MODE}
 _ALIASES = frozenset({torch.ops.aten.detach.default, torch.ops.aten.alias.default})
 
 
@@ -226,7 +228,8 @@ class WrappedResults:
         if given is not None:
             self.results.attach_now(t)
             self._emit(GiveHistory(local, given))
-        if given is not None or how not in (_torch.CreationMeta.DEFAULT, _torch.CreationMeta.NO_GRAD_MODE):
+        as_made = (_AS_MADE[mode],) if mode in _AS_MADE else _AS_MADE.values()
+        if given is not None or (_torch.base_of(t) is not None and how not in as_made):
             self._emit(SetCreationMeta(local, how))
         for name, held in held_by(t)[0]:
             if id(held) in self.results.names:  # somebody else has it too
@@ -318,6 +321,8 @@ class WrappedResults:
         inner = tuple([(name, None) for name, _ in held])
         wrapping = Wrapping(type(t), context, inner, outer_of(t), is_parameter, inference)
         self._emit(Wrap(local, wrapping, refs))
+        if any(w.replica is x and outer_of(x) != w.outer for w in self.arguments for _, x in held):
+            self._emit(RestrideWrapper(local, outer_of(t)))  # its class may have looked at what does not lie there yet
         if is_new_leaf(t):
             self._emit(RequireGrad(local))
         return local

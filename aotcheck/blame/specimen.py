@@ -37,7 +37,7 @@ from aotcheck.oracle.snapshot import Snapshot, TensorFacts
 from aotcheck.oracle.state import generator_states
 from aotcheck.oracle.undefined import PLAIN, undefined_memory
 from aotcheck.program import Scene
-from aotcheck.program.harness import held, opened
+from aotcheck.program.harness import addressing, held, opened
 
 Key = tuple[int, ...]
 
@@ -526,6 +526,7 @@ def _facts(name: str, role: Role, t: Tensor, storage: str, identity: str, value:
         device=str(t.real_device),
         shape=tuple(t.shape),
         stride=t.stride(),
+        addressing=addressing(t),
         offset=int(t.storage_offset()),
         nbytes=t.untyped_storage().nbytes(),
         requires_grad=t.requires_grad,

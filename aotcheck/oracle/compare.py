@@ -102,13 +102,6 @@ def _tensor_pairs(pair: Pair) -> Iterator[tuple[TensorFacts, TensorFacts]]:
         yield from ((t, found[t.name]) for t in eager if t.name in found)
 
 
-def _effective_stride(facts: TensorFacts) -> tuple[int | str, ...]:
-    """Strides that matter: those of dimensions of size one, or of a tensor without elements, address nothing."""
-    if 0 in facts.shape:
-        return ()
-    return tuple(s for n, s in zip(facts.shape, facts.stride, strict=True) if n != 1)
-
-
 @dataclass(frozen=True)
 class Fact:
     """An oracle that compares one fact of each tensor."""
@@ -137,14 +130,14 @@ FACTS = (
     Fact(OracleKind.STORAGE_OFFSET, lambda t: t.offset),
     Fact(OracleKind.STORAGE_SIZE, lambda t: t.nbytes, roles=frozenset({Role.INPUT})),
     Fact(OracleKind.STORAGE_SIZE, lambda t: t.nbytes, SOFT, roles=frozenset({Role.OUTPUT})),
-    Fact(OracleKind.STRIDE, _effective_stride),
+    Fact(OracleKind.STRIDE, lambda t: t.addressing),
     Fact(OracleKind.REQUIRES_GRAD, lambda t: t.requires_grad),
     Fact(OracleKind.LEAFNESS, lambda t: t.is_leaf),
     Fact(OracleKind.GRAD_FN, lambda t: t.grad_fn),
     Fact(OracleKind.CONJ, lambda t: t.conj),
     Fact(OracleKind.NEG, lambda t: t.neg),
     Fact(OracleKind.INFERENCE, lambda t: t.inference),
-    Fact(OracleKind.SIZE_ONE_STRIDE, lambda t: (t.stride, t.shape) if _effective_stride(t) == () else t.stride, SOFT),
+    Fact(OracleKind.SIZE_ONE_STRIDE, lambda t: t.stride if t.addressing else (t.stride, t.shape), SOFT),
     Fact(OracleKind.VERSION, lambda t: t.version, SOFT),
     Fact(OracleKind.IS_VIEW, lambda t: t.is_view, SOFT),
 )

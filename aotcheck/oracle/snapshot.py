@@ -13,7 +13,7 @@ import torch
 
 from aotcheck._torch import is_view, storage_key, version_of
 from aotcheck.oracle.kinds import Role
-from aotcheck.program.harness import held, metadata, opened, plain
+from aotcheck.program.harness import addressing, held, metadata, opened, plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +21,10 @@ class TensorFacts:
     """What can be seen of one tensor.
 
     ``is_leaf`` and ``grad_fn`` are "refused" where autograd raises when asked: a view made under no_grad whose base was
-    then written to with grad enabled. ``storage`` and ``identity`` name the first place that shows the same storage or
-    the same object; ``metadata`` is what a wrapper subclass has beside tensors, which follow it under names of their
-    own; ``value`` is a dense copy, None where it cannot be read (freed storage) or is covered by the
-    storage's own copy.
+    then written to with grad enabled. ``addressing`` are the strides that matter, ``storage`` and ``identity`` name the
+    first place that shows the same storage or the same object; ``metadata`` is what a wrapper subclass has beside
+    tensors, which follow it under names of their own; ``value`` is a dense copy, None where it cannot be read (freed
+    storage) or is covered by the storage's own copy.
     """
 
     name: str
@@ -34,6 +34,7 @@ class TensorFacts:
     device: str
     shape: tuple[int | str, ...]
     stride: tuple[int | str, ...]
+    addressing: tuple[int | str, ...]
     offset: int
     nbytes: int
     requires_grad: bool
@@ -148,6 +149,7 @@ def snapshot(
                         device=str(tensor.device),
                         shape=plain(tensor.shape),
                         stride=plain(tensor.stride()),
+                        addressing=addressing(tensor),
                         offset=int(tensor.storage_offset()),
                         nbytes=nbytes,
                         requires_grad=tensor.requires_grad,

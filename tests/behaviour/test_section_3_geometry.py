@@ -389,6 +389,19 @@ def test_what_is_lazy_squeezed_in_place_by_a_dimension(make, dim, grad):
     check_session(session)
 
 
+@pytest.mark.parametrize("part", [lambda z: z.imag, lambda z: z.conj().imag], ids=["plain", "negated"])
+def test_the_copy_of_what_is_squeezed_is_copied_back_once(part):
+    """It comes back to other places than it was taken from, so that a second time is not the same as the first."""
+
+    def session(compile):
+        z = torch.view_as_complex(leaf(3, 2)).clone()
+        x = part(z)
+        compile(lambda x: x.unsqueeze_(0).squeeze_(0))(x)
+        yield x, z
+
+    check_session(session)
+
+
 PARTS = {
     "real part": lambda x: x.real,
     "imaginary part": lambda x: x.imag,

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from tests.behaviour.functions import Once, View
+from tests.behaviour.functions import Once, Same, View
 from tests.behaviour.harness import (
     Raised,
     attempt,
@@ -375,5 +375,26 @@ def test_a_function_of_a_view_that_leads_nowhere_is_freed_if_it_asks_for_what_it
         for y in (*out, *out):
             yield attempt_later(lambda y=y: y.backward(torch.ones_like(y)))
         yield x.grad
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("written", [0, 1], ids=["base", "view"])
+@pytest.mark.parametrize("function", [Same, View])
+def test_what_a_custom_function_gave_of_a_view_that_requires_grad_beside_its_base(function, written, mode):
+    """Its base requires none, and autograd refuses to say its history once that was written."""
+
+    def f(*args):
+        made = function.apply(args[1])
+        with mode():
+            args[written].zero_()
+        return made
+
+    def session(compile):
+        base = plain(2, 2)
+        made = compile(f)(base, base.t().requires_grad_())
+        yield made.requires_grad, made._base is base
+        yield isinstance(attempt_later(lambda: made.grad_fn), Raised)
 
     check_session(session)

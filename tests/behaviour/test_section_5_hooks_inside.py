@@ -9,7 +9,7 @@ import torch
 
 import aotcheck
 from tests.behaviour.functions import Same
-from tests.behaviour.harness import attempt_later, backward, check, check_session, given, leaf, plain
+from tests.behaviour.harness import Raised, attempt_later, backward, check, check_session, given, leaf, plain
 
 PLACES = {
     "input": lambda x, y, z: x,
@@ -451,6 +451,25 @@ def test_retain_grad_of_a_view_of_a_custom_function_before_its_history_is_refuse
         return given(Same.apply(base), also=[base])
 
     check(f, make)
+
+
+@pytest.mark.parametrize("returned", [0, 1, 2], ids=["itself", "another", "a later one"])
+def test_a_hook_on_a_view_made_under_no_grad_of_a_leaf_that_is_then_written(returned):
+    """Autograd was not told of the view: its gradients end there, and then it refuses to say its history."""
+
+    def f(x):
+        with torch.no_grad():
+            view, other = x.t(), x.t()
+            view.register_hook(lambda g: g * 2)
+            x.zero_()
+            return (view, other, x.t())[returned]
+
+    def session(compile):
+        x = leaf(2, 2)
+        view = compile(f)(x)
+        yield x, view.detach(), view.requires_grad, isinstance(attempt_later(lambda: view.grad_fn), Raised)
+
+    check_session(session)
 
 
 _SEVERAL = {

@@ -404,3 +404,36 @@ def test_a_backward_that_ends_at_what_was_written_runs_the_write(view, write, en
         yield attempt_later(lambda: y.sum().backward()), x
 
     check_session(session)
+
+
+# -- what leads to nobody --------------------------------------------------------------------------------
+
+
+def _index_written(v, x):
+    index = torch.zeros(3, dtype=torch.long)
+    y = torch.gather(v, 0, index).copy_(x)
+    index.zero_()
+    return y
+
+
+WRITTEN_INSIDE = {
+    "index": _index_written,
+    "own result": lambda v, x: torch.amax(v, 0, keepdim=True).copy_(x[:1]),
+    "through a view": lambda v, x: (y := torch.amax(v, 0, keepdim=True), y[:].copy_(x[:1]))[0],
+}
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("function", WRITTEN_INSIDE.values(), ids=WRITTEN_INSIDE)
+def test_a_node_that_leads_nowhere_raises_where_what_it_keeps_was_written(function, mode):
+    """A view of which autograd was not told requires grad as its base does, and gradients that come to it end there."""
+
+    def session(compile):
+        x = leaf(3)
+        with mode():
+            v = x.view(3)
+        y = compile(function)(v, x)
+        yield torch.autograd.grad(y.sum(), [x], retain_graph=True)  # which does not come by it
+        yield attempt_later(lambda: y.sum().backward())
+
+    check_session(session)

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tests.behaviour.harness import check, check_session, cotangent, given, leaf, plain
+from tests.behaviour.test_section_5_graphs import OF_THEMSELVES
 from tests.behaviour.test_section_5_hooks_inside import PLACES
 from tests.behaviour.wrappers import extra, jagged, nested, tagged, two
 
@@ -14,6 +15,11 @@ every_class = pytest.mark.parametrize("make", [two, extra, tagged, nested], ids=
 
 @pytest.fixture(params=PLACES.values(), ids=PLACES)
 def place(request):
+    return request.param
+
+
+@pytest.fixture(params=OF_THEMSELVES.values(), ids=OF_THEMSELVES)
+def of_itself(request):
     return request.param
 
 
@@ -201,3 +207,43 @@ def test_a_backward_inside_goes_on_in_the_callers_graph(function, make):
         yield compile(function)(x, torch.ones_like(x).detach()), root
 
     check_session(session)
+
+
+# -- second derivatives that come by what an op keeps of itself ---------------------------------------
+
+
+@every_class
+def test_second_derivatives_come_by_a_result_and_its_hooks(make, of_itself):
+    def session(compile):
+        x = make(3, grad=True)
+        y = compile(of_itself)(x * 0.5)
+        seen = []
+        y.register_hook(lambda g: seen.append(g.detach().clone()))
+        y.register_hook(lambda g: g * 2)
+        ones = torch.ones_like(y).detach()
+        (g,) = torch.autograd.grad([y], [x], [ones], create_graph=True)
+        second = torch.autograd.grad([g], [x, y], [ones * 3], allow_unused=True, create_graph=True)
+        yield seen, g, second
+        third = [s for s in second if s is not None and s.requires_grad]
+        yield torch.autograd.grad(third, [x, y], [ones] * len(third), allow_unused=True), seen
+
+    check_session(session, rtol=1e-5)
+
+
+@every_class
+@pytest.mark.parametrize("given_as", [lambda x: x, lambda x: x.unsqueeze(0)], ids=["itself", "view"])
+@pytest.mark.parametrize("write", ["tanh_", "exp_"])
+def test_an_argument_that_keeps_its_gradient_and_is_written_by_an_op_that_keeps_it(write, given_as, make):
+    def session(compile):
+        root = make(3, grad=True)
+        x = given_as(root * 0.5)
+        x.retain_grad()
+        y = compile(lambda x: getattr(x, write)() * 2)(x)
+        y.backward(torch.ones_like(y).detach(), create_graph=True)
+        yield x.grad, root.grad
+        second = root.grad
+        root.grad = None
+        second.backward(torch.ones_like(second).detach())
+        yield x.grad, root.grad
+
+    check_session(session, rtol=1e-5)

@@ -405,3 +405,25 @@ def test_a_view_under_no_grad_of_a_view_whose_base_stopped_to_require_grad():
         yield x, out, out._base is x, v.requires_grad
 
     check_session(session)
+
+
+@every_class
+@pytest.mark.parametrize("later", [lambda x, v: v.add_(1), lambda x, v: x.add_(1)], ids=["view", "base"])
+def test_a_view_of_what_then_requires_grad_and_is_written_by_the_caller(later, make):
+    """Autograd was told of the view, so that it looks for its history after the write."""
+
+    def f(x):
+        y = x.detach().clone()
+        v = y.t()
+        y.requires_grad_()
+        return y, v
+
+    def session(compile):
+        y, v = compile(f)(make(2, 3))
+        with torch.no_grad():
+            later(y, v)
+        yield v.requires_grad, v.is_leaf, v.grad_fn is not None
+        v.backward(torch.ones_like(v).detach())
+        yield y.grad
+
+    check_session(session)

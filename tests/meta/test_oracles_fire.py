@@ -370,6 +370,20 @@ def test_what_a_storage_grows_by_is_not_compared(path: str) -> None:
     assert check(grown, Backend("wrong", wrong), cpu).outcome is Outcome.DIFFERS
 
 
+@pytest.mark.parametrize("size, outcome", [(0, Outcome.AGREES), (1, Outcome.AGREES), (2, Outcome.DIFFERS)])
+def test_strides_of_a_ragged_tensor_are_compared_where_they_address_something(size: int, outcome: Outcome) -> None:
+    """One element is where it is whatever the stride of the ragged dimension that holds it."""
+
+    def spread(t: torch.Tensor) -> torch.Tensor:
+        values = torch.stack([t.values(), t.values()], -1)[..., 0]
+        return torch.nested.nested_tensor_from_jagged(values, t.offsets())
+
+    ragged = program(op("v1", "torch.mul", X, 2), op("v0", "wrapped.jagged", Ref("v1")), size=(size,))
+    verdict = check(ragged, Backend("spreads", planted.on_tensors(spread)), torch.device("cpu"))
+    assert verdict.outcome is outcome
+    assert {d.key.oracle for d in verdict.hard} <= {K.STRIDE.value}
+
+
 def test_a_call_that_raises_and_leaves_nothing_to_look_at_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     def spoils(fn: Any) -> Any:
         def compiled(*args: Any) -> Any:
