@@ -230,7 +230,7 @@ class Remaking(Attaching, Holders):
         given = self.tracer.views.get(id(t))
         hidden = alone and given is not None and given.op in UNSAFE_VIEWS
         made = given if hidden else made
-        leads = base.requires_grad or (made is not None and made.source.requires_grad)
+        leads = base.requires_grad or (made is not None and made.grad and made.source.requires_grad)
         if t.requires_grad and not leads and _torch.leafness(t) is None:
             made = None  # it is no op that gave it this history, but a custom Function
         if made is not None and made.op is aten.detach.default and t.requires_grad:
