@@ -13,6 +13,7 @@ from torch import Tensor, fx
 
 from aotcheck import _torch
 from aotcheck.autograd.autocast import OFF, autocast_as, autocast_state
+from aotcheck.autograd.beyond import noting_gradients, values_beyond
 from aotcheck.autograd.capture import Capture
 from aotcheck.autograd.compile_graph import Compilers, compile_graph, compile_module
 from aotcheck.autograd.derivatives import differentiable, refuse_writes
@@ -32,14 +33,12 @@ from aotcheck.autograd.replicas import Replica, disarm, rearm
 from aotcheck.autograd.runtime import backward_source
 from aotcheck.autograd.runtime.attachments import HELD, BackwardReshape, BackwardWrite, Function
 from aotcheck.autograd.sandbox import BackwardTrace
-from aotcheck.autograd.sparse import SparseReplica
 from aotcheck.autograd.sparse_geometry import is_sparse
 from aotcheck.autograd.stage import Layout, Stage, Target
 from aotcheck.autograd.steps import Arg, Ref
 from aotcheck.autograd.subclasses import (
     Bundle,
     Wrapping,
-    is_jagged,
     is_wrapper,
     is_wrapper_type,
     leaves_of,
@@ -49,15 +48,13 @@ from aotcheck.autograd.tangents import (
     Gradient,
     InTangent,
     Key,
-    Tangent,
     Trained,
-    bundle,
     described,
     inputs_of,
     place_of,
-    placeholder,
+    tangents_of,
 )
-from aotcheck.autograd.trace import PLACEHOLDER, Value, ancestors, geometry_of, getitem
+from aotcheck.autograd.trace import PLACEHOLDER, Value, ancestors, getitem
 from aotcheck.autograd.written_since import guard
 
 aten = torch.ops.aten
@@ -179,7 +176,7 @@ class Backwards:
         groups: Sequence[tuple[Sequence[int], Sequence[Target]]],
         before: tuple[Stage, ...],
     ) -> Iterator[Stage]:
-        tangents = _tangents_of(self.capture, attached)
+        tangents = tangents_of(self.capture, attached)
         for group, targets in groups:
             stage = Stage(
                 level,
@@ -207,11 +204,13 @@ class Backwards:
             else:
                 stage.answers = before[0].answers
             everything = tuple(range(len(group)))
-            if not self._try(stage, everything) and len(group) > 1:
-                # Eager's backward from all of them raises too, and will say so when called; saved is what each needs
-                # alone.
-                for j in everything:
-                    self._try(stage, (j,))
+            with noting_gradients({*starts, *[n for n, _ in behind]}) as given:
+                if not self._try(stage, everything) and len(group) > 1:
+                    # Eager's backward from all of them raises too, and will say so when called; saved is what each
+                    # needs alone.
+                    for j in everything:
+                        self._try(stage, (j,))
+            stage.beyond = values_beyond(self.capture, stage, given, self.live.contents)
             # A backward inside the backward leads past the graph.
             found = {k for gradients in stage.gradients.values() for k, g in enumerate(gradients) if g is not None}
             stage.reached = tuple(sorted(found.union(stage.reached)))
@@ -539,30 +538,6 @@ def _raising(stage: Stage) -> Iterator[tuple[int, str]]:
             if error is not None:
                 yield j, error
                 break
-
-
-def _tangents_of(capture: Capture, attached: Sequence[Attached]) -> list[Tangent]:
-    """Inputs of a backward for each of ``attached``."""
-    tangents: list[Tangent] = []
-    for a in attached:
-        if isinstance(a.tensor, SparseReplica):
-            tangents.append(placeholder(a.tensor.geometry, a.device))
-            continue
-        if not is_wrapper(a.tensor):
-            tangents.append(placeholder(a.recorded or geometry_of(a.tensor), a.device))
-            continue
-        with capture.tracer.recording(), torch.no_grad():
-            like: Any = a.tensor.detach()
-            hook = getattr(like, "__coerce_tangent_metadata__", None)
-            like = hook() if hook is not None else like
-        wrapping = wrapping_of(like)
-        if wrapping is None:
-            tangents.append(placeholder(geometry_of(like), a.device))
-        else:
-            tangents.append(bundle(wrapping, leaves_of(like), is_jagged(like)))
-    for number, t in enumerate(inputs_of(tangents)):
-        t.name = f"tangents_{number + 1}"
-    return tangents
 
 
 _NONE = type(None)
