@@ -94,8 +94,6 @@ def gather(emit: Emitter, flat: View, value: Value, g: Geometry) -> Value:
 def scatter(emit: Emitter, flat: View, old: Value, g: Geometry, value: Value) -> Value:
     """The flat value ``old`` with its window ``g`` replaced by ``value``."""
     total, dtype = flat.geometry.shape[0], flat.geometry.dtype
-    if 0 in g.shape:
-        return old
     if g.neg:
         value = emit.op(value, aten.neg.default, value)
     if g.conj:

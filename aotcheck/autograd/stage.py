@@ -78,8 +78,8 @@ class Stage:
     ``reached`` those that autograd's graph leads to from the tensors: a backward must not reach the others' graphs, let
     alone free them. ``before`` are the stages of lower levels of whose backwards these tensors are results, the nearest
     first. ``own`` are those of its tensors that gradients of their own gradients come by, ``views`` other tensors that
-    they come by. ``asks`` are nodes whose formulas depend on data, ``answers`` which of those it is: see Note [Formulas
-    for data].
+    they come by. ``beyond`` is what only derivatives of its backwards need. ``asks`` are nodes whose formulas depend on
+    data, ``answers`` which of those it is: see Note [Formulas for data].
     """
 
     level: int
@@ -105,6 +105,7 @@ class Stage:
     sealed: bool = False  # whether ``held`` may still grow
     own: tuple[int, ...] = ()
     views: tuple[tuple[Ref, Tensor], ...] = ()
+    beyond: Sequence[Value] = ()
     asks: tuple[Any, ...] = ()
     answers: Mapping[Any, bool] = dataclasses.field(default_factory=dict)
     ask: Callable[[Any], tuple[bool, ...]] | None = None  # of a context, for each of ``asks``
@@ -211,8 +212,9 @@ class Stage:
         return found
 
     def wanted(self) -> list[Value | None]:
-        """Everything that the backwards traced so far compute."""
+        """Everything that the backwards traced so far compute, and what their derivatives need besides."""
         found = values_of(g for gradients in self.gradients.values() for g in gradients)
+        found += self.beyond
         for traced in self.traces.values():
             found += [*traced.draws, *[w.after for w in traced.written]]
         for variant in self.variants.values():

@@ -6,10 +6,10 @@ import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from aotcheck import _torch
+from aotcheck.autograd.beyond import noting_gradients, values_beyond
 from aotcheck.autograd.capture import Capture
 from aotcheck.autograd.errors import RetraceWithCaptured, UnsupportedError
 from aotcheck.autograd.formulas import depends_on_data
@@ -23,23 +23,19 @@ from aotcheck.autograd.partition.saved import keeps_itself, nodes_behind_output
 from aotcheck.autograd.record import Attached
 from aotcheck.autograd.replicas import Replica
 from aotcheck.autograd.sandbox import BackwardTrace
-from aotcheck.autograd.sparse import SparseReplica
 from aotcheck.autograd.sparse_geometry import is_sparse
 from aotcheck.autograd.stage import Stage, Target
 from aotcheck.autograd.steps import Arg, Ref
-from aotcheck.autograd.subclasses import Bundle, is_jagged, is_wrapper, leaves_of, wrapping_of
+from aotcheck.autograd.subclasses import Bundle, is_wrapper, leaves_of, wrapping_of
 from aotcheck.autograd.tangents import (
     Gradient,
     InTangent,
     Key,
-    Tangent,
     Trained,
-    bundle,
-    inputs_of,
     place_of,
-    placeholder,
+    tangents_of,
 )
-from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Value, ancestors, geometry_of, getitem
+from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Value, ancestors, getitem
 from aotcheck.autograd.written_since import guard
 
 
@@ -144,7 +140,7 @@ class Stages:
         groups: Sequence[tuple[Sequence[int], Sequence[Target]]],
         before: tuple[Stage, ...],
     ) -> Iterator[Stage]:
-        tangents = _tangents_of(self.capture, attached)
+        tangents = tangents_of(self.capture, attached)
         for group, targets in groups:
             stage = Stage(
                 level,
@@ -172,11 +168,13 @@ class Stages:
             else:
                 stage.answers = before[0].answers
             everything = tuple(range(len(group)))
-            if not self._try(stage, everything) and len(group) > 1:
-                # Eager's backward from all of them raises too, and will say so when called; saved is what each needs
-                # alone.
-                for j in everything:
-                    self._try(stage, (j,))
+            with noting_gradients({*starts, *[n for n, _ in behind]}) as given:
+                if not self._try(stage, everything) and len(group) > 1:
+                    # Eager's backward from all of them raises too, and will say so when called; saved is what each
+                    # needs alone.
+                    for j in everything:
+                        self._try(stage, (j,))
+            stage.beyond = values_beyond(self.capture, stage, given, self.live.contents)
             # A backward inside the backward leads past the graph.
             found = {k for gradients in stage.gradients.values() for k, g in enumerate(gradients) if g is not None}
             stage.reached = tuple(sorted(found.union(stage.reached)))
@@ -249,27 +247,3 @@ class Stages:
         if trained is not None:
             return trace(seeds, edges, [trained[place_of(part)] for part in key], ends, live)
         return trace(seeds, edges, None, ends, live, functools.partial(self.gradient, stage, key))
-
-
-def _tangents_of(capture: Capture, attached: Sequence[Attached]) -> list[Tangent]:
-    """Inputs of a backward for each of ``attached``."""
-    tangents: list[Tangent] = []
-    for a in attached:
-        if isinstance(a.tensor, SparseReplica):
-            tangents.append(placeholder(a.tensor.geometry, a.device))
-            continue
-        if not is_wrapper(a.tensor):
-            tangents.append(placeholder(a.recorded or geometry_of(a.tensor), a.device))
-            continue
-        with capture.tracer.recording(), torch.no_grad():
-            like: Any = a.tensor.detach()
-            hook = getattr(like, "__coerce_tangent_metadata__", None)
-            like = hook() if hook is not None else like
-        wrapping = wrapping_of(like)
-        if wrapping is None:
-            tangents.append(placeholder(geometry_of(like), a.device))
-        else:
-            tangents.append(bundle(wrapping, leaves_of(like), is_jagged(like)))
-    for number, t in enumerate(inputs_of(tangents)):
-        t.name = f"tangents_{number + 1}"
-    return tangents

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from aotcheck.autograd.sparse import SparseReplica
 from aotcheck.autograd.sparse_geometry import SparseGeometry, is_sparse, sparse_geometry_of
-from aotcheck.autograd.subclasses import Bundle, Wrapping, is_wrapper, wrapping_of
+from aotcheck.autograd.subclasses import Bundle, Wrapping, is_jagged, is_wrapper, leaves_of, wrapping_of
 from aotcheck.autograd.trace import PLACEHOLDER, Geometry, Value, geometry_of
+
+if TYPE_CHECKING:
+    from aotcheck.autograd.capture import Capture
+    from aotcheck.autograd.record import Attached
 
 
 def tangent_geometry(g: Geometry) -> Geometry:
@@ -50,6 +55,30 @@ def placeholder(g: Geometry | SparseGeometry, device: torch.device) -> Value:
     else:
         t.geometry = tangent_geometry(g)
     return t
+
+
+def tangents_of(capture: Capture, attached: Sequence[Attached]) -> list[Tangent]:
+    """Inputs of a backward for each of ``attached``."""
+    tangents: list[Tangent] = []
+    for a in attached:
+        if isinstance(a.tensor, SparseReplica):
+            tangents.append(placeholder(a.tensor.geometry, a.device))
+            continue
+        if not is_wrapper(a.tensor):
+            tangents.append(placeholder(a.recorded or geometry_of(a.tensor), a.device))
+            continue
+        with capture.tracer.recording(), torch.no_grad():
+            like: Any = a.tensor.detach()
+            hook = getattr(like, "__coerce_tangent_metadata__", None)
+            like = hook() if hook is not None else like
+        wrapping = wrapping_of(like)
+        if wrapping is None:
+            tangents.append(placeholder(geometry_of(like), a.device))
+        else:
+            tangents.append(bundle(wrapping, leaves_of(like), is_jagged(like)))
+    for number, t in enumerate(inputs_of(tangents)):
+        t.name = f"tangents_{number + 1}"
+    return tangents
 
 
 def laziness(t: Any) -> tuple[bool, bool]:

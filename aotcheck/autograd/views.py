@@ -320,17 +320,22 @@ class Views:
         return geometry_of(base), _torch.storage_address(_torch.storage_of(base))
 
     def _replays_elsewhere(self, t: Tensor, base: Tensor, lies: Geometry) -> bool:
+        """Whether what autograd makes of ``base`` for the history of its view ``t`` does not lie as that ``lies``.
+
+        It makes a window as the view now is, or by the ops that made the view, where one of them was no window.
+        """
         geometry, _ = self._place_of_base(t, base)
-        if geometry[3:] == lies[3:]:
+        alike = geometry[3:] == lies[3:]
+        if alike and id(t) not in self.tracer.regeometried:
             return False
         if geometry != geometry_of(base) or self.table.state(base) is not self.table.state(t):
-            return True
+            return not alike
         with torch.no_grad():
             return geometry_of(_torch.view_func_of(t)(base)) != lies
 
     def _window_of_base(self, t: Tensor, base: Tensor, lies: Geometry) -> Callable[[Tensor], Tensor]:
         """How autograd makes the view ``t`` of its base when it looks for its history anew."""
-        if self._place_of_base(t, base)[0][3:] != lies[3:]:
+        if self._place_of_base(t, base)[0][3:] != lies[3:] or self._replays_elsewhere(t, base, lies):
             return _torch.view_func_of(t)
         return functools.partial(_window, shape=lies.shape, stride=lies.stride, offset=lies.offset)
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import aotcheck
-from tests.behaviour.harness import Given, check, check_session, given, leaf, non_leaf, plain
+from tests.behaviour.harness import Given, attempt_later, check, check_session, given, leaf, non_leaf, plain
 
 # -- geometry ----------------------------------------------------------------------------------------
 
@@ -428,5 +428,43 @@ def test_parts_of_a_written_lazy_conjugate(write, part, grad):
         if grad:
             (out[0].sum() + out[1].abs().sum()).backward()
             yield root.grad
+
+    check_session(session)
+
+
+_AND_BACK = {
+    "complex": lambda x: torch.view_as_complex(torch.view_as_real(x)),
+    "reshaped between": lambda x: torch.view_as_complex(torch.view_as_real(x).view(4, 2)).view(2, 2),
+    "conjugated twice": lambda x: x.conj().conj(),
+    "as it is": lambda x: x,
+}
+_RESHAPED = {
+    "beyond it": lambda x: x[0, 0].as_strided_((3,), (1,)),
+    "whole": lambda x: x.view_as(x).as_strided_((3,), (1,)),
+    "transposed": lambda x: x[:, :1].t_(),
+    "squeezed": lambda x: x[:, :1].squeeze_(),
+}
+
+
+@pytest.mark.parametrize("write", [lambda v, x: v.zero_(), lambda v, x: x.mul_(2)], ids=["itself", "argument"])
+@pytest.mark.parametrize("reshaped", _RESHAPED.values(), ids=_RESHAPED)
+@pytest.mark.parametrize("made", _AND_BACK.values(), ids=_AND_BACK)
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_view_by_way_of_others_is_reshaped_and_written(made, reshaped, write, inside):
+    """Its history is then that of what the ops that made it make of the base, whatever its shape is now."""
+
+    def f(x):
+        x = made(x) if inside else x
+        v = reshaped(x)
+        write(v, x)
+        return v
+
+    def session(compile):
+        root = plain(2, 2, dtype=torch.complex64).requires_grad_()
+        x = root * 1
+        v = compile(f)(x if inside else made(x))
+        yield v, x
+        yield attempt_later(lambda: torch.autograd.grad(v, root, torch.full_like(v, 2), retain_graph=True))
+        yield torch.autograd.grad(x, root, torch.full_like(x, 3))
 
     check_session(session)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import Given, check, given, leaf, non_leaf, plain
+from tests.behaviour.harness import Given, check, check_session, given, leaf, non_leaf, plain
 
 
 def _non_leaf() -> Given:
@@ -272,3 +272,21 @@ def test_a_custom_view_that_is_read_after_a_write_is_refused(function, written):
 
     for body in (unused, used):
         check(body, make)
+
+
+@pytest.mark.parametrize("quiet", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("function", [_ReturnsView, _ReturnsInput])
+def test_a_custom_view_of_a_view_that_requires_grad_by_itself_and_is_written(function, quiet):
+    def f(x):
+        view = function.apply(x)
+        with quiet():
+            x.zero_()
+        return view
+
+    def session(compile):
+        view = compile(f)(plain(2, 2).view(4).requires_grad_())
+        yield view.requires_grad, view.detach()
+        with pytest.raises(RuntimeError, match="has been modified inplace"):
+            view.grad_fn.name()
+
+    check_session(session)

@@ -370,3 +370,91 @@ def test_products_are_differentiated_as_their_factors_ask_for(function):
             yield attempt_later(lambda y=y, x=x: y.sum().backward()), x.grad
 
     check_session(session, rtol=1e-5)
+
+
+# -- what only the second derivative comes by --------------------------------------------------------
+
+
+class _IgnoresItsSecond(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.save_for_backward(y)
+        return x * y
+
+    @staticmethod
+    def backward(ctx, g):
+        (y,) = ctx.saved_tensors
+        return g * y, None
+
+
+class _HasAnAttribute(_IgnoresItsSecond):
+    @staticmethod
+    def forward(ctx, x, y):
+        with torch.enable_grad():
+            ctx.attribute = y * x.sort().values
+        return x * y
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * ctx.attribute, None
+
+
+class _AppliesAnother(_IgnoresItsSecond):
+    @staticmethod
+    def backward(ctx, g):
+        (y,) = ctx.saved_tensors
+        return _IgnoresItsSecond.apply(g, y), None
+
+
+def _sorted(function, x):
+    return function.apply(x, (x * x).sort().values)
+
+
+def _written(function, x):
+    y = x * 2
+    y[0].mul_(x[1])
+    return function.apply(x, y * y)
+
+
+def _beside_it(function, x):
+    y = x.sort().values * x
+    return function.apply(x, y), y * y
+
+
+def _another(function, x):
+    return function.apply(x, function.apply(x * x, x.sort().values * x))
+
+
+@pytest.mark.parametrize("function", [_IgnoresItsSecond, _HasAnAttribute, _AppliesAnother])
+@pytest.mark.parametrize("body", [_sorted, _written, _beside_it, _another])
+@pytest.mark.parametrize("leads", ["leaf", "non-leaf"])
+def test_a_custom_backward_computes_with_what_it_gives_no_gradient(function, body, leads):
+    def session(compile):
+        x = leaf(3)
+        x = x if leads == "leaf" else x * 1
+        out = compile(functools.partial(body, function))(x)
+        out, tangent = out[0] if isinstance(out, tuple) else out, leaf(3, seed=2)
+        (first,) = torch.autograd.grad(out, x, tangent, create_graph=True)
+        yield first
+        second = torch.autograd.grad(first.sum(), (x, tangent), create_graph=True, allow_unused=True)
+        yield second
+        yield torch.autograd.grad(sum((g * g).sum() for g in second if g is not None), x)
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_second_derivative_by_a_write_to_a_window_without_elements(grad):
+    def f(x):
+        y = x * 1
+        y.unfold(0, 2, 1).square_()
+        return y
+
+    def session(compile):
+        x = torch.zeros(3, 0, requires_grad=True)
+        (first,) = torch.autograd.grad(compile(f)(x), x, torch.ones(3, 0, requires_grad=grad), create_graph=True)
+        yield first
+        if first.requires_grad:
+            yield torch.autograd.grad(first.sum(), x, allow_unused=True)
+
+    check_session(session)
