@@ -53,6 +53,17 @@ class NotedHook:
         self._handle: Callable[[], RemovableHandle | None] = lambda: None
         self._id = -1
 
+    @property
+    def registered(self) -> Callable[[Tensor], Any]:
+        """What to register: it does not keep the trace, which keeps the graph that the hook is in; see ``Disarmed``."""
+        noted = weakref.ref(self)
+
+        def run(t: Tensor) -> Any:
+            kept = noted()
+            return None if kept is None else kept(t)
+
+        return run
+
     def __call__(self, t: Tensor) -> Any:
         """Run the hook, unless it will be registered on the real tensor, or where a backward ends that others go on."""
         if self.traced and self.node in self.kernels.stopped:

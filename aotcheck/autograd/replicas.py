@@ -155,7 +155,7 @@ class Replica(Tensor):
     def register_hook(self, hook: Callable[[Tensor], Any]) -> RemovableHandle:
         """Noted besides: see Note [Hooks registered inside]."""
         noted = NotedHook(self, self.kernels, hook, HookKind.GRADIENT)
-        return noted.installed(super().register_hook(noted))
+        return noted.installed(super().register_hook(noted.registered))
 
     def retain_grad(self) -> None:
         """Noted besides: it is for the history that the tensor has now."""
@@ -165,7 +165,7 @@ class Replica(Tensor):
     def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> RemovableHandle:
         """Noted besides: see Note [Hooks registered inside]."""
         noted = NotedHook(self, self.kernels, hook, HookKind.ACCUMULATED)
-        return noted.installed(super().register_post_accumulate_grad_hook(noted))
+        return noted.installed(super().register_post_accumulate_grad_hook(noted.registered))
 
     def untyped_storage(self) -> torch.UntypedStorage:
         """Noted besides: what the program does may depend on how large the storage is, or change that."""
@@ -197,7 +197,16 @@ Replica.kind = Replica
 
 
 class Disarmed(Replica):
-    """A replica whose trace is over: whoever uses it gets an error."""
+    """A replica whose trace is over: whoever uses it gets an error.
+
+    Nodes of autograd hold replicas in C++, where Python's garbage collector sees nothing, and the trace holds nodes. So
+    a replica does not lead to its trace when that is over: a cycle by way of both would live for ever.
+    """
+
+    @property
+    def kernels(self) -> KernelState:  # type: ignore[override]  # an attribute of those in use
+        """Not to be had any more."""
+        raise UnsupportedError("escaped replica", "a tensor of a trace that is over was used; was it kept in a global?")
 
     @classmethod
     def __torch_function__(  # type: ignore[override]  # torch types the default as no class method
@@ -282,6 +291,7 @@ def disarm(kernels: KernelState) -> None:
     if kernels.alive and type(kernels.alive[-1]) is not Disarmed:
         for r in kernels.alive:
             _set_attribute(r, "__class__", Disarmed)
+            del r.__dict__["kernels"]
 
 
 def rearm(kernels: KernelState) -> None:
@@ -289,6 +299,7 @@ def rearm(kernels: KernelState) -> None:
     if kernels.alive and type(kernels.alive[-1]) is Disarmed:
         for r in kernels.alive:
             _set_attribute(r, "__class__", r.kind)
+            r.__dict__["kernels"] = kernels
 
 
 _set_attribute = object.__setattr__
