@@ -14,7 +14,8 @@ from torch import Tensor
 class _Noted:
     """A member of a class of torch's whose use is told to those who asked for it, on their own threads.
 
-    While anybody does, ``member``, which is given this object and does what torch's own does, stands in its place.
+    ``member``, which is given this object and does what torch's own does, takes its place when somebody first asks, and
+    stays: to change a class of which all custom Functions are made empties what Python caches of each of them.
     """
 
     def __init__(self, owner: Any, name: str, member: Callable[[_Noted], Any]) -> None:
@@ -23,7 +24,6 @@ class _Noted:
         self.member = member(self)
         self._notes: list[tuple[int, Callable[[Any], None]]] = []
         self._lock = threading.Lock()
-        self._own = vars(owner).get(name)
 
     def tell(self, ctx: Any) -> None:
         """``ctx`` is used."""
@@ -36,7 +36,7 @@ class _Noted:
         """``note`` is called on this thread inside."""
         entry = threading.get_ident(), note
         with self._lock:
-            if not self._notes:
+            if vars(self.owner).get(self.name) is not self.member:
                 setattr(self.owner, self.name, self.member)
             self._notes.append(entry)
         try:
@@ -44,10 +44,6 @@ class _Noted:
         finally:
             with self._lock:
                 self._notes.remove(entry)
-                if not self._notes and self._own is None:
-                    delattr(self.owner, self.name)
-                elif not self._notes:
-                    setattr(self.owner, self.name, self._own)
 
 
 _saved_tensors: Any = torch._C._FunctionBase.__dict__["saved_tensors"]

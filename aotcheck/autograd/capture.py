@@ -24,6 +24,8 @@ from aotcheck.autograd.global_state import autocast_is_on, unchanged
 from aotcheck.autograd.gradients import Gradients, own_gradient, set_own_gradient
 from aotcheck.autograd.hooks import NotedHook
 from aotcheck.autograd.partition.components import reached_leaves
+from aotcheck.autograd.partition.regions import Cut
+from aotcheck.autograd.plain_record import plain_record
 from aotcheck.autograd.record import Record
 from aotcheck.autograd.references import use_count
 from aotcheck.autograd.replica_maker import ReplicaMaker, arrived_at
@@ -108,6 +110,7 @@ class Capture:
         self.tracer = Tracer(self.maker.kernels)
         self.meets_empty_views = False  # whether a tensor without elements was met, of which its place can be asked
         self.record: Record
+        self.cuts: Sequence[Cut] = ()
         _torch.ready_ragged_tensors()
         self.inputs = TracedInputs(arguments, wrappers, mode, self.maker, self.tracer)
         self.roots, self.arguments, self.wrappers = self.inputs.roots, self.inputs.arguments, self.inputs.wrappers
@@ -296,13 +299,18 @@ class Capture:
                     raise RetraceWithCaptured(o if not any(isinstance(y, Replica) for y in leaves_of(o)) else x)
                 if type(x) is not Replica and type(x) is not SparseReplica:
                     raise UnsupportedError("subclass output", type(x).__name__)
+        objects: Mapping[Ref, Ref] = {}
         with self.tracer.recording(), torch.set_grad_enabled(self.entry_grad):
-            builder = EpilogueBuilder(self)
-            self.record = builder.build(outputs, outputs[count:], changes)
-            self.cuts = builder.results.cuts
+            plain = plain_record(self, outputs) if count == len(outputs) and not changes else None
+            if plain is not None:
+                self.record = plain
+            else:
+                builder = EpilogueBuilder(self)
+                self.record = builder.build(outputs, outputs[count:], changes)
+                self.cuts, objects = builder.results.cuts, builder.objects
         returned = zip(self.record.returns, outputs, strict=True)
         places = [(Arg(a.index), a.replica) for a in self.arguments]
-        self.visible: list[tuple[Ref, Tensor]] = [(builder.objects.get(ref, ref), t) for ref, t in places]
+        self.visible: list[tuple[Ref, Tensor]] = [(objects.get(ref, ref), t) for ref, t in places]
         self.visible += [(Arg(w.index), w.replica) for w in self.wrappers]
         self.visible += [(r, o) for r, o in returned if isinstance(o, Tensor) and not isinstance(r, Constant)]
         reached = reached_leaves([a.tensor for a in self.record.attached])
