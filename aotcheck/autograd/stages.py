@@ -26,7 +26,7 @@ from aotcheck.autograd.sandbox import BackwardTrace
 from aotcheck.autograd.sparse_geometry import is_sparse
 from aotcheck.autograd.stage import Stage, Target
 from aotcheck.autograd.steps import Arg, Ref
-from aotcheck.autograd.subclasses import Bundle, is_wrapper, leaves_of, wrapping_of
+from aotcheck.autograd.subclasses import Bundle, is_jagged, leaves_of, wrapping_of
 from aotcheck.autograd.tangents import (
     Gradient,
     InTangent,
