@@ -222,16 +222,18 @@ class EpilogueBuilder:
         """Where the gradient is, made by steps that come before; ``afterwards`` are others to be taken then."""
         g, state = arrived.view.geometry, arrived.view.state
         holder, anchor = (state.source, None) if state.is_input else self.results.anchors.get(id(state), (None, 0))
-        if holder is None:
+        written = state.version != arrived.version
+        copied = written and not state.is_input and g.overlaps_itself  # a leaf takes none over that overlaps
+        if holder is None or copied:
             alone = self.results.output(arrived.value, Role.INTERMEDIATE_BASE, g, None)
-            if state.version != arrived.version:
+            if written and not copied:
                 last = self.results.output(self._last(arrived), Role.INTERMEDIATE_BASE, g, None)
                 afterwards.append(Write(alone, last, _HIDDEN))
             return alone
         # The caller's leaves may take over what others hold: see Note [Gradients taken over].
         window = self.results.local()
         yield WindowOn(window, holder, g, anchor, own_version=False)
-        if not state.is_input and state.version != arrived.version:  # it was written since
+        if not state.is_input and written:
             values = arrived.value, self._last(arrived)
             was, now = [self.results.output(v, Role.INTERMEDIATE_BASE, g, None) for v in values]
             yield Write(window, was, _HIDDEN)

@@ -474,6 +474,24 @@ def test_a_leaf_behind_takes_over_the_memory_of_an_argument(make, seed, grad_mod
     check_session(session)
 
 
+@pytest.mark.parametrize("returned", [True, False])
+@pytest.mark.parametrize("behind", [lambda x: x * 1, lambda x: x.clone()], ids=["mul", "clone"])
+def test_what_a_backward_was_called_with_is_written_afterwards(behind, returned):
+    def f(x):
+        y = x.sum()
+        y.backward(y)
+        y.zero_()
+        return y if returned else None
+
+    def session(compile):
+        root = leaf(3)
+        x = behind(root)
+        yield compile(f)(x)
+        yield root.grad, x
+
+    check_session(session)
+
+
 def test_gradient_of_an_argument_by_another_that_has_nothing_to_do_with_it():
     def f(x, y):
         return torch.autograd.grad([x * y], [y], [x], retain_graph=True)
