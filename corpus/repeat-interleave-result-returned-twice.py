@@ -87,6 +87,15 @@ def plain(numbers):
     return tuple(n if type(n) is int else "ragged" for n in numbers)
 
 
+def addressing(t):
+    """The strides that address something: of sizes other than 1, that of a ragged tensor being how much it holds."""
+    sizes, ragged = t.shape, plain(t.shape)
+    if "ragged" in ragged:
+        k = ragged.index("ragged")
+        sizes = (*sizes[:k], dict(held(t))["_values"].shape[k - 1], *sizes[k + 1 :])
+    return plain(s for n, s in zip(sizes, t.stride(), strict=True) if n != 1) if t.numel() else ()
+
+
 def cotangent(t, seed=0, fill="pattern"):
     """A cotangent for `t`: ones for seed 0, else a pattern of small integers; None to leave it to autograd."""
     if fill == "implicit" and readable(t):
@@ -356,7 +365,7 @@ def facts(t):
         "device": str(t.device),
         "shape": plain(t.shape),
         "storage-offset": t.storage_offset(),
-        "stride": plain(s for n, s in zip(t.shape, t.stride(), strict=True) if n != 1) if t.numel() else (),
+        "stride": addressing(t),
         "requires-grad": t.requires_grad,
         "leafness": is_leaf,
         "grad-fn": has_grad_fn,

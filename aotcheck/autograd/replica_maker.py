@@ -22,6 +22,7 @@ class _Rebound(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, anchor: Tensor, t: Tensor, whole: bool = False) -> Tensor:
         ctx.mark_dirty(t)
+        ctx.set_materialize_grads(False)
         ctx.arrived, ctx.whole = None, whole
         return t
 

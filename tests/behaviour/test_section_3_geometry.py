@@ -468,3 +468,15 @@ def test_a_view_by_way_of_others_is_reshaped_and_written(made, reshaped, write, 
         yield torch.autograd.grad(x, root, torch.full_like(x, 3))
 
     check_session(session)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (2,), (2, 3)], ids=str)
+@pytest.mark.parametrize("reshaped", [lambda v: v.unsqueeze_(0), lambda v: v.t_() if v.dim() < 3 else v])
+def test_a_view_made_inside_is_reshaped_in_place_and_returned(shape, reshaped):
+    def f(x):
+        y = x.clone()
+        v = y.view_as(y) if y.dim() > 2 else y.t()
+        reshaped(v)
+        return v
+
+    check(f, lambda: given(leaf(*shape)))

@@ -492,6 +492,19 @@ def test_what_a_backward_was_called_with_is_written_afterwards(behind, returned)
     check_session(session)
 
 
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_what_leads_to_an_argument_without_a_gradient_leaves_none_behind_it(place):
+    def f(x, y):
+        torch._foreach_mul([x, y, x], 2.0)[place].sum().backward()
+
+    def session(compile):
+        root, other = leaf(3), leaf(3, seed=1)
+        compile(f)(root * 1, other * 1)
+        yield root.grad, other.grad
+
+    check_session(session)
+
+
 def test_gradient_of_an_argument_by_another_that_has_nothing_to_do_with_it():
     def f(x, y):
         return torch.autograd.grad([x * y], [y], [x], retain_graph=True)

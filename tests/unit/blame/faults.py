@@ -13,6 +13,7 @@ import torch
 from aotcheck.autograd import (
     backward_graphs,
     backward_tracer,
+    capture,
     compile_graph,
     function,
     replica_maker,
@@ -26,6 +27,7 @@ from aotcheck.autograd.backward_tracer import BackwardTracer
 from aotcheck.autograd.emit import Emitter
 from aotcheck.autograd.epilogue import EpilogueBuilder
 from aotcheck.autograd.partition import regions
+from aotcheck.autograd.plain_record import plain_record
 from aotcheck.autograd.record import Record
 from aotcheck.autograd.runtime import backward_source, step_source
 from aotcheck.autograd.steps import (
@@ -331,7 +333,12 @@ def _changed_record(monkeypatch: pytest.MonkeyPatch, change: Callable[[Record], 
     def planted(self: EpilogueBuilder, *args: Any) -> Record:
         return change(made(self, *args))
 
+    def written_at_once(*args: Any) -> Record | None:
+        record = plain_record(*args)
+        return None if record is None else change(record)
+
     monkeypatch.setattr(EpilogueBuilder, "_record", planted)
+    monkeypatch.setattr(capture, "plain_record", written_at_once)
 
 
 def _each_step(monkeypatch: pytest.MonkeyPatch, change: Callable[[Step], Step | None]) -> None:
