@@ -231,6 +231,18 @@ def test_an_unsafe_view_of_what_is_then_given_other_data(split, requires_grad):
     check(f, lambda: given(leaf(1, 2) if requires_grad else plain(1, 2)))
 
 
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize("split", [torch.unsafe_split, torch.unsafe_chunk])
+def test_an_unsafe_view_that_is_then_given_other_data(split, requires_grad):
+    def f(x):
+        v, w = split(x, *((1, 1) if split is torch.unsafe_split else (2, 1)))
+        other = v.clone()
+        v.data = other
+        return v, w, other
+
+    check(f, lambda: given(leaf(1, 2) if requires_grad else plain(1, 2)))
+
+
 def test_a_view_that_takes_the_place_of_an_argument_and_is_set():
     def f(x, y):
         v = y.t()

@@ -89,8 +89,8 @@ def kept_results(node: Any, near: Tensor) -> set[int]:
 def _kept_by_opaque(node: Any, near: Tensor) -> list[Tensor]:
     """What a node keeps that tells nobody: the replicas that it misses when they have been written.
 
-    Run without gradients it computes nothing, but looks whether what it keeps is as it was. Where torch takes a view for
-    written whose base was cut from its history since, it fails to find one anew, and forgets the one that the view has.
+    Run without gradients it computes nothing, but looks whether what it keeps is as it was. Where a view is taken for
+    written whose base was cut from its history since, torch fails to find one anew, and forgets the one that it has.
     """
     near = leaves_of(near)[0]
     assert isinstance(near, Replica)
