@@ -394,6 +394,37 @@ def test_what_a_view_showed_of_its_base_when_written_stays_in_its_history(f):
     check_session(session)
 
 
+ROWS = {
+    "row": lambda x: x.view(1, -1),
+    "t": lambda x: x.t(),
+    "part": lambda x: x[:1],
+    "reshaped": lambda x: x.t().unsqueeze_(0),
+    "strided": lambda x: x.t().as_strided_((2,), (2,)),
+}
+OTHER_DATA = {"argument": lambda x, v: x, "its transpose": lambda x, v: v.transpose(0, -1), "a part": lambda x, v: v[0]}
+
+
+@pytest.mark.parametrize("other", OTHER_DATA.values(), ids=OTHER_DATA.keys())
+@pytest.mark.parametrize("view", ROWS.values(), ids=ROWS.keys())
+def test_a_view_made_inside_that_is_written_and_then_lies_otherwise(view, other):
+    def f(x):
+        v = view(x)
+        v.mul_(2)
+        v.data = other(x, v)
+        return v
+
+    def session(compile):
+        root = leaf(2, 3)
+        x = root.clone()
+        v = compile(f)(x)
+        yield v, x
+        shape = view(x).shape  # gradients fit what the history recorded
+        for g in (torch.ones_like(v), plain(*shape)):
+            yield attempt_later(lambda g=g: torch.autograd.grad(v, root, g, retain_graph=True))
+
+    check_session(session)
+
+
 LOOKS_AT_NOTHING = {
     "data": lambda x, y: setattr(x, "data", y),
     "swap": lambda x, y: torch.utils.swap_tensors(x, x),
