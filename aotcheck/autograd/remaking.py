@@ -270,9 +270,10 @@ class Remaking(Attaching, Holders):
             if not base.requires_grad and not t.requires_grad and id(base) not in self.kernels.detached:
                 mode = ReplayMode.AMBIENT
             last = self.lasting(t)
-            lies = last[0].geometry if last else geometry_of(t)
             there = _torch.storage_address(self.table.state(t).storage)
             elsewhere = self._place_of_base(t, base)[1] != there  # the base has left, or this
+            lay = None if last or elsewhere else self._lay_when_renewed(t)
+            lies = last[0].geometry if last else lay or geometry_of(t)
             if elsewhere and not t.requires_grad:
                 steps = [ReplayView(local, ref, aten.alias.default, mode), self._on_own_storage(local, t, base, lies)]
             else:
@@ -292,7 +293,7 @@ class Remaking(Attaching, Holders):
             if how not in (_DEFAULT, _UNDER_NO_GRAD):
                 steps.append(SetCreationMeta(local, how))
             steps += [Reshape(local, change.repeat) for change in last]
-            if last and self.kernels.went_by_data(t) and geometry_of(t) != lies:
+            if (last or lay is not None) and self.kernels.went_by_data(t) and geometry_of(t) != lies:
                 steps.append(self._move(local, t))
         first = steps[0]
         if isinstance(first, ReplayView) and not (self._writes_follow or alone):

@@ -68,12 +68,17 @@ class Results(Remaking):
                 stays = self._left(base, t) or self._went(t) or self._follows(t) or self._left_at_stop(base, t)
                 base = base if stays else None
             unsafe = self.tracer.unsafe_views.get(id(t))
-            there = unsafe is not None and (unsafe.source_stays or id(unsafe.source) in self.names)
-            if base is None and unsafe is not None and there and unsafe.intact and geometry_of(t) == unsafe.geometry:
+            if base is None and unsafe is not None and self._lies_as_split(t, unsafe):
                 # The op may have run on a copy (of a conjugated tensor, say), of which autograd knows nothing.
                 base = unsafe.source if not t.requires_grad or leads_to(t, unsafe.source) else None
             self.tensors[id(t)] = (t, base)
             t = base
+
+    def _lies_as_split(self, t: Tensor, made: Derivation) -> bool:
+        """Whether ``t`` lies where the op put it that gave it as a view unknown to autograd."""
+        there = made.source_stays or id(made.source) in self.names
+        stays = geometry_of(t) == made.geometry and id(t) not in self.kernels.moved
+        return there and made.intact and stays
 
     def sources(self) -> list[tuple[Tensor, Tensor]]:
         """The views, with their bases, of which the views that are needed are made again, from the base on."""

@@ -154,6 +154,17 @@ class Views:
             return False
         return _torch.sequence_number(node) >= moved
 
+    def _lay_when_renewed(self, t: Tensor) -> Geometry | None:
+        """Where the written view ``t`` lay when autograd last looked for its history, if it was given other data since.
+
+        None if that is on another storage.
+        """
+        if not has_history(t) or not self.kernels.went_by_data(t) or (node := _torch.grad_fn_of(t)) is None:
+            return None
+        number, there = _torch.sequence_number(node), _torch.storage_address(_torch.storage_of(t))
+        left = next((x for x in self.kernels.left[id(t)] if number < x.node), None)
+        return left.geometry if left is not None and left.storage == there else None
+
     def _counts_alone(self, t: Tensor, base: Tensor) -> bool:
         return t.is_inference() == base.is_inference() and _torch.version_groups([base, t])[1] != 0
 

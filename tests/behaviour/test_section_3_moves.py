@@ -231,6 +231,18 @@ def test_an_unsafe_view_of_what_is_then_given_other_data(split, requires_grad):
     check(f, lambda: given(leaf(1, 2) if requires_grad else plain(1, 2)))
 
 
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize("split", [torch.unsafe_split, torch.unsafe_chunk])
+def test_an_unsafe_view_that_is_then_given_other_data(split, requires_grad):
+    def f(x):
+        v, w = split(x, *((1, 1) if split is torch.unsafe_split else (2, 1)))
+        other = v.clone()
+        v.data = other
+        return v, w, other
+
+    check(f, lambda: given(leaf(1, 2) if requires_grad else plain(1, 2)))
+
+
 def test_a_view_that_takes_the_place_of_an_argument_and_is_set():
     def f(x, y):
         v = y.t()
@@ -378,6 +390,37 @@ def test_what_a_view_showed_of_its_base_when_written_stays_in_its_history(f):
         y = compile(f)(x, plain(2))
         yield y, base
         yield torch.autograd.grad(y.sum(), base)
+
+    check_session(session)
+
+
+ROWS = {
+    "row": lambda x: x.view(1, -1),
+    "t": lambda x: x.t(),
+    "part": lambda x: x[:1],
+    "reshaped": lambda x: x.t().unsqueeze_(0),
+    "strided": lambda x: x.t().as_strided_((2,), (2,)),
+}
+OTHER_DATA = {"argument": lambda x, v: x, "its transpose": lambda x, v: v.transpose(0, -1), "a part": lambda x, v: v[0]}
+
+
+@pytest.mark.parametrize("other", OTHER_DATA.values(), ids=OTHER_DATA.keys())
+@pytest.mark.parametrize("view", ROWS.values(), ids=ROWS.keys())
+def test_a_view_made_inside_that_is_written_and_then_lies_otherwise(view, other):
+    def f(x):
+        v = view(x)
+        v.mul_(2)
+        v.data = other(x, v)
+        return v
+
+    def session(compile):
+        root = leaf(2, 3)
+        x = root.clone()
+        v = compile(f)(x)
+        yield v, x
+        shape = view(x).shape  # gradients fit what the history recorded
+        for g in (torch.ones_like(v), plain(*shape)):
+            yield attempt_later(lambda g=g: torch.autograd.grad(v, root, g, retain_graph=True))
 
     check_session(session)
 

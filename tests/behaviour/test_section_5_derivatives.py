@@ -458,3 +458,17 @@ def test_a_second_derivative_by_a_write_to_a_window_without_elements(grad):
             yield torch.autograd.grad(first.sum(), x, allow_unused=True)
 
     check_session(session)
+
+
+def test_zeros_that_formulas_of_torch_do_not_fill():
+    """What lies as none in another test does: what an op gives the first time, its meta kernel is asked."""
+
+    def session(compile):
+        x = leaf(1, 5, 7)
+        y = compile(lambda x: x.amax(0).abs())(x)
+        g = plain(5, 7).requires_grad_()
+        (r,) = torch.autograd.grad(y, x, g, create_graph=True)
+        yield r
+        yield torch.autograd.grad(r, [x, g], plain(1, 5, 7, seed=3), allow_unused=True)
+
+    check_session(session)
