@@ -9,6 +9,8 @@ from typing import Any
 import torch
 
 from aotcheck import _torch
+from aotcheck.autograd.backward_graphs import examples
+from aotcheck.autograd.backwards import Backwards
 from aotcheck.autograd.capture import Capture
 from aotcheck.autograd.compile_graph import Compilers, compile_graph, compile_module, nop
 from aotcheck.autograd.containers import ShapeResult
@@ -24,7 +26,6 @@ from aotcheck.autograd.runtime.backward import under_grad_mode
 from aotcheck.autograd.runtime.failing import StrideCorrection
 from aotcheck.autograd.runtime.memory import with_layout
 from aotcheck.autograd.saved_memory import saved_memory
-from aotcheck.autograd.stages import Backwards, examples
 from aotcheck.autograd.steps import Ref, Visibility, Write
 from aotcheck.autograd.subclasses import Bundle
 from aotcheck.autograd.tangents import inputs_of, values_of
@@ -64,7 +65,7 @@ class Assembly:
         wanted = [*self.outputs, *[v.args[1] for v in self.kept]]
         self.forward = forward_values(self.trace.values, wanted, self.trace.effects)
         self.backwards = Backwards(capture, compilers, self.fakes, self.inputs)
-        self.stages = self.backwards.first(self.forward)
+        self.stages = self.backwards.stages.first(self.forward, compilers.partition is None)
         self.saved = list(dict.fromkeys(v for stage in self.stages for v in stage.saved))
         if len(capture.tracer.table.flat_inputs) != len(self.record.flats):
             raise UnsupportedError("backward reads beyond a window", "the backward needs the whole storage of an input")
@@ -73,7 +74,7 @@ class Assembly:
             self._divide(compilers.partition)
         else:
             self.forward_graph = self._cut_forward()
-            self.backwards.forward_names = self.forward_graph.named(self.input_names)
+            self.backwards.graphs.forward_names = self.forward_graph.named(self.input_names)
         self.call = self._generate(shape_result)
 
     @property
@@ -160,7 +161,7 @@ class Assembly:
         used = ancestors(values_of(found))
         if any(v in self.trace.drawn and v not in used for v in traced.draws):
             raise UnsupportedError("partition_fn", "the backward draws random numbers that it does not use")
-        gradients = self.backwards.layout.spread(1, [None if isinstance(g, Bundle) else g for g in found])
+        gradients = self.backwards.graphs.layout.spread(1, [None if isinstance(g, Bundle) else g for g in found])
         gradients += values_of(g for g in found if isinstance(g, Bundle))
         tangents = inputs_of(stage.tangents)
         primals, tables = len(self.inputs), self.compilers.decompositions
@@ -174,8 +175,8 @@ class Assembly:
         stage.saved = [known.get(name) or unknown(name) for name in self.division.saved]
         self.saved = self.saved_outputs = list(stage.saved)
         guard(self.capture, stage)
-        self.backwards.division = self.division
-        self.backwards.forward_names = dict(zip(stage.saved, self.division.saved, strict=True))
+        self.backwards.graphs.division = self.division
+        self.backwards.graphs.forward_names = dict(zip(stage.saved, self.division.saved, strict=True))
 
     # -- code
 
@@ -211,7 +212,7 @@ class Assembly:
         # What is unpacked by itself may be no output of the Function that saves it.
         alone = any(len(s.attached) > 1 or len(s.checked_by_backward) < len(s.saved) for s in self.stages)
         fresh_saved = [self._is_fresh(v) and not (alone and v in self.outputs) for v in self.saved_outputs]
-        live = self.backwards.live
+        live = self.backwards.stages.live
         for number, stage in enumerate(self.stages):
             function = self.backwards.function(stage)
             functions[f"apply{number}"], functions[f"backward{number}"] = function.apply, function.backward_for

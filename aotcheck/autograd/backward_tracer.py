@@ -16,10 +16,11 @@ from aotcheck import _torch
 from aotcheck.autograd import sparse_ops
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.formulas import for_any_data
+from aotcheck.autograd.kernel_state import KernelState
 from aotcheck.autograd.partition.components import nodes_behind, reached_leaves
 from aotcheck.autograd.partition.saved import saved_tensors
 from aotcheck.autograd.record import Attached
-from aotcheck.autograd.replicas import KernelState, Past, make_replica
+from aotcheck.autograd.replicas import Past, make_replica
 from aotcheck.autograd.sandbox import BackwardTrace, Sandbox, SetAside
 from aotcheck.autograd.sparse import SparseResult
 from aotcheck.autograd.storage_state import StorageState

@@ -26,7 +26,8 @@ from aotcheck.autograd.hooks import NotedHook
 from aotcheck.autograd.partition.components import reached_leaves
 from aotcheck.autograd.record import Record
 from aotcheck.autograd.references import use_count
-from aotcheck.autograd.replicas import Replica, ReplicaMaker, arrived_at
+from aotcheck.autograd.replica_maker import ReplicaMaker, arrived_at
+from aotcheck.autograd.replicas import Replica
 from aotcheck.autograd.sparse import SparseReplica
 from aotcheck.autograd.sparse_geometry import is_sparse
 from aotcheck.autograd.steps import Arg, Constant, Ref, Source

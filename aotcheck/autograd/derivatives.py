@@ -34,22 +34,23 @@ from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Trace, Value
 from aotcheck.autograd.written_since import guard_derivative
 
 if TYPE_CHECKING:
-    from aotcheck.autograd.stages import Backwards
+    from aotcheck.autograd.backwards import Backwards
 
 aten = torch.ops.aten
 
 
 def differentiable(backwards: Backwards, stage: Stage, key: Key, trained: Trained) -> Callable[..., Any]:
     """The backward whose results have gradients themselves."""
+    capture, graphs, maker = backwards.capture, backwards.graphs, backwards.stages
     live = inputs_of([stage.tangent(part) for part in key])
-    traced = backwards.trace_of(stage, key, trained)
+    traced = maker.trace_of(stage, key, trained)
     refuse_writes(traced)
     replicas, seeds = traced.gradients, traced.seeds
     # Eager may give a tangent itself for a gradient.
     places = [place_of(part) for part in key]
     same = {k: j for k, r in enumerate(replicas) for j, t in zip(places, seeds, strict=True) if r is t}
-    replicas = [r if k in same else backwards.capture.backward.as_result(r) for k, r in enumerate(replicas)]
-    gradients = [None if r is None or k in same else backwards.gradient(stage, key, r) for k, r in enumerate(replicas)]
+    replicas = [r if k in same else capture.backward.as_result(r) for k, r in enumerate(replicas)]
+    gradients = [None if r is None or k in same else maker.gradient(stage, key, r) for k, r in enumerate(replicas)]
     values = [None if isinstance(g, Bundle) else g for g in gradients]
     attached = [
         Attached(Result(k), r, r.device)
@@ -61,27 +62,27 @@ def differentiable(backwards: Backwards, stage: Stage, key: Key, trained: Traine
     for k, g in enumerate(gradients):
         if isinstance(g, Bundle):
             first = len(values)
-            wrapped[k] = g.wrapping, backwards.pick_leaves(stage, key, g, values)
+            wrapped[k] = g.wrapping, graphs.pick_leaves(stage, key, g, values)
             distinct |= set(range(first, len(values))) if k in distinct else set()
     views = [n for n, lasts in enumerate(trained[len(stage.attached) :]) if lasts] if trained else []
     targets = _next_targets(stage, attached, seeds, views)
     groups = components([a.tensor for a in attached], [e.node for t in targets for e in t.edges])
-    stages = backwards.stages_of(stage.level + 1, attached, [(g, targets) for g in groups], (stage, *stage.before))
+    stages = maker.stages_of(stage.level + 1, attached, [(g, targets) for g in groups], (stage, *stage.before))
     if any(k < len(stage.targets) and k not in stage.reached for s in stages for k in s.reached):
         raise UnsupportedError("second derivative", "by what the first derivative does not lead to")
     available = set(stage.saved) | set(live)
     computed = backward_values([*values, *traced.draws], available)
     for s in stages:
-        s.saved = read_by(s.wanted(), computed | available, backwards.trace.values)
+        s.saved = read_by(s.wanted(), computed | available, capture.tracer.trace.values)
         given = {k: r for k, r in enumerate(replicas) if r is not None and k not in same}
-        guard_derivative(backwards.capture, s, dict(zip(places, seeds, strict=True)), given)
-    results = _distinct(backwards.trace, values, distinct)
+        guard_derivative(capture, s, dict(zip(places, seeds, strict=True)), given)
+    results = _distinct(capture.tracer.trace, values, distinct)
     saved = list(dict.fromkeys(v for s in stages for v in s.saved))
     kept = [v for v in saved if v not in available]
-    graph, used, windows = backwards.cut(stage, live, [*results, *kept], traced.draws)
+    graph, used, windows = graphs.cut(stage, live, [*results, *kept], traced.draws)
     if windows:
         raise UnsupportedError("mutation in the backward", "of a backward that is differentiated itself")
-    compiled = backwards.compile(stage, graph, used, len(live))
+    compiled = graphs.compile(stage, graph, used, len(live))
     # What crosses to the next level is saved already, came as a tangent, or is one more result.
     source: dict[Value, str] = {v: f"s[{used.index(k)}]" for k, v in enumerate(stage.saved) if k in used}
     expected = stage.expected(key)

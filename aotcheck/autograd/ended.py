@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from aotcheck import _torch
+from aotcheck.autograd.kernel_state import WriteUnderGrad
 from aotcheck.autograd.partition.components import nodes_behind
 from aotcheck.autograd.references import held_by_program
-from aotcheck.autograd.replicas import Replica, WriteUnderGrad
+from aotcheck.autograd.replicas import Replica
 
 if TYPE_CHECKING:
     from aotcheck.autograd.tracer import Tracer

@@ -29,7 +29,7 @@ from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.subclasses import leaves_of
 
 if TYPE_CHECKING:
-    from aotcheck.autograd.replicas import KernelState
+    from aotcheck.autograd.kernel_state import KernelState
 
 
 class HookKind(enum.Enum):
@@ -52,6 +52,17 @@ class NotedHook:
         self._table: Callable[[], OrderedDict[int, Any] | None] = lambda: None
         self._handle: Callable[[], RemovableHandle | None] = lambda: None
         self._id = -1
+
+    @property
+    def registered(self) -> Callable[[Tensor], Any]:
+        """What to register: it does not keep the trace, which keeps the graph that the hook is in; see ``Disarmed``."""
+        noted = weakref.ref(self)
+
+        def run(t: Tensor) -> Any:
+            kept = noted()
+            return None if kept is None else kept(t)
+
+        return run
 
     def __call__(self, t: Tensor) -> Any:
         """Run the hook, unless it will be registered on the real tensor, or where a backward ends that others go on."""

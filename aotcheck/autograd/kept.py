@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch
+from aotcheck.autograd.kernel_state import WriteUnderGrad
 from aotcheck.autograd.partition.saved import held_by_hooks, nodes_behind_output, saved_by
-from aotcheck.autograd.replicas import WriteUnderGrad
 from aotcheck.autograd.subclasses import is_jagged, is_wrapper
 from aotcheck.autograd.tangents import laziness
 

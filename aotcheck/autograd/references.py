@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from aotcheck import _torch
+from aotcheck.autograd.kernel_state import WriteUnderGrad
 from aotcheck.autograd.partition.components import nodes_behind
 from aotcheck.autograd.partition.saved import saved_by
-from aotcheck.autograd.replicas import WriteUnderGrad
 
 if TYPE_CHECKING:
     from aotcheck.autograd.tracer import Tracer

@@ -16,9 +16,7 @@ outlives its trace would be taken for a tensor by any kernel; so replicas are di
 
 from __future__ import annotations
 
-import dataclasses
-import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -30,146 +28,10 @@ from aotcheck import _torch
 from aotcheck.autograd.errors import EagerRaises, RetraceWithCaptured, UnsupportedError
 from aotcheck.autograd.gradients import own_gradient, set_own_gradient
 from aotcheck.autograd.hooks import HookKind, NotedHook
-from aotcheck.autograd.places import Left, Move
-from aotcheck.autograd.stand_ins import tensors_in
-from aotcheck.autograd.subclasses import is_wrapper
-from aotcheck.autograd.trace import geometry_of
+from aotcheck.autograd.kernel_state import KernelState
+from aotcheck.autograd.places import Move
 
 aten = torch.ops.aten
-
-
-@dataclasses.dataclass(frozen=True)
-class WriteUnderGrad:
-    """An op that wrote a tensor while autograd recorded, and the tensors it was given, what it wrote first.
-
-    ``kind`` is equal for ops whose nodes in autograd's graph keep the same operands.
-    """
-
-    kind: Any
-    operands: tuple[Tensor, ...]
-
-
-def _kind_of_operands(args: Iterable[Any]) -> tuple[Any, ...]:
-    return tuple(
-        [
-            a.requires_grad if isinstance(a, Tensor) else _kind_of_operands(a) if type(a) in (list, tuple) else type(a)
-            for a in args
-        ]
-    )
-
-
-class KernelState:
-    """Whether this trace is inside a meta kernel right now, and what no dispatch shows.
-
-    One per trace, shared by its replicas.
-    """
-
-    __slots__ = (
-        "_clock",
-        "after_backward",
-        "alive",
-        "arrived",
-        "asked",
-        "detached",
-        "function_runs",
-        "hooks",
-        "inside",
-        "left",
-        "moved",
-        "moved_before",
-        "on_backward",
-        "on_gradient",
-        "on_poison",
-        "on_squeeze",
-        "on_swap",
-        "required",
-        "reshaped_leaves",
-        "retained",
-        "sizes_matter",
-        "stand_for_views",
-        "stopped",
-        "swapped",
-        "use_count",
-        "writes",
-        "writes_of_several",
-    )
-
-    def __init__(self) -> None:
-        self.inside = False
-        self.alive: list[Replica] = []  # every replica of the trace; weak references would keep them from being swapped
-        # by id of what stands for the caller's graph behind a root: what a backward inside last brought there
-        self.arrived: dict[int, Tensor | None] = {}
-        self.asked = weakref.WeakSet[Any]()  # custom Functions, as nodes, that asked for what they saved
-        self.swapped: list[Tensor] = []  # replicas that were swapped, in pairs
-        self.on_swap: Callable[[Tensor, Tensor], None] = lambda a, b: None
-        self.use_count: Callable[[Tensor], int] = _torch.use_count  # as eager's swap_tensors would count
-        self.stand_for_views: dict[int, bool] = {}  # ids of replicas of views that are no views themselves
-        self.on_poison: Callable[[Tensor], None] = lambda t: None
-        # called before what is conjugated or negated lazily is squeezed in place by an op
-        self.on_squeeze: Callable[[Tensor, Any, tuple[Any, ...]], None] = lambda t, op, dims: None
-        self.on_gradient: Callable[[Tensor], None] = lambda t: None  # called when ``t.grad`` is read or written
-        self.on_backward: Callable[..., None] = lambda *call: None  # called with the call of a backward
-        self.after_backward: Callable[[], None] = lambda: None  # called when a backward that accumulates is over
-        self.detached: dict[int, int] = {}  # id of a replica -> when detach_ was last called on it
-        self.required: dict[int, int] = {}  # and requires_grad_
-        self.moved: dict[int, int] = {}  # and when it last came to lie elsewhere
-        self.left: dict[int, list[Left]] = {}  # and which places it left
-        self.moved_before: dict[int, int] = {}  # and before which node of autograd, by its number, that was
-        # by the number that autograd had then for the next node; of a custom Function its own node
-        self.writes: dict[int, Any] = {}
-        self.writes_of_several: set[int] = set()  # the numbers of those that may write several tensors
-        self.retained: dict[int, Any] = {}  # id of a replica -> the history for which retain_grad was last called on it
-        self.reshaped_leaves: list[Tensor] = []  # that just got another shape: see Note [Accumulators that end]
-        self.sizes_matter = False  # whether what the program does may depend on the sizes of storages
-        self.function_runs = False  # whether what runs is the user's function, not a backward of it
-        self.stopped: Mapping[Any, None] = {}  # nodes at which the backward that is being traced ends
-        self.hooks: list[NotedHook] = []  # what the function registered, in order
-        self._clock = 0
-
-    def now(self) -> int:
-        """A moment later than every moment before."""
-        self._clock += 1
-        return self._clock
-
-    def note_write(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """``func`` is about to write its first argument, a tensor or a list, autograd having made the nodes."""
-        kind = func, _kind_of_operands(args), tuple(kwargs), _kind_of_operands(kwargs.values())
-        self._note(WriteUnderGrad(kind, tuple(tensors_in(args, kwargs))), isinstance(args[0], (list, tuple)))
-
-    def note_custom_write(self, node: Any) -> None:
-        """The custom Function whose node this is has said what it wrote."""
-        self._note(node, len(node.dirty_tensors) > 1, _torch.sequence_number(node) + 1)
-
-    def _note(self, write: Any, several: bool, number: int | None = None) -> None:
-        number = _torch.autograd_sequence_number() if number is None else number
-        self.writes[number] = write
-        if several:
-            self.writes_of_several.add(number)
-
-    def write_of(self, node: Any) -> Any:
-        """Which of ``writes`` it was of which ``node`` is the history that the base of a view has; None if none.
-
-        Between the histories that one op gives to several bases come those of their views.
-        """
-        number = _torch.sequence_number(node)
-        first = max((n for n in self.writes_of_several if n <= number), default=number)
-        between = number not in self.writes and not any(first < n <= number for n in self.writes)
-        return self.writes.get(first if between else number)
-
-    def went_by_data(self, t: Tensor) -> bool:
-        """Whether it was by ``.data =`` that ``t`` last came to lie elsewhere."""
-        left = self.left.get(id(t), [])
-        return bool(left) and left[-1].move is Move.DATA
-
-    def note_move(self, t: Tensor, move: Move | None) -> None:
-        """``t`` comes to lie elsewhere now; it stays where it is if there is no ``move``."""
-        self.moved[id(t)] = self.now()
-        if move is not None and isinstance(t, Replica):
-            address = _torch.storage_address(_torch.storage_of(t))
-            self.left.setdefault(id(t), []).append(
-                Left(self.moved[id(t)], geometry_of(t), address, t.is_inference(), move)
-            )
-        self.moved_before[id(t)] = _torch.autograd_sequence_number()
 
 
 _MOST_TO_LIST = 256
@@ -293,7 +155,7 @@ class Replica(Tensor):
     def register_hook(self, hook: Callable[[Tensor], Any]) -> RemovableHandle:
         """Noted besides: see Note [Hooks registered inside]."""
         noted = NotedHook(self, self.kernels, hook, HookKind.GRADIENT)
-        return noted.installed(super().register_hook(noted))
+        return noted.installed(super().register_hook(noted.registered))
 
     def retain_grad(self) -> None:
         """Noted besides: it is for the history that the tensor has now."""
@@ -303,7 +165,7 @@ class Replica(Tensor):
     def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> RemovableHandle:
         """Noted besides: see Note [Hooks registered inside]."""
         noted = NotedHook(self, self.kernels, hook, HookKind.ACCUMULATED)
-        return noted.installed(super().register_post_accumulate_grad_hook(noted))
+        return noted.installed(super().register_post_accumulate_grad_hook(noted.registered))
 
     def untyped_storage(self) -> torch.UntypedStorage:
         """Noted besides: what the program does may depend on how large the storage is, or change that."""
@@ -335,7 +197,16 @@ Replica.kind = Replica
 
 
 class Disarmed(Replica):
-    """A replica whose trace is over: whoever uses it gets an error."""
+    """A replica whose trace is over: whoever uses it gets an error.
+
+    Nodes of autograd hold replicas in C++, where Python's garbage collector sees nothing, and the trace holds nodes. So
+    a replica does not lead to its trace when that is over: a cycle by way of both would live for ever.
+    """
+
+    @property
+    def kernels(self) -> KernelState:  # type: ignore[override]  # an attribute of those in use
+        """Not to be had any more."""
+        raise UnsupportedError("escaped replica", "a tensor of a trace that is over was used; was it kept in a global?")
 
     @classmethod
     def __torch_function__(  # type: ignore[override]  # torch types the default as no class method
@@ -420,6 +291,7 @@ def disarm(kernels: KernelState) -> None:
     if kernels.alive and type(kernels.alive[-1]) is not Disarmed:
         for r in kernels.alive:
             _set_attribute(r, "__class__", Disarmed)
+            del r.__dict__["kernels"]
 
 
 def rearm(kernels: KernelState) -> None:
@@ -427,128 +299,7 @@ def rearm(kernels: KernelState) -> None:
     if kernels.alive and type(kernels.alive[-1]) is Disarmed:
         for r in kernels.alive:
             _set_attribute(r, "__class__", r.kind)
+            r.__dict__["kernels"] = kernels
 
 
 _set_attribute = object.__setattr__
-
-
-class _Rebound(torch.autograd.Function):
-    """Gives its second argument a grad_fn: a non-leaf that is not a view.
-
-    ``arrived`` of the node is the gradient that came by last; it comes to the anchor unless it is a ``whole`` wrapper.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, anchor: Tensor, t: Tensor, whole: bool = False) -> Tensor:
-        ctx.mark_dirty(t)
-        ctx.arrived, ctx.whole = None, whole
-        return t
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        ctx.arrived = grads[0]
-        return None if ctx.whole else grads[0], None, None
-
-
-class ReplicaMaker:
-    """Replicas of the real tensors of one call, each storage made once."""
-
-    def __init__(self) -> None:
-        self.kernels = KernelState()
-        self.storages: dict[int, torch.UntypedStorage] = {}
-        self.counters: dict[Any, Tensor] = {}
-        self.anchors: list[Tensor] = []  # the leaves behind replicas that are none
-
-    def storage(self, real: torch.UntypedStorage) -> torch.UntypedStorage:
-        """The stand-in for ``real``, of the same size; the same one each time."""
-        key = _torch.storage_address(real)
-        made = self.storages.get(key)
-        if made is None:
-            made = self.storages[key] = torch.empty(real.nbytes(), dtype=torch.uint8, device="meta").untyped_storage()
-        return made
-
-    def plain(self, real: Tensor, versions: Any = None) -> Replica:
-        """The window of ``real`` on its storage's stand-in, detached.
-
-        Replicas made with equal ``versions`` (not None) share a version counter, as their originals do.
-        """
-        source = _torch.storage_of(real)
-        storage = self.storage(source)
-        if versions is None:
-            elem = _window(
-                torch.empty(0, dtype=real.dtype, device="meta"),
-                storage,
-                source.nbytes(),
-                int(real.storage_offset()),
-                real.shape,
-                real.stride(),
-            )
-        else:
-            whole = self.counters.get(versions)
-            if whole is None:
-                whole = torch.empty(0, dtype=torch.uint8, device="meta")
-                whole = self.counters[versions] = _window(whole, storage, source.nbytes(), 0, (source.nbytes(),), (1,))
-            size = real.dtype.itemsize
-            with torch.no_grad():
-                if _torch.storage_address(_torch.storage_of(whole)) != _torch.storage_address(storage):
-                    # One of them left the storage that they shared; .data = leaves the counter as it was.
-                    empty = whole[:0].view(real.dtype)
-                    offset = int(real.storage_offset())
-                    elem = _window(empty, storage, source.nbytes(), offset, real.shape, real.stride())
-                else:
-                    typed = whole[: source.nbytes() // size * size].view(real.dtype)
-                    elem = typed.as_strided(real.shape, real.stride(), real.storage_offset())
-        if real.is_conj() or real.is_neg():
-            with torch.no_grad():
-                if real.is_conj():
-                    elem = _torch.conj_view(elem)
-                if real.is_neg():
-                    elem = _torch.neg_view(elem)
-        r = make_replica(elem, real.device, self.kernels)
-        r.is_parameter = isinstance(real, torch.nn.Parameter)
-        return r
-
-    def root(self, real: Tensor, versions: Any = None) -> Replica:
-        """A replica with ``real``'s leafness and requires_grad, but no view relation."""
-        inference = real.is_inference()
-        rebound = real.requires_grad and _torch.leafness(real) is False
-        with torch.inference_mode(inference and not rebound):
-            r = self.plain(real, versions)
-        if real.requires_grad:
-            if not rebound:
-                Tensor.requires_grad_(r)
-            else:
-                elem = torch.empty_strided(real.shape, real.stride(), dtype=real.dtype, device="meta")
-                anchor = make_replica(elem, real.device, self.kernels)
-                anchor.requires_grad_()
-                self.anchors.append(anchor)
-                with torch.enable_grad():
-                    _Rebound.apply(anchor, r)
-                if inference:  # it became one when its data was exchanged
-                    with torch.inference_mode():
-                        _torch.set_data(r, self.plain(real, versions))
-        return r
-
-    def give_history(self, r: Tensor, anchor: Tensor | None = None) -> None:
-        """Make ``r`` a non-leaf that is no view; ``anchor`` is the leaf behind it."""
-        if anchor is None:
-            anchor = make_replica(torch.empty((), dtype=r.dtype, device="meta"), r.device, self.kernels)
-        anchor.requires_grad_()
-        self.anchors.append(anchor)
-        with torch.enable_grad():
-            _Rebound.apply(anchor, r, is_wrapper(r))
-
-
-def arrived_at(node: Any) -> Tensor | None:
-    """The gradient that a backward brought to the replica of no leaf that ``node`` made, told once."""
-    arrived: Tensor | None = getattr(node, "arrived", None)
-    if arrived is not None:
-        node.arrived = None
-    return arrived
-
-
-def _window(elem: Tensor, storage: torch.UntypedStorage, nbytes: int, offset: int, shape: Any, stride: Any) -> Tensor:
-    _torch.set_geometry(elem, storage, offset, shape, stride)
-    if storage.nbytes() != nbytes:  # set_ grows a storage that is too small, as a freed one is
-        storage.resize_(nbytes)
-    return elem

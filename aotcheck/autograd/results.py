@@ -15,10 +15,10 @@ from torch import Tensor
 
 from aotcheck import _torch
 from aotcheck.autograd.errors import UnsupportedError
+from aotcheck.autograd.kernel_state import WriteUnderGrad
 from aotcheck.autograd.partition.components import reached_leaves
 from aotcheck.autograd.record import Leaf, Role
 from aotcheck.autograd.remaking import Remaking
-from aotcheck.autograd.replicas import WriteUnderGrad
 from aotcheck.autograd.sparse import SparseReplica
 from aotcheck.autograd.steps import Arg, Bridge, Local, NoteVersion, Ref, RenewHistory, RequireGrad, Result, Step
 from aotcheck.autograd.subclasses import is_wrapper

@@ -23,7 +23,8 @@ from aotcheck.autograd.replicas import Replica, make_replica
 from aotcheck.autograd.sparse_geometry import CooGeometry, SparseGeometry, measure, parts_of
 
 if TYPE_CHECKING:
-    from aotcheck.autograd.replicas import KernelState, ReplicaMaker
+    from aotcheck.autograd.kernel_state import KernelState
+    from aotcheck.autograd.replica_maker import ReplicaMaker
 
 aten = torch.ops.aten
 KEEPS_ELEMENTS = frozenset(

@@ -76,7 +76,7 @@ class Substitution(_torch.FunctionMode):
             if is_wrapper(t) and self._is_traced(t):
                 hook = args[1] if len(args) > 1 else kwargs["hook"]
                 noted = NotedHook(t, self.kernels, hook, _HOOKS[func])
-                return noted.installed(func(t, noted))
+                return noted.installed(func(t, noted.registered))
         if func in _TELLING and is_wrapper(args[0]):
             before = args[0].requires_grad
             given = func(*args, **(kwargs or {}))

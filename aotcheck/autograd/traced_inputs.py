@@ -20,7 +20,8 @@ from torch.autograd.graph import GradientEdge
 
 from aotcheck import _torch
 from aotcheck.autograd.errors import TraceMode, UnsupportedError
-from aotcheck.autograd.replicas import Replica, ReplicaMaker
+from aotcheck.autograd.replica_maker import ReplicaMaker
+from aotcheck.autograd.replicas import Replica
 from aotcheck.autograd.sparse import sparse_argument
 from aotcheck.autograd.sparse_geometry import is_sparse
 from aotcheck.autograd.steps import Arg, BaseOf, Source

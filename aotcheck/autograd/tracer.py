@@ -12,7 +12,8 @@ from torch import Tensor
 from aotcheck import _torch
 from aotcheck.autograd import folding, no_meta, pure_ops, sparse_ops, view_ops, writes
 from aotcheck.autograd.errors import EXPECTATION, RetraceWithCaptured, UnsupportedError
-from aotcheck.autograd.replicas import KernelState, Replica, make_replica
+from aotcheck.autograd.kernel_state import KernelState
+from aotcheck.autograd.replicas import Replica, make_replica
 from aotcheck.autograd.rng import Draws, default_generators
 from aotcheck.autograd.sparse import Selection, SparseReplica, SparseResult
 from aotcheck.autograd.sparse_geometry import is_sparse

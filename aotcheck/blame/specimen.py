@@ -255,7 +255,7 @@ class Specimen:
         """
         backwards = self.opened.backwards
         with backwards.rearmed():
-            return values_of(backwards._gradients(stage, key))
+            return values_of(backwards.stages.gradients(stage, key))
 
     # -- the partitioned graphs
 
@@ -273,11 +273,11 @@ class Specimen:
         live = inputs_of(stage.tangents[j] for j in key)
         saved = dict(zip(assembly.saved, results[len(assembly.outputs) :], strict=True))
         with backwards.rearmed():
-            gradients = values_of(backwards._gradients(stage, key))
-            graph, used, windows = backwards.cut(stage, live, gradients, stage.traces[key].draws)
+            gradients = values_of(backwards.stages.gradients(stage, key))
+            graph, used, windows = backwards.graphs.cut(stage, live, gradients, stage.traces[key].draws)
             if windows:
                 raise UnsupportedError("mutation in the backward", "it cannot be run by itself")
-            run = backwards.compile(stage, graph, used, len(live))
+            run = backwards.graphs.compile(stage, graph, used, len(live))
         with torch.no_grad(), undefined_memory(PLAIN):
             return list(run(*[saved[stage.saved[k]] for k in used], *tangents))
 

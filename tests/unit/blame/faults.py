@@ -10,15 +10,24 @@ from typing import Any
 import pytest
 import torch
 
-from aotcheck.autograd import backward_tracer, compile_graph, function, replicas, stages, storage_state, tracer, twins
+from aotcheck.autograd import (
+    backward_graphs,
+    backward_tracer,
+    compile_graph,
+    function,
+    replica_maker,
+    storage_state,
+    tracer,
+    twins,
+)
 from aotcheck.autograd.assemble import Assembly
+from aotcheck.autograd.backward_graphs import BackwardGraphs
 from aotcheck.autograd.backward_tracer import BackwardTracer
 from aotcheck.autograd.emit import Emitter
 from aotcheck.autograd.epilogue import EpilogueBuilder
 from aotcheck.autograd.partition import regions
 from aotcheck.autograd.record import Record
 from aotcheck.autograd.runtime import backward_source, step_source
-from aotcheck.autograd.stages import Backwards
 from aotcheck.autograd.steps import (
     Detach,
     PointAt,
@@ -186,12 +195,12 @@ def wrong_constant(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def replicas_without_grad(monkeypatch: pytest.MonkeyPatch) -> None:
-    root = replicas.ReplicaMaker.root
+    root = replica_maker.ReplicaMaker.root
 
     def planted(self: Any, real: torch.Tensor, versions: Any = None) -> Any:
         return root(self, real.detach(), versions)
 
-    monkeypatch.setattr(replicas.ReplicaMaker, "root", planted)
+    monkeypatch.setattr(replica_maker.ReplicaMaker, "root", planted)
 
 
 def results_taken_from_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,24 +279,24 @@ def forward_results_swapped(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def backward_results_swapped(monkeypatch: pytest.MonkeyPatch) -> None:
-    cut = Backwards.cut
+    cut = BackwardGraphs.cut
 
-    def planted(self: Backwards, *args: Any) -> Any:
+    def planted(self: BackwardGraphs, *args: Any) -> Any:
         graph, used = cut(self, *args)
         return dataclasses.replace(graph, outputs=graph.outputs[::-1]), used
 
-    monkeypatch.setattr(Backwards, "cut", planted)
+    monkeypatch.setattr(BackwardGraphs, "cut", planted)
 
 
 def backward_saves_the_wrong_value(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is saved is looked up one place too far."""
-    cut = Backwards.cut
+    cut = BackwardGraphs.cut
 
-    def planted(self: Backwards, stage: Any, *args: Any) -> Any:
+    def planted(self: BackwardGraphs, stage: Any, *args: Any) -> Any:
         graph, used = cut(self, stage, *args)
         return graph, [(k + 1) % len(stage.saved) for k in used]
 
-    monkeypatch.setattr(Backwards, "cut", planted)
+    monkeypatch.setattr(BackwardGraphs, "cut", planted)
 
 
 def backward_graphs_negated(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -379,7 +388,7 @@ def gradients_to_other_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
     def planted(used: Any, saved: Any, tangents: Any, differentiated: Any, gradients: Any) -> Any:
         return write(used, saved, tangents, list(differentiated)[::-1], gradients)
 
-    monkeypatch.setattr(stages.backward_source, "write_backward", planted)
+    monkeypatch.setattr(backward_graphs.backward_source, "write_backward", planted)
 
 
 # -- the second call

@@ -1,0 +1,209 @@
+"""Backwards, made when they are first needed: one for each kind of tangents that a stage's Function is called with."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from aotcheck import _torch
+from aotcheck.autograd.autocast import autocast_as, autocast_state
+from aotcheck.autograd.backward_graphs import BackwardGraphs
+from aotcheck.autograd.capture import Capture
+from aotcheck.autograd.compile_graph import Compilers
+from aotcheck.autograd.derivatives import differentiable
+from aotcheck.autograd.errors import UnsupportedError
+from aotcheck.autograd.global_state import autocast_is_on, autocast_off
+from aotcheck.autograd.graph import FakeValues
+from aotcheck.autograd.kept import kept_behind, objection_to_write
+from aotcheck.autograd.partition.components import nodes_behind
+from aotcheck.autograd.partition.saved import holds_saved, nodes_behind_output, objection, runs_once
+from aotcheck.autograd.replicas import disarm, rearm
+from aotcheck.autograd.runtime import backward_source
+from aotcheck.autograd.runtime.attachments import Function
+from aotcheck.autograd.stage import Stage
+from aotcheck.autograd.stages import Stages
+from aotcheck.autograd.subclasses import is_wrapper_type, leaves_of
+from aotcheck.autograd.tangents import Key, Trained, described
+from aotcheck.autograd.trace import Value
+
+
+class Backwards:
+    """The stages of one specialization, the Functions that attach their tensors, and what those run."""
+
+    def __init__(self, capture: Capture, compilers: Compilers, fakes: FakeValues, inputs: Sequence[Value]) -> None:
+        self.capture = capture
+        self.stages = Stages(capture, inputs)
+        self.graphs = BackwardGraphs(self.stages, compilers, fakes)
+        self._lock = threading.RLock()
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """One thread at a time is inside, and nothing that the caller has in force."""
+        with (
+            self._lock,
+            _torch.without_saved_tensor_hooks(),
+            _torch.without_compiled_autograd(),
+            autocast_off(),
+        ):
+            yield
+
+    @contextlib.contextmanager
+    def rearmed(self) -> Iterator[None]:
+        """The trace goes on inside."""
+        kernels = self.capture.maker.kernels
+        with self.alone():
+            rearm(kernels)
+            try:
+                yield
+            finally:
+                disarm(kernels)
+
+    # -- Functions
+
+    def function(self, stage: Stage) -> Function:
+        """What attaches the stage's tensors."""
+        once = tuple([j for j, a in enumerate(stage.attached) if runs_once(a.tensor, stage.ends)])
+        stage.sealed = True
+        freeing = [j for j in once if holds_saved(_torch.grad_fn_of(t := stage.attached[j].tensor), t)]
+        raising = tuple(self._raising(stage))
+        apply = backward_source.function_like(
+            len(stage.attached),
+            len(stage.saved),
+            len(stage.reached),
+            bool(stage.guards),
+            tuple(stage.checked) if len(stage.attached) > 1 else (),
+            once,
+            tuple([(j, self._objection(_torch.grad_fn_of(t := stage.attached[j].tensor), t)) for j in freeing]),
+            tuple(stage.shared()),
+            stage.own,
+            raising,
+            stage.leads(),
+            stage.mates(),
+            bool(stage.views),
+        )
+        return Function(apply, functools.partial(self.backward_for, stage), bool(raising))
+
+    def _objection(self, node: Any, near: Tensor) -> str | None:
+        """What ``node``, behind ``near``, raises in its backward because what it keeps was written since."""
+        return objection_to_write(self.capture, node) if _torch.is_write_through_view(node) else objection(node, near)
+
+    def _raising(self, stage: Stage) -> Iterator[tuple[int, str]]:
+        """The tensors behind which a node raises that a backward of the stage does not come by, and what.
+
+        It is there for nothing else, or leads to nobody and keeps what was written since: see
+        ``backward.raise_if_all_runs``.
+        """
+        arrivals = {e.node for t in stage.targets for e in t.edges}
+        for j, (attached, kept) in enumerate(zip(stage.attached, kept_behind(self.capture, stage), strict=True)):
+            t = attached.tensor
+            for node in nodes_behind_output(t, stage.ends):
+                error = _torch.error_of(node)
+                if error is None and kept is None and not arrivals & nodes_behind([node], set()):
+                    error = self._objection(node, t)
+                if error is not None:
+                    yield j, error
+                    break
+
+    def backward_for(self, stage: Stage, kinds: tuple[type, ...], trained: Trained) -> Callable[..., Any]:
+        """The backward of ``stage`` for tangents of these types, in the state of autocast that is in force.
+
+        type(None) is the type where there is none, its layout that of a sparse tensor.
+        """
+        if stage.asks and self.graphs.division is None:
+            return functools.partial(self._run_for_data, stage, kinds, trained)
+        if autocast_is_on():
+            stage = stage.under(autocast_state())
+        found = stage.backwards.get((kinds, trained))
+        if found is None:
+            if stage.of_other_kinds or any(isinstance(k, torch.layout) or is_wrapper_type(k) for k in kinds):
+                found = functools.partial(self._run_for_kinds, stage, trained)
+            else:
+                key = tuple(j for j, k in enumerate(kinds) if k is not _NONE)
+                try:
+                    found = self._backward(stage, key, trained)
+                except UnsupportedError:
+                    raise
+                except RuntimeError as error:
+                    return functools.partial(self._run_for_asked, stage, key, trained, error)
+            stage.backwards[kinds, trained] = found
+        return found
+
+    def _run_for_data(self, stage: Stage, kinds: tuple[type, ...], trained: Trained, ctx: Any, g: Sequence[Any]) -> Any:
+        """Run the backward that is right for the data: see Note [Formulas for data]."""
+        if stage.ask is None:
+            with self.rearmed():
+                stage.ask = self.graphs.question(stage)
+        return self.backward_for(stage.answered(stage.ask(ctx)), kinds, trained)(ctx, g)
+
+    def _run_for_asked(
+        self, stage: Stage, key: Key, trained: Trained, error: RuntimeError, ctx: Any, g: Sequence[Any]
+    ) -> Any:
+        """Run a backward that raised ``error`` when it was traced for all targets: only for those asked for now.
+
+        The engine comes to a Function wherever one of its inputs is asked for; what leads to the others it leaves out,
+        and so what would raise there.
+        """
+        with self.rearmed():
+            starts = [_torch.grad_fn_of(a.tensor) for a, t in zip(stage.attached, g, strict=True) if t is not None]
+            behind = nodes_behind(starts, set(stage.ends))
+        asked = {
+            k: node is not None and _torch.will_run(node)
+            for k, (node, _) in zip(stage.reached, ctx.next_functions, strict=False)
+            if any(e.node in behind for e in stage.targets[k].edges)
+        }
+        if stage.asked is not None or all(asked.values()) or self.graphs.division is not None:
+            raise error
+        if not any(asked.values()):
+            return (None,) * (1 + max(1, len(stage.reached)))
+        return self._backward(stage.only(frozenset(k for k, now in asked.items() if now)), key, trained)(ctx, g)
+
+    def _run_for_kinds(self, stage: Stage, trained: Trained, ctx: Any, g: Sequence[Any]) -> Any:
+        """Find the backward for tangents some of which are wrappers or sparse, or should be.
+
+        It is run on what the wrappers hold.
+        """
+        parts: list[Any] = []
+        flat: list[Tensor] = []
+        whole = list(g)
+        for j, t in enumerate(g):
+            if t is not None:
+                part, whole[j] = stage.part(j, t)
+                parts.append(part)
+                flat += leaves_of(whole[j])
+        try:
+            run = self._backward(stage, tuple(parts), trained)
+        except UnsupportedError as error:
+            if any(type(p) is not int for p in parts):
+                met = ", ".join(described(t) for t in g if t is not None)
+                wanted = ", ".join(described(a.tensor) for a in stage.attached)
+                raise UnsupportedError("tangent of another type", f"{met} for results {wanted}: {error}") from error
+            raise
+        return run(ctx, flat, whole)
+
+    def _backward(self, stage: Stage, key: Key, trained: Trained) -> Callable[..., Any]:
+        found = stage.backwards.get((key, trained))
+        if found is None:
+            with self.rearmed(), autocast_as(stage.autocast):
+                found = stage.backwards.get((key, trained))
+                if found is None:
+                    if trained is None:
+                        found = self.graphs.backward(stage, key)
+                    else:
+                        found = self._differentiable(stage, key, trained)
+                    stage.backwards[key, trained] = found
+        return found
+
+    def _differentiable(self, stage: Stage, key: Key, trained: Trained) -> Callable[..., Any]:
+        capture = self.capture
+        attached = [a.tensor for a in capture.record.attached]
+        capture.ended.lose_histories([*attached, *[c.tensor for c in capture.cuts], *[t for _, t in capture.visible]])
+        return differentiable(self, stage, key, trained)
+
+
+_NONE = type(None)
