@@ -98,6 +98,7 @@ class Histories:
         moment: float = max(x.state.written, state.written if state is not x.state else 0)
         if self.results.history_before_changes(t) is not None:
             return moment
+        moment = min([moment, *self._reshapings_since(t)])
         if recorded_geometry(t).shape != x.geometry.shape or not moment:
             moment = max(moment, self.kernels.moved.get(id(t), 0))
         told = [m.time for m in self.kernels.left.get(id(t), ()) if m.move is Move.SET]
@@ -107,6 +108,15 @@ class Histories:
         views = [] if moment else [a.replica for a in self.arguments if _torch.base_of(a.replica) is t]
         told = [self.kernels.moved[id(v)] for v in views if self.capture.tracer.set_calls.get(id(v))]
         return max([moment, *told]) or math.inf
+
+    def _reshapings_since(self, t: Tensor) -> list[float]:
+        """Just before when views of ``t`` last changed their geometry, if nothing has been counted as a write since.
+
+        What was written then was hidden from autograd (``.data``).
+        """
+        changed = [(a.replica, self.results.lasting(a.replica)) for a in self.arguments if a.replica is not t]
+        views = [(v, changes[0].time) for v, changes in changed if changes and _torch.base_of(v) is t]
+        return [time - 0.5 for v, time in views if _torch.version_groups([t, v])[1] == 0]
 
     def kept(self, cut: Sequence[TracedArgument]) -> list[tuple[float, TakeHistory | RenewHistory]]:
         """Views that got another history before their base was cut from its own still have that; when at the latest."""

@@ -258,7 +258,9 @@ class Remaking(Attaching, Holders):
             if hidden or (id(t) in self._early and not made.current):  # written since: eager looks for its history
                 steps = [self._when_made(s, made, base) if isinstance(s, ReplayView) else s for s in steps]
             if hidden:  # a view to autograd in inference mode, but for its versions
-                steps += [BumpVersion(local)] * _torch.version_of(t)
+                counted = _torch.version_of(t) - (made.base_version if self._is_fresh(base) else 0)
+                counted -= sum(isinstance(s, PointAt) and s.way is not Way.DATA for s in steps)
+                steps += [BumpVersion(local)] * abs(counted)  # autograd asks only whether the two are the same
         else:
             if self._by_way_of_wrapper(t):
                 raise UnsupportedError("captured tensor", "a result is a view by way of a ragged tensor")
@@ -357,6 +359,11 @@ class Remaking(Attaching, Holders):
             return step
         later = made.base_version - counter.version
         return dataclasses.replace(step, version=self._entry_version(base), later=later)
+
+    def _is_fresh(self, base: Tensor) -> bool:
+        """Whether ``base`` was made inside; by the epilogue it is, having counted nothing."""
+        known: list[TracedArgument | TracedRoot] = [*self.arguments, *self.roots]
+        return not any(k.replica is base for k in known)
 
     def _entry_version(self, t: Tensor) -> Local:
         """Where the version counter of ``t``, an argument or the base of one, stood when the call began."""

@@ -288,6 +288,7 @@ class Results(Remaking):
         for moment, action in self._due:
             timeline.at(moment, action)
         for t in self._late.values():
+            self.collect(t)  # it may be known only as what something was made of before
             timeline.at(self.kernels.required[id(t)], functools.partial(self._begin, t))
 
     def _begin(self, t: Tensor) -> None:

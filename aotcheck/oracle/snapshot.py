@@ -13,18 +13,17 @@ import torch
 
 from aotcheck._torch import is_view, storage_key, version_of
 from aotcheck.oracle.kinds import Role
-from aotcheck.program.harness import addressing, held, metadata, opened, plain
+from aotcheck.program.harness import addressing, held, history, metadata, opened, plain
 
 
 @dataclass(frozen=True, slots=True)
 class TensorFacts:
     """What can be seen of one tensor.
 
-    ``is_leaf`` and ``grad_fn`` are "refused" where autograd raises when asked: a view made under no_grad whose base was
-    then written to with grad enabled. ``addressing`` are the strides that matter, ``storage`` and ``identity`` name the
-    first place that shows the same storage or the same object; ``metadata`` is what a wrapper subclass has beside
-    tensors, which follow it under names of their own; ``value`` is a dense copy, None where it cannot be read (freed
-    storage) or is covered by the storage's own copy.
+    ``is_leaf`` and ``grad_fn`` are as :func:`aotcheck.program.harness.history` says. ``addressing`` are the strides
+    that matter, ``storage`` and ``identity`` name the first place that shows the same storage or the same object;
+    ``metadata`` is what a wrapper subclass has beside tensors, which follow it under names of their own; ``value`` is a
+    dense copy, None where it cannot be read (freed storage) or is covered by the storage's own copy.
     """
 
     name: str
@@ -87,14 +86,6 @@ def _extent(tensor: torch.Tensor) -> int:
     return int(last + 1) * tensor.element_size()
 
 
-def _history(tensor: torch.Tensor) -> tuple[bool | str, bool | str]:
-    """Leafness and whether there is a grad_fn."""
-    try:
-        return tensor.is_leaf, tensor.grad_fn is not None
-    except Exception:
-        return "refused", "refused"
-
-
 def _dense(tensor: torch.Tensor) -> torch.Tensor:
     """A dense copy, read from the storage: even ``detach`` raises on a view whose history autograd refuses."""
     plain = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
@@ -130,7 +121,7 @@ def snapshot(
                 key = storage_key(tensor)
                 wraps = bool(held(tensor))
                 nbytes = tensor.untyped_storage().nbytes()
-                is_leaf, grad_fn = _history(tensor)
+                is_leaf, grad_fn = history(tensor)
                 readable = not wraps and _extent(tensor) <= nbytes
                 if key not in first_storage and not wraps:
                     first_storage[key] = name

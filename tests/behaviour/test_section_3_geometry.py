@@ -480,3 +480,27 @@ def test_a_view_made_inside_is_reshaped_in_place_and_returned(shape, reshaped):
         return v
 
     check(f, lambda: given(leaf(*shape)))
+
+
+@pytest.mark.parametrize("view", [lambda x: x.t(), lambda x: x[:1], lambda x: x.view(-1)], ids=["t", "row", "flat"])
+@pytest.mark.parametrize("retained", [False, True])
+def test_a_view_reshaped_between_a_write_and_one_past_autograd(retained, view):
+    """The last write counts nothing, so that the view keeps the history of its new shape."""
+
+    def f(x, v):
+        x.fill_(0)
+        v.unsqueeze_(0)
+        x.data.add_(1)
+
+    def session(compile):
+        root = leaf(2, 2)
+        x = root * 1
+        v = view(x)
+        if retained:
+            v.retain_grad()
+        compile(f)(x, v)
+        yield type(v.grad_fn).__name__, x, v
+        (v * v).sum().backward()
+        yield root.grad, v.grad if retained else None
+
+    check_session(session)

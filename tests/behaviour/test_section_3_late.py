@@ -232,6 +232,19 @@ def test_a_view_made_without_grad_of_what_is_cut_and_moved():
         check(body, lambda: non_leaf(1, 2))
 
 
+@pytest.mark.parametrize("later", [False, True], ids=["before", "before and after"])
+@pytest.mark.parametrize("view", [lambda x: x.detach(), lambda x: x.t()], ids=["detached", "view"])
+def test_what_was_made_of_a_late_leaf_before_it_was_one(view, later):
+    def f(x):
+        y = x.detach()
+        before = view(y)
+        x.t_()
+        y.requires_grad_()
+        return (before, view(y)) if later else before
+
+    check(f, lambda: given(plain(2, 3)))
+
+
 # -- views that custom Functions gave -------------------------------------------------------------------
 
 

@@ -471,3 +471,38 @@ def test_strides_that_meta_kernels_foretell_wrongly_in_inference_mode():
             yield f(plain(2, 2).t())
 
     check_session(session)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda v, x: v, lambda v, x: v.set_(x), lambda v, x: v.add_(1)],
+    ids=["as it is", "on another place", "written"],
+)
+@pytest.mark.parametrize("counted", [0, 1, 2])
+@pytest.mark.parametrize("split", [torch.unsafe_split, torch.unsafe_chunk])
+def test_views_that_count_by_themselves_of_what_has_counted_writes(split, counted, change):
+    """Autograd compares what such a view has counted with what its base had when the view was made."""
+
+    def session(compile):
+        x = leaf(4)
+        with torch.no_grad():
+            for _ in range(counted):
+                x.add_(1)
+        with torch.inference_mode():
+            v = compile(lambda x: change(split(x, 2)[0], x))(x)
+        yield v.requires_grad, isinstance(attempt_later(lambda: v.grad_fn), Raised)
+
+    check_session(session)
+
+
+def test_such_views_of_what_an_op_squeezed_inside_itself():
+    def f(x):
+        y = torch.nn.functional.linear(x, torch.ones(3, 4))
+        with torch.inference_mode():
+            return torch.unsafe_split(y, 2)[0]
+
+    def session(compile):
+        v = compile(f)(leaf(4))
+        yield v.requires_grad, isinstance(attempt_later(lambda: v.grad_fn), Raised)
+
+    check_session(session)

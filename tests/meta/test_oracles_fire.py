@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,7 +15,20 @@ from aotcheck.backends import Backend, Promise
 from aotcheck.oracle import OracleKind, Outcome, Pair, Severity, check, compare
 from aotcheck.oracle.execute import observe
 from aotcheck.oracle.raised import Raised
-from aotcheck.program import Call, Inputs, ListExpr, Literal, Program, Ref, Storage, Strided, TupleExpr
+from aotcheck.program import (
+    Call,
+    Hook,
+    HookKind,
+    Inputs,
+    ListExpr,
+    Literal,
+    Program,
+    Ref,
+    Site,
+    Storage,
+    Strided,
+    TupleExpr,
+)
 from tests.meta import planted
 from tests.meta.small import (
     DOUBLE,
@@ -368,6 +382,31 @@ def test_what_a_storage_grows_by_is_not_compared(path: str) -> None:
     assert check(grown, Backend("garbage", garbage), cpu).outcome is Outcome.AGREES
     wrong = changed(lambda t: t.as_strided((2,), (1,), 3).fill_(77.0).as_strided((8,), (1,), 0))
     assert check(grown, Backend("wrong", wrong), cpu).outcome is Outcome.DIFFERS
+
+
+@pytest.mark.parametrize("retained", ["in eager", "by the backend"])
+def test_a_look_at_which_torch_fails_an_assertion_of_its_own_is_not_compared(retained: str) -> None:
+    """At the history of a view that keeps its gradient, was reshaped in place, and whose base was then written."""
+    base, view = op("a1", "Tensor.clone", Ref("a0")), op("a2", "Tensor.t", Ref("a1"))
+    leaf = Strided("a0", "s0", "float32", (), (), 0, requires_grad=True)
+    inputs = Inputs((Storage("s0", "float32", (1,)),), (leaf,), (base, view), (Ref("a1"), Ref("a2")))
+    body = (op(None, "Tensor.t_", Ref("x1")), op(None, "Tensor.zero_", Ref("x0")))
+    hooks = (Hook(HookKind.RETAIN, Site.INPUT, 1),) if retained == "in eager" else ()
+    asserting = Program(("x0", "x1"), body, Literal(None), (Call(inputs, before=hooks),))
+
+    def compile_function(fn: Any) -> Any:
+        def compiled(x: torch.Tensor, v: torch.Tensor) -> None:
+            if retained == "by the backend":
+                v.retain_grad()
+            fn(x, v)
+            if retained == "in eager":
+                with contextlib.suppress(RuntimeError):
+                    _ = v.is_leaf  # asked again, torch answers
+
+        return compiled
+
+    verdict = check(asserting, Backend("looks first", compile_function), torch.device("cpu"))
+    assert [d.key.oracle for d in verdict.hard] == ([] if hooks else [K.LEAFNESS.value, K.GRAD_FN.value])
 
 
 @pytest.mark.parametrize("size, outcome", [(0, Outcome.AGREES), (1, Outcome.AGREES), (2, Outcome.DIFFERS)])
