@@ -286,8 +286,13 @@ class EpilogueBuilder:
 
         Autograd relates them to their bases as soon as one of them gets another history, or a version that makes it
         look for its history again, or requires grad where it did not, or where a view is made that it is not told of.
+        One that lies elsewhere than its base counts versions with it all the same.
         """
         quiet = {id(_torch.base_of(d.tensor)) for d in self.capture.tracer.views.values() if d.inference or not d.grad}
+        if any(self.capture.inputs.is_left) and any(
+            r.state.version or id(r.replica) in self.rebased for r in self.roots
+        ):
+            return True
         for a in self.arguments:
             is_view, t = self.capture.inputs.is_view[a.index], a.replica
             others = len(self._arguments_on(a.state)) > 1

@@ -5,6 +5,9 @@ An argument is a root of the trace by itself, view or not, as long as no write t
 gradients of aliased arguments are independent and add up in the caller's own graph. Once such a write happens to a
 view, or to one of several tensors on a storage, autograd's view machinery decides who gets which gradient, so the trace
 is made again with the views' bases as roots and the views replayed on them.
+
+A view whose base went elsewhere (``base.data =``), or that did itself, is its base's view to autograd as before. It is
+replayed on the base too, and then moved to where it lies, which is a root without a history of its own.
 """
 
 from __future__ import annotations
@@ -22,12 +25,12 @@ from aotcheck import _torch
 from aotcheck.autograd.errors import TraceMode, UnsupportedError
 from aotcheck.autograd.replica_maker import ReplicaMaker
 from aotcheck.autograd.replicas import Replica
-from aotcheck.autograd.sparse import sparse_argument
+from aotcheck.autograd.sparse import SparseReplica, sparse_argument
 from aotcheck.autograd.sparse_geometry import is_sparse
 from aotcheck.autograd.steps import Arg, BaseOf, Source
 from aotcheck.autograd.storage_state import StorageState
 from aotcheck.autograd.subclasses import Outer, WrapperArgument, held_by, is_wrapper, outer_key, outer_of, unflattened
-from aotcheck.autograd.trace import Geometry, Value, geometry_of
+from aotcheck.autograd.trace import Geometry, Value, geometry_of, recorded_geometry
 from aotcheck.autograd.tracer import Tracer
 
 
@@ -131,9 +134,11 @@ class TracedInputs:
         self.arguments: list[TracedArgument] = []
         self.wrappers: list[TracedWrapper] = []
         self.replicas: dict[int, Tensor] = {}  # id of the real tensor -> replica
+        self.memories: dict[int, Tensor] = {}  # id of a view whose base lies elsewhere -> a tensor where it lies
         self.generators: list[tuple[int, torch.Generator]] = []  # argument -> its stand-in
         self.flat: list[Any] = list(arguments)  # what the function is given
-        self.is_view = [_is_plain(a) and _base(a, mode) is not None for a in arguments]
+        self.is_left = [_is_plain(a) and _is_left(a) for a in arguments]
+        self.is_view = [_is_plain(a) and (_is_left(a) or _base(a, mode) is not None) for a in arguments]
         # Of these, which requires grad while its base does not: a view made of it quietly requires none either.
         self.requires_alone = [
             view and a.requires_grad and (base := _torch.base_of(a)) is not None and not base.requires_grad
@@ -155,10 +160,14 @@ class TracedInputs:
                     self._root(a, Arg(i))
                 if not _is_plain(a):
                     continue
-                base = _base(a, self._mode) if self._mode.with_bases or _is_quiet(a) else None
+                left = self._mode.with_bases and self.is_left[i]
+                based = self._mode.with_bases or _is_quiet(a)
+                base = _torch.base_of(a) if left else _base(a, self._mode) if based else None
                 if base is not None and id(a) not in self.replicas:
                     self._root(base, BaseOf(i))
                     views.append(i)
+                    if left and id(a) not in self.memories:
+                        self.memories[id(a)] = self._add_root(a, Arg(i), self._maker.plain(a)).replica
                 else:
                     self._root(a, Arg(i))
         with self._tracer.recording() if views else contextlib.nullcontext():
@@ -302,25 +311,27 @@ class TracedInputs:
     def _root(self, real: Tensor, source: Source) -> None:
         if id(real) in self.replicas:
             return
-        r: Replica
-        if is_sparse(real):
-            r = sparse_argument(self._maker, real)
-            value = self._tracer.trace.placeholder(geometry_of(r), real.device)
-            state = self._tracer.table.bind_sparse(r, value)
-        else:
-            r = self._maker.root(real, self._versions.get(id(real)))
-            value = self._tracer.trace.placeholder(geometry_of(r), real.device)
-            state = self._tracer.table.state(r)
-            self._tracer.table.bind(r, value)
+        versions = self._versions.get(id(real))
+        r = sparse_argument(self._maker, real) if is_sparse(real) else self._maker.root(real, versions)
         self.replicas[id(real)] = r
         if _torch.base_of(real) is not None:
             self._maker.kernels.stand_for_views[id(r)] = True
+        root = self._add_root(real, source, r)
+        if r.grad_fn is not None:
+            root.anchor = self._maker.anchors[-1]
+            root.edges.append(GradientEdge(r.grad_fn, r.output_nr))
+
+    def _add_root(self, real: Tensor, source: Source, r: Replica) -> TracedRoot:
+        """Let ``r`` hold what the call brings in ``real``, which it finds by way of ``source``."""
+        table = self._tracer.table
+        value = self._tracer.trace.placeholder(geometry_of(r), real.device)
+        state = table.bind_sparse(r, value) if isinstance(r, SparseReplica) else table.bind(r, value).state
         if state.source is None:
             state.source = source
         root = TracedRoot(
             source,
             _torch.leafness(real),
-            real.requires_grad,
+            r.requires_grad,
             r,
             geometry_of(r),
             state,
@@ -329,10 +340,8 @@ class TracedInputs:
             value,
             real.is_inference(),
         )
-        if r.grad_fn is not None:
-            root.anchor = self._maker.anchors[-1]
-            root.edges.append(GradientEdge(r.grad_fn, r.output_nr))
         self.roots.append(root)
+        return root
 
     def _replay(self, real: Tensor) -> Tensor:
         base = _torch.base_of(real)
@@ -347,6 +356,9 @@ class TracedInputs:
         with torch.inference_mode(inference), torch.set_grad_enabled(not no_grad):
             made = self._made_as(real, base)
             r = _torch.view_func_of(real)(self.replicas[id(base)]) if made is None else made
+        if id(real) in self.memories:
+            with _torch.without_modes():
+                _torch.set_data(r, self.memories[id(real)])
         if geometry_of(r) != geometry_of(real):
             raise UnsupportedError(
                 "view of a base that has changed", "the argument's window is not what its base now gives"
@@ -417,6 +429,23 @@ def _left_leaf(a: Tensor) -> bool:
         return False
     there = _torch.storage_address(_torch.storage_of(base))
     return base.requires_grad and there != _torch.storage_address(_torch.storage_of(a))
+
+
+def _is_left(a: Tensor) -> bool:
+    """Whether ``a`` is a view with a history, and its base, which has one too, lies elsewhere by now.
+
+    Not if the base has become too small, or of another shape than its history.
+    """
+    base = _torch.base_of(a)
+    if base is None or is_wrapper(base) or _is_custom_view(a):
+        return False
+    if _torch.leafness(base) is not False or _torch.leafness(a) is not False:
+        return False
+    storage, window = _torch.storage_of(base), geometry_of(a)
+    if _torch.storage_address(storage) == _torch.storage_address(_torch.storage_of(a)):
+        return False
+    reached = window.elements_reached * window.dtype.itemsize
+    return reached <= storage.nbytes() and recorded_geometry(base).shape == base.shape
 
 
 def _survives_cut(a: Tensor) -> bool:

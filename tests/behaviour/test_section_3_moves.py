@@ -519,3 +519,55 @@ def test_a_view_of_a_view_that_got_other_data_has_the_history_that_eager_looks_f
         yield v, x, y
 
     check_session(session)
+
+
+# -- views that come apart from their bases ---------------------------------------------------------------
+
+
+def _base_gone(base, view):
+    base.data = plain(*base.shape, seed=7)
+
+
+def _view_gone(base, view):
+    view.data = plain(*view.shape, seed=7)
+
+
+def _to_the_same_storage(base, view):
+    both = plain(8, seed=7)
+    base.data, view.data = both[:6].view(2, 3), both[2:].view(3, 2)
+
+
+_WRITTEN_APART = {
+    "base": lambda base, view: base.mul_(2),
+    "view": lambda base, view: view.mul_(2),
+    "base, then view": lambda base, view: (base.mul_(2), view.add_(1)),
+    "view, then base": lambda base, view: (view.mul_(3), base.mul_(2)),
+    "quietly": lambda base, view: base.detach().mul_(2),
+    "a view of it": lambda base, view: view[0].mul_(2),
+    "reshaped": lambda base, view: (view.unsqueeze_(0), view.mul_(2)),
+}
+
+
+@pytest.mark.parametrize("write", _WRITTEN_APART.values(), ids=_WRITTEN_APART)
+@pytest.mark.parametrize("apart", [_base_gone, _view_gone, _to_the_same_storage])
+@pytest.mark.parametrize("used", ["nothing", "products", "views", "the view alone"])
+def test_a_view_that_came_apart_from_its_base_is_its_view_all_the_same(apart, write, used):
+    def f(base, view):
+        write(base, view)
+        if used == "products":
+            return base * 3, view * 5
+        return (base[0], view[0]) if used == "views" else None
+
+    def session(compile):
+        compiled = compile(lambda view: f(view, view)) if used == "the view alone" else compile(f)
+        for _ in range(2):
+            root = leaf(2, 3)
+            base = root * 3
+            view = base.t()
+            apart(base, view)
+            out = compiled(view) if used == "the view alone" else compiled(base, view)
+            yield base, view, out
+            for t in (base, view, *(out or ())):
+                yield attempt_later(lambda t=t: torch.autograd.grad(t, root, torch.full_like(t, 2), retain_graph=True))
+
+    check_session(session)
