@@ -316,6 +316,7 @@ class Capture:
             if rebased and w.index in self.inputs.odd_wrappers:
                 raise EagerRaises("a view of a plain tensor that was made under no_grad is written")
 
+    @functools.cached_property
     def recounted(self) -> set[Value]:
         """Placeholders whose version the epilogue moves: what is saved of them counts versions by itself.
 

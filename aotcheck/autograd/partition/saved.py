@@ -150,11 +150,6 @@ def _raw_fields(kind: type) -> tuple[str, ...]:
     return names
 
 
-def runs_once(output: Tensor, stop: Iterable[Any]) -> bool:
-    """Whether a second backward from ``output`` raises, without retain_graph."""
-    return any(holds_saved(node, output) for node in nodes_behind_output(output, stop))
-
-
 def nodes_behind_output(output: Tensor, stop: Iterable[Any]) -> list[Any]:
     """The nodes behind ``output``, its own first; the search ends at the nodes ``stop``."""
     start = _torch.grad_fn_of(output)
