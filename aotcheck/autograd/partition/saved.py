@@ -161,5 +161,7 @@ def nodes_behind_output(output: Tensor, stop: Iterable[Any]) -> list[Any]:
         if node is not None and node not in seen:
             seen.add(node)
             found.append(node)
-            todo.extend(n for n, _ in node.next_functions)
+            for n, _ in node.next_functions:
+                if n is not None and n not in seen:
+                    todo.append(n)
     return found
