@@ -13,6 +13,7 @@ import torch
 from aotcheck.autograd import (
     backward_graphs,
     backward_tracer,
+    capture,
     compile_graph,
     function,
     replica_maker,
@@ -332,6 +333,13 @@ def _changed_record(monkeypatch: pytest.MonkeyPatch, change: Callable[[Record], 
         return change(made(self, *args))
 
     monkeypatch.setattr(EpilogueBuilder, "_record", planted)
+    plainly = capture.plain_record
+
+    def planted_plainly(*args: Any) -> Record | None:
+        record = plainly(*args)
+        return None if record is None else change(record)
+
+    monkeypatch.setattr(capture, "plain_record", planted_plainly)
 
 
 def _each_step(monkeypatch: pytest.MonkeyPatch, change: Callable[[Step], Step | None]) -> None:
