@@ -234,7 +234,7 @@ class Assembly:
                 )
             )
         fresh = [self._is_fresh(v) for v in self.outputs] + fresh_saved
-        moved = self.capture.recounted() if self.saved else set()
+        moved = self.capture.recounted if self.saved else set()
         aliases = frozenset(k for k, v in enumerate(self.saved_outputs) if v.memory in moved and v.memory is not None)
         random = bool(self.trace.effects)
         memory = saved_memory(self.capture, self.stages, self.saved) if self.division is None else {}

@@ -51,14 +51,15 @@ class BackwardTracer:
         ends: Sequence[Any] = (),
         live: Mapping[int, tuple[StorageState, Value]] = MappingProxyType({}),
         read: Callable[[Tensor], Any] = lambda t: None,
-        answers: Mapping[Any, bool] = MappingProxyType({}),
+        answers: Mapping[Any, bool] | None = MappingProxyType({}),
     ) -> BackwardTrace:
         """The gradients that arrive at ``targets`` when just these tensors have (these) tangents, and what it changes.
 
         None where eager gives None. Nothing gets past the nodes ``ends``. Raises what eager's backward raises. The
         graph of the replicas is kept, so that other sets can be traced later, and so is all else: see Note [Writes in
         the backward]; so what gradients hold is ``read`` before it is undone. ``trained`` says which tangents require
-        grad, if the gradients are to have a graph of their own. ``answers``: see ``for_any_data``.
+        grad, if the gradients are to have a graph of their own. ``answers``: see ``for_any_data``; None where no
+        formula depends on data.
         """
         create_graph = trained is not None
         self._tracer.outside = user_frame()
@@ -112,7 +113,7 @@ class BackwardTracer:
         with (
             self._tracer.recording(),
             torch.set_grad_enabled(create_graph),
-            torch.autograd.set_detect_anomaly(False),
+            torch.autograd.set_detect_anomaly(False) if torch.is_anomaly_enabled() else contextlib.nullcontext(),
             _torch.noting_who_asks(self._tracer.kernels.asked.add),
             Substitution(self.captured, self._tracer),
             self.swapping(),

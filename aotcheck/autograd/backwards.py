@@ -22,7 +22,7 @@ from aotcheck.autograd.global_state import autocast_is_on, autocast_off
 from aotcheck.autograd.graph import FakeValues
 from aotcheck.autograd.kept import kept_behind, objection_to_write
 from aotcheck.autograd.partition.components import nodes_behind
-from aotcheck.autograd.partition.saved import holds_saved, nodes_behind_output, objection, runs_once
+from aotcheck.autograd.partition.saved import holds_saved, nodes_behind_output, objection
 from aotcheck.autograd.replicas import disarm, rearm
 from aotcheck.autograd.runtime import backward_source
 from aotcheck.autograd.runtime.attachments import Function
@@ -68,10 +68,15 @@ class Backwards:
 
     def function(self, stage: Stage) -> Function:
         """What attaches the stage's tensors."""
-        once = tuple([j for j, a in enumerate(stage.attached) if runs_once(a.tensor, stage.ends)])
+        behind = [nodes_behind_output(a.tensor, stage.ends) for a in stage.attached]
+        once = tuple([j for j, a in enumerate(stage.attached) if any(holds_saved(n, a.tensor) for n in behind[j])])
         stage.sealed = True
         freeing = [j for j in once if holds_saved(_torch.grad_fn_of(t := stage.attached[j].tensor), t)]
+<<<<<<< HEAD
         raising = tuple(self._raising(stage))
+=======
+        raising = tuple(_raising(behind))
+>>>>>>> speed
         apply = backward_source.function_like(
             len(stage.attached),
             len(stage.saved),
@@ -206,4 +211,17 @@ class Backwards:
         return differentiable(self, stage, key, trained)
 
 
+<<<<<<< HEAD
+=======
+def _raising(behind: Sequence[Sequence[Any]]) -> Iterator[tuple[int, str]]:
+    """The tensors ``behind`` which a node is there to raise, and what: see ``backward.raise_if_all_runs``."""
+    for j, nodes in enumerate(behind):
+        for node in nodes:
+            error = _torch.error_of(node)
+            if error is not None:
+                yield j, error
+                break
+
+
+>>>>>>> speed
 _NONE = type(None)

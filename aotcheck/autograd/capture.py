@@ -282,8 +282,9 @@ class Capture:
             self.meets_empty_views |= any(0 in g.shape for g in left)
         finally:
             torch.set_grad_enabled(self.entry_grad)
-        with self.tracer.recording():  # autograd makes written views again where it looks for their histories
-            self._refuse_writes_of_odd_views()
+        if self.inputs.of_leaves or self.wrappers:
+            with self.tracer.recording():  # autograd makes written views again where it looks for their histories
+                self._refuse_writes_of_odd_views()
         if any(_torch.tensor_address(w.replica) != w.address for w in self.inputs.wrappers):
             raise UnsupportedError("swapped wrapper", "with another")
         outputs = [mapped.of(o) for o in outputs]
@@ -330,6 +331,7 @@ class Capture:
             if rebased and w.index in self.inputs.odd_wrappers:
                 raise EagerRaises("a view of a plain tensor that was made under no_grad is written")
 
+    @functools.cached_property
     def recounted(self) -> set[Value]:
         """Placeholders whose version the epilogue moves: what is saved of them counts versions by itself.
 

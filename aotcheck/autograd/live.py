@@ -58,6 +58,8 @@ class LiveMemory:
 
     def take(self, traced: BackwardTrace) -> bool:
         """Note what a backward changed; whether it has to be traced again because of what is new."""
+        if not (traced.written or traced.reshaped):
+            return False
         for x in traced.reshaped:
             index = self._argument(x)
             if index is not None and index not in self._reshaped:
@@ -127,6 +129,8 @@ class LiveMemory:
 
     def saved_of(self, written: Sequence[Written]) -> list[Value]:
         """What the forward has to save because it is written, read or not."""
+        if not written:
+            return []
         mine = [self._live[id(w.state)] for w in written if id(w.state) in self._live]
         return [x.value for x in mine if x.window is None]
 
@@ -137,6 +141,8 @@ class LiveMemory:
 
         ``saved`` says where the backward has what was saved, ``places`` where among what it is given its tangents are.
         """
+        if not traced.written:
+            return []
         windows = {id(x.state): k for k, x in enumerate(x for x in self._live.values() if x.window is not None)}
         table = self.capture.tracer.table
         given = zip(places, traced.seeds, strict=True)

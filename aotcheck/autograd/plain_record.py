@@ -84,7 +84,7 @@ def _is_traced_plainly(capture: Capture) -> bool:
         and capture.casts is None
         and not capture.entry_inference
         and capture.exit_grad == capture.entry_grad
-        and not any(inputs.is_view)
+        and not any(inputs.requires_alone)
         and not any(inputs.is_custom_view)
     )
 

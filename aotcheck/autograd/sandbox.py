@@ -143,6 +143,8 @@ class Sandbox:
 
     def written(self) -> tuple[Written, ...]:
         """What was written so far."""
+        if not self._states:
+            return ()
         found = []
         table = self.tracer.table
         moved = {
@@ -160,6 +162,8 @@ class Sandbox:
 
     def reshaped(self) -> tuple[Reshaped, ...]:
         """The tensors that changed their geometry so far."""
+        if not self._geometries:
+            return ()
         changed = [(t, before, geometry_of(t)) for t, before in self._geometries.values()]
         return tuple(Reshaped(t, before, after) for t, before, after in changed if before != after)
 

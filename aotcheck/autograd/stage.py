@@ -202,6 +202,8 @@ class Stage:
 
         See Note [Shared nodes].
         """
+        if not self.before:
+            return []
         behind = [set(nodes_behind_output(a.tensor, self.ends)) for a in self.attached]
         found = []
         for other in self.before:

@@ -76,14 +76,17 @@ class Stages:
         forward.update(
             v for v in self.trace.values if v.op is getitem and v.args[0] in forward
         )  # and of draws repeated
-        forward.update(ancestors(v for stage in stages for v in self._kept_values(stage)))
+        kept = [v for stage in stages for v in self._kept_values(stage)]
+        if kept:
+            forward.update(ancestors(kept))
         for stage in stages:
             forward.update(ancestors(self._made_before(stage)))
             must = self.live.saved_of([w for traced in stage.traces.values() for w in traced.written])
-            forward.update(ancestors(must))
+            if must:
+                forward.update(ancestors(must))
             stage.saved = saved_values(forward, set(self.inputs), stage.wanted(), self.trace.values)
             stage.saved += [v for v in must if v not in stage.saved]
-        if pack:
+        if pack and self.trace.drawn:
             outputs = {o.value for o in capture.record.outputs}
             pack_masks(self.trace, forward, [s.saved for s in stages], outputs)
             for stage in stages:
@@ -93,6 +96,7 @@ class Stages:
         self.live.settled = True
         return stages
 
+<<<<<<< HEAD
     def _made_before(self, stage: Stage) -> list[Value]:
         """What only the stage's backwards need, but the function itself made, from what the caller may write by then.
 
@@ -108,16 +112,25 @@ class Stages:
 
     def _kept_values(self, stage: Stage) -> Iterator[Value]:
         """What the tensors hold that eager's graph keeps, as far as the stage's backwards read that.
+=======
+    def _kept_values(self, stage: Stage) -> list[Value]:
+        """What the tensors hold that eager's graph keeps and the stage's backwards read, and the forward does not have.
+>>>>>>> speed
 
-        The forward has it, though it may not need it itself where it was written past autograd: to compute it later
+        It is to have it, though it may not need it itself where it was written past autograd: to compute it later
         would be to read what else the caller may have written by then.
         """
-        wanted = ancestors(stage.wanted())
+        found: list[Value] = []
         for t in {id(t): t for kept in kept_behind(self.capture, stage) for t in kept or ()}.values():
             plain = type(t) in (Replica, Tensor) and not is_sparse(t)
             view = self.capture.tracer.table.known_view(t) if plain else None
-            if view is not None and view.fits and view.value in wanted and view.value.op is not PLACEHOLDER:
-                yield view.value
+            value = view.value if view is not None and view.fits else None
+            if value is not None and value not in self.forward and value.op is not PLACEHOLDER:
+                found.append(value)
+        if found:
+            wanted = ancestors(stage.wanted())
+            found = [v for v in found if v in wanted]
+        return found
 
     def stages_of(
         self,
@@ -183,7 +196,8 @@ class Stages:
     def _find_views(self, stage: Stage) -> None:
         """The views that ops behind the stage's tensors wrote and keep: see Note [Results of their own gradients]."""
         if self._written_views is None:
-            self._written_views = [(*x, w) for x in self.capture.visible if (w := self_kept_in(self.capture, x[1]))]
+            visible = self.capture.visible if self.capture.maker.kernels.writes else ()
+            self._written_views = [(*x, w) for x in visible if (w := self_kept_in(self.capture, x[1]))]
         if self._written_views:
             places = {id(a.tensor): j for j, a in enumerate(stage.attached)}
             behind = {n for a in stage.attached for n in nodes_behind_output(a.tensor, stage.ends)}
@@ -241,8 +255,11 @@ class Stages:
     def trace_of(self, stage: Stage, key: Key, trained: Trained) -> BackwardTrace:
         """The backward of ``stage`` for the tangents ``key``, traced once more."""
         seeds = [(stage.attached[place_of(part)], stage.tangent(part)) for part in key]
-        edges = [t.edges if k in stage.traced_for else () for k, t in enumerate(stage.targets)]
-        trace = functools.partial(self.capture.backward.trace, answers=stage.answers)
+        traced_for = stage.traced_for
+        edges = [t.edges if k in traced_for else () for k, t in enumerate(stage.targets)]
+        # What lies beyond the ends of a first backward gets no gradients.
+        answers = stage.answers if stage.asks or stage.answers or stage.level > 1 else None
+        trace = functools.partial(self.capture.backward.trace, answers=answers)
         live, ends = self.live.contents, stage.cut_nodes
         if trained is not None:
             return trace(seeds, edges, [trained[place_of(part)] for part in key], ends, live)

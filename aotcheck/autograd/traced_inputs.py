@@ -178,7 +178,8 @@ class TracedInputs:
             for a in {id(a): a for a in arguments if _is_plain(a) and _torch.leafness(a) is None}.values():
                 if any(r.replica is self.replicas[id(a)] for r in self.roots):
                     self.replicas[id(a)] = self._refused_view(self.replicas[id(a)])
-        self._make_wrappers(arguments, wrappers)
+        if wrappers:
+            self._make_wrappers(arguments, wrappers)
         for i, a in enumerate(arguments):
             if isinstance(a, Tensor):
                 self.flat[i] = self.replicas[id(a)]

@@ -32,7 +32,7 @@ def guard(capture: Capture, stage: Stage) -> None:
     stage.counters.clear()
     visible = [(ref, t) for ref, t in capture.visible if _torch.version_of(t) >= 0]
     counters = [t for _, t in visible]
-    copied = capture.recounted() | capture.record.written_placeholders
+    copied = capture.recounted | capture.record.written_placeholders
     saved_here: dict[int, Tensor] = {}  # by place among what is saved: what counts versions with it
     shown_here: dict[int, Tensor] = {}  # the same of views of results, unless a compiler copies them
     by_placeholder = {r.placeholder: r.replica for r in capture.roots if r.placeholder not in copied}

@@ -29,7 +29,9 @@ def nodes_behind(starts: Iterable[Any], ends: set[Any]) -> set[Any]:
         if node is not None and node not in found:
             found.add(node)
             if node not in ends:
-                todo.extend(n for n, _ in node.next_functions)
+                for n, _ in node.next_functions:
+                    if n is not None and n not in found:
+                        todo.append(n)
     return found
 
 
@@ -97,7 +99,9 @@ def components(outputs: Sequence[Tensor], stop: Iterable[Any]) -> list[list[int]
             at_once = node is start and node is _torch.grad_fn_of(outputs[first])
             if apart and (custom or at_once or holds_saved(node, output)):
                 parent[find(k)] = find(first)
-            todo.extend(n for n, _ in node.next_functions)
+            for n, _ in node.next_functions:
+                if n is not None and n not in seen:
+                    todo.append(n)
     groups: dict[int, list[int]] = {}
     for k in range(len(outputs)):
         groups.setdefault(find(k), []).append(k)

@@ -161,11 +161,6 @@ def _raw_fields(kind: type) -> tuple[str, ...]:
     return names
 
 
-def runs_once(output: Tensor, stop: Iterable[Any]) -> bool:
-    """Whether a second backward from ``output`` raises, without retain_graph."""
-    return any(holds_saved(node, output) for node in nodes_behind_output(output, stop))
-
-
 def nodes_behind_output(output: Tensor, stop: Iterable[Any]) -> list[Any]:
     """The nodes behind ``output``, its own first; the search ends at the nodes ``stop``."""
     start = _torch.grad_fn_of(output)
@@ -177,5 +172,7 @@ def nodes_behind_output(output: Tensor, stop: Iterable[Any]) -> list[Any]:
         if node is not None and node not in seen:
             seen.add(node)
             found.append(node)
-            todo.extend(n for n, _ in node.next_functions)
+            for n, _ in node.next_functions:
+                if n is not None and n not in seen:
+                    todo.append(n)
     return found
