@@ -72,11 +72,7 @@ class Backwards:
         once = tuple([j for j, a in enumerate(stage.attached) if any(holds_saved(n, a.tensor) for n in behind[j])])
         stage.sealed = True
         freeing = [j for j in once if holds_saved(_torch.grad_fn_of(t := stage.attached[j].tensor), t)]
-<<<<<<< HEAD
-        raising = tuple(self._raising(stage))
-=======
-        raising = tuple(_raising(behind))
->>>>>>> speed
+        raising = tuple(self._raising(stage, behind))
         apply = backward_source.function_like(
             len(stage.attached),
             len(stage.saved),
@@ -98,19 +94,18 @@ class Backwards:
         """What ``node``, behind ``near``, raises in its backward because what it keeps was written since."""
         return objection_to_write(self.capture, node) if _torch.is_write_through_view(node) else objection(node, near)
 
-    def _raising(self, stage: Stage) -> Iterator[tuple[int, str]]:
-        """The tensors behind which a node raises that a backward of the stage does not come by, and what.
+    def _raising(self, stage: Stage, behind: Sequence[Sequence[Any]]) -> Iterator[tuple[int, str]]:
+        """The tensors ``behind`` which a node raises that a backward of the stage does not come by, and what.
 
         It is there for nothing else, or leads to nobody and keeps what was written since: see
         ``backward.raise_if_all_runs``.
         """
         arrivals = {e.node for t in stage.targets for e in t.edges}
-        for j, (attached, kept) in enumerate(zip(stage.attached, kept_behind(self.capture, stage), strict=True)):
-            t = attached.tensor
-            for node in nodes_behind_output(t, stage.ends):
+        for j, (nodes, kept) in enumerate(zip(behind, kept_behind(self.capture, stage), strict=True)):
+            for node in nodes:
                 error = _torch.error_of(node)
                 if error is None and kept is None and not arrivals & nodes_behind([node], set()):
-                    error = self._objection(node, t)
+                    error = self._objection(node, stage.attached[j].tensor)
                 if error is not None:
                     yield j, error
                     break
@@ -211,17 +206,4 @@ class Backwards:
         return differentiable(self, stage, key, trained)
 
 
-<<<<<<< HEAD
-=======
-def _raising(behind: Sequence[Sequence[Any]]) -> Iterator[tuple[int, str]]:
-    """The tensors ``behind`` which a node is there to raise, and what: see ``backward.raise_if_all_runs``."""
-    for j, nodes in enumerate(behind):
-        for node in nodes:
-            error = _torch.error_of(node)
-            if error is not None:
-                yield j, error
-                break
-
-
->>>>>>> speed
 _NONE = type(None)

@@ -96,26 +96,20 @@ class Stages:
         self.live.settled = True
         return stages
 
-<<<<<<< HEAD
     def _made_before(self, stage: Stage) -> list[Value]:
         """What only the stage's backwards need, but the function itself made, from what the caller may write by then.
 
         A custom Function may keep it past autograd, in an attribute.
         """
+        late = [v for v in self.made if v not in self.forward and v.memory is None]
+        late = [v for v in late if v.op is not PLACEHOLDER and v.op is not CONSTANT]
+        if not late:
+            return []
         wanted = ancestors(stage.wanted())
-        given = {*self.inputs, *self.forward}
-        return [
-            v
-            for v in self.made
-            if v in wanted and v not in given and v.memory is None and v.op not in (CONSTANT, PLACEHOLDER)
-        ]
+        return [v for v in late if v in wanted]
 
-    def _kept_values(self, stage: Stage) -> Iterator[Value]:
-        """What the tensors hold that eager's graph keeps, as far as the stage's backwards read that.
-=======
     def _kept_values(self, stage: Stage) -> list[Value]:
         """What the tensors hold that eager's graph keeps and the stage's backwards read, and the forward does not have.
->>>>>>> speed
 
         It is to have it, though it may not need it itself where it was written past autograd: to compute it later
         would be to read what else the caller may have written by then.

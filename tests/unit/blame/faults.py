@@ -338,17 +338,7 @@ def _changed_record(monkeypatch: pytest.MonkeyPatch, change: Callable[[Record], 
         return None if record is None else change(record)
 
     monkeypatch.setattr(EpilogueBuilder, "_record", planted)
-<<<<<<< HEAD
     monkeypatch.setattr(capture, "plain_record", written_at_once)
-=======
-    plainly = capture.plain_record
-
-    def planted_plainly(*args: Any) -> Record | None:
-        record = plainly(*args)
-        return None if record is None else change(record)
-
-    monkeypatch.setattr(capture, "plain_record", planted_plainly)
->>>>>>> speed
 
 
 def _each_step(monkeypatch: pytest.MonkeyPatch, change: Callable[[Step], Step | None]) -> None:
