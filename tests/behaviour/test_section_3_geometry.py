@@ -455,3 +455,17 @@ def test_a_view_by_way_of_others_is_reshaped_and_written(made, reshaped, write, 
         yield torch.autograd.grad(x, root, torch.full_like(x, 3))
 
     check_session(session)
+
+
+@pytest.mark.parametrize("written", [False, True])
+@pytest.mark.parametrize("change", [lambda v: v.t_(), lambda v: v.unsqueeze_(0), lambda v: v.as_strided_((1,), (1,))])
+def test_a_view_reshaped_in_place_without_its_base(change, written):
+    def f(x):
+        y = x * 2
+        v = y.t()
+        change(v)
+        if written:
+            v.mul_(3)
+        return v
+
+    check(f, lambda: given(leaf(2, 3)))

@@ -471,3 +471,16 @@ def test_strides_that_meta_kernels_foretell_wrongly_in_inference_mode():
             yield f(plain(2, 2).t())
 
     check_session(session)
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int32, torch.float32])
+@pytest.mark.parametrize("size", [0, 4])
+def test_an_alias_made_outside_of_what_has_another_dtype_in_inference_mode(dtype, size):
+    def f(x):
+        y = x * 2
+        with torch.inference_mode():
+            view = y.view(dtype)
+            view.zero_()
+        return view.detach(), y
+
+    check(f, lambda: (plain(size, size),))
