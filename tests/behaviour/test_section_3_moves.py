@@ -569,7 +569,7 @@ def test_a_view_that_came_apart_from_its_base_is_its_view_all_the_same(apart, wr
             out = compiled(view) if used == "the view alone" else compiled(base, view)
             yield base, view, out
             for t in (base, view, *(out or ())):
-                call = functools.partial(torch.autograd.grad, t, root, torch.full_like(t, 2), retain_graph=True)
-                yield attempt_later(call)
+                gradient = torch.full_like(t, 2)
+                yield attempt_later(functools.partial(torch.autograd.grad, t, root, gradient, retain_graph=True))
 
     check_session(session)
