@@ -284,8 +284,8 @@ def backward_results_swapped(monkeypatch: pytest.MonkeyPatch) -> None:
     cut = BackwardGraphs.cut
 
     def planted(self: BackwardGraphs, *args: Any) -> Any:
-        graph, used = cut(self, *args)
-        return dataclasses.replace(graph, outputs=graph.outputs[::-1]), used
+        graph, used, windows = cut(self, *args)
+        return dataclasses.replace(graph, outputs=graph.outputs[::-1]), used, windows
 
     monkeypatch.setattr(BackwardGraphs, "cut", planted)
 
@@ -295,8 +295,8 @@ def backward_saves_the_wrong_value(monkeypatch: pytest.MonkeyPatch) -> None:
     cut = BackwardGraphs.cut
 
     def planted(self: BackwardGraphs, stage: Any, *args: Any) -> Any:
-        graph, used = cut(self, stage, *args)
-        return graph, [(k + 1) % len(stage.saved) for k in used]
+        graph, used, windows = cut(self, stage, *args)
+        return graph, [(k + 1) % len(stage.saved) for k in used], windows
 
     monkeypatch.setattr(BackwardGraphs, "cut", planted)
 
@@ -392,8 +392,8 @@ def gradients_to_other_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a backward returns goes to the inputs in reverse."""
     write = backward_source.write_backward
 
-    def planted(used: Any, saved: Any, tangents: Any, differentiated: Any, gradients: Any) -> Any:
-        return write(used, saved, tangents, list(differentiated)[::-1], gradients)
+    def planted(used: Any, saved: Any, tangents: Any, differentiated: Any, *more: Any) -> Any:
+        return write(used, saved, tangents, list(differentiated)[::-1], *more)
 
     monkeypatch.setattr(backward_graphs.backward_source, "write_backward", planted)
 
