@@ -79,7 +79,7 @@ class _Inspection(DryRun):
 
 
 def _bounded(gradient: torch.Tensor) -> bool:
-    """Whether sums of such numbers are exact in any order; infinities and NaN are, as they are compared."""
+    """Whether sums of such numbers are exact in any order; infinities and NaN are."""
     plain = gradient.detach().clone().resolve_conj()
     plain = torch.view_as_real(plain) if plain.is_complex() else plain
     return plain.numel() == 0 or tidy(plain.nan_to_num(0.0, 0.0, 0.0))

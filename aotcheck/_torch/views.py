@@ -114,6 +114,8 @@ def requires_grad_by_itself(t: Tensor) -> bool:
     base = t._base
     if base is None or not base.requires_grad or leafness(t) is not True or t.layout is torch.jagged:
         return True
+    if not (t.is_floating_point() or t.is_complex()):
+        return False  # it cannot be told to, and torch makes no view of it
     with without_modes(), meta_kernels(), torch.inference_mode(False), torch.enable_grad():
         view: Tensor = torch.ops.aten.alias.default(t)
     return view.grad_fn is not None and view.grad_fn.next_functions[0][0] is not None

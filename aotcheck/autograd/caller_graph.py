@@ -138,7 +138,8 @@ class BackwardsInside:
                     x.kernels.retained[id(x)] = _torch.grad_fn_of(x)
         if not self._hidden or wanted is None:  # gradients that leave by an argument for the caller's leaves show
             return
-        behind = nodes_behind([_edge(x)[0] for x in roots_of(args, kwargs)], set())
+        starts = [_edge(x)[0] for x in roots_of(args, kwargs)]
+        behind = nodes_behind([n for n in starts if type(n) is not int], set())  # behind a leaf is nothing
         asked = {_edge(x) for x in _several(wanted)}
         for k, j in self._hidden:
             if _edge(self.replicas[k])[0] in behind and _edge(self.replicas[j]) in asked:

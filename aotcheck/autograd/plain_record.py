@@ -35,7 +35,8 @@ def plain_record(capture: Capture, outputs: Sequence[Any]) -> Record | None:
 
     None if it did anything but compute, or might have. Used inside the tracing mode, as the epilogue's builder is.
     """
-    if not (_is_traced_plainly(capture) and _leaves_arguments(capture)):
+    differentiable = {id(o) for o in outputs if isinstance(o, Tensor) and o.requires_grad}
+    if len(differentiable) > 1 or not (_is_traced_plainly(capture) and _leaves_arguments(capture)):
         return None
     known: set[int] = {id(a.replica) for a in capture.arguments}
     made: dict[int, Result] = {}
@@ -49,7 +50,7 @@ def plain_record(capture: Capture, outputs: Sequence[Any]) -> Record | None:
             made[id(o)] = Result(len(fresh))
             fresh.append(o)
     attached = [Attached(made[id(o)], o, o.device) for o in fresh if o.requires_grad]
-    if len(attached) > 1 or (attached and shared_heads([attached[0].tensor], capture.ends)):
+    if attached and shared_heads([attached[0].tensor], capture.ends):
         return None
     returns: list[Ref | Constant] = [made[id(o)] if isinstance(o, Tensor) else Constant(o) for o in outputs]
     read = capture.tracer.table.read

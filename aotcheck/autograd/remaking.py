@@ -255,7 +255,9 @@ class Remaking(Attaching, Holders):
             ref = self._made_of(made.source, base)
             steps = self._replayed(local, t, ref, made, self._mode_of(made, base))
             steps += self._moved_now(local, t)
-            if hidden or (id(t) in self._early and not made.current):  # written since: eager looks for its history
+            if hidden or (
+                id(t) in self._early and not (made.current or is_odd(t))
+            ):  # written since: eager looks for its history
                 steps = [self._when_made(s, made, base) if isinstance(s, ReplayView) else s for s in steps]
             if hidden:  # a view to autograd in inference mode, but for its versions
                 counted = _torch.version_of(t) - (made.base_version if self._is_fresh(base) else 0)

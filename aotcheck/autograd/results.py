@@ -198,8 +198,9 @@ class Results(Remaking):
             early = self._preceding_requirement(t, base) if base is not None else []
             if self._begins_as_leaf(t) and id(t) in reached:
                 early.append((made.time if made is not None else 0, t))
-            if base is not None and base.requires_grad and not differentiable_dtype(base):
-                early.append((0, t))  # no view can be made of it once it requires grad
+            quiet = made is not None and made.current and not made.grad
+            if base is not None and base.requires_grad and not differentiable_dtype(base) and not quiet:
+                early.append((0, t))  # but quietly, no view can be made of it once it requires grad
             for time, view in early:
                 if view is not t:
                     self.tensors.setdefault(id(view), (view, base))

@@ -342,7 +342,8 @@ class Views:
         if geometry != geometry_of(base) or self.table.state(base) is not self.table.state(t):
             return not alike
         with torch.no_grad():
-            return geometry_of(_torch.view_func_of(t)(base)) != lies
+            made = geometry_of(_torch.view_func_of(t)(base))
+        return made != lies and not (alike and made == geometry_of(t))
 
     def _window_of_base(self, t: Tensor, base: Tensor, lies: Geometry) -> Callable[[Tensor], Tensor]:
         """How autograd makes the view ``t`` of its base when it looks for its history anew."""

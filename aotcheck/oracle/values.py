@@ -51,16 +51,12 @@ def _real(value: torch.Tensor) -> torch.Tensor:
 
 
 def same_bits(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-    """Per element whether ``first`` and ``second`` are the same, NaNs being the same as each other.
-
-    So are complex numbers that are not finite: which of their parts is NaN depends on the order of a sum of them. Torch
-    multiplies the second operand by a complex 1, and ``(inf+0j) * (1+0j)`` is ``inf+nanj``.
-    """
+    """Per element whether ``first`` and ``second`` are the same, NaNs being the same as each other."""
     if not (first.dtype.is_floating_point or first.dtype.is_complex):
         return first == second
     a, b = _real(first), _real(second)
     same = (a == b) | (a.isnan() & b.isnan())
-    return same.all(-1) | ~(first.isfinite() | second.isfinite()) if first.dtype.is_complex else same
+    return same.all(-1) if first.dtype.is_complex else same
 
 
 def compare_values(

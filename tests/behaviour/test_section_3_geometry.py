@@ -504,3 +504,17 @@ def test_a_view_reshaped_between_a_write_and_one_past_autograd(retained, view):
         yield root.grad, v.grad if retained else None
 
     check_session(session)
+
+
+@pytest.mark.parametrize("written", [False, True])
+@pytest.mark.parametrize("change", [lambda v: v.t_(), lambda v: v.unsqueeze_(0), lambda v: v.as_strided_((1,), (1,))])
+def test_a_view_reshaped_in_place_without_its_base(change, written):
+    def f(x):
+        y = x * 2
+        v = y.t()
+        change(v)
+        if written:
+            v.mul_(3)
+        return v
+
+    check(f, lambda: given(leaf(2, 3)))

@@ -652,3 +652,16 @@ def test_a_view_written_before_its_base_requires_grad(write, away):
         return v
 
     check(f, lambda: given(plain(2, 2), plain(2, 2, seed=1)))
+
+
+@pytest.mark.parametrize("quiet", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("view", [lambda x: x.t(), lambda x: x[0], lambda x: x.view(torch.float64)])
+def test_a_quiet_view_of_integers_that_require_grad(view, quiet):
+    """As those do that were written by comparing with what requires grad."""
+
+    def f(x, y):
+        x.gt_(y)
+        with quiet():
+            return view(x)
+
+    check(f, lambda: given(torch.arange(4).view(2, 2), leaf(2, 2)), backward=None)

@@ -569,7 +569,36 @@ def test_a_view_that_came_apart_from_its_base_is_its_view_all_the_same(apart, wr
             out = compiled(view) if used == "the view alone" else compiled(base, view)
             yield base, view, out
             for t in (base, view, *(out or ())):
-                call = functools.partial(torch.autograd.grad, t, root, torch.full_like(t, 2), retain_graph=True)
-                yield attempt_later(call)
+                gradient = torch.full_like(t, 2)
+                yield attempt_later(functools.partial(torch.autograd.grad, t, root, gradient, retain_graph=True))
+
+    check_session(session)
+
+
+class _ReturnsIt(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> torch.Tensor:
+        return g * 3
+
+
+@pytest.mark.parametrize("make", [_ReturnsIt.apply, lambda x: x * 1, lambda x: x[:]], ids=["custom", "mul", "slice"])
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_view_made_under_no_grad_between_two_writes(make, grad):
+    def f(x):
+        x.zero_()
+        v = x.t()
+        x.zero_()
+        return v
+
+    def session(compile):
+        x = make(leaf(2, 2))
+        with torch.set_grad_enabled(grad):
+            v = attempt(lambda: compile(f)(x))
+        yield v
+        yield attempt_later(lambda: v.is_leaf), attempt_later(lambda: v.sum().backward())
 
     check_session(session)

@@ -506,3 +506,16 @@ def test_such_views_of_what_an_op_squeezed_inside_itself():
         yield v.requires_grad, isinstance(attempt_later(lambda: v.grad_fn), Raised)
 
     check_session(session)
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int32, torch.float32])
+@pytest.mark.parametrize("size", [0, 4])
+def test_an_alias_made_outside_of_what_has_another_dtype_in_inference_mode(dtype, size):
+    def f(x):
+        y = x * 2
+        with torch.inference_mode():
+            view = y.view(dtype)
+            view.zero_()
+        return view.detach(), y
+
+    check(f, lambda: (plain(size, size),))

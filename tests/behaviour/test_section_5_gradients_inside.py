@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import aotcheck
+from tests.behaviour.functions import View
 from tests.behaviour.harness import attempt, attempt_later, backward, check, check_session, given, leaf, plain
 
 
@@ -725,3 +726,18 @@ def test_a_backward_inside_through_an_argument_to_another_is_refused():
     with pytest.raises(aotcheck.UnsupportedError, match="to another argument"):
         compiled(root * 2, root)
     assert root.grad is None
+
+
+def test_a_gradient_of_a_leaf_beside_what_leads_to_others_by_nodes_of_the_callers():
+    """A custom Function's view is another way to what it is a view of, by a node that no trace has."""
+
+    def f(x, y, v):
+        (g,) = torch.autograd.grad([x], [y], [torch.ones_like(x)], retain_graph=True, allow_unused=True)
+        return v * 2, g is None
+
+    def make():
+        root = leaf(2, 2)
+        y = root * 2
+        return given(leaf(3), y, View.apply(y), also=[root])
+
+    check(f, make)

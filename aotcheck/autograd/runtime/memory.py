@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import torch
@@ -99,12 +100,14 @@ def window_on(holder: Tensor, g: Geometry, anchor: int | None, own_version: bool
     with torch.no_grad():
         if d.dtype != g.dtype:
             nbytes = d.untyped_storage().nbytes()
-            if nbytes % d.itemsize or nbytes % g.dtype.itemsize:
-                d = _torch.set_geometry(
-                    torch.empty(0, dtype=g.dtype, device=d.device), d.untyped_storage(), offset, g.shape, g.stride
-                )
-            else:
-                d = d.as_strided((nbytes // d.itemsize,), (1,), 0).view(g.dtype)
+            # Outside inference mode the same memory in another dtype would be no inference tensor.
+            with torch.inference_mode() if d.is_inference() else contextlib.nullcontext():
+                if nbytes % d.itemsize or nbytes % g.dtype.itemsize:
+                    d = _torch.set_geometry(
+                        torch.empty(0, dtype=g.dtype, device=d.device), d.untyped_storage(), offset, g.shape, g.stride
+                    )
+                else:
+                    d = d.as_strided((nbytes // d.itemsize,), (1,), 0).view(g.dtype)
         return _lazily(d.as_strided(g.shape, g.stride, offset), g).detach()
 
 
