@@ -3,12 +3,14 @@
 Note [Plain functions]
 Most functions write nothing, return no views and cut nothing from its history. Of those an epilogue has little to say,
 but would look for much: the record is then written down at once. It is the one that the epilogue's builder would make,
-but that a group has no turn where there is one alone. Whatever the first look does not know to be plain is the
-builder's.
+but that a group has no turn where there is one alone. Results that share parts of the graph, or are computed from each
+other, are attached as the builder does it: see Note [Shared parts] and Note [Cuts]. Whatever the first look does not
+know to be plain is the builder's.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +18,12 @@ from torch import Tensor
 
 from aotcheck import _torch
 from aotcheck.autograd.errors import TraceMode
+from aotcheck.autograd.node_order import order_nodes
 from aotcheck.autograd.partition.regions import Group
 from aotcheck.autograd.partition.shared import shared_heads
 from aotcheck.autograd.record import Attached, GraphOutput, Record, Role, Root
 from aotcheck.autograd.replicas import Replica
+from aotcheck.autograd.results import Results
 from aotcheck.autograd.steps import Arg, Attach, Constant, Ref, Result
 from aotcheck.autograd.trace import geometry_of, recorded_geometry
 from aotcheck.autograd.views import differentiable_dtype
@@ -35,8 +39,7 @@ def plain_record(capture: Capture, outputs: Sequence[Any]) -> Record | None:
 
     None if it did anything but compute, or might have. Used inside the tracing mode, as the epilogue's builder is.
     """
-    differentiable = {id(o) for o in outputs if isinstance(o, Tensor) and o.requires_grad}
-    if len(differentiable) > 1 or not (_is_traced_plainly(capture) and _leaves_arguments(capture)):
+    if not (_is_traced_plainly(capture) and _leaves_arguments(capture)):
         return None
     known: set[int] = {id(a.replica) for a in capture.arguments}
     made: dict[int, Result] = {}
@@ -49,25 +52,47 @@ def plain_record(capture: Capture, outputs: Sequence[Any]) -> Record | None:
             known.add(state)
             made[id(o)] = Result(len(fresh))
             fresh.append(o)
-    attached = [Attached(made[id(o)], o, o.device) for o in fresh if o.requires_grad]
-    if attached and shared_heads([attached[0].tensor], capture.ends):
-        return None
     returns: list[Ref | Constant] = [made[id(o)] if isinstance(o, Tensor) else Constant(o) for o in outputs]
     read = capture.tracer.table.read
-    return Record(
+    record = Record(
         roots=tuple([Root(r.source, r.requires_grad, r.real_is_leaf is not False) for r in capture.roots]),
         leaves=(),
         flats=(),
         outputs=tuple([GraphOutput(read(o), Role.USER_OUTPUT, geometry_of(o), o) for o in fresh]),
-        attached=tuple(attached),
-        groups=(Group((0,)),) if attached else (),
+        attached=tuple([Attached(made[id(o)], o, o.device) for o in fresh if o.requires_grad]),
+        groups=(),
         cuts=(),
         before=(),
-        steps=(Attach(0),) if attached else (),
+        steps=(),
         returns=tuple(returns),
         written_placeholders=frozenset(),
         entry_grad=capture.entry_grad,
         entry_inference=False,
+    )
+    if not record.attached:
+        return record
+    if len(record.attached) == 1 and not shared_heads([record.attached[0].tensor], capture.ends):
+        return dataclasses.replace(record, groups=(Group((0,)),), steps=(Attach(0),))
+    return _attached(capture, record)
+
+
+def _attached(capture: Capture, record: Record) -> Record:
+    """``record`` with its results in groups."""
+    results = Results(capture)
+    results.attached += record.attached
+    results.names.update({id(a.tensor): a.ref for a in record.attached})
+    trained = [a.tensor for a in record.attached]
+    results.group([*trained, *results.stand_for_shared(trained)], capture.together)
+    results.attach_independent()
+    results.attach_all()
+    order_nodes(results)
+    return dataclasses.replace(
+        record,
+        attached=tuple(results.attached),
+        groups=tuple(results.groups),
+        cuts=results.cut_targets(),
+        before=tuple(results.before),
+        steps=tuple(results.steps),
     )
 
 

@@ -16,9 +16,24 @@ from aotcheck.autograd.capture import Capture
 from aotcheck.autograd.epilogue import EpilogueBuilder
 from aotcheck.autograd.plain_record import plain_record
 from aotcheck.autograd.record import Record
+from aotcheck.autograd.replicas import Past
 from tests.behaviour.alias_free import ORDINARY
 
 Function = Callable[..., Any]
+
+
+def _comparable(record: Record) -> Record:
+    """The record without the turns of groups, and with where gradients arrive in place of what only stands for that."""
+
+    def edge_of(x: Any) -> Any:
+        return dataclasses.replace(x, tensor=tuple(x.tensor.edge)) if isinstance(x.tensor, Past) else x
+
+    return dataclasses.replace(
+        record,
+        groups=tuple(dataclasses.replace(g, turn=()) for g in record.groups),
+        attached=tuple(map(edge_of, record.attached)),
+        cuts=tuple(map(edge_of, record.cuts)),
+    )
 
 
 @pytest.fixture
@@ -28,28 +43,25 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Record | None, Record]]:
 
     def both(capture: Capture, outputs: Sequence[Any]) -> Record | None:
         plain = plain_record(capture, outputs)
-        records.append((plain, EpilogueBuilder(capture).build(outputs, [], [])))
+        full = EpilogueBuilder(capture).build(outputs, [], [])
+        records.append((plain and _comparable(plain), _comparable(full)))
         return plain
 
     monkeypatch.setattr(capture_module, "plain_record", both)
     return records
 
 
-def _without_turns(record: Record) -> Record:
-    return dataclasses.replace(record, groups=tuple(dataclasses.replace(g, turn=()) for g in record.groups))
-
-
 @pytest.mark.parametrize("case", ORDINARY, ids=lambda case: case.name)
 def test_the_record_is_the_builders(case, made):
     aotcheck.aot_function(case.function)(*case.arguments())
     ((plain, full),) = made
-    assert plain is None or _without_turns(plain) == _without_turns(full)
+    assert plain is None or plain == full
 
 
 def test_most_ordinary_functions_are_plain(made):
     for case in ORDINARY:
         aotcheck.aot_function(case.function)(*case.arguments())
-    assert len([1 for plain, _ in made if plain is not None]) >= 0.7 * len(ORDINARY)
+    assert len([1 for plain, _ in made if plain is not None]) >= 0.85 * len(ORDINARY)
 
 
 def _leaf() -> Tensor:
@@ -74,19 +86,43 @@ def _detaches(x: Tensor) -> Tensor:
     return y.detach()
 
 
-@pytest.mark.parametrize("function", [_writes_intermediate, _returns_twice, _counts, _detaches])
+def _two_histories(x: Tensor) -> tuple[Tensor, Tensor]:
+    return x.exp(), x.sin()
+
+
+def _one_by_the_other(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    y = x.exp()
+    return y.sum(), x.sin(), y
+
+
+def _shared(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    y = x.exp()
+    return y.sin(), x.cos(), y * x.tanh()
+
+
+def _several_of_an_op(x: Tensor) -> tuple[Tensor, ...]:
+    values, indices = x.sort()
+    mean, var = torch.var_mean(values)
+    return mean, indices, var.exp()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [_writes_intermediate, _returns_twice, _counts, _detaches, _two_histories, _one_by_the_other, _shared,
+     _several_of_an_op],
+)  # fmt: skip
 def test_plain(function, made):
     aotcheck.aot_function(function)(_leaf())
     ((plain, full),) = made
     assert plain is not None
-    assert _without_turns(plain) == _without_turns(full)
+    assert plain == full
 
 
 def test_a_view_without_grad_may_be_an_argument(made):
     aotcheck.aot_function(lambda w, x: (w * x).sum())(_leaf(), torch.arange(6.0)[3:])
     ((plain, full),) = made
     assert plain is not None
-    assert _without_turns(plain) == _without_turns(full)
+    assert plain == full
 
 
 def _views(x: Tensor) -> Tensor:
@@ -95,10 +131,6 @@ def _views(x: Tensor) -> Tensor:
 
 def _returns_argument(x: Tensor) -> tuple[Tensor, Tensor]:
     return x * 2, x
-
-
-def _two_histories(x: Tensor) -> tuple[Tensor, Tensor]:
-    return x.exp(), x.sin()
 
 
 def _makes_leaf(x: Tensor) -> Tensor:
@@ -129,7 +161,7 @@ def _writes_argument(x: Tensor) -> Tensor:
 
 @pytest.mark.parametrize(
     "function",
-    [_views, _returns_argument, _two_histories, _makes_leaf, _shares_memory, _enables_grad, _hooks,
+    [_views, _returns_argument, _makes_leaf, _shares_memory, _enables_grad, _hooks,
      _writes_argument],
 )  # fmt: skip
 def test_not_plain(function, monkeypatch):
