@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 _next_sequence_number: Callable[[], int] = vars(torch._C._autograd)["_get_sequence_nr"]
+_run_backward: Callable[..., Any] = vars(torch.autograd.graph)["_engine_run_backward"]
 _function_apply = vars(torch._C._FunctionBase)["apply"]
 
 
@@ -113,6 +114,17 @@ def factor_of(product: Tensor) -> Tensor | None:
     while node is not None and not hasattr(node, "_saved_other"):
         node = node.next_functions[0][0] if node.next_functions else None
     return getattr(node, "_saved_self", None)
+
+
+def gradients_at(
+    edges: Sequence[Any], starts: Sequence[Any], gradients: Sequence[Tensor], create_graph: bool
+) -> tuple[Tensor | None, ...]:
+    """What ``torch.autograd.grad`` gives for ``edges`` of unused ones too, keeping the graph; nothing is checked.
+
+    ``gradients`` are those of ``starts``, tensors or edges, whose shapes and dtypes they have.
+    """
+    given = tuple(starts), tuple(gradients), True, create_graph, tuple(edges), True
+    return cast("tuple[Tensor | None, ...]", _run_backward(*given, accumulate_grad=False))
 
 
 def bound_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:

@@ -14,6 +14,7 @@ from torch.autograd.graph import GradientEdge
 
 from aotcheck import _torch
 from aotcheck.autograd import sparse_ops
+from aotcheck.autograd.accumulators import settle_accumulators
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.formulas import for_any_data
 from aotcheck.autograd.kernel_state import KernelState
@@ -119,6 +120,8 @@ class BackwardTracer:
             self.swapping(),
             self._tracer.drawing(),
         ):
+            if self._tracer.kernels.reshaped_leaves:
+                settle_accumulators(self._tracer)
             yield
 
     def _run_what_leads_nowhere(
@@ -209,9 +212,7 @@ def _differentiate(
     create_graph: bool,
 ) -> tuple[Tensor | None, ...]:
     try:
-        return torch.autograd.grad(
-            results, edges, grads_in, retain_graph=True, allow_unused=True, create_graph=create_graph
-        )
+        return _torch.gradients_at(edges, results, grads_in, create_graph)
     except OutOfBounds as error:
         given = {_torch.storage_address(_torch.storage_of(x)) for t in grads_in for x in leaves_of(t)}
         if _torch.storage_address(error.storage) in given:

@@ -304,7 +304,7 @@ class Capture:
         with self.tracer.recording(), torch.set_grad_enabled(self.entry_grad):
             plain = plain_record(self, outputs) if count == len(outputs) and not changes else None
             if plain is not None:
-                self.record = plain
+                self.record, self.cuts = plain
             else:
                 builder = EpilogueBuilder(self)
                 self.record = builder.build(outputs, outputs[count:], changes)

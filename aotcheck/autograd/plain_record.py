@@ -19,7 +19,7 @@ from torch import Tensor
 from aotcheck import _torch
 from aotcheck.autograd.errors import TraceMode
 from aotcheck.autograd.node_order import order_nodes
-from aotcheck.autograd.partition.regions import Group
+from aotcheck.autograd.partition.regions import Cut, Group
 from aotcheck.autograd.partition.shared import shared_heads
 from aotcheck.autograd.record import Attached, GraphOutput, Record, Role, Root
 from aotcheck.autograd.replicas import Replica
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 _TRACED_FIRST = TraceMode()
 
 
-def plain_record(capture: Capture, outputs: Sequence[Any]) -> Record | None:
-    """The record of a function that gave ``outputs``, gradients and what holds tensors being as they were.
+def plain_record(capture: Capture, outputs: Sequence[Any]) -> tuple[Record, list[Cut]] | None:
+    """The record, with its cuts, of a function that gave ``outputs``, gradients and what holds tensors being as before.
 
     None if it did anything but compute, or might have. Used inside the tracing mode, as the epilogue's builder is.
     """
@@ -70,14 +70,14 @@ def plain_record(capture: Capture, outputs: Sequence[Any]) -> Record | None:
         entry_inference=False,
     )
     if not record.attached:
-        return record
+        return record, []
     if len(record.attached) == 1 and not shared_heads([record.attached[0].tensor], capture.ends):
-        return dataclasses.replace(record, groups=(Group((0,)),), steps=(Attach(0),))
+        return dataclasses.replace(record, groups=(Group((0,)),), steps=(Attach(0),)), []
     return _attached(capture, record)
 
 
-def _attached(capture: Capture, record: Record) -> Record:
-    """``record`` with its results in groups."""
+def _attached(capture: Capture, record: Record) -> tuple[Record, list[Cut]]:
+    """``record`` with its results in groups, and the cuts between these."""
     results = Results(capture)
     results.attached += record.attached
     results.names.update({id(a.tensor): a.ref for a in record.attached})
@@ -86,7 +86,7 @@ def _attached(capture: Capture, record: Record) -> Record:
     results.attach_independent()
     results.attach_all()
     order_nodes(results)
-    return dataclasses.replace(
+    grouped = dataclasses.replace(
         record,
         attached=tuple(results.attached),
         groups=tuple(results.groups),
@@ -94,6 +94,7 @@ def _attached(capture: Capture, record: Record) -> Record:
         before=tuple(results.before),
         steps=tuple(results.steps),
     )
+    return grouped, results.cuts
 
 
 def _is_traced_plainly(capture: Capture) -> bool:

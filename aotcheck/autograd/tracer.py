@@ -35,6 +35,7 @@ _USUAL = {  # what code that checks hopes for
     aten.all.default: True,
 }
 OPAQUE = frozenset({SparseReplica, Selection})
+_PLAIN = frozenset({int, float, bool, type(None), torch.dtype, torch.layout, torch.device, torch.memory_format})
 _NOTED = frozenset({Kind.IN_PLACE, Kind.WRITES})
 _TANGENT_OP = aten.to.dtype_layout
 # What C++ code asks the class of a wrapper, where it may not raise.
@@ -113,16 +114,17 @@ class Tracer(_torch.TorchDispatchMode):
             return cast
         if func is aten.lift_fresh.default or func is aten.lift_fresh_copy.default:
             return self._lift(args[0])
-        below_autograd = torch.is_inference_mode_enabled()
+        inference = below_autograd = torch.is_inference_mode_enabled()
         for a in args:
             if type(a) is Replica:
                 below_autograd = below_autograd or a.is_inference()
-            else:
+            elif type(a) not in _PLAIN:
                 self._check(a)
                 if type(a) in (list, tuple):
                     below_autograd = below_autograd or any(isinstance(x, Tensor) and x.is_inference() for x in a)
         for a in kwargs.values():
-            self._check(a)
+            if type(a) not in _PLAIN:
+                self._check(a)
         apart = self.depth or below_autograd or func is _TANGENT_OP
         if apart and _torch.is_composite(func):
             # Autograd takes such ops apart before they come here, but for inference tensors, in what wrappers do, and
@@ -130,7 +132,7 @@ class Tracer(_torch.TorchDispatchMode):
             below = contextlib.nullcontext() if self.depth else _torch.as_before_dispatch()
             with below, self:
                 return _torch.run_composite(func, args, kwargs)
-        if torch.is_inference_mode_enabled() and func in UNSAFE_VIEWS:
+        if inference and func in UNSAFE_VIEWS:
             with _torch.as_before_dispatch(), self:
                 parts = _torch.run_composite_kernel(func, args, kwargs)
             view_ops.note(self, self.views, func, args, kwargs, parts, shares_version=False)

@@ -29,7 +29,7 @@ def holds_saved(node: Any, near: Tensor) -> bool:
     if has_packed(node):  # to unpack it here may run the user's program again, outside the trace
         return True
     try:
-        return bool(_unpacked(node, near, packed=False))
+        return any(True for _ in _unpacked(node, near, packed=False))
     except RuntimeError:  # one was written since: eager will say so in the backward
         return True
 
@@ -40,23 +40,21 @@ def saved_by(node: Any, near: Tensor) -> list[Tensor]:
     Raises:
         RuntimeError: one was written since, and the node's backward will say so.
     """
-    return _unpacked(node, near, packed=has_packed(node))
+    return list(_unpacked(node, near, packed=has_packed(node)))
 
 
-def _unpacked(node: Any, near: Tensor, *, packed: bool) -> list[Tensor]:
-    if _torch.is_opaque(node):
-        return _kept_by_opaque(node, near)
+def _unpacked(node: Any, near: Tensor, *, packed: bool) -> Iterator[Tensor]:
     names = _raw_fields(type(node))
     if not names:
-        return []
-    found: list[Tensor] = []
-    # Unpacking an output of the node detaches it; what unpacks for the user runs as the rest of the user's program.
-    with contextlib.nullcontext() if packed else _torch.meta_kernels():
-        for name in names:
+        if _torch.is_opaque(node):
+            yield from _kept_by_opaque(node, near)
+        return
+    for name in names:
+        # Unpacking an output of the node detaches it; what unpacks for the user runs as the rest of the user's program.
+        with contextlib.nullcontext() if packed else _torch.meta_kernels():
             custom = name == "_raw_saved_tensors"
             saved = _torch.saved_by_custom(node) if custom else getattr(node, name.replace("_raw", "", 1))
-            found += [s for s in (saved if isinstance(saved, (tuple, list)) else (saved,)) if isinstance(s, Tensor)]
-    return found
+        yield from [s for s in (saved if isinstance(saved, (tuple, list)) else (saved,)) if isinstance(s, Tensor)]
 
 
 def objection(node: Any, near: Tensor) -> str | None:

@@ -39,12 +39,12 @@ def shared_heads(attached: Sequence[Tensor], stop: set[Any]) -> list[GradientEdg
     starts = {_torch.grad_fn_of(t) for t in attached}
     if len(starts) == 1 and all(node is None or _torch.outputs_of(node) == 1 for node in starts):
         return []
+    whole = _Part(attached, stop)
     for members in components(attached, stop):
-        part = _Part([attached[k] for k in members], stop)
+        part = whole if len(members) == len(attached) else _Part([attached[k] for k in members], stop)
         if len(part.starts) > 1 and part.shows():
             for node, places in part.heads().items():
                 found.setdefault(node, set()).update(places)
-    whole = _Part(attached, stop)
     for node in whole.starts.keys() & whole.met.keys() - stop:
         if _torch.outputs_of(node) > 1:
             found.setdefault(node, set()).update(whole.met[node])

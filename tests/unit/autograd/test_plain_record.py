@@ -14,6 +14,7 @@ import aotcheck
 from aotcheck.autograd import capture as capture_module
 from aotcheck.autograd.capture import Capture
 from aotcheck.autograd.epilogue import EpilogueBuilder
+from aotcheck.autograd.partition.regions import Cut
 from aotcheck.autograd.plain_record import plain_record
 from aotcheck.autograd.record import Record
 from aotcheck.autograd.replicas import Past
@@ -41,10 +42,13 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Record | None, Record]]:
     """Of each call that is traced, the record written down at once, if any, and the builder's."""
     records: list[tuple[Record | None, Record]] = []
 
-    def both(capture: Capture, outputs: Sequence[Any]) -> Record | None:
+    def both(capture: Capture, outputs: Sequence[Any]) -> tuple[Record, list[Cut]] | None:
         plain = plain_record(capture, outputs)
-        full = EpilogueBuilder(capture).build(outputs, [], [])
-        records.append((plain and _comparable(plain), _comparable(full)))
+        builder = EpilogueBuilder(capture)
+        full = builder.build(outputs, [], [])
+        records.append((plain and _comparable(plain[0]), _comparable(full)))
+        if plain is not None:
+            assert [c.edge for c in plain[1]] == [c.edge for c in builder.results.cuts]
         return plain
 
     monkeypatch.setattr(capture_module, "plain_record", both)
@@ -167,7 +171,7 @@ def _writes_argument(x: Tensor) -> Tensor:
 def test_not_plain(function, monkeypatch):
     records = []
 
-    def noted(capture: Capture, outputs: Sequence[Any]) -> Record | None:
+    def noted(capture: Capture, outputs: Sequence[Any]) -> tuple[Record, list[Cut]] | None:
         records.append(plain_record(capture, outputs))
         return records[-1]
 

@@ -333,9 +333,9 @@ def _changed_record(monkeypatch: pytest.MonkeyPatch, change: Callable[[Record], 
     def planted(self: EpilogueBuilder, *args: Any) -> Record:
         return change(made(self, *args))
 
-    def written_at_once(*args: Any) -> Record | None:
-        record = plain_record(*args)
-        return None if record is None else change(record)
+    def written_at_once(*args: Any) -> tuple[Record, list[regions.Cut]] | None:
+        plain = plain_record(*args)
+        return None if plain is None else (change(plain[0]), plain[1])
 
     monkeypatch.setattr(EpilogueBuilder, "_record", planted)
     monkeypatch.setattr(capture, "plain_record", written_at_once)
