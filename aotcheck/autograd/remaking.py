@@ -258,7 +258,7 @@ class Remaking(Attaching, Holders):
             if hidden or (
                 id(t) in self._early and not (made.current or is_odd(t))
             ):  # written since: eager looks for its history
-                steps = [self._when_made(s, made, base) if isinstance(s, ReplayView) else s for s in steps]
+                steps = [self._when_made(s, made, base, hidden) if isinstance(s, ReplayView) else s for s in steps]
             if hidden:  # a view to autograd in inference mode, but for its versions
                 counted = _torch.version_of(t) - (made.base_version if self._is_fresh(base) else 0)
                 counted -= sum(isinstance(s, PointAt) and s.way is not Way.DATA for s in steps)
@@ -353,13 +353,16 @@ class Remaking(Attaching, Holders):
             return False
         return self.kernels.required.get(id(base), 0) > state.written > made.time
 
-    def _when_made(self, step: ReplayView, made: Derivation, base: Tensor) -> ReplayView:
-        """The step that makes a view of ``base`` as it was ``made``: autograd takes it for made when it was."""
+    def _when_made(self, step: ReplayView, made: Derivation, base: Tensor, exactly: bool) -> ReplayView:
+        """The step that makes a view of ``base`` as it was ``made``: autograd takes it for made when it was.
+
+        Not ``exactly`` it is enough that the base was written since, by the program or by less writes of ours.
+        """
         known: list[TracedArgument | TracedRoot] = [*self.arguments, *self.roots]
         counter = next((k for k in known if k.replica is base), None)
         if counter is None or counter.version < 0:
             return step
-        later = made.base_version - counter.version
+        later = made.base_version - counter.version if exactly else 0
         return dataclasses.replace(step, version=self._entry_version(base), later=later)
 
     def _is_fresh(self, base: Tensor) -> bool:

@@ -307,7 +307,7 @@ class Results(Remaking):
             made = self.tracer.views.get(id(t))
             if made is None:
                 break
-            if made.current:  # else autograd looks for its history once more
+            if made.current or not has_history(t):  # else autograd looks for its history once more
                 chain.append((made.time, t))
             required = self.kernels.required.get(id(made.source), -1)
             if self._begins_as_leaf(made.source):  # and so do views of what was made of it

@@ -230,7 +230,12 @@ class Views:
             return None
         node = _behind(_edge_of(t), len(changes)).node
         same = (made.version, made.geometry) == (changes[0].version, changes[0].geometry)
-        return made if same and node_leads_to(node, made.source) else None
+        return made if same and self._led_to(node, made.source) else None
+
+    def _led_to(self, node: Any, source: Tensor) -> bool:
+        """Whether gradients go from ``node`` straight to ``source``, or did to the argument that it was."""
+        entered = [a.grad_fn for a in self.arguments if a.replica is source and a.grad_fn is not None]
+        return node_leads_to(node, source) or any(n in entered for n, _ in getattr(node, "next_functions", ()))
 
     def _changes_of_root(self, t: Tensor) -> Sequence[Reshaping]:
         """All changes in place of the argument ``t`` if nothing else has come to the history with which it came, or to
@@ -341,13 +346,24 @@ class Views:
             return False  # it is reshaped in place after it was made again
         if geometry != geometry_of(base) or self.table.state(base) is not self.table.state(t):
             return not alike
-        with torch.no_grad():
+        with torch.no_grad(), _torch.without_modes(), _torch.meta_kernels():  # its storage may hold less by now
             made = geometry_of(_torch.view_func_of(t)(base))
         return made != lies and not (alike and made == geometry_of(t))
+
+    def _differs_between(self, t: Tensor, base: Tensor) -> bool:
+        """Whether a view by way of which ``t`` was made of its base is no window: the conjugate of a conjugate, say."""
+        kind = geometry_of(base)[3:]
+        while t is not base and (made := self.tracer.views.get(id(t))) is not None:
+            if made.source_geometry[3:] != kind:
+                return True
+            t = made.source
+        return False
 
     def _window_of_base(self, t: Tensor, base: Tensor, lies: Geometry) -> Callable[[Tensor], Tensor]:
         """How autograd makes the view ``t`` of its base when it looks for its history anew."""
         if self._place_of_base(t, base)[0][3:] != lies[3:] or self._replays_elsewhere(t, base, lies):
+            return _torch.view_func_of(t)
+        if self._differs_between(t, base) and lies == geometry_of(t):
             return _torch.view_func_of(t)
         return functools.partial(_window, shape=lies.shape, stride=lies.stride, offset=lies.offset)
 

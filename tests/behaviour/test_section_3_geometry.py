@@ -518,3 +518,32 @@ def test_a_view_reshaped_in_place_without_its_base(change, written):
         return v
 
     check(f, lambda: given(leaf(2, 3)))
+
+
+def test_a_view_reshaped_in_place_of_a_storage_that_no_longer_holds_it():
+    def f(x):
+        v = x.t()
+        v.as_strided_((1,), (0,))
+        x.untyped_storage().resize_(0)
+        return v
+
+    check(f, lambda: given(plain(2).as_strided((3, 0), (1, 1))), probe=False)
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_a_part_that_is_reshaped_in_place_has_the_history_of_its_op(count):
+    """Of a window without elements autograd gives a gradient of its own making, which requires none."""
+
+    def session(compile):
+        base = leaf(1).clone()
+        x = base.view(1)
+
+        def f(x):
+            v = x.narrow(0, 0, count)
+            return v.t_()
+
+        y = compile(f)(x)
+        g = torch.ones_like(y).requires_grad_()
+        yield torch.autograd.grad(y, base, g, create_graph=True)
+
+    check_session(session)

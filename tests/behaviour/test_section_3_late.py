@@ -303,3 +303,19 @@ def test_a_custom_view_of_a_view_that_requires_grad_by_itself_and_is_written(fun
             view.grad_fn.name()
 
     check_session(session)
+
+
+# -- views made before a leaf began, which then ends ------------------------------------------------------
+
+
+@pytest.mark.parametrize("change", [lambda x: x.squeeze_(), lambda x: x.mul_(2)])
+def test_a_view_made_before_its_base_required_grad_for_a_while(change):
+    def f(x):
+        v = x.t()
+        x.requires_grad_()
+        y = x.clone()
+        x.requires_grad_(False)
+        change(x)
+        return y, v
+
+    check(f, lambda: given(plain(1)))

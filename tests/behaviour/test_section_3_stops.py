@@ -7,7 +7,7 @@ import itertools
 import pytest
 import torch
 
-from tests.behaviour.harness import Given, check, check_session, given, leaf, plain
+from tests.behaviour.harness import Given, check, check_session, given, leaf, non_leaf, plain
 
 
 def _non_leaf() -> Given:
@@ -281,3 +281,22 @@ def test_a_view_without_grad_stops_requiring_grad_and_is_reshaped_twice():
             yield compiled(*made.args).shape, made.args[0].stride()
 
     check_session(session)
+
+
+# -- written more often than the call writes -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_a_view_of_what_was_written_several_times_goes_elsewhere_and_is_written(times):
+    """The call writes it once: when its views were made is not told by counting."""
+
+    def f(x):
+        for _ in range(times):
+            x.neg_()
+        y = x.clone()
+        v = x.t()
+        x.data = y
+        x.zero_()
+        return v
+
+    check(f, lambda: non_leaf(2, 2))

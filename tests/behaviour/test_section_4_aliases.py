@@ -574,3 +574,23 @@ def test_a_write_to_the_data_of_a_result_that_was_reshaped_in_place_shows_in_a_b
         yield torch.autograd.grad(product.sum(), x)
 
     check_session(session)
+
+
+def test_a_conjugate_of_a_conjugate_whose_base_is_then_written():
+    """To autograd that is the same op twice, not a window: a gradient that comes by it is the one that was given."""
+
+    def session(compile):
+        base = leaf(2, dtype=torch.complex64).clone()
+        x = base.conj()
+
+        def f(x):
+            v = x.conj()
+            x.zero_()
+            return v
+
+        y = compile(f)(x)
+        g = torch.ones_like(y).requires_grad_()
+        yield torch.autograd.grad(y, base, g)
+        yield y.is_conj(), y.grad_fn.name()
+
+    check_session(session)

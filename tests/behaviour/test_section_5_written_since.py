@@ -437,3 +437,21 @@ def test_a_node_that_leads_nowhere_raises_where_what_it_keeps_was_written(functi
         yield attempt_later(lambda: y.sum().backward())
 
     check_session(session)
+
+
+def test_a_leaf_that_is_a_view_kept_by_an_op_on_a_list_and_written_by_its_base():
+    def session(compile):
+        x = plain(3)
+        v = x.t().requires_grad_()
+
+        def f(x, v):
+            with torch.no_grad():
+                x.mul_(2)
+            return torch._foreach_mul([v], 2)[0]
+
+        y = compile(f)(x, v)
+        with torch.no_grad():
+            x.zero_()
+        yield attempt_later(lambda: y.sum().backward())
+
+    check_session(session)

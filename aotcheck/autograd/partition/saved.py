@@ -110,8 +110,11 @@ def _kept_by_opaque(node: Any, near: Tensor) -> list[Tensor]:
 
 
 def _base_is_cut(view: Tensor) -> bool:
+    """Whether ``view`` has a history, and its base none that would give it one anew; no leaf ever gets one."""
     base = _torch.base_of(view)
-    return base is not None and not base.requires_grad and _torch.creation_meta(view) == _torch.CreationMeta.DEFAULT
+    if base is None or base.requires_grad or _torch.leafness(view):
+        return False
+    return bool(_torch.creation_meta(view) == _torch.CreationMeta.DEFAULT)
 
 
 def held_by_hooks(node: Any) -> list[Tensor] | None:
