@@ -26,6 +26,7 @@ from aotcheck.autograd.node_order import order_nodes
 from aotcheck.autograd.record import FlatInput, Leaf, Record, Role, Root
 from aotcheck.autograd.results import Results
 from aotcheck.autograd.sparse import SparseReplica
+from aotcheck.autograd.sparse_geometry import is_sparse
 from aotcheck.autograd.steps import (
     Arg,
     BackwardOnward,
@@ -126,7 +127,7 @@ class EpilogueBuilder:
         if not self.capture.mode.with_bases and (self._needs_bases() or self.wrapped.needs_bases()):
             raise Retrace(dataclasses.replace(self.capture.mode, with_bases=True))
         input_states = self._input_states()
-        self._storage_sizes(input_states)
+        self._storage_sizes(input_states, returned)
         moved = self.moved.changes()
         moving = {a.index for a, _ in moved}
         for state in input_states:
@@ -309,18 +310,19 @@ class EpilogueBuilder:
 
     # -- data
 
-    def _storage_sizes(self, states: Sequence[StorageState]) -> None:
+    def _storage_sizes(self, states: Sequence[StorageState], returned: Sequence[Tensor]) -> None:
         """Storages grow before anything else and shrink at the end, when all windows on them have been made."""
         for state in states:
             nbytes, before = state.storage.nbytes(), self.capture.entry_nbytes[id(state)]
             if nbytes != before:
                 self.table.flat(state)
+            room = nbytes
             if state.sized:
                 self.resized.append(state)
-            # What is freed in the end may have held more in between, as the arguments that it was held for still show.
-            there = [geometry_of(a.replica) for a in self.arguments if self.table.state(a.replica) is state]
-            reached = [g.elements_reached * g.dtype.itemsize for g in there if 0 not in g.shape]
-            room = max([nbytes, *reached]) if state.sized else nbytes
+                # What is freed in the end may have held more in between, as what it was held for still shows.
+                shown = [*[a.replica for a in self.arguments], *[t for t in returned if not is_sparse(t)]]
+                there = [geometry_of(t) for t in shown if self.table.state(t) is state]
+                room = max([nbytes, *[g.elements_reached * g.dtype.itemsize for g in there if 0 not in g.shape]])
             if room > before:
                 self.before.append(ResizeStorage(state.source, room))
             self.room[id(state)] = max(room, before)

@@ -76,19 +76,10 @@ class Results(Remaking):
 
     def _lies_as_split(self, t: Tensor, made: Derivation) -> bool:
         """Whether ``t`` lies where the op put it that gave it as a view unknown to autograd."""
-        there = made.source_stays or id(made.source) in self.names
+        beside = self.table.state(made.source) is self.table.state(t)
+        there = (made.source_stays and beside) or id(made.source) in self.names
         stays = geometry_of(t) == made.geometry and id(t) not in self.kernels.moved
         return there and made.intact and stays
-
-    def sources(self) -> list[tuple[Tensor, Tensor]]:
-        """The views, with their bases, of which the views that are needed are made again, from the base on."""
-        found = []
-        for t, base in self.tensors.values():
-            made = None if base is None or id(t) in self.names else self._current(t)
-            while made is not None and base is not None and made.source is not base:
-                found.append((made.source, base))
-                made = self._current(made.source)
-        return found[::-1]
 
     # -- views that have a moment
 

@@ -25,7 +25,7 @@ from aotcheck.autograd.places import Stop, stops_of
 from aotcheck.autograd.steps import Arg, Ref
 from aotcheck.autograd.subclasses import is_wrapper
 from aotcheck.autograd.trace import Geometry, geometry_of
-from aotcheck.autograd.windows import Derivation, Reshaping, lasting
+from aotcheck.autograd.windows import Derivation, Reshaping, lasting, within_bounds
 
 if TYPE_CHECKING:
     from aotcheck.autograd.capture import Capture
@@ -341,6 +341,8 @@ class Views:
             return False  # it is reshaped in place after it was made again
         if geometry != geometry_of(base) or self.table.state(base) is not self.table.state(t):
             return not alike
+        if not within_bounds(t):  # its storage shrank since: no op gives it any more
+            return False
         with torch.no_grad():
             made = geometry_of(_torch.view_func_of(t)(base))
         return made != lies and not (alike and made == geometry_of(t))
