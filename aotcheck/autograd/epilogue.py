@@ -395,6 +395,10 @@ class EpilogueBuilder:
             if there != own:
                 self.steps.append(Swap(own, there))
                 objects[wanted], objects[has], tensors[own], tensors[there] = own, there, wanted, has
+        retained = [s for s in self.steps if isinstance(s, RetainGrad) and s.target in objects]
+        if retained:  # a tensor that keeps its gradient cannot be swapped
+            self.steps[:] = [s for s in self.steps if s not in retained]
+            self.steps += [RetainGrad(objects[s.target]) for s in retained]
         for made in [s for s in (*self.before, *self.steps) if isinstance(s, Wrap) and objects]:
             held = zip(made.wrapping.inner, made.inner, strict=True)  # objects, whichever tensors they are
             self.steps += [SetAttribute(made.local, name, objects[x]) for (name, _), x in held if x in objects]
@@ -404,13 +408,14 @@ class EpilogueBuilder:
         """What is no leaf and was told to keep its gradient."""
         kept: set[int] = set()  # ids of those that keep the gradient of the history that they had and have
         for a in self.arguments:
-            retained = self.kernels.retained.get(id(a.replica))
-            if retained is not None and retained is a.grad_fn:
+            retained, swapped = self.kernels.retained.get(id(a.replica)), self.capture.passed[a.index] is not a.replica
+            stays = _torch.grad_fn_of(a.replica) is retained
+            if retained is not None and retained is a.grad_fn and not (swapped and stays):
                 self.before.insert(0, RetainGrad(Arg(a.index)))  # before anything is written
-                if _torch.grad_fn_of(a.replica) is retained:
+                if stays:
                     kept.add(id(a.replica))
         known: dict[int, Tensor] = {id(t): t for t in [*returned, *self.wrapped.survivors()]}
-        known.update({id(a.replica): a.replica for a in self.arguments})
+        known.update({id(t): t for t in (*[a.replica for a in self.arguments], *self.capture.passed.values())})
         for t in known.values():
             if id(t) not in kept and t.requires_grad and _torch.leafness(t) is False and t.retains_grad:
                 if self._retains_of_before(t):

@@ -258,7 +258,9 @@ class Remaking(Attaching, Holders):
             if hidden or (
                 id(t) in self._early and not (made.current or is_odd(t))
             ):  # written since: eager looks for its history
-                steps = [self._when_made(s, made, base) if isinstance(s, ReplayView) else s for s in steps]
+                exactly = hidden or self._is_odd_view(made.source)  # which autograd refuses at any other moment
+                then = functools.partial(self._when_made, made=made, base=base, exactly=exactly)
+                steps = [then(s) if isinstance(s, ReplayView) else s for s in steps]
             if hidden:  # a view to autograd in inference mode, but for its versions
                 counted = _torch.version_of(t) - (made.base_version if self._is_fresh(base) else 0)
                 counted -= sum(isinstance(s, PointAt) and s.way is not Way.DATA for s in steps)
@@ -341,7 +343,8 @@ class Remaking(Attaching, Holders):
             counted_since = made.source_version != _torch.version_of(made.source)
             if counted_since and made.source_version == counter.version:
                 return dataclasses.replace(step, version=self._entry_version(base))
-        return dataclasses.replace(step, outdated=_torch.leafness(t) is None or self._waits_for_history(t, base))
+        outdated = step.outdated or _torch.leafness(t) is None or self._waits_for_history(t, base)
+        return dataclasses.replace(step, outdated=outdated)
 
     def _waits_for_history(self, t: Tensor, base: Tensor) -> bool:
         """Whether the view ``t`` was written before its base, elsewhere by now, was told to require grad.
@@ -353,12 +356,17 @@ class Remaking(Attaching, Holders):
             return False
         return self.kernels.required.get(id(base), 0) > state.written > made.time
 
-    def _when_made(self, step: ReplayView, made: Derivation, base: Tensor) -> ReplayView:
-        """The step that makes a view of ``base`` as it was ``made``: autograd takes it for made when it was."""
+    def _when_made(self, step: ReplayView, made: Derivation, base: Tensor, exactly: bool) -> ReplayView:
+        """The step that makes a view of ``base`` as it was ``made``: autograd takes it for made when it was.
+
+        Not ``exactly`` then, but before a write: the counter may reach a moment of the trace by fewer or more of them.
+        """
         known: list[TracedArgument | TracedRoot] = [*self.arguments, *self.roots]
         counter = next((k for k in known if k.replica is base), None)
         if counter is None or counter.version < 0:
             return step
+        if not exactly:
+            return dataclasses.replace(step, outdated=True)
         later = made.base_version - counter.version
         return dataclasses.replace(step, version=self._entry_version(base), later=later)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import check, check_session, given, leaf, plain
+from tests.behaviour.harness import attempt, attempt_later, backward, check, check_session, given, leaf, plain
 
 
 @pytest.mark.parametrize("nbytes", [0, 4])
@@ -81,5 +81,44 @@ def test_a_view_made_under_no_grad_is_given_data_of_another_dtype():
         with torch.no_grad():
             view = root.view(2)
         yield compile(f)(view, plain(2)).requires_grad, view
+
+    check_session(session)
+
+
+def test_a_view_between_as_many_writes_as_set_makes_of_them():
+    def f(x, y):
+        x.zero_()
+        x.zero_()
+        v = x.t()
+        x.set_(y.clone())
+        return v
+
+    def session(compile):
+        v = compile(f)(leaf() * 1, plain())
+        yield attempt_later(lambda: v.backward())
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("write", [torch.sigmoid_, torch.relu_, torch.Tensor.exp_], ids=["sigmoid", "relu", "exp"])
+def test_a_result_that_its_own_op_keeps_is_written_unseen_in_an_argument(write):
+    def session(compile):
+        root = leaf(3)
+        x = root * 1
+        out = compile(lambda x: (write(x), x.data))(x)
+        out[1].add_(5)
+        backward(out[:1])
+        yield root.grad
+
+    check_session(session)
+
+
+def test_a_leaf_that_is_an_inference_tensor():
+    def session(compile):
+        with torch.inference_mode():
+            x, data = plain(2).requires_grad_(), plain(2)
+        y = leaf(2)
+        y.data = data
+        yield attempt(lambda: compile(lambda x: x * 2)(x)), attempt(lambda: compile(lambda y: y.view(2))(y)), y
 
     check_session(session)
