@@ -258,7 +258,9 @@ class Remaking(Attaching, Holders):
             if hidden or (
                 id(t) in self._early and not (made.current or is_odd(t))
             ):  # written since: eager looks for its history
-                exactly = hidden or self._is_odd_view(made.source)  # which autograd refuses at any other moment
+                # Autograd refuses odd views at any other moment; only moves count as writes that are not done at once.
+                odd = any(self._is_odd_view(x) for x in self.chain(t))
+                exactly = hidden or odd or id(base) not in self.kernels.moved
                 then = functools.partial(self._when_made, made=made, base=base, exactly=exactly)
                 steps = [then(s) if isinstance(s, ReplayView) else s for s in steps]
             if hidden:  # a view to autograd in inference mode, but for its versions

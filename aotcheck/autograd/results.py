@@ -267,14 +267,6 @@ class Results(Remaking):
         """Whether the wrapper ``t`` was told to require grad after it was cut from its history, as far as is known."""
         return self.kernels.required.get(id(t), -1) > self.kernels.detached.get(id(t), math.inf)
 
-    def chain(self, t: Tensor) -> list[Tensor]:
-        """``t``, what it was made of, what that was made of, and so on, to the tensor that it is a view of."""
-        chain = [t]
-        while (made := self.tracer.views.get(id(chain[-1]))) is not None and id(chain[-1]) not in self._arguments:
-            chain.append(made.source)
-        base = _torch.base_of(t)
-        return chain if base is None or any(base is x for x in chain) else [*chain, base]
-
     def schedule_late(self, timeline: Timeline) -> None:
         """Let late leaves begin when they did, and views of them be made before."""
         for moment, action in self._due:

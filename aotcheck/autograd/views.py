@@ -175,6 +175,14 @@ class Views:
             return False
         return self.capture.inputs.is_custom_view[index] or is_odd(t)
 
+    def chain(self, t: Tensor) -> list[Tensor]:
+        """``t``, what it was made of, what that was made of, and so on, to the tensor that it is a view of."""
+        chain = [t]
+        while (made := self.tracer.views.get(id(chain[-1]))) is not None and id(chain[-1]) not in self._arguments:
+            chain.append(made.source)
+        base = _torch.base_of(t)
+        return chain if base is None or any(base is x for x in chain) else [*chain, base]
+
     def _made_before_writes(self, t: Tensor, made: Derivation) -> bool:
         """Whether ``t``, which was first ``made`` of an argument that lay as it came, can be made before any write."""
         state, source = self.table.state(t), made.source

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -98,6 +100,26 @@ def test_a_view_between_as_many_writes_as_set_makes_of_them():
         yield attempt_later(lambda: v.backward())
 
     check_session(session)
+
+
+class _ReturnsIt(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> torch.Tensor:
+        return g
+
+
+def test_a_view_of_a_view_of_what_a_custom_function_returned_before_a_write():
+    def f(x):
+        v = x.t().t()
+        with torch.no_grad():
+            x.zero_()
+        return v
+
+    check(f, lambda: given(_ReturnsIt.apply(leaf())), backward=None, probe=False)
 
 
 @pytest.mark.parametrize("write", [torch.sigmoid_, torch.relu_, torch.Tensor.exp_], ids=["sigmoid", "relu", "exp"])
