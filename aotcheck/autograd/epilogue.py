@@ -26,6 +26,7 @@ from aotcheck.autograd.node_order import order_nodes
 from aotcheck.autograd.record import FlatInput, Leaf, Record, Role, Root
 from aotcheck.autograd.results import Results
 from aotcheck.autograd.sparse import SparseReplica
+from aotcheck.autograd.sparse_geometry import is_sparse
 from aotcheck.autograd.steps import (
     Arg,
     BackwardOnward,
@@ -126,7 +127,7 @@ class EpilogueBuilder:
         if not self.capture.mode.with_bases and (self._needs_bases() or self.wrapped.needs_bases()):
             raise Retrace(dataclasses.replace(self.capture.mode, with_bases=True))
         input_states = self._input_states()
-        self._storage_sizes(input_states)
+        self._storage_sizes(input_states, returned)
         moved = self.moved.changes()
         moving = {a.index for a, _ in moved}
         for state in input_states:
@@ -309,18 +310,19 @@ class EpilogueBuilder:
 
     # -- data
 
-    def _storage_sizes(self, states: Sequence[StorageState]) -> None:
+    def _storage_sizes(self, states: Sequence[StorageState], returned: Sequence[Tensor]) -> None:
         """Storages grow before anything else and shrink at the end, when all windows on them have been made."""
         for state in states:
             nbytes, before = state.storage.nbytes(), self.capture.entry_nbytes[id(state)]
             if nbytes != before:
                 self.table.flat(state)
+            room = nbytes
             if state.sized:
                 self.resized.append(state)
-            # What is freed in the end may have held more in between, as the arguments that it was held for still show.
-            there = [geometry_of(a.replica) for a in self.arguments if self.table.state(a.replica) is state]
-            reached = [g.elements_reached * g.dtype.itemsize for g in there if 0 not in g.shape]
-            room = max([nbytes, *reached]) if state.sized else nbytes
+                # What is freed in the end may have held more in between, as what it was held for still shows.
+                shown = [*[a.replica for a in self.arguments], *[t for t in returned if not is_sparse(t)]]
+                there = [geometry_of(t) for t in shown if self.table.state(t) is state]
+                room = max([nbytes, *[g.elements_reached * g.dtype.itemsize for g in there if 0 not in g.shape]])
             if room > before:
                 self.before.append(ResizeStorage(state.source, room))
             self.room[id(state)] = max(room, before)
@@ -393,6 +395,10 @@ class EpilogueBuilder:
             if there != own:
                 self.steps.append(Swap(own, there))
                 objects[wanted], objects[has], tensors[own], tensors[there] = own, there, wanted, has
+        retained = [s for s in self.steps if isinstance(s, RetainGrad) and s.target in objects]
+        if retained:  # a tensor that keeps its gradient cannot be swapped
+            self.steps[:] = [s for s in self.steps if s not in retained]
+            self.steps += [RetainGrad(objects[s.target]) for s in retained]
         for made in [s for s in (*self.before, *self.steps) if isinstance(s, Wrap) and objects]:
             held = zip(made.wrapping.inner, made.inner, strict=True)  # objects, whichever tensors they are
             self.steps += [SetAttribute(made.local, name, objects[x]) for (name, _), x in held if x in objects]
@@ -402,13 +408,14 @@ class EpilogueBuilder:
         """What is no leaf and was told to keep its gradient."""
         kept: set[int] = set()  # ids of those that keep the gradient of the history that they had and have
         for a in self.arguments:
-            retained = self.kernels.retained.get(id(a.replica))
-            if retained is not None and retained is a.grad_fn:
+            retained, swapped = self.kernels.retained.get(id(a.replica)), self.capture.passed[a.index] is not a.replica
+            stays = _torch.grad_fn_of(a.replica) is retained
+            if retained is not None and retained is a.grad_fn and not (swapped and stays):
                 self.before.insert(0, RetainGrad(Arg(a.index)))  # before anything is written
-                if _torch.grad_fn_of(a.replica) is retained:
+                if stays:
                     kept.add(id(a.replica))
         known: dict[int, Tensor] = {id(t): t for t in [*returned, *self.wrapped.survivors()]}
-        known.update({id(a.replica): a.replica for a in self.arguments})
+        known.update({id(t): t for t in (*[a.replica for a in self.arguments], *self.capture.passed.values())})
         for t in known.values():
             if id(t) not in kept and t.requires_grad and _torch.leafness(t) is False and t.retains_grad:
                 if self._retains_of_before(t):

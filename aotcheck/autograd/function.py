@@ -248,7 +248,8 @@ class CompiledFunction:
         """Let the next call try this specialization's fast guard first."""
         if found.guard is None and type(spec) is int and found.assembly is not None and not self._backwards:
             record = found.assembly.record
-            writes = any(isinstance(s, TakeHistory) for s in record.steps)
+            # What holds a tensor that is swapped depends on whether it is a view, too.
+            writes = bool(record.swapped) or any(isinstance(s, TakeHistory) for s in record.steps)
             modes = self.state.modes if self.state is not None else None
             based = any(isinstance(r.source, BaseOf) for r in record.roots)
             if not (found.assembly.capture.mode.with_bases or based):

@@ -111,12 +111,14 @@ class Holders(Draft):
         elif state.sized:  # the caller sees how large the storage is
             candidates = [c for c in candidates if _bytes_reached(c) == state.nbytes]
         alone = len(tensors) == 1 and not shown
-        chosen = next((c for c in candidates if alone or all(self._reaches(t, c) for t in tensors)), None)
+        made_of = () if alone else [t for t, _ in self.sources() if self.table.state(t) is state]
+        there = [*tensors, *made_of]
+        chosen = next((c for c in candidates if alone or all(self._reaches(t, c) for t in there)), None)
         if chosen is None:
             root = self.table.flat(state)
             ref = self.output(self.table.read_view(root), Role.INTERMEDIATE_BASE, root.geometry, None)
             self.anchors[id(state)] = (ref, 0)
-            there = [*tensors, *[a.replica for a in self.arguments if self.table.state(a.replica) is state]]
+            there += [a.replica for a in self.arguments if self.table.state(a.replica) is state]
             self._inference(ref, any(t.is_inference() for t in there))
             room = max([_bytes_reached(t) for t in there], default=0)
             if room > state.nbytes:
@@ -174,6 +176,16 @@ class Holders(Draft):
             return True
         g, a = geometry_of(t), geometry_of(anchor)
         return g.offset >= a.offset and g.elements_reached * g.dtype.itemsize <= a.elements_reached * a.dtype.itemsize
+
+    def sources(self) -> list[tuple[Tensor, Tensor]]:
+        """The views, with their bases, of which the views that are needed are made again, from the base on."""
+        found = []
+        for t, base in self.tensors.values():
+            made = None if base is None or id(t) in self.names else self._current(t)
+            while made is not None and base is not None and made.source is not base:
+                found.append((made.source, base))
+                made = self._current(made.source)
+        return found[::-1]
 
     def find_current(self, states: Sequence[StorageState]) -> None:
         """Find a tensor that has each input storage still, now that arguments may have left theirs."""

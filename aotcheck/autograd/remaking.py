@@ -258,7 +258,11 @@ class Remaking(Attaching, Holders):
             if hidden or (
                 id(t) in self._early and not (made.current or is_odd(t))
             ):  # written since: eager looks for its history
-                steps = [self._when_made(s, made, base, hidden) if isinstance(s, ReplayView) else s for s in steps]
+                # Autograd refuses odd views at any other moment; only moves count as writes that are not done at once.
+                odd = any(self._is_odd_view(x) for x in self.chain(t))
+                exactly = hidden or odd or id(base) not in self.kernels.moved
+                then = functools.partial(self._when_made, made=made, base=base, exactly=exactly)
+                steps = [then(s) if isinstance(s, ReplayView) else s for s in steps]
             if hidden:  # a view to autograd in inference mode, but for its versions
                 counted = _torch.version_of(t) - (made.base_version if self._is_fresh(base) else 0)
                 counted -= sum(isinstance(s, PointAt) and s.way is not Way.DATA for s in steps)
@@ -341,7 +345,8 @@ class Remaking(Attaching, Holders):
             counted_since = made.source_version != _torch.version_of(made.source)
             if counted_since and made.source_version == counter.version:
                 return dataclasses.replace(step, version=self._entry_version(base))
-        return dataclasses.replace(step, outdated=_torch.leafness(t) is None or self._waits_for_history(t, base))
+        outdated = step.outdated or _torch.leafness(t) is None or self._waits_for_history(t, base)
+        return dataclasses.replace(step, outdated=outdated)
 
     def _waits_for_history(self, t: Tensor, base: Tensor) -> bool:
         """Whether the view ``t`` was written before its base, elsewhere by now, was told to require grad.
@@ -356,13 +361,15 @@ class Remaking(Attaching, Holders):
     def _when_made(self, step: ReplayView, made: Derivation, base: Tensor, exactly: bool) -> ReplayView:
         """The step that makes a view of ``base`` as it was ``made``: autograd takes it for made when it was.
 
-        Not ``exactly`` it is enough that the base was written since, by the program or by less writes of ours.
+        Not ``exactly`` then, but before a write: the counter may reach a moment of the trace by fewer or more of them.
         """
         known: list[TracedArgument | TracedRoot] = [*self.arguments, *self.roots]
         counter = next((k for k in known if k.replica is base), None)
         if counter is None or counter.version < 0:
             return step
-        later = made.base_version - counter.version if exactly else 0
+        if not exactly:
+            return dataclasses.replace(step, outdated=True)
+        later = made.base_version - counter.version
         return dataclasses.replace(step, version=self._entry_version(base), later=later)
 
     def _is_fresh(self, base: Tensor) -> bool:

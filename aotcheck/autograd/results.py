@@ -76,19 +76,10 @@ class Results(Remaking):
 
     def _lies_as_split(self, t: Tensor, made: Derivation) -> bool:
         """Whether ``t`` lies where the op put it that gave it as a view unknown to autograd."""
-        there = made.source_stays or id(made.source) in self.names
+        beside = self.table.state(made.source) is self.table.state(t)
+        there = (made.source_stays and beside) or id(made.source) in self.names
         stays = geometry_of(t) == made.geometry and id(t) not in self.kernels.moved
         return there and made.intact and stays
-
-    def sources(self) -> list[tuple[Tensor, Tensor]]:
-        """The views, with their bases, of which the views that are needed are made again, from the base on."""
-        found = []
-        for t, base in self.tensors.values():
-            made = None if base is None or id(t) in self.names else self._current(t)
-            while made is not None and base is not None and made.source is not base:
-                found.append((made.source, base))
-                made = self._current(made.source)
-        return found[::-1]
 
     # -- views that have a moment
 
@@ -275,14 +266,6 @@ class Results(Remaking):
     def _told_since_cut(self, t: Tensor) -> bool:
         """Whether the wrapper ``t`` was told to require grad after it was cut from its history, as far as is known."""
         return self.kernels.required.get(id(t), -1) > self.kernels.detached.get(id(t), math.inf)
-
-    def chain(self, t: Tensor) -> list[Tensor]:
-        """``t``, what it was made of, what that was made of, and so on, to the tensor that it is a view of."""
-        chain = [t]
-        while (made := self.tracer.views.get(id(chain[-1]))) is not None and id(chain[-1]) not in self._arguments:
-            chain.append(made.source)
-        base = _torch.base_of(t)
-        return chain if base is None or any(base is x for x in chain) else [*chain, base]
 
     def schedule_late(self, timeline: Timeline) -> None:
         """Let late leaves begin when they did, and views of them be made before."""

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 
 from aotcheck.autograd.capture import Capture
 from aotcheck.autograd.kept import kept_behind
-from aotcheck.autograd.replicas import Replica
 from aotcheck.autograd.runtime.attachments import Window
+from aotcheck.autograd.sparse_geometry import is_sparse
 from aotcheck.autograd.stage import Stage
 from aotcheck.autograd.subclasses import leaves_of
 from aotcheck.autograd.trace import PLACEHOLDER, Geometry, Value
@@ -37,7 +37,7 @@ def saved_memory(capture: Capture, stages: Sequence[Stage], saved: Sequence[Valu
     for stage in stages:
         for kept in kept_behind(capture, stage):
             for t in [x for held in kept or () for x in leaves_of(held)]:
-                view = table.known_view(t) if type(t) is Replica else None
+                view = None if is_sparse(t) else table.known_view(t)  # a result that its own op keeps is no replica
                 if view is None or view.value not in places:
                     continue
                 if id(view.state) in holders and _laid_out_as(view.value, view.geometry):

@@ -131,9 +131,7 @@ def reshaping(tracer: Tracer, func: Any, args: tuple[Any, ...], kwargs: dict[str
     t: Replica = args[0]
     tracer.on_reshaping(t, False)
     name = _torch.op_name(func)
-    if name == "detach_":
-        note_reshaping(tracer, func, args, kwargs)
-        tracer.run(func, args, kwargs)
+    if name == "detach_":  # it comes here only in inference mode, where it does nothing
         return t
     parent = tracer.table.view(t)
     note_reshaping(tracer, func, args, kwargs)

@@ -25,7 +25,7 @@ from aotcheck.autograd.places import Stop, stops_of
 from aotcheck.autograd.steps import Arg, Ref
 from aotcheck.autograd.subclasses import is_wrapper
 from aotcheck.autograd.trace import Geometry, geometry_of
-from aotcheck.autograd.windows import Derivation, Reshaping, lasting
+from aotcheck.autograd.windows import Derivation, Reshaping, lasting, within_bounds
 
 if TYPE_CHECKING:
     from aotcheck.autograd.capture import Capture
@@ -174,6 +174,14 @@ class Views:
         if index is None:
             return False
         return self.capture.inputs.is_custom_view[index] or is_odd(t)
+
+    def chain(self, t: Tensor) -> list[Tensor]:
+        """``t``, what it was made of, what that was made of, and so on, to the tensor that it is a view of."""
+        chain = [t]
+        while (made := self.tracer.views.get(id(chain[-1]))) is not None and id(chain[-1]) not in self._arguments:
+            chain.append(made.source)
+        base = _torch.base_of(t)
+        return chain if base is None or any(base is x for x in chain) else [*chain, base]
 
     def _made_before_writes(self, t: Tensor, made: Derivation) -> bool:
         """Whether ``t``, which was first ``made`` of an argument that lay as it came, can be made before any write."""
@@ -346,7 +354,9 @@ class Views:
             return False  # it is reshaped in place after it was made again
         if geometry != geometry_of(base) or self.table.state(base) is not self.table.state(t):
             return not alike
-        with torch.no_grad(), _torch.without_modes(), _torch.meta_kernels():  # its storage may hold less by now
+        if not within_bounds(t):  # its storage shrank since: no op gives it any more
+            return False
+        with torch.no_grad():
             made = geometry_of(_torch.view_func_of(t)(base))
         return made != lies and not (alike and made == geometry_of(t))
 

@@ -193,11 +193,17 @@ class OutOfBounds(RuntimeError):
         self.storage = storage
 
 
+def within_bounds(t: Tensor) -> bool:
+    """Whether the storage of ``t`` holds all of it."""
+    g = geometry_of(t)
+    return 0 in g.shape or g.elements_reached * g.dtype.itemsize <= _torch.storage_of(t).nbytes()
+
+
 def check_bounds(t: Tensor) -> None:
     """Real tensors may not reach beyond their storage; meta ones may."""
-    g, storage = geometry_of(t), _torch.storage_of(t)
-    needed = g.elements_reached * g.dtype.itemsize
-    if 0 not in g.shape and needed > storage.nbytes():
+    if not within_bounds(t):
+        g, storage = geometry_of(t), _torch.storage_of(t)
+        needed = g.elements_reached * g.dtype.itemsize
         message = (
             f"setStorage: sizes {list(g.shape)}, strides {list(g.stride)}, storage offset {g.offset}, and itemsize "
             f"{g.dtype.itemsize} requiring a storage size of {needed} are out of bounds for storage of size "

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from tests.behaviour.harness import Given, backward, check, check_session, given, leaf, plain, through_dynamo
+from tests.behaviour.harness import Given, attempt, backward, check, check_session, given, leaf, plain, through_dynamo
 
 
 @pytest.fixture(params=[None, through_dynamo], ids=["aot_function", "torch.compile"])
@@ -384,5 +384,36 @@ def test_a_call_with_a_leaf_after_one_with_a_view_made_in_inference_mode():
             view = root.view(3)
         yield f(view)
         yield f(leaf(3))
+
+    check_session(session)
+
+
+def test_a_view_and_then_another_tensor_are_swapped():
+    def f(x):
+        view = x.t()
+        torch.utils.swap_tensors(x, x)
+        return view * 2
+
+    def session(compile):
+        compiled = compile(f)
+        base = leaf(4)
+        for x in (base.as_strided((2,), (1,)), leaf(2) * 1, base[:2]):
+            yield attempt(lambda x=x: compiled(x))
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("kept", ["swapped", "made"])
+def test_what_was_swapped_is_told_to_keep_its_gradient(kept):
+    def f(x):
+        y = x.detach() if kept == "swapped" else x * 2
+        torch.utils.swap_tensors(x, y)
+        (y if kept == "swapped" else x).retain_grad()
+        return y * 3
+
+    def session(compile):
+        x = leaf(2) * 1
+        attempt(lambda: compile(f)(x))
+        yield x.retains_grad, x
 
     check_session(session)

@@ -1,0 +1,146 @@
+"""BEHAVIOUR 3: what windows show once their storage shrank, or what they were made of lies on another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from tests.behaviour.harness import attempt, attempt_later, backward, check, check_session, given, leaf, plain
+
+
+@pytest.mark.parametrize("nbytes", [0, 4])
+@pytest.mark.parametrize("window", [lambda x: x.t(), lambda x: x.detach()], ids=["view", "alias"])
+def test_a_window_that_grew_by_out_on_a_storage_that_shrank(window, nbytes):
+    def f(x, y):
+        v = window(x)
+        torch.neg(y, out=v)
+        torch.ops.inductor.resize_storage_bytes_.default(x, nbytes)
+        return v
+
+    def session(compile):
+        x, y = torch.tensor(3.0), plain(2)
+        v = compile(f)(x, y)
+        yield x.untyped_storage().nbytes(), v.shape, v.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
+        v.untyped_storage().resize_(8)
+        v.fill_(2.0)
+        yield x, v
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_view_of_what_was_given_a_part_of_its_own_data(grad):
+    def f(x):
+        y = x.clone()
+        view = y.t()
+        y.data = y.detach()[0]
+        y.zero_()
+        return view.as_strided((2,), (0,))
+
+    check(f, lambda: given(plain(2).requires_grad_(grad)))
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_part_by_unsafe_chunk_of_what_was_given_other_data(again):
+    def f(x, y):
+        whole = x + y
+        (part,) = torch.unsafe_chunk(whole, 1)
+        other = y.clone()
+        whole.data = other
+        return (part, other, whole) if again else (part, other)
+
+    for make in (plain, leaf):
+        check(f, lambda make=make: given(make(), plain(1, seed=2)))
+
+
+@pytest.mark.parametrize("write", [lambda x, v: x.zero_(), lambda x, v: v.zero_(), lambda x, v: None])
+@pytest.mark.parametrize("make", [plain, leaf, lambda *shape: leaf(*shape) * 1], ids=["plain", "leaf", "history"])
+def test_detach_in_place_in_inference_mode_does_nothing(make, write):
+    def f(x):
+        v = x.t()
+        v.detach_()
+        write(x, v)
+        return v
+
+    def session(compile):
+        x = make(2, 3)
+        with torch.inference_mode():
+            v = compile(f)(x)
+        yield x, v
+
+    check_session(session)
+
+
+def test_a_view_made_under_no_grad_is_given_data_of_another_dtype():
+    def f(x, y):
+        x.data = y
+        return x * 2
+
+    def session(compile):
+        root = leaf(2).double().detach().requires_grad_()
+        with torch.no_grad():
+            view = root.view(2)
+        yield compile(f)(view, plain(2)).requires_grad, view
+
+    check_session(session)
+
+
+def test_a_view_between_as_many_writes_as_set_makes_of_them():
+    def f(x, y):
+        x.zero_()
+        x.zero_()
+        v = x.t()
+        x.set_(y.clone())
+        return v
+
+    def session(compile):
+        v = compile(f)(leaf() * 1, plain())
+        yield attempt_later(lambda: v.backward())
+
+    check_session(session)
+
+
+class _ReturnsIt(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> torch.Tensor:
+        return g
+
+
+def test_a_view_of_a_view_of_what_a_custom_function_returned_before_a_write():
+    def f(x):
+        v = x.t().t()
+        with torch.no_grad():
+            x.zero_()
+        return v
+
+    check(f, lambda: given(_ReturnsIt.apply(leaf())), backward=None, probe=False)
+
+
+@pytest.mark.parametrize("write", [torch.sigmoid_, torch.relu_, torch.Tensor.exp_], ids=["sigmoid", "relu", "exp"])
+def test_a_result_that_its_own_op_keeps_is_written_unseen_in_an_argument(write):
+    def session(compile):
+        root = leaf(3)
+        x = root * 1
+        out = compile(lambda x: (write(x), x.data))(x)
+        out[1].add_(5)
+        backward(out[:1])
+        yield root.grad
+
+    check_session(session)
+
+
+def test_a_leaf_that_is_an_inference_tensor():
+    def session(compile):
+        with torch.inference_mode():
+            x, data = plain(2).requires_grad_(), plain(2)
+        y = leaf(2)
+        y.data = data
+        yield attempt(lambda: compile(lambda x: x * 2)(x)), attempt(lambda: compile(lambda y: y.view(2))(y)), y
+
+    check_session(session)
