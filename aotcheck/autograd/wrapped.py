@@ -450,8 +450,10 @@ class WrappedResults:
         """Whether the function cuts ``w`` from its history; a view goes with its base."""
         if w.begins_anew:
             return True
-        if not w.requires_grad or w.replica.requires_grad:
+        if not w.requires_grad:
             return False
+        if w.replica.requires_grad:  # if it was cut, then it was written since, and has another history
+            return id(w.replica) in self.tracer.kernels.detached and not self._is_view(w)
         return bool(w.real_is_leaf) or id(w.replica) in self.tracer.kernels.detached or not self._is_view(w)
 
     def _set_attributes(self, w: TracedWrapper) -> None:
