@@ -207,7 +207,8 @@ class WrappedResults:
         again: Callable[[Tensor], Tensor]
         if made is not None and (made.source is base or self._is_made(made.source)):
             ref, again, recorded = self.results.name(made.source), made.replay, made.grad
-            if _torch.base_of(t) is None and _torch.version_groups([made.source, t])[1]:
+            counted = _torch.version_of(t) >= 0
+            if counted and _torch.base_of(t) is None and _torch.version_groups([made.source, t])[1]:
                 again = _data  # what .data gives counts writes apart
         else:
             ref, again = self.results.name(base), _torch.view_func_of(t)
