@@ -230,7 +230,16 @@ class Views:
             return None
         node = _behind(_edge_of(t), len(changes)).node
         same = (made.version, made.geometry) == (changes[0].version, changes[0].geometry)
-        return made if same and node_leads_to(node, made.source) else None
+        leads = node_leads_to(node, made.source) or self._led_to_entry(node, made)
+        return made if same and leads else None
+
+    def _led_to_entry(self, node: Any, made: Derivation) -> bool:
+        """Whether ``node`` leads to the history with which an argument came that is itself a view.
+
+        What counts as a write since then makes autograd look for that anew, if only to find the like.
+        """
+        entry = next((a.grad_fn for a in self.arguments if a.replica is made.source and a.grad_fn is not None), None)
+        return entry is not None and node is not None and any(n is entry for n, _ in node.next_functions)
 
     def _changes_of_root(self, t: Tensor) -> Sequence[Reshaping]:
         """All changes in place of the argument ``t`` if nothing else has come to the history with which it came, or to
