@@ -97,6 +97,7 @@ def _passed_over(given: Given) -> dict[Edge, Tensor]:
 
 def _held_by(node: Any) -> list[Tensor]:
     held = [x for x in reachable(vars(node), 2) if isinstance(x, Tensor)]
-    with contextlib.suppress(RuntimeError):  # written since: the backward raises
+    # What is unpacked is detached, of which the class of a wrapper need not know.
+    with contextlib.suppress(RuntimeError), _torch.meta_kernels():  # written since: the backward raises
         held += () if has_packed(node) else _torch.saved_by_custom(node)
     return [t for t in held if any(type(x) is Replica for x in leaves_of(t))]

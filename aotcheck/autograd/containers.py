@@ -80,17 +80,17 @@ def structure_of(args: tuple[Any, ...], kwargs: dict[str, Any], spec: Any) -> St
 def containers_in(tree: Any) -> list[Any]:
     """Every node of ``tree`` that is no tuple, outermost first; the call's own dict of keyword arguments is one."""
     found: list[Any] = []
-
-    def walk(node: Any) -> None:
-        children = _torch.pytree_children(node)
-        if children is not None:
-            if not isinstance(node, tuple):
-                found.append(node)
-            for child in children:
-                walk(child)
-
-    walk(tree)
+    _collect(tree, found)
     return found
+
+
+def _collect(node: Any, found: list[Any]) -> None:
+    children = _torch.pytree_children(node)
+    if children is not None:
+        if not isinstance(node, tuple):
+            found.append(node)
+        for child in children:
+            _collect(child, found)
 
 
 class Watched:

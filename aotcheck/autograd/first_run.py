@@ -21,7 +21,7 @@ from aotcheck.autograd.metadata import METADATA
 from aotcheck.autograd.record import GraphOutput
 from aotcheck.autograd.runtime import failing
 from aotcheck.autograd.runtime.memory import with_layout
-from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Geometry, Value, ancestors
+from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Geometry, Value, ancestors, real
 
 _KEY_LENGTH = 7  # what a key says of one tensor: offset, shape, stride, dtype, conj, neg, device
 
@@ -51,18 +51,12 @@ def learn_strides(graph: Graph, keys: dict[Value, Any], inputs: Sequence[Any]) -
     known: dict[Value, Any] = dict(zip(graph.inputs, inputs, strict=True))
     learnt = False
     answered: set[Any] = set()
-
-    def real(a: Any) -> Any:
-        if type(a) is Value:
-            return known[a]
-        return type(a)(real(x) for x in a) if type(a) in (list, tuple) else a
-
     with torch.no_grad():
         for v in graph.values:
             if v.op is CONSTANT:
                 known[v] = v.constant
                 continue
-            args, kwargs = [real(a) for a in v.args], {k: real(a) for k, a in v.kwargs.items()}
+            args, kwargs = [real(a, known) for a in v.args], {k: real(a, known) for k, a in v.kwargs.items()}
             try:
                 result = known[v] = v.op(*args, **kwargs)
             except Exception:

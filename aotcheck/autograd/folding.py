@@ -16,7 +16,7 @@ import torch
 from aotcheck import _torch
 from aotcheck.autograd.errors import RetraceWithValues
 from aotcheck.autograd.global_state import autocast_off
-from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Trace, Value, ancestors
+from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Trace, Value, ancestors, real
 
 _LIMIT = 1 << 22  # elements worth computing
 
@@ -36,16 +36,10 @@ def known(trace: Trace, op: Any, args: Sequence[Any], kwargs: dict[str, Any]) ->
     if unknown:
         raise RetraceWithValues(f"{op} needs values at trace time", frozenset(trace.askable[v] for v in unknown))
     found: dict[Value, Any] = {v: trace.known[v] for v in behind if v.op is PLACEHOLDER}
-
-    def real(a: Any) -> Any:
-        if type(a) is Value:
-            return found[a]
-        return type(a)(real(x) for x in a) if type(a) in (list, tuple) else a
-
     with _torch.without_modes(), torch.no_grad(), autocast_off():
         for v in [*[v for v in trace.values if v in behind], asked]:
             if v.op is CONSTANT:
                 found[v] = v.constant
             else:
-                found[v] = v.op(*[real(a) for a in v.args], **{k: real(a) for k, a in v.kwargs.items()})
+                found[v] = v.op(*[real(a, found) for a in v.args], **{k: real(a, found) for k, a in v.kwargs.items()})
     return True, found[asked]

@@ -46,8 +46,9 @@ from aotcheck.autograd.views import (
     has_history,
     is_new_leaf,
     is_odd,
+    node_leads_to,
 )
-from aotcheck.autograd.windows import UNSAFE_VIEWS, Derivation
+from aotcheck.autograd.windows import UNSAFE_VIEWS, Derivation, ReplayReshaped
 
 if TYPE_CHECKING:
     from aotcheck.autograd.capture import Capture
@@ -280,6 +281,7 @@ class Remaking(Attaching, Holders):
             last = self.lasting(t)
             there = _torch.storage_address(self.table.state(t).storage)
             elsewhere = self._place_of_base(t, base)[1] != there  # the base has left, or this
+            renewed = False  # whether autograd has looked anew for the history of what it was made of
             lay = None if last or elsewhere else self._lay_when_renewed(t)
             lies = last[0].geometry if last else lay or geometry_of(t)
             if elsewhere and not t.requires_grad:
@@ -291,16 +293,21 @@ class Remaking(Attaching, Holders):
                 origin = None if elsewhere else self._made_before(t, last)
                 if origin is not None:
                     ref, replay, mode = self._made_of(origin.source, base), origin.replay, self._mode_of(origin, base)
+                    renewed = not node_leads_to(self.node_before_changes(t), origin.source)
                 if elsewhere:
                     replay = functools.partial(replay_with_room, replay, lies)
                 steps = [ReplayView(local, ref, replay, mode)]
+                if renewed:
+                    assert origin is not None
+                    again = ReplayReshaped(origin.replay, tuple(last))
+                    steps = [self._when_made(ReplayView(local, ref, again, mode), origin, base, exactly=True)]
                 if elsewhere:
                     steps.append(self.point(local, t, Way.DATA, lies))
             if len(steps) == 1 and self._replays_elsewhere(t, base, lies):
                 steps.append(self.point(local, t, Way.DATA, lies))
             if how not in (_DEFAULT, _UNDER_NO_GRAD):
                 steps.append(SetCreationMeta(local, how))
-            steps += [Reshape(local, change.repeat) for change in last]
+            steps += [Reshape(local, change.repeat) for change in last if not renewed]
             if (last or lay is not None) and self.kernels.went_by_data(t) and geometry_of(t) != lies:
                 steps.append(self._move(local, t))
         first = steps[0]

@@ -6,6 +6,9 @@ Note [Saved memory]
     what the caller writes to the memory by ways that no version counter tells of (another leaf on the same storage).
     So where a value is what a tensor that eager saves holds in the end, on an argument's storage, a window on that is
     saved. Writes that counters do tell of are watched all the same: see Note [Written since].
+
+    An argument that was put elsewhere by ``.data =`` may lie in a result's memory, and counts versions as before:
+    where eager saves the argument, its backward reads what the caller writes to the result, and does not object.
 """
 
 from __future__ import annotations
@@ -14,25 +17,31 @@ from collections.abc import Sequence
 
 from aotcheck.autograd.capture import Capture
 from aotcheck.autograd.kept import kept_behind
+from aotcheck.autograd.record import Role
+from aotcheck.autograd.replicas import Replica
 from aotcheck.autograd.runtime.attachments import Window
 from aotcheck.autograd.sparse_geometry import is_sparse
 from aotcheck.autograd.stage import Stage
+from aotcheck.autograd.steps import Result
 from aotcheck.autograd.subclasses import leaves_of
-from aotcheck.autograd.trace import PLACEHOLDER, Geometry, Value
+from aotcheck.autograd.trace import PLACEHOLDER, Geometry, Value, geometry_of
 
 __all__ = ["saved_memory"]
 
 
 def saved_memory(capture: Capture, stages: Sequence[Stage], saved: Sequence[Value]) -> dict[int, Window]:
-    """Which of the values ``saved`` lie in an argument's memory when the call ends, and where."""
-    written = capture.record.written_placeholders
+    """Which of the values ``saved`` lie in memory that the caller has by other ways when the call ends, and where."""
+    written, moved = capture.record.written_placeholders, capture.maker.kernels.moved
+    if not written and not moved:
+        return {}
     places = {
         v: k for k, v in enumerate(saved) if v.op is not PLACEHOLDER and (v.memory is None or v.memory in written)
     }  # the memory of arguments that are not written is saved as it is
     table = capture.tracer.table
-    holders = {id(r.state): r.source for r in reversed(capture.roots) if table.state(r.replica) is r.state}
+    there = {id(r.state): r.source for r in reversed(capture.roots) if written and table.state(r.replica) is r.state}
+    results = _results(capture) if moved else {}
     found: dict[int, Window] = {}
-    if not places or not holders or not written:
+    if not places or not (there or results):
         return found
     for stage in stages:
         for kept in kept_behind(capture, stage):
@@ -40,8 +49,21 @@ def saved_memory(capture: Capture, stages: Sequence[Stage], saved: Sequence[Valu
                 view = None if is_sparse(t) else table.known_view(t)  # a result that its own op keeps is no replica
                 if view is None or view.value not in places:
                     continue
-                if id(view.state) in holders and _laid_out_as(view.value, view.geometry):
-                    found[places[view.value]] = Window(holders[id(view.state)], view.geometry, None)
+                key = id(view.state)
+                if not (key in there or (id(t) in moved and key in results)):
+                    continue
+                if _laid_out_as(view.value, view.geometry):
+                    holder, anchor = (there[key], None) if key in there else results[key]
+                    found[places[view.value]] = Window(holder, view.geometry, anchor)
+    return found
+
+
+def _results(capture: Capture) -> dict[int, tuple[Result, int]]:
+    """By the storage, a new one, a result on it and its offset there."""
+    found = {}
+    for k, o in enumerate(capture.record.outputs):
+        if o.tensor is not None and o.role is not Role.MUTATED_INPUT and type(o.tensor) is Replica:
+            found[id(capture.tracer.table.state(o.tensor))] = Result(k), geometry_of(o.tensor).offset
     return found
 
 

@@ -19,7 +19,7 @@ from aotcheck.autograd.functional_forms import original_of
 from aotcheck.autograd.graph import Graph
 from aotcheck.autograd.runtime import failing
 from aotcheck.autograd.stand_ins import tensors_in
-from aotcheck.autograd.trace import CONSTANT, Value
+from aotcheck.autograd.trace import CONSTANT, Value, real
 from aotcheck.autograd.twins import Kind, info_of
 
 
@@ -51,18 +51,12 @@ def _is_custom(op: Any) -> bool:
 
 def _check(graph: Graph, args: Sequence[Any]) -> None:
     known: dict[Value, Any] = {v: _copy(a) for v, a in zip(graph.inputs, args, strict=True)}
-
-    def real(a: Any) -> Any:
-        if type(a) is Value:
-            return known[a]
-        return type(a)(real(x) for x in a) if type(a) in (list, tuple) else a
-
     with torch.no_grad():
         for v in graph.values:
             if v.op is CONSTANT:
                 known[v] = v.constant.clone()
                 continue
-            given = tuple(real(a) for a in v.args), {k: real(a) for k, a in v.kwargs.items()}
+            given = tuple(real(a, known) for a in v.args), {k: real(a, known) for k, a in v.kwargs.items()}
             if not _is_custom(v.op):
                 known[v] = v.op(*given[0], **given[1])
                 continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import operator
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -315,6 +315,13 @@ def ancestors(roots: Iterable[Value | None]) -> set[Value]:
             seen.add(v)
             todo.extend(v.inputs())
     return seen
+
+
+def real(a: Any, known: Mapping[Value, Any]) -> Any:
+    """An argument of an op with what is ``known`` in the place of values."""
+    if type(a) is Value:
+        return known[a]
+    return type(a)(real(x, known) for x in a) if type(a) in (list, tuple) else a
 
 
 _NOT_THE_USERS = ("torch.", "aotcheck.autograd", "aotcheck._torch")

@@ -174,6 +174,21 @@ class Reshaping:
             self.op(t, *self.args, **self.kwargs)
 
 
+@dataclasses.dataclass(frozen=True)
+class ReplayReshaped:
+    """Makes a window again on another source, and changes its geometry in place as it was changed."""
+
+    replay: Replay
+    changes: tuple[Reshaping, ...]
+
+    def __call__(self, source: Tensor) -> Tensor:
+        """The window on ``source``."""
+        made = self.replay(source)
+        for change in self.changes:
+            change.repeat(made)
+        return made
+
+
 def lasting(changes: Sequence[Reshaping], version: int) -> Sequence[Reshaping]:
     """The last of ``changes``, those that still make up the history of a view whose version is now ``version``.
 

@@ -207,7 +207,8 @@ class WrappedResults:
         again: Callable[[Tensor], Tensor]
         if made is not None and (made.source is base or self._is_made(made.source)):
             ref, again, recorded = self.results.name(made.source), made.replay, made.grad
-            if _torch.base_of(t) is None and _torch.version_groups([made.source, t])[1]:
+            counted = _torch.version_of(t) >= 0
+            if counted and _torch.base_of(t) is None and _torch.version_groups([made.source, t])[1]:
                 again = _data  # what .data gives counts writes apart
         else:
             ref, again = self.results.name(base), _torch.view_func_of(t)
@@ -450,8 +451,10 @@ class WrappedResults:
         """Whether the function cuts ``w`` from its history; a view goes with its base."""
         if w.begins_anew:
             return True
-        if not w.requires_grad or w.replica.requires_grad:
+        if not w.requires_grad:
             return False
+        if w.replica.requires_grad:  # if it was cut, then it was written since, and has another history
+            return id(w.replica) in self.tracer.kernels.detached and not self._is_view(w)
         return bool(w.real_is_leaf) or id(w.replica) in self.tracer.kernels.detached or not self._is_view(w)
 
     def _set_attributes(self, w: TracedWrapper) -> None:

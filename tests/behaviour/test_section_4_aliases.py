@@ -594,3 +594,47 @@ def test_a_conjugate_of_a_conjugate_whose_base_is_then_written():
         yield y.is_conj(), y.grad_fn.name()
 
     check_session(session)
+
+
+def _names_behind(t):
+    node, names = t.grad_fn, []
+    while node is not None:
+        names.append(node.name())
+        node = node.next_functions[0][0] if node.next_functions else None
+    return names
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: x.t().t_(),
+        lambda x: x[1:].unsqueeze_(0).squeeze_(0),
+        lambda x: torch.tensor_split(x, 2)[1].t_(),
+        lambda x: (x[1:], x.t().t_()),
+        lambda x: (x.t().t_(), x[1:].unsqueeze_(0)),
+        lambda x: (x.t().mul_(2), x.t().t_()),
+    ],
+)
+@pytest.mark.parametrize("kind", ["view", "no view", "leaf"])
+def test_a_view_reshaped_in_place_has_the_history_with_which_it_was_made(f, kind):
+    def session(compile):
+        root = leaf(2, 2)
+        x = root if kind == "leaf" else root.clone().t() if kind == "view" else root.clone()
+        results = attempt_later(lambda: compile(f)(x))
+        yield results
+        for y in results if isinstance(results, tuple) else (results,):
+            if isinstance(y, torch.Tensor):
+                cotangent = plain(*y.shape).requires_grad_()
+                (gradient,) = torch.autograd.grad(y, root, cotangent, retain_graph=True)
+                yield gradient, gradient.requires_grad
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("f", [lambda x: x.t().t_(), lambda x: x[1:].unsqueeze_(0).squeeze_(0)])
+def test_a_view_of_a_view_reshaped_in_place_hangs_on_what_it_was_made_of(f):
+    def session(compile):
+        y = compile(f)(leaf(2, 2).clone().t())
+        yield _names_behind(y)
+
+    check_session(session)

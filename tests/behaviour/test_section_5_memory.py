@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch.nn import functional as F
+from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 
 import aotcheck
@@ -121,6 +122,31 @@ def test_no_reference_cycles(function):
         del out
         assert seen() is None
         assert gc.collect() == 0
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize(
+    "make, f",
+    [
+        (lambda: plain(2, 0), lambda x: x.t().add_(1)),
+        (lambda: [plain(3), plain(2)], lambda x: x[0] * 2),
+        (lambda: {"weights": [plain(3)]}, lambda x: x["weights"][0] * 2),
+    ],
+    ids=["without elements", "in a list", "in a dictionary"],
+)
+def test_an_argument_is_the_callers_alone_after_a_first_call_and_after_others(make, f):
+    """The first call of what has no elements is run op by op, to learn how that lies."""
+    compiled = aotcheck.aot_function(f, aotcheck.nop)
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(2):
+            argument = make()
+            kept = [weakref.ref(t) for t in tree_leaves(argument)]
+            compiled(argument)
+            del argument
+            assert [r() for r in kept] == [None] * len(kept)
     finally:
         gc.enable()
 

@@ -387,6 +387,23 @@ def test_what_is_saved_of_memory_by_an_alias_that_counts_by_itself(f):
     check_session(session)
 
 
+@pytest.mark.parametrize("place", [lambda y: y.as_strided((6,), (1,)), lambda y: y.as_strided((6,), (0,), 2)])
+def test_what_an_argument_saves_that_was_given_memory_of_a_result_is_what_that_holds_by_then(place):
+    def f(x):
+        y = x.sin()
+        x.data = place(y)
+        return y
+
+    def session(compile):
+        x = leaf(6)
+        y = compile(f)(x)
+        with torch.no_grad():
+            y.copy_(plain(6, seed=3))
+        yield attempt_later(lambda: torch.autograd.grad(y.sum(), x))
+
+    check_session(session)
+
+
 @pytest.mark.parametrize("view", [lambda x: x, lambda x: x.t(), lambda x: x[0]], ids=["itself", "t", "row"])
 @pytest.mark.parametrize("write", [lambda x: x.mul_(x), lambda x: x.mul_(2), lambda x: x.exp_().add_(1)])
 @pytest.mark.parametrize("end", ["leaf", "base", "view"])

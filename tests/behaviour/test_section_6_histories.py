@@ -282,6 +282,17 @@ def test_views_of_a_ragged_tensor_in_inference_mode(view: str, trained: str, mod
     check_session(session)
 
 
+def test_a_detached_alias_in_inference_mode_of_a_wrapper_made_there():
+    def session(compile):
+        x = two(3)
+        with torch.inference_mode():
+            y = compile(lambda x: TwoTensor(x, x).detach())(x)
+        # Its class cannot detach it again, outside.
+        yield type(y), y.is_inference(), [(type(t), t.is_inference(), t.a, t.b) for t in (y.a, y.b)], x
+
+    check_session(session)
+
+
 def test_a_view_in_inference_mode_of_a_row_of_a_ragged_tensor():
     def f(x):
         row = x[0]

@@ -451,6 +451,29 @@ def test_a_written_view_beside_a_wrapper():
     check(f, lambda: given(plain(4)), lambda: given(leaf(4) * 2))
 
 
+class _KeepsItsResult(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(y := x * 2)
+        return y
+
+    @staticmethod
+    def backward(ctx, *grads):
+        return grads[0] * ctx.saved_tensors[0]
+
+
+def test_a_custom_function_that_keeps_its_ragged_result():
+    def session(compile):
+        values = plain(4, 2)
+        x = nested_of(values, torch.tensor([0, 1, 4], device=values.device))
+        values.requires_grad_()  # it is the ragged tensor's, which does not require grad by itself
+        y = compile(_KeepsItsResult.apply)(x)
+        yield x, y
+        yield attempt_later(lambda: y.values().sum().backward()), values
+
+    check_session(session)
+
+
 def test_rows_of_a_ragged_tensor_made_inside_are_refused():
     with pytest.raises(aotcheck.UnsupportedError, match="ragged"):
         aotcheck.aot_function(lambda x: nested_of(x, torch.tensor([0, 1, 2])).unbind()[0])(leaf(2, 3))

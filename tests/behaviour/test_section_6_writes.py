@@ -240,6 +240,32 @@ def test_detach_in_place():
     check_session(session)
 
 
+def _used_before_and_after(x, w):
+    before = x * 2
+    x.detach_()
+    cut = x * 5
+    x.mul_(w)
+    return x, before, cut, x * 3
+
+
+@every_class
+@pytest.mark.parametrize("kind", ["leaf", "no leaf"])
+@pytest.mark.parametrize("f", [lambda x, w: x.detach_().mul_(w), _used_before_and_after])
+def test_detach_in_place_and_then_a_write_under_grad(make, kind, f):
+    """What was before the cut gets no gradient by what was written, not even zeros."""
+
+    def session(compile):
+        root, w = make(3, grad=True), make(3, seed=2, grad=True)
+        x = root * 1 if kind == "no leaf" else root
+        results = compile(f)(x, w)
+        for r in results if isinstance(results, tuple) else (results,):
+            if r.requires_grad:
+                yield attempt_later(lambda r=r: r.backward(cotangent(r), retain_graph=True))
+            yield root.grad, w.grad, results
+
+    check_session(session)
+
+
 # -- views -------------------------------------------------------------------------------------------
 
 

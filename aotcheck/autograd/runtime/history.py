@@ -131,7 +131,7 @@ def set_gradient(t: Tensor, gradient: Tensor | None) -> None:
 def take_history(t: Tensor, source: Tensor) -> None:
     """Give ``t`` the history of ``source``; a gradient that it has stays, where marking it as written drops that."""
     gradient = _torch.held_gradient(t)
-    if not is_wrapper(t) and _torch.leafness(t) and _torch.use_count(t) > 1:
+    if _torch.leafness(t) and _torch.use_count(t) > 1:
         # What gradients of a leaf arrived at would forget it, and a backward that comes there end the process.
         _torch.drop_accumulator(t, _torch.other_dtype_than(t, t.device))
     with torch.enable_grad(), _like(t, source):

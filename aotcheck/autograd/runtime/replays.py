@@ -40,8 +40,13 @@ def replay_at(view_func: Callable[[Tensor], Tensor], version: int, base: Tensor)
     """
     whole = _torch.base_of(base)
     whole = base if whole is None else whole
-    with _torch.as_if_written(whole, version - _torch.version_of(whole)):
+    now = _torch.version_of(whole)
+    _torch.set_version(whole, version)
+    try:
         return view_func(base)
+    finally:
+        made = _torch.version_of(whole)  # changes in place count as writes: what was changed so is to be up to date
+        _torch.set_version(whole, max(made, now) if made > version else now)
 
 
 def replay_with_room(view_func: Callable[[Tensor], Tensor], window: Geometry, base: Tensor) -> Tensor:
