@@ -74,6 +74,7 @@ def differentiable(backwards: Backwards, stage: Stage, key: Key, trained: Traine
     computed = backward_values([*values, *traced.draws], available)
     for s in stages:
         s.saved = read_by(s.wanted(), computed | available, capture.tracer.trace.values)
+        s.saved += [v for v in maker.kept_for_derivatives(s, computed | available) if v not in s.saved]
         given = {k: r for k, r in enumerate(replicas) if r is not None and k not in same}
         guard_derivative(capture, s, dict(zip(places, seeds, strict=True)), given)
     results = _distinct(capture.tracer.trace, values, distinct)

@@ -104,6 +104,7 @@ class Stage:
     held: list[Arg] = dataclasses.field(default_factory=list)  # arguments that gradients hold
     sealed: bool = False  # whether ``held`` may still grow
     own: tuple[int, ...] = ()
+    idle: frozenset[int] = frozenset()  # those of its tensors that no first derivative comes by
     views: tuple[tuple[Ref, Tensor], ...] = ()
     beyond: Sequence[Value] = ()
     asks: tuple[Any, ...] = ()

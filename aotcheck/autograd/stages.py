@@ -6,6 +6,7 @@ import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from aotcheck import _torch
@@ -17,11 +18,15 @@ from aotcheck.autograd.global_state import autocast_off
 from aotcheck.autograd.kept import kept_behind, self_kept_in
 from aotcheck.autograd.live import LiveMemory
 from aotcheck.autograd.partition.components import edges_behind
-from aotcheck.autograd.partition.default import saved_values
+from aotcheck.autograd.partition.default import read_by, saved_values
 from aotcheck.autograd.partition.masks import pack_masks, packed
-from aotcheck.autograd.partition.saved import keeps_itself, nodes_behind_output
+from aotcheck.autograd.partition.saved import (
+    keeps_itself,
+    kept_for_derivatives,
+    nodes_behind_output,
+)
 from aotcheck.autograd.record import Attached
-from aotcheck.autograd.replicas import Replica
+from aotcheck.autograd.replicas import Past, Replica
 from aotcheck.autograd.sandbox import BackwardTrace
 from aotcheck.autograd.sparse_geometry import is_sparse
 from aotcheck.autograd.stage import Stage, Target
@@ -36,6 +41,7 @@ from aotcheck.autograd.tangents import (
     tangents_of,
 )
 from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Value, ancestors, getitem
+from aotcheck.autograd.twins import Kind, info_of
 from aotcheck.autograd.written_since import guard
 
 
@@ -85,7 +91,8 @@ class Stages:
             if must:
                 forward.update(ancestors(must))
             stage.saved = saved_values(forward, set(self.inputs), stage.wanted(), self.trace.values)
-            stage.saved += [v for v in must if v not in stage.saved]
+            more = [*must, *self.kept_for_derivatives(stage, forward.union(self.inputs))]
+            stage.saved += [v for v in dict.fromkeys(more) if v not in stage.saved]
         if pack and self.trace.drawn:
             outputs = {o.value for o in capture.record.outputs}
             pack_masks(self.trace, forward, [s.saved for s in stages], outputs)
@@ -175,8 +182,10 @@ class Stages:
             else:
                 stage.answers = before[0].answers
             everything = tuple(range(len(group)))
+            stage.idle = self._idle(stage, {*starts, *[n for n, _ in behind]})
+            called = tuple([j for j in everything if j not in stage.idle])
             with noting_gradients({*starts, *[n for n, _ in behind]}) as given:
-                if not self._try(stage, everything) and len(group) > 1:
+                if not self._try(stage, called) and len(group) > 1:
                     # Eager's backward from all of them raises too, and will say so when called; saved is what each
                     # needs alone.
                     for j in everything:
@@ -186,6 +195,29 @@ class Stages:
             found = {k for gradients in stage.gradients.values() for k, g in enumerate(gradients) if g is not None}
             stage.reached = tuple(sorted(found.union(stage.reached)))
             yield stage
+
+    def _idle(self, stage: Stage, nodes: set[Any]) -> frozenset[int]:
+        """The places of what stands for results that an op keeps for itself, to which only second derivatives lead.
+
+        What backwards from there read is known without tracing them, unless there are custom Functions among ``nodes``:
+        see Note [Formulas that read more].
+        """
+        if stage.level > 1 or any(isinstance(n, torch.autograd.function.BackwardCFunction) for n in nodes):
+            return frozenset()
+        cuts = {tuple(c.edge) for c in self.capture.cuts}
+        heads = [(j, a.tensor) for j, a in enumerate(stage.attached) if isinstance(a.tensor, Past)]
+        idle = frozenset([j for j, t in heads if tuple(t.edge) not in cuts])
+        return idle if len(idle) < len(stage.attached) else frozenset()
+
+    def kept_for_derivatives(self, stage: Stage, at_hand: set[Value]) -> list[Value]:
+        """What of the values ``at_hand`` later derivatives may read: see Note [Formulas that read more]."""
+        tensors = {id(t): t for a in stage.attached for t in kept_for_derivatives(a.tensor, stage.ends)}
+        if not tensors:
+            return []
+        views = [self.capture.tracer.table.known_view(t) for t in tensors.values() if not is_sparse(t)]
+        values = [v.value for v in views if v is not None and v.fits and v.value is not None]
+        # Other views of the same memory may be read as well.
+        return read_by([_whole(v, at_hand) for v in values], at_hand, self.trace.values)
 
     def _find_views(self, stage: Stage) -> None:
         """The views that ops behind the stage's tensors wrote and keep: see Note [Results of their own gradients]."""
@@ -258,3 +290,10 @@ class Stages:
         if trained is not None:
             return trace(seeds, edges, [trained[place_of(part)] for part in key], ends, live)
         return trace(seeds, edges, None, ends, live, functools.partial(self.gradient, stage, key))
+
+
+def _whole(v: Value, at_hand: set[Value]) -> Value:
+    """What ``v`` is a view of, or that again, as far as it is ``at_hand``."""
+    while v.op not in (PLACEHOLDER, CONSTANT) and info_of(v.op).kind is Kind.VIEW and v.args[0] in at_hand:
+        v = v.args[0]
+    return v

@@ -227,3 +227,37 @@ def test_what_a_backward_comes_by_without_a_gradient(function, keep, hooked, wri
             yield x, y
 
     check_session(session)
+
+
+_KEEP_THEIR_RESULTS = {
+    "group norm": lambda x, y: torch.nn.functional.group_norm((x * y)[None], 2),
+    "native group norm": lambda x, y: torch.native_group_norm(x.sin()[None], y[:, 0], None, 1, 4, 4, 2, 1e-5)[0],
+    "left singular vectors": lambda x, y: torch.linalg.svd(x @ y, full_matrices=False)[0].abs(),
+    "singular values": lambda x, y: torch.linalg.svd(x @ y, full_matrices=False)[1] * y,
+    "eigenvectors": lambda x, y: torch.linalg.eigh(x @ x.t() + y.diagonal().diag())[1].abs(),
+    "qr": lambda x, y: torch.linalg.qr(x @ y)[1],
+    "logarithm of a determinant": lambda x, y: torch.linalg.slogdet(x @ y)[1],
+    "lu": lambda x, y: torch.linalg.lu_factor(x @ y)[0],
+}
+
+
+@pytest.mark.parametrize("f", _KEEP_THEIR_RESULTS.values(), ids=_KEEP_THEIR_RESULTS)
+@pytest.mark.parametrize("of", [(True, True), (True, False), (False, True)], ids=["both", "first", "second"])
+def test_derivatives_by_results_that_an_op_keeps_and_nobody_returns(f, of):
+    def session(compile):
+        x = torch.randn(4, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64).add_(torch.eye(4) * 3)
+        y = torch.randn(4, 4, generator=torch.Generator().manual_seed(2), dtype=torch.float64).add_(torch.eye(4) * 3)
+        x.requires_grad_(of[0])
+        y.requires_grad_(of[1])
+        trained = [t for t in (x, y) if t.requires_grad]
+        for _ in range(2):
+            out = compile(f)(x, y)
+            first = torch.autograd.grad(out.square().sum(), trained, create_graph=True)
+            yield [t.detach() for t in first]
+            squares = sum(t.square().sum() for t in first)
+            yield attempt_later(lambda s=squares: torch.autograd.grad(s, trained, create_graph=True, allow_unused=True))
+            yield attempt_later(lambda s=squares: torch.autograd.grad(s * 2, trained, allow_unused=True))
+            yield attempt_later(lambda o=out: o.sum().backward())
+            yield [t.grad for t in trained]
+
+    check_session(session, rtol=1e-6)

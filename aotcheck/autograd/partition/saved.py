@@ -1,4 +1,11 @@
-"""What the nodes of autograd's graph keep for their backward."""
+"""What the nodes of autograd's graph keep for their backward.
+
+Note [Formulas that read more]
+The second derivative by a result of ``svd`` or ``slogdet`` comes by the others, and the formula for those reads more of
+what the node keeps. Linear algebra is also differentiated by other formulas where gradients are to have a graph: by the
+matrix, not its factors. No trace of a first backward shows it, nor one of a second what a third reads. So of what such
+nodes keep, all is saved.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from torch import Tensor
+from torch.autograd.function import BackwardCFunction
 
 from aotcheck import _torch
 from aotcheck.autograd.captured import reachable
@@ -140,6 +148,25 @@ def saved_tensors(output: Tensor, stop: Iterable[Any], *, packed: bool = True) -
     """
     behind = nodes_behind_output(output, stop)
     return [t for node in behind if packed or not has_packed(node) for t in saved_by(node, output)]
+
+
+def kept_for_derivatives(output: Tensor, stop: Iterable[Any]) -> list[Tensor]:
+    """What the nodes behind ``output`` keep of which a first derivative may read less than a later one.
+
+    See Note [Formulas that read more].
+    """
+    found: list[Tensor] = []
+    for node in nodes_behind_output(output, stop):
+        if _raw_fields(type(node)) and _reads_more_later(node) and not has_packed(node):
+            with contextlib.suppress(RuntimeError):  # written since: the backward raises
+                found += saved_by(node, output)
+    return found
+
+
+def _reads_more_later(node: Any) -> bool:
+    if isinstance(node, BackwardCFunction):
+        return False
+    return _torch.outputs_of(node) > 1 or type(node).__name__.startswith("Linalg")
 
 
 def has_packed(node: Any) -> bool:
