@@ -17,6 +17,7 @@ from aotcheck import _torch
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.kernel_state import WriteUnderGrad
 from aotcheck.autograd.partition.components import reached_leaves
+from aotcheck.autograd.partition.regions import places_met
 from aotcheck.autograd.record import Leaf, Role
 from aotcheck.autograd.remaking import Remaking
 from aotcheck.autograd.sparse import SparseReplica
@@ -89,6 +90,28 @@ class Results(Remaking):
                 found.append((made.source, base))
                 made = self._current(made.source)
         return found[::-1]
+
+    def parts_beside(self) -> list[Tensor]:
+        """Views made by one op with others that survive, where something attached is computed from them.
+
+        They are cuts (see Note [Cuts]): a backward by them alone calls the hooks on the others, with None.
+        """
+        views, notes = [t for t, _ in self.tensors.values() if id(t) not in self.names], self.tracer.views
+        parts = [t for t in views if id(t) in notes and notes[id(t)].result is not None and has_history(t)]
+        if not parts:
+            return []
+        ends, found = self.capture.ends, []
+        met = places_met([a.tensor for a in self.attached], ends)
+        for t in parts:
+            node, made = _torch.grad_fn_of(t), self._current(t)
+            others = met.get(node, set())
+            if made is None or node in ends or not others:
+                continue
+            beside = [x.tensor for x in notes.values() if x.time == made.time and x.result in others]
+            found += [x for x in beside if _torch.grad_fn_of(x) is node and self._current(x) is not None]
+        for t in found:
+            self.collect(t)
+        return found
 
     # -- views that have a moment
 
