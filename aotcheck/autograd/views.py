@@ -325,7 +325,9 @@ class Views:
         """Whether what a view was made of can itself be made again, with its history."""
         if id(source) in self.names or not has_history(source):
             return True
-        return _torch.base_of(source) is base and (self._current(source) is None or self._replayable(source, base))
+        if _torch.base_of(source) is not base or self._outlives_its_source(source):
+            return False
+        return self._current(source) is None or self._replayable(source, base)
 
     def _place_of_base(self, t: Tensor, base: Tensor) -> tuple[Geometry, int]:
         """Where ``base`` lies, and on which storage, when the real tensor for its view ``t`` is made."""

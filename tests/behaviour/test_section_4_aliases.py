@@ -594,3 +594,16 @@ def test_a_conjugate_of_a_conjugate_whose_base_is_then_written():
         yield y.is_conj(), y.grad_fn.name()
 
     check_session(session)
+
+
+@pytest.mark.parametrize("view", [lambda v: v, lambda v: v.t(), lambda v: v[0]])
+def test_a_view_of_a_view_whose_base_was_given_that_for_data(view):
+    """The base is made as it lies in the end; what gradients of the first view are transposed by is the history."""
+
+    def f(x):
+        y = x.sum(1)
+        v = y.t()
+        y.data = v
+        return view(v)
+
+    check(f, lambda: given(leaf(2, 1, 2)))
