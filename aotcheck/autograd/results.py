@@ -137,15 +137,20 @@ class Results(Remaking):
             written = self.table.state(t).written
             if left and has_history(t) and self._written_itself(t) and self.kernels.required.get(id(base), 0) < written:
                 timeline.at(written + 0.25, functools.partial(self._renew, t))  # where its base then lay
+            later: list[tuple[Tensor, Derivation]] = []
             view = t
             while made is not None and view is not base:
                 if (left or self._changed(made, view) > made.time) and id(view) not in self.names:
-                    self.tensors.setdefault(id(view), (view, base))
-                    # One that went elsewhere itself is cut from its base as it lay then.
-                    cut = id(view) in self.tracer.set_calls and not self._went(view)
-                    went = self.kernels.moved.get(id(view), 0) if cut else 0
-                    moment = self._early[id(view)] = max(made.time, went)
-                    timeline.at(moment, functools.partial(self.name, view))
+                    for early, its in [(view, made), *later]:
+                        self.tensors.setdefault(id(early), (early, base))
+                        # One that went elsewhere itself is cut from its base as it lay then.
+                        cut = id(early) in self.tracer.set_calls and not self._went(early)
+                        went = self.kernels.moved.get(id(early), 0) if cut else 0
+                        moment = self._early[id(early)] = max(its.time, went)
+                        timeline.at(moment, functools.partial(self.name, early))
+                    later = []
+                elif id(view) not in self.names and not has_history(view) and not made.current:
+                    later.append((view, made))  # its base may give no such view any more
                 self._schedule_move(timeline, view, made)
                 view = made.source
                 made = self.tracer.views.get(id(view))
