@@ -136,7 +136,15 @@ try:
         unpack_some,
         without_saved_tensor_hooks,
     )
-    from aotcheck._torch.storages import content_of, set_geometry, storage_address, storage_key, storage_of
+    from aotcheck._torch.storages import (
+        content_of,
+        is_without_memory,
+        set_geometry,
+        storage_address,
+        storage_key,
+        storage_of,
+        zeros_without_memory,
+    )
     from aotcheck._torch.trees import forward_hooks_of, pytree_children, state_of
     from aotcheck._torch.versions import (
         as_if_written,
@@ -239,6 +247,7 @@ __all__ = [
     "is_opaque",
     "is_packed",
     "is_view",
+    "is_without_memory",
     "is_write_through_view",
     "lacks_meta_kernel",
     "leafness",
@@ -309,4 +318,5 @@ __all__ = [
     "without_saved_tensor_hooks",
     "without_torch_function",
     "zeros_for",
+    "zeros_without_memory",
 ]

@@ -30,3 +30,13 @@ def set_geometry(
     with torch.no_grad():
         t.set_(storage, offset, tuple(shape), tuple(stride))
     return t
+
+
+def is_without_memory(t: torch.Tensor) -> bool:
+    """Whether ``t`` is one of autograd's tensors of zeros that have no memory."""
+    return t._is_zerotensor()
+
+
+def zeros_without_memory(shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Such a tensor."""
+    return torch._efficientzerotensor(shape, dtype=dtype, device=device)

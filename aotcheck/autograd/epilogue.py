@@ -157,6 +157,7 @@ class EpilogueBuilder:
         survivors = [t for t in [*passed, *[r.replica for r in self.roots], *returned] if has_history(t)]
         survivors += [*self.wrapped.survivors(), *hooks.tensors, *self.histories.written]
         survivors += [t for t, _ in casts if has_history(t)]
+        survivors += self.results.parts_beside()
         survivors += self.results.stand_for_shared(survivors)
         self.results.group(survivors, self.capture.together)
         hooks.check_cuts()

@@ -46,6 +46,7 @@ from aotcheck.autograd.views import (
     has_history,
     is_new_leaf,
     is_odd,
+    is_of_function,
     node_leads_to,
 )
 from aotcheck.autograd.windows import UNSAFE_VIEWS, Derivation, ReplayReshaped
@@ -80,7 +81,7 @@ class Remaking(Attaching, Holders):
             cut = base is not None and not base.requires_grad  # by detach_, which left its views their histories
             earlier = base is not None and has_earlier_history(t, base)
             current = self._current(t) is not None
-            given = base is not None and not self._replayable(t, base) if current else _is_of_function(t)
+            given = base is not None and not self._replayable(t, base) if current else is_of_function(t)
             if base is None or cut or earlier or given or self._outlives_its_source(t):
                 self._histories[id(t)] = self.stand_in(t)
 
@@ -427,9 +428,3 @@ class Remaking(Attaching, Holders):
         """Take the real tensor for ``t`` to the storage that ``t`` is on."""
         way = Way.DATA if self._place_of_base(t, base)[0][3:] != lies[3:] else Way.SET
         return self.point(local, t, way, lies)
-
-
-def _is_of_function(t: Tensor) -> bool:
-    """Whether a custom Function gave the view ``t`` the history it has, even if it wrote what it is a view of."""
-    of_function = isinstance(_torch.grad_fn_of(t), torch.autograd.function.BackwardCFunction)
-    return of_function and _torch.base_of(t) is not None and _torch.creation_meta(t) != _DEFAULT

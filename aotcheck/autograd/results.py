@@ -17,6 +17,7 @@ from aotcheck import _torch
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.kernel_state import WriteUnderGrad
 from aotcheck.autograd.partition.components import reached_leaves
+from aotcheck.autograd.partition.regions import places_met
 from aotcheck.autograd.record import Leaf, Role
 from aotcheck.autograd.remaking import Remaking
 from aotcheck.autograd.sparse import SparseReplica
@@ -81,6 +82,28 @@ class Results(Remaking):
         stays = geometry_of(t) == made.geometry and id(t) not in self.kernels.moved
         return there and made.intact and stays
 
+    def parts_beside(self) -> list[Tensor]:
+        """Views made by one op with others that survive, where something attached is computed from them.
+
+        They are cuts (see Note [Cuts]): a backward by them alone calls the hooks on the others, with None.
+        """
+        views, notes = [t for t, _ in self.tensors.values() if id(t) not in self.names], self.tracer.views
+        parts = [t for t in views if id(t) in notes and notes[id(t)].result is not None and has_history(t)]
+        if not parts:
+            return []
+        ends, found = self.capture.ends, []
+        met = places_met([a.tensor for a in self.attached], ends)
+        for t in parts:
+            node, made = _torch.grad_fn_of(t), self._current(t)
+            others = met.get(node, set())
+            if made is None or node in ends or not others:
+                continue
+            beside = [x.tensor for x in notes.values() if x.time == made.time and x.result in others]
+            found += [x for x in beside if _torch.grad_fn_of(x) is node and self._current(x) is not None]
+        for t in found:
+            self.collect(t)
+        return found
+
     # -- views that have a moment
 
     def schedule_views(self, timeline: Timeline) -> None:
@@ -105,15 +128,20 @@ class Results(Remaking):
             written = self.table.state(t).written
             if left and has_history(t) and self._written_itself(t) and self.kernels.required.get(id(base), 0) < written:
                 timeline.at(written + 0.25, functools.partial(self._renew, t))  # where its base then lay
+            later: list[tuple[Tensor, Derivation]] = []
             view = t
             while made is not None and view is not base:
                 if (left or self._changed(made, view) > made.time) and id(view) not in self.names:
-                    self.tensors.setdefault(id(view), (view, base))
-                    # One that went elsewhere itself is cut from its base as it lay then.
-                    cut = id(view) in self.tracer.set_calls and not self._went(view)
-                    went = self.kernels.moved.get(id(view), 0) if cut else 0
-                    moment = self._early[id(view)] = max(made.time, went)
-                    timeline.at(moment, functools.partial(self.name, view))
+                    for early, its in [(view, made), *later]:
+                        self.tensors.setdefault(id(early), (early, base))
+                        # One that went elsewhere itself is cut from its base as it lay then.
+                        cut = id(early) in self.tracer.set_calls and not self._went(early)
+                        went = self.kernels.moved.get(id(early), 0) if cut else 0
+                        moment = self._early[id(early)] = max(its.time, went)
+                        timeline.at(moment, functools.partial(self.name, early))
+                    later = []
+                elif id(view) not in self.names and not has_history(view) and not made.current:
+                    later.append((view, made))  # its base may give no such view any more
                 self._schedule_move(timeline, view, made)
                 view = made.source
                 made = self.tracer.views.get(id(view))

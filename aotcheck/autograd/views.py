@@ -51,6 +51,12 @@ def is_odd(t: Tensor) -> bool:
     return _torch.base_of(t) is not None and _torch.creation_meta(t) != _torch.CreationMeta.DEFAULT
 
 
+def is_of_function(t: Tensor) -> bool:
+    """Whether a custom Function gave the view ``t`` the history it has, even if it wrote what it is a view of."""
+    of_function = isinstance(_torch.grad_fn_of(t), torch.autograd.function.BackwardCFunction)
+    return of_function and _torch.base_of(t) is not None and _torch.creation_meta(t) != _torch.CreationMeta.DEFAULT
+
+
 def has_earlier_history(t: Tensor, base: Tensor) -> bool:
     """Whether the view ``t`` has the history of a write through a view to ``base``, and ``base`` a later one.
 
@@ -219,6 +225,7 @@ class Views:
         made = self.tracer.views.get(id(t))
         there = made is not None and made.current and id(t) not in self.tracer.regeometried
         again = is_odd(t) and made is not None and id(made.source) in self.tracer.views  # when it was made
+        again = again and made is not None and not is_of_function(made.source)
         return there and not again and self._current(t) is None
 
     def lasting(self, t: Tensor) -> Sequence[Reshaping]:
@@ -333,7 +340,11 @@ class Views:
         """Whether what a view was made of can itself be made again, with its history."""
         if id(source) in self.names or not has_history(source):
             return True
-        return _torch.base_of(source) is base and (self._current(source) is None or self._replayable(source, base))
+        if _torch.base_of(source) is not base or self._outlives_its_source(source):
+            return False
+        if self._current(source) is None:
+            return not is_of_function(source)
+        return self._replayable(source, base)
 
     def _place_of_base(self, t: Tensor, base: Tensor) -> tuple[Geometry, int]:
         """Where ``base`` lies, and on which storage, when the real tensor for its view ``t`` is made."""

@@ -21,7 +21,14 @@ from typing import Any
 
 import torch
 
-from aotcheck._torch import TorchDispatchMode, is_composite, run_composite_in, storage_key
+from aotcheck._torch import (
+    TorchDispatchMode,
+    is_composite,
+    is_without_memory,
+    run_composite_in,
+    storage_key,
+    zeros_without_memory,
+)
 from aotcheck.program.harness import held
 
 _aten = torch.ops.aten
@@ -40,6 +47,8 @@ _GROWING = frozenset(
     for packet in (_aten.resize_, _aten.resize_as_, _aten.set_, torch.ops.inductor.resize_storage_bytes_)
     for op in (getattr(packet, overload) for overload in packet.overloads())
 )
+
+_CRASHING = frozenset({_aten.add.Scalar, _aten.mul.Scalar})
 
 
 @dataclass(frozen=True)
@@ -107,6 +116,11 @@ class FillUndefined(TorchDispatchMode):
             if storage_key(args[0]) == storage:
                 self.fill(args[0], before)
             return result
+        if func in _CRASHING and is_without_memory(args[0]):
+            # Autograd's zeros, of which these kernels know only above a mode; below one torch ends the process.
+            if func is _aten.mul.Scalar:  # whatever the factor is
+                return zeros_without_memory(args[0].shape, torch.result_type(*args), args[0].device)
+            args = (torch.zeros(args[0].shape, dtype=args[0].dtype, device=args[0].device), *args[1:])
         return func(*args, **(kwargs or {}))
 
     def fill(self, tensor: torch.Tensor, first_byte: int) -> None:

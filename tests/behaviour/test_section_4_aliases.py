@@ -638,3 +638,51 @@ def test_a_view_of_a_view_reshaped_in_place_hangs_on_what_it_was_made_of(f):
         yield _names_behind(y)
 
     check_session(session)
+
+
+@pytest.mark.parametrize("view", [lambda v: v, lambda v: v.t(), lambda v: v[0]])
+def test_a_view_of_a_view_whose_base_was_given_that_for_data(view):
+    """The base is made as it lies in the end; what gradients of the first view are transposed by is the history."""
+
+    def f(x):
+        y = x.sum(1)
+        v = y.t()
+        y.data = v
+        return view(v)
+
+    check(f, lambda: given(leaf(2, 1, 2)))
+
+
+def test_a_view_of_what_a_function_of_the_users_gave_and_that_was_given_the_view_for_data():
+    def f(x):
+        y = Triple.apply(x)
+        v = y.t()
+        y.data = v
+        return x, v
+
+    check(f, lambda: given(leaf(1, 2)), probe=False)  # once it is written, autograd's refusal names a node
+
+
+@pytest.mark.parametrize("view", [lambda x: x.real, lambda x: x.imag, torch.view_as_real])
+def test_a_real_view_of_what_is_then_written_and_given_its_conjugate_for_data(view):
+    """Of which there is no such view: it is made before."""
+
+    def f(x):
+        v, conjugate = view(x), x.conj()
+        x.zero_()
+        x.data = conjugate
+        return v
+
+    check(f, lambda: given(plain(3, dtype=torch.complex64)))
+
+
+class Triple(torch.autograd.Function):
+    """Gives its argument back."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 3

@@ -453,3 +453,23 @@ def test_an_argument_told_to_keep_its_gradient_changes_its_geometry(change, whic
         yield root, x.grad
 
     check_session(session)
+
+
+@pytest.mark.parametrize("split", [torch.unbind, lambda x: x.chunk(2), lambda x: torch.tensor_split(x, 2)])
+@pytest.mark.parametrize("inner", [lambda v: v.sin(), lambda v: (v.sin(), v.exp())[1], lambda v: v[..., None] * 2])
+def test_a_hook_on_a_part_is_called_where_a_backward_comes_by_another_part_alone(split, inner):
+    def session(compile):
+        def f(x):
+            first, second = split(x)
+            return second, inner(first)
+
+        x = leaf(2)
+        part, y = compile(f)(x)
+        seen = []
+        part.register_hook(lambda g: seen.append(None if g is None else g.clone()))
+        yield torch.autograd.grad(y.sum(), x, retain_graph=True), seen
+        (g,) = torch.autograd.grad((part.sum(), y.sum()), x, create_graph=True)
+        yield g, seen
+        yield torch.autograd.grad(g.sum(), x, allow_unused=True) if g.requires_grad else None, seen
+
+    check_session(session)

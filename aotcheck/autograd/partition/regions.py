@@ -57,15 +57,7 @@ def find_cuts(attached: Sequence[Tensor], survivors: Sequence[Tensor], ends: set
 
     A node with several results is cut if all of them survive that something is computed from.
     """
-    met: dict[Any, set[int]] = {}
-    todo = [e for t in attached if (start := _torch.grad_fn_of(t)) is not None for e in start.next_functions]
-    while todo:
-        node, place = todo.pop()
-        if node is None:
-            continue
-        if node not in met and node not in ends:
-            todo.extend(node.next_functions)
-        met.setdefault(node, set()).add(place)
+    met = places_met(attached, ends)
     alive: dict[Any, dict[int, Tensor]] = {}
     for t in survivors:
         node = _torch.grad_fn_of(t)
@@ -77,6 +69,20 @@ def find_cuts(attached: Sequence[Tensor], survivors: Sequence[Tensor], ends: set
         if met[node] <= tensors.keys()
         for place in sorted(met[node])
     ]
+
+
+def places_met(attached: Sequence[Tensor], ends: set[Any]) -> dict[Any, set[int]]:
+    """The nodes that ``attached`` are computed by way of, up to the nodes ``ends``, and by which of their results."""
+    met: dict[Any, set[int]] = {}
+    todo = [e for t in attached if (start := _torch.grad_fn_of(t)) is not None for e in start.next_functions]
+    while todo:
+        node, place = todo.pop()
+        if node is None:
+            continue
+        if node not in met and node not in ends:
+            todo.extend(node.next_functions)
+        met.setdefault(node, set()).add(place)
+    return met
 
 
 def divide(

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from aotcheck._torch import zeros_without_memory
 from aotcheck.backends import Backend
 from aotcheck.oracle import Outcome, check
 from aotcheck.oracle.raised import normalized, raised
@@ -212,6 +213,15 @@ def test_what_is_written_there_is_compared() -> None:
     )
     verdict = check(written, Backend("off by one", lambda fn: lambda x: fn(x).add_(1)), torch.device("cpu"))
     assert verdict.outcome is Outcome.DIFFERS
+
+
+@pytest.mark.parametrize("op", ["add", "sub", "mul", "div"])
+def test_zeros_without_memory_are_computed_with_under_a_pattern(op: str) -> None:
+    """As in second derivatives of ``_foreach`` ops; torch itself ends the process there below a mode."""
+    zeros = zeros_without_memory((2,), torch.float32, torch.device("cpu"))
+    with undefined_memory(PLAIN):
+        found = getattr(torch.ops.aten, op).Scalar(zeros, 2)
+    assert (found + torch.zeros(2)).tolist() == getattr(torch.zeros(2), op)(2).tolist()
 
 
 @pytest.mark.parametrize(
