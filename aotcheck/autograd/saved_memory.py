@@ -30,7 +30,7 @@ def saved_memory(capture: Capture, stages: Sequence[Stage], saved: Sequence[Valu
         v: k for k, v in enumerate(saved) if v.op is not PLACEHOLDER and (v.memory is None or v.memory in written)
     }  # the memory of arguments that are not written is saved as it is
     table = capture.tracer.table
-    holders = {id(r.state): r.source for r in reversed(capture.roots) if table.state(r.replica) is r.state}
+    holders = {id(r.state): r.source for r in reversed(capture.roots) if capture.stays(r)}
     found: dict[int, Window] = {}
     if not places or not holders or not written:
         return found
