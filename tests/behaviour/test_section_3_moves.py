@@ -644,3 +644,22 @@ def test_an_alias_of_the_place_that_a_view_had_left_its_base_for():
             yield y, x, base
 
     check_session(session)
+
+
+@pytest.mark.parametrize("move", [lambda x: setattr(x, "data", x.detach().sum(0)), lambda x: x.t_()], ids=["data", "t_"])
+@pytest.mark.parametrize("looks", [False, True])
+def test_a_view_looks_for_its_history_after_its_written_base_went_elsewhere(move, looks):
+    def f(x, view):
+        x.zero_()
+        used = view * 2 if looks else None
+        move(x)
+        return view, used
+
+    def session(compile):
+        root = leaf(2, 3)
+        x = root * 1
+        view, used = compile(f)(x, x.view(3, 2))
+        for t in [t for t in (view, used) if t is not None]:
+            yield attempt_later(lambda t=t: t.sum().backward()), root.grad
+
+    check_session(session)
