@@ -6,6 +6,7 @@ What a group hangs on, its cuts, is made and has its history before: see Note [C
 from __future__ import annotations
 
 import abc
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -152,8 +153,13 @@ class Attaching(Draft, abc.ABC):
             self.settle(base)
 
     def _rewritten_views(self, base: Tensor) -> list[TracedArgument]:
-        """The arguments that are views of ``base`` and have the history of a write to it, in the program's order."""
+        """The arguments that are views of ``base`` and have the history of a write to it, in the program's order.
+
+        Not those that looked for it after ``base`` went elsewhere: they will do so again.
+        """
         views = [a for a in self.arguments if _torch.base_of(a.replica) is base and a.replica is not base]
         there = [a for a in views if geometry_of(a.replica) == a.geometry and self.table.state(a.replica) is a.state]
         found = [(node, a) for a in there if (node := _torch.grad_fn_of(a.replica)) not in (None, a.grad_fn)]
-        return [a for _, a in sorted(found, key=lambda x: _torch.sequence_number(x[0]))]
+        numbered = [(_torch.sequence_number(node), a) for node, a in found]
+        moved = self.kernels.moved_before.get(id(base), math.inf)
+        return [a for number, a in sorted(numbered, key=lambda x: x[0]) if number < moved]

@@ -217,6 +217,11 @@ class Capture:
         """Whether an argument is a view, so that a trace with bases may go differently."""
         return any(self.inputs.is_view) or any(w.base is not None for w in self.wrappers)
 
+    def stays(self, root: TracedRoot) -> bool:
+        """Whether by now the tensor that ``root`` is for still has the storage that the call brought in it."""
+        own = next((a.replica for a in self.arguments if root.source == Arg(a.index)), root.replica)
+        return self.tracer.table.state(own) is root.state
+
     @property
     def differentiated(self) -> list[TracedRoot | TracedWrapper]:
         """What of the caller's gradients may go to."""

@@ -13,6 +13,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+
 from aotcheck import _torch
 from aotcheck.autograd.errors import UnsupportedError
 
@@ -70,6 +72,20 @@ class ContainerResult:
         return result
 
 
+def flattened(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], Any]:
+    """The leaves of ``tree`` and its structure.
+
+    A ``torch.Size`` of plain numbers is a leaf: pytree would make a tuple of it.
+    """
+    either = _is_plain_size if is_leaf is None else lambda x: _is_plain_size(x) or is_leaf(x)
+    flat, spec = pytree.tree_flatten(tree, is_leaf=either)
+    return flat, spec
+
+
+def _is_plain_size(x: Any) -> bool:
+    return type(x) is torch.Size and all(type(n) is int for n in x)
+
+
 def structure_of(args: tuple[Any, ...], kwargs: dict[str, Any], spec: Any) -> Structure:
     """The structure of a call that ``spec`` describes but for which containers are the same."""
     first: dict[int, int] = {}
@@ -104,7 +120,7 @@ class Watched:
 
     def flatten(self, tree: Any) -> tuple[list[Any], Any]:
         """The leaves of ``tree``, containers of the call among them, and its structure."""
-        flat, spec = pytree.tree_flatten(tree, is_leaf=lambda x: id(x) in self.places)
+        flat, spec = flattened(tree, lambda x: id(x) in self.places)
         return [Held(self.places[id(x)]) if id(x) in self.places else x for x in flat], spec
 
     def writes(self) -> tuple[list[Any], tuple[NewContents, ...]]:

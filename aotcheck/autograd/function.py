@@ -21,7 +21,7 @@ from aotcheck.autograd.capture import Capture
 from aotcheck.autograd.captured import Path, locate
 from aotcheck.autograd.compile_graph import Compilers
 from aotcheck.autograd.config import OnUnsupported, config
-from aotcheck.autograd.containers import ContainerResult, Held, ResultShape, Structure, Watched, structure_of
+from aotcheck.autograd.containers import ContainerResult, Held, ResultShape, Structure, Watched, flattened, structure_of
 from aotcheck.autograd.counters import count_compiled, count_refused, count_user_error
 from aotcheck.autograd.errors import (
     EXPECTATION,
@@ -235,7 +235,7 @@ class CompiledFunction:
     def _flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], Any]:
         if not kwargs and all(type(a) in PLAIN_LEAVES for a in args):
             return list(args), len(args)
-        flat, spec = pytree.tree_flatten((args, kwargs))
+        flat, spec = flattened((args, kwargs))
         return flat, structure_of(args, kwargs, spec)
 
     def _passed(self, flat: Sequence[Any]) -> list[Any]:
@@ -359,7 +359,7 @@ class CompiledFunction:
         containers = None
         contents: list[Any] = []
         if watched is None:
-            flat_out, out_spec = pytree.tree_flatten(out)
+            flat_out, out_spec = flattened(out)
         else:
             flat_out, out_spec = watched.flatten(out)
             contents, writes = watched.writes()

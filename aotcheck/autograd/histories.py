@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from aotcheck import _torch
+from aotcheck.autograd.kernel_state import WriteUnderGrad
 from aotcheck.autograd.places import Move
 from aotcheck.autograd.replicas import past
 from aotcheck.autograd.results import Results
@@ -107,6 +108,10 @@ class Histories:
         # What is no write of data: set_ of a view, which gives its base another history.
         views = [] if moment else [a.replica for a in self.arguments if _torch.base_of(a.replica) is t]
         told = [self.kernels.moved[id(v)] for v in views if self.capture.tracer.set_calls.get(id(v))]
+        elsewhere = [v for v in views if self.table.state(v) is not state]
+        if elsewhere and (node := _torch.grad_fn_of(t)) is not None:  # it was written where it now lies
+            write = self.kernels.write_of(node)
+            told += [write.time if isinstance(write, WriteUnderGrad) else self.table.state(elsewhere[0]).written]
         return max([moment, *told]) or math.inf
 
     def _reshapings_since(self, t: Tensor) -> list[float]:

@@ -190,13 +190,11 @@ class Holders(Draft):
     def find_current(self, states: Sequence[StorageState]) -> None:
         """Find a tensor that has each input storage still, now that arguments may have left theirs."""
         for state in states:
-            holders: list[tuple[Tensor, StorageState, Source]]
-            holders = [(a.replica, a.state, Arg(a.index)) for a in self.arguments]
-            holders += [(r.replica, r.state, r.source) for r in self.roots]
-            for t, entry_state, ref in holders:
-                if entry_state is state and self.table.state(t) is state:
-                    self.current[id(state)] = ref
-                    break
+            here = [a for a in self.arguments if a.state is state and self.table.state(a.replica) is state]
+            holders: list[Source] = [Arg(a.index) for a in here]
+            holders += [r.source for r in self.roots if r.state is state and self.capture.stays(r)]
+            if holders:
+                self.current[id(state)] = holders[0]
             else:
                 local = self.local()
                 self.before.insert(0, Hold(local, state.source))

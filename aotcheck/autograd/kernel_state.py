@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 class WriteUnderGrad:
     """An op that wrote a tensor while autograd recorded, and the tensors it was given, what it wrote first.
 
-    ``kind`` is equal for ops whose nodes in autograd's graph keep the same operands.
+    ``kind`` is equal for ops whose nodes in autograd's graph keep the same operands; ``time`` is the moment.
     """
 
     kind: Any
     operands: tuple[Tensor, ...]
+    time: int
 
 
 def _kind_of_operands(args: Iterable[Any]) -> tuple[Any, ...]:
@@ -119,7 +120,8 @@ class KernelState:
     def note_write(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """``func`` is about to write its first argument, a tensor or a list, autograd having made the nodes."""
         kind = func, _kind_of_operands(args), tuple(kwargs), _kind_of_operands(kwargs.values())
-        self._note(WriteUnderGrad(kind, tuple(tensors_in(args, kwargs))), isinstance(args[0], (list, tuple)))
+        write = WriteUnderGrad(kind, tuple(tensors_in(args, kwargs)), self.now())
+        self._note(write, isinstance(args[0], (list, tuple)))
 
     def note_custom_write(self, node: Any) -> None:
         """The custom Function whose node this is has said what it wrote."""

@@ -86,7 +86,7 @@ class LiveMemory:
         holder: Ref | None = None
         anchor = None
         if state.is_input:
-            there = [r.source for r in capture.roots if r.state is state and table.state(r.replica) is state]
+            there = [r.source for r in capture.roots if r.state is state and capture.stays(r)]
             if not there:
                 raise UnsupportedError("mutation in the backward", "of memory that its argument has left")
             holder = there[0]

@@ -54,6 +54,15 @@ class ReplicaMaker:
 
         Replicas made with equal ``versions`` (not None) share a version counter, as their originals do.
         """
+        r = self._window(real, versions)
+        if not real.is_inference() and _torch.version_of(real) < 0:  # it was one, and was given other data
+            with torch.inference_mode():
+                uncounted = self._window(real, None)
+            _torch.set_data(uncounted, r)
+            return uncounted
+        return r
+
+    def _window(self, real: Tensor, versions: Any) -> Replica:
         source = _torch.storage_of(real)
         storage = self.storage(source)
         if versions is None:

@@ -38,7 +38,7 @@ def saved_memory(capture: Capture, stages: Sequence[Stage], saved: Sequence[Valu
         v: k for k, v in enumerate(saved) if v.op is not PLACEHOLDER and (v.memory is None or v.memory in written)
     }  # the memory of arguments that are not written is saved as it is
     table = capture.tracer.table
-    there = {id(r.state): r.source for r in reversed(capture.roots) if written and table.state(r.replica) is r.state}
+    there = {id(r.state): r.source for r in reversed(capture.roots) if written and capture.stays(r)}
     results = _results(capture) if moved else {}
     found: dict[int, Window] = {}
     if not places or not (there or results):

@@ -178,6 +178,7 @@ def call_key(flat: Sequence[Any]) -> tuple[Any, ...]:
                 a.requires_grad,
                 _torch.leafness(a),
                 a.is_inference(),
+                _torch.version_of(a) < 0,  # as of what was an inference tensor, and was given other data
                 storages.setdefault(_torch.storage_address(storage), i),
                 storage.nbytes(),
                 base_part,

@@ -52,6 +52,22 @@ def test_keyword_arguments():
     check_session(session)
 
 
+@pytest.mark.parametrize("nest", [lambda size: size, lambda size: [size], lambda size: {"size": (1, size)}])
+def test_sizes_stay_sizes(nest):
+    def f(x, size=None, nested=None):
+        given = size if size is not None else nested[0]
+        return x.new_ones(given).sum() * given.numel(), nest(x.shape), given
+
+    def session(compile):
+        compiled, x = compile(f), leaf(2, 3)
+        yield compiled(x, torch.Size((2, 2)))
+        yield compiled(x, size=torch.Size((4,)))
+        yield compiled(x, nested=[torch.Size(()), 2])
+        yield compiled(x, nested=[torch.Size((5,)), 2])
+
+    check_session(session)
+
+
 def test_a_function_without_tensors():
     check(lambda n: n + 1, lambda: given(2), lambda: given(3))
 

@@ -602,3 +602,64 @@ def test_a_view_made_under_no_grad_between_two_writes(make, grad):
         yield attempt_later(lambda: v.is_leaf), attempt_later(lambda: v.sum().backward())
 
     check_session(session)
+
+
+@pytest.mark.parametrize("after", [lambda x, y: None, lambda x, y: y.zero_(), lambda x, y: x.mul_(2)])
+def test_a_view_is_written_where_it_was_given_other_data(after):
+    def f(x):
+        y = x.clone()
+        x.data = y
+        x.zero_()
+        with torch.no_grad():
+            v = x.t()
+        after(x, y)
+        return v
+
+    def session(compile):
+        root = leaf(2, 3)
+        base = root * 1
+        x = base.t()
+        v = compile(f)(x)
+        yield v, attempt_later(lambda: v.is_leaf), x, base
+
+    check_session(session)
+
+
+def test_an_alias_of_the_place_that_a_view_had_left_its_base_for():
+    def f(x):
+        y = x.detach()
+        x.data = x.clone()
+        x.zero_()
+        return y
+
+    def session(compile):
+        compiled = compile(f)
+        root = leaf(2)
+        base = root * 1
+        x = base.view(2)
+        for _ in range(3):
+            y = compiled(x)
+            with torch.no_grad():
+                y.add_(1)
+            yield y, x, base
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("move", [lambda x: setattr(x, "data", x.detach().sum(0)), lambda x: x.t_()], ids=["data", "t_"])
+@pytest.mark.parametrize("looks", [False, True])
+def test_a_view_looks_for_its_history_after_its_written_base_went_elsewhere(move, looks):
+    def f(x, view):
+        x.zero_()
+        used = view * 2 if looks else None
+        move(x)
+        return view, used
+
+    def session(compile):
+        root = leaf(2, 3)
+        x = root * 1
+        view, used = compile(f)(x, x.view(3, 2))
+        for t in [t for t in (view, used) if t is not None]:
+            yield attempt_later(lambda t=t: t.sum().backward()), root.grad
+
+    check_session(session)

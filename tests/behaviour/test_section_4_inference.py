@@ -519,3 +519,20 @@ def test_an_alias_made_outside_of_what_has_another_dtype_in_inference_mode(dtype
         return view.detach(), y
 
     check(f, lambda: (plain(size, size),))
+
+
+@pytest.mark.parametrize("use", [lambda x: x * 2, lambda x: x.view(2), lambda x: x.detach().zero_(), torch.neg_])
+def test_what_was_an_inference_tensor_counts_no_versions(use):
+    def f(x, y):
+        use(x)
+        x.data = y
+
+    def session(compile):
+        compiled = compile(f)
+        for make in (plain, leaf):
+            with torch.inference_mode():
+                x = make(2)
+            for _ in range(3):
+                yield attempt(lambda x=x: compiled(x, plain(2, seed=1))), x
+
+    check_session(session)

@@ -13,7 +13,7 @@ from aotcheck.oracle import Outcome, check
 from aotcheck.oracle.raised import normalized, raised
 from aotcheck.oracle.snapshot import snapshot
 from aotcheck.oracle.state import canary, global_state
-from aotcheck.oracle.undefined import LARGE, NEGATIVE, ODD, PLAIN, UNEVEN, Pattern, undefined_memory
+from aotcheck.oracle.undefined import FALLING, LARGE, NEGATIVE, ODD, PLAIN, UNEVEN, Pattern, undefined_memory
 from aotcheck.oracle.values import Agreement, compare_values
 from aotcheck.oracle.widen import widened
 from aotcheck.program import Literal, Ref, TupleExpr, harness
@@ -207,6 +207,19 @@ def test_a_comparison_of_memory_that_nobody_has_written_is_not_compared() -> Non
         assert check(REGROWN, Backend("holding", holding), torch.device("cpu")).outcome is Outcome.AGREES
 
 
+@pytest.mark.parametrize("order", [(1, 0, 3, 2), (3, 2, 1, 0), (0, 2, 1, 3), (2, 0, 1, 3)])
+def test_a_sort_of_memory_that_nobody_has_written_is_not_compared(order: tuple[int, ...]) -> None:
+    """However it was filled, some numbers may be where a sort of it leaves them."""
+    argsort = program(
+        op(None, _RESIZE, X, 0), op(None, _RESIZE, X, 16), op("v1", "torch.argsort", X), outputs=Ref("v1")
+    )
+
+    def sorting(fn: Any) -> Any:
+        return lambda x: fn(x).copy_(torch.tensor(order))
+
+    assert check(argsort, Backend("sorting", sorting), torch.device("cpu")).outcome is Outcome.AGREES
+
+
 def test_what_is_written_there_is_compared() -> None:
     written = program(
         op(None, _RESIZE, X, 0), op(None, _RESIZE, X, 16), op(None, "Tensor.fill_", X, 1), op("v0", "torch.mul", X, 2)
@@ -234,3 +247,4 @@ def test_a_closer_look_changes_what_comparisons_and_sorts_make_of_undefined_memo
 
     assert bool((filled(LARGE) > 1000).all()) and bool((filled(NEGATIVE) < -1000).all())
     assert filled(UNEVEN).argsort(stable=True).tolist() != list(range(12))
+    assert all(k != place for k, place in enumerate(filled(FALLING)[:8].argsort(stable=True).tolist()))
