@@ -118,7 +118,8 @@ class KernelState:
 
     def note_write(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """``func`` is about to write its first argument, a tensor or a list, autograd having made the nodes."""
-        kind = func, _kind_of_operands(args), tuple(kwargs), _kind_of_operands(kwargs.values())
+        packed = _torch.has_saved_tensor_hooks()  # of what hooks packed a node does not look whether it was written
+        kind = func, _kind_of_operands(args), tuple(kwargs), _kind_of_operands(kwargs.values()), packed
         self._note(WriteUnderGrad(kind, tuple(tensors_in(args, kwargs))), isinstance(args[0], (list, tuple)))
 
     def note_custom_write(self, node: Any) -> None:

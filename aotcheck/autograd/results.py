@@ -128,7 +128,7 @@ class Results(Remaking):
                 made = self.tracer.views.get(id(view))
 
     def make_views_left(self, source: Tensor) -> None:
-        """Make the views that the argument ``source`` leaves behind, which goes elsewhere before results are attached."""
+        """Make the views that the argument ``source`` leaves behind: it goes elsewhere before results are attached."""
         there = self.table.state(source)
         with self.before_attaching():
             for wanted, base in list(self.tensors.values()):
