@@ -341,6 +341,21 @@ def test_a_view_that_gets_one_more_dimension_is_written_along_it():
     check(f, make)
 
 
+@pytest.mark.parametrize("stride", [0, 2])
+def test_a_single_element_that_is_given_an_odd_stride_and_then_written_as_another_dtype(stride):
+    def f(x, y):
+        x.as_strided_((1,), (stride,), 0)
+        y.mul_(3)
+        return x
+
+    def make():
+        root = leaf(dtype=torch.complex64)
+        base = root * 2
+        return given(base, base.real, also=[root])
+
+    check(f, make, backward=lambda roots: roots[0].backward(torch.ones_like(roots[0])))
+
+
 @pytest.mark.parametrize("start", [0, 1])
 def test_where_an_empty_part_of_a_written_tensor_with_gaps_lies(start):
     def f(x):
