@@ -26,6 +26,7 @@ from aotcheck.autograd.node_order import order_nodes
 from aotcheck.autograd.record import FlatInput, Leaf, Record, Role, Root
 from aotcheck.autograd.results import Results
 from aotcheck.autograd.sparse import SparseReplica
+from aotcheck.autograd.sparse_geometry import is_sparse
 from aotcheck.autograd.steps import (
     Arg,
     BackwardOnward,
@@ -126,7 +127,7 @@ class EpilogueBuilder:
         if not self.capture.mode.with_bases and (self._needs_bases() or self.wrapped.needs_bases()):
             raise Retrace(dataclasses.replace(self.capture.mode, with_bases=True))
         input_states = self._input_states()
-        self._storage_sizes(input_states)
+        self._storage_sizes(input_states, returned)
         moved = self.moved.changes()
         moving = {a.index for a, _ in moved}
         for state in input_states:
@@ -309,7 +310,7 @@ class EpilogueBuilder:
 
     # -- data
 
-    def _storage_sizes(self, states: Sequence[StorageState]) -> None:
+    def _storage_sizes(self, states: Sequence[StorageState], returned: Sequence[Tensor]) -> None:
         """Storages grow before anything else and shrink at the end, when all windows on them have been made."""
         for state in states:
             nbytes, before = state.storage.nbytes(), self.capture.entry_nbytes[id(state)]
@@ -317,8 +318,9 @@ class EpilogueBuilder:
                 self.table.flat(state)
             if state.sized:
                 self.resized.append(state)
-            # What is freed in the end may have held more in between, as the arguments that it was held for still show.
-            there = [geometry_of(a.replica) for a in self.arguments if self.table.state(a.replica) is state]
+            # What is freed in the end may have held more in between, as the tensors that it was held for still show.
+            alive = [*[a.replica for a in self.arguments], *returned] if state.sized else []
+            there = [geometry_of(t) for t in alive if not is_sparse(t) and self.table.state(t) is state]
             reached = [g.elements_reached * g.dtype.itemsize for g in there if 0 not in g.shape]
             room = max([nbytes, *reached]) if state.sized else nbytes
             if room > before:
