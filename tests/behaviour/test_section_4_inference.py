@@ -519,3 +519,26 @@ def test_an_alias_made_outside_of_what_has_another_dtype_in_inference_mode(dtype
         return view.detach(), y
 
     check(f, lambda: (plain(size, size),))
+
+
+@pytest.mark.parametrize("requires_grad", [True, False])
+@pytest.mark.parametrize("written", ["nothing", "base before", "base after", "view after"])
+def test_a_view_made_in_inference_mode_and_detached_in_place(requires_grad, written):
+    def f(x):
+        v = x.t()
+        if written == "base before":
+            x.zero_()
+        v.detach_()
+        if written == "base after":
+            x.zero_()
+        elif written == "view after":
+            v.zero_()
+        return v, v * 2
+
+    def session(compile):
+        x = plain(3, 2).requires_grad_(requires_grad)
+        with torch.inference_mode():
+            v, y = compile(f)(x)
+        yield v, y, attempt_later(lambda: v.is_leaf), attempt_later(lambda: v.grad_fn), v._base is x
+
+    check_session(session)
