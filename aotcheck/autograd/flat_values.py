@@ -37,7 +37,9 @@ def flat_of_root(emit: Emitter, state: StorageState, root: View) -> tuple[View, 
     if order is not None and geometry.offset == 0 and geometry.numel <= total:
         if order != list(range(len(order))):
             value = emit.op(value, aten.permute.default, value, order)
-        value = emit.op(value, aten.clone.default, emit.op(value, aten.reshape.default, value, [-1]))
+        value = emit.op(value, aten.reshape.default, value, [-1])
+        # A clone keeps the stride of a single element, whatever it is; another dtype wants it to be 1.
+        value = emit.op(value, aten.clone.default, value, memory_format=torch.contiguous_format)
         if total > geometry.numel:
             value = pad(emit, value, total - geometry.numel, dtype)
     else:

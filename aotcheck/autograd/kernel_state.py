@@ -119,7 +119,8 @@ class KernelState:
 
     def note_write(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """``func`` is about to write its first argument, a tensor or a list, autograd having made the nodes."""
-        kind = func, _kind_of_operands(args), tuple(kwargs), _kind_of_operands(kwargs.values())
+        packed = _torch.has_saved_tensor_hooks()  # of what hooks packed a node does not look whether it was written
+        kind = func, _kind_of_operands(args), tuple(kwargs), _kind_of_operands(kwargs.values()), packed
         write = WriteUnderGrad(kind, tuple(tensors_in(args, kwargs)), self.now())
         self._note(write, isinstance(args[0], (list, tuple)))
 

@@ -146,6 +146,20 @@ class Results(Remaking):
                 view = made.source
                 made = self.tracer.views.get(id(view))
 
+    def make_views_left(self, source: Tensor) -> None:
+        """Make the views that the argument ``source`` leaves behind: it goes elsewhere before results are attached."""
+        there = self.table.state(source)
+        with self.before_attaching():
+            for wanted, base in list(self.tensors.values()):
+                for view in self.chain(wanted) if base is not None else ():
+                    made = self.tracer.views.get(id(view))
+                    if made is None or made.source is not source or id(view) in self.names:
+                        continue
+                    if made.time < self.kernels.moved[id(source)] and self.table.state(view) is not there:
+                        self.tensors.setdefault(id(view), (view, base))
+                        self._early[id(view)] = made.time
+                        self.name(view)
+
     def _written_itself(self, t: Tensor) -> bool:
         """Whether ``t`` was written under grad by an op that was given it, and not one of its aliases."""
         writes = [w for w in self.kernels.writes.values() if isinstance(w, WriteUnderGrad)]

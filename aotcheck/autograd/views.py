@@ -142,8 +142,8 @@ class Views:
     def _went(self, t: Tensor) -> bool:
         """Whether the view ``t`` got data elsewhere by ``.data =``, which leaves its history as it was."""
         made = self.tracer.views.get(id(t))
-        if made is None or id(t) in self.tracer.reshapings or id(t) not in self.kernels.moved:
-            return False
+        if made is None or id(t) in self.tracer.reshapings or id(t) not in self.kernels.left:
+            return False  # what `detach_` moved stays where it is
         if not (made.current and id(t) not in self.tracer.regeometried) and _torch.leafness(t) is not None:
             return False
         if not made.source_stays:

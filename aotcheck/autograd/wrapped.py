@@ -20,6 +20,7 @@ from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.record import Root
 from aotcheck.autograd.replicas import Replica
 from aotcheck.autograd.results import Results
+from aotcheck.autograd.runtime.replays import replay_as_it_lay
 from aotcheck.autograd.steps import (
     Arg,
     BumpVersion,
@@ -43,7 +44,7 @@ from aotcheck.autograd.steps import (
 )
 from aotcheck.autograd.subclasses import Wrapping, held_by, is_wrapper, outer_of
 from aotcheck.autograd.timeline import Timeline
-from aotcheck.autograd.trace import geometry_of
+from aotcheck.autograd.trace import Geometry, geometry_of
 from aotcheck.autograd.traced_inputs import TracedWrapper
 from aotcheck.autograd.views import as_if_required, differentiable_dtype, has_history, is_new_leaf, leads_to
 from aotcheck.autograd.windows import Derivation, ReplayAmong, Reshaping
@@ -207,9 +208,11 @@ class WrappedResults:
         again: Callable[[Tensor], Tensor]
         if made is not None and (made.source is base or self._is_made(made.source)):
             ref, again, recorded = self.results.name(made.source), made.replay, made.grad
-            counted = _torch.version_of(t) >= 0
+            counted = _torch.version_of(made.source) >= 0
             if counted and _torch.base_of(t) is None and _torch.version_groups([made.source, t])[1]:
                 again = _data  # what .data gives counts writes apart
+            elif lay := self._lay_in_between(made):
+                again = functools.partial(replay_as_it_lay, again, lay)
         else:
             ref, again = self.results.name(base), _torch.view_func_of(t)
             recorded = how != _torch.CreationMeta.NO_GRAD_MODE
@@ -238,6 +241,24 @@ class WrappedResults:
         if _torch.leafness(t) is None and made is None:  # eager refuses to say what the history is
             self._emit(BumpVersion(local))
         return local
+
+    def _lay_in_between(self, made: Derivation) -> tuple[tuple[tuple[str, ...], Geometry], ...]:
+        """How an argument and what it holds lay when a view was made of it, if it was reshaped both before and since.
+
+        For each the attributes by which it is found.
+        """
+        t, time = made.source, made.time
+        changes = [c.time for c in self.tracer.reshapings.get(id(t), ())] if id(t) in self._known else []
+        if not changes or changes[0] > time or changes[-1] < time:
+            return ()
+        todo: list[tuple[tuple[str, ...], Tensor]] = [((), t)]
+        for names, x in todo:
+            todo += [((*names, name), held) for name, held in (held_by(x)[0] if is_wrapper(x) else ())]
+        return tuple([(names, self._lay_at(x, time)) for names, x in todo])
+
+    def _lay_at(self, t: Tensor, time: int) -> Geometry:
+        changes = self.tracer.reshapings.get(id(t), ())
+        return next((c.geometry for c in changes if c.time > time), geometry_of(t))
 
     def _reshape(self, t: Tensor, ref: Ref, change: Reshaping) -> None:
         seen = id(t) not in self._histories and change in self.results.lasting(t)

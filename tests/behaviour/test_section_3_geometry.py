@@ -328,6 +328,29 @@ def test_a_view_that_gets_the_geometry_it_has_keeps_its_history(change):
     check_session(session)
 
 
+@pytest.mark.parametrize("kind", ["plain", "leaf", "view"])
+@pytest.mark.parametrize(
+    "change", [lambda v: v.t_(), lambda v: v.unsqueeze_(0), lambda v: v.as_strided_((5,), (1,), 0), lambda v: v]
+)
+@pytest.mark.parametrize("nbytes", [0, 4])
+def test_a_view_that_was_reshaped_in_place_reaches_beyond_what_its_storage_is_shrunk_to(kind, change, nbytes):
+    def f(x):
+        x.untyped_storage().resize_(24)
+        with torch.no_grad():
+            v = x.as_strided((3, 2), (2, 1))
+            change(v)
+        x.untyped_storage().resize_(nbytes)
+        return v
+
+    def session(compile):
+        x = torch.empty(0).set_(plain(2).untyped_storage(), 0, (2,), (1,))
+        x = x[:] if kind == "view" else x.requires_grad_(kind == "leaf")
+        y = compile(f)(x)
+        yield y.shape, y.stride(), y._base is x, y._base is x._base, y.untyped_storage().nbytes()
+
+    check_session(session)
+
+
 def test_a_view_that_gets_one_more_dimension_is_written_along_it():
     def f(x):
         x.unsqueeze_(2)
@@ -339,6 +362,21 @@ def test_a_view_that_gets_one_more_dimension_is_written_along_it():
         return given(torch.view_as_real(base), also=[root, base])
 
     check(f, make)
+
+
+@pytest.mark.parametrize("stride", [0, 2])
+def test_a_single_element_that_is_given_an_odd_stride_and_then_written_as_another_dtype(stride):
+    def f(x, y):
+        x.as_strided_((1,), (stride,), 0)
+        y.mul_(3)
+        return x
+
+    def make():
+        root = leaf(dtype=torch.complex64)
+        base = root * 2
+        return given(base, base.real, also=[root])
+
+    check(f, make, backward=lambda roots: roots[0].backward(torch.ones_like(roots[0])))
 
 
 @pytest.mark.parametrize("start", [0, 1])

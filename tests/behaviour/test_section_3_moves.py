@@ -159,6 +159,27 @@ def test_a_leaf_that_is_given_data_of_another_dtype(dtype, used, alive):
     check_session(session)
 
 
+@pytest.mark.parametrize("view", [lambda x: x.t(), lambda x: x[1:], lambda x: x.unsqueeze(0)[:, 1:]])
+@pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_a_view_of_a_leaf_that_is_set_elsewhere_and_used_only_there(view, grad, size):
+    def f(x, y):
+        with torch.set_grad_enabled(grad):
+            v = view(x)
+        with torch.no_grad():
+            x.set_(y[:size].clone())
+        return v, x * 2
+
+    def session(compile):
+        x = torch.empty(0).set_(plain(5).untyped_storage(), 0, (3,), (2,)).requires_grad_()
+        v, y = compile(f)(x, plain(4, seed=1))
+        yield v, x, y
+        yield attempt_later(lambda: y.sum().backward()), x.grad
+        yield attempt_later(lambda: v.sum().backward()), x.grad
+
+    check_session(session)
+
+
 def test_a_leaf_used_in_the_shape_that_set_gave_it_and_then_given_another():
     def f(x, y):
         with torch.no_grad():
@@ -646,7 +667,9 @@ def test_an_alias_of_the_place_that_a_view_had_left_its_base_for():
     check_session(session)
 
 
-@pytest.mark.parametrize("move", [lambda x: setattr(x, "data", x.detach().sum(0)), lambda x: x.t_()], ids=["data", "t_"])
+@pytest.mark.parametrize(
+    "move", [lambda x: setattr(x, "data", x.detach().sum(0)), lambda x: x.t_()], ids=["data", "t_"]
+)
 @pytest.mark.parametrize("looks", [False, True])
 def test_a_view_looks_for_its_history_after_its_written_base_went_elsewhere(move, looks):
     def f(x, view):

@@ -536,3 +536,26 @@ def test_what_was_an_inference_tensor_counts_no_versions(use):
                 yield attempt(lambda x=x: compiled(x, plain(2, seed=1))), x
 
     check_session(session)
+
+
+@pytest.mark.parametrize("requires_grad", [True, False])
+@pytest.mark.parametrize("written", ["nothing", "base before", "base after", "view after"])
+def test_a_view_made_in_inference_mode_and_detached_in_place(requires_grad, written):
+    def f(x):
+        v = x.t()
+        if written == "base before":
+            x.zero_()
+        v.detach_()
+        if written == "base after":
+            x.zero_()
+        elif written == "view after":
+            v.zero_()
+        return v, v * 2
+
+    def session(compile):
+        x = plain(3, 2).requires_grad_(requires_grad)
+        with torch.inference_mode():
+            v, y = compile(f)(x)
+        yield v, y, attempt_later(lambda: v.is_leaf), attempt_later(lambda: v.grad_fn), v._base is x
+
+    check_session(session)

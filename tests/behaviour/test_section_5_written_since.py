@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 import torch
 import torch.utils.checkpoint
@@ -59,6 +61,28 @@ def test_a_write_through_a_lazy_view_keeps_its_result_whatever_wrote_such_a_view
         yield attempt_later(lambda: compile(lambda x: x.real.copy_(plain(3)))(before).sum().backward())
         x = leaf(3, dtype=torch.complex64)
         y = compile(torch.Tensor.exp_)(lazy(x * 1))
+        with torch.no_grad():
+            y.add_(1)
+        yield attempt_later(lambda: torch.autograd.grad(y, x, torch.ones_like(y)))
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("where", ["around", "inside"])
+def test_a_write_through_a_view_keeps_its_result_whatever_hooks_packed_such_a_one_before(where):
+    hooks = torch.autograd.graph.saved_tensors_hooks
+    nothing = contextlib.nullcontext
+
+    def f(x):
+        with hooks(lambda t: t, lambda t: t) if where == "inside" else nothing():
+            return x.sigmoid_()
+
+    def session(compile):
+        with hooks(lambda t: t, lambda t: t) if where == "around" else nothing():
+            y = compile(f)((leaf(3) * 1)[:2])
+        yield attempt_later(lambda: y.sum().backward())
+        x = leaf(3)
+        y = compile(torch.Tensor.sigmoid_)((x * 1)[:2])
         with torch.no_grad():
             y.add_(1)
         yield attempt_later(lambda: torch.autograd.grad(y, x, torch.ones_like(y)))

@@ -209,6 +209,26 @@ def test_a_view_of_an_input_that_then_changes_its_geometry(make):
     check(f, lambda: given(make(3, 2)))
 
 
+@every_class
+@pytest.mark.parametrize("kind", ["no grad", "no leaf"])
+@pytest.mark.parametrize("back", [False, True])
+def test_a_view_of_an_input_between_changes_of_its_geometry(make, kind, back):
+    def f(x):
+        first = x[1:]
+        x.unsqueeze_(0)
+        second = x.diagonal()
+        x.transpose_(1, 2)
+        third = x[:, 1:]
+        x.squeeze_(0).t_() if back else x.transpose_(0, 2)
+        return first, second, third, x[0]
+
+    def make_():
+        root = make(3, 2, grad=kind == "no leaf")
+        return given(root * 1 if kind == "no leaf" else root, also=[root])
+
+    check(f, make_)
+
+
 def test_views_of_a_view_made_before_and_after_it_changes_its_geometry():
     def f(x):
         alias = x.detach()

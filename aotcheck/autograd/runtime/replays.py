@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from aotcheck import _torch
-from aotcheck.autograd.runtime.memory import plain_window
+from aotcheck.autograd.runtime.memory import plain_window, restride, restride_wrapper
+from aotcheck.autograd.subclasses import is_wrapper
 from aotcheck.autograd.trace import Geometry, geometry_of
 
 
@@ -47,6 +50,38 @@ def replay_at(view_func: Callable[[Tensor], Tensor], version: int, base: Tensor)
     finally:
         made = _torch.version_of(whole)  # changes in place count as writes: what was changed so is to be up to date
         _torch.set_version(whole, max(made, now) if made > version else now)
+
+
+def replay_as_it_lay(
+    view_func: Callable[[Tensor], Tensor], lay: Sequence[tuple[tuple[str, ...], Geometry]], base: Tensor
+) -> Tensor:
+    """A view of the wrapper ``base`` as one made when it, and what it holds by such attributes, ``lay`` otherwise."""
+    with contextlib.ExitStack() as places:
+        for names, g in lay:
+            places.enter_context(_lying(functools.reduce(getattr, names, base), g))
+        return view_func(base)
+
+
+@contextlib.contextmanager
+def _lying(t: Tensor, g: Geometry) -> Iterator[None]:
+    """Inside, ``t`` lies so."""
+    was = geometry_of(t)
+    _lay(t, g)
+    try:
+        yield
+    finally:
+        _lay(t, was)
+
+
+def _lay(t: Tensor, g: Geometry) -> None:
+    """Let ``t`` lie so; neither its history nor its version counter shows it."""
+    version = _torch.version_of(t)
+    if is_wrapper(t):
+        restride_wrapper(t, (g.shape, g.stride, g.offset))
+    else:
+        restride(t, g.shape, g.stride, g.offset)
+    if version >= 0:
+        _torch.set_version(t, version)
 
 
 def replay_with_room(view_func: Callable[[Tensor], Tensor], window: Geometry, base: Tensor) -> Tensor:
