@@ -96,7 +96,8 @@ class Histories:
     def _moment_of_history(self, x: TracedRoot | TracedArgument) -> float:
         """When the tensor got the history it has: at a write, or else at the end; never in another shape."""
         state, t = self.table.state(x.replica), x.replica
-        moment: float = max(x.state.written, state.written if state is not x.state else 0)
+        since = state is not x.state and not self._precedes_move(t)
+        moment: float = max(x.state.written, state.written if since else 0)
         if self.results.history_before_changes(t) is not None:
             return moment
         moment = min([moment, *self._reshapings_since(t)])
@@ -113,6 +114,12 @@ class Histories:
             write = self.kernels.write_of(node)
             told += [write.time if isinstance(write, WriteUnderGrad) else self.table.state(elsewhere[0]).written]
         return max([moment, *told]) or math.inf
+
+    def _precedes_move(self, t: Tensor) -> bool:
+        """Whether ``t`` got its history before it last went to other memory; what is written there is others'."""
+        went = [m.node for m in self.kernels.left.get(id(t), ()) if m.move is Move.DATA]
+        node = _torch.grad_fn_of(t)
+        return bool(went) and node is not None and _torch.sequence_number(node) < went[-1]
 
     def _reshapings_since(self, t: Tensor) -> list[float]:
         """Just before when views of ``t`` last changed their geometry, if nothing has been counted as a write since.

@@ -300,3 +300,21 @@ def test_a_view_of_what_was_written_several_times_goes_elsewhere_and_is_written(
         return v
 
     check(f, lambda: non_leaf(2, 2))
+
+
+@pytest.mark.parametrize("part", [lambda x: torch.split(x, [1, 1])[0], lambda x: x.t(), lambda x: x.unbind()[1]])
+def test_a_part_of_what_was_written_and_went_to_memory_that_another_then_writes(part):
+    """The part was made after the history of what it is of, whenever the memory was written last."""
+
+    def f(x, y):
+        x.zero_()
+        v = part(x)
+        x.data = y
+        y.zero_()
+        return v
+
+    def make() -> Given:
+        root = leaf(2, 2)
+        return given(root.clone(), plain(2, 2, seed=4), also=[root])
+
+    check(f, make)
