@@ -646,7 +646,9 @@ def test_an_alias_of_the_place_that_a_view_had_left_its_base_for():
     check_session(session)
 
 
-@pytest.mark.parametrize("move", [lambda x: setattr(x, "data", x.detach().sum(0)), lambda x: x.t_()], ids=["data", "t_"])
+@pytest.mark.parametrize(
+    "move", [lambda x: setattr(x, "data", x.detach().sum(0)), lambda x: x.t_()], ids=["data", "t_"]
+)
 @pytest.mark.parametrize("looks", [False, True])
 def test_a_view_looks_for_its_history_after_its_written_base_went_elsewhere(move, looks):
     def f(x, view):
