@@ -98,7 +98,8 @@ class ReplicaMaker:
             r = self.plain(real, versions)
         if real.requires_grad:
             if not rebound:
-                Tensor.requires_grad_(r)
+                with torch.inference_mode(inference):
+                    Tensor.requires_grad_(r)
             else:
                 elem = torch.empty_strided(real.shape, real.stride(), dtype=real.dtype, device="meta")
                 anchor = make_replica(elem, real.device, self.kernels)

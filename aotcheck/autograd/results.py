@@ -76,7 +76,7 @@ class Results(Remaking):
 
     def _lies_as_split(self, t: Tensor, made: Derivation) -> bool:
         """Whether ``t`` lies where the op put it that gave it as a view unknown to autograd."""
-        there = made.source_stays or id(made.source) in self.names
+        there = id(made.source) in self.names or (made.source_stays and not self._moved_since(made))
         stays = geometry_of(t) == made.geometry and id(t) not in self.kernels.moved
         return there and made.intact and stays
 

@@ -623,3 +623,46 @@ def test_a_view_made_under_no_grad_between_two_writes(make, grad):
         yield attempt_later(lambda: v.is_leaf), attempt_later(lambda: v.sum().backward())
 
     check_session(session)
+
+
+def _beside_another_view(x, y):
+    base = x + 1
+    v, w = base.t(), base[:]
+    v.data = y.clone()
+    return v, w
+
+
+def _where_another_result_is(x, y):
+    base = x + 1
+    v, w, z = base.t(), base[:], y.clone()
+    v.data = z
+    return v, w, z
+
+
+def _its_base_goes(x, y):
+    base, z = x + 1, y.clone()
+    (v,) = torch.unsafe_chunk(base, 1)
+    base.data = z
+    return v, z
+
+
+@pytest.mark.parametrize("f", [_beside_another_view, _where_another_result_is, _its_base_goes])
+@pytest.mark.parametrize("kind", [plain, leaf])
+def test_a_view_of_what_is_made_inside_and_not_returned_comes_apart_from_it(f, kind):
+    check(f, lambda: given(kind(2), plain(2, seed=3)))
+
+
+def test_a_leaf_that_was_given_data_of_an_inference_tensor_comes_again():
+    def f(x, y):
+        y.data = x
+
+    def session(compile):
+        compiled = compile(f)
+        with torch.inference_mode():
+            x = plain(3)
+        y = leaf(3, seed=2)
+        for _ in range(3):
+            compiled(x, y)
+            yield x, y, y.is_inference(), y.is_leaf
+
+    check_session(session)
