@@ -265,9 +265,11 @@ class MovedArguments:
         if not (retyped or self._is_leaf_after_set(a)) or not a.replica.requires_grad or a.replica.is_inference():
             return False
         reached = reached_leaves([x.tensor for x in self.results.attached]).get(id(a.replica), [])
+        if not reached:  # nor can it be asked of a view of a leaf that was made under no_grad
+            return False
         with torch.inference_mode(False), torch.enable_grad():
             now = torch.autograd.graph.get_gradient_edge(a.replica).node
-        return bool(reached) and all(e.node is now for e in reached)
+        return all(e.node is now for e in reached)
 
     def _renewed_before_moving(self, a: TracedArgument) -> bool:
         """Whether the view ``a`` got the history of a write, which shows where it then lay, before it first moved."""

@@ -666,3 +666,22 @@ def test_a_leaf_that_was_given_data_of_an_inference_tensor_comes_again():
             yield x, y, y.is_inference(), y.is_leaf
 
     check_session(session)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("f", [lambda x, v: None, lambda x, v: x * 2, lambda x, v: v * 2])
+def test_a_view_of_a_leaf_made_under_no_grad_is_given_data_of_another_dtype(dtype, f):
+    def moved(x, y, v):
+        v.data = y
+        return f(x, v)
+
+    def session(compile):
+        x = leaf(3)
+        with torch.no_grad():
+            v = x.t()
+        z = compile(moved)(x, plain(3, seed=2, dtype=dtype), v)
+        yield z, x, v.dtype, v.data
+        if z is not None:
+            yield attempt_later(lambda: z.sum().backward()), x.grad
+
+    check_session(session)
