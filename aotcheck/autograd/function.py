@@ -101,6 +101,11 @@ class Split:
         return self.passed // 2 if self.with_gradients else self.passed
 
 
+def _views_among(arguments: Sequence[Any]) -> tuple[bool, ...]:
+    """Which are views: a view of such a one holds its base, of another it holds that."""
+    return tuple([isinstance(a, Tensor) and _torch.base_of(a) is not None for a in arguments])
+
+
 class _UserError(Exception):
     """The traced program raised; its own error is the cause."""
 
@@ -129,6 +134,7 @@ class CompiledFunction:
         self._not_cast: dict[Any, frozenset[int]] = {}
         self._valued: dict[Any, frozenset[int]] = {}  # see Note [Values in the key]
         self._backwards = False  # whether the function is known to call backwards
+        self._swaps = False  # whether it is known to swap arguments, which asks whether views of them are held
         self._hooks = False  # whether saved-tensor hooks are in force around the call being traced
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -195,7 +201,8 @@ class CompiledFunction:
             split = Split(len(flat), len(passed), self._gradients, wrappers, caller, which, tuple(sorted(valued)))
             check_supported(whole)
             values = tuple([(k, *whole[k].tolist()) for k in split.valued])
-            key = (spec, len(flat), self.state.modes() if self.state else None, call_key(whole), caller, values)
+            views = _views_among(whole) if self._swaps else None
+            key = (spec, len(flat), self.state.modes() if self.state else None, call_key(whole), caller, values, views)
             with self._lock:
                 found = self._cache.get(key)
                 if found is None:
@@ -246,7 +253,8 @@ class CompiledFunction:
 
     def _remember(self, found: Specialization, flat: Sequence[Any], whole: Sequence[Any], spec: Any) -> None:
         """Let the next call try this specialization's fast guard first."""
-        if found.guard is None and type(spec) is int and found.assembly is not None and not self._backwards:
+        asks = self._backwards or self._swaps  # for more than a guard looks at
+        if found.guard is None and type(spec) is int and found.assembly is not None and not asks:
             record = found.assembly.record
             # What holds a tensor that is swapped depends on whether it is a view, too.
             writes = bool(record.swapped) or any(isinstance(s, TakeHistory) for s in record.steps)
@@ -279,6 +287,8 @@ class CompiledFunction:
             self._store(key, made)
             return made
         count_compiled()
+        if assembly.record.swapped:
+            self._swaps, self._last = True, None
         made = Specialization(assembly, result=outcome.containers)
         self._store(key, made)
         return made

@@ -70,10 +70,13 @@ class Holders(Draft):
             state = self.table.state(a.replica)
             if kind == "storage" and not state.is_input:
                 needed.setdefault(id(state), (state, []))
+        pairs = self.tensors.values() if self.kernels.moved else ()
+        apart = {id(b) for t, b in pairs if b is not None and self.table.state(b) is not self.table.state(t)}
         for key, (state, tensors) in needed.items():
             survivors = [t for t in tensors if id(t) in returned]
             partly = key in self._shown and not (survivors and _is_whole(survivors[0], state))
             alone = len(survivors) == 1 and not partly and not state.sized
+            alone = alone and apart.isdisjoint(map(id, tensors))  # views that are elsewhere are made of these
             if alone and self._plain(survivors[0]):
                 only = survivors[0]
                 for t in tensors:

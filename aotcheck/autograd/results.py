@@ -77,7 +77,7 @@ class Results(Remaking):
 
     def _lies_as_split(self, t: Tensor, made: Derivation) -> bool:
         """Whether ``t`` lies where the op put it that gave it as a view unknown to autograd."""
-        beside = self.table.state(made.source) is self.table.state(t)
+        beside = self.table.state(made.source) is self.table.state(t) and not self._moved_since(made)
         there = (made.source_stays and beside) or id(made.source) in self.names
         stays = geometry_of(t) == made.geometry and id(t) not in self.kernels.moved
         return there and made.intact and stays

@@ -12,7 +12,7 @@ from torch.autograd.graph import GradientEdge
 from aotcheck import _torch
 from aotcheck.autograd.record import Attached
 from aotcheck.autograd.stage import Stage
-from aotcheck.autograd.steps import Arg, BaseOf
+from aotcheck.autograd.steps import Arg, BaseOf, RegisterHook
 from aotcheck.autograd.tangents import inputs_of
 from aotcheck.blame.describe import name
 from aotcheck.blame.runs import EagerCall, Question, edge
@@ -96,11 +96,15 @@ class Caller:
         self.cuts = [self.eager.get(id(c.tensor)) for c in specimen.capture.cuts]
 
     def backwards(self) -> Iterator[Tried]:
-        """Eager's gradients for tangents of small integers: of each stage, from all its tensors and from each alone."""
+        """Eager's gradients for tangents of small integers: of each stage, from all its tensors and from each alone.
+
+        Not from those on which the function registered a hook: the runtime does that, and the trace knows nothing of it.
+        """
+        hooked = {s.target for s in self.specimen.capture.record.all_steps if isinstance(s, RegisterHook)}
         for stage in self.stages:
             if any(t is None and k in stage.reached for k, t in self._cut_targets(stage)):
                 continue  # what it hangs on cannot be found in eager's run
-            known = [j for j, a in enumerate(stage.attached) if id(a.tensor) in self.eager]
+            known = [j for j, a in enumerate(stage.attached) if id(a.tensor) in self.eager and a.ref not in hooked]
             for key in dict.fromkeys([tuple(known), *[(j,) for j in known]]):
                 if key:
                     yield self._tried(stage, key)

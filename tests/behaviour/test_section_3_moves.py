@@ -667,6 +667,49 @@ def test_an_alias_of_the_place_that_a_view_had_left_its_base_for():
     check_session(session)
 
 
+def _beside_another_view(x, y):
+    base = x + 1
+    v, w = base.t(), base[:]
+    v.data = y.clone()
+    return v, w
+
+
+def _where_another_result_is(x, y):
+    base = x + 1
+    v, w, z = base.t(), base[:], y.clone()
+    v.data = z
+    return v, w, z
+
+
+def _its_base_goes(x, y):
+    base, z = x + 1, y.clone()
+    (v,) = torch.unsafe_chunk(base, 1)
+    base.data = z
+    return v, z
+
+
+@pytest.mark.parametrize("f", [_beside_another_view, _where_another_result_is, _its_base_goes])
+@pytest.mark.parametrize("kind", [plain, leaf])
+def test_a_view_of_what_is_made_inside_and_not_returned_comes_apart_from_it(f, kind):
+    check(f, lambda: given(kind(2), plain(2, seed=3)))
+
+
+def test_a_leaf_that_was_given_data_of_an_inference_tensor_comes_again():
+    def f(x, y):
+        y.data = x
+
+    def session(compile):
+        compiled = compile(f)
+        with torch.inference_mode():
+            x = plain(3)
+        y = leaf(3, seed=2)
+        for _ in range(3):
+            compiled(x, y)
+            yield x, y, y.is_inference(), y.is_leaf
+
+    check_session(session)
+
+
 @pytest.mark.parametrize(
     "move", [lambda x: setattr(x, "data", x.detach().sum(0)), lambda x: x.t_()], ids=["data", "t_"]
 )
@@ -684,5 +727,24 @@ def test_a_view_looks_for_its_history_after_its_written_base_went_elsewhere(move
         view, used = compile(f)(x, x.view(3, 2))
         for t in [t for t in (view, used) if t is not None]:
             yield attempt_later(lambda t=t: t.sum().backward()), root.grad
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("f", [lambda x, v: None, lambda x, v: x * 2, lambda x, v: v * 2])
+def test_a_view_of_a_leaf_made_under_no_grad_is_given_data_of_another_dtype(dtype, f):
+    def moved(x, y, v):
+        v.data = y
+        return f(x, v)
+
+    def session(compile):
+        x = leaf(3)
+        with torch.no_grad():
+            v = x.t()
+        z = compile(moved)(x, plain(3, seed=2, dtype=dtype), v)
+        yield z, x, v.dtype, v.data
+        if z is not None:
+            yield attempt_later(lambda: z.sum().backward()), x.grad
 
     check_session(session)

@@ -360,6 +360,26 @@ def test_swap_tensors_looks_at_who_holds_them_on_every_call():
     check_session(session)
 
 
+@pytest.mark.parametrize("first", ["view", "no view"])
+@pytest.mark.parametrize("grad", [False, True])
+def test_swap_tensors_is_refused_where_a_view_of_the_argument_is_held_and_that_is_no_view(first, grad):
+    """A view of a view holds the base instead."""
+
+    def f(x):
+        v = x.t()
+        torch.utils.swap_tensors(x, x)
+        return v * 2
+
+    def session(compile):
+        compiled = compile(f)
+        for kind in ("view", "no view", "view") if first == "view" else ("no view", "view", "no view"):
+            x = plain(3).requires_grad_(grad)
+            x = x * 1 if kind == "no view" else x[:]
+            yield attempt(lambda x=x: compiled(x))
+
+    check_session(session)
+
+
 def _view_that_ended(x, y):
     x.view(-1).sum()
     torch.utils.swap_tensors(x, y)

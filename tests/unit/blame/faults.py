@@ -405,7 +405,10 @@ def no_fast_guard(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(function, "fast_guard", lambda *args: None)
 
 
-KNOWN = ("type", "geometry", "device", "requires_grad", "leafness", "inference", "storage", "nbytes", "base")
+KNOWN = (
+    *("type", "geometry", "device", "requires_grad", "leafness", "inference", "uncounted"),
+    *("storage", "nbytes", "base"),
+)
 """What a key knows of a tensor."""
 
 
