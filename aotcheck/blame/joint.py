@@ -98,8 +98,10 @@ class Caller:
     def backwards(self) -> Iterator[Tried]:
         """Eager's gradients for tangents of small integers: of each stage, from all its tensors and from each alone.
 
-        Not from those on which the function registered a hook: the runtime does that, and the trace knows nothing of it.
+        Not from those on which the function registered a hook: the runtime does that, which the trace does not know.
         """
+        if not self.stages:
+            return
         hooked = {s.target for s in self.specimen.capture.record.all_steps if isinstance(s, RegisterHook)}
         for stage in self.stages:
             if any(t is None and k in stage.reached for k, t in self._cut_targets(stage)):
