@@ -27,6 +27,7 @@ from aotcheck.autograd.runtime import backward_source
 from aotcheck.autograd.runtime.attachments import HELD, Application, Counter, Keeper
 from aotcheck.autograd.sandbox import BackwardTrace
 from aotcheck.autograd.stage import Stage, Target
+from aotcheck.autograd.stages import whole
 from aotcheck.autograd.steps import Result
 from aotcheck.autograd.subclasses import Bundle, Wrapping
 from aotcheck.autograd.tangents import Key, Trained, inputs_of, place_of
@@ -71,10 +72,12 @@ def differentiable(backwards: Backwards, stage: Stage, key: Key, trained: Traine
     if any(k < len(stage.targets) and k not in stage.reached for s in stages for k in s.reached):
         raise UnsupportedError("second derivative", "by what the first derivative does not lead to")
     available = set(stage.saved) | set(live)
-    computed = backward_values([*values, *traced.draws], available)
+    at_hand = available | backward_values([*values, *traced.draws], available)
     for s in stages:
-        s.saved = read_by(s.wanted(), computed | available, capture.tracer.trace.values)
-        s.saved += [v for v in maker.kept_for_derivatives(s, computed | available) if v not in s.saved]
+        read = read_by(s.wanted(), at_hand, capture.tracer.trace.values)
+        # Not views of what is at hand: a later derivative may read that, or another view of it.
+        read = [whole(v, at_hand) for v in [*read, *maker.kept_for_derivatives(s, at_hand)]]
+        s.saved = list(dict.fromkeys(read))
         given = {k: r for k, r in enumerate(replicas) if r is not None and k not in same}
         guard_derivative(capture, s, dict(zip(places, seeds, strict=True)), given)
     results = _distinct(capture.tracer.trace, values, distinct)

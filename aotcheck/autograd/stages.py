@@ -217,7 +217,7 @@ class Stages:
         views = [self.capture.tracer.table.known_view(t) for t in tensors.values() if not is_sparse(t)]
         values = [v.value for v in views if v is not None and v.fits and v.value is not None]
         # Other views of the same memory may be read as well.
-        return read_by([_whole(v, at_hand) for v in values], at_hand, self.trace.values)
+        return read_by([whole(v, at_hand) for v in values], at_hand, self.trace.values)
 
     def _find_views(self, stage: Stage) -> None:
         """The views that ops behind the stage's tensors wrote and keep: see Note [Results of their own gradients]."""
@@ -292,7 +292,7 @@ class Stages:
         return trace(seeds, edges, None, ends, live, functools.partial(self.gradient, stage, key))
 
 
-def _whole(v: Value, at_hand: set[Value]) -> Value:
+def whole(v: Value, at_hand: set[Value]) -> Value:
     """What ``v`` is a view of, or that again, as far as it is ``at_hand``."""
     while v.op not in (PLACEHOLDER, CONSTANT) and info_of(v.op).kind is Kind.VIEW and v.args[0] in at_hand:
         v = v.args[0]
