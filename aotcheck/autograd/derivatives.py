@@ -91,7 +91,9 @@ def differentiable(backwards: Backwards, stage: Stage, key: Key, trained: Traine
     source: dict[Value, str] = {v: f"s[{used.index(k)}]" for k, v in enumerate(stage.saved) if k in used}
     expected = stage.expected(key)
     source.update({t: f"t{n}" for (n, _), t in zip(expected, live, strict=True)})
-    source.update({v: f"d[{len(results) + n}]" for n, v in enumerate(kept)})
+    # What is a result as well is saved as an alias: nobody but its own node can unpack what was saved as that.
+    alias = [".detach()" if v in results else "" for v in kept]
+    source.update({v: f"d[{len(results) + n}]{alias[n]}" for n, v in enumerate(kept)})
     counters = [g.watched for s in stages for g in s.guards if isinstance(g.watched, Counter)]
     watched = {c.index for c in counters if c.keeper is Keeper.SAVED}
     watched.update(stage.checked_by_backward)
