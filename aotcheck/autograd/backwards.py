@@ -176,15 +176,16 @@ class Backwards:
                 part, whole[j] = stage.part(j, t)
                 parts.append(part)
                 flat += leaves_of(whole[j])
+        key = tuple(parts)
         try:
-            run = self._backward(stage, tuple(parts), trained)
+            run = self._backward(stage, key, trained)
         except UnsupportedError as error:
             if any(type(p) is not int for p in parts):
                 met = ", ".join(described(t) for t in g if t is not None)
                 wanted = ", ".join(described(a.tensor) for a in stage.attached)
                 raise UnsupportedError("tangent of another type", f"{met} for results {wanted}: {error}") from error
             raise
-        return run(ctx, flat, whole)
+        return run(ctx, flat, whole) if stage.is_flat(key) else run(ctx, whole)
 
     def _backward(self, stage: Stage, key: Key, trained: Trained) -> Callable[..., Any]:
         found = stage.backwards.get((key, trained))

@@ -565,3 +565,18 @@ def test_sampled_and_reduced_products():
     for how in ("sum", "mean"):
         check(lambda s, d, how=how: torch.sparse.mm(s, d, how), lambda: given(made(), leaf(3, 2)))
         check(lambda s, d, how=how: torch.sparse.mm(s, d, how), lambda: given(made().requires_grad_(), leaf(3, 2)))
+
+
+@pytest.mark.parametrize("roots", [(0,), (1,), (0, 1), (1, 2), (0, 2)], ids=str)
+def test_a_derivative_by_a_sparse_result_has_one_itself(roots):
+    def session(compile):
+        x = leaf(2, 3)
+        results = compile(lambda x: (x * 3, (x * x).to_sparse(), x.to_sparse()))(x)
+        chosen = [results[k] for k in roots]
+        given = [plain(2, 3, seed=k).to_sparse() if t.is_sparse else plain(2, 3, seed=k) for k, t in enumerate(chosen)]
+        (first,) = torch.autograd.grad(chosen, x, given, create_graph=True)
+        yield first.detach(), first.requires_grad
+        if first.requires_grad:
+            yield torch.autograd.grad(first.square().sum(), x)
+
+    check_session(session)

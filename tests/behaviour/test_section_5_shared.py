@@ -261,3 +261,37 @@ def test_derivatives_by_results_that_an_op_keeps_and_nobody_returns(f, of):
             yield [t.grad for t in trained]
 
     check_session(session, rtol=1e-6)
+
+
+_OTHER_VIEWS_READ_LATER = {
+    "linear": lambda x, y: torch.nn.functional.linear(x[0], y),
+    "linear with a bias": lambda x, y: torch.nn.functional.linear(x[0], y, x[1]),
+    "addr": lambda x, y: torch.addr(x @ y, x[0], y[1]),
+    "lu solve": lambda x, y: torch.linalg.lu_solve(*torch.linalg.lu_factor(x), y),
+    "triangular solve": lambda x, y: torch.linalg.solve_triangular(x.triu(), y, upper=True),
+    "logdet": lambda x, y: torch.logdet(x @ x.t()),
+    "product of matrices": lambda x, y: torch.linalg.multi_dot([x[0], y, x[1]]),
+    "columns": lambda x, y: (x[:, 0].unsqueeze(1) * y.t()).sin(),
+}
+
+
+@pytest.mark.parametrize("f", _OTHER_VIEWS_READ_LATER.values(), ids=_OTHER_VIEWS_READ_LATER)
+@pytest.mark.parametrize("of", [(True, True), (True, False), (False, True)], ids=["both", "first", "second"])
+def test_derivatives_that_read_other_views_of_what_is_saved(f, of):
+    def session(compile):
+        x = torch.randn(4, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64).add_(torch.eye(4) * 3)
+        y = torch.randn(4, 4, generator=torch.Generator().manual_seed(2), dtype=torch.float64).add_(torch.eye(4) * 3)
+        x.requires_grad_(of[0])
+        y.requires_grad_(of[1])
+        trained = [t for t in (x, y) if t.requires_grad]
+        compiled = compile(f)
+        for _ in range(2):
+            found = [compiled(x, y)]
+            for _ in range(4):
+                terms = [t.sin().sum() for t in found if t is not None and t.requires_grad]
+                if not terms:
+                    break
+                found = torch.autograd.grad(sum(terms), trained, create_graph=True, allow_unused=True)
+                yield [None if t is None else t.detach() for t in found]
+
+    check_session(session, rtol=1e-6)
