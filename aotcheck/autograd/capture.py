@@ -248,7 +248,12 @@ class Capture:
         """
         if not self.hooks:
             return contextlib.nullcontext()
-        return torch.autograd.graph.saved_tensors_hooks(_snapshot, lambda t: t)
+        return torch.autograd.graph.saved_tensors_hooks(self._pack, lambda t: t)
+
+    def _pack(self, t: Tensor) -> Tensor:
+        number, kept = _torch.autograd_sequence_number() - 1, _snapshot(t)  # of the node that packs, the last made
+        self.maker.kernels.packed.setdefault(number, []).append(kept)
+        return kept
 
     # -- the pass
 

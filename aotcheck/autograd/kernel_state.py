@@ -65,6 +65,7 @@ class KernelState:
         "on_poison",
         "on_squeeze",
         "on_swap",
+        "packed",
         "required",
         "reshaped_leaves",
         "retained",
@@ -104,6 +105,8 @@ class KernelState:
         # by the number that autograd had then for the next node; of a custom Function its own node
         self.writes: dict[int, Any] = {}
         self.writes_of_several: set[int] = set()  # the numbers of those that may write several tensors
+        # by the number of a node of autograd: what the hooks that the caller has around the call packed for it
+        self.packed: dict[int, list[Tensor]] = {}
         self.retained: dict[int, Any] = {}  # id of a replica -> the history for which retain_grad was last called on it
         self.reshaped_leaves: list[Tensor] = []  # that just got another shape: see Note [Accumulators that end]
         self.sizes_matter = False  # whether what the program does may depend on the sizes of storages

@@ -346,7 +346,7 @@ class Remaking(Attaching, Holders):
 
         That is before a write, if eager refuses to say its history, or if what it was made of is refused since.
         """
-        made = self._current(t)
+        made = self.tracer.views.get(id(t))  # what is made of it again has to find it so
         known: list[TracedArgument | TracedRoot] = [*self.arguments, *self.roots]
         counter = next((k for k in known if k.replica is base), None)
         if made is not None and counter is not None and (is_odd(t) or self._is_odd_view(made.source)):

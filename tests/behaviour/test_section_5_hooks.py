@@ -36,6 +36,18 @@ def test_saved_tensor_hooks_around_the_call():
     check_session(session)
 
 
+@pytest.mark.parametrize("op", [lambda x: torch._foreach_mul([x], 3)[0], lambda x: torch._foreach_neg([x])[0]])
+def test_what_a_foreach_op_keeps_by_hooks_is_freed_by_its_backward(op):
+    def session(compile):
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
+            x = leaf(3)
+            y = compile(op)(x)
+        for _ in range(2):  # the second raises of what multiplied, not of what negated
+            yield attempt_later(lambda: backward([y])), x
+
+    check_session(session)
+
+
 def test_saved_tensors_kept_elsewhere():
     def session(compile):
         with torch.autograd.graph.save_on_cpu():

@@ -58,6 +58,23 @@ def test_views_of_one_of_several_results_that_is_written_under_no_grad():
     check(f, lambda: given(two(2, 2, grad=True)), backward=None, probe=False)
 
 
+def test_a_view_of_one_of_several_results_that_is_reshaped_under_no_grad():
+    def session(compile):
+        def f(x):
+            first, _ = x.split([0, 1])
+            part = first.imag
+            with torch.no_grad():
+                first.t_()
+            return part
+
+        x = leaf(1, dtype=torch.complex64)
+        part = compile(f)(x)
+        yield part.shape, part.requires_grad, part._base is x
+        yield attempt_later(lambda: part.grad_fn)  # autograd refuses to say it
+
+    check_session(session)
+
+
 def test_a_view_made_under_no_grad_of_an_intermediate():
     def f(x):
         y = x * 2
