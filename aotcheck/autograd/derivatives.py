@@ -146,7 +146,8 @@ def _arriving(t: Target, found: Sequence[GradientEdge]) -> list[GradientEdge]:
     if not t.is_cut or not t.edges or _torch.base_of(t.tensor) is None:
         return list(found)
     # Autograd makes a view's history again where it is looked for while versions are moved (``_kept_by_opaque``).
-    return [*found, GradientEdge(_torch.grad_fn_of(t.tensor), t.tensor.output_nr)]
+    node = _torch.grad_fn_of(t.tensor)  # of an odd view that was written it says none
+    return list(found) if node is None else [*found, GradientEdge(node, t.tensor.output_nr)]
 
 
 def _distinct(trace: Trace, values: Sequence[Value | None], attached: set[int]) -> list[Value | None]:

@@ -377,10 +377,13 @@ class EpilogueBuilder:
             ):
                 self.histories.take(r, None)
         if state.version == 0:
-            reshaped = [a.replica for a in self._arguments_on(state) if self.results.lasting(a.replica)]
-            for a in self._arguments_on(state):
-                moved = _torch.version_of(a.replica) != a.version and a.index not in moving
-                if moved and _torch.counted_by([a.replica], reshaped) == [None]:  # else that is counted when it is done
+            there = self._arguments_on(state)
+            reshaped = [a.replica for a in there if self.results.lasting(a.replica)]
+            moved = [a for a in there if _torch.version_of(a.replica) != a.version and a.index not in moving]
+            groups = _torch.version_groups([a.replica for a in moved])
+            for k, a in enumerate(moved):
+                # What is reshaped is counted when that is done.
+                if groups[k] == k and _torch.counted_by([a.replica], reshaped) == [None]:
                     self.before.append(BumpVersion(Arg(a.index)))
 
     # -- the end

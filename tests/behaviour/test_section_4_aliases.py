@@ -640,6 +640,18 @@ def test_a_view_of_a_view_reshaped_in_place_hangs_on_what_it_was_made_of(f):
     check_session(session)
 
 
+@pytest.mark.parametrize("f", [lambda x: x.t().t_(), lambda x: x[1:].unsqueeze_(0).squeeze_(0)])
+def test_a_view_reshaped_in_place_counts_once_however_many_arguments_share_the_counter(f):
+    def session(compile):
+        base = leaf(2, 2).clone()
+        x = base.t()
+        y = compile(lambda base, x, other: f(x))(base, x, base[1])
+        yield _names_behind(y)
+        yield torch.autograd.grad(y, base, plain(*y.shape))
+
+    check_session(session)
+
+
 @pytest.mark.parametrize("view", [lambda v: v, lambda v: v.t(), lambda v: v[0]])
 def test_a_view_of_a_view_whose_base_was_given_that_for_data(view):
     """The base is made as it lies in the end; what gradients of the first view are transposed by is the history."""

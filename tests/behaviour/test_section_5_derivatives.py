@@ -472,3 +472,31 @@ def test_zeros_that_formulas_of_torch_do_not_fill():
         yield torch.autograd.grad(r, [x, g], plain(1, 5, 7, seed=3), allow_unused=True)
 
     check_session(session)
+
+
+class _View(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad
+
+
+def test_a_second_derivative_by_an_argument_that_no_longer_says_its_history():
+    """A view that a custom Function made refuses to, once it was reshaped in place under no_grad."""
+
+    def f(x):
+        y = x.clone()
+        with torch.no_grad():
+            x.t_()
+        return y.sin()
+
+    def session(compile):
+        x = leaf(2, 2)
+        (first,) = torch.autograd.grad(compile(f)(_View.apply(x)), x, plain(2, 2), create_graph=True)
+        yield first
+        yield torch.autograd.grad(first.sum(), x)
+
+    check_session(session)
