@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import threading
+import traceback
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -365,6 +366,9 @@ class CompiledFunction:
         except Exception as error:
             if is_lack_of_data(error):
                 raise UnsupportedError("data-dependent", "code of torch's reads values at trace time") from error
+            # A guard that its frames hold, as Dynamo's code does of inference mode, puts the state back when it ends:
+            # that is to be before ours is put back.
+            traceback.clear_frames(error.__traceback__)
             raise _UserError from error
         containers = None
         contents: list[Any] = []

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import collections
+import gc
 
 import pytest
 import torch
 
 import aotcheck
+from aotcheck import _torch
 from tests.behaviour.harness import backward, check, check_session, given, leaf, plain, through_dynamo
 
 REFUSED = {
@@ -248,3 +250,21 @@ def test_a_storage_of_as_many_elements_as_a_tensor_with_gaps_has():
     assert error.value.reason == "set_ beyond its storage"
     assert (x.stride(), x.untyped_storage().nbytes()) == ((2,), 16)
     check(lambda x, y: x.set_(y.untyped_storage()), lambda: given(plain(4)[::2], plain(3)))
+
+
+def test_what_the_frames_of_an_error_hold_ends_before_the_trace_does():
+    """Dynamo's code enters inference mode by hand, and leaves it when the frame that raised ends."""
+
+    def f(x):
+        guard = enter(True)
+        x.view(3, 3)
+        return guard
+
+    enter = torch.autograd.grad_mode._enter_inference_mode
+    before = _torch.autograd_flags(), _torch.dispatch_keys(), torch.is_inference_mode_enabled()
+    for compiled in (f, aotcheck.aot_function(f), through_dynamo(f)):
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="invalid for input"):
+                compiled(plain(2))
+            gc.collect()
+            assert (_torch.autograd_flags(), _torch.dispatch_keys(), torch.is_inference_mode_enabled()) == before
