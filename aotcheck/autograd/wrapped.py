@@ -426,7 +426,7 @@ class WrappedResults:
     def _make_views_before_writes(self) -> None:
         """Make the views of what a write makes autograd refuse to look for a history again, if that was done before."""
         cut = self.tracer.kernels.detached
-        outlive = [w for w in self.arguments if w.survives_cut or id(_torch.base_of(w.replica)) in cut]
+        outlive = [w for w in self.arguments if w.replayed or w.survives_cut or id(_torch.base_of(w.replica)) in cut]
         versions = {id(w.replica): w.version for w in outlive}
         with self.results.before_attaching():
             for t in list(self._replayed.values()):

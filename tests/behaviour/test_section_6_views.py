@@ -58,6 +58,24 @@ def test_views_of_one_of_several_results_that_is_written_under_no_grad():
     check(f, lambda: given(two(2, 2, grad=True)), backward=None, probe=False)
 
 
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_a_view_of_a_view_leads_to_what_that_is_a_view_of_once_it_was_written_without_grad(mode):
+    def f(x):
+        y = x.t()
+        with mode():
+            x.zero_()
+        return y
+
+    def session(compile):
+        root = two(3, 2, grad=True)
+        x = root.t()
+        y = compile(f)(x)
+        yield attempt_later(lambda: torch.autograd.backward([y], [torch.ones_like(y)], inputs=[x, root]))
+        yield x.grad, root.grad  # autograd looked for both histories anew, and found them apart
+
+    check_session(session)
+
+
 def test_a_view_of_one_of_several_results_that_is_reshaped_under_no_grad():
     def session(compile):
         def f(x):
