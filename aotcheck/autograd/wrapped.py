@@ -430,12 +430,17 @@ class WrappedResults:
         versions = {id(w.replica): w.version for w in outlive}
         with self.results.before_attaching():
             for t in list(self._replayed.values()):
-                made = self.tracer.views.get(id(t))
-                early = made is not None and not made.current
-                while made is not None and id(made.source) not in versions:
-                    made = self.tracer.views.get(id(made.source))
-                if early and made is not None and versions[id(made.source)] == made.source_version:
-                    self.results.name(t)
+                view, made = t, self.tracer.views.get(id(t))
+                early = None  # the last view of the chain that was there before the write
+                while made is not None:
+                    early = view if early is None and not made.current else early
+                    if id(made.source) in versions:
+                        break
+                    view, made = made.source, self.tracer.views.get(id(made.source))
+                if early is None or made is None or versions[id(made.source)] != made.source_version:
+                    continue
+                if early is t or self._is_made(early):
+                    self.results.name(early)
 
     def _base_moved(self, w: TracedWrapper) -> bool:
         """Whether the base of the view ``w``, with which it counts versions, is told to count by itself."""

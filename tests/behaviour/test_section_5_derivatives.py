@@ -292,6 +292,22 @@ def test_derivatives_come_by_a_view_that_was_written_and_kept_and_its_hooks(func
     check_session(session, rtol=1e-5)
 
 
+@pytest.mark.parametrize("made", [leaf, lambda *shape: leaf(*shape) * 1], ids=["leaf", "non-leaf"])
+def test_a_second_derivative_by_what_was_swapped_comes_to_what_it_became(made):
+    def f(x, y):
+        torch.utils.swap_tensors(x, y)
+        return y.exp() * x
+
+    def session(compile):
+        x, y = made(3), plain(3, seed=1)
+        z = compile(f)(x, y)
+        (first,) = torch.autograd.grad(z, y, torch.ones(3, requires_grad=True), create_graph=True)
+        second = torch.autograd.grad(first.sum(), y, allow_unused=True)
+        yield x, y, first, second
+
+    check_session(session)
+
+
 def test_a_view_that_was_written_and_kept_may_be_swapped_by_another_call():
     def session(compile):
         x = leaf(2, 3)

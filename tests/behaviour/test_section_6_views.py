@@ -58,13 +58,14 @@ def test_views_of_one_of_several_results_that_is_written_under_no_grad():
     check(f, lambda: given(two(2, 2, grad=True)), backward=None, probe=False)
 
 
+@pytest.mark.parametrize("last", [lambda y: y, lambda y: y[1:]], ids=["the view", "a later view of it"])
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-def test_a_view_of_a_view_leads_to_what_that_is_a_view_of_once_it_was_written_without_grad(mode):
+def test_a_view_of_a_view_leads_to_what_that_is_a_view_of_once_it_was_written_without_grad(mode, last):
     def f(x):
         y = x.t()
         with mode():
             x.zero_()
-        return y
+        return last(y)
 
     def session(compile):
         root = two(3, 2, grad=True)

@@ -48,9 +48,10 @@ def write_call(
     lines += [f"    {b}" for b in _bases(record)]
     roots = [named(r.source) for r in record.roots]
     wrappers = [named(r.source) for r in record.wrappers]
-    # See Note [Handles].
+    # See Note [Handles]. What is swapped becomes another object's, which the graph follows.
+    exchanged = {f"a[{i}]" for i in record.swapped}
     handles = [
-        r if root.is_leaf else f"{w.refer(history.bridge)}({r})"
+        r if root.is_leaf and r not in exchanged else f"{w.refer(history.bridge)}({r})"
         for r, root in zip([*roots, *wrappers], [*record.roots, *record.wrappers], strict=True)
     ]
     views = [f"e{len(roots) + k}" for k in range(len(record.views))]
