@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import aotcheck
-from tests.behaviour.harness import backward, check, check_session, given, leaf, plain, through_dynamo
+from tests.behaviour.harness import attempt, backward, check, check_session, given, leaf, plain, through_dynamo
 
 REFUSED = {
     "nonzero": lambda x: x.nonzero(),
@@ -248,3 +248,22 @@ def test_a_storage_of_as_many_elements_as_a_tensor_with_gaps_has():
     assert error.value.reason == "set_ beyond its storage"
     assert (x.stride(), x.untyped_storage().nbytes()) == ((2,), 16)
     check(lambda x, y: x.set_(y.untyped_storage()), lambda: given(plain(4)[::2], plain(3)))
+
+
+def test_a_fill_by_a_mask_that_the_fill_itself_changes_is_refused():
+    def fill(x, mask):
+        return x.masked_fill_(mask, False)
+
+    x = torch.tensor([False, True, False, False, False, True, False, False]).reshape(2, 2, 2)
+    with pytest.raises(aotcheck.UnsupportedError, match=r"overlapping operands.*masked_fill_"):
+        aotcheck.aot_function(fill)(x, x.as_strided((2, 2), (6, 1)))
+    assert x.sum() == 2
+
+
+@pytest.mark.parametrize("mask", [lambda x: x, lambda x: x.view(-1)[:4].view(2, 2), lambda x: x.clone()[0]])
+def test_a_fill_by_a_mask_in_its_own_memory_is_as_in_eager(mask):
+    def session(compile):
+        x = torch.tensor([False, True, False, False, False, True, False, False]).reshape(2, 2, 2)
+        yield attempt(lambda: compile(lambda x, mask: x.masked_fill_(mask, False))(x, mask(x))), x
+
+    check_session(session)
