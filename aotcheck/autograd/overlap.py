@@ -68,11 +68,24 @@ def check(func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]
         ]
         if len(sharing) > 1:  # more than the target itself
             if _torch.op_name(func) in _ORDER_DEPENDENT:
-                raise UnsupportedError(
-                    "overlapping operands", f"{func} writes what it reads; eager's result depends on its kernel"
-                )
+                raise _order_dependent(func)
             _probe(func, args, kwargs)
+            if _reads_elsewhere(func, target, args):
+                raise _order_dependent(func)
             return
+
+
+def _order_dependent(func: Any) -> UnsupportedError:
+    reason = f"{func} writes what it reads; eager's result depends on its kernel"
+    return UnsupportedError("overlapping operands", reason)
+
+
+def _reads_elsewhere(func: Any, target: Tensor, args: tuple[Any, ...]) -> bool:
+    """Whether the op writes ``target`` by a mask that it reads from there, but not from the element that it writes."""
+    if _torch.op_name(func) != "masked_fill_":
+        return False
+    mask = args[1]
+    return geometry_of(mask) != geometry_of(target) and share_memory(mask, target)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -144,6 +144,8 @@ class Views:
         made = self.tracer.views.get(id(t))
         if made is None or id(t) in self.tracer.reshapings or id(t) not in self.kernels.left:
             return False  # what `detach_` moved stays where it is
+        if not (made.current and id(t) not in self.tracer.regeometried) and _torch.leafness(t) is not None:
+            return False
         if not made.source_stays:
             return False
         first, state = self.kernels.left[id(t)][0], self.table.state(t)

@@ -10,7 +10,7 @@ import torch
 
 import aotcheck
 from aotcheck import _torch
-from tests.behaviour.harness import backward, check, check_session, given, leaf, plain, through_dynamo
+from tests.behaviour.harness import attempt, backward, check, check_session, given, leaf, plain, through_dynamo
 
 REFUSED = {
     "nonzero": lambda x: x.nonzero(),
@@ -268,3 +268,22 @@ def test_what_the_frames_of_an_error_hold_ends_before_the_trace_does():
                 compiled(plain(2))
             gc.collect()
             assert (_torch.autograd_flags(), _torch.dispatch_keys(), torch.is_inference_mode_enabled()) == before
+
+
+def test_a_fill_by_a_mask_that_the_fill_itself_changes_is_refused():
+    def fill(x, mask):
+        return x.masked_fill_(mask, False)
+
+    x = torch.tensor([False, True, False, False, False, True, False, False]).reshape(2, 2, 2)
+    with pytest.raises(aotcheck.UnsupportedError, match=r"overlapping operands.*masked_fill_"):
+        aotcheck.aot_function(fill)(x, x.as_strided((2, 2), (6, 1)))
+    assert x.sum() == 2
+
+
+@pytest.mark.parametrize("mask", [lambda x: x, lambda x: x.view(-1)[:4].view(2, 2), lambda x: x.clone()[0]])
+def test_a_fill_by_a_mask_in_its_own_memory_is_as_in_eager(mask):
+    def session(compile):
+        x = torch.tensor([False, True, False, False, False, True, False, False]).reshape(2, 2, 2)
+        yield attempt(lambda: compile(lambda x, mask: x.masked_fill_(mask, False))(x, mask(x))), x
+
+    check_session(session)

@@ -483,3 +483,22 @@ def test_a_view_of_what_then_requires_grad_and_is_written_by_the_caller(later, m
         yield y.grad
 
     check_session(session)
+
+
+@pytest.mark.parametrize("k", [0, 1])
+def test_a_gradient_arrives_at_a_view_of_which_a_foreach_op_keeps_nothing_that_says_so(k):
+    """Whether such an op keeps the view is found out as if it was written, which is no reason for another history."""
+
+    def f(x):
+        with torch.no_grad():
+            x.zero_()
+        a, b = torch._foreach_mul([x, x], 2)
+        return a.clone(), b
+
+    def session(compile):
+        base = leaf(4)
+        x = base[1:]
+        results = compile(f)(x)
+        yield torch.autograd.grad(results[k], (x, base), plain(3), allow_unused=True)
+
+    check_session(session)

@@ -10,7 +10,7 @@ nodes keep, all is saved.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -107,15 +107,17 @@ def _kept_by_opaque(node: Any, near: Tensor) -> list[Tensor]:
     cut = [t for t in alive if t.requires_grad and _base_is_cut(t)]
     if cut:
         alive = [t for t, k in zip(alive, _torch.counted_by(alive, cut), strict=True) if k is None]
+    views = [t for t in alive if t.requires_grad and _follows_its_base(t)]
     with _torch.meta_kernels():
         _torch.run_without_gradients(node)
         kept: list[Tensor] = []
-        for t in alive:
-            with _torch.as_if_written(t):
-                try:
-                    _torch.run_without_gradients(node)
-                except RuntimeError:
-                    kept.append(t)
+        with _keeping_histories(views):
+            for t in alive:
+                with _torch.as_if_written(t):
+                    try:
+                        _torch.run_without_gradients(node)
+                    except RuntimeError:
+                        kept.append(t)
     return kept
 
 
@@ -124,7 +126,24 @@ def _base_is_cut(view: Tensor) -> bool:
     base = _torch.base_of(view)
     if base is None or base.requires_grad or _torch.leafness(view):
         return False
-    return bool(_torch.creation_meta(view) == _torch.CreationMeta.DEFAULT)
+    return _follows_its_base(view)
+
+
+def _follows_its_base(t: Tensor) -> bool:
+    """Whether ``t`` is a view whose history autograd makes again where it was written."""
+    return _torch.base_of(t) is not None and bool(_torch.creation_meta(t) == _torch.CreationMeta.DEFAULT)
+
+
+@contextlib.contextmanager
+def _keeping_histories(views: Sequence[Tensor]) -> Iterator[None]:
+    """Inside, autograd raises where it would make the histories of ``views`` again, for a version that moved."""
+    for t in views:
+        _torch.set_creation_meta(t, _torch.CreationMeta.NO_GRAD_MODE)
+    try:
+        yield
+    finally:
+        for t in views:
+            _torch.set_creation_meta(t, _torch.CreationMeta.DEFAULT)
 
 
 def held_by_hooks(node: Any) -> list[Tensor] | None:
