@@ -40,6 +40,8 @@ def saved_memory(capture: Capture, stages: Sequence[Stage], saved: Sequence[Valu
     table = capture.tracer.table
     there = {id(r.state): r.source for r in reversed(capture.roots) if written and capture.stays(r)}
     results = _results(capture) if moved else {}
+    # Of these a write is to be noticed, as it is where the result itself is saved.
+    watched = {stage.saved[n] for stage in stages for which in stage.checked for n in which}
     found: dict[int, Window] = {}
     if not places or not (there or results):
         return found
@@ -50,7 +52,7 @@ def saved_memory(capture: Capture, stages: Sequence[Stage], saved: Sequence[Valu
                 if view is None or view.value not in places:
                     continue
                 key = id(view.state)
-                if not (key in there or (id(t) in moved and key in results)):
+                if not (key in there or (id(t) in moved and key in results and view.value not in watched)):
                     continue
                 if _laid_out_as(view.value, view.geometry):
                     holder, anchor = (there[key], None) if key in there else results[key]

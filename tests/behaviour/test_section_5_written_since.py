@@ -496,3 +496,17 @@ def test_a_leaf_that_is_a_view_kept_by_an_op_on_a_list_and_written_by_its_base()
         yield attempt_later(lambda: y.sum().backward())
 
     check_session(session)
+
+
+@pytest.mark.parametrize("size", [0, 2])
+def test_a_saved_result_that_an_op_reshaped_in_place_is_watched(size):
+    """As ``matmul`` does with what it gives for a vector."""
+
+    def session(compile):
+        x = leaf(1)
+        y, v = compile(lambda x: (lambda v: (v.sin(), v))(torch.matmul(x, torch.ones(1, size))))(x)
+        with torch.no_grad():
+            v.add_(1)
+        yield attempt_later(lambda: torch.autograd.grad(y.sum(), x))
+
+    check_session(session)
