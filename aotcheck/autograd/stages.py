@@ -20,11 +20,7 @@ from aotcheck.autograd.live import LiveMemory
 from aotcheck.autograd.partition.components import edges_behind
 from aotcheck.autograd.partition.default import read_by, saved_values
 from aotcheck.autograd.partition.masks import pack_masks, packed
-from aotcheck.autograd.partition.saved import (
-    keeps_itself,
-    kept_for_derivatives,
-    nodes_behind_output,
-)
+from aotcheck.autograd.partition.saved import keeps_itself, kept_for_derivatives, nodes_behind_output
 from aotcheck.autograd.record import Attached
 from aotcheck.autograd.replicas import Past, Replica
 from aotcheck.autograd.sandbox import BackwardTrace
