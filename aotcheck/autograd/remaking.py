@@ -167,6 +167,8 @@ class Remaking(Attaching, Holders):
     def _history(self, local: Local, t: Tensor) -> list[Step]:
         if not differentiable_dtype(t):
             return [RequireGradOfInteger(local)]
+        if id(t) not in self._histories:
+            raise UnsupportedError("view of a base that has changed", "it would have no such view any more")
         self.attach_now(t)
         return [GiveHistory(local, self._histories[id(t)])]
 
