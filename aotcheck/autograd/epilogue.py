@@ -171,6 +171,7 @@ class EpilogueBuilder:
             timeline.at(moment, functools.partial(self.results.settle_before_base, t))
         self.histories.schedule_cuts(timeline, cut)
         self.results.schedule_late(timeline)
+        self.results.schedule_stops(timeline)
         self.results.schedule_views(timeline)
         self.wrapped.schedule_views(timeline)
         timeline.run()

@@ -195,3 +195,16 @@ def test_a_view_of_a_custom_functions_view_whose_storage_grew_before_a_write(tol
         return v[0]
 
     check(f, lambda: given(View.apply(plain(2))))
+
+
+@pytest.mark.parametrize("view", [torch.conj, lambda x: x.conj()[1:]], ids=["conj", "part"])
+@pytest.mark.parametrize("make", [plain, leaf, lambda *args, **kwargs: leaf(*args, **kwargs) * 1])
+def test_an_argument_is_given_the_data_of_its_lazy_conjugate_and_written(make, view):
+    def f(x):
+        v = view(x)
+        with torch.no_grad():
+            x.data = x.conj()
+            x.mul_(2)
+        return v
+
+    check(f, lambda: given(make(2, dtype=torch.complex64)))
