@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from torch import Tensor
+
 from aotcheck.autograd.capture import Capture
 from aotcheck.autograd.kept import kept_behind
 from aotcheck.autograd.record import Role
@@ -23,6 +25,7 @@ from aotcheck.autograd.runtime.attachments import Window
 from aotcheck.autograd.sparse_geometry import is_sparse
 from aotcheck.autograd.stage import Stage
 from aotcheck.autograd.steps import Result
+from aotcheck.autograd.storage_state import View
 from aotcheck.autograd.subclasses import leaves_of
 from aotcheck.autograd.trace import PLACEHOLDER, Geometry, Value, geometry_of
 
@@ -37,7 +40,6 @@ def saved_memory(capture: Capture, stages: Sequence[Stage], saved: Sequence[Valu
     places = {
         v: k for k, v in enumerate(saved) if v.op is not PLACEHOLDER and (v.memory is None or v.memory in written)
     }  # the memory of arguments that are not written is saved as it is
-    table = capture.tracer.table
     there = {id(r.state): r.source for r in reversed(capture.roots) if written and capture.stays(r)}
     results = _results(capture) if moved else {}
     # Of these a write is to be noticed, as it is where the result itself is saved.
@@ -48,16 +50,34 @@ def saved_memory(capture: Capture, stages: Sequence[Stage], saved: Sequence[Valu
     for stage in stages:
         for kept in kept_behind(capture, stage):
             for t in [x for held in kept or () for x in leaves_of(held)]:
-                view = None if is_sparse(t) else table.known_view(t)  # a result that its own op keeps is no replica
-                if view is None or view.value not in places:
+                if is_sparse(t):
                     continue
-                key = id(view.state)
-                if not (key in there or (id(t) in moved and key in results and view.value not in watched)):
-                    continue
-                if _laid_out_as(view.value, view.geometry):
-                    holder, anchor = (there[key], None) if key in there else results[key]
-                    found[places[view.value]] = Window(holder, view.geometry, anchor)
+                for view in _read_by(capture, t):
+                    key = id(view.state)
+                    if view.value is None or view.value not in places:
+                        continue
+                    if not (key in there or (id(t) in moved and key in results and view.value not in watched)):
+                        continue
+                    if _laid_out_as(view.value, view.geometry):
+                        holder, anchor = (there[key], None) if key in there else results[key]
+                        found[places[view.value]] = Window(holder, view.geometry, anchor)
     return found
+
+
+def _read_by(capture: Capture, t: Tensor) -> list[View]:
+    """The windows that a backward may read where eager saves ``t``, if it is known what they hold.
+
+    Of memory that was freed it is also other windows on it: see Note [Lost memory].
+    """
+    table = capture.tracer.table
+    view, state = table.known_view(t), table.state(t)  # a result that its own op keeps is no replica
+    known = [] if view is None else [view]
+    if state.lost is None:
+        return known
+    there = [geometry_of(a.replica).reach for a in capture.arguments if table.state(a.replica) is state]
+    room = max([*there, state.storage.nbytes()])  # while the epilogue runs
+    lost = [v for v in state.views.values() if v.version == state.version and not v.fits and v.geometry.reach <= room]
+    return lost or known
 
 
 def _results(capture: Capture) -> dict[int, tuple[Result, int]]:

@@ -7,6 +7,12 @@ storage has a version, and one ``View`` per geometry met, each knowing from whic
 op, and holding the value last read and the version it belongs to. Reading a view whose value is old replays that
 derivation from its parent. Writing makes a new version and notes the write; only when another view is read is the write
 carried up to the root, by the inverse of each derivation on the way.
+
+Note [Lost memory]
+A storage may shrink, or be freed, while tensors on it are kept: by the caller, who sees that they reach beyond it, or
+by autograd, for a backward before which somebody allocates that memory again and fills it as it was (FSDP does). To the
+trace such tensors hold what they did when the storage last held them. The graph of the backward is made for that, and
+reads the memory as it is then: see Note [Saved memory].
 """
 
 from __future__ import annotations
@@ -145,18 +151,22 @@ class StorageTable:
         dtype = flat.geometry.dtype
         if nbytes % dtype.itemsize:
             raise UnsupportedError("storage size", f"a storage of {dtype} was resized to {nbytes} bytes")
-        old, new = flat.geometry.shape[0], nbytes // dtype.itemsize
+        old, new, whole = flat.geometry.shape[0], nbytes // dtype.itemsize, flat.value
         if new > old:
             flat.value = pad(self.emit, flat.value, new - old, dtype)
         elif new < old:
             flat.value = self.emit.op(
                 flat.value, aten.clone.default, self.emit.op(flat.value, aten.slice.Tensor, flat.value, 0, 0, new)
             )
+        if new < old:
+            lost = View(state, flat.geometry)
+            lost.value, lost.version = whole, state.version
+            state.lost = lost
         flat.geometry = flat.value.geometry = flat_geometry(nbytes, dtype)
         state.sized = True
         if new < old:
             for view in state.views.values():  # what a view was cut from may reach beyond the storage by now
-                if view is not flat:
+                if view is not flat and view.fits:
                     view.derive_from(flat, WINDOW)
         state.nbytes = nbytes
         state.version += 1
@@ -184,6 +194,8 @@ class StorageTable:
         if view.version == state.version:
             assert view.value is not None
             return view.value
+        if state.lost is not None and not view.fits:
+            return self._lost(view, state.lost)
         since = max(view.version, state.flushed)  # the last version of which its value is at hand
         beside = all(v <= since or disjoint(w.geometry, view.geometry) for w, _, v in state.pending)
         if beside and view.parent is not None and 0 not in view.geometry.shape and known_at(view, since):
@@ -193,6 +205,23 @@ class StorageTable:
             return view.value
         self.flush(state)
         return self._at(view, state.version)
+
+    def _lost(self, view: View, flat: View) -> Value:
+        """What ``view``, which its storage does not hold any more, showed when it last did: see Note [Lost memory].
+
+        ``flat`` is all that the storage held then.
+        """
+        assert flat.value is not None
+        if view.version >= flat.version:
+            assert view.value is not None
+            value = view.value
+        elif view.parent is None or view.op is WINDOW:
+            value = gather(self.emit, flat, flat.value, view.geometry)
+            value.geometry = view.geometry
+        else:
+            value = self._derive(view, self.read_view(view.parent))
+        view.value, view.version = value, view.state.version
+        return value
 
     def _at(self, view: View, version: int) -> Value:
         if view.version == version:

@@ -108,6 +108,7 @@ class StorageState:
         "epoch",
         "flat",
         "flushed",
+        "lost",
         "nbytes",
         "pending",
         "roots",
@@ -131,6 +132,7 @@ class StorageState:
         self.roots: list[View] = []
         self.flat: View | None = None
         self.pending: list[tuple[View, Value, int]] = []
+        self.lost: View | None = None  # all it held before it last shrank: see Note [Lost memory]
         self.sized = False  # whether its size is not that of the tensor for which it was made
         self.source: Any = None  # for an input's storage: where the runtime finds a tensor on it
 

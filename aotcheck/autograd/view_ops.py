@@ -68,7 +68,7 @@ def bind(
         if geometry not in state.views:
             if parent is None:
                 parent = tracer.table.view(source, lies)
-            if func is aten.as_strided.default or not parent.fits:
+            if func is aten.as_strided.default or not (parent.fits or state.lost is not None):
                 tracer.table.view(r, geometry)
             else:
                 made = state.views[geometry] = View(state, geometry)

@@ -1,0 +1,128 @@
+"""BEHAVIOUR 3: memory that a call frees and that is allocated again before the backward reads it, as FSDP's is."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.behaviour.harness import check_session, leaf, plain
+
+
+def _allocate(w: torch.Tensor, data: torch.Tensor) -> None:
+    """Let ``w`` have memory, and in it ``data``, unnoticed by autograd."""
+    w.untyped_storage().resize_(data.numel() * data.element_size())
+    with torch.no_grad(), torch.autograd._unsafe_preserve_version_counter(w):
+        w.copy_(data)
+
+
+def _free(w: torch.Tensor) -> None:
+    w.untyped_storage().resize_(0)
+
+
+def _freed(*shape: int) -> torch.Tensor:
+    w = leaf(*shape)
+    _free(w)
+    return w
+
+
+@pytest.mark.parametrize("factor", [1, 2], ids=["as it was", "otherwise"])
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda x, w: x @ w,
+        lambda x, w: x @ w.t().t(),
+        lambda x, w: x @ w[:, 1:],
+        lambda x, w: (x @ w) * w.sum() + (w * w).sum(),
+        lambda x, w: torch.nn.functional.linear(x, w.t()),
+    ],
+    ids=["matmul", "views", "part", "several", "linear"],
+)
+def test_a_parameter_that_is_allocated_for_the_call_and_again_for_the_backward(use, factor):
+    def f(w, shard, x):
+        _allocate(w, shard)
+        y = use(x, w)
+        _free(w)
+        return y
+
+    def session(compile):
+        w, shard, x = _freed(2, 3), plain(2, 3, seed=1), leaf(1, 2, seed=2)
+        compiled = compile(f)
+        for _ in range(2):
+            y = compiled(w, shard, x)
+            yield y, w.untyped_storage().nbytes()
+            _allocate(w, shard * factor)
+            y.sum().backward()
+            _free(w)
+            yield x.grad, w.grad
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("between", [True, False])
+def test_a_parameter_is_allocated_twice_in_a_call(between):
+    def f(w, shard, x):
+        _allocate(w, shard)
+        y = x * w
+        _free(w)
+        y = torch.relu(y) if between else y
+        _allocate(w, shard)
+        y = y * w
+        _free(w)
+        return y
+
+    def session(compile):
+        w, shard, x = _freed(3), plain(3, seed=1), leaf(3, seed=2)
+        y = compile(f)(w, shard, x)
+        _allocate(w, shard)
+        yield y, torch.autograd.grad(y.sum(), [x, w])
+
+    check_session(session)
+
+
+def test_parameters_that_are_parts_of_memory_that_is_freed():
+    def f(flat, weight, bias, shard, x):
+        _allocate(flat, shard)
+        y = x * weight * bias
+        _free(flat)
+        return y
+
+    def session(compile):
+        flat, shard, x = plain(6), plain(6, seed=1), leaf(3, seed=2)
+        weight, bias = [flat.detach()[k : k + 3].requires_grad_() for k in (0, 3)]
+        _free(flat)
+        y = compile(f)(flat, weight, bias, shard, x)
+        _allocate(flat, shard)
+        yield y, torch.autograd.grad(y.sum(), [x, weight, bias])
+
+    check_session(session)
+
+
+def test_a_parameter_that_comes_with_memory_which_the_call_frees():
+    def f(w, x):
+        y = x * w
+        _free(w)
+        return y
+
+    def session(compile):
+        w, x = leaf(3), leaf(3, seed=2)
+        y = compile(f)(w, x)
+        _allocate(w, plain(3))
+        yield y, torch.autograd.grad(y.sum(), [x, w])
+
+    check_session(session)
+
+
+def test_part_of_a_parameters_memory_is_left():
+    def f(w, x):
+        y = x * w
+        w.untyped_storage().resize_(4)
+        return y, w[:1] * 2
+
+    def session(compile):
+        w, x = leaf(3), leaf(3, seed=2)
+        y, z = compile(f)(w, x)
+        yield z, w.untyped_storage().nbytes()
+        _allocate(w, plain(3))
+        yield y, torch.autograd.grad(y.sum() + z.sum(), [x, w])
+
+    check_session(session)
