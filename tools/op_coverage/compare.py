@@ -230,8 +230,15 @@ def _differentiate(out: Any, tensors: Sequence[Tensor], times: int, things: list
         if not (level and leaves):
             return
         given = torch.autograd.grad(_scalar(level), leaves, create_graph=True, allow_unused=True)
-        things += [(f"derivative {time} by {k}", _seen(g)) for k, g in enumerate(given)]
+        things += [(f"derivative {time} by {k}", _without_strides(_seen(g))) for k, g in enumerate(given)]
         level = [g for g in given if g is not None and g.requires_grad]
+
+
+def _without_strides(seen: Any) -> Any:
+    """A gradient as it is compared: how it lies may depend on how the gradient lay of which it was computed."""
+    if not isinstance(seen, Seen):
+        return seen
+    return dataclasses.replace(seen, facts=tuple(fact for fact in seen.facts if fact[0] != "strides"))
 
 
 def _scalar(tensors: Sequence[Tensor]) -> Tensor:

@@ -320,8 +320,7 @@ class _HooksOfItsOwn(OrderedDict[int, Callable[[Tensor | None], Any]]):
 def hooks_of_its_own(t: Tensor) -> None:
     """Hooks that the caller will register on ``t``, one of several results of a Function, are not told of backwards
     that reach only others of them: in eager each has a node of its own."""
-    if type(t) is Tensor:
-        _torch.set_hooks(t, _HooksOfItsOwn(t.grad_fn, t.output_nr))
+    _torch.set_hooks(t, _HooksOfItsOwn(_torch.grad_fn_of(t), t.output_nr))
 
 
 def _without_memory(t: Tensor) -> Tensor:
