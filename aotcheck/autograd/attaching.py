@@ -38,6 +38,8 @@ class Attaching(Draft, abc.ABC):
         self.groups: list[Group] = []
         self.cuts: list[Cut] = []
         self.pending: dict[int, list[Step]] = {}  # id of an argument's replica -> how it takes its history
+        # by id of what an argument was before it was reshaped, having been written: the argument's replica
+        self.takers: dict[int, Tensor] = {}
         self._owner: dict[int, int] = {}  # id of an attached replica -> its group
         self._standing: set[int] = set()  # ids of what only stands for a shared part
         self._done: set[int] = set()  # groups that are attached
@@ -104,6 +106,8 @@ class Attaching(Draft, abc.ABC):
                 self._settle_base(self.cuts[k].tensor)
                 self.name(self.cuts[k].tensor)
                 self.settle(self.cuts[k].tensor)
+                if id(self.cuts[k].tensor) in self.takers:
+                    self.settle(self.takers[id(self.cuts[k].tensor)])
             self.steps.append(Attach(number))
 
     def attach_now(self, t: Tensor) -> None:
