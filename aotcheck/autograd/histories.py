@@ -17,12 +17,14 @@ from aotcheck.autograd.replicas import past
 from aotcheck.autograd.results import Results
 from aotcheck.autograd.steps import (
     Arg,
+    Bridge,
     Detach,
     Local,
     Ref,
     RenewHistory,
     RequireGradOfInteger,
     Result,
+    Step,
     TakeHistory,
     TakeHistoryOfSet,
 )
@@ -61,6 +63,7 @@ class Histories:
             written = past(before, t.device, self.kernels)
             local = self.results.names[id(written)] = self.results.stand_in(written)
             self.written.append(written)
+            self.results.takers[id(written)] = t
             self.taken.append(TakeHistory(root.source, local, counted=False))
             return
         if not differentiable_dtype(t):
@@ -90,8 +93,24 @@ class Histories:
         ]
         for moment, step in [*moments, *kept]:
             t = wrappers[step.target] if step.target in wrappers else tensors[step.target].replica
-            self.results.pending.setdefault(id(t), []).append(step)
+            pending = self.results.pending.setdefault(id(t), [])
+            pending.append(step)
+            if isinstance(step.target, Arg) and step in self.taken:
+                pending += self._bridges(t, step.target)
             timeline.at(moment, functools.partial(self.results.settle_in_turn, t))
+
+    def _bridges(self, t: Tensor, own: Arg) -> list[Step]:
+        """What stands for the argument ``t`` as it was written, before it is reshaped, where results lead there.
+
+        Their gradients come by the argument, of which the caller may have wanted to keep the gradient.
+        """
+        bridges: list[Step] = []
+        for cut in self.results.cuts:
+            if self.results.takers.get(id(cut.tensor)) is t:
+                bridge = Bridge(self.results.local(), own)
+                self.results.names[id(cut.tensor)] = bridge.local
+                bridges.append(bridge)
+        return bridges
 
     def _moment_of_history(self, x: TracedRoot | TracedArgument) -> float:
         """When the tensor got the history it has: at a write, or else at the end; never in another shape."""

@@ -167,7 +167,9 @@ class TracedInputs:
                     self._root(base, BaseOf(i))
                     views.append(i)
                     if left and id(a) not in self.memories:
-                        self.memories[id(a)] = self._add_root(a, Arg(i), self._maker.plain(a)).replica
+                        with torch.inference_mode(a.is_inference()):
+                            memory = self._maker.plain(a)
+                        self.memories[id(a)] = self._add_root(a, Arg(i), memory).replica
                 else:
                     self._root(a, Arg(i))
         with self._tracer.recording() if views else contextlib.nullcontext():
