@@ -142,7 +142,7 @@ def _is_fresh(capture: Capture, o: Tensor) -> bool:
         return False
     table = capture.tracer.table
     state, geometry, window = table.state(o), geometry_of(o), capture.tracer.unsafe_views.get(id(o))
-    if state.is_input or state.sized or state.flat is not None:
+    if state.is_input or state.sized or state.flat is not None or state.storage.nbytes() != state.nbytes:
         return False
     if window is not None and table.state(window.source) is not state:
         return False

@@ -21,7 +21,18 @@ from aotcheck.autograd.partition.regions import places_met
 from aotcheck.autograd.record import Leaf, Role
 from aotcheck.autograd.remaking import Remaking
 from aotcheck.autograd.sparse import SparseReplica
-from aotcheck.autograd.steps import Arg, Bridge, Local, NoteVersion, Ref, RenewHistory, RequireGrad, Result, Step
+from aotcheck.autograd.steps import (
+    Arg,
+    Bridge,
+    Detach,
+    Local,
+    NoteVersion,
+    Ref,
+    RenewHistory,
+    RequireGrad,
+    Result,
+    Step,
+)
 from aotcheck.autograd.subclasses import is_wrapper
 from aotcheck.autograd.timeline import Timeline
 from aotcheck.autograd.trace import geometry_of
@@ -259,6 +270,9 @@ class Results(Remaking):
         for a in self.arguments:
             if id(a.replica) in self.kernels.required and self._begins_as_leaf(a.replica):
                 self._schedule_requirement(a.replica)
+        for t, _ in self.tensors.values():  # results of the graph that were leaves for a while
+            if id(t) in self.names and not t.requires_grad and id(t) in self.kernels.required and id(t) in reached:
+                self._schedule_requirement(t)
         first = len(self.before)
         with self.before_attaching():
             self._preceding.run()
@@ -338,6 +352,18 @@ class Results(Remaking):
         self._begun.add(id(t))
         if id(t) in self._late_ends:
             self.leaves.append(Leaf(ref, t))
+
+    def schedule_stops(self, timeline: Timeline) -> None:
+        """Let leaves made inside stop to require grad when they did."""
+        for t, _ in list(self.tensors.values()):
+            stops = self.kernels.detached.get(id(t), -1)
+            began = stops > self.kernels.required.get(id(t), math.inf) and self._begins_as_leaf(t)
+            if began and not t.requires_grad:
+                timeline.at(stops, functools.partial(self._stop, t))
+
+    def _stop(self, t: Tensor) -> None:
+        self.attach_what_leads_to(t)
+        self.steps.append(Detach(self.name(t), leaf=True))
 
     def _preceding_requirement(self, t: Tensor, base: Tensor) -> list[tuple[int, Tensor]]:
         """The views, from ``t`` to its base, of what was told to require grad only later; and when each was made."""

@@ -364,7 +364,8 @@ class Views:
         """
         geometry, _ = self._place_of_base(t, base)
         alike = geometry[3:] == lies[3:]
-        if alike and (id(t) not in self.tracer.regeometried or lies != geometry_of(t)):
+        by_ops = lies == geometry_of(t) and self._differs_between(t, base)
+        if alike and not by_ops and (id(t) not in self.tracer.regeometried or lies != geometry_of(t)):
             return False  # it is reshaped in place after it was made again
         if geometry != geometry_of(base) or self.table.state(base) is not self.table.state(t):
             return not alike

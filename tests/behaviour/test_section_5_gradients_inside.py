@@ -493,6 +493,25 @@ def test_what_a_backward_was_called_with_is_written_afterwards(behind, returned)
     check_session(session)
 
 
+@pytest.mark.parametrize("part", [lambda g: g[2:], lambda g: g[3:], lambda g: g.unfold(0, 2, 2)])
+@pytest.mark.parametrize("written", [True, False])
+def test_a_part_of_what_a_backward_was_called_with_is_returned(part, written):
+    def f(x):
+        g = torch.ones_like(x)
+        x.backward(g)
+        result = part(g)
+        return result.zero_() if written else result
+
+    def session(compile):
+        root = leaf(3)
+        result = compile(f)(root.clone())
+        yield root.grad, result
+        result.fill_(5)
+        yield root.grad
+
+    check_session(session)
+
+
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_what_leads_to_an_argument_without_a_gradient_leaves_none_behind_it(place):
     def f(x, y):

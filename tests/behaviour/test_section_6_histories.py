@@ -305,3 +305,20 @@ def test_a_view_in_inference_mode_of_a_row_of_a_ragged_tensor():
         yield y, y.requires_grad, y.is_inference()
 
     check_session(session)
+
+
+def test_an_argument_whose_gradient_is_retained_is_cut_and_written_by_way_of_a_view_in_each_call():
+    def f(x):
+        x.retain_grad()
+        total = x.sum()
+        x.detach_()
+        x[0] = total
+
+    def session(compile):
+        x, compiled = leaf(3), compile(f)
+        for _ in range(3):
+            compiled(x)
+            yield x, x.retains_grad, x.grad
+            yield torch.autograd.grad((x * 2).sum(), x, retain_graph=True), x.grad
+
+    check_session(session)

@@ -135,7 +135,9 @@ def take_history(t: Tensor, source: Tensor) -> None:
         # What gradients of a leaf arrived at would forget it, and a backward that comes there end the process.
         _torch.drop_accumulator(t, _torch.other_dtype_than(t, t.device))
     with torch.enable_grad(), _like(t, source):
-        _TakeHistory.apply(t, source)
+        # Autograd fails to move a gradient that is retained of what has no history any more, but not by way of a view.
+        lost = t.retains_grad and _torch.leafness(t) is True
+        _TakeHistory.apply(t.view_as(t) if lost else t, source)
         _hands_on(t)
     _take_place(t, source)
     if gradient is not None:
