@@ -748,3 +748,24 @@ def test_a_view_of_a_leaf_made_under_no_grad_is_given_data_of_another_dtype(dtyp
             yield attempt_later(lambda: z.sum().backward()), x.grad
 
     check_session(session)
+
+
+@pytest.mark.parametrize("change", [lambda y: y.unsqueeze_(0), lambda y: y.t_(), lambda y: y.set_(torch.ones(2))])
+@pytest.mark.parametrize("grad", [False, True])
+def test_what_counts_with_an_alias_that_is_reshaped_counts_that_once(change, grad):
+    """Once more than that, and a view made in between would look for its history where there is none."""
+
+    def f(x, y):
+        change(y)
+        view = x.t()
+        x.data = plain(4)
+        return view
+
+    def session(compile):
+        root = leaf(2, 3)
+        x = root * 1 if grad else root
+        y = x.detach()
+        view = compile(f)(x, y)
+        yield attempt_later(lambda: view.sum().backward()), root.grad
+
+    check_session(session)
