@@ -769,3 +769,31 @@ def test_what_counts_with_an_alias_that_is_reshaped_counts_that_once(change, gra
         yield attempt_later(lambda: view.sum().backward()), root.grad
 
     check_session(session)
+
+
+@pytest.mark.parametrize(
+    "view", [lambda v: v.t(), lambda v: v[:1], lambda v: v.chunk(2)[0]], ids=["transpose", "slice", "part"]
+)
+@pytest.mark.parametrize("data", [lambda x, y: x.detach().clone(), lambda x, y: y], ids=["fresh", "argument"])
+@pytest.mark.parametrize("written", ["nothing", "view", "base"])
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_view_of_a_view_that_was_given_other_data_is_a_view_of_the_same_base(view, data, written, grad):
+    """So autograd looks for its history once either was written, and finds a window on the base."""
+
+    def f(x, y):
+        v = x.t()
+        v.data = data(x, y)
+        return view(v)
+
+    def session(compile):
+        root = leaf(2, 3)
+        x = root * 1 if grad else root
+        out = compile(f)(x, plain(2, 3, seed=4))
+        yield out, out._base is x
+        with torch.no_grad():
+            if written != "nothing":
+                (out if written == "view" else x).add_(1)
+        yield out, x
+        yield attempt_later(lambda: out.sum().backward()), root.grad
+
+    check_session(session)
