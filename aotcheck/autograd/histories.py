@@ -6,9 +6,11 @@ import dataclasses
 import functools
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
+from torch.autograd.graph import GradientEdge
 
 from aotcheck import _torch
 from aotcheck.autograd.kernel_state import WriteUnderGrad
@@ -29,7 +31,7 @@ from aotcheck.autograd.steps import (
     TakeHistoryOfSet,
 )
 from aotcheck.autograd.timeline import Timeline
-from aotcheck.autograd.trace import recorded_geometry
+from aotcheck.autograd.trace import geometry_of, recorded_geometry
 from aotcheck.autograd.traced_inputs import TracedArgument, TracedRoot
 from aotcheck.autograd.views import differentiable_dtype, has_earlier_history, has_history, is_new_leaf
 
@@ -71,8 +73,8 @@ class Histories:
             return
         by_itself = root.requires_grad and _torch.base_of(t) is None and id(t) not in self.kernels.detached
         of_set = by_itself and id(t) in self.capture.tracer.set_calls
-        if of_set and _torch.grad_fn_of(t).name().endswith("NotImplemented"):
-            self.taken.append(TakeHistoryOfSet(root.source))
+        if of_set and _has_no_derivative(_torch.grad_fn_of(t)):
+            self.taken.append(self._history_of_set(root))
             return
         source: Result | Local
         if result is not None:
@@ -82,6 +84,34 @@ class Histories:
             source = self.results.stand_in(t)
         counted = _torch.version_of(t) != root.version
         self.taken.append(TakeHistory(root.source, source, counted))
+
+    def _history_of_set(self, root: TracedRoot) -> TakeHistoryOfSet:
+        """How ``root`` takes over the history of ``set_``."""
+        t, node, sources = root.replica, _torch.grad_fn_of(root.replica), list[Ref]()
+        while _has_no_derivative(node):
+            (node, _), *others = node.next_functions
+            own = root.grad_fn is not None  # what it had when the call began, it has until it takes this over
+            sources[:0] = [
+                root.source if own and x[0] is root.grad_fn else self._leading_to(GradientEdge(*x), t.device)
+                for x in others
+                if x[0] is not None
+            ]
+        # Where it stays, no move counts; nor does a write ahead of views that will count by being reshaped.
+        stays = self.table.state(t) is root.state and geometry_of(t) == root.geometry
+        reshaped = [a.replica for a in self.arguments if a.replica is not t and self.results.lasting(a.replica)]
+        counted = stays and not root.state.version and _torch.counted_by([t], reshaped) != [None]
+        return TakeHistoryOfSet(root.source, tuple(sources), counted)
+
+    def _leading_to(self, edge: GradientEdge, device: torch.device) -> Ref:
+        """A tensor of the call with the history ``edge``: an argument, or a stand-in."""
+        leaf = getattr(edge.node, "variable", None)
+        for a in self.arguments:
+            if a.replica is leaf or (edge.node, edge.output_nr) == (_torch.grad_fn_of(a.replica), a.replica.output_nr):
+                return Arg(a.index)
+        then = past(edge, device, self.kernels)
+        local = self.results.names[id(then)] = self.results.stand_in(then)
+        self.written.append(then)
+        return local
 
     def schedule(self, timeline: Timeline, kept: Sequence[tuple[float, TakeHistory | RenewHistory]]) -> None:
         """Let arguments take over their histories when they got them, or when another's history needs theirs."""
@@ -203,3 +233,7 @@ class Histories:
         if self.results.begins_late(a.replica) and not is_new_leaf(a.replica):
             self.results.attach_what_leads_to(a.replica)
         self.steps.append(Detach(Arg(a.index), a.real_is_leaf is not False))
+
+
+def _has_no_derivative(node: Any) -> bool:
+    return node is not None and bool(node.name().endswith("NotImplemented"))

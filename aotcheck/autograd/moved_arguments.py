@@ -57,6 +57,7 @@ class MovedArguments:
         self.steps = results.steps
         self._stops: dict[int, set[Stop]] = {}  # by id of the replica of an argument that goes from place to place
         self._holds: dict[int, Local] = {}  # by id of the state of a storage of theirs
+        self._counting: set[int] = set()  # ids of replicas of those whose moves count as a write
 
     def changes(self) -> list[tuple[TracedArgument, str]]:
         """Which arguments lie elsewhere than before: on another ``storage``, or in another ``geometry`` on theirs."""
@@ -82,6 +83,8 @@ class MovedArguments:
             if kind == "storage":
                 ref, _ = self.results.holder(self.table.state(a.replica))
                 holds[a.index] = Hold(self.results.local(), ref)
+        moves = [(a, self._steps_of_move(a, holds.get(a.index), kept=False)) for a, _ in changes]
+        self._counting = {id(a.replica) for a, steps in moves if _count(steps)}
         there = {a.index for a, _ in changes}
         back = [a for a in self.arguments if a.index not in there and id(a.replica) in self.kernels.moved]
         shapes = self._accumulated_shapes([a.tensor for a in self.results.attached]) if changes or back else {}
@@ -120,8 +123,8 @@ class MovedArguments:
         if not moved or _count(steps):
             return steps
         others = [x for x, _ in self.results.tensors.values()] + [x.replica for x in self.arguments]
-        reshaped = [x for x in others if x is not a.replica and self.results.lasting(x)]  # these count by themselves
-        return [*steps, BumpVersion(Arg(a.index))] if _torch.counted_by([a.replica], reshaped) == [None] else steps
+        known = [x for x in others if x is not a.replica and (self.results.lasting(x) or id(x) in self._counting)]
+        return [*steps, BumpVersion(Arg(a.index))] if _torch.counted_by([a.replica], known) == [None] else steps
 
     # -- places in between
 

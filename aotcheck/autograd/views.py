@@ -137,6 +137,8 @@ class Views:
             t = made.source
             if self.table.state(t) is not state:
                 return False
+            if self._went(t):
+                return True
         return True
 
     def _went(self, t: Tensor) -> bool:

@@ -771,3 +771,52 @@ def test_a_view_looks_for_its_history_between_a_change_of_its_base_and_a_move(ch
             yield attempt_later(lambda t=t: torch.autograd.grad(t.sum(), [root], retain_graph=True))
 
     check_session(session)
+
+
+@pytest.mark.parametrize("change", [lambda y: y.unsqueeze_(0), lambda y: y.t_(), lambda y: y.set_(torch.ones(2))])
+@pytest.mark.parametrize("grad", [False, True])
+def test_what_counts_with_an_alias_that_is_reshaped_counts_that_once(change, grad):
+    """Once more than that, and a view made in between would look for its history where there is none."""
+
+    def f(x, y):
+        change(y)
+        view = x.t()
+        x.data = plain(4)
+        return view
+
+    def session(compile):
+        root = leaf(2, 3)
+        x = root * 1 if grad else root
+        y = x.detach()
+        view = compile(f)(x, y)
+        yield attempt_later(lambda: view.sum().backward()), root.grad
+
+    check_session(session)
+
+
+@pytest.mark.parametrize(
+    "view", [lambda v: v.t(), lambda v: v[:1], lambda v: v.chunk(2)[0]], ids=["transpose", "slice", "part"]
+)
+@pytest.mark.parametrize("data", [lambda x, y: x.detach().clone(), lambda x, y: y], ids=["fresh", "argument"])
+@pytest.mark.parametrize("written", ["nothing", "view", "base"])
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_view_of_a_view_that_was_given_other_data_is_a_view_of_the_same_base(view, data, written, grad):
+    """So autograd looks for its history once either was written, and finds a window on the base."""
+
+    def f(x, y):
+        v = x.t()
+        v.data = data(x, y)
+        return view(v)
+
+    def session(compile):
+        root = leaf(2, 3)
+        x = root * 1 if grad else root
+        out = compile(f)(x, plain(2, 3, seed=4))
+        yield out, out._base is x
+        with torch.no_grad():
+            if written != "nothing":
+                (out if written == "view" else x).add_(1)
+        yield out, x
+        yield attempt_later(lambda: out.sum().backward()), root.grad
+
+    check_session(session)

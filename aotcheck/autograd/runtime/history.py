@@ -144,12 +144,16 @@ def take_history(t: Tensor, source: Tensor) -> None:
         set_gradient(t, gradient)
 
 
-def take_history_of_set(t: Tensor) -> None:
-    """Give ``t`` the history of ``set_``; it stays where it lies, and nothing is counted."""
+def take_history_of_set(t: Tensor, sources: Sequence[Tensor], counted: bool) -> None:
+    """Give ``t`` the history of ``set_`` to ``sources``; it stays where it lies. If not ``counted``, no write is."""
     version = _torch.version_of(t)
     with torch.enable_grad():
-        t.set_(_torch.storage_of(t), t.storage_offset(), t.shape, t.stride())
-    _torch.set_version(t, version)
+        for source in sources:
+            torch.ops.aten.set_.source_Tensor(t, give_history(t.detach(), source))
+        if not sources:
+            t.set_(_torch.storage_of(t), t.storage_offset(), t.shape, t.stride())
+    if not counted:
+        _torch.set_version(t, version)
 
 
 def take_history_uncounted(t: Tensor, source: Tensor) -> None:
