@@ -89,6 +89,7 @@ try:
         use_count,
     )
     from aotcheck._torch.nodes import (
+        accumulates,
         autograd_sequence_number,
         bound_apply,
         error_of,
@@ -194,6 +195,7 @@ __all__ = [
     "SavedTensor",
     "TensorGuards",
     "TorchDispatchMode",
+    "accumulates",
     "after_backward",
     "ambient_state",
     "another_tracer_active",

@@ -17,14 +17,14 @@ from aotcheck.autograd.backward_graphs import BackwardGraphs
 from aotcheck.autograd.capture import Capture
 from aotcheck.autograd.compile_graph import Compilers
 from aotcheck.autograd.derivatives import differentiable
-from aotcheck.autograd.errors import UnsupportedError
+from aotcheck.autograd.errors import RetraceWithCaptured, UnsupportedError
 from aotcheck.autograd.global_state import autocast_is_on, autocast_off
 from aotcheck.autograd.graph import FakeValues
 from aotcheck.autograd.kept import kept_behind, objection_to_write
 from aotcheck.autograd.partition.components import nodes_behind
 from aotcheck.autograd.partition.saved import holds_saved, nodes_behind_output, objection
 from aotcheck.autograd.replicas import disarm, rearm
-from aotcheck.autograd.runtime import backward_source
+from aotcheck.autograd.runtime import backward, backward_source
 from aotcheck.autograd.runtime.attachments import Function
 from aotcheck.autograd.stage import Stage
 from aotcheck.autograd.stages import Stages
@@ -73,6 +73,7 @@ class Backwards:
         stage.sealed = True
         freeing = [j for j in once if holds_saved(_torch.grad_fn_of(t := stage.attached[j].tensor), t)]
         raising = tuple(self._raising(stage, behind))
+        selective = stage.selective or bool(raising)
         apply = backward_source.function_like(
             len(stage.attached),
             len(stage.saved),
@@ -87,8 +88,9 @@ class Backwards:
             stage.leads(),
             stage.mates(),
             bool(stage.views),
+            selective,
         )
-        return Function(apply, functools.partial(self.backward_for, stage), bool(raising))
+        return Function(apply, functools.partial(self.backward_for, stage), selective)
 
     def _objection(self, node: Any, near: Tensor) -> str | None:
         """What ``node``, behind ``near``, raises in its backward because what it keeps was written since."""
@@ -127,10 +129,12 @@ class Backwards:
                 key = tuple(j for j, k in enumerate(kinds) if k is not _NONE)
                 try:
                     found = self._backward(stage, key, trained)
-                except UnsupportedError:
+                except (UnsupportedError, RetraceWithCaptured):
                     raise
-                except RuntimeError as error:
+                except Exception as error:
                     return functools.partial(self._run_for_asked, stage, key, trained, error)
+                if stage.selective:
+                    found = functools.partial(self._run_for_asked, stage, key, trained, found)
             stage.backwards[kinds, trained] = found
         return found
 
@@ -142,13 +146,23 @@ class Backwards:
         return self.backward_for(stage.answered(stage.ask(ctx)), kinds, trained)(ctx, g)
 
     def _run_for_asked(
-        self, stage: Stage, key: Key, trained: Trained, error: RuntimeError, ctx: Any, g: Sequence[Any]
+        self,
+        stage: Stage,
+        key: Key,
+        trained: Trained,
+        whole: Callable[..., Any] | Exception,
+        ctx: Any,
+        g: Sequence[Any],
     ) -> Any:
-        """Run a backward that raised ``error`` when it was traced for all targets: only for those asked for now.
+        """Run a backward that raises, or does more than give gradients, only for the targets asked for now.
 
         The engine comes to a Function wherever one of its inputs is asked for; what leads to the others it leaves out,
-        and so what would raise there.
+        and so what would raise there. ``whole`` is the backward for all targets, or what it raised when it was traced.
+        See Note [Leaves aside].
         """
+        everything = stage.selective and _torch.will_run(backward.beyond().grad_fn)
+        if everything or stage.asked is not None or self.graphs.division is not None:
+            return _run_whole(whole, ctx, g)
         with self.rearmed():
             starts = [_torch.grad_fn_of(a.tensor) for a, t in zip(stage.attached, g, strict=True) if t is not None]
             behind = nodes_behind(starts, set(stage.ends))
@@ -157,8 +171,8 @@ class Backwards:
             for k, (node, _) in zip(stage.reached, ctx.next_functions, strict=False)
             if any(e.node in behind for e in stage.targets[k].edges)
         }
-        if stage.asked is not None or all(asked.values()) or self.graphs.division is not None:
-            raise error
+        if all(asked.values()) and not (stage.selective and stage.aside):
+            return _run_whole(whole, ctx, g)
         if not any(asked.values()):
             return (None,) * (1 + max(1, len(stage.reached)))
         return self._backward(stage.only(frozenset(k for k, now in asked.items() if now)), key, trained)(ctx, g)
@@ -205,6 +219,12 @@ class Backwards:
         attached = [a.tensor for a in capture.record.attached]
         capture.ended.lose_histories([*attached, *[c.tensor for c in capture.cuts], *[t for _, t in capture.visible]])
         return differentiable(self, stage, key, trained)
+
+
+def _run_whole(whole: Callable[..., Any] | Exception, ctx: Any, g: Sequence[Any]) -> Any:
+    if isinstance(whole, Exception):
+        raise whole
+    return whole(ctx, g)
 
 
 _NONE = type(None)
