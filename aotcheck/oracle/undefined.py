@@ -87,6 +87,7 @@ NEGATIVE = Pattern(b"\xfb", True)  # the same below zero
 UNEVEN = Pattern(b"\x01\x7b\x3c\xfb\x22\x40\x91", False)  # no two neighbours alike
 # A sort of an uneven run of numbers leaves some where they are; of a falling one, only what is in the middle.
 FALLING = Pattern(bytes(byte for byte in range(0x7B, 0, -1) for _ in range(8)), False)
+STEEP = Pattern(bytes(range(0x7B, 0, -1)), False)  # the same where there are but two or three numbers
 
 
 class FillUndefined(TorchDispatchMode):

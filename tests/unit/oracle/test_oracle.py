@@ -13,7 +13,17 @@ from aotcheck.oracle import Outcome, check
 from aotcheck.oracle.raised import normalized, raised
 from aotcheck.oracle.snapshot import snapshot
 from aotcheck.oracle.state import canary, global_state
-from aotcheck.oracle.undefined import FALLING, LARGE, NEGATIVE, ODD, PLAIN, UNEVEN, Pattern, undefined_memory
+from aotcheck.oracle.undefined import (
+    FALLING,
+    LARGE,
+    NEGATIVE,
+    ODD,
+    PLAIN,
+    STEEP,
+    UNEVEN,
+    Pattern,
+    undefined_memory,
+)
 from aotcheck.oracle.values import Agreement, compare_values
 from aotcheck.oracle.widen import widened
 from aotcheck.program import Literal, Ref, TupleExpr, harness
@@ -248,3 +258,4 @@ def test_a_closer_look_changes_what_comparisons_and_sorts_make_of_undefined_memo
     assert bool((filled(LARGE) > 1000).all()) and bool((filled(NEGATIVE) < -1000).all())
     assert filled(UNEVEN).argsort(stable=True).tolist() != list(range(12))
     assert all(k != place for k, place in enumerate(filled(FALLING)[:8].argsort(stable=True).tolist()))
+    assert filled(STEEP)[:2].argsort(stable=True).tolist() == [1, 0]
