@@ -33,6 +33,9 @@ try:
         autograd_node_running,
         backward_keeps_graph,
         backward_number,
+        batched,
+        is_batched,
+        unbatched,
         will_run,
     )
     from aotcheck._torch.compilers import (
@@ -211,6 +214,7 @@ __all__ = [
     "backward_keeps_graph",
     "backward_number",
     "base_of",
+    "batched",
     "bound_apply",
     "can_auto_functionalize",
     "conj_view",
@@ -244,6 +248,7 @@ __all__ = [
     "hide_from_dynamo",
     "inductor_compiler",
     "inductor_decompositions",
+    "is_batched",
     "is_composite",
     "is_kept_by_torch",
     "is_opaque",
@@ -307,6 +312,7 @@ __all__ = [
     "tensor_address",
     "transforms_left_on_error",
     "transparent_kernels",
+    "unbatched",
     "unpack_some",
     "unwrap_dynamo",
     "use_count",

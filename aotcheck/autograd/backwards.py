@@ -214,11 +214,39 @@ class Backwards:
                     stage.backwards[key, trained] = found
         return found
 
-    def _differentiable(self, stage: Stage, key: Key, trained: Trained) -> Callable[..., Any]:
+    def _differentiable(self, stage: Stage, key: Key, trained: tuple[bool, ...]) -> Callable[..., Any]:
         capture = self.capture
         attached = [a.tensor for a in capture.record.attached]
         capture.ended.lose_histories([*attached, *[c.tensor for c in capture.cuts], *[t for _, t in capture.visible]])
-        return differentiable(self, stage, key, trained)
+        run = differentiable(self, stage, key, trained)
+        return run if stage.is_flat(key) else functools.partial(self._run_each, stage, key, trained, run)
+
+    def _run_each(
+        self,
+        stage: Stage,
+        key: Key,
+        trained: tuple[bool, ...],
+        run: Callable[..., Any],
+        ctx: Any,
+        g: Sequence[Any],
+    ) -> Any:
+        """Run a differentiable backward one by one for what stands for several gradients at once.
+
+        An autograd Function cannot attach such.
+        """
+        several = [k for k, t in enumerate(g) if t is not None and _torch.is_batched(t)]
+        if not several:
+            return run(ctx, g)
+        parts = [_torch.unbatched(t) if k in several else t for k, t in enumerate(g)]
+        known = tuple([t is not None and t.requires_grad for t in parts])
+        run = self._backward(stage, key, (*known, *trained[len(g) :]))
+        with torch.enable_grad():
+            found = [
+                run(ctx, [t[n] if t is not None and k in several else t for k, t in enumerate(parts)])
+                for n in range(len(parts[several[0]]))
+            ]
+            together = [None if each[0] is None else torch.stack(each) for each in zip(*found, strict=True)]
+        return tuple([None if t is None else _torch.batched(t) for t in together])
 
 
 def _run_whole(whole: Callable[..., Any] | Exception, ctx: Any, g: Sequence[Any]) -> Any:
