@@ -152,7 +152,8 @@ class Histories:
         moment = min([moment, *self._reshapings_since(t)])
         if recorded_geometry(t).shape != x.geometry.shape or not moment:
             moment = max(moment, self.kernels.moved.get(id(t), 0))
-        told = [m.time for m in self.kernels.left.get(id(t), ()) if m.move is Move.SET]
+        cut = self.kernels.detached.get(id(t), 0)  # a history that it has now came after that
+        told = [m.time for m in self.kernels.left.get(id(t), ()) if m.move is Move.SET and m.time > cut]
         if told and isinstance(x, TracedRoot) and _torch.grad_fn_of(t) is not x.grad_fn:
             moment = max(x.state.written, told[-1])
         # What is no write of data: set_ of a view, which gives its base another history.

@@ -151,6 +151,29 @@ def test_retain_grad_inside(pick):
     check_session(session)
 
 
+@pytest.mark.parametrize("looked", [False, True])
+def test_retain_grad_of_a_view_that_was_written_before_its_base_required_grad(looked):
+    """Autograd takes the view for a leaf until it has looked for its history."""
+
+    def f(x, view):
+        view.mul_(2)
+        x.requires_grad_()
+        if looked:
+            view.clone()
+        view.retain_grad()
+        return view
+
+    def session(compile):
+        x = plain(3)
+        view = x.view(3)
+        y = compile(f)(x, view)
+        yield y.retains_grad
+        backward([y])
+        yield x.grad, view.grad
+
+    check_session(session)
+
+
 def test_retain_grad_on_outputs_that_alias():
     def session(compile):
         x = leaf(2, 3)

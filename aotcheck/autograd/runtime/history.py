@@ -275,6 +275,14 @@ def require_grad_of_inference(t: Tensor) -> None:
         t.requires_grad_()
 
 
+def retain_gradient(t: Tensor) -> None:
+    """Let ``t``, no leaf, keep its gradient; of a view whose history nobody has looked for since a write autograd would
+    take it for a leaf.
+    """
+    _torch.grad_fn_of(t)
+    t.retain_grad()
+
+
 def register_hook(t: Tensor, hook: Callable[[Tensor | None], Any]) -> None:
     """Register ``hook`` for the gradient of ``t``; where there is none it is called only if eager does so.
 
