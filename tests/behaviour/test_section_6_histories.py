@@ -256,6 +256,24 @@ def test_what_is_split_unsafely_of_a_wrapper_that_was_squeezed():
     check(f, lambda: given(two(4, 1)))
 
 
+@pytest.mark.parametrize("other", [False, True])
+@pytest.mark.parametrize("reshape", [lambda x: x.squeeze_(), lambda x: x.t_(), lambda x: x.unsqueeze_(0).squeeze_()])
+def test_a_view_of_a_wrapper_that_is_written_and_then_reshaped(reshape, other):
+    """Its new shape comes after the write, to which its base leads."""
+
+    def f(x, y):
+        x.mul_(3)
+        reshape(y if other else x)
+        return x * 2, y
+
+    def make():
+        x = two(1, 3, grad=True)
+        base = x * 2
+        return given(base[:], base[:], also=[x, base])
+
+    check(f, make)
+
+
 # -- inference mode ------------------------------------------------------------------------------------
 
 
