@@ -82,9 +82,19 @@ class WrappedResults:
     def roots(self) -> tuple[Root, ...]:
         """The wrappers that gradients may go to."""
         return tuple(
-            Root(Arg(w.index), w.requires_grad, w.real_is_leaf is not False, moves=w.begins_anew)
+            Root(Arg(w.index), w.requires_grad, w.real_is_leaf is not False, moves=self._moves(w))
             for w in self.arguments
         )
+
+    def _moves(self, w: TracedWrapper) -> bool:
+        """Whether ``w`` has another history than it came with before all results that lead to that are attached."""
+        if w.begins_anew:
+            return True
+        if not (w.requires_grad and self.results.attaches_late):
+            return False
+        if w.real_is_leaf is not False:
+            return id(w.replica) in self.tracer.kernels.detached
+        return _torch.grad_fn_of(w.replica) is not w.grad_fn
 
     # -- what is returned
 
