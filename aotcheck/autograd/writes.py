@@ -41,7 +41,10 @@ def in_place(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwa
     value_of = functools.partial(lazy_bits.memory_of, tracer) if in_memory else tracer.value_of
     value_args = tuple([value_of(a) for a in args])
     value_kwargs = {k: value_of(a) for k, a in kwargs.items()} if kwargs else {}
+    lies = geometry_of(target)
     tracer.run(func, args, kwargs)
+    if target.shape != lies.shape:
+        _refuse_shape(tracer, target, lies)
     if func is aten.bernoulli_.float and len(value_args) == 1 and "p" not in value_kwargs:
         value_args, args = (*value_args, 0.5), (*args, 0.5)
     order = geometry_of(target).dense_order
@@ -57,6 +60,15 @@ def in_place(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwa
         value = lazy_bits.shown(tracer, target, value)
     _write(tracer, target, info.twin, info.for_twin(args), kwargs, value)
     return target
+
+
+def _refuse_shape(tracer: Tracer, target: Replica, lies: Geometry) -> None:
+    """Raise what eager does where an operand is too large for ``target``, which meta kernels resize; undo that."""
+    found, storage = list(target.shape), _torch.storage_of(target)
+    with _torch.meta_kernels():
+        storage.resize_(tracer.table.state(target).nbytes)
+        _torch.set_geometry(target, storage, lies.offset, lies.shape, lies.stride)
+    raise RuntimeError(f"output with shape {list(lies.shape)} doesn't match the broadcast shape {found}")
 
 
 def _write(
