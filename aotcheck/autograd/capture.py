@@ -44,7 +44,7 @@ from aotcheck.autograd.subclasses import (
     wrapping_of,
 )
 from aotcheck.autograd.substitution import StandIns, Substitution
-from aotcheck.autograd.trace import Value, geometry_of
+from aotcheck.autograd.trace import Geometry, Value, geometry_of
 from aotcheck.autograd.traced_inputs import TracedArgument, TracedInputs, TracedRoot, TracedWrapper
 from aotcheck.autograd.tracer import Tracer, exchange
 
@@ -194,6 +194,13 @@ class Capture:
     def _arrived(self, g: Tensor, free: bool = False) -> Arrived:
         view = self.tracer.table.view(g)
         return Arrived(view, self.tracer.table.read(g), view.state.version, free)
+
+    def gradients_on(self, state: StorageState) -> list[Geometry]:
+        """Where the gradients lie, on the storage ``state``, that backwards inside take on in the caller's graph."""
+        brought = [
+            x for o in self.onward for _, g in o.gradients for x in (g.leaves if isinstance(g, Bundle) else (g,))
+        ]
+        return [x.view.geometry for x in brought if isinstance(x, Arrived) and x.view.state is state]
 
     def _swapped(self, a: Tensor, b: Tensor) -> None:
         """See ``Tracer.swap``."""

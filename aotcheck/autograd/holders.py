@@ -116,7 +116,8 @@ class Holders(Draft):
         alone = len(tensors) == 1 and not shown
         made_of = () if alone else [t for t, _ in self.sources() if self.table.state(t) is state]
         there = [*tensors, *made_of]
-        chosen = next((c for c in candidates if alone or all(self._reaches(t, c) for t in there)), None)
+        within = [*self.capture.gradients_on(state), *(() if alone else map(geometry_of, there))]
+        chosen = next((c for c in candidates if all(_reaches(geometry_of(c), g) for g in within)), None)
         if chosen is None:
             root = self.table.flat(state)
             ref = self.output(self.table.read_view(root), Role.INTERMEDIATE_BASE, root.geometry, None)
@@ -124,6 +125,7 @@ class Holders(Draft):
             there += [a.replica for a in self.arguments if self.table.state(a.replica) is state]
             self._inference(ref, any(t.is_inference() for t in there))
             room = max([_bytes_reached(t) for t in there], default=0)
+            room = max([room, *[g.elements_reached * g.dtype.itemsize for g in self.capture.gradients_on(state)]])
             if room > state.nbytes:
                 self.before.append(ResizeStorage(ref, room))
                 self.shrink.append(ResizeStorage(ref, state.nbytes))
@@ -173,13 +175,6 @@ class Holders(Draft):
             return True
         return id(a.replica) not in self.kernels.moved and _torch.grad_fn_of(a.replica) is a.grad_fn
 
-    def _reaches(self, t: Tensor, anchor: Tensor) -> bool:
-        """Whether the memory of ``t`` lies within what a fresh tensor like ``anchor`` allocates."""
-        if t is anchor:
-            return True
-        g, a = geometry_of(t), geometry_of(anchor)
-        return g.offset >= a.offset and g.elements_reached * g.dtype.itemsize <= a.elements_reached * a.dtype.itemsize
-
     def sources(self) -> list[tuple[Tensor, Tensor]]:
         """The views, with their bases, of which the views that are needed are made again, from the base on."""
         found = []
@@ -223,6 +218,15 @@ class Holders(Draft):
         if anchor is not None:
             at = at._replace(offset=at.offset - anchor)
         return PointAt(target, holder or ref, at, anchor is not None, way, t.is_inference())
+
+
+def _reaches(anchor: Geometry, g: Geometry) -> bool:
+    """Whether what lies as ``g`` lies within what a fresh tensor that lies as ``anchor`` allocates."""
+    if g == anchor:
+        return True
+    return g.offset >= anchor.offset and (
+        g.elements_reached * g.dtype.itemsize <= anchor.elements_reached * anchor.dtype.itemsize
+    )
 
 
 def _bytes_reached(t: Tensor) -> int:
