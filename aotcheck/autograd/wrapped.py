@@ -75,6 +75,7 @@ class WrappedResults:
         self._of_plain: dict[int, Tensor] = {}  # views of plain tensors, as ragged ones are
         self._histories: dict[int, Local] = {}  # id of a view -> the stand-in that has its history
         self._held_later: list[tuple[Tensor, str, Tensor]] = []  # wrapper, attribute, the tensor that it is in the end
+        self._counted: list[Tensor] = []  # arguments of which a write is counted before results are attached
         self._over = False  # whether all has happened that befell arguments
         self._step_by_step: set[int] = set()  # ids of views that change their geometry at the moment when they did
 
@@ -436,13 +437,19 @@ class WrappedResults:
                     histories.append(RequireGradOfInteger(own))
             elif is_new_leaf(t) and (w.quiet or not w.requires_grad):
                 if _torch.version_of(t) != w.version:
-                    self.results.before.append(BumpVersion(own))
+                    self._count(w)
                 self.results.before.append(RequireGrad(own))
             elif _torch.version_of(t) == w.version or outer_of(t) != w.outer:
                 continue
             elif not (w.replayed and self._base_moved(w)):
-                self.results.before.append(BumpVersion(own))
+                self._count(w)
         return histories
+
+    def _count(self, w: TracedWrapper) -> None:
+        """Count a write of ``w``, once for all that count versions with it."""
+        if _torch.counted_by([w.replica], self._counted) == [None]:
+            self._counted.append(w.replica)
+            self.results.before.append(BumpVersion(Arg(w.index)))
 
     def _make_views_before_writes(self) -> None:
         """Make the views of what a write makes autograd refuse to look for a history again, if that was done before."""
