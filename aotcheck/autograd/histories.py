@@ -119,7 +119,13 @@ class Histories:
         tensors.update({r.source: r for r in self.roots})
         wrappers: dict[Ref, Tensor] = {Arg(w.index): w.replica for w in self.capture.wrappers}
         moments = [
-            (math.inf if s.target in wrappers else self._moment_of_history(tensors[s.target]), s) for s in self.taken
+            (
+                self._moment_of_history(tensors[s.target])
+                if s.target in tensors
+                else self._before_reshapings(wrappers[s.target]),
+                s,
+            )
+            for s in self.taken
         ]
         for moment, step in [*moments, *kept]:
             t = wrappers[step.target] if step.target in wrappers else tensors[step.target].replica
@@ -164,6 +170,12 @@ class Histories:
             write = self.kernels.write_of(node)
             told += [write.time if isinstance(write, WriteUnderGrad) else self.table.state(elsewhere[0]).written]
         return max([moment, *told]) or math.inf
+
+    def _before_reshapings(self, wrapper: Tensor) -> float:
+        """When ``wrapper`` takes over its history, to which views that changed their geometry since then add."""
+        views = [w.replica for w in self.capture.wrappers if w.replayed and _torch.base_of(w.replica) is wrapper]
+        changes = [self.results.lasting(v) for v in views]
+        return min([c[0].time - 0.5 for c in changes if c], default=math.inf)
 
     def _precedes_move(self, t: Tensor) -> bool:
         """Whether ``t`` got its history before it last went to other memory; what is written there is others'."""
