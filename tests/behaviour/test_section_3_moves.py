@@ -797,3 +797,28 @@ def test_a_view_of_a_view_that_was_given_other_data_is_a_view_of_the_same_base(v
         yield attempt_later(lambda: out.sum().backward()), root.grad
 
     check_session(session)
+
+
+@pytest.mark.parametrize("before", range(4))
+@pytest.mark.parametrize("after", range(3))
+def test_a_view_of_what_is_written_before_and_after_has_the_history_of_all_writes(before, after):
+    """The call counts them otherwise than the program does."""
+
+    def f(x):
+        for _ in range(before):
+            x.mul_(2)
+        view = x.t()
+        x.data = view
+        for _ in range(after):
+            x.mul_(3)
+        return view
+
+    def session(compile):
+        root = leaf(2, 1)
+        base = root * 1
+        x = base.t()
+        out = compile(f)(x)
+        yield out
+        yield attempt_later(lambda: torch.autograd.grad(out.sum(), [root, base, x], allow_unused=True))
+
+    check_session(session)
