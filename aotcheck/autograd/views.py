@@ -362,7 +362,7 @@ class Views:
         It makes a window as the view now is, or by the ops that made the view, where one of them was no window.
         """
         geometry, _ = self._place_of_base(t, base)
-        alike = geometry[3:] == lies[3:]
+        alike = geometry[3:] == lies[3:] and not self._differs_between(t, base)
         if alike and (id(t) not in self.tracer.regeometried or lies != geometry_of(t)):
             return False  # it is reshaped in place after it was made again
         if geometry != geometry_of(base) or self.table.state(base) is not self.table.state(t):
