@@ -820,3 +820,53 @@ def test_a_view_of_a_view_that_was_given_other_data_is_a_view_of_the_same_base(v
         yield attempt_later(lambda: out.sum().backward()), root.grad
 
     check_session(session)
+
+
+@pytest.mark.parametrize("before", range(4))
+@pytest.mark.parametrize("after", range(3))
+def test_a_view_of_what_is_written_before_and_after_has_the_history_of_all_writes(before, after):
+    """The call counts them otherwise than the program does."""
+
+    def f(x):
+        for _ in range(before):
+            x.mul_(2)
+        view = x.t()
+        x.data = view
+        for _ in range(after):
+            x.mul_(3)
+        return view
+
+    def session(compile):
+        root = leaf(2, 1)
+        base = root * 1
+        x = base.t()
+        out = compile(f)(x)
+        yield out
+        yield attempt_later(lambda: torch.autograd.grad(out.sum(), [root, base, x], allow_unused=True))
+
+    check_session(session)
+
+
+@pytest.mark.parametrize(
+    "view",
+    [lambda x, y: x.conj(), lambda x, y: y.t(), lambda x, y: y.conj(), lambda x, y: x.t()],
+    ids=["conj", "conj.t", "conj.conj", "t"],
+)
+@pytest.mark.parametrize("write", [lambda x: x.zero_(), lambda x: None], ids=["written", "not written"])
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_view_keeps_its_conjugate_bit_when_what_it_was_made_of_is_conjugated_by_data(view, write, grad):
+    def f(x, y):
+        v = view(x, y)
+        with torch.no_grad():
+            write(x)
+        x.data = y
+        return v
+
+    def session(compile):
+        root = leaf(2, 2, dtype=torch.complex64)
+        x = root * 1 if grad else root
+        out = compile(f)(x, x.conj())
+        yield out, x, out.is_conj(), x.is_conj(), out.is_neg()
+        yield attempt_later(lambda: torch.autograd.grad(out.real.sum(), root))
+
+    check_session(session)
