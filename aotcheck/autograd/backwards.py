@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -71,7 +71,7 @@ class Backwards:
         behind = [nodes_behind_output(a.tensor, stage.ends) for a in stage.attached]
         once = tuple([j for j, a in enumerate(stage.attached) if any(holds_saved(n, a.tensor) for n in behind[j])])
         stage.sealed = True
-        freeing = [j for j in once if holds_saved(_torch.grad_fn_of(t := stage.attached[j].tensor), t)]
+        freeing = list(self._freeing(stage, once))
         raising = tuple(self._raising(stage, behind))
         selective = stage.selective or bool(raising)
         apply = backward_source.function_like(
@@ -81,7 +81,7 @@ class Backwards:
             bool(stage.guards),
             tuple(stage.checked) if len(stage.attached) > 1 else (),
             once,
-            tuple([(j, self._objection(_torch.grad_fn_of(t := stage.attached[j].tensor), t)) for j in freeing]),
+            tuple(freeing),
             tuple(stage.shared()),
             stage.own,
             raising,
@@ -91,6 +91,16 @@ class Backwards:
             selective,
         )
         return Function(apply, functools.partial(self.backward_for, stage), selective)
+
+    def _freeing(self, stage: Stage, once: Iterable[int]) -> Iterator[tuple[int, str | None]]:
+        """The tensors whose own node frees what it keeps, or raises, when a backward ends there; and what it raises."""
+        for j, a in enumerate(stage.attached):
+            node = _torch.grad_fn_of(a.tensor)
+            said = _torch.error_of(node)
+            if said is not None:
+                yield j, said
+            elif j in once and holds_saved(node, a.tensor):
+                yield j, self._objection(node, a.tensor)
 
     def _objection(self, node: Any, near: Tensor) -> str | None:
         """What ``node``, behind ``near``, raises in its backward because what it keeps was written since."""
@@ -173,7 +183,9 @@ class Backwards:
         }
         if all(asked.values()) and not (stage.selective and stage.aside):
             return _run_whole(whole, ctx, g)
-        if not any(asked.values()):
+        if not any(asked.values()):  # a backward begins here, which runs the first node for nothing
+            if (said := next(filter(None, map(_torch.error_of, starts)), None)) is not None:
+                raise RuntimeError(said)
             return (None,) * (1 + max(1, len(stage.reached)))
         return self._backward(stage.only(frozenset(k for k, now in asked.items() if now)), key, trained)(ctx, g)
 

@@ -46,6 +46,7 @@ from aotcheck.autograd.escapes import unkept
 from aotcheck.autograd.global_state import autocast_off
 from aotcheck.autograd.gradients import gradients_of
 from aotcheck.autograd.module_state import ModuleState
+from aotcheck.autograd.partition.saved import compiling
 from aotcheck.autograd.replicas import disarm
 from aotcheck.autograd.runtime.failing import GraphFailed
 from aotcheck.autograd.specialize import PLAIN_LEAVES, call_key, check_supported, fast_guard
@@ -288,14 +289,15 @@ class CompiledFunction:
     def _specialize(self, key: Any, split: Split, whole: Sequence[Any], spec: Any) -> Specialization:
         reassigned: list[tuple[int, Any]] = []
         try:
-            capture, outcome = self._capture(whole, split, spec, reassigned)
-            assign = self.state.assign if self.state is not None else None
-            shape = ResultShape(None if outcome.containers else outcome.spec, outcome.slots, assign)
-            try:
-                with autocast_off():
-                    assembly = Assembly(capture, self.compilers, shape.expression)
-            finally:
-                disarm(capture.maker.kernels)
+            with compiling():
+                capture, outcome = self._capture(whole, split, spec, reassigned)
+                assign = self.state.assign if self.state is not None else None
+                shape = ResultShape(None if outcome.containers else outcome.spec, outcome.slots, assign)
+                try:
+                    with autocast_off():
+                        assembly = Assembly(capture, self.compilers, shape.expression)
+                finally:
+                    disarm(capture.maker.kernels)
         except RetraceWithValues:
             raise
         except UnsupportedError as error:

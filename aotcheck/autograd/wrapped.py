@@ -74,16 +74,28 @@ class WrappedResults:
         self._replayed: dict[int, Tensor] = {}
         self._of_plain: dict[int, Tensor] = {}  # views of plain tensors, as ragged ones are
         self._histories: dict[int, Local] = {}  # id of a view -> the stand-in that has its history
-        self._held_later: list[tuple[Tensor, str, Ref]] = []  # wrapper, attribute, the argument that it is in the end
+        self._held_later: list[tuple[Tensor, str, Tensor]] = []  # wrapper, attribute, the tensor that it is in the end
+        self._counted: list[Tensor] = []  # arguments of which a write is counted before results are attached
+        self._over = False  # whether all has happened that befell arguments
         self._step_by_step: set[int] = set()  # ids of views that change their geometry at the moment when they did
 
     @property
     def roots(self) -> tuple[Root, ...]:
         """The wrappers that gradients may go to."""
         return tuple(
-            Root(Arg(w.index), w.requires_grad, w.real_is_leaf is not False, moves=w.begins_anew)
+            Root(Arg(w.index), w.requires_grad, w.real_is_leaf is not False, moves=self._moves(w))
             for w in self.arguments
         )
+
+    def _moves(self, w: TracedWrapper) -> bool:
+        """Whether ``w`` has another history than it came with before all results that lead to that are attached."""
+        if w.begins_anew:
+            return True
+        if not (w.requires_grad and self.results.attaches_late):
+            return False
+        if w.real_is_leaf is not False:
+            return id(w.replica) in self.tracer.kernels.detached
+        return _torch.grad_fn_of(w.replica) is not w.grad_fn
 
     # -- what is returned
 
@@ -350,16 +362,26 @@ class WrappedResults:
         return local
 
     def _held(self, t: Tensor, name: str, x: Tensor) -> Ref:
-        """What the new wrapper ``t`` holds: ``x``, or until that lies as it will a window on its memory."""
-        ref = self.results.name(x)
-        entered = self.results.entered.get(id(x))
-        if entered is None or entered == geometry_of(x) or not isinstance(ref, Arg):
-            return ref
+        """What the new wrapper ``t`` holds: ``x``, or until that is there as it will be a window on its memory."""
+        if self._over or not self._is_there_later(x):
+            return self.results.name(x)
         window = self.results.local()
         holder, anchor = self.results.holder(self.tracer.table.state(x))
         self._emit(WindowOn(window, holder, geometry_of(x), anchor, own_version=False))
-        self._held_later.append((t, name, ref))
+        self._held_later.append((t, name, x))
         return window
+
+    def _is_there_later(self, x: Tensor) -> bool:
+        """Whether ``x`` lies otherwise yet, or is a view of what goes elsewhere or is cut off at its moment."""
+        if is_wrapper(x):
+            return False
+        if id(x) in self.results.names:
+            entered = self.results.entered.get(id(x))
+            return entered is not None and entered != geometry_of(x) and isinstance(self.results.names[id(x)], Arg)
+        if _torch.base_of(x) is None:
+            return False
+        arguments = {id(a.replica) for a in self.capture.arguments}
+        return any(id(v) in arguments and self._befallen(v) for v in self.results.chain(x))
 
     def make(self) -> None:
         """Make what is constructed, and let autograd attach what of it has a history."""
@@ -415,13 +437,19 @@ class WrappedResults:
                     histories.append(RequireGradOfInteger(own))
             elif is_new_leaf(t) and (w.quiet or not w.requires_grad):
                 if _torch.version_of(t) != w.version:
-                    self.results.before.append(BumpVersion(own))
+                    self._count(w)
                 self.results.before.append(RequireGrad(own))
             elif _torch.version_of(t) == w.version or outer_of(t) != w.outer:
                 continue
             elif not (w.replayed and self._base_moved(w)):
-                self.results.before.append(BumpVersion(own))
+                self._count(w)
         return histories
+
+    def _count(self, w: TracedWrapper) -> None:
+        """Count a write of ``w``, once for all that count versions with it."""
+        if _torch.counted_by([w.replica], self._counted) == [None]:
+            self._counted.append(w.replica)
+            self.results.before.append(BumpVersion(Arg(w.index)))
 
     def _make_views_before_writes(self) -> None:
         """Make the views of what a write makes autograd refuse to look for a history again, if that was done before."""
@@ -449,9 +477,7 @@ class WrappedResults:
     def schedule(self, timeline: Timeline) -> None:
         """Let arguments change beside data and history when they did: outer geometry, what they hold, being cut."""
         kernels = self.tracer.kernels
-        for t, name, ref in self._held_later:
-            replaced = SetAttribute(self.results.names[id(t)], name, ref)
-            timeline.at(math.inf, functools.partial(self.results.steps.append, replaced))
+        timeline.at(math.inf, self._hold)
         for w in self.arguments:
             t, own = w.replica, Arg(w.index)
             for step in self._changes_of_geometry(w):
@@ -460,6 +486,13 @@ class WrappedResults:
             if self._is_cut(w):
                 cut = Detach(own, bool(w.real_is_leaf))
                 timeline.at(kernels.detached.get(id(t), math.inf), functools.partial(self.results.steps.append, cut))
+
+    def _hold(self) -> None:
+        """Let wrappers hold what is there only by now."""
+        self._over = True
+        for t, name, x in self._held_later:
+            ref = self.results.name(x)
+            self._emit(SetAttribute(self.results.names[id(t)], name, ref))
 
     def _changes_of_geometry(self, w: TracedWrapper) -> list[Step]:
         t, own = w.replica, Arg(w.index)

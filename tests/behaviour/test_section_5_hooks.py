@@ -509,3 +509,28 @@ def test_a_hook_on_a_part_is_called_where_a_backward_comes_by_another_part_alone
         yield torch.autograd.grad(g.sum(), x, allow_unused=True) if g.requires_grad else None, seen
 
     check_session(session)
+
+
+@pytest.mark.parametrize("write", [lambda x: x.zero_(), lambda x: x.mul_(2)], ids=["zero", "mul"])
+@pytest.mark.parametrize("reshape", [lambda x: x.t_(), lambda x: x.unsqueeze_(0).squeeze_(0)], ids=["t_", "twice"])
+@pytest.mark.parametrize("roots", [[0], [1], [0, 1]])
+def test_the_gradient_is_kept_of_an_argument_that_is_written_and_reshaped(write, reshape, roots):
+    def f(x):
+        write(x)
+        used = x * 2
+        reshape(x)
+        return used, x, x * 3
+
+    def session(compile):
+        source = leaf(2, 3)
+        x = source * 1
+        x.retain_grad()
+        out = compile(f)(x)
+        outs = [out[k] for k in roots]
+        grads = torch.autograd.grad([(y * y).sum() for y in outs], [source], create_graph=True)
+        yield outs, grads, x.grad
+        x.grad = None
+        torch.autograd.backward([g.sum() for g in grads if g.requires_grad] + [y.sum() for y in outs])
+        yield x.grad, source.grad
+
+    check_session(session)

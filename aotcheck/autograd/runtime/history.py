@@ -135,19 +135,25 @@ def take_history(t: Tensor, source: Tensor) -> None:
         # What gradients of a leaf arrived at would forget it, and a backward that comes there end the process.
         _torch.drop_accumulator(t, _torch.other_dtype_than(t, t.device))
     with torch.enable_grad(), _like(t, source):
-        _TakeHistory.apply(t, source)
+        # Autograd fails to move a gradient that is retained of what has no history any more, but not by way of a view.
+        lost = t.retains_grad and _torch.leafness(t) is True
+        _TakeHistory.apply(t.view_as(t) if lost else t, source)
         _hands_on(t)
     _take_place(t, source)
     if gradient is not None:
         set_gradient(t, gradient)
 
 
-def take_history_of_set(t: Tensor) -> None:
-    """Give ``t`` the history of ``set_``; it stays where it lies, and nothing is counted."""
+def take_history_of_set(t: Tensor, sources: Sequence[Tensor], counted: bool) -> None:
+    """Give ``t`` the history of ``set_`` to ``sources``; it stays where it lies. If not ``counted``, no write is."""
     version = _torch.version_of(t)
     with torch.enable_grad():
-        t.set_(_torch.storage_of(t), t.storage_offset(), t.shape, t.stride())
-    _torch.set_version(t, version)
+        for source in sources:
+            torch.ops.aten.set_.source_Tensor(t, give_history(t.detach(), source))
+        if not sources:
+            t.set_(_torch.storage_of(t), t.storage_offset(), t.shape, t.stride())
+    if not counted:
+        _torch.set_version(t, version)
 
 
 def take_history_uncounted(t: Tensor, source: Tensor) -> None:
@@ -328,8 +334,7 @@ class _HooksOfItsOwn(OrderedDict[int, Callable[[Tensor | None], Any]]):
 def hooks_of_its_own(t: Tensor) -> None:
     """Hooks that the caller will register on ``t``, one of several results of a Function, are not told of backwards
     that reach only others of them: in eager each has a node of its own."""
-    if type(t) is Tensor:
-        _torch.set_hooks(t, _HooksOfItsOwn(t.grad_fn, t.output_nr))
+    _torch.set_hooks(t, _HooksOfItsOwn(_torch.grad_fn_of(t), t.output_nr))
 
 
 def _without_memory(t: Tensor) -> Tensor:
