@@ -20,6 +20,7 @@ from aotcheck.autograd.cached_casts import CachedCast, casts_of, in_region
 from aotcheck.autograd.caller_graph import CallerGraph, caller_graph
 from aotcheck.autograd.capture import Capture
 from aotcheck.autograd.captured import Path, locate
+from aotcheck.autograd.closure_modules import ClosureModules
 from aotcheck.autograd.compile_graph import Compilers
 from aotcheck.autograd.config import OnUnsupported, config
 from aotcheck.autograd.containers import ContainerResult, Held, ResultShape, Structure, Watched, flattened, structure_of
@@ -125,6 +126,7 @@ class CompiledFunction:
         self.compilers = compilers
         self.on_unsupported = on_unsupported
         self.state = ModuleState(original) if isinstance(original, torch.nn.Module) else None
+        self._modules: ClosureModules | None = None  # known when it is first called
         self._paths: list[Path] = []
         self._cache: OrderedDict[Any, Specialization] = OrderedDict()
         self._last: tuple[int, Callable[[Sequence[Any]], bool], Assembly] | None = None
@@ -193,6 +195,7 @@ class CompiledFunction:
         """The key of these arguments, all arguments, implicit ones last, and their specialization, made if need be."""
         if self.state is not None:
             self.state.refresh()
+        modes = self._modes()
         for _ in range(_MAX_RETRACES):
             passed = self._passed(flat)
             structure = spec, len(flat)
@@ -204,7 +207,7 @@ class CompiledFunction:
             check_supported(whole)
             values = tuple([(k, *whole[k].tolist()) for k in split.valued])
             views = _views_among(whole) if self._swaps else None
-            key = (spec, len(flat), self.state.modes() if self.state else None, call_key(whole), caller, values, views)
+            key = (spec, len(flat), modes() if modes is not None else None, call_key(whole), caller, values, views)
             with self._lock:
                 found = self._cache.get(key)
                 if found is None:
@@ -241,6 +244,18 @@ class CompiledFunction:
             "captured tensor", f"the function reaches more than {_MAX_RETRACES} tensors outside its arguments"
         )
 
+    def _modes(self) -> Callable[[], tuple[Any, ...]] | None:
+        """What tells in which modes the modules are that the function is or calls; None if there are none."""
+        if self.state is not None:
+            return self.state.modes
+        if self._modules is None:
+            self._modules = ClosureModules(self.original)
+        elif not self._modules.stay:  # and so do not the tensors that were found there
+            with self._lock:
+                self._modules, self._paths, self._last = ClosureModules(self.original), [], None
+                self._cache.clear()
+        return self._modules.modes if self._modules.modules else None
+
     def _flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], Any]:
         if not kwargs and all(type(a) in PLAIN_LEAVES for a in args):
             return list(args), len(args)
@@ -260,7 +275,7 @@ class CompiledFunction:
             record = found.assembly.record
             # What holds a tensor that is swapped depends on whether it is a view, too.
             writes = bool(record.swapped) or any(isinstance(s, TakeHistory) for s in record.steps)
-            modes = self.state.modes if self.state is not None else None
+            modes = self._modes()
             based = any(isinstance(r.source, BaseOf) for r in record.roots)
             if not (found.assembly.capture.mode.with_bases or based):
                 capture = found.assembly.capture
@@ -391,6 +406,11 @@ class CompiledFunction:
 
     def _capture_more(self, tensor: Tensor) -> None:
         if self.state is not None and self.state.adopt(tensor):
+            self._last = None
+            return
+        paths = self._modules.state_with(tensor) if self._modules is not None else []
+        if paths:
+            self._paths += paths
             self._last = None
             return
         path = locate(self.original, tensor) if self.state is None else self.state.locate(tensor)
