@@ -28,6 +28,7 @@ from aotcheck.autograd.steps import (
     Detach,
     GiveHistory,
     Local,
+    PickView,
     Ref,
     ReplayMode,
     ReplayView,
@@ -47,7 +48,7 @@ from aotcheck.autograd.timeline import Timeline
 from aotcheck.autograd.trace import Geometry, geometry_of
 from aotcheck.autograd.traced_inputs import TracedWrapper
 from aotcheck.autograd.views import as_if_required, differentiable_dtype, has_history, is_new_leaf, leads_to
-from aotcheck.autograd.windows import Derivation, ReplayAmong, Reshaping
+from aotcheck.autograd.windows import Derivation, Replay, ReplayAmong, Reshaping
 
 if TYPE_CHECKING:
     from aotcheck.autograd.capture import Capture
@@ -75,6 +76,7 @@ class WrappedResults:
         self._of_plain: dict[int, Tensor] = {}  # views of plain tensors, as ragged ones are
         self._histories: dict[int, Local] = {}  # id of a view -> the stand-in that has its history
         self._held_later: list[tuple[Tensor, str, Tensor]] = []  # wrapper, attribute, the tensor that it is in the end
+        self._several: dict[Any, Local] = {}  # where the views are that one op made, by when, of what and in which mode
         self._counted: list[Tensor] = []  # arguments of which a write is counted before results are attached
         self._over = False  # whether all has happened that befell arguments
         self._step_by_step: set[int] = set()  # ids of views that change their geometry at the moment when they did
@@ -237,7 +239,10 @@ class WrappedResults:
             mode = _mode_around_inference(made, self.capture.entry_inference)
         if t.requires_grad and not base.requires_grad and _torch.leafness(t) is None:
             again, mode = functools.partial(as_if_required, again), ReplayMode.GRAD
-        self._emit(ReplayView(local, ref, again, mode))
+        if made is not None and isinstance(again, Replay) and has_history(t) and self._is_one_of_several(made):
+            self._pick(local, ref, made, mode)
+        else:
+            self._emit(ReplayView(local, ref, again, mode))
         if id(t) not in self._step_by_step:
             for change in self.tracer.reshapings.get(id(t), ()):
                 self._reshape(t, local, change)
@@ -253,6 +258,19 @@ class WrappedResults:
         if _torch.leafness(t) is None and made is None:  # eager refuses to say what the history is
             self._emit(BumpVersion(local))
         return local
+
+    def _is_one_of_several(self, made: Derivation) -> bool:
+        """Whether another result of the op that made a view is made too; in autograd's graph they share a node."""
+        wanted = [x for x in self._replayed.values() if has_history(x) and id(x) not in self._histories]
+        return made.with_others(wanted, self.tracer.views)
+
+    def _pick(self, local: Local, ref: Ref, made: Derivation, mode: ReplayMode) -> None:
+        assert made.result is not None
+        several = self._several.get((made.time, ref, mode))
+        if several is None:
+            several = self._several[made.time, ref, mode] = self.results.local()
+            self._emit(ReplayView(several, ref, made.replay.all, mode))
+        self._emit(PickView(local, several, made.result))
 
     def _lay_in_between(self, made: Derivation) -> tuple[tuple[tuple[str, ...], Geometry], ...]:
         """How an argument and what it holds lay when a view was made of it, if it was reshaped both before and since.
