@@ -144,3 +144,20 @@ def test_a_leaf_that_is_an_inference_tensor():
         yield attempt(lambda: compile(lambda x: x * 2)(x)), attempt(lambda: compile(lambda y: y.view(2))(y)), y
 
     check_session(session)
+
+
+def test_a_backward_that_reaches_beyond_a_storage_raises_what_eager_does():
+    def f(x):
+        with torch.no_grad():
+            v = x.t()
+        torch.ops.inductor.resize_storage_bytes_.default(x, 20)
+        (part,) = torch.unsafe_split(v, 1)
+        part.as_strided((1,), (0,), 1).zero_()
+        return part
+
+    def session(compile):
+        y = compile(f)(leaf(1))
+        raised = attempt(lambda: y.backward(torch.ones_like(y)))
+        yield raised.type
+
+    check_session(session)
