@@ -146,7 +146,8 @@ class BackwardTracer:
         if others:
             _differentiate(results, others, grads_in, create_graph)
         else:  # no leaf whose .grad it could reach
-            torch.autograd.backward(results, grads_in, retain_graph=True, create_graph=create_graph)
+            with _bounds_of(grads_in):
+                torch.autograd.backward(results, grads_in, retain_graph=True, create_graph=create_graph)
 
     def _tangent(self, tangent: Value | Bundle) -> Tensor:
         """The replica that stands for an incoming gradient."""
@@ -212,8 +213,15 @@ def _differentiate(
     grads_in: Sequence[Tensor],
     create_graph: bool,
 ) -> tuple[Tensor | None, ...]:
-    try:
+    with _bounds_of(grads_in):
         return _torch.gradients_at(edges, results, grads_in, create_graph)
+
+
+@contextlib.contextmanager
+def _bounds_of(grads_in: Sequence[Tensor]) -> Iterator[None]:
+    """A window beyond its storage is eager's error, or the business of how the caller's gradients ``grads_in`` lie."""
+    try:
+        yield
     except OutOfBounds as error:
         given = {_torch.storage_address(_torch.storage_of(x)) for t in grads_in for x in leaves_of(t)}
         if _torch.storage_address(error.storage) in given:
@@ -258,7 +266,8 @@ def _accumulate(
     nodes = {e.node for e in edges} | {e.node for e in behind}
     hooks = [n.register_prehook(stop_at(n)) for n in nodes]
     try:
-        torch.autograd.backward(results, grads_in, retain_graph=True)
+        with _bounds_of(grads_in):
+            torch.autograd.backward(results, grads_in, retain_graph=True)
     finally:
         for hook in hooks:
             hook.remove()

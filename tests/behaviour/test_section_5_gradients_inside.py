@@ -774,3 +774,14 @@ def test_a_gradient_that_goes_on_in_the_callers_graph_is_made_smaller_then(shrin
         return given(root * 2, also=[root])
 
     check(f, make, probe=False)
+
+
+def test_a_gradient_inside_for_an_argument_with_a_hook_after_a_backward_that_goes_on_is_refused():
+    def f(x):
+        x.backward(x)
+        return torch.autograd.grad(x * 2, x, x)[0]
+
+    x = leaf(3) * 2
+    x.register_hook(lambda g: None)
+    with pytest.raises(aotcheck.UnsupportedError, match="hooks"):
+        aotcheck.aot_function(f)(x)
