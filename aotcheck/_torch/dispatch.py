@@ -75,6 +75,11 @@ def dispatch_mode_depth() -> int:
     return int(_C._len_torch_dispatch_stack())
 
 
+def has_python_meta_kernel(func: Any) -> bool:
+    """Whether an op that is run without data is done by Python code, which looks for errors in ways of its own."""
+    return _C.DispatchKey.Meta in func.py_kernels
+
+
 def lacks_meta_kernel(error: Exception) -> bool:
     """Whether an op that was run without data raised ``error`` because it has no kernel for that."""
     if isinstance(error, (NotImplementedError, UnsupportedOperatorException)):

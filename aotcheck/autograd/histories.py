@@ -6,9 +6,11 @@ import dataclasses
 import functools
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
+from torch.autograd.graph import GradientEdge
 
 from aotcheck import _torch
 from aotcheck.autograd.kernel_state import WriteUnderGrad
@@ -17,17 +19,19 @@ from aotcheck.autograd.replicas import past
 from aotcheck.autograd.results import Results
 from aotcheck.autograd.steps import (
     Arg,
+    Bridge,
     Detach,
     Local,
     Ref,
     RenewHistory,
     RequireGradOfInteger,
     Result,
+    Step,
     TakeHistory,
     TakeHistoryOfSet,
 )
 from aotcheck.autograd.timeline import Timeline
-from aotcheck.autograd.trace import recorded_geometry
+from aotcheck.autograd.trace import geometry_of, recorded_geometry
 from aotcheck.autograd.traced_inputs import TracedArgument, TracedRoot
 from aotcheck.autograd.views import differentiable_dtype, has_earlier_history, has_history, is_new_leaf
 
@@ -61,6 +65,7 @@ class Histories:
             written = past(before, t.device, self.kernels)
             local = self.results.names[id(written)] = self.results.stand_in(written)
             self.written.append(written)
+            self.results.takers[id(written)] = t
             self.taken.append(TakeHistory(root.source, local, counted=False))
             return
         if not differentiable_dtype(t):
@@ -68,8 +73,8 @@ class Histories:
             return
         by_itself = root.requires_grad and _torch.base_of(t) is None and id(t) not in self.kernels.detached
         of_set = by_itself and id(t) in self.capture.tracer.set_calls
-        if of_set and _torch.grad_fn_of(t).name().endswith("NotImplemented"):
-            self.taken.append(TakeHistoryOfSet(root.source))
+        if of_set and _has_no_derivative(_torch.grad_fn_of(t)):
+            self.taken.append(self._history_of_set(root))
             return
         source: Result | Local
         if result is not None:
@@ -80,18 +85,68 @@ class Histories:
         counted = _torch.version_of(t) != root.version
         self.taken.append(TakeHistory(root.source, source, counted))
 
+    def _history_of_set(self, root: TracedRoot) -> TakeHistoryOfSet:
+        """How ``root`` takes over the history of ``set_``."""
+        t, node, sources = root.replica, _torch.grad_fn_of(root.replica), list[Ref]()
+        while _has_no_derivative(node):
+            (node, _), *others = node.next_functions
+            own = root.grad_fn is not None  # what it had when the call began, it has until it takes this over
+            sources[:0] = [
+                root.source if own and x[0] is root.grad_fn else self._leading_to(GradientEdge(*x), t.device)
+                for x in others
+                if x[0] is not None
+            ]
+        # Where it stays, no move counts; nor does a write ahead of views that will count by being reshaped.
+        stays = self.table.state(t) is root.state and geometry_of(t) == root.geometry
+        reshaped = [a.replica for a in self.arguments if a.replica is not t and self.results.lasting(a.replica)]
+        counted = stays and not root.state.version and _torch.counted_by([t], reshaped) != [None]
+        return TakeHistoryOfSet(root.source, tuple(sources), counted)
+
+    def _leading_to(self, edge: GradientEdge, device: torch.device) -> Ref:
+        """A tensor of the call with the history ``edge``: an argument, or a stand-in."""
+        leaf = getattr(edge.node, "variable", None)
+        for a in self.arguments:
+            if a.replica is leaf or (edge.node, edge.output_nr) == (_torch.grad_fn_of(a.replica), a.replica.output_nr):
+                return Arg(a.index)
+        then = past(edge, device, self.kernels)
+        local = self.results.names[id(then)] = self.results.stand_in(then)
+        self.written.append(then)
+        return local
+
     def schedule(self, timeline: Timeline, kept: Sequence[tuple[float, TakeHistory | RenewHistory]]) -> None:
         """Let arguments take over their histories when they got them, or when another's history needs theirs."""
         tensors: dict[Ref, TracedRoot | TracedArgument] = {Arg(a.index): a for a in self.arguments}
         tensors.update({r.source: r for r in self.roots})
         wrappers: dict[Ref, Tensor] = {Arg(w.index): w.replica for w in self.capture.wrappers}
         moments = [
-            (math.inf if s.target in wrappers else self._moment_of_history(tensors[s.target]), s) for s in self.taken
+            (
+                self._moment_of_history(tensors[s.target])
+                if s.target in tensors
+                else self._before_reshapings(wrappers[s.target]),
+                s,
+            )
+            for s in self.taken
         ]
         for moment, step in [*moments, *kept]:
             t = wrappers[step.target] if step.target in wrappers else tensors[step.target].replica
-            self.results.pending.setdefault(id(t), []).append(step)
+            pending = self.results.pending.setdefault(id(t), [])
+            pending.append(step)
+            if isinstance(step.target, Arg) and step in self.taken:
+                pending += self._bridges(t, step.target)
             timeline.at(moment, functools.partial(self.results.settle_in_turn, t))
+
+    def _bridges(self, t: Tensor, own: Arg) -> list[Step]:
+        """What stands for the argument ``t`` as it was written, before it is reshaped, where results lead there.
+
+        Their gradients come by the argument, of which the caller may have wanted to keep the gradient.
+        """
+        bridges: list[Step] = []
+        for cut in self.results.cuts:
+            if self.results.takers.get(id(cut.tensor)) is t:
+                bridge = Bridge(self.results.local(), own)
+                self.results.names[id(cut.tensor)] = bridge.local
+                bridges.append(bridge)
+        return bridges
 
     def _moment_of_history(self, x: TracedRoot | TracedArgument) -> float:
         """When the tensor got the history it has: at a write, or else at the end; never in another shape."""
@@ -103,7 +158,8 @@ class Histories:
         moment = min([moment, *self._reshapings_since(t)])
         if recorded_geometry(t).shape != x.geometry.shape or not moment:
             moment = max(moment, self.kernels.moved.get(id(t), 0))
-        told = [m.time for m in self.kernels.left.get(id(t), ()) if m.move is Move.SET]
+        cut = self.kernels.detached.get(id(t), 0)  # a history that it has now came after that
+        told = [m.time for m in self.kernels.left.get(id(t), ()) if m.move is Move.SET and m.time > cut]
         if told and isinstance(x, TracedRoot) and _torch.grad_fn_of(t) is not x.grad_fn:
             moment = max(x.state.written, told[-1])
         # What is no write of data: set_ of a view, which gives its base another history.
@@ -114,6 +170,12 @@ class Histories:
             write = self.kernels.write_of(node)
             told += [write.time if isinstance(write, WriteUnderGrad) else self.table.state(elsewhere[0]).written]
         return max([moment, *told]) or math.inf
+
+    def _before_reshapings(self, wrapper: Tensor) -> float:
+        """When ``wrapper`` takes over its history, to which views that changed their geometry since then add."""
+        views = [w.replica for w in self.capture.wrappers if w.replayed and _torch.base_of(w.replica) is wrapper]
+        changes = [self.results.lasting(v) for v in views]
+        return min([c[0].time - 0.5 for c in changes if c], default=math.inf)
 
     def _precedes_move(self, t: Tensor) -> bool:
         """Whether ``t`` got its history before it last went to other memory; what is written there is others'."""
@@ -184,3 +246,7 @@ class Histories:
         if self.results.begins_late(a.replica) and not is_new_leaf(a.replica):
             self.results.attach_what_leads_to(a.replica)
         self.steps.append(Detach(Arg(a.index), a.real_is_leaf is not False))
+
+
+def _has_no_derivative(node: Any) -> bool:
+    return node is not None and bool(node.name().endswith("NotImplemented"))

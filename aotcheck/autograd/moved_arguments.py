@@ -57,6 +57,7 @@ class MovedArguments:
         self.steps = results.steps
         self._stops: dict[int, set[Stop]] = {}  # by id of the replica of an argument that goes from place to place
         self._holds: dict[int, Local] = {}  # by id of the state of a storage of theirs
+        self._counting: set[int] = set()  # ids of replicas of those whose moves count as a write
 
     def changes(self) -> list[tuple[TracedArgument, str]]:
         """Which arguments lie elsewhere than before: on another ``storage``, or in another ``geometry`` on theirs."""
@@ -82,6 +83,8 @@ class MovedArguments:
             if kind == "storage":
                 ref, _ = self.results.holder(self.table.state(a.replica))
                 holds[a.index] = Hold(self.results.local(), ref)
+        moves = [(a, self._steps_of_move(a, holds.get(a.index), kept=False)) for a, _ in changes]
+        self._counting = {id(a.replica) for a, steps in moves if _count(steps)}
         there = {a.index for a, _ in changes}
         back = [a for a in self.arguments if a.index not in there and id(a.replica) in self.kernels.moved]
         shapes = self._accumulated_shapes([a.tensor for a in self.results.attached]) if changes or back else {}
@@ -120,8 +123,8 @@ class MovedArguments:
         if not moved or _count(steps):
             return steps
         others = [x for x, _ in self.results.tensors.values()] + [x.replica for x in self.arguments]
-        reshaped = [x for x in others if x is not a.replica and self.results.lasting(x)]  # these count by themselves
-        return [*steps, BumpVersion(Arg(a.index))] if _torch.counted_by([a.replica], reshaped) == [None] else steps
+        known = [x for x in others if x is not a.replica and (self.results.lasting(x) or id(x) in self._counting)]
+        return [*steps, BumpVersion(Arg(a.index))] if _torch.counted_by([a.replica], known) == [None] else steps
 
     # -- places in between
 
@@ -162,6 +165,7 @@ class MovedArguments:
         places.append((geometry_of(t), _torch.storage_address(_torch.storage_of(t)), t.is_inference()))
         reshapings = list(self.results.lasting(t))
         moments = sorted({*[s.begin for s in self._stops[id(t)]], *[r.time for r in reshapings], left[-1].time})
+        looked_at = self.results.rewritten_views(t) if reshapings else []
         at, then = places[0], 0
         done: list[Step] = []
         for moment in moments:
@@ -170,10 +174,12 @@ class MovedArguments:
             while reshapings and reshapings[0].time <= moment:
                 change = reshapings.pop(0)
                 k = next(k for k, x in enumerate(left) if x.time == change.time)
+                steps += self._looks(looked_at, left[k])
                 steps += self._go(a, at, places[k], left, then, change.time - 1, kept)
                 steps.append(Reshape(own, change.repeat))
                 at, then = places[k + 1], change.time
             k = next(k for k, x in enumerate(left) if x.time == moment)
+            steps += self._looks(looked_at, left[k])
             steps += self._go(a, at, places[k + 1], left, then, moment, kept)
             at, then = places[k + 1], moment
             counts = any(began < x.time <= moment and x.move is not Move.DATA for x in left)
@@ -183,6 +189,13 @@ class MovedArguments:
             if moment == moments[-1]:
                 steps += self._counted(a, done)[len(done) :]
             timeline.at(moment, functools.partial(self._move, t, steps))
+
+    def _looks(self, views: list[tuple[int, TracedArgument]], before: Left) -> list[Step]:
+        """Let those of the ``views`` look for their histories that did ``before`` their base left a place."""
+        steps: list[Step] = []
+        while views and views[0][0] < before.node:
+            steps.append(RenewHistory(Arg(views.pop(0)[1].index)))
+        return steps
 
     def _go(
         self,

@@ -264,9 +264,8 @@ class Remaking(Attaching, Holders):
             if hidden or (
                 id(t) in self._early and not (made.current or is_odd(t))
             ):  # written since: eager looks for its history
-                # Autograd refuses odd views at any other moment; only moves count as writes that are not done at once.
-                odd = any(self._is_odd_view(x) for x in self.chain(t))
-                exactly = hidden or odd or id(base) not in self.kernels.moved
+                # Autograd refuses odd views at any other moment.
+                exactly = hidden or any(self._is_odd_view(x) for x in self.chain(t))
                 then = functools.partial(self._when_made, made=made, base=base, exactly=exactly)
                 steps = [then(s) if isinstance(s, ReplayView) else s for s in steps]
             if hidden:  # a view to autograd in inference mode, but for its versions

@@ -36,7 +36,14 @@ from aotcheck.autograd.steps import (
 from aotcheck.autograd.subclasses import is_wrapper
 from aotcheck.autograd.timeline import Timeline
 from aotcheck.autograd.trace import geometry_of
-from aotcheck.autograd.views import differentiable_dtype, has_history, is_new_leaf, is_odd, leads_to
+from aotcheck.autograd.views import (
+    differentiable_dtype,
+    has_earlier_history,
+    has_history,
+    is_new_leaf,
+    is_odd,
+    leads_to,
+)
 from aotcheck.autograd.windows import Derivation
 
 if TYPE_CHECKING:
@@ -51,6 +58,7 @@ class Results(Remaking):
         self.leaves: list[Leaf] = []
         self._bridges: dict[Ref, Local] = {}  # what stands for leaves that autograd refuses soon
         self._late_ends: set[int] = set()  # ids of late leaves that results lead to
+        self._before_odd: list[Step] = []  # what makes views of views that autograd refuses soon
         self.rebased = {
             id(r.replica)
             for r in self.roots
@@ -134,7 +142,7 @@ class Results(Remaking):
                 elif hidden is not None and self.kernels.moved.get(id(base), 0) > hidden.time:
                     timeline.at(hidden.time, functools.partial(self.name, t))
                 continue
-            if not left and self._renewed_since(t, base):
+            if not left and (self._renewed_since(t, base) or self._follows_writes(t, base)):
                 continue
             written = self.table.state(t).written
             if left and has_history(t) and self._written_itself(t) and self.kernels.required.get(id(base), 0) < written:
@@ -156,6 +164,10 @@ class Results(Remaking):
                 self._schedule_move(timeline, view, made)
                 view = made.source
                 made = self.tracer.views.get(id(view))
+
+    def _follows_writes(self, t: Tensor, base: Tensor) -> bool:
+        """Whether the view ``t`` takes over an earlier history of its base's, once the writes of that are counted."""
+        return id(t) in self._histories and has_earlier_history(t, base)
 
     def make_views_left(self, source: Tensor) -> None:
         """Make the views that the argument ``source`` leaves behind: it goes elsewhere before results are attached."""
@@ -220,6 +232,7 @@ class Results(Remaking):
                 self._early[id(first)] = self.tracer.views[id(first)].time
                 self.name(first)
         self._stage, self._writes_follow = stage, False
+        self._before_odd = early
         noted = [s for s in self.before if isinstance(s, NoteVersion)]
         self.before[:] = [*noted, *early, *[s for s in self.before if not isinstance(s, NoteVersion)]]
 
@@ -285,7 +298,9 @@ class Results(Remaking):
             self.before[first : told[-1] + 1] = []
             # Nor does autograd then say where gradients of theirs arrive.
             bridges = [Bridge(self.local(), s.target) for s in early if isinstance(s, RequireGrad) and s.target in odd]
-            self.before[:0] = [*early, *bridges]
+            views = [k for k, s in enumerate(self.before) if any(s is x for x in self._before_odd)]
+            there = views[-1] + 1 if views else 0  # those views were made before
+            self.before[there:there] = [*early, *bridges]
             self._bridges = {b.source: b.local for b in bridges}
 
     def _find_late(self) -> None:

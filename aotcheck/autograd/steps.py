@@ -177,9 +177,15 @@ class TakeHistory:
 
 @dataclasses.dataclass(frozen=True)
 class TakeHistoryOfSet:
-    """``target``, which was moved by ``set_``, gets the history of that, which has no derivative."""
+    """``target``, which was moved by ``set_``, gets the history of that, which has no derivative.
+
+    It also leads to ``sources``, those with a history of what it was set to, in order. Not ``counted``: the version
+    stays.
+    """
 
     target: Source
+    sources: tuple[Ref, ...]
+    counted: bool
 
 
 @dataclasses.dataclass(frozen=True)

@@ -315,9 +315,11 @@ class Tracer(_torch.TorchDispatchMode):
         except Exception as error:
             if "NestedTensorImpl" in str(error):
                 raise UnsupportedError("layout", f"{func} makes a nested tensor that is no ragged one") from error
-            if not _torch.lacks_meta_kernel(error):
+            lacking = error if _torch.lacks_meta_kernel(error) else None
+            # What the function raises its original raises in its place; a backward has none.
+            asks_eager = not self.kernels.function_runs and _torch.has_python_meta_kernel(func)
+            if lacking is None and (isinstance(error, UnsupportedError) or not asks_eager):
                 raise
-            lacking = error
         finally:
             self.kernels.inside = False
         return no_meta.results_of(func, args, kwargs, lacking)

@@ -137,6 +137,8 @@ class Views:
             t = made.source
             if self.table.state(t) is not state:
                 return False
+            if self._went(t):
+                return True
         return True
 
     def _went(self, t: Tensor) -> bool:
@@ -275,7 +277,10 @@ class Views:
         """Whether the plain argument ``t`` was written before its ``changes``, and nothing else befell it."""
         if is_wrapper(t) or id(t) in self.kernels.detached or id(t) in self.tracer.set_calls:
             return False
-        return 0 < self.table.state(t).written < changes[0].time
+        left = [x.storage for x in self.kernels.left.get(id(t), ()) if x.time >= changes[0].time]
+        places = [*[self.table.states.get(address) for address in left], self.table.state(t)]  # since then
+        written = [math.inf if state is None else state.written for state in places]
+        return written[0] > 0 and max(written) < changes[0].time
 
     def node_before_changes(self, t: Tensor) -> Any:
         """The node of the history that ``t`` had before the changes in place that have come to it."""

@@ -142,8 +142,9 @@ def describe_step(step: Step, record: Record) -> str:
             return f"{name(target)} and {name(other)} are swapped"
         case TakeHistory(target, source):
             return f"{name(target)} takes the history of {name(source)}"
-        case TakeHistoryOfSet(target):
-            return f"{name(target)} takes the history of set_, which has no derivative"
+        case TakeHistoryOfSet(target, sources):
+            to = "".join(f" to {name(x)}" for x in sources)
+            return f"{name(target)} takes the history of set_{to}, which has no derivative"
         case RenewHistory(target):
             return f"autograd looks for the history of {name(target)}"
         case GiveHistory(target, source):

@@ -85,8 +85,13 @@ def small(dtypes: Iterable[torch.dtype]) -> Iterator[Pattern]:
 LARGE = Pattern(b"\x7b", True)  # as a float of any width, and as an integer
 NEGATIVE = Pattern(b"\xfb", True)  # the same below zero
 UNEVEN = Pattern(b"\x01\x7b\x3c\xfb\x22\x40\x91", False)  # no two neighbours alike
-# A sort of an uneven run of numbers leaves some where they are; of a falling one, only what is in the middle.
-FALLING = Pattern(bytes(byte for byte in range(0x7B, 0, -1) for _ in range(8)), False)
+# A sort of an uneven run of numbers leaves some where they are; of a falling one, only what is in the middle. What is
+# made of numbers of one sign may be one for all of them; which is the largest of the others depends on their order.
+MONOTONE = tuple(
+    Pattern(bytes(byte for byte in run for _ in range(2)), False)
+    for run in (range(0x7B, 0, -1), range(1, 0x7C), range(0x81, 0xFC), range(0xFB, 0x80, -1))
+)
+STEEP = Pattern(bytes(range(0x7B, 0, -1)), False)  # a fall where the numbers are bytes
 
 
 class FillUndefined(TorchDispatchMode):

@@ -748,3 +748,125 @@ def test_a_view_of_a_leaf_made_under_no_grad_is_given_data_of_another_dtype(dtyp
             yield attempt_later(lambda: z.sum().backward()), x.grad
 
     check_session(session)
+
+
+@pytest.mark.parametrize("change", [lambda x: x.t_(), lambda x: x.mul_(2), lambda x: x.mul_(2).t_()])
+@pytest.mark.parametrize("looks", ["before", "after", "both"])
+@pytest.mark.parametrize("written_there", [False, True])
+def test_a_view_looks_for_its_history_between_a_change_of_its_base_and_a_move(change, looks, written_there):
+    def f(x, view, y):
+        change(x)
+        used = view * 2 if looks != "after" else None
+        x.data = y
+        if written_there:
+            x.mul_(3)
+        return view, used, view * 3 if looks != "before" else None
+
+    def session(compile):
+        root = leaf(2, 3)
+        x = root * 1
+        out = compile(f)(x, x.view(3, 2), plain(4, 2, seed=1))
+        yield out, x
+        for t in [t for t in out if t is not None]:
+            yield attempt_later(lambda t=t: torch.autograd.grad(t.sum(), [root], retain_graph=True))
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("change", [lambda y: y.unsqueeze_(0), lambda y: y.t_(), lambda y: y.set_(torch.ones(2))])
+@pytest.mark.parametrize("grad", [False, True])
+def test_what_counts_with_an_alias_that_is_reshaped_counts_that_once(change, grad):
+    """Once more than that, and a view made in between would look for its history where there is none."""
+
+    def f(x, y):
+        change(y)
+        view = x.t()
+        x.data = plain(4)
+        return view
+
+    def session(compile):
+        root = leaf(2, 3)
+        x = root * 1 if grad else root
+        y = x.detach()
+        view = compile(f)(x, y)
+        yield attempt_later(lambda: view.sum().backward()), root.grad
+
+    check_session(session)
+
+
+@pytest.mark.parametrize(
+    "view", [lambda v: v.t(), lambda v: v[:1], lambda v: v.chunk(2)[0]], ids=["transpose", "slice", "part"]
+)
+@pytest.mark.parametrize("data", [lambda x, y: x.detach().clone(), lambda x, y: y], ids=["fresh", "argument"])
+@pytest.mark.parametrize("written", ["nothing", "view", "base"])
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_view_of_a_view_that_was_given_other_data_is_a_view_of_the_same_base(view, data, written, grad):
+    """So autograd looks for its history once either was written, and finds a window on the base."""
+
+    def f(x, y):
+        v = x.t()
+        v.data = data(x, y)
+        return view(v)
+
+    def session(compile):
+        root = leaf(2, 3)
+        x = root * 1 if grad else root
+        out = compile(f)(x, plain(2, 3, seed=4))
+        yield out, out._base is x
+        with torch.no_grad():
+            if written != "nothing":
+                (out if written == "view" else x).add_(1)
+        yield out, x
+        yield attempt_later(lambda: out.sum().backward()), root.grad
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("before", range(4))
+@pytest.mark.parametrize("after", range(3))
+def test_a_view_of_what_is_written_before_and_after_has_the_history_of_all_writes(before, after):
+    """The call counts them otherwise than the program does."""
+
+    def f(x):
+        for _ in range(before):
+            x.mul_(2)
+        view = x.t()
+        x.data = view
+        for _ in range(after):
+            x.mul_(3)
+        return view
+
+    def session(compile):
+        root = leaf(2, 1)
+        base = root * 1
+        x = base.t()
+        out = compile(f)(x)
+        yield out
+        yield attempt_later(lambda: torch.autograd.grad(out.sum(), [root, base, x], allow_unused=True))
+
+    check_session(session)
+
+
+@pytest.mark.parametrize(
+    "view",
+    [lambda x, y: x.conj(), lambda x, y: y.t(), lambda x, y: y.conj(), lambda x, y: x.t()],
+    ids=["conj", "conj.t", "conj.conj", "t"],
+)
+@pytest.mark.parametrize("write", [lambda x: x.zero_(), lambda x: None], ids=["written", "not written"])
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_view_keeps_its_conjugate_bit_when_what_it_was_made_of_is_conjugated_by_data(view, write, grad):
+    def f(x, y):
+        v = view(x, y)
+        with torch.no_grad():
+            write(x)
+        x.data = y
+        return v
+
+    def session(compile):
+        root = leaf(2, 2, dtype=torch.complex64)
+        x = root * 1 if grad else root
+        out = compile(f)(x, x.conj())
+        yield out, x, out.is_conj(), x.is_conj(), out.is_neg()
+        yield attempt_later(lambda: torch.autograd.grad(out.real.sum(), root))
+
+    check_session(session)

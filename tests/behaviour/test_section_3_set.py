@@ -979,6 +979,27 @@ def test_a_backward_with_respect_to_what_set_has_no_derivative_for(set_it, writt
     check_session(session)
 
 
+@pytest.mark.parametrize("source", [lambda y: y, torch.detach], ids=["leaf", "alias"])
+@pytest.mark.parametrize("cut_first", [False, True])
+def test_what_was_set_and_cut_from_its_history_before_it_is_written(source, cut_first):
+    def f(x, y):
+        if cut_first:
+            x.detach_()
+        x.set_(source(y))
+        if not cut_first:
+            x.detach_()
+        x.mul_(y)
+
+    def session(compile):
+        y = leaf(3)
+        x = y * 2
+        compile(f)(x, y)
+        yield x, y, x.is_leaf
+        yield attempt_later(lambda: backward([x])), y
+
+    check_session(session)
+
+
 def _swapped(a, part, z):
     torch.utils.swap_tensors(a, z * 5)
     part.data = z * 7
@@ -1032,5 +1053,55 @@ def test_a_backward_with_respect_to_what_was_set_through_a_view(set_it, inside):
         for t in (out, x, view):
             for inputs in ([x], [y], [view], [x, y]):
                 yield attempt_later(lambda t=t, i=inputs: backward([t], inputs=i, retain_graph=True)), x, y
+
+    check_session(session)
+
+
+def _set_several_times(x, y):
+    x.set_(y * 2)
+    x.set_(x)
+    x.set_(y)
+    x.set_(torch.ones(4))
+
+
+@pytest.mark.parametrize(
+    "set_it",
+    [
+        lambda x, y: x.set_(y),
+        lambda x, y: x.set_(y * 2),
+        lambda x, y: x.set_(y[:2]),
+        lambda x, y: x.set_(y.mul_(2)),
+        lambda x, y: x.set_(y.detach()),
+        lambda x, y: x.set_(torch.ones(3).requires_grad_()),
+        _set_several_times,
+    ],
+    ids=["argument", "product", "view", "written", "detached", "leaf", "several"],
+)
+def test_a_backward_comes_by_set_to_what_that_was_given(set_it):
+    """And raises only where it does: a backward to something else finds no way there."""
+
+    def session(compile):
+        end, other = leaf(3), leaf(3)
+        x, y = leaf(3) * 1, end * 1
+        compile(set_it)(x, y)
+        for inputs in ([x], [y], [end], [other]):
+            yield attempt_later(lambda inputs=inputs: backward([x], inputs=inputs))
+
+    check_session(session)
+
+
+def test_a_view_is_reshaped_after_its_base_was_set_to_itself():
+    """Autograd then looks for its history, and finds that of ``set_``."""
+
+    def session(compile):
+        x = non_leaf(2, 2).args[0]
+        view = x.t()
+
+        def f(x, view):
+            x.set_(x)
+            return view.t_()
+
+        out = compile(f)(x, view)
+        yield attempt_later(lambda: backward([out]))
 
     check_session(session)

@@ -208,3 +208,20 @@ def test_an_argument_is_given_the_data_of_its_lazy_conjugate_and_written(make, v
         return v
 
     check(f, lambda: given(make(2, dtype=torch.complex64)))
+
+
+def test_a_backward_that_reaches_beyond_a_storage_raises_what_eager_does():
+    def f(x):
+        with torch.no_grad():
+            v = x.t()
+        torch.ops.inductor.resize_storage_bytes_.default(x, 20)
+        (part,) = torch.unsafe_split(v, 1)
+        part.as_strided((1,), (0,), 1).zero_()
+        return part
+
+    def session(compile):
+        y = compile(f)(leaf(1))
+        raised = attempt(lambda: y.backward(torch.ones_like(y)))
+        yield raised.type
+
+    check_session(session)

@@ -760,3 +760,28 @@ def test_a_gradient_of_a_leaf_beside_what_leads_to_others_by_nodes_of_the_caller
         return given(leaf(3), y, View.apply(y), also=[root])
 
     check(f, make)
+
+
+@pytest.mark.parametrize("shrink", [lambda g: g.as_strided_((1,), (1,)), lambda g: g.resize_(0), lambda g: g[:1]])
+def test_a_gradient_that_goes_on_in_the_callers_graph_is_made_smaller_then(shrink):
+    def f(x):
+        g = x.clone()
+        x.backward(g)
+        return shrink(g)
+
+    def make():
+        root = leaf(3)
+        return given(root * 2, also=[root])
+
+    check(f, make, probe=False)
+
+
+def test_a_gradient_inside_for_an_argument_with_a_hook_after_a_backward_that_goes_on_is_refused():
+    def f(x):
+        x.backward(x)
+        return torch.autograd.grad(x * 2, x, x)[0]
+
+    x = leaf(3) * 2
+    x.register_hook(lambda g: None)
+    with pytest.raises(aotcheck.UnsupportedError, match="hooks"):
+        aotcheck.aot_function(f)(x)

@@ -447,6 +447,31 @@ def test_a_backward_that_ends_at_what_was_written_runs_the_write(view, write, en
     check_session(session)
 
 
+@pytest.mark.parametrize(
+    ("f", "shape"),
+    [
+        (lambda x: x * x, (4,)),
+        (lambda x: x @ x, (1, 2)),
+        (torch.nn.functional.softplus, (4,)),
+        (lambda x: torch.nn.functional.layer_norm(x, (2,)), (4,)),
+        (lambda x: torch.nn.functional.layer_norm(x, (2,)), (2, 1, 2)),  # which suits the kernel
+    ],
+    ids=["mul", "matmul", "softplus", "layer_norm", "suitable"],
+)
+def test_what_was_saved_has_another_shape_by_the_backward_and_the_kernel_says_so(f, shape):
+    def moved(x):
+        y = f(x)
+        x.data = torch.ones(shape)
+        return y
+
+    def session(compile):
+        x = leaf(2, 2)
+        y = compile(moved)(x)
+        yield attempt_later(lambda: torch.autograd.grad(y.sum(), x))
+
+    check_session(session)
+
+
 # -- what leads to nobody --------------------------------------------------------------------------------
 
 

@@ -144,12 +144,16 @@ def take_history(t: Tensor, source: Tensor) -> None:
         set_gradient(t, gradient)
 
 
-def take_history_of_set(t: Tensor) -> None:
-    """Give ``t`` the history of ``set_``; it stays where it lies, and nothing is counted."""
+def take_history_of_set(t: Tensor, sources: Sequence[Tensor], counted: bool) -> None:
+    """Give ``t`` the history of ``set_`` to ``sources``; it stays where it lies. If not ``counted``, no write is."""
     version = _torch.version_of(t)
     with torch.enable_grad():
-        t.set_(_torch.storage_of(t), t.storage_offset(), t.shape, t.stride())
-    _torch.set_version(t, version)
+        for source in sources:
+            torch.ops.aten.set_.source_Tensor(t, give_history(t.detach(), source))
+        if not sources:
+            t.set_(_torch.storage_of(t), t.storage_offset(), t.shape, t.stride())
+    if not counted:
+        _torch.set_version(t, version)
 
 
 def take_history_uncounted(t: Tensor, source: Tensor) -> None:
@@ -271,6 +275,14 @@ def require_grad_of_inference(t: Tensor) -> None:
         t.requires_grad_()
 
 
+def retain_gradient(t: Tensor) -> None:
+    """Let ``t``, no leaf, keep its gradient; of a view whose history nobody has looked for since a write autograd would
+    take it for a leaf.
+    """
+    _torch.grad_fn_of(t)
+    t.retain_grad()
+
+
 def register_hook(t: Tensor, hook: Callable[[Tensor | None], Any]) -> None:
     """Register ``hook`` for the gradient of ``t``; where there is none it is called only if eager does so.
 
@@ -322,8 +334,7 @@ class _HooksOfItsOwn(OrderedDict[int, Callable[[Tensor | None], Any]]):
 def hooks_of_its_own(t: Tensor) -> None:
     """Hooks that the caller will register on ``t``, one of several results of a Function, are not told of backwards
     that reach only others of them: in eager each has a node of its own."""
-    if type(t) is Tensor:
-        _torch.set_hooks(t, _HooksOfItsOwn(t.grad_fn, t.output_nr))
+    _torch.set_hooks(t, _HooksOfItsOwn(_torch.grad_fn_of(t), t.output_nr))
 
 
 def _without_memory(t: Tensor) -> Tensor:

@@ -126,8 +126,9 @@ def step_line(step: Step, w: SourceWriter) -> str:
         case TakeHistory(target, source, counted):
             take = history.take_history if counted else history.take_history_uncounted
             return f"{w.refer(take)}({named(target)}, {named(source)})"
-        case TakeHistoryOfSet(target):
-            return f"{w.refer(history.take_history_of_set)}({named(target)})"
+        case TakeHistoryOfSet(target, sources, counted):
+            given = "".join(f"{named(x)}, " for x in sources)
+            return f"{w.refer(history.take_history_of_set)}({named(target)}, ({given}), {counted})"
         case RenewHistory(target):
             return f"{w.refer(_torch.grad_fn_of)}({named(target)})"
         case GiveHistory(target, source):
@@ -170,7 +171,7 @@ def step_line(step: Step, w: SourceWriter) -> str:
         case CountWith(target, other):
             return f"{named(target)} = {w.refer(memory.counting_with)}({named(target)}, {named(other)})"
         case RetainGrad(target):
-            return f"{named(target)}.retain_grad()"
+            return f"{w.refer(history.retain_gradient)}({named(target)})"
         case RegisterHook(target, hook, kind):
             return f"{w.refer(_REGISTER[kind])}({named(target)}, {w.refer(hook, 'hook')})"
         case SetGradient(target, source, fits):

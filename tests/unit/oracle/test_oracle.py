@@ -13,7 +13,7 @@ from aotcheck.oracle import Outcome, check
 from aotcheck.oracle.raised import normalized, raised
 from aotcheck.oracle.snapshot import snapshot
 from aotcheck.oracle.state import canary, global_state
-from aotcheck.oracle.undefined import FALLING, LARGE, NEGATIVE, ODD, PLAIN, UNEVEN, Pattern, undefined_memory
+from aotcheck.oracle.undefined import LARGE, MONOTONE, NEGATIVE, ODD, PLAIN, STEEP, UNEVEN, Pattern, undefined_memory
 from aotcheck.oracle.values import Agreement, compare_values
 from aotcheck.oracle.widen import widened
 from aotcheck.program import Literal, Ref, TupleExpr, harness
@@ -220,6 +220,21 @@ def test_a_sort_of_memory_that_nobody_has_written_is_not_compared(order: tuple[i
     assert check(argsort, Backend("sorting", sorting), torch.device("cpu")).outcome is Outcome.AGREES
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_where_memory_that_nobody_has_written_is_largest_is_not_compared(sign: int) -> None:
+    """Cut off at zero, numbers of one sign are all equal, and the first of those is taken; others may rise."""
+    argmax = program(
+        op(None, _RESIZE, X, 0),
+        op(None, _RESIZE, X, 16),
+        op("v1", "torch.mul", X, sign),
+        op(None, "Tensor.clamp_min_", Ref("v1"), 0),
+        op("v2", "torch.argmax", Ref("v1")),
+        outputs=Ref("v2"),
+    )
+    last = Backend("last", lambda fn: lambda x: fn(x).fill_(3))
+    assert check(argmax, last, torch.device("cpu")).outcome is Outcome.AGREES
+
+
 def test_what_is_written_there_is_compared() -> None:
     written = program(
         op(None, _RESIZE, X, 0), op(None, _RESIZE, X, 16), op(None, "Tensor.fill_", X, 1), op("v0", "torch.mul", X, 2)
@@ -247,4 +262,7 @@ def test_a_closer_look_changes_what_comparisons_and_sorts_make_of_undefined_memo
 
     assert bool((filled(LARGE) > 1000).all()) and bool((filled(NEGATIVE) < -1000).all())
     assert filled(UNEVEN).argsort(stable=True).tolist() != list(range(12))
-    assert all(k != place for k, place in enumerate(filled(FALLING)[:8].argsort(stable=True).tolist()))
+    runs = [filled(run)[:4] for run in MONOTONE]
+    kinds = {(bool((run.diff() > 0).all()), bool((run.diff() < 0).all()), bool((run < 0).all())) for run in runs}
+    assert kinds == {(rising, not rising, below_zero) for rising in (True, False) for below_zero in (True, False)}
+    assert filled(STEEP)[:2].argsort(stable=True).tolist() == [1, 0]
