@@ -9,14 +9,15 @@ import resource
 import signal
 import threading
 import warnings
+from collections.abc import Iterable
 from multiprocessing.context import BaseContext
 from pathlib import Path
 
 import torch
 
-from aotcheck._torch import DYNAMO
+from aotcheck._torch import DYNAMO, USED_BY_BACKENDS
 
-__all__ = ["POISONED", "how_it_ended", "prepare_process", "processes"]
+__all__ = ["POISONED", "how_it_ended", "imports_of", "prepare_process", "processes"]
 
 POISONED = 86
 """The exit status of a worker that is no longer fit to run programs."""
@@ -33,6 +34,13 @@ def processes(*preloaded: str) -> BaseContext:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["torch", DYNAMO, *preloaded])
     return context
+
+
+def imports_of(backends: Iterable[str]) -> tuple[str, ...]:
+    """Modules that these backends import when they are first used: for the server, not for each process anew."""
+    if all(name.startswith(("aotcheck", "eager")) for name in backends):
+        return ()
+    return ("functorch.compile", "networkx", *USED_BY_BACKENDS)
 
 
 def prepare_process(memory: int, device: str, log: Path) -> None:

@@ -33,6 +33,9 @@ try:
         autograd_node_running,
         backward_keeps_graph,
         backward_number,
+        batched,
+        is_batched,
+        unbatched,
         will_run,
     )
     from aotcheck._torch.compilers import (
@@ -90,6 +93,7 @@ try:
         use_count,
     )
     from aotcheck._torch.nodes import (
+        accumulates,
         autograd_sequence_number,
         bound_apply,
         error_of,
@@ -195,6 +199,7 @@ __all__ = [
     "SavedTensor",
     "TensorGuards",
     "TorchDispatchMode",
+    "accumulates",
     "after_backward",
     "ambient_state",
     "another_tracer_active",
@@ -210,6 +215,7 @@ __all__ = [
     "backward_keeps_graph",
     "backward_number",
     "base_of",
+    "batched",
     "bound_apply",
     "can_auto_functionalize",
     "conj_view",
@@ -244,6 +250,7 @@ __all__ = [
     "hide_from_dynamo",
     "inductor_compiler",
     "inductor_decompositions",
+    "is_batched",
     "is_composite",
     "is_kept_by_torch",
     "is_opaque",
@@ -307,6 +314,7 @@ __all__ = [
     "tensor_address",
     "transforms_left_on_error",
     "transparent_kernels",
+    "unbatched",
     "unpack_some",
     "unwrap_dynamo",
     "use_count",

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 _C = torch._C
+_functorch = vars(_C)["_functorch"]
 
 
 def autograd_node_running() -> str | None:
@@ -29,6 +30,28 @@ def backward_number() -> int:
 def after_backward(action: Callable[[], None]) -> None:
     """Do ``action`` when the backward that is running on this thread is over."""
     torch.autograd.Variable._execution_engine.queue_callback(action)
+
+
+def is_batched(t: torch.Tensor) -> bool:
+    """Whether ``t`` stands for several gradients that a backward takes at once (``is_grads_batched``)."""
+    batched: bool = _functorch.is_legacy_batchedtensor(t)
+    return batched
+
+
+def unbatched(t: torch.Tensor) -> torch.Tensor:
+    """The several gradients that ``t`` stands for, by the first dimension."""
+    return torch._remove_batch_dim(t, _batch_level(), 1, 0)
+
+
+def batched(t: torch.Tensor) -> torch.Tensor:
+    """What stands for the gradients along the first dimension of ``t`` to a backward that takes several at once."""
+    return torch._add_batch_dim(t, 0, _batch_level())
+
+
+def _batch_level() -> int:
+    level: int = _C._vmapmode_increment_nesting()
+    _C._vmapmode_decrement_nesting()
+    return level - 1
 
 
 def will_run(node: Any) -> bool:

@@ -19,7 +19,14 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 DYNAMO = "torch._dynamo"
 """Dynamo's module."""
 
-USED_BY_BACKENDS = ("torch._dynamo.debug_utils", "torch._inductor.compiler_bisector", "torch._inductor.fx_utils")
+USED_BY_BACKENDS = (
+    "torch._dynamo.debug_utils",
+    "torch._dynamo.repro.after_aot",
+    "torch._dynamo.repro.after_dynamo",
+    "torch._inductor.compiler_bisector",
+    "torch._inductor.fx_utils",
+    "torch._inductor.pattern_matcher",
+)
 """Modules that torch's backends import when they are first used."""
 
 

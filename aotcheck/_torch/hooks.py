@@ -18,8 +18,9 @@ warnings.filterwarnings("ignore", message="The .grad attribute of a Tensor that 
 
 def set_hooks(t: Tensor, hooks: OrderedDict[int, Callable[[Tensor | None], Any]]) -> None:
     """Let the hooks that are registered on ``t``, which has a history, be kept in ``hooks``, by their handles' ids."""
-    t._backward_hooks = cast(Any, hooks)
-    cast(Any, t.grad_fn)._register_hook_dict(t)
+    with torch._C.DisableTorchFunctionSubclass():  # a subclass need not know
+        t._backward_hooks = cast(Any, hooks)
+        cast(Any, t.grad_fn)._register_hook_dict(t)
 
 
 def has_hooks(t: Tensor) -> bool:

@@ -11,6 +11,7 @@ from torch import Tensor
 _next_sequence_number: Callable[[], int] = vars(torch._C._autograd)["_get_sequence_nr"]
 _run_backward: Callable[..., Any] = vars(torch.autograd.graph)["_engine_run_backward"]
 _function_apply = vars(torch._C._FunctionBase)["apply"]
+_AccumulateGrad = type(torch.autograd.graph.get_gradient_edge(torch.zeros((), requires_grad=True)).node)
 
 
 def leafness(t: Tensor) -> bool | None:
@@ -35,6 +36,11 @@ def grad_fn_of(t: Tensor) -> Any:
 def variable_of(accumulator: Any) -> Tensor:
     """The leaf into which the node ``accumulator`` puts its gradients."""
     return cast(Tensor, accumulator.variable)
+
+
+def accumulates(node: Any) -> bool:
+    """Whether the node of autograd puts gradients into a leaf."""
+    return type(node) is _AccumulateGrad
 
 
 def gradient_shape(node: Any, place: int = 0) -> tuple[int, ...]:

@@ -82,14 +82,14 @@ def version_groups(tensors: Sequence[Tensor]) -> list[int]:
 
 def counted_by(tensors: Sequence[Tensor], counters: Sequence[Tensor]) -> list[int | None]:
     """For each of ``tensors`` the index of one of ``counters`` that counts versions with it; the last if several do."""
-    counters = [t for t in counters if version_of(t) >= 0]
-    before = [version_of(t) for t in counters]
-    first = 1_000_003
+    before = tuple(map(version_of, counters))
+    if -1 in before:
+        counters = [t for t, version in zip(counters, before, strict=True) if version >= 0]
+        before = tuple([version for version in before if version >= 0])
+    counters, first = tuple(counters), 1_000_003
     try:
-        for k, t in enumerate(counters):
-            _set_version((t,), (first + k,))
+        _set_version(counters, tuple(range(first, first + len(counters))))
         found = [version_of(t) - first for t in tensors]
     finally:
-        for t, version in zip(reversed(counters), reversed(before), strict=True):
-            _set_version((t,), (version,))
+        _set_version(counters, before)
     return [k if 0 <= k < len(counters) else None for k in found]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
 from aotcheck import _torch
@@ -36,7 +37,8 @@ def settle_accumulators(tracer: Tracer) -> None:
 
 def _ended(leaf: Tensor, tracer: Tracer) -> bool:
     """Whether something was computed from ``leaf`` and the program holds nothing of it."""
-    reaching = {id(t) for t in tracer.kernels.alive if t.requires_grad and _reaches(t, leaf)}
+    with torch.inference_mode(False):  # in inference mode a written view that is looked at would lose its history
+        reaching = {id(t) for t in tracer.kernels.alive if t.requires_grad and _reaches(t, leaf)}
     return bool(reaching) and not reaching & held_by_program(tracer)
 
 

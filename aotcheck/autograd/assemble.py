@@ -228,7 +228,7 @@ class Assembly:
                     live.windows,
                     live.reshaped,
                     stage.own,
-                    function.raising,
+                    function.selective,
                     frozenset(index[v] for v in stage.unwatched),
                     tuple(ref for ref, _ in stage.views),
                 )

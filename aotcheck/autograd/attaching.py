@@ -38,6 +38,8 @@ class Attaching(Draft, abc.ABC):
         self.groups: list[Group] = []
         self.cuts: list[Cut] = []
         self.pending: dict[int, list[Step]] = {}  # id of an argument's replica -> how it takes its history
+        # by id of what an argument was before it was reshaped, having been written: the argument's replica
+        self.takers: dict[int, Tensor] = {}
         self._owner: dict[int, int] = {}  # id of an attached replica -> its group
         self._standing: set[int] = set()  # ids of what only stands for a shared part
         self._done: set[int] = set()  # groups that are attached
@@ -104,6 +106,8 @@ class Attaching(Draft, abc.ABC):
                 self._settle_base(self.cuts[k].tensor)
                 self.name(self.cuts[k].tensor)
                 self.settle(self.cuts[k].tensor)
+                if id(self.cuts[k].tensor) in self.takers:
+                    self.settle(self.takers[id(self.cuts[k].tensor)])
             self.steps.append(Attach(number))
 
     def attach_now(self, t: Tensor) -> None:
@@ -140,7 +144,7 @@ class Attaching(Draft, abc.ABC):
         steps = self.pending.pop(id(t), ())
         self.steps += steps
         if steps:
-            self.steps += [RenewHistory(Arg(a.index)) for a in self._rewritten_views(t)]
+            self.steps += [RenewHistory(Arg(a.index)) for _, a in self.rewritten_views(t)]
 
     def settle_before_base(self, t: Tensor) -> None:
         """The same for a view whose history is one that its base had before it got the history it has."""
@@ -152,8 +156,8 @@ class Attaching(Draft, abc.ABC):
         if base is not None and id(base) in self.pending:
             self.settle(base)
 
-    def _rewritten_views(self, base: Tensor) -> list[TracedArgument]:
-        """The arguments that are views of ``base`` and have the history of a write to it, in the program's order.
+    def rewritten_views(self, base: Tensor) -> list[tuple[int, TracedArgument]]:
+        """The arguments that are views of ``base`` and have the history of a write to it, by when they looked for it.
 
         Not those that looked for it after ``base`` went elsewhere: they will do so again.
         """
@@ -162,4 +166,4 @@ class Attaching(Draft, abc.ABC):
         found = [(node, a) for a in there if (node := _torch.grad_fn_of(a.replica)) not in (None, a.grad_fn)]
         numbered = [(_torch.sequence_number(node), a) for node, a in found]
         moved = self.kernels.moved_before.get(id(base), math.inf)
-        return [a for number, a in sorted(numbered, key=lambda x: x[0]) if number < moved]
+        return sorted([(number, a) for number, a in numbered if number < moved], key=lambda x: x[0])

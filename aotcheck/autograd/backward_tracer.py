@@ -53,6 +53,7 @@ class BackwardTracer:
         live: Mapping[int, tuple[StorageState, Value]] = MappingProxyType({}),
         read: Callable[[Tensor], Any] = lambda t: None,
         answers: Mapping[Any, bool] | None = MappingProxyType({}),
+        aside: Sequence[GradientEdge] = (),
     ) -> BackwardTrace:
         """The gradients that arrive at ``targets`` when just these tensors have (these) tangents, and what it changes.
 
@@ -60,7 +61,7 @@ class BackwardTracer:
         graph of the replicas is kept, so that other sets can be traced later, and so is all else: see Note [Writes in
         the backward]; so what gradients hold is ``read`` before it is undone. ``trained`` says which tangents require
         grad, if the gradients are to have a graph of their own. ``answers``: see ``for_any_data``; None where no
-        formula depends on data.
+        formula depends on data. ``aside``: see Note [Leaves aside].
         """
         create_graph = trained is not None
         self._tracer.outside = user_frame()
@@ -73,16 +74,16 @@ class BackwardTracer:
                 if requires_grad:
                     Tensor.requires_grad_(t)
         wanted = [(k, edge) for k, edges in enumerate(targets) for edge in edges]
-        edges = [edge for _, edge in wanted]
+        edges = [*[edge for _, edge in wanted], *aside]
         arrived: list[tuple[int, Tensor | None]]
         if not self._accumulates:
             with Sandbox(self._tracer, live) as sandbox:
                 try:
                     with self._backward_runs(create_graph), for_any_data(starts, answers), stopping():
-                        found = _differentiate(results, edges, grads_in, create_graph) if wanted else ()
+                        found = _differentiate(results, edges, grads_in, create_graph) if edges else ()
                         if all(g is None for g in found):
-                            self._run_what_leads_nowhere(seeds, results, grads_in, create_graph, ends, bool(wanted))
-                        arrived = [(k, g) for (k, _), g in zip(wanted, found, strict=True)]
+                            self._run_what_leads_nowhere(seeds, results, grads_in, create_graph, ends, bool(edges))
+                        arrived = [(k, g) for (k, _), g in zip(wanted, found, strict=False)]
                         gradients = _summed(len(targets), arrived)
                     return sandbox.traced(gradients, grads_in, read)
                 except RuntimeError as error:
@@ -95,13 +96,13 @@ class BackwardTracer:
                 self._backward_runs(create_graph),
                 for_any_data(starts, answers),
                 stopping(),
-                SetAside(leaves) as aside,
+                SetAside(leaves) as set_aside,
             ):
                 behind = [e for x in reached_leaves([a.tensor for a, _ in seeds]).values() for e in x]
                 found = _accumulate(results, behind, edges, grads_in)
-                arrived = [(k, g) for (k, _), g in zip(wanted, found, strict=True)]
+                arrived = [(k, g) for (k, _), g in zip(wanted, found, strict=False)]
                 # What a backward inside the backward accumulated went past the graph.
-                gradients = _summed(len(targets), [*arrived, *enumerate(aside.accumulated())])
+                gradients = _summed(len(targets), [*arrived, *enumerate(set_aside.accumulated())])
             return sandbox.traced(gradients, grads_in, read)
 
     def run_node(self, node: Any, gradient: Tensor) -> None:
@@ -145,7 +146,8 @@ class BackwardTracer:
         if others:
             _differentiate(results, others, grads_in, create_graph)
         else:  # no leaf whose .grad it could reach
-            torch.autograd.backward(results, grads_in, retain_graph=True, create_graph=create_graph)
+            with _bounds_of(grads_in):
+                torch.autograd.backward(results, grads_in, retain_graph=True, create_graph=create_graph)
 
     def _tangent(self, tangent: Value | Bundle) -> Tensor:
         """The replica that stands for an incoming gradient."""
@@ -211,8 +213,15 @@ def _differentiate(
     grads_in: Sequence[Tensor],
     create_graph: bool,
 ) -> tuple[Tensor | None, ...]:
-    try:
+    with _bounds_of(grads_in):
         return _torch.gradients_at(edges, results, grads_in, create_graph)
+
+
+@contextlib.contextmanager
+def _bounds_of(grads_in: Sequence[Tensor]) -> Iterator[None]:
+    """A window beyond its storage is eager's error, or the business of how the caller's gradients ``grads_in`` lie."""
+    try:
+        yield
     except OutOfBounds as error:
         given = {_torch.storage_address(_torch.storage_of(x)) for t in grads_in for x in leaves_of(t)}
         if _torch.storage_address(error.storage) in given:
@@ -257,7 +266,8 @@ def _accumulate(
     nodes = {e.node for e in edges} | {e.node for e in behind}
     hooks = [n.register_prehook(stop_at(n)) for n in nodes]
     try:
-        torch.autograd.backward(results, grads_in, retain_graph=True)
+        with _bounds_of(grads_in):
+            torch.autograd.backward(results, grads_in, retain_graph=True)
     finally:
         for hook in hooks:
             hook.remove()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -17,14 +17,14 @@ from aotcheck.autograd.backward_graphs import BackwardGraphs
 from aotcheck.autograd.capture import Capture
 from aotcheck.autograd.compile_graph import Compilers
 from aotcheck.autograd.derivatives import differentiable
-from aotcheck.autograd.errors import UnsupportedError
+from aotcheck.autograd.errors import RetraceWithCaptured, UnsupportedError
 from aotcheck.autograd.global_state import autocast_is_on, autocast_off
 from aotcheck.autograd.graph import FakeValues
 from aotcheck.autograd.kept import kept_behind, objection_to_write
 from aotcheck.autograd.partition.components import nodes_behind
 from aotcheck.autograd.partition.saved import holds_saved, nodes_behind_output, objection
 from aotcheck.autograd.replicas import disarm, rearm
-from aotcheck.autograd.runtime import backward_source
+from aotcheck.autograd.runtime import backward, backward_source
 from aotcheck.autograd.runtime.attachments import Function
 from aotcheck.autograd.stage import Stage
 from aotcheck.autograd.stages import Stages
@@ -71,8 +71,9 @@ class Backwards:
         behind = [nodes_behind_output(a.tensor, stage.ends) for a in stage.attached]
         once = tuple([j for j, a in enumerate(stage.attached) if any(holds_saved(n, a.tensor) for n in behind[j])])
         stage.sealed = True
-        freeing = [j for j in once if holds_saved(_torch.grad_fn_of(t := stage.attached[j].tensor), t)]
+        freeing = list(self._freeing(stage, once))
         raising = tuple(self._raising(stage, behind))
+        selective = stage.selective or bool(raising)
         apply = backward_source.function_like(
             len(stage.attached),
             len(stage.saved),
@@ -80,15 +81,26 @@ class Backwards:
             bool(stage.guards),
             tuple(stage.checked) if len(stage.attached) > 1 else (),
             once,
-            tuple([(j, self._objection(_torch.grad_fn_of(t := stage.attached[j].tensor), t)) for j in freeing]),
+            tuple(freeing),
             tuple(stage.shared()),
             stage.own,
             raising,
             stage.leads(),
             stage.mates(),
             bool(stage.views),
+            selective,
         )
-        return Function(apply, functools.partial(self.backward_for, stage), bool(raising))
+        return Function(apply, functools.partial(self.backward_for, stage), selective)
+
+    def _freeing(self, stage: Stage, once: Iterable[int]) -> Iterator[tuple[int, str | None]]:
+        """The tensors whose own node frees what it keeps, or raises, when a backward ends there; and what it raises."""
+        for j, a in enumerate(stage.attached):
+            node = _torch.grad_fn_of(a.tensor)
+            said = _torch.error_of(node)
+            if said is not None:
+                yield j, said
+            elif j in once and holds_saved(node, a.tensor):
+                yield j, self._objection(node, a.tensor)
 
     def _objection(self, node: Any, near: Tensor) -> str | None:
         """What ``node``, behind ``near``, raises in its backward because what it keeps was written since."""
@@ -127,10 +139,12 @@ class Backwards:
                 key = tuple(j for j, k in enumerate(kinds) if k is not _NONE)
                 try:
                     found = self._backward(stage, key, trained)
-                except UnsupportedError:
+                except (UnsupportedError, RetraceWithCaptured):
                     raise
-                except RuntimeError as error:
+                except Exception as error:
                     return functools.partial(self._run_for_asked, stage, key, trained, error)
+                if stage.selective:
+                    found = functools.partial(self._run_for_asked, stage, key, trained, found)
             stage.backwards[kinds, trained] = found
         return found
 
@@ -142,13 +156,23 @@ class Backwards:
         return self.backward_for(stage.answered(stage.ask(ctx)), kinds, trained)(ctx, g)
 
     def _run_for_asked(
-        self, stage: Stage, key: Key, trained: Trained, error: RuntimeError, ctx: Any, g: Sequence[Any]
+        self,
+        stage: Stage,
+        key: Key,
+        trained: Trained,
+        whole: Callable[..., Any] | Exception,
+        ctx: Any,
+        g: Sequence[Any],
     ) -> Any:
-        """Run a backward that raised ``error`` when it was traced for all targets: only for those asked for now.
+        """Run a backward that raises, or does more than give gradients, only for the targets asked for now.
 
         The engine comes to a Function wherever one of its inputs is asked for; what leads to the others it leaves out,
-        and so what would raise there.
+        and so what would raise there. ``whole`` is the backward for all targets, or what it raised when it was traced.
+        See Note [Leaves aside].
         """
+        everything = stage.selective and _torch.will_run(backward.beyond().grad_fn)
+        if everything or stage.asked is not None or self.graphs.division is not None:
+            return _run_whole(whole, ctx, g)
         with self.rearmed():
             starts = [_torch.grad_fn_of(a.tensor) for a, t in zip(stage.attached, g, strict=True) if t is not None]
             behind = nodes_behind(starts, set(stage.ends))
@@ -157,9 +181,11 @@ class Backwards:
             for k, (node, _) in zip(stage.reached, ctx.next_functions, strict=False)
             if any(e.node in behind for e in stage.targets[k].edges)
         }
-        if stage.asked is not None or all(asked.values()) or self.graphs.division is not None:
-            raise error
-        if not any(asked.values()):
+        if all(asked.values()) and not (stage.selective and stage.aside):
+            return _run_whole(whole, ctx, g)
+        if not any(asked.values()):  # a backward begins here, which runs the first node for nothing
+            if (said := next(filter(None, map(_torch.error_of, starts)), None)) is not None:
+                raise RuntimeError(said)
             return (None,) * (1 + max(1, len(stage.reached)))
         return self._backward(stage.only(frozenset(k for k, now in asked.items() if now)), key, trained)(ctx, g)
 
@@ -200,11 +226,45 @@ class Backwards:
                     stage.backwards[key, trained] = found
         return found
 
-    def _differentiable(self, stage: Stage, key: Key, trained: Trained) -> Callable[..., Any]:
+    def _differentiable(self, stage: Stage, key: Key, trained: tuple[bool, ...]) -> Callable[..., Any]:
         capture = self.capture
         attached = [a.tensor for a in capture.record.attached]
         capture.ended.lose_histories([*attached, *[c.tensor for c in capture.cuts], *[t for _, t in capture.visible]])
-        return differentiable(self, stage, key, trained)
+        run = differentiable(self, stage, key, trained)
+        return run if stage.is_flat(key) else functools.partial(self._run_each, stage, key, trained, run)
+
+    def _run_each(
+        self,
+        stage: Stage,
+        key: Key,
+        trained: tuple[bool, ...],
+        run: Callable[..., Any],
+        ctx: Any,
+        g: Sequence[Any],
+    ) -> Any:
+        """Run a differentiable backward one by one for what stands for several gradients at once.
+
+        An autograd Function cannot attach such.
+        """
+        several = [k for k, t in enumerate(g) if t is not None and _torch.is_batched(t)]
+        if not several:
+            return run(ctx, g)
+        parts = [_torch.unbatched(t) if k in several else t for k, t in enumerate(g)]
+        known = tuple([t is not None and t.requires_grad for t in parts])
+        run = self._backward(stage, key, (*known, *trained[len(g) :]))
+        with torch.enable_grad():
+            found = [
+                run(ctx, [t[n] if t is not None and k in several else t for k, t in enumerate(parts)])
+                for n in range(len(parts[several[0]]))
+            ]
+            together = [None if each[0] is None else torch.stack(each) for each in zip(*found, strict=True)]
+        return tuple([None if t is None else _torch.batched(t) for t in together])
+
+
+def _run_whole(whole: Callable[..., Any] | Exception, ctx: Any, g: Sequence[Any]) -> Any:
+    if isinstance(whole, Exception):
+        raise whole
+    return whole(ctx, g)
 
 
 _NONE = type(None)

@@ -125,6 +125,7 @@ class BackwardsInside:
             if now is not node and now is not None:
                 Tensor.register_hook(t, refuse)
                 self._retained[k] = (t, now, refuse)
+        self.goes_on = False
         if func is torch.autograd.backward:
             positional = dict(zip(("tensors", "grad_tensors", "retain_graph", "create_graph"), args, strict=False))
             given = {**positional, **kwargs}

@@ -83,6 +83,7 @@ class EpilogueBuilder:
         self.steps = self.results.steps
         self.rebased = self.results.rebased
         self.resized: list[StorageState] = []
+        self.grown: list[Step] = []
         self.room: dict[int, int] = {}  # id of an input storage's state -> how large it is until the end
         self.histories = Histories(capture, self.results)
         self.moved = MovedArguments(capture, self.results)
@@ -170,6 +171,7 @@ class EpilogueBuilder:
             timeline.at(moment, functools.partial(self.results.settle_before_base, t))
         self.histories.schedule_cuts(timeline, cut)
         self.results.schedule_late(timeline)
+        self.results.schedule_stops(timeline)
         self.results.schedule_views(timeline)
         self.wrapped.schedule_views(timeline)
         timeline.run()
@@ -190,6 +192,7 @@ class EpilogueBuilder:
         self.steps += [Poison(Arg(a.index)) for a in self.capture.poisoned]
         returns = self._swap(outputs, returns)
         self._go_on()
+        self.before[:0] = self.grown  # some views are made, and some gradients go on, before all else
         if self.capture.exit_grad != self.capture.entry_grad:
             self.steps.append(SetGradMode(self.capture.exit_grad))
         return self._record(returns, input_states)
@@ -323,9 +326,9 @@ class EpilogueBuilder:
                 # What is freed in the end may have held more in between, as what it was held for still shows.
                 shown = [*[a.replica for a in self.arguments], *[t for t in returned if not is_sparse(t)]]
                 there = [geometry_of(t) for t in shown if self.table.state(t) is state]
-                room = max([nbytes, *[g.elements_reached * g.dtype.itemsize for g in there if 0 not in g.shape]])
+                room = max([nbytes, *[g.reach for g in there]])
             if room > before:
-                self.before.append(ResizeStorage(state.source, room))
+                self.grown.append(ResizeStorage(state.source, room))
             self.room[id(state)] = max(room, before)
 
     def _shrink(self) -> None:

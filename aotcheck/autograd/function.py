@@ -20,6 +20,7 @@ from aotcheck.autograd.cached_casts import CachedCast, casts_of, in_region
 from aotcheck.autograd.caller_graph import CallerGraph, caller_graph
 from aotcheck.autograd.capture import Capture
 from aotcheck.autograd.captured import Path, locate
+from aotcheck.autograd.closure_modules import ClosureModules
 from aotcheck.autograd.compile_graph import Compilers
 from aotcheck.autograd.config import OnUnsupported, config
 from aotcheck.autograd.containers import ContainerResult, Held, ResultShape, Structure, Watched, flattened, structure_of
@@ -45,6 +46,7 @@ from aotcheck.autograd.escapes import unkept
 from aotcheck.autograd.global_state import autocast_off
 from aotcheck.autograd.gradients import gradients_of
 from aotcheck.autograd.module_state import ModuleState
+from aotcheck.autograd.partition.saved import compiling
 from aotcheck.autograd.replicas import disarm
 from aotcheck.autograd.runtime.failing import GraphFailed
 from aotcheck.autograd.specialize import PLAIN_LEAVES, call_key, check_supported, fast_guard
@@ -124,6 +126,7 @@ class CompiledFunction:
         self.compilers = compilers
         self.on_unsupported = on_unsupported
         self.state = ModuleState(original) if isinstance(original, torch.nn.Module) else None
+        self._modules: ClosureModules | None = None  # known when it is first called
         self._paths: list[Path] = []
         self._cache: OrderedDict[Any, Specialization] = OrderedDict()
         self._last: tuple[int, Callable[[Sequence[Any]], bool], Assembly] | None = None
@@ -192,6 +195,7 @@ class CompiledFunction:
         """The key of these arguments, all arguments, implicit ones last, and their specialization, made if need be."""
         if self.state is not None:
             self.state.refresh()
+        modes = self._modes()
         for _ in range(_MAX_RETRACES):
             passed = self._passed(flat)
             structure = spec, len(flat)
@@ -203,7 +207,7 @@ class CompiledFunction:
             check_supported(whole)
             values = tuple([(k, *whole[k].tolist()) for k in split.valued])
             views = _views_among(whole) if self._swaps else None
-            key = (spec, len(flat), self.state.modes() if self.state else None, call_key(whole), caller, values, views)
+            key = (spec, len(flat), modes() if modes is not None else None, call_key(whole), caller, values, views)
             with self._lock:
                 found = self._cache.get(key)
                 if found is None:
@@ -240,6 +244,18 @@ class CompiledFunction:
             "captured tensor", f"the function reaches more than {_MAX_RETRACES} tensors outside its arguments"
         )
 
+    def _modes(self) -> Callable[[], tuple[Any, ...]] | None:
+        """What tells in which modes the modules are that the function is or calls; None if there are none."""
+        if self.state is not None:
+            return self.state.modes
+        if self._modules is None:
+            self._modules = ClosureModules(self.original)
+        elif not self._modules.stay:  # and so do not the tensors that were found there
+            with self._lock:
+                self._modules, self._paths, self._last = ClosureModules(self.original), [], None
+                self._cache.clear()
+        return self._modules.modes if self._modules.modules else None
+
     def _flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], Any]:
         if not kwargs and all(type(a) in PLAIN_LEAVES for a in args):
             return list(args), len(args)
@@ -259,7 +275,7 @@ class CompiledFunction:
             record = found.assembly.record
             # What holds a tensor that is swapped depends on whether it is a view, too.
             writes = bool(record.swapped) or any(isinstance(s, TakeHistory) for s in record.steps)
-            modes = self.state.modes if self.state is not None else None
+            modes = self._modes()
             based = any(isinstance(r.source, BaseOf) for r in record.roots)
             if not (found.assembly.capture.mode.with_bases or based):
                 capture = found.assembly.capture
@@ -273,14 +289,15 @@ class CompiledFunction:
     def _specialize(self, key: Any, split: Split, whole: Sequence[Any], spec: Any) -> Specialization:
         reassigned: list[tuple[int, Any]] = []
         try:
-            capture, outcome = self._capture(whole, split, spec, reassigned)
-            assign = self.state.assign if self.state is not None else None
-            shape = ResultShape(None if outcome.containers else outcome.spec, outcome.slots, assign)
-            try:
-                with autocast_off():
-                    assembly = Assembly(capture, self.compilers, shape.expression)
-            finally:
-                disarm(capture.maker.kernels)
+            with compiling():
+                capture, outcome = self._capture(whole, split, spec, reassigned)
+                assign = self.state.assign if self.state is not None else None
+                shape = ResultShape(None if outcome.containers else outcome.spec, outcome.slots, assign)
+                try:
+                    with autocast_off():
+                        assembly = Assembly(capture, self.compilers, shape.expression)
+                finally:
+                    disarm(capture.maker.kernels)
         except RetraceWithValues:
             raise
         except UnsupportedError as error:
@@ -389,6 +406,11 @@ class CompiledFunction:
 
     def _capture_more(self, tensor: Tensor) -> None:
         if self.state is not None and self.state.adopt(tensor):
+            self._last = None
+            return
+        paths = self._modules.state_with(tensor) if self._modules is not None else []
+        if paths:
+            self._paths += paths
             self._last = None
             return
         path = locate(self.original, tensor) if self.state is None else self.state.locate(tensor)

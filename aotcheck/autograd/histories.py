@@ -19,12 +19,14 @@ from aotcheck.autograd.replicas import past
 from aotcheck.autograd.results import Results
 from aotcheck.autograd.steps import (
     Arg,
+    Bridge,
     Detach,
     Local,
     Ref,
     RenewHistory,
     RequireGradOfInteger,
     Result,
+    Step,
     TakeHistory,
     TakeHistoryOfSet,
 )
@@ -63,6 +65,7 @@ class Histories:
             written = past(before, t.device, self.kernels)
             local = self.results.names[id(written)] = self.results.stand_in(written)
             self.written.append(written)
+            self.results.takers[id(written)] = t
             self.taken.append(TakeHistory(root.source, local, counted=False))
             return
         if not differentiable_dtype(t):
@@ -116,12 +119,34 @@ class Histories:
         tensors.update({r.source: r for r in self.roots})
         wrappers: dict[Ref, Tensor] = {Arg(w.index): w.replica for w in self.capture.wrappers}
         moments = [
-            (math.inf if s.target in wrappers else self._moment_of_history(tensors[s.target]), s) for s in self.taken
+            (
+                self._moment_of_history(tensors[s.target])
+                if s.target in tensors
+                else self._before_reshapings(wrappers[s.target]),
+                s,
+            )
+            for s in self.taken
         ]
         for moment, step in [*moments, *kept]:
             t = wrappers[step.target] if step.target in wrappers else tensors[step.target].replica
-            self.results.pending.setdefault(id(t), []).append(step)
+            pending = self.results.pending.setdefault(id(t), [])
+            pending.append(step)
+            if isinstance(step.target, Arg) and step in self.taken:
+                pending += self._bridges(t, step.target)
             timeline.at(moment, functools.partial(self.results.settle_in_turn, t))
+
+    def _bridges(self, t: Tensor, own: Arg) -> list[Step]:
+        """What stands for the argument ``t`` as it was written, before it is reshaped, where results lead there.
+
+        Their gradients come by the argument, of which the caller may have wanted to keep the gradient.
+        """
+        bridges: list[Step] = []
+        for cut in self.results.cuts:
+            if self.results.takers.get(id(cut.tensor)) is t:
+                bridge = Bridge(self.results.local(), own)
+                self.results.names[id(cut.tensor)] = bridge.local
+                bridges.append(bridge)
+        return bridges
 
     def _moment_of_history(self, x: TracedRoot | TracedArgument) -> float:
         """When the tensor got the history it has: at a write, or else at the end; never in another shape."""
@@ -133,7 +158,8 @@ class Histories:
         moment = min([moment, *self._reshapings_since(t)])
         if recorded_geometry(t).shape != x.geometry.shape or not moment:
             moment = max(moment, self.kernels.moved.get(id(t), 0))
-        told = [m.time for m in self.kernels.left.get(id(t), ()) if m.move is Move.SET]
+        cut = self.kernels.detached.get(id(t), 0)  # a history that it has now came after that
+        told = [m.time for m in self.kernels.left.get(id(t), ()) if m.move is Move.SET and m.time > cut]
         if told and isinstance(x, TracedRoot) and _torch.grad_fn_of(t) is not x.grad_fn:
             moment = max(x.state.written, told[-1])
         # What is no write of data: set_ of a view, which gives its base another history.
@@ -144,6 +170,12 @@ class Histories:
             write = self.kernels.write_of(node)
             told += [write.time if isinstance(write, WriteUnderGrad) else self.table.state(elsewhere[0]).written]
         return max([moment, *told]) or math.inf
+
+    def _before_reshapings(self, wrapper: Tensor) -> float:
+        """When ``wrapper`` takes over its history, to which views that changed their geometry since then add."""
+        views = [w.replica for w in self.capture.wrappers if w.replayed and _torch.base_of(w.replica) is wrapper]
+        changes = [self.results.lasting(v) for v in views]
+        return min([c[0].time - 0.5 for c in changes if c], default=math.inf)
 
     def _precedes_move(self, t: Tensor) -> bool:
         """Whether ``t`` got its history before it last went to other memory; what is written there is others'."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -27,8 +27,8 @@ from aotcheck.autograd.steps import (
     Source,
     Way,
 )
-from aotcheck.autograd.storage_state import StorageState
-from aotcheck.autograd.subclasses import is_wrapper
+from aotcheck.autograd.storage_state import StorageState, View
+from aotcheck.autograd.subclasses import Bundle, is_wrapper
 from aotcheck.autograd.trace import Geometry, geometry_of
 from aotcheck.autograd.traced_inputs import TracedArgument
 from aotcheck.autograd.views import differentiable_dtype, has_history, is_new_leaf, is_odd
@@ -48,6 +48,7 @@ class Holders(Draft):
         self.anchors: dict[int, tuple[Ref, int]] = {}  # id of a fresh storage's state -> a tensor on it, its offset
         # id of an input storage's state -> a tensor that has it when outputs are made
         self.current: dict[int, Ref] = {}
+        self._gradients: dict[int, list[Geometry]] = {}  # by id of such a state: where gradients lie
         self._shown: set[int] = set()  # ids of the states of storages that the caller sees as a whole
 
     def anchor_fresh_storages(
@@ -70,13 +71,19 @@ class Holders(Draft):
             state = self.table.state(a.replica)
             if kind == "storage" and not state.is_input:
                 needed.setdefault(id(state), (state, []))
+        for g in self._brought_onward():
+            if id(g.state) in needed:
+                self._gradients.setdefault(id(g.state), []).append(g.geometry)
         pairs = self.tensors.values() if self.kernels.moved else ()
         apart = {id(b) for t, b in pairs if b is not None and self.table.state(b) is not self.table.state(t)}
         for key, (state, tensors) in needed.items():
+            if state.storage.nbytes() != state.nbytes:
+                self.table.flat(state)
             survivors = [t for t in tensors if id(t) in returned]
             partly = key in self._shown and not (survivors and _is_whole(survivors[0], state))
             alone = len(survivors) == 1 and not partly and not state.sized
             alone = alone and apart.isdisjoint(map(id, tensors))  # views that are elsewhere are made of these
+            alone = alone and key not in self._gradients
             if alone and self._plain(survivors[0]):
                 only = survivors[0]
                 for t in tensors:
@@ -103,27 +110,29 @@ class Holders(Draft):
 
     def _anchor(self, state: StorageState, tensors: Sequence[Tensor], returned: dict[int, Tensor]) -> None:
         """Let the graph return a tensor on ``state`` from which the others are made: one of them, or the whole."""
-        tops = [t for t in tensors if self.tensors[id(t)][1] is None and not (t.requires_grad and is_odd(t))]
+        tops = [t for t in tensors if self.tensors[id(t)][1] is None]
+        tops = [t for t in tops if not (t.requires_grad and (is_odd(t) or _torch.leafness(t) is None))]
         matching = [t for t in tops if state.roots and state.roots[0].geometry == geometry_of(t)]
         alike = len({geometry_of(t) for t in tops}) == 1
         candidates = [t for t in tops if has_history(t)] or matching or (tops if alike else [])
-        candidates = [c for c in candidates if _bytes_reached(c) <= state.storage.nbytes()]
+        candidates = [c for c in candidates if geometry_of(c).reach <= state.storage.nbytes()]
         shown = id(state) in self._shown
         if shown:
             candidates = [c for c in candidates if _is_whole(c, state)]
         elif state.sized:  # the caller sees how large the storage is
-            candidates = [c for c in candidates if _bytes_reached(c) == state.nbytes]
-        alone = len(tensors) == 1 and not shown
+            candidates = [c for c in candidates if geometry_of(c).reach == state.nbytes]
+        alone = len(tensors) == 1 and not shown and id(state) not in self._gradients
         made_of = () if alone else [t for t, _ in self.sources() if self.table.state(t) is state]
         there = [*tensors, *made_of]
-        chosen = next((c for c in candidates if alone or all(self._reaches(t, c) for t in there)), None)
+        windows = [*map(geometry_of, there), *self._gradients.get(id(state), ())]
+        chosen = next((c for c in candidates if alone or all(geometry_of(c).holds(g) for g in windows)), None)
         if chosen is None:
             root = self.table.flat(state)
             ref = self.output(self.table.read_view(root), Role.INTERMEDIATE_BASE, root.geometry, None)
             self.anchors[id(state)] = (ref, 0)
             there += [a.replica for a in self.arguments if self.table.state(a.replica) is state]
             self._inference(ref, any(t.is_inference() for t in there))
-            room = max([_bytes_reached(t) for t in there], default=0)
+            room = max([g.reach for g in [*map(geometry_of, there), *windows]], default=0)
             if room > state.nbytes:
                 self.before.append(ResizeStorage(ref, room))
                 self.shrink.append(ResizeStorage(ref, state.nbytes))
@@ -173,12 +182,13 @@ class Holders(Draft):
             return True
         return id(a.replica) not in self.kernels.moved and _torch.grad_fn_of(a.replica) is a.grad_fn
 
-    def _reaches(self, t: Tensor, anchor: Tensor) -> bool:
-        """Whether the memory of ``t`` lies within what a fresh tensor like ``anchor`` allocates."""
-        if t is anchor:
-            return True
-        g, a = geometry_of(t), geometry_of(anchor)
-        return g.offset >= a.offset and g.elements_reached * g.dtype.itemsize <= a.elements_reached * a.dtype.itemsize
+    def _brought_onward(self) -> Iterator[View]:
+        """The gradients of backwards inside that go on in the caller's graph."""
+        for onward in self.capture.onward:
+            for _, arrived in onward.gradients:
+                for x in arrived.leaves if isinstance(arrived, Bundle) else (arrived,):
+                    if not isinstance(x, Arg):
+                        yield x.view
 
     def sources(self) -> list[tuple[Tensor, Tensor]]:
         """The views, with their bases, of which the views that are needed are made again, from the base on."""
@@ -225,13 +235,8 @@ class Holders(Draft):
         return PointAt(target, holder or ref, at, anchor is not None, way, t.is_inference())
 
 
-def _bytes_reached(t: Tensor) -> int:
-    """How much of its storage ``t`` may touch, from the beginning."""
-    return geometry_of(t).elements_reached * t.itemsize if t.numel() else 0
-
-
 def _is_whole(t: Tensor, state: StorageState) -> bool:
     """Whether ``t`` shows all of the storage it lies on."""
     g = geometry_of(t)
     places = math.prod(n for n, stride in zip(g.shape, g.stride, strict=True) if stride or not n)
-    return g.offset == 0 and places * t.itemsize == state.nbytes == _bytes_reached(t)
+    return g.offset == 0 and places * t.itemsize == state.nbytes == g.reach

@@ -92,8 +92,11 @@ class LiveMemory:
             holder = there[0]
         else:
             for k, output in enumerate(capture.record.outputs):
-                if output.tensor is not None and table.state(output.tensor) is state:
-                    holder, anchor = Result(k), geometry_of(output.tensor).offset
+                if output.tensor is None or table.state(output.tensor) is not state:
+                    continue
+                geometry = geometry_of(output.tensor)
+                if geometry.holds(root.geometry):
+                    holder, anchor = Result(k), geometry.offset
             if holder is None and state.flat is not None:
                 raise UnsupportedError("mutation in the backward", "of a storage made inside and resized or restrided")
         if holder is None:

@@ -165,6 +165,7 @@ class MovedArguments:
         places.append((geometry_of(t), _torch.storage_address(_torch.storage_of(t)), t.is_inference()))
         reshapings = list(self.results.lasting(t))
         moments = sorted({*[s.begin for s in self._stops[id(t)]], *[r.time for r in reshapings], left[-1].time})
+        looked_at = self.results.rewritten_views(t) if reshapings else []
         at, then = places[0], 0
         done: list[Step] = []
         for moment in moments:
@@ -173,10 +174,12 @@ class MovedArguments:
             while reshapings and reshapings[0].time <= moment:
                 change = reshapings.pop(0)
                 k = next(k for k, x in enumerate(left) if x.time == change.time)
+                steps += self._looks(looked_at, left[k])
                 steps += self._go(a, at, places[k], left, then, change.time - 1, kept)
                 steps.append(Reshape(own, change.repeat))
                 at, then = places[k + 1], change.time
             k = next(k for k, x in enumerate(left) if x.time == moment)
+            steps += self._looks(looked_at, left[k])
             steps += self._go(a, at, places[k + 1], left, then, moment, kept)
             at, then = places[k + 1], moment
             counts = any(began < x.time <= moment and x.move is not Move.DATA for x in left)
@@ -186,6 +189,13 @@ class MovedArguments:
             if moment == moments[-1]:
                 steps += self._counted(a, done)[len(done) :]
             timeline.at(moment, functools.partial(self._move, t, steps))
+
+    def _looks(self, views: list[tuple[int, TracedArgument]], before: Left) -> list[Step]:
+        """Let those of the ``views`` look for their histories that did ``before`` their base left a place."""
+        steps: list[Step] = []
+        while views and views[0][0] < before.node:
+            steps.append(RenewHistory(Arg(views.pop(0)[1].index)))
+        return steps
 
     def _go(
         self,

@@ -20,6 +20,7 @@ from aotcheck import _torch
 from aotcheck.autograd.errors import TraceMode
 from aotcheck.autograd.node_order import order_nodes
 from aotcheck.autograd.partition.regions import Cut, Group
+from aotcheck.autograd.partition.saved import look_up_again, look_up_once
 from aotcheck.autograd.partition.shared import shared_heads
 from aotcheck.autograd.record import Attached, GraphOutput, Record, Role, Root
 from aotcheck.autograd.replicas import Replica
@@ -39,6 +40,7 @@ def plain_record(capture: Capture, outputs: Sequence[Any]) -> tuple[Record, list
 
     None if it did anything but compute, or might have. Used inside the tracing mode, as the epilogue's builder is.
     """
+    look_up_again()
     if not (_is_traced_plainly(capture) and _leaves_arguments(capture)):
         return None
     known: set[int] = {id(a.replica) for a in capture.arguments}
@@ -71,6 +73,7 @@ def plain_record(capture: Capture, outputs: Sequence[Any]) -> tuple[Record, list
     )
     if not record.attached:
         return record, []
+    look_up_once()
     if len(record.attached) == 1 and not shared_heads([record.attached[0].tensor], capture.ends):
         return dataclasses.replace(record, groups=(Group((0,)),), steps=(Attach(0),)), []
     return _attached(capture, record)
@@ -139,7 +142,7 @@ def _is_fresh(capture: Capture, o: Tensor) -> bool:
         return False
     table = capture.tracer.table
     state, geometry, window = table.state(o), geometry_of(o), capture.tracer.unsafe_views.get(id(o))
-    if state.is_input or state.sized or state.flat is not None:
+    if state.is_input or state.sized or state.flat is not None or state.storage.nbytes() != state.nbytes:
         return False
     if window is not None and table.state(window.source) is not state:
         return False

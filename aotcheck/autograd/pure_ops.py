@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,6 +11,7 @@ from aotcheck import _torch
 from aotcheck.autograd import no_meta, sparse_ops, view_ops
 from aotcheck.autograd.autocast_forms import under_autocast
 from aotcheck.autograd.errors import UnsupportedError
+from aotcheck.autograd.lazy_bits import operand_values
 from aotcheck.autograd.metadata import METADATA
 from aotcheck.autograd.replicas import Replica, make_replica
 from aotcheck.autograd.sparse import SparseResult
@@ -26,20 +25,6 @@ if TYPE_CHECKING:
 
 aten = torch.ops.aten
 _SMALL = 1 << 16  # elements of what is computed only to see how it lies
-_KNOW_LAZY_BITS = frozenset(  # kernels that look whether what they are given is conjugated or negated lazily
-    {
-        aten.clone.default,
-        aten._to_copy.default,
-        aten.mm.default,
-        aten.bmm.default,
-        aten.addmm.default,
-        aten.baddbmm.default,
-        aten.mv.default,
-        aten.addmv.default,
-        aten.dot.default,
-        aten.vdot.default,
-    }
-)
 
 
 def pure(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -82,9 +67,7 @@ def pure(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs:
         if _may_be_foretold_otherwise(func, args, out):
             out = _restrided_as_in_eager(func, args, kwargs, out)
         learn(key, out, device)
-    value_of = functools.partial(memory_of, tracer) if reads_memory(tracer, func, args) else tracer.value_of
-    value_args = tuple([value_of(a) for a in args])
-    value_kwargs = {k: value_of(a) for k, a in kwargs.items()} if kwargs else {}
+    value_args, value_kwargs = operand_values(tracer, func, info, args, kwargs)
     if info.takes_device and kwargs.get("device") is None and not _has_tensor(args):
         value_kwargs["device"] = tracer.device_of(args, kwargs)
     value = tracer.call(func, value_args, value_kwargs)
@@ -101,19 +84,6 @@ def pure(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs:
     return container(
         [tracer.fresh(g, device, tracer.trace.call(getitem, (value, k))) for k, g in enumerate(geometries)]
     )
-
-
-def reads_memory(tracer: Tracer, func: Any, args: tuple[Any, ...]) -> bool:
-    """Whether ``func`` sees what the memory of its tensors holds, though these are conjugated or negated lazily."""
-    return bool(tracer.depth) and func not in _KNOW_LAZY_BITS and not _promotes(args)
-
-
-def shown(tracer: Tracer, t: Replica, value: Value) -> Value:
-    """What ``t`` is when its memory holds ``value``."""
-    for op, lazy in ((aten.neg.default, t.is_neg()), (aten.conj_physical.default, t.is_conj())):
-        if lazy:
-            value = tracer.trace.call(op, (value,))
-    return value
 
 
 def _undropped(tracer: Tracer, t: Replica) -> tuple[Tensor, Tensor]:
@@ -216,23 +186,6 @@ def _in_copied_storage(tracer: Tracer, source: Replica, value: Value) -> Replica
     return r
 
 
-def memory_of(tracer: Tracer, a: Any) -> Any:
-    """As ``Tracer.value_of``, but of what is conjugated or negated lazily what its memory holds.
-
-    That is all that kernels see below the class of a wrapper.
-    """
-    if type(a) in (list, tuple):
-        return [memory_of(tracer, x) for x in a]
-    value = tracer.value_of(a)
-    if type(a) is Replica and (a.is_conj() or a.is_neg()):
-        g = geometry_of(a)
-        for op, wrong in ((aten._neg_view.default, g.neg), (aten._conj.default, g.conj)):
-            if wrong:
-                value = tracer.table.emit.viewop(op, value)
-        value.geometry = g._replace(conj=False, neg=False)
-    return value
-
-
 def _key_of(a: Any) -> Any:
     if type(a) is Replica:
         return (a.storage_offset(), a.shape, a.stride(), a.dtype, a.is_conj(), a.is_neg(), a.real_device)
@@ -241,32 +194,6 @@ def _key_of(a: Any) -> Any:
     if type(a) is torch.Generator:
         return torch.Generator
     return (a, type(a))
-
-
-def _promotes(args: tuple[Any, ...]) -> bool:
-    """Whether what is conjugated or negated lazily among ``args`` is copied to another dtype before it is computed
-    with: a copy heeds that it is.
-    """
-    tensors = [a for a in args if type(a) is Replica]
-    lazy = [t for t in tensors if t.is_conj() or t.is_neg()]
-    common = _common_dtype(tensors) if lazy else None
-    if any(t.dtype is not common for t in lazy):
-        return True
-    return any(type(a) is complex for a in args) and not all(t.dtype.is_complex for t in tensors)
-
-
-def _common_dtype(tensors: Sequence[Tensor]) -> torch.dtype:
-    """The dtype to which they are promoted: those without dimensions count only if they are of another kind."""
-    with_dims = [t.dtype for t in tensors if t.dim()]
-    found = functools.reduce(torch.promote_types, with_dims or [t.dtype for t in tensors])
-    for t in tensors:
-        if not t.dim() and _kind(t.dtype) > _kind(found):
-            found = torch.promote_types(found, t.dtype)
-    return found
-
-
-def _kind(dtype: torch.dtype) -> int:
-    return 3 if dtype.is_complex else 2 if dtype.is_floating_point else 1 if dtype is not torch.bool else 0
 
 
 def _has_tensor(args: tuple[Any, ...]) -> bool:

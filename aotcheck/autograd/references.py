@@ -15,6 +15,7 @@ from collections import Counter
 from itertools import chain
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
 from aotcheck import _torch
@@ -56,7 +57,8 @@ def use_count(tracer: Tracer, t: Tensor) -> int:
     count -= sum(v is not t and _torch.base_of(v) is t for v in ended)
     if count == 1:
         return 1
-    starts = {id(x): _torch.grad_fn_of(x) for x in alive if x.requires_grad and _torch.leafness(x) is False}
+    with torch.inference_mode(False):  # in inference mode a written view that is looked at would lose its history
+        starts = {id(x): _torch.grad_fn_of(x) for x in alive if x.requires_grad and _torch.leafness(x) is False}
     live = nodes_behind([node for key, node in starts.items() if key in held], set())
     for node in nodes_behind(starts.values(), set()) - live:
         with contextlib.suppress(RuntimeError):  # what was written since is not told

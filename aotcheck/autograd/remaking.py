@@ -108,6 +108,8 @@ class Remaking(Attaching, Holders):
         self._making.discard(id(t))
         required = base is None or id(t) in self.kernels.required or not base.requires_grad
         if self._begins_as_leaf(t) and required and (id(t) in self.kernels.required or not is_odd(t)):
+            if has_history(t) and id(t) in self._histories:
+                raise UnsupportedError("leaf made inside", "it was cut off, and then written from what leads to it")
             if id(t) in self._late:
                 self._told.add(id(t))
             elif self._stage is self.before and id(t) in self.kernels.required:
@@ -167,6 +169,8 @@ class Remaking(Attaching, Holders):
     def _history(self, local: Local, t: Tensor) -> list[Step]:
         if not differentiable_dtype(t):
             return [RequireGradOfInteger(local)]
+        if id(t) not in self._histories:
+            raise UnsupportedError("view of a base that has changed", "it would have no such view any more")
         self.attach_now(t)
         return [GiveHistory(local, self._histories[id(t)])]
 

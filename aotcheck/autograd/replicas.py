@@ -160,7 +160,8 @@ class Replica(Tensor):
     def retain_grad(self) -> None:
         """Noted besides: it is for the history that the tensor has now."""
         super().retain_grad()
-        self.kernels.retained[id(self)] = _torch.grad_fn_of(self)
+        if self.retains_grad:  # else autograd took it for a leaf, and is not to look for its history now
+            self.kernels.retained[id(self)] = _torch.grad_fn_of(self)
 
     def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> RemovableHandle:
         """Noted besides: see Note [Hooks registered inside]."""

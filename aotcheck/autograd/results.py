@@ -21,11 +21,29 @@ from aotcheck.autograd.partition.regions import places_met
 from aotcheck.autograd.record import Leaf, Role
 from aotcheck.autograd.remaking import Remaking
 from aotcheck.autograd.sparse import SparseReplica
-from aotcheck.autograd.steps import Arg, Bridge, Local, NoteVersion, Ref, RenewHistory, RequireGrad, Result, Step
+from aotcheck.autograd.steps import (
+    Arg,
+    Bridge,
+    Detach,
+    Local,
+    NoteVersion,
+    Ref,
+    RenewHistory,
+    RequireGrad,
+    Result,
+    Step,
+)
 from aotcheck.autograd.subclasses import is_wrapper
 from aotcheck.autograd.timeline import Timeline
 from aotcheck.autograd.trace import geometry_of
-from aotcheck.autograd.views import differentiable_dtype, has_history, is_new_leaf, is_odd, leads_to
+from aotcheck.autograd.views import (
+    differentiable_dtype,
+    has_earlier_history,
+    has_history,
+    is_new_leaf,
+    is_odd,
+    leads_to,
+)
 from aotcheck.autograd.windows import Derivation
 
 if TYPE_CHECKING:
@@ -40,6 +58,7 @@ class Results(Remaking):
         self.leaves: list[Leaf] = []
         self._bridges: dict[Ref, Local] = {}  # what stands for leaves that autograd refuses soon
         self._late_ends: set[int] = set()  # ids of late leaves that results lead to
+        self._before_odd: list[Step] = []  # what makes views of views that autograd refuses soon
         self.rebased = {
             id(r.replica)
             for r in self.roots
@@ -123,7 +142,7 @@ class Results(Remaking):
                 elif hidden is not None and self.kernels.moved.get(id(base), 0) > hidden.time:
                     timeline.at(hidden.time, functools.partial(self.name, t))
                 continue
-            if not left and self._renewed_since(t, base):
+            if not left and (self._renewed_since(t, base) or self._follows_writes(t, base)):
                 continue
             written = self.table.state(t).written
             if left and has_history(t) and self._written_itself(t) and self.kernels.required.get(id(base), 0) < written:
@@ -145,6 +164,10 @@ class Results(Remaking):
                 self._schedule_move(timeline, view, made)
                 view = made.source
                 made = self.tracer.views.get(id(view))
+
+    def _follows_writes(self, t: Tensor, base: Tensor) -> bool:
+        """Whether the view ``t`` takes over an earlier history of its base's, once the writes of that are counted."""
+        return id(t) in self._histories and has_earlier_history(t, base)
 
     def make_views_left(self, source: Tensor) -> None:
         """Make the views that the argument ``source`` leaves behind: it goes elsewhere before results are attached."""
@@ -209,6 +232,7 @@ class Results(Remaking):
                 self._early[id(first)] = self.tracer.views[id(first)].time
                 self.name(first)
         self._stage, self._writes_follow = stage, False
+        self._before_odd = early
         noted = [s for s in self.before if isinstance(s, NoteVersion)]
         self.before[:] = [*noted, *early, *[s for s in self.before if not isinstance(s, NoteVersion)]]
 
@@ -246,6 +270,9 @@ class Results(Remaking):
         for a in self.arguments:
             if id(a.replica) in self.kernels.required and self._begins_as_leaf(a.replica):
                 self._schedule_requirement(a.replica)
+        for t, _ in self.tensors.values():  # results of the graph that were leaves for a while
+            if id(t) in self.names and not t.requires_grad and id(t) in self.kernels.required and id(t) in reached:
+                self._schedule_requirement(t)
         first = len(self.before)
         with self.before_attaching():
             self._preceding.run()
@@ -271,7 +298,9 @@ class Results(Remaking):
             self.before[first : told[-1] + 1] = []
             # Nor does autograd then say where gradients of theirs arrive.
             bridges = [Bridge(self.local(), s.target) for s in early if isinstance(s, RequireGrad) and s.target in odd]
-            self.before[:0] = [*early, *bridges]
+            views = [k for k, s in enumerate(self.before) if any(s is x for x in self._before_odd)]
+            there = views[-1] + 1 if views else 0  # those views were made before
+            self.before[there:there] = [*early, *bridges]
             self._bridges = {b.source: b.local for b in bridges}
 
     def _find_late(self) -> None:
@@ -323,6 +352,18 @@ class Results(Remaking):
         self._begun.add(id(t))
         if id(t) in self._late_ends:
             self.leaves.append(Leaf(ref, t))
+
+    def schedule_stops(self, timeline: Timeline) -> None:
+        """Let leaves made inside stop to require grad when they did."""
+        for t, _ in list(self.tensors.values()):
+            stops = self.kernels.detached.get(id(t), -1)
+            began = stops > self.kernels.required.get(id(t), math.inf) and self._begins_as_leaf(t)
+            if began and not t.requires_grad:
+                timeline.at(stops, functools.partial(self._stop, t))
+
+    def _stop(self, t: Tensor) -> None:
+        self.attach_what_leads_to(t)
+        self.steps.append(Detach(self.name(t), leaf=True))
 
     def _preceding_requirement(self, t: Tensor, base: Tensor) -> list[tuple[int, Tensor]]:
         """The views, from ``t`` to its base, of what was told to require grad only later; and when each was made."""

@@ -199,7 +199,7 @@ def call_key(flat: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def fast_guard(
-    flat: Sequence[Any], writes: bool, sizes: bool, module_modes: Callable[[], tuple[bool, ...]] | None
+    flat: Sequence[Any], writes: bool, sizes: bool, module_modes: Callable[[], tuple[Any, ...]] | None
 ) -> Callable[[Sequence[Any]], bool] | None:
     """A check that a call is like ``flat``; None where only the full key can tell.
 

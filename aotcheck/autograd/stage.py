@@ -21,6 +21,14 @@ keep its memory out of it. Where another tensor took over the result's history, 
 What an op that writes a view keeps is the view, with the history that it has then, as long as that lasts. If the view
 survives the call, second derivatives come to it and go on from there to its base. That history is autograd's, not of a
 Function, so the view is noted weakly. Once it has ended, or was written again, backwards are traced without it.
+
+Note [Leaves aside]
+A leaf made inside that nobody has (a weight made for the moment, a view made under no_grad) is no target. But in eager
+gradients go there: backwards of custom Functions and hooks on the way run, and may write, draw or raise. So where there
+are any on the way, backwards are traced to such leaves too; what arrives there is dropped.
+
+A backward that is asked for certain gradients (``inputs=``) leaves out what does not lead to those, and with it what
+that does besides. A stage is *selective* if that makes a difference: backwards then look what they are asked for.
 """
 
 from __future__ import annotations
@@ -79,7 +87,8 @@ class Stage:
     alone free them. ``before`` are the stages of lower levels of whose backwards these tensors are results, the nearest
     first. ``own`` are those of its tensors that gradients of their own gradients come by, ``views`` other tensors that
     they come by. ``beyond`` is what only derivatives of its backwards need. ``asks`` are nodes whose formulas depend on
-    data, ``answers`` which of those it is: see Note [Formulas for data].
+    data, ``answers`` which of those it is: see Note [Formulas for data]. ``aside`` and ``selective``: see Note [Leaves
+    aside].
     """
 
     level: int
@@ -111,6 +120,8 @@ class Stage:
     answers: Mapping[Any, bool] = dataclasses.field(default_factory=dict)
     ask: Callable[[Any], tuple[bool, ...]] | None = None  # of a context, for each of ``asks``
     autocast: Autocast = OFF  # what its backwards are traced for
+    aside: tuple[GradientEdge, ...] = ()
+    selective: bool = False
     asked: frozenset[int] | None = None  # of ``reached``, those that its backwards are traced for; None: all
     variants: dict[Autocast | frozenset[int] | tuple[bool, ...], Stage] = dataclasses.field(default_factory=dict)
 
@@ -122,9 +133,9 @@ class Stage:
         return found or self.variants.setdefault(autocast, self._variant(autocast=autocast))
 
     def only(self, asked: frozenset[int]) -> Stage:
-        """A variant whose backwards give no gradients but those of the targets ``asked``."""
+        """A variant whose backwards give no gradients but those of the targets ``asked``, and lead nowhere else."""
         found = self.variants.get(asked)
-        found = found or self.variants.setdefault(asked, self._variant(asked=asked))
+        found = found or self.variants.setdefault(asked, self._variant(asked=asked, aside=(), selective=False))
         found.saved, found.sealed = self.saved, self.sealed  # known only after backwards were traced
         return found
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import GradientEdge
 
 from aotcheck import _torch
 from aotcheck.autograd.beyond import noting_gradients, values_beyond
@@ -175,6 +176,7 @@ class Stages:
                 self._find_views(stage)
                 nodes = {n: None for a in stage.attached for n in nodes_behind_output(a.tensor, stage.ends)}
                 stage.asks = tuple([n for n in nodes if depends_on_data(n)])
+                stage.aside = self._aside(stage, behind)
             else:
                 stage.answers = before[0].answers
             everything = tuple(range(len(group)))
@@ -186,6 +188,7 @@ class Stages:
                     # needs alone.
                     for j in everything:
                         self._try(stage, (j,))
+            self._find_whether_selective(stage, called)
             stage.beyond = values_beyond(self.capture, stage, given, self.live.contents)
             # A backward inside the backward leads past the graph.
             found = {k for gradients in stage.gradients.values() for k, g in enumerate(gradients) if g is not None}
@@ -233,11 +236,33 @@ class Stages:
         except (UnsupportedError, RetraceWithCaptured):
             raise
         except Exception:
-            if stage.asked is None and len(stage.reached) > 1:  # what some backward needs that leaves out what raises
-                for k in stage.reached:
+            if stage.asked is None:  # what some backward needs that leaves out what raises
+                if stage.aside and self._try(stage.only(frozenset(stage.reached)), key):
+                    return False
+                for k in stage.reached if len(stage.reached) > 1 else ():
                     self._try(stage.only(frozenset({k})), key)
             return False
         return True
+
+    def _aside(self, stage: Stage, behind: Iterable[tuple[Any, int]]) -> tuple[GradientEdge, ...]:
+        """The leaves aside, where something on the way may do more than give gradients: see Note [Leaves aside]."""
+        known = {e.node for t in stage.targets for e in t.edges}
+        found = tuple([GradientEdge(n, k) for n, k in behind if _torch.accumulates(n) and n not in known])
+        if not found:
+            return ()
+        kernels = self.capture.maker.kernels
+        nodes = {*[_torch.grad_fn_of(a.tensor) for a in stage.attached], *[n for n, _ in behind]} - known
+        custom = any(isinstance(n, torch.autograd.function.BackwardCFunction) for n in nodes)
+        return found if custom or kernels.hooks or kernels.packed else ()
+
+    def _find_whether_selective(self, stage: Stage, called: Key) -> None:
+        """Whether it shows what a backward leaves out: see Note [Leaves aside]."""
+        if stage.level > 1 or len(stage.reached) + bool(stage.aside) < 2:
+            return
+        does_more = any(t.written or t.reshaped or t.draws for t in stage.traces.values())
+        stage.selective = does_more or bool(stage.aside and called not in stage.gradients)
+        if not stage.selective:
+            stage.aside = ()
 
     def gradients(self, stage: Stage, key: Key) -> list[Gradient]:
         """The gradients of the targets if just the tensors ``key`` have tangents; raises what eager's backward does."""
@@ -281,7 +306,7 @@ class Stages:
         edges = [t.edges if k in traced_for else () for k, t in enumerate(stage.targets)]
         # What lies beyond the ends of a first backward gets no gradients.
         answers = stage.answers if stage.asks or stage.answers or stage.level > 1 else None
-        trace = functools.partial(self.capture.backward.trace, answers=answers)
+        trace = functools.partial(self.capture.backward.trace, answers=answers, aside=stage.aside)
         live, ends = self.live.contents, stage.cut_nodes
         if trained is not None:
             return trace(seeds, edges, [trained[place_of(part)] for part in key], ends, live)

@@ -45,6 +45,10 @@ class StandIns:
             return torch.Generator(a.device)
         return a
 
+    def filled(self, count: int, dtype: torch.dtype, device: torch.device) -> Tensor | None:
+        """What a storage of so many elements holds; None: zeros."""
+        return torch.full((count,), self.fill, dtype=dtype, device=device) if self.fill else None
+
     def _make(self, t: Tensor) -> Tensor:
         if is_sparse(t):
             self.made[id(t)] = sparse_geometry_of(t).with_elements(self.fill, t.device)
@@ -54,8 +58,8 @@ class StandIns:
         whole = self._storages.get(address)
         if whole is None:
             count = storage.nbytes() // t.dtype.itemsize
-            fits = count * t.dtype.itemsize == storage.nbytes() and self.fill
-            whole = torch.full((count,), self.fill, dtype=t.dtype, device=device) if fits else None
+            fits = count * t.dtype.itemsize == storage.nbytes()
+            whole = self.filled(count, t.dtype, device) if fits else None
             if whole is None:
                 whole = torch.zeros(storage.nbytes(), dtype=torch.uint8, device=device)
             self._storages[address] = whole

@@ -247,7 +247,7 @@ class PointAt:
 class Detach:
     """Cut ``target`` from its history in place; a leaf stops requiring grad."""
 
-    target: Arg
+    target: Ref
     leaf: bool
 
 

@@ -94,6 +94,19 @@ class Geometry(NamedTuple):
             return self.offset
         return self.offset + 1 + sum((n - 1) * s for n, s in zip(self.shape, self.stride, strict=True))
 
+    @property
+    def reach(self) -> int:
+        """How many bytes of its storage the tensor may touch, from the beginning."""
+        return 0 if 0 in self.shape else self.elements_reached * self.dtype.itemsize
+
+    def holds(self, g: Geometry) -> bool:
+        """Whether the window ``g`` lies within what a fresh tensor like this one allocates, and can be found there.
+
+        Distances from what does not lie at the beginning are counted in elements.
+        """
+        countable = not self.offset or self.dtype.itemsize == g.dtype.itemsize
+        return countable and g.offset >= self.offset and g.reach <= self.reach
+
 
 _new = tuple.__new__  # what a named tuple's constructor calls
 

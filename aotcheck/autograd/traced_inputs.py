@@ -167,7 +167,9 @@ class TracedInputs:
                     self._root(base, BaseOf(i))
                     views.append(i)
                     if left and id(a) not in self.memories:
-                        self.memories[id(a)] = self._add_root(a, Arg(i), self._maker.plain(a)).replica
+                        with torch.inference_mode(a.is_inference()):
+                            memory = self._maker.plain(a)
+                        self.memories[id(a)] = self._add_root(a, Arg(i), memory).replica
                 else:
                     self._root(a, Arg(i))
         with self._tracer.recording() if views else contextlib.nullcontext():
@@ -210,6 +212,9 @@ class TracedInputs:
 
     def _make_wrappers(self, arguments: Sequence[Any], wrappers: Sequence[WrapperArgument]) -> None:
         """Wrappers of the same classes on replicas, each after what it is made from."""
+        reals = list({id(arguments[w.index]): arguments[w.index] for w in wrappers}.values())
+        groups = _torch.version_groups(reals)
+        self._counters = {id(t): first for t, first in zip(reals, groups, strict=True) if groups.count(first) > 1}
         left = {w.index: w for w in wrappers}
         while left:
             self._make_wrapper(next(iter(left.values())), left, arguments)
@@ -258,6 +263,20 @@ class TracedInputs:
             r = self._replay_wrapper(real, inner)
         self.replicas[id(real)] = r
 
+    def _counting(self, real: Tensor, r: Tensor) -> Tensor:
+        """``r``, or a wrapper like it that counts versions with the replica of what ``real`` does that with."""
+        group = self._counters.get(id(real))
+        known = [t for t, first in self._counters.items() if first == group and t in self.replicas]
+        if group is None or not known:
+            return r
+        made = self.replicas[known[0]].detach()
+        if type(made) is not type(r) or made.is_inference() != r.is_inference():
+            return r
+        _torch.set_data(made, r)
+        for name, value in vars(r).items():
+            setattr(made, name, value)
+        return made
+
     def _replays(self, w: WrapperArgument, arguments: Sequence[Any]) -> bool:
         """Whether ``w`` is made as a view of another wrapper."""
         if w.base is None or not is_wrapper(arguments[w.base]):
@@ -267,7 +286,7 @@ class TracedInputs:
     def _wrap(self, real: Any, inner: dict[str, Tensor]) -> Tensor:
         _, context = held_by(real)
         with torch.inference_mode(real.is_inference()), torch.no_grad(), self._tracer.recording():
-            r = unflattened(type(real), inner, context, outer_of(real))
+            r = self._counting(real, unflattened(type(real), inner, context, outer_of(real)))
         if r.requires_grad and r.is_leaf:
             r.requires_grad_(False)
         if isinstance(real, torch.nn.Parameter):

@@ -278,7 +278,10 @@ class Views:
         """Whether the plain argument ``t`` was written before its ``changes``, and nothing else befell it."""
         if is_wrapper(t) or id(t) in self.kernels.detached or id(t) in self.tracer.set_calls:
             return False
-        return 0 < self.table.state(t).written < changes[0].time
+        left = [x.storage for x in self.kernels.left.get(id(t), ()) if x.time >= changes[0].time]
+        places = [*[self.table.states.get(address) for address in left], self.table.state(t)]  # since then
+        written = [math.inf if state is None else state.written for state in places]
+        return written[0] > 0 and max(written) < changes[0].time
 
     def node_before_changes(self, t: Tensor) -> Any:
         """The node of the history that ``t`` had before the changes in place that have come to it."""
@@ -369,8 +372,9 @@ class Views:
         It makes a window as the view now is, or by the ops that made the view, where one of them was no window.
         """
         geometry, _ = self._place_of_base(t, base)
-        alike = geometry[3:] == lies[3:] and not self._differs_between(t, base)
-        if alike and (id(t) not in self.tracer.regeometried or lies != geometry_of(t)):
+        alike = geometry[3:] == lies[3:]
+        by_ops = lies == geometry_of(t) and self._differs_between(t, base)
+        if alike and not by_ops and (id(t) not in self.tracer.regeometried or lies != geometry_of(t)):
             return False  # it is reshaped in place after it was made again
         if geometry != geometry_of(base) or self.table.state(base) is not self.table.state(t):
             return not alike

@@ -17,17 +17,16 @@ from torch import Tensor
 
 from aotcheck import _torch
 from aotcheck.autograd.errors import UnsupportedError
-from aotcheck.autograd.record import Root
 from aotcheck.autograd.replicas import Replica
 from aotcheck.autograd.results import Results
 from aotcheck.autograd.runtime.replays import replay_as_it_lay
 from aotcheck.autograd.steps import (
     Arg,
     BumpVersion,
-    Constant,
     Detach,
     GiveHistory,
     Local,
+    PickView,
     Ref,
     ReplayMode,
     ReplayView,
@@ -45,9 +44,9 @@ from aotcheck.autograd.steps import (
 from aotcheck.autograd.subclasses import Wrapping, held_by, is_wrapper, outer_of
 from aotcheck.autograd.timeline import Timeline
 from aotcheck.autograd.trace import Geometry, geometry_of
-from aotcheck.autograd.traced_inputs import TracedWrapper
 from aotcheck.autograd.views import as_if_required, differentiable_dtype, has_history, is_new_leaf, leads_to
-from aotcheck.autograd.windows import Derivation, ReplayAmong, Reshaping
+from aotcheck.autograd.windows import Derivation, Replay, ReplayAmong, Reshaping
+from aotcheck.autograd.wrapped_arguments import WrapperArguments
 
 if TYPE_CHECKING:
     from aotcheck.autograd.capture import Capture
@@ -57,33 +56,24 @@ _AS_MADE = {ReplayMode.GRAD: _torch.CreationMeta.DEFAULT, ReplayMode.NO_GRAD: _t
 _ALIASES = frozenset({torch.ops.aten.detach.default, torch.ops.aten.alias.default})
 
 
-class WrappedResults:
+class WrappedResults(WrapperArguments):
     """The wrappers of one call, as the epilogue has to make or change them.
 
     Used by the epilogue's builder, whose parts are for plain tensors.
     """
 
     def __init__(self, capture: Capture, results: Results) -> None:
-        self.capture = capture
-        self.results = results
-        self.arguments = capture.wrappers
-        self.tracer = capture.tracer
+        super().__init__(capture, results)
         self._known = {id(w.replica) for w in self.arguments}
         self._views = {id(w.replica) for w in self.arguments if w.replayed}
         self._constructed: dict[int, Tensor] = {}
         self._replayed: dict[int, Tensor] = {}
         self._of_plain: dict[int, Tensor] = {}  # views of plain tensors, as ragged ones are
         self._histories: dict[int, Local] = {}  # id of a view -> the stand-in that has its history
-        self._held_later: list[tuple[Tensor, str, Ref]] = []  # wrapper, attribute, the argument that it is in the end
+        self._held_later: list[tuple[Tensor, str, Tensor]] = []  # wrapper, attribute, the tensor that it is in the end
+        self._several: dict[Any, Local] = {}  # where the views are that one op made, by when, of what and in which mode
+        self._over = False  # whether all has happened that befell arguments
         self._step_by_step: set[int] = set()  # ids of views that change their geometry at the moment when they did
-
-    @property
-    def roots(self) -> tuple[Root, ...]:
-        """The wrappers that gradients may go to."""
-        return tuple(
-            Root(Arg(w.index), w.requires_grad, w.real_is_leaf is not False, moves=w.begins_anew)
-            for w in self.arguments
-        )
 
     # -- what is returned
 
@@ -225,7 +215,10 @@ class WrappedResults:
             mode = _mode_around_inference(made, self.capture.entry_inference)
         if t.requires_grad and not base.requires_grad and _torch.leafness(t) is None:
             again, mode = functools.partial(as_if_required, again), ReplayMode.GRAD
-        self._emit(ReplayView(local, ref, again, mode))
+        if made is not None and isinstance(again, Replay) and has_history(t) and self._is_one_of_several(made):
+            self._pick(local, ref, made, mode)
+        else:
+            self._emit(ReplayView(local, ref, again, mode))
         if id(t) not in self._step_by_step:
             for change in self.tracer.reshapings.get(id(t), ()):
                 self._reshape(t, local, change)
@@ -241,6 +234,19 @@ class WrappedResults:
         if _torch.leafness(t) is None and made is None:  # eager refuses to say what the history is
             self._emit(BumpVersion(local))
         return local
+
+    def _is_one_of_several(self, made: Derivation) -> bool:
+        """Whether another result of the op that made a view is made too; in autograd's graph they share a node."""
+        wanted = [x for x in self._replayed.values() if has_history(x) and id(x) not in self._histories]
+        return made.with_others(wanted, self.tracer.views)
+
+    def _pick(self, local: Local, ref: Ref, made: Derivation, mode: ReplayMode) -> None:
+        assert made.result is not None
+        several = self._several.get((made.time, ref, mode))
+        if several is None:
+            several = self._several[made.time, ref, mode] = self.results.local()
+            self._emit(ReplayView(several, ref, made.replay.all, mode))
+        self._emit(PickView(local, several, made.result))
 
     def _lay_in_between(self, made: Derivation) -> tuple[tuple[tuple[str, ...], Geometry], ...]:
         """How an argument and what it holds lay when a view was made of it, if it was reshaped both before and since.
@@ -350,16 +356,26 @@ class WrappedResults:
         return local
 
     def _held(self, t: Tensor, name: str, x: Tensor) -> Ref:
-        """What the new wrapper ``t`` holds: ``x``, or until that lies as it will a window on its memory."""
-        ref = self.results.name(x)
-        entered = self.results.entered.get(id(x))
-        if entered is None or entered == geometry_of(x) or not isinstance(ref, Arg):
-            return ref
+        """What the new wrapper ``t`` holds: ``x``, or until that is there as it will be a window on its memory."""
+        if self._over or not self._is_there_later(x):
+            return self.results.name(x)
         window = self.results.local()
         holder, anchor = self.results.holder(self.tracer.table.state(x))
         self._emit(WindowOn(window, holder, geometry_of(x), anchor, own_version=False))
-        self._held_later.append((t, name, ref))
+        self._held_later.append((t, name, x))
         return window
+
+    def _is_there_later(self, x: Tensor) -> bool:
+        """Whether ``x`` lies otherwise yet, or is a view of what goes elsewhere or is cut off at its moment."""
+        if is_wrapper(x):
+            return False
+        if id(x) in self.results.names:
+            entered = self.results.entered.get(id(x))
+            return entered is not None and entered != geometry_of(x) and isinstance(self.results.names[id(x)], Arg)
+        if _torch.base_of(x) is None:
+            return False
+        arguments = {id(a.replica) for a in self.capture.arguments}
+        return any(id(v) in arguments and self._befallen(v) for v in self.results.chain(x))
 
     def make(self) -> None:
         """Make what is constructed, and let autograd attach what of it has a history."""
@@ -379,26 +395,6 @@ class WrappedResults:
 
     # -- arguments
 
-    def needs_bases(self) -> bool:
-        """Whether views among the wrappers have to be traced as views of their bases, with which they count writes."""
-        if self.capture.mode.with_bases:
-            return False
-        for w in self.arguments:
-            is_view = self._is_view(w)
-            others = any(o.base == w.index or (is_view and o.base == w.base) for o in self.arguments if o is not w)
-            if not is_view and not others:
-                continue
-            t = w.replica
-            if self._rebased(w) or _torch.version_of(t) != w.version or t.requires_grad != w.requires_grad:
-                return True
-        return False
-
-    def _is_view(self, w: TracedWrapper) -> bool:
-        return w.base is not None and any(o.index == w.base for o in self.arguments)
-
-    def _rebased(self, w: TracedWrapper) -> bool:
-        return w.replica.requires_grad and _torch.grad_fn_of(w.replica) is not w.grad_fn
-
     def before(self) -> list[TakeHistory | RequireGradOfInteger]:
         """Count writes and requirements; returns the histories that arguments take over."""
         histories: list[TakeHistory | RequireGradOfInteger] = []
@@ -415,12 +411,12 @@ class WrappedResults:
                     histories.append(RequireGradOfInteger(own))
             elif is_new_leaf(t) and (w.quiet or not w.requires_grad):
                 if _torch.version_of(t) != w.version:
-                    self.results.before.append(BumpVersion(own))
+                    self._count(w)
                 self.results.before.append(RequireGrad(own))
             elif _torch.version_of(t) == w.version or outer_of(t) != w.outer:
                 continue
             elif not (w.replayed and self._base_moved(w)):
-                self.results.before.append(BumpVersion(own))
+                self._count(w)
         return histories
 
     def _make_views_before_writes(self) -> None:
@@ -442,16 +438,10 @@ class WrappedResults:
                 if early is t or self._is_made(early):
                     self.results.name(early)
 
-    def _base_moved(self, w: TracedWrapper) -> bool:
-        """Whether the base of the view ``w``, with which it counts versions, is told to count by itself."""
-        return any(o.index == w.base and _torch.version_of(o.replica) != o.version for o in self.arguments)
-
     def schedule(self, timeline: Timeline) -> None:
         """Let arguments change beside data and history when they did: outer geometry, what they hold, being cut."""
         kernels = self.tracer.kernels
-        for t, name, ref in self._held_later:
-            replaced = SetAttribute(self.results.names[id(t)], name, ref)
-            timeline.at(math.inf, functools.partial(self.results.steps.append, replaced))
+        timeline.at(math.inf, self._hold)
         for w in self.arguments:
             t, own = w.replica, Arg(w.index)
             for step in self._changes_of_geometry(w):
@@ -461,43 +451,12 @@ class WrappedResults:
                 cut = Detach(own, bool(w.real_is_leaf))
                 timeline.at(kernels.detached.get(id(t), math.inf), functools.partial(self.results.steps.append, cut))
 
-    def _changes_of_geometry(self, w: TracedWrapper) -> list[Step]:
-        t, own = w.replica, Arg(w.index)
-        last = self.results.lasting(t)
-        if last:
-            sizes, strides, offset = last[0].geometry.shape, last[0].geometry.stride, last[0].geometry.offset
-        else:
-            sizes, strides, offset = outer_of(t)
-        steps: list[Step] = []
-        if (sizes, strides, offset) != w.outer:
-            steps.append(RestrideWrapper(own, (sizes, strides, offset)))
-        return [*steps, *[Reshape(own, change.repeat_outside) for change in last]]
-
-    def _is_cut(self, w: TracedWrapper) -> bool:
-        """Whether the function cuts ``w`` from its history; a view goes with its base."""
-        if w.begins_anew:
-            return True
-        if not w.requires_grad:
-            return False
-        if w.replica.requires_grad:  # if it was cut, then it was written since, and has another history
-            return id(w.replica) in self.tracer.kernels.detached and not self._is_view(w)
-        return bool(w.real_is_leaf) or id(w.replica) in self.tracer.kernels.detached or not self._is_view(w)
-
-    def _set_attributes(self, w: TracedWrapper) -> None:
-        for name, value in self._new_attributes(w):
-            found = self.results.name(value) if isinstance(value, Tensor) else Constant(value)
-            self.results.steps.append(SetAttribute(Arg(w.index), name, found))
-
-    def _new_attributes(self, w: TracedWrapper) -> list[tuple[str, Any]]:
-        """What the function assigned to attributes of a wrapper argument."""
-        found = []
-        for name, value in vars(w.replica).items():
-            if _torch.is_kept_by_torch(name):
-                continue
-            old = w.attributes.get(name, _torch.META)
-            if value is not old and (isinstance(value, Tensor) or isinstance(old, Tensor) or _differ(value, old)):
-                found.append((name, value))
-        return found
+    def _hold(self) -> None:
+        """Let wrappers hold what is there only by now."""
+        self._over = True
+        for t, name, x in self._held_later:
+            ref = self.results.name(x)
+            self._emit(SetAttribute(self.results.names[id(t)], name, ref))
 
     def survivors(self) -> list[Tensor]:
         """The wrappers that are there after the call and have a history."""
@@ -515,10 +474,3 @@ def _mode_around_inference(made: Derivation, entry_inference: bool) -> ReplayMod
 
 def _data(t: Tensor) -> Tensor:
     return t.data
-
-
-def _differ(a: Any, b: Any) -> bool:
-    try:
-        return bool(a != b)
-    except Exception:
-        return True

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch
-from aotcheck.autograd import overlap, pure_ops
+from aotcheck.autograd import lazy_bits, overlap, pure_ops
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.functional_forms import form_of, written_names
 from aotcheck.autograd.places import Move
@@ -37,11 +37,14 @@ def in_place(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwa
     overlap.check(func, info, args, kwargs)
     if torch.Tag.pointwise in func.tags and not writes_are_order_free(func) and geometry_of(target).overlaps_itself:
         raise UnsupportedError("overlapping operands", f"{func} writes an address more than once, reading it each time")
-    in_memory = func is not aten.copy_.default and pure_ops.reads_memory(tracer, info.twin, args)
-    value_of = functools.partial(pure_ops.memory_of, tracer) if in_memory else tracer.value_of
+    in_memory = func is not aten.copy_.default and lazy_bits.reads_memory(tracer, info.twin, args)
+    value_of = functools.partial(lazy_bits.memory_of, tracer) if in_memory else tracer.value_of
     value_args = tuple([value_of(a) for a in args])
     value_kwargs = {k: value_of(a) for k, a in kwargs.items()} if kwargs else {}
+    lies = geometry_of(target)
     tracer.run(func, args, kwargs)
+    if target.shape != lies.shape:
+        _refuse_shape(tracer, target, lies)
     if func is aten.bernoulli_.float and len(value_args) == 1 and "p" not in value_kwargs:
         value_args, args = (*value_args, 0.5), (*args, 0.5)
     order = geometry_of(target).dense_order
@@ -54,9 +57,18 @@ def in_place(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwa
         return target
     value = tracer.call(info.twin, info.for_twin(value_args), value_kwargs)
     if in_memory:
-        value = pure_ops.shown(tracer, target, value)
+        value = lazy_bits.shown(tracer, target, value)
     _write(tracer, target, info.twin, info.for_twin(args), kwargs, value)
     return target
+
+
+def _refuse_shape(tracer: Tracer, target: Replica, lies: Geometry) -> None:
+    """Raise what eager does where an operand is too large for ``target``, which meta kernels resize; undo that."""
+    found, storage = list(target.shape), _torch.storage_of(target)
+    with _torch.meta_kernels():
+        storage.resize_(tracer.table.state(target).nbytes)
+        _torch.set_geometry(target, storage, lies.offset, lies.shape, lies.stride)
+    raise RuntimeError(f"output with shape {list(lies.shape)} doesn't match the broadcast shape {found}")
 
 
 def _write(
@@ -129,7 +141,7 @@ def _foreach(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwa
             tracer.count_write(x)
         return None
     overlap.check(func, info, args, kwargs)
-    value_of = functools.partial(pure_ops.memory_of, tracer) if tracer.depth else tracer.value_of
+    value_of = functools.partial(lazy_bits.memory_of, tracer) if tracer.depth else tracer.value_of
     value_args = tuple([value_of(a) for a in args])
     value_kwargs = {k: value_of(a) for k, a in kwargs.items()}
     out = tracer.run(info.twin, args, kwargs)
@@ -137,7 +149,7 @@ def _foreach(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwa
     value = tracer.call(info.twin, value_args, value_kwargs)
     for k, (x, o) in enumerate(zip(targets, out, strict=True)):
         item = tracer.trace.call(getitem, (value, k))
-        item = pure_ops.shown(tracer, x, item) if tracer.depth else item
+        item = lazy_bits.shown(tracer, x, item) if tracer.depth else item
         tracer.table.write(tracer.table.view(x), conform(tracer, item, geometry_of(o), geometry_of(x)))
         tracer.count_write(x)  # eager counts in its per-tensor kernels, which do not run here
     return None
@@ -148,8 +160,8 @@ def to_out(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwarg
     overlap.check(func, info, args, kwargs)
     targets = [kwargs[str(w)] for w in info.written]
     rest = {k: a for k, a in kwargs.items() if k not in info.written}
-    in_memory = pure_ops.reads_memory(tracer, info.twin, args)
-    value_of = functools.partial(pure_ops.memory_of, tracer) if in_memory else tracer.value_of
+    in_memory = lazy_bits.reads_memory(tracer, info.twin, args)
+    value_of = functools.partial(lazy_bits.memory_of, tracer) if in_memory else tracer.value_of
     value_args = tuple([value_of(a) for a in args])
     value_rest = {k: value_of(a) for k, a in rest.items()}
     reference = tracer.run(info.twin, args, {**rest, "device": _torch.META} if rest.get("device") is not None else rest)
@@ -171,7 +183,7 @@ def to_out(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwarg
         state = tracer.table.state(t)
         if state.storage.nbytes() != state.nbytes:
             tracer.table.flat(state)
-        item = pure_ops.shown(tracer, t, item) if in_memory else item
+        item = lazy_bits.shown(tracer, t, item) if in_memory else item
         item = conform(tracer, item, geometry_of(r), geometry_of(t))
         tracer.table.write(tracer.table.view(t), item)
     return out

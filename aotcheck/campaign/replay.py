@@ -24,12 +24,11 @@ from typing import Any
 import torch
 from pebble import ProcessExpired, ProcessPool
 
-from aotcheck._torch import USED_BY_BACKENDS
 from aotcheck.backends import BackendError, require_device, resolve
 from aotcheck.campaign.corpus import Entry, Expected, backend_of, entry_of
 from aotcheck.oracle import CoarseKey, OracleKind, Outcome, check
 from aotcheck.program import ProgramSyntaxError, UnknownOpError, build_call, parse_file
-from aotcheck.workers import how_it_ended, prepare_process, processes
+from aotcheck.workers import how_it_ended, imports_of, prepare_process, processes
 
 __all__ = ["Replay", "Replayed", "Status", "exit_status"]
 
@@ -37,8 +36,8 @@ START_ALLOWANCE = 30.0
 """What a fresh process may take to start, over the program's own time."""
 
 
-_TORCHS = ("functorch.compile", "networkx", *USED_BY_BACKENDS)
-"""What torch's backends import when they are first used: once, in the server, instead of in every process."""
+_EXPECTED = ("aotcheck", "aot_function", "aot_eager")
+"""The backends of which most files of a corpus say what is expected."""
 
 
 class Status(Enum):
@@ -184,7 +183,7 @@ class Replay:
             max_tasks=1,
             initializer=prepare_process,
             initargs=(self.memory, self.device, log),
-            context=processes("aotcheck.campaign.replay", *(_TORCHS if self._runs_torchs else ())),
+            context=processes("aotcheck.campaign.replay", *imports_of(self.backends or _EXPECTED)),
         )
         try:
             yield pool
@@ -194,10 +193,6 @@ class Replay:
             os.environ.clear()
             os.environ.update(environment)
             shutil.rmtree(log, ignore_errors=True)
-
-    @property
-    def _runs_torchs(self) -> bool:
-        return not self.backends or any(not name.startswith(("aotcheck", "eager")) for name in self.backends)
 
     def _schedule(self, pool: ProcessPool, one: _Waiting) -> Any:
         limit = self.timeout + START_ALLOWANCE

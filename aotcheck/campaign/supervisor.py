@@ -53,7 +53,7 @@ from aotcheck.campaign.triage import Triage
 from aotcheck.campaign.worker import Task, header_of, recheck, run_task, write_finding
 from aotcheck.oracle import CoarseKey, OracleKind, Outcome
 from aotcheck.program import difficulty, parse
-from aotcheck.workers import POISONED, how_it_ended, prepare_process, processes
+from aotcheck.workers import POISONED, how_it_ended, imports_of, prepare_process, processes
 
 POLL_SECONDS = 0.05
 GRACE_SECONDS = 10.0
@@ -152,7 +152,7 @@ class Campaign:
             max_tasks=max_tasks,
             initializer=prepare_process,
             initargs=(settings.memory, settings.device, settings.journals),
-            context=processes("hypothesis", "aotcheck.campaign.worker"),
+            context=processes("hypothesis", "aotcheck.campaign.worker", *imports_of([settings.backend])),
         )
 
     def _ending(self, deadline: float | None) -> Ending:

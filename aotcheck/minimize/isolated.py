@@ -24,7 +24,7 @@ from aotcheck.minimize.judging import Eager, Judgement, Subject, eager_behaviour
 from aotcheck.minimize.primitive import primitives
 from aotcheck.oracle import CoarseKey, OracleKind
 from aotcheck.program import Program, ProgramSyntaxError, emit, parse
-from aotcheck.workers import POISONED, how_it_ended, prepare_process, processes
+from aotcheck.workers import POISONED, how_it_ended, imports_of, prepare_process, processes
 
 __all__ = ["IsolatedJudge", "Limits", "workers"]
 
@@ -57,7 +57,7 @@ def workers(subject: Subject, limits: Limits, max_tasks: int = 0) -> Iterator[Pr
         max_tasks=max_tasks,
         initializer=prepare_process,
         initargs=(limits.memory, subject.device, log),
-        context=processes("aotcheck.minimize.judging"),
+        context=processes("aotcheck.minimize.judging", *imports_of([subject.backend])),
     )
     try:
         yield pool

@@ -11,7 +11,18 @@ from aotcheck.backends.backend import EVERY_PROMISE
 from aotcheck.oracle.compare import Pair, compare
 from aotcheck.oracle.execute import Observation, identity, observe
 from aotcheck.oracle.kinds import OracleKind, Phase, Severity
-from aotcheck.oracle.undefined import LARGE, MONOTONE, NEGATIVE, ODD, PLAIN, UNEVEN, Pattern, small, undefined_memory
+from aotcheck.oracle.undefined import (
+    LARGE,
+    MONOTONE,
+    NEGATIVE,
+    ODD,
+    PLAIN,
+    STEEP,
+    UNEVEN,
+    Pattern,
+    small,
+    undefined_memory,
+)
 from aotcheck.oracle.widen import widened
 from aotcheck.program import Program, exact, flat_calls
 from aotcheck.program.interpret import dtype_of
@@ -50,7 +61,7 @@ class Reference:
         inputs = [call.inputs for call in self.program.calls if call.inputs is not None]
         names = dict.fromkeys(s.dtype for i in inputs for s in i.storages)
         numbers = small(map(dtype_of, dict.fromkeys(("float32", *names))))
-        self._fill((*numbers, LARGE, NEGATIVE, UNEVEN, *MONOTONE))
+        self._fill((*numbers, LARGE, NEGATIVE, UNEVEN, *MONOTONE, STEEP))
 
     def _fill(self, patterns: Iterable[Pattern]) -> bool:
         for pattern in patterns:

@@ -91,6 +91,7 @@ MONOTONE = tuple(
     Pattern(bytes(byte for byte in run for _ in range(2)), False)
     for run in (range(0x7B, 0, -1), range(1, 0x7C), range(0x81, 0xFC), range(0xFB, 0x80, -1))
 )
+STEEP = Pattern(bytes(range(0x7B, 0, -1)), False)  # a fall where the numbers are bytes
 
 
 class FillUndefined(TorchDispatchMode):

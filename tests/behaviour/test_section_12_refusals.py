@@ -252,6 +252,18 @@ def test_a_storage_of_as_many_elements_as_a_tensor_with_gaps_has():
     check(lambda x, y: x.set_(y.untyped_storage()), lambda: given(plain(4)[::2], plain(3)))
 
 
+def test_a_view_that_what_it_was_made_of_does_not_give_any_more():
+    def f(x):
+        y = x.sum()
+        imag = y.imag
+        y.set_()
+        return imag
+
+    with pytest.raises(aotcheck.UnsupportedError, match="view of a base that has changed"):
+        aotcheck.aot_function(f)(leaf(2, dtype=torch.complex64))
+    check(f, lambda: given(plain(2, dtype=torch.complex64)))
+
+
 def test_what_the_frames_of_an_error_hold_ends_before_the_trace_does():
     """Dynamo's code enters inference mode by hand, and leaves it when the frame that raised ends."""
 

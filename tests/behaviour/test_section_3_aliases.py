@@ -578,6 +578,26 @@ def test_a_list_that_holds_a_result_twice_is_written():
     check(f, lambda: given(leaf(4)), backward=[1])
 
 
+@pytest.mark.parametrize("reshape", [lambda x: None, lambda x: x.t_(), lambda x: x.unsqueeze_(0)])
+def test_a_list_that_holds_a_view_twice_of_what_is_reshaped_before_is_written(reshape):
+    def f(x):
+        view = x.as_strided((2,), (1,))
+        reshape(x)
+        torch._foreach_mul_([view, view], 2)
+        return view
+
+    def session(compile):
+        source = leaf(2, 3)
+        x = source * 1
+        argument = x[0:0]
+        out = compile(f)(argument)
+        yield out, argument, x
+        for y in (out, x):
+            yield torch.autograd.grad([y.sum()], [source], retain_graph=True)
+
+    check_session(session)
+
+
 @pytest.mark.parametrize("view", [torch.real, lambda x: x.t(), torch.conj], ids=["real", "t", "conj"])
 def test_views_in_a_list_whose_base_was_detached_in_place(view):
     def f(x, y, z):

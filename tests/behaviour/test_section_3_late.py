@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import Given, check, check_session, given, leaf, non_leaf, plain
+from tests.behaviour.harness import Given, attempt_later, check, check_session, given, leaf, non_leaf, plain
 
 
 def _non_leaf() -> Given:
@@ -319,3 +319,22 @@ def test_a_view_made_before_its_base_required_grad_for_a_while(change):
         return y, v
 
     check(f, lambda: given(plain(1)))
+
+
+@pytest.mark.parametrize("quiet", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("writes", [lambda x, v: v.zero_(), lambda x, v: x.detach().zero_(), lambda x, v: None])
+def test_a_view_of_an_odd_view_was_made_before_that_requires_grad(quiet, writes):
+    def f(x):
+        v = x.t()
+        x.requires_grad_()
+        writes(x, v)
+        return v
+
+    def session(compile):
+        base = plain(2, 3)
+        with quiet():
+            x = base.view(3, 2)
+        v = compile(f)(x)
+        yield v, v.requires_grad, x.requires_grad, attempt_later(lambda: v.is_leaf)
+
+    check_session(session)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+import aotcheck
 from tests.behaviour.functions import Same
 from tests.behaviour.harness import Given, attempt_later, backward, check, check_session, given, leaf, non_leaf, plain
 
@@ -665,3 +666,36 @@ def test_a_quiet_view_of_integers_that_require_grad(view, quiet):
             return view(x)
 
     check(f, lambda: given(torch.arange(4).view(2, 2), leaf(2, 2)), backward=None)
+
+
+@pytest.mark.parametrize("make", [lambda x: x.detach(), lambda x: x * 2, lambda x: x[1:]], ids=["alias", "new", "part"])
+@pytest.mark.parametrize("again", [True, False])
+def test_what_was_made_inside_requires_grad_for_a_while(make, again):
+    def f(x):
+        with torch.no_grad():
+            v = make(x)
+        before = v[:1]
+        v.requires_grad_()
+        y = v * 3
+        v.requires_grad_(False)
+        return v, y, before, v * 2
+
+    def session(compile):
+        v, y, before, after = compile(f)(plain(3))
+        yield v, y, before, after
+        v.requires_grad_(again)
+        backward([y])
+        yield v, v.grad
+
+    check_session(session)
+
+
+def test_what_was_a_leaf_inside_and_is_then_written_from_what_leads_to_it_is_refused():
+    def f(x):
+        v = x.detach().requires_grad_()
+        y = v * 1
+        v.requires_grad_(False)
+        return v.mul_(y), y
+
+    with pytest.raises(aotcheck.UnsupportedError, match="leaf made inside"):
+        aotcheck.aot_function(f)(plain(3))

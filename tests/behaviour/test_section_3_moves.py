@@ -750,6 +750,29 @@ def test_a_view_of_a_leaf_made_under_no_grad_is_given_data_of_another_dtype(dtyp
     check_session(session)
 
 
+@pytest.mark.parametrize("change", [lambda x: x.t_(), lambda x: x.mul_(2), lambda x: x.mul_(2).t_()])
+@pytest.mark.parametrize("looks", ["before", "after", "both"])
+@pytest.mark.parametrize("written_there", [False, True])
+def test_a_view_looks_for_its_history_between_a_change_of_its_base_and_a_move(change, looks, written_there):
+    def f(x, view, y):
+        change(x)
+        used = view * 2 if looks != "after" else None
+        x.data = y
+        if written_there:
+            x.mul_(3)
+        return view, used, view * 3 if looks != "before" else None
+
+    def session(compile):
+        root = leaf(2, 3)
+        x = root * 1
+        out = compile(f)(x, x.view(3, 2), plain(4, 2, seed=1))
+        yield out, x
+        for t in [t for t in out if t is not None]:
+            yield attempt_later(lambda t=t: torch.autograd.grad(t.sum(), [root], retain_graph=True))
+
+    check_session(session)
+
+
 @pytest.mark.parametrize("change", [lambda y: y.unsqueeze_(0), lambda y: y.t_(), lambda y: y.set_(torch.ones(2))])
 @pytest.mark.parametrize("grad", [False, True])
 def test_what_counts_with_an_alias_that_is_reshaped_counts_that_once(change, grad):

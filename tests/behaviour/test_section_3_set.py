@@ -979,6 +979,27 @@ def test_a_backward_with_respect_to_what_set_has_no_derivative_for(set_it, writt
     check_session(session)
 
 
+@pytest.mark.parametrize("source", [lambda y: y, torch.detach], ids=["leaf", "alias"])
+@pytest.mark.parametrize("cut_first", [False, True])
+def test_what_was_set_and_cut_from_its_history_before_it_is_written(source, cut_first):
+    def f(x, y):
+        if cut_first:
+            x.detach_()
+        x.set_(source(y))
+        if not cut_first:
+            x.detach_()
+        x.mul_(y)
+
+    def session(compile):
+        y = leaf(3)
+        x = y * 2
+        compile(f)(x, y)
+        yield x, y, x.is_leaf
+        yield attempt_later(lambda: backward([x])), y
+
+    check_session(session)
+
+
 def _swapped(a, part, z):
     torch.utils.swap_tensors(a, z * 5)
     part.data = z * 7

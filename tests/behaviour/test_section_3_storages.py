@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.behaviour.functions import View
 from tests.behaviour.harness import attempt, attempt_later, backward, check, check_session, given, leaf, plain
 
 
@@ -142,5 +143,85 @@ def test_a_leaf_that_is_an_inference_tensor():
         y = leaf(2)
         y.data = data
         yield attempt(lambda: compile(lambda x: x * 2)(x)), attempt(lambda: compile(lambda y: y.view(2))(y)), y
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_part_of_another_dtype_of_what_was_given_a_part_without_elements_of_its_own_data(place):
+    def f(x):
+        y = x.clone()
+        part = torch.view_as_real(y)[..., place]
+        y.data = y[1:]
+        return y.zero_(), part
+
+    check(f, lambda: given(plain(1, dtype=torch.complex64)))
+
+
+def test_parts_of_two_dtypes_none_of_which_lies_at_the_beginning():
+    def f(x):
+        y = x.clone()
+        return y[1:], torch.view_as_real(y)[1:, 1], torch.view_as_real(y)[2:, 0]
+
+    check(f, lambda: given(plain(4, dtype=torch.complex64)))
+
+
+@pytest.mark.parametrize("nbytes", [0, 8, 16])
+@pytest.mark.parametrize("write", [True, False])
+def test_a_result_whose_storage_was_freed_and_allocated_again_and_then_resized(nbytes, write):
+    def f(x):
+        y = x * 2
+        torch.ops.inductor.resize_storage_bytes_.default(y, 0)
+        torch.ops.inductor.resize_storage_bytes_.default(y, 16)
+        y.fill_(2.0)
+        z = -y
+        torch.ops.inductor.resize_storage_bytes_.default(y, nbytes)
+        return (y, z.zero_() if write else z)
+
+    def session(compile):
+        y, z = compile(f)(plain(4))
+        yield y.untyped_storage().nbytes(), y[: nbytes // 4], z
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_view_of_a_custom_functions_view_whose_storage_grew_before_a_write(told):
+    def f(x):
+        torch.ops.inductor.resize_storage_bytes_.default(x, 32)
+        v = x.as_strided((2,), (4,))
+        x.requires_grad_(told)
+        x.zero_()
+        return v[0]
+
+    check(f, lambda: given(View.apply(plain(2))))
+
+
+@pytest.mark.parametrize("view", [torch.conj, lambda x: x.conj()[1:]], ids=["conj", "part"])
+@pytest.mark.parametrize("make", [plain, leaf, lambda *args, **kwargs: leaf(*args, **kwargs) * 1])
+def test_an_argument_is_given_the_data_of_its_lazy_conjugate_and_written(make, view):
+    def f(x):
+        v = view(x)
+        with torch.no_grad():
+            x.data = x.conj()
+            x.mul_(2)
+        return v
+
+    check(f, lambda: given(make(2, dtype=torch.complex64)))
+
+
+def test_a_backward_that_reaches_beyond_a_storage_raises_what_eager_does():
+    def f(x):
+        with torch.no_grad():
+            v = x.t()
+        torch.ops.inductor.resize_storage_bytes_.default(x, 20)
+        (part,) = torch.unsafe_split(v, 1)
+        part.as_strided((1,), (0,), 1).zero_()
+        return part
+
+    def session(compile):
+        y = compile(f)(leaf(1))
+        raised = attempt(lambda: y.backward(torch.ones_like(y)))
+        yield raised.type
 
     check_session(session)

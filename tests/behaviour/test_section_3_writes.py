@@ -709,3 +709,31 @@ def test_running_statistics_that_share_memory_with_what_batch_norm_is_given(oper
         return torch.nn.functional.batch_norm(x * 2, mean, variance, weight, bias, training)
 
     check(f, lambda: (leaf(4, 3), plain(3, seed=1).abs(), plain(3, seed=2).abs()), rtol=1e-5)
+
+
+_TOO_LARGE = {
+    "add_": lambda x, y: x.add_(y),
+    "floor_divide_": lambda x, y: x.floor_divide_(y),
+    "pow_": lambda x, y: x.pow_(y),
+    "eq_": lambda x, y: x.eq_(y),
+    "atan2_": lambda x, y: x.atan2_(y),
+    "clamp_": lambda x, y: x.clamp_(y, y),
+    "addr_": lambda x, y: x.addr_(y, y),
+}
+
+
+@pytest.mark.parametrize("caught", [False, True])
+@pytest.mark.parametrize("write", _TOO_LARGE.values(), ids=_TOO_LARGE)
+def test_an_operand_that_is_too_large_for_what_is_written(write, caught):
+    """Meta kernels of many ops resize the tensor instead."""
+
+    def f(x, y):
+        try:
+            write(x[1:], y)
+        except RuntimeError:
+            if not caught:
+                raise
+            x.mul_(5)
+        return x * 2
+
+    check(f, lambda: given(plain(2), plain(2, seed=1)))

@@ -559,3 +559,42 @@ def test_a_view_made_in_inference_mode_and_detached_in_place(requires_grad, writ
         yield v, y, attempt_later(lambda: v.is_leaf), attempt_later(lambda: v.grad_fn), v._base is x
 
     check_session(session)
+
+
+@pytest.mark.parametrize("view", [torch.view_as_real, lambda x: x.t(), torch.conj], ids=["real", "t", "conj"])
+@pytest.mark.parametrize("kind", ["leaf", "result"])
+def test_a_leaf_is_reshaped_in_inference_mode_inside_and_used_there(view, kind):
+    def f(x, v):
+        with torch.inference_mode():
+            x.t_()
+            x.clone()
+        return v, v.clone()
+
+    def session(compile):
+        source = leaf(2, 3, dtype=torch.complex64)
+        x = source if kind == "leaf" else source * 1
+        v = view(x)
+        out = compile(f)(x, v)
+        yield out, x, v.is_leaf
+        yield attempt_later(
+            lambda: torch.autograd.grad(
+                [torch.view_as_real(y).sum() if y.is_complex() else y.sum() for y in out], [source]
+            )
+        )
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("f", [lambda x: x.t(), lambda x: x.add_(1), lambda x: x.set_()], ids=["t", "add_", "set_"])
+@pytest.mark.parametrize("moves", [lambda v: v.set_(), lambda v: setattr(v, "data", plain(4))], ids=["set_", "data"])
+def test_a_view_that_left_its_base_comes_in_inference_mode(f, moves):
+    def session(compile):
+        compiled = compile(f)
+        x = leaf(2) * 1
+        v = x[1:]
+        moves(v)
+        with torch.inference_mode():
+            out = compiled(v)
+        yield out, out.is_inference(), v, v.is_inference(), out.requires_grad
+
+    check_session(session)

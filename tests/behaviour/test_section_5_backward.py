@@ -436,3 +436,21 @@ def test_a_view_that_is_saved_beside_a_write_to_another_argument_is_watched():
         yield attempt_later(lambda: backward([out]))
 
     check_session(session)
+
+
+@pytest.mark.parametrize("ends_at", ["result", "argument", "leaf", "beside"])
+@pytest.mark.parametrize("written", ["argument", "clone"])
+def test_what_has_no_derivative_raises_where_a_backward_begins_with_it_and_ends_there(written, ends_at):
+    def session(compile):
+        def f(x):
+            return (x if written == "argument" else x.clone()).floor_divide_(2), x.sum()
+
+        root = leaf(3)
+        x = root * 5
+        y, total = compile(f)(x)
+        ends = {"result": y, "argument": x, "leaf": root, "beside": total}[ends_at]
+        yield attempt_later(lambda: y.backward(torch.ones_like(y), inputs=[ends], retain_graph=True))
+        yield attempt_later(lambda: (y.sum() + total).backward(inputs=[ends], retain_graph=True))
+        yield root.grad
+
+    check_session(session)

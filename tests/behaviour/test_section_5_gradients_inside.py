@@ -493,6 +493,25 @@ def test_what_a_backward_was_called_with_is_written_afterwards(behind, returned)
     check_session(session)
 
 
+@pytest.mark.parametrize("part", [lambda g: g[2:], lambda g: g[3:], lambda g: g.unfold(0, 2, 2)])
+@pytest.mark.parametrize("written", [True, False])
+def test_a_part_of_what_a_backward_was_called_with_is_returned(part, written):
+    def f(x):
+        g = torch.ones_like(x)
+        x.backward(g)
+        result = part(g)
+        return result.zero_() if written else result
+
+    def session(compile):
+        root = leaf(3)
+        result = compile(f)(root.clone())
+        yield root.grad, result
+        result.fill_(5)
+        yield root.grad
+
+    check_session(session)
+
+
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_what_leads_to_an_argument_without_a_gradient_leaves_none_behind_it(place):
     def f(x, y):
@@ -741,3 +760,28 @@ def test_a_gradient_of_a_leaf_beside_what_leads_to_others_by_nodes_of_the_caller
         return given(leaf(3), y, View.apply(y), also=[root])
 
     check(f, make)
+
+
+@pytest.mark.parametrize("shrink", [lambda g: g.as_strided_((1,), (1,)), lambda g: g.resize_(0), lambda g: g[:1]])
+def test_a_gradient_that_goes_on_in_the_callers_graph_is_made_smaller_then(shrink):
+    def f(x):
+        g = x.clone()
+        x.backward(g)
+        return shrink(g)
+
+    def make():
+        root = leaf(3)
+        return given(root * 2, also=[root])
+
+    check(f, make, probe=False)
+
+
+def test_a_gradient_inside_for_an_argument_with_a_hook_after_a_backward_that_goes_on_is_refused():
+    def f(x):
+        x.backward(x)
+        return torch.autograd.grad(x * 2, x, x)[0]
+
+    x = leaf(3) * 2
+    x.register_hook(lambda g: None)
+    with pytest.raises(aotcheck.UnsupportedError, match="hooks"):
+        aotcheck.aot_function(f)(x)

@@ -151,6 +151,29 @@ def test_retain_grad_inside(pick):
     check_session(session)
 
 
+@pytest.mark.parametrize("looked", [False, True])
+def test_retain_grad_of_a_view_that_was_written_before_its_base_required_grad(looked):
+    """Autograd takes the view for a leaf until it has looked for its history."""
+
+    def f(x, view):
+        view.mul_(2)
+        x.requires_grad_()
+        if looked:
+            view.clone()
+        view.retain_grad()
+        return view
+
+    def session(compile):
+        x = plain(3)
+        view = x.view(3)
+        y = compile(f)(x, view)
+        yield y.retains_grad
+        backward([y])
+        yield x.grad, view.grad
+
+    check_session(session)
+
+
 def test_retain_grad_on_outputs_that_alias():
     def session(compile):
         x = leaf(2, 3)
@@ -484,5 +507,30 @@ def test_a_hook_on_a_part_is_called_where_a_backward_comes_by_another_part_alone
         (g,) = torch.autograd.grad((part.sum(), y.sum()), x, create_graph=True)
         yield g, seen
         yield torch.autograd.grad(g.sum(), x, allow_unused=True) if g.requires_grad else None, seen
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("write", [lambda x: x.zero_(), lambda x: x.mul_(2)], ids=["zero", "mul"])
+@pytest.mark.parametrize("reshape", [lambda x: x.t_(), lambda x: x.unsqueeze_(0).squeeze_(0)], ids=["t_", "twice"])
+@pytest.mark.parametrize("roots", [[0], [1], [0, 1]])
+def test_the_gradient_is_kept_of_an_argument_that_is_written_and_reshaped(write, reshape, roots):
+    def f(x):
+        write(x)
+        used = x * 2
+        reshape(x)
+        return used, x, x * 3
+
+    def session(compile):
+        source = leaf(2, 3)
+        x = source * 1
+        x.retain_grad()
+        out = compile(f)(x)
+        outs = [out[k] for k in roots]
+        grads = torch.autograd.grad([(y * y).sum() for y in outs], [source], create_graph=True)
+        yield outs, grads, x.grad
+        x.grad = None
+        torch.autograd.backward([g.sum() for g in grads if g.requires_grad] + [y.sum() for y in outs])
+        yield x.grad, source.grad
 
     check_session(session)

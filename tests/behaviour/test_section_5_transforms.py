@@ -130,6 +130,38 @@ def test_a_batched_backward():
     check_session(session)
 
 
+@pytest.mark.parametrize("trained", [False, True])
+@pytest.mark.parametrize("function", [lambda x, w: x * x * w, lambda x, w: ((x @ w).sin(), w * 2)], ids=["one", "two"])
+def test_derivatives_of_a_batched_backward(function, trained):
+    def session(compile):
+        x, w = leaf(3, 3), leaf(3, 3, seed=1)
+        out = compile(function)(x, w)
+        roots = [out] if isinstance(out, torch.Tensor) else list(out)
+        given = [plain(4, 3, 3, seed=k).requires_grad_(trained) for k, _ in enumerate(roots)]
+        how = {"is_grads_batched": True, "create_graph": True}
+        found = torch.autograd.grad(roots, [x, w], given, **how)
+        yield found, [g.requires_grad for g in found]
+        again = torch.autograd.grad([g.sin() for g in found], [x, w], [torch.ones(2, 4, 3, 3)] * 2, **how)
+        yield again, [g.requires_grad for g in again]
+        backward([sum(g.sum() for g in again)])
+        yield x, w, given
+
+    check_session(session, rtol=1e-5)
+
+
+def test_the_jacobian_of_a_jacobian_at_once():
+    def session(compile):
+        f = compile(lambda x: x.sin() * x.prod())
+        x = leaf(3)
+        jacobian = torch.autograd.functional.jacobian
+        found = jacobian(f, x, vectorize=True, create_graph=True)
+        yield found
+        backward([found])
+        yield x, jacobian(lambda x: jacobian(f, x, vectorize=True, create_graph=True), x, vectorize=True)
+
+    check_session(session, rtol=1e-5)
+
+
 def test_a_tracer_inside_is_refused():
     def g(x):
         return torch.func.linearize(lambda x: x * x, x)[1](x)

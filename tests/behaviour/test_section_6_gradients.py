@@ -247,3 +247,22 @@ def test_an_argument_that_keeps_its_gradient_and_is_written_by_an_op_that_keeps_
         yield x.grad, root.grad
 
     check_session(session, rtol=1e-5)
+
+
+@every_class
+def test_the_callers_hook_on_one_of_several_results_is_not_told_of_backwards_from_others(make):
+    def session(compile):
+        def f(x):
+            y = x * 0.5
+            return x + y, x - y
+
+        x = make(3, grad=True)
+        first, second = compile(f)(x)
+        seen = []
+        first.register_hook(lambda g: seen.append(("first", g.detach().clone())))
+        second.register_hook(lambda g: seen.append(("second", g.detach().clone())))
+        for result in (second, first):
+            result.backward(torch.ones_like(result), retain_graph=True)
+            yield list(seen), x.grad
+
+    check_session(session)

@@ -7,7 +7,7 @@ import torch
 from torch.testing._internal.two_tensor import TwoTensor
 
 from tests.behaviour.harness import Raised, attempt_later, check, check_session, cotangent, given, leaf, plain
-from tests.behaviour.wrappers import extra, nested, tagged, two
+from tests.behaviour.wrappers import extra, jagged, nested, tagged, two
 
 every_class = pytest.mark.parametrize("make", [two, extra, tagged, nested], ids=lambda make: make.__name__)
 
@@ -256,6 +256,58 @@ def test_what_is_split_unsafely_of_a_wrapper_that_was_squeezed():
     check(f, lambda: given(two(4, 1)))
 
 
+@pytest.mark.parametrize("other", [False, True])
+@pytest.mark.parametrize("reshape", [lambda x: x.squeeze_(), lambda x: x.t_(), lambda x: x.unsqueeze_(0).squeeze_()])
+def test_a_view_of_a_wrapper_that_is_written_and_then_reshaped(reshape, other):
+    """Its new shape comes after the write, to which its base leads."""
+
+    def f(x, y):
+        x.mul_(3)
+        reshape(y if other else x)
+        return x * 2, y
+
+    def make():
+        x = two(1, 3, grad=True)
+        base = x * 2
+        return given(base[:], base[:], also=[x, base])
+
+    check(f, make)
+
+
+_BOTH_WAYS = {
+    "a sum": lambda x, y: x + y,
+    "a product": lambda x, y: x * y,
+    "each": lambda x, y: (x * y, x * 5, y * 7),
+}
+_REWRITES = {"mul_": lambda x: x.mul_(3), "relu_": lambda x: x.relu_(), "zero_": lambda x: x.zero_()}
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+@pytest.mark.parametrize("combine", _BOTH_WAYS.values(), ids=_BOTH_WAYS)
+@pytest.mark.parametrize("write", _REWRITES.values(), ids=_REWRITES)
+@pytest.mark.parametrize("make", [two, extra, jagged, nested], ids=lambda make: make.__name__)
+def test_what_is_computed_of_a_wrapper_before_and_after_a_write(make, write, combine, create_graph):
+    """One result leads both to the history that the argument came with and to the one that it has since."""
+
+    def f(x):
+        before = x * 2
+        write(x)
+        return combine(before, x)
+
+    def session(compile):
+        a = make(2, 3, grad=True)
+        x = a * 5
+        y = compile(f)(x)
+        outs = y if isinstance(y, tuple) else (y,)
+        for out in outs:
+            (g,) = torch.autograd.grad(out, a, torch.ones_like(out), retain_graph=True, create_graph=create_graph)
+            yield g
+            if g.requires_grad:
+                yield torch.autograd.grad(g, a, torch.ones_like(g), retain_graph=True, allow_unused=True)
+
+    check_session(session)
+
+
 # -- inference mode ------------------------------------------------------------------------------------
 
 
@@ -303,5 +355,22 @@ def test_a_view_in_inference_mode_of_a_row_of_a_ragged_tensor():
         x = ragged(plain(4, 2)).requires_grad_()
         y = compile(f)(x)
         yield y, y.requires_grad, y.is_inference()
+
+    check_session(session)
+
+
+def test_an_argument_whose_gradient_is_retained_is_cut_and_written_by_way_of_a_view_in_each_call():
+    def f(x):
+        x.retain_grad()
+        total = x.sum()
+        x.detach_()
+        x[0] = total
+
+    def session(compile):
+        x, compiled = leaf(3), compile(f)
+        for _ in range(3):
+            compiled(x)
+            yield x, x.retains_grad, x.grad
+            yield torch.autograd.grad((x * 2).sum(), x, retain_graph=True), x.grad
 
     check_session(session)

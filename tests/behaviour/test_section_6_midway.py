@@ -54,6 +54,34 @@ def test_made_midway(function, grad):
     check(function, *[lambda: given(leaf(3) if grad else plain(3))] * 2)
 
 
+_ELSEWHERE = {
+    "set_": lambda x, y: x.set_(y),
+    "set_ to what is made inside": lambda x, y: x.set_(y * 2),
+    "data": lambda x, y: setattr(x, "data", y),
+    "reshaped": lambda x, y: x.unsqueeze_(0),
+    "cut from its history": lambda x, y: x.detach_(),
+}
+
+
+@pytest.mark.parametrize("earlier", [False, True])
+@pytest.mark.parametrize("move", _ELSEWHERE.values(), ids=_ELSEWHERE)
+def test_made_of_views_of_an_argument_that_goes_elsewhere(move, earlier):
+    """What it holds lies where the argument lay when the view was made."""
+
+    def f(x, y):
+        before = x.detach()[:1]
+        move(x, y)
+        after = x[:1]
+        return TwoTensor(before if earlier else after, after if after.dim() == before.dim() else after.view(2)[:1])
+
+    def make():
+        x = leaf(2)
+        return given(x.clone() if move is _ELSEWHERE["cut from its history"] else plain(2), plain(2, seed=1), also=[x])
+
+    if not (earlier and move is _ELSEWHERE["reshaped"]):
+        check(f, make)
+
+
 def _in_mode(function):
     def f(x):
         with TwoTensorMode():

@@ -67,6 +67,25 @@ def test_what_is_held_is_conjugated_or_negated_lazily(function, lazy):
     check(function, lambda: given(Tagged(lazy(plain(3, dtype=torch.complex64) * (1 + 2j)), "lazy")), probe=False)
 
 
+_SEEN = {
+    "conj_physical": lambda x: torch.conj_physical(x) if x.is_complex() else torch.negative(x),
+    "diag_embed": lambda x: torch.diag_embed(x),
+    "cumsum of a number": lambda x: x.sum().cumsum(0),
+    "diagonal_scatter": lambda x: torch.zeros_like(x).expand(3, 3).clone().diagonal_scatter(x),
+    "block_diag": lambda x: torch.block_diag(x, x),
+    "addmv": lambda x: torch.addmv(x, x.expand(3, 3).clone(), x),
+    "mv": lambda x: x.expand(3, 3).mv(x),
+    "cat": lambda x: torch.cat([x[::2], x]),
+}
+
+
+@pytest.mark.parametrize("function", _SEEN.values(), ids=_SEEN)
+@pytest.mark.parametrize("lazy", [torch.conj, lambda x: x.conj().imag], ids=["conjugated", "negated"])
+def test_what_kernels_see_of_what_is_held_is_as_they_are(function, lazy):
+    """Some look whether it is conjugated or negated lazily, some of one operand, some where it does not lie densely."""
+    check(function, lambda: given(Tagged(lazy(plain(3, dtype=torch.complex64) * (1 + 2j)), "lazy")), probe=False)
+
+
 @every_class
 def test_an_intermediate_is_not_a_leaf_of_the_callers(make):
     def f(x):

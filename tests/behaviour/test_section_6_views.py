@@ -8,7 +8,7 @@ from torch.testing._internal.two_tensor import TwoTensor
 
 from tests.behaviour.functions import Flat
 from tests.behaviour.harness import Raised, attempt_later, check, check_session, cotangent, given, leaf, plain
-from tests.behaviour.wrappers import extra, nested, tagged, two
+from tests.behaviour.wrappers import extra, jagged, nested, tagged, two
 
 every_class = pytest.mark.parametrize("make", [two, extra, tagged, nested], ids=lambda make: make.__name__)
 
@@ -500,5 +500,27 @@ def test_a_gradient_arrives_at_a_view_of_which_a_foreach_op_keeps_nothing_that_s
         x = base[1:]
         results = compile(f)(x)
         yield torch.autograd.grad(results[k], (x, base), plain(3), allow_unused=True)
+
+    check_session(session)
+
+
+_SPLITS = {
+    "split": lambda x: torch.split(x, 1, 2),
+    "chunk": lambda x: torch.chunk(x, 2, 2),
+    "one of them": lambda x: torch.split(x, 1, 2)[1:],
+    "of what is computed": lambda x: torch.split(x * 2, 1, 2),
+}
+
+
+@pytest.mark.parametrize("split", _SPLITS.values(), ids=_SPLITS)
+@pytest.mark.parametrize("root", [False, True])
+def test_parts_of_a_ragged_tensor_share_a_node(split, root):
+    """Of what is split, ``split`` alone cannot say what a part without a gradient is like."""
+
+    def session(compile):
+        x = jagged(2, 3, grad=True)
+        parts = compile(split)(x * 1 if root else x)
+        g = attempt_later(lambda: torch.autograd.grad(parts, x, [torch.ones_like(p) for p in parts]))
+        yield [p.detach() for p in parts], g
 
     check_session(session)

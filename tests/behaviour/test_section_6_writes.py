@@ -650,3 +650,26 @@ def test_what_a_wrapper_holds_is_written_as_its_memory_is(kind, write):
         return given(ConstantExtraMetadataTensor(lazy), also=[base])
 
     check(f, make)
+
+
+@pytest.mark.parametrize(
+    "alias", [lambda x: x.detach(), lambda x: x.data, lambda x: x[:]], ids=["detach", "data", "view"]
+)
+@pytest.mark.parametrize("grad", [False, True])
+def test_an_alias_of_a_wrapper_is_written_after_the_wrapper_was_saved(alias, grad):
+    """What counts writes with it makes the backward raise; ``.data`` does not."""
+
+    def f(x, v, w):
+        y = x * w
+        with torch.no_grad():
+            v.zero_()
+        return y
+
+    def session(compile):
+        x, w = two(3, grad=grad), leaf(3, seed=2)
+        x = x * 1 if grad else x
+        v = alias(x)
+        y = compile(f)(x, v, w)
+        yield y, x.detach(), v.detach(), attempt_later(lambda: torch.autograd.grad(y, w, cotangent(y)))
+
+    check_session(session)

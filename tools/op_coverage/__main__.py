@@ -14,15 +14,19 @@ from tools.op_coverage import report
 from tools.op_coverage.compare import Side
 from tools.op_coverage.runner import Task, run_all
 from tools.op_coverage.store import ROOT, Store
-from tools.op_coverage.subjects import DTYPES, Subject, subjects
+from tools.op_coverage.subjects import DTYPES, Kind, Subject, subjects
 
 
-def _selected(every: list[Subject], ops: str, dtypes: tuple[str, ...], limit: int | None) -> list[Subject]:
+def _selected(
+    every: list[Subject], ops: str, dtypes: tuple[str, ...], kinds: tuple[str, ...], limit: int | None
+) -> list[Subject]:
     patterns = [p for p in ops.split(",") if p]
     chosen = [
         s
         for s in every
-        if (not dtypes or s.dtype in dtypes) and (not patterns or any(fnmatch.fnmatch(s.name, p) for p in patterns))
+        if (not dtypes or s.dtype in dtypes)
+        and (not kinds or s.kind.name.lower() in kinds)
+        and (not patterns or any(fnmatch.fnmatch(s.name, p) for p in patterns))
     ]
     return chosen[:limit]
 
@@ -30,6 +34,9 @@ def _selected(every: list[Subject], ops: str, dtypes: tuple[str, ...], limit: in
 @click.command()
 @click.option("--ops", default="", help="Only ops and modules of these names, by comma; * stands for anything.")
 @click.option("--dtype", "dtypes", multiple=True, type=click.Choice(list(DTYPES)), help="Only these dtypes.")
+@click.option(
+    "--kind", "kinds", multiple=True, type=click.Choice([k.name.lower() for k in Kind]), help="Only of these kinds."
+)
 @click.option("--limit", type=int, help="Only so many subjects.")
 @click.option("--side", type=click.Choice([s.name.lower() for s in Side]), help="Only ours, or only torch's.")
 @click.option("--samples", "most", default=8, show_default=True, help="At most so many samples of each.")
@@ -43,6 +50,7 @@ def _selected(every: list[Subject], ops: str, dtypes: tuple[str, ...], limit: in
 def main(
     ops: str,
     dtypes: tuple[str, ...],
+    kinds: tuple[str, ...],
     limit: int | None,
     side: str | None,
     most: int,
@@ -62,7 +70,7 @@ def main(
     console = Console()
     store = Store(results)
     every = list(subjects(list(DTYPES)))
-    chosen = _selected(every, ops, dtypes, limit)
+    chosen = _selected(every, ops, dtypes, kinds, limit)
     sides = [s for s in Side if side is None or s.name.lower() == side]
     tasks: list[Task] = [(s, subject) for subject in chosen for s in sides if not store.holds(s, subject.key)]
     if failed:

@@ -184,7 +184,10 @@ def _call(
         out = compiled(*tensors)
         things += [(f"output {k}", _seen(x)) for k, x in enumerate(pytree.tree_leaves(out))]
         things.append(("generator's state", torch.get_rng_state()))
-        _backward(sample.finish(out), seed)
+        if sample.derivatives > 1:
+            _differentiate(sample.finish(out), tensors, sample.derivatives, things)
+        else:
+            _backward(sample.finish(out), seed)
     except Exception as error:
         things.append(("error", _told(error)))
     things.append(("generator's state after the backward", torch.get_rng_state()))
@@ -217,6 +220,36 @@ def _backward(out: Any, seed: int) -> None:
         else:
             tangents.append(torch.randn(x.shape, dtype=x.dtype, generator=generator))
     torch.autograd.backward(results, tangents)
+
+
+def _differentiate(out: Any, tensors: Sequence[Tensor], times: int, things: list[tuple[str, Any]]) -> None:
+    """Append to ``things`` the gradients of all of ``out``, the gradients of those, and so on, ``times`` times."""
+    leaves = [t for t in tensors if t.requires_grad]
+    level = [x for x in pytree.tree_leaves(out) if isinstance(x, Tensor) and x.requires_grad]
+    for time in range(1, times + 1):
+        if not (level and leaves):
+            return
+        given = torch.autograd.grad(_scalar(level), leaves, create_graph=True, allow_unused=True)
+        things += [(f"derivative {time} by {k}", _without_strides(_seen(g))) for k, g in enumerate(given)]
+        level = [g for g in given if g is not None and g.requires_grad]
+
+
+def _without_strides(seen: Any) -> Any:
+    """A gradient as it is compared: how it lies may depend on how the gradient lay of which it was computed."""
+    if not isinstance(seen, Seen):
+        return seen
+    return dataclasses.replace(seen, facts=tuple(fact for fact in seen.facts if fact[0] != "strides"))
+
+
+def _scalar(tensors: Sequence[Tensor]) -> Tensor:
+    """A number that depends on all elements of ``tensors``, and by second derivatives, too."""
+    total = torch.zeros((), dtype=torch.float64)
+    for k, t in enumerate(tensors):
+        dense = t if t.layout is torch.strided and not t.is_nested else t.to_dense()
+        real = torch.view_as_real(dense.resolve_conj()) if dense.is_complex() else dense
+        weights = torch.cos(torch.arange(real.numel(), dtype=torch.float64) + k).reshape(real.shape)
+        total = total + (real.double().square() * weights).sum()
+    return total
 
 
 def _told(error: Exception) -> str:

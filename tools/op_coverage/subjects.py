@@ -21,12 +21,22 @@ FIRST = 3
 LOOKED_AT = 300
 """How many samples of each op are looked at for odd ones."""
 
+DERIVATIVES = 3
+"""How many derivatives are taken, one of another, of ops that have second ones."""
+
+DIFFERENTIATED = 2
+"""How many samples of each op are differentiated more than once: graphs of third derivatives are large."""
+
+SMALL = 4000
+"""How many elements such a sample holds at most."""
+
 
 class Kind(enum.Enum):
     """Which database a subject is from, and how it is used."""
 
     OP = "op"
     IN_PLACE = "in-place"
+    DERIVATIVES = "op, three derivatives"
     TRAINING = "module training"
     EVALUATION = "module evaluation"
 
@@ -49,13 +59,14 @@ class Subject:
 class Sample:
     """A function or module to run, and arguments for two calls of it, of the same geometry but with other values.
 
-    ``finish`` makes of the results, outside of what is compiled, what gradients are taken of.
+    ``finish`` makes of the results, outside of what is compiled, what gradients are taken of, ``derivatives`` times.
     """
 
     function: Callable[..., Any]
     calls: tuple[list[Tensor], list[Tensor]]
     finish: Callable[[Any], Any]
     undefined: bool = False  # whether the results' values are those of unwritten memory
+    derivatives: int = 1
 
 
 @functools.cache
@@ -87,6 +98,8 @@ def subjects(dtypes: Sequence[str]) -> Iterator[Subject]:
                 yield Subject(Kind.OP, name, dtype)
                 if op.inplace_variant is not None:
                     yield Subject(Kind.IN_PLACE, name, dtype)
+                if _is_differentiated_twice(op, dtype):
+                    yield Subject(Kind.DERIVATIVES, name, dtype)
     for name, info in _modules().items():
         for dtype in dtypes:
             if DTYPES[dtype] in info.dtypes:
@@ -99,11 +112,22 @@ def samples(subject: Subject, most: int) -> Iterator[Sample]:
     match subject.kind:
         case Kind.OP | Kind.IN_PLACE:
             yield from _op_samples(subject, most)
+        case Kind.DERIVATIVES:
+            small = (s for s in _op_samples(subject, most) if sum(t.numel() for t in s.calls[0]) <= SMALL)
+            for sample in itertools.islice(small, DIFFERENTIATED):
+                yield dataclasses.replace(sample, derivatives=DERIVATIVES)
         case Kind.TRAINING | Kind.EVALUATION:
             yield from _module_samples(subject, most)
 
 
 # -- ops
+
+
+def _is_differentiated_twice(op: Any, dtype: str) -> bool:
+    """Where rounding does not show, and the database says that there is a second derivative."""
+    if dtype == "float32" or not (op.supports_autograd and op.supports_gradgrad):
+        return False
+    return DTYPES[dtype] in op.supported_backward_dtypes("cpu")
 
 
 def _op_samples(subject: Subject, most: int) -> Iterator[Sample]:

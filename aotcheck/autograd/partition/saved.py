@@ -5,11 +5,17 @@ The second derivative by a result of ``svd`` or ``slogdet`` comes by the others,
 what the node keeps. Linear algebra is also differentiated by other formulas where gradients are to have a graph: by the
 matrix, not its factors. No trace of a first backward shows it, nor one of a second what a third reads. So of what such
 nodes keep, all is saved.
+
+Note [Looked up once]
+To compile a function is to ask its nodes several times over what they keep, and each time they unpack it. Of a function
+that only computes, as Note [Plain functions] says, they are asked once: from when that is known until it is compiled.
+What was found is good as long as nothing of it was written since, by a custom backward, say.
 """
 
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -22,6 +28,39 @@ from aotcheck.autograd.replicas import Replica
 from aotcheck.autograd.subclasses import leaves_of
 
 _fields: dict[type, tuple[str, ...]] = {}
+
+
+class _Found(threading.local):
+    """What was found of nodes, by node: see Note [Looked up once]. None where it is to be looked up each time."""
+
+    is_compiling = False
+    packed: dict[Any, bool] | None = None
+    kept: dict[Any, tuple[list[Tensor], list[int]]] | None = None
+
+
+_found = _Found()
+
+
+@contextlib.contextmanager
+def compiling() -> Iterator[None]:
+    """A function is compiled inside, so ``look_up_once`` may be called; what is found is forgotten at the end."""
+    before = _found.is_compiling, _found.packed, _found.kept
+    _found.is_compiling, _found.packed, _found.kept = True, None, None
+    try:
+        yield
+    finally:
+        _found.is_compiling, _found.packed, _found.kept = before
+
+
+def look_up_once() -> None:
+    """From now on nobody but a backward writes: see Note [Looked up once]."""
+    if _found.is_compiling and _found.kept is None:
+        _found.packed, _found.kept = {}, {}
+
+
+def look_up_again() -> None:
+    """Take ``look_up_once`` back."""
+    _found.packed = _found.kept = None
 
 
 def holds_saved(node: Any, near: Tensor) -> bool:
@@ -37,7 +76,7 @@ def holds_saved(node: Any, near: Tensor) -> bool:
     if has_packed(node):  # to unpack it here may run the user's program again, outside the trace
         return True
     try:
-        return any(True for _ in _unpacked(node, near, packed=False))
+        return bool(saved_by(node, near))
     except RuntimeError:  # one was written since: eager will say so in the backward
         return True
 
@@ -48,21 +87,28 @@ def saved_by(node: Any, near: Tensor) -> list[Tensor]:
     Raises:
         RuntimeError: one was written since, and the node's backward will say so.
     """
-    return list(_unpacked(node, near, packed=has_packed(node)))
+    found = _found.kept
+    known = None if found is None else found.get(node)
+    if known is not None and list(map(_torch.version_of, known[0])) == known[1]:
+        return known[0]
+    kept = _unpacked(node, near)
+    if found is not None:
+        found[node] = kept, list(map(_torch.version_of, kept))
+    return kept
 
 
-def _unpacked(node: Any, near: Tensor, *, packed: bool) -> Iterator[Tensor]:
+def _unpacked(node: Any, near: Tensor) -> list[Tensor]:
     names = _raw_fields(type(node))
     if not names:
-        if _torch.is_opaque(node):
-            yield from _kept_by_opaque(node, near)
-        return
-    for name in names:
-        # Unpacking an output of the node detaches it; what unpacks for the user runs as the rest of the user's program.
-        with contextlib.nullcontext() if packed else _torch.meta_kernels():
+        return _kept_by_opaque(node, near) if _torch.is_opaque(node) else []
+    kept: list[Tensor] = []
+    # Unpacking an output of the node detaches it; what unpacks for the user runs as the rest of the user's program.
+    with contextlib.nullcontext() if has_packed(node) else _torch.meta_kernels():
+        for name in names:
             custom = name == "_raw_saved_tensors"
             saved = _torch.saved_by_custom(node) if custom else getattr(node, name.replace("_raw", "", 1))
-        yield from [s for s in (saved if isinstance(saved, (tuple, list)) else (saved,)) if isinstance(s, Tensor)]
+            kept += [s for s in (saved if isinstance(saved, (tuple, list)) else (saved,)) if isinstance(s, Tensor)]
+    return kept
 
 
 def objection(node: Any, near: Tensor) -> str | None:
@@ -154,9 +200,9 @@ def held_by_hooks(node: Any) -> list[Tensor] | None:
     Raises:
         RuntimeError: one of these was written since.
     """
-    hooks = {id(hook): hook for s in _raw_kept(node) if (hook := getattr(s, "unpack_hook", None)) is not None}
-    if not hooks:
+    if not has_packed(node):
         return None
+    hooks = {id(hook): hook for s in _raw_kept(node) if (hook := getattr(s, "unpack_hook", None)) is not None}
     held = {id(x): x for hook in hooks.values() for x in reachable(hook) if isinstance(x, _torch.SavedTensor)}
     with _torch.meta_kernels():
         return [x.unpack() for x in held.values() if not _torch.is_packed(x)]
@@ -192,7 +238,15 @@ def _reads_more_later(node: Any) -> bool:
 
 def has_packed(node: Any) -> bool:
     """Whether hooks packed what the node keeps."""
-    return bool(_raw_fields(type(node))) and any(getattr(s, "unpack_hook", None) is not None for s in _raw_kept(node))
+    if not _raw_fields(type(node)):
+        return False
+    found = _found.packed
+    known = None if found is None else found.get(node)
+    if known is None:
+        known = any(getattr(s, "unpack_hook", None) is not None for s in _raw_kept(node))
+        if found is not None:
+            found[node] = known
+    return known
 
 
 def _raw_kept(node: Any) -> Iterator[Any]:

@@ -46,12 +46,13 @@ class Guard:
 class Function:
     """What attaches a stage's tensors: ``apply`` of an autograd Function, and what finds backwards for it.
 
-    ``raising``: after its targets it takes ``backward.beyond``.
+    ``selective``: after its targets it takes ``backward.beyond``, by which it tells whether a backward leaves anything
+    out.
     """
 
     apply: Callable[..., Any]
     backward_for: Callable[..., Callable[..., Any]]
-    raising: bool = False
+    selective: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,8 +103,8 @@ class Attachment:
 
     It says which of the attached tensors those are, which saved values it keeps, and to which roots and leaves
     gradients go. ``held`` are arguments that gradients of wrappers hold too, ``own`` the outputs (counted among its
-    own) that it keeps a place of, ``views`` those that it notes: see Note [Results of their own gradients]. ``raising``
-    as for Function. Whether the saved values ``unwatched`` were written since is nobody's business.
+    own) that it keeps a place of, ``views`` those that it notes: see Note [Results of their own gradients]. For
+    ``selective`` see Function. Whether the saved values ``unwatched`` were written since is nobody's business.
     """
 
     outputs: tuple[int, ...]
@@ -114,7 +115,7 @@ class Attachment:
     windows: tuple[Window, ...] = ()
     reshaped: tuple[Ref, ...] = ()
     own: tuple[int, ...] = ()
-    raising: bool = False
+    selective: bool = False
     unwatched: frozenset[int] = frozenset()
     views: tuple[Ref, ...] = ()
 

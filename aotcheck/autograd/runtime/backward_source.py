@@ -47,6 +47,7 @@ def function_like(
     leads: tuple[tuple[int, ...], ...] = (),
     mates: tuple[tuple[int, ...], ...] = (),
     views: bool = False,
+    selective: bool = False,
 ) -> Callable[..., Any]:
     """``apply`` of a Function that attaches computed results to autograd.
 
@@ -60,7 +61,7 @@ def function_like(
     results that are saved for their place in autograd's graph. ``raising``: those behind which something raises if a
     backward leaves nothing out, with what it raises. ``leads``: see ``undefined.pass_on``. ``mates``:
     for each result those that one op of eager's gave with it. ``views``: whether its context has noted views that
-    derivatives come by.
+    derivatives come by. ``selective``: as for Function.
     """
     w = SourceWriter()
     w.globals.update(grad_enabled=torch.is_grad_enabled, node=torch.autograd.function.BackwardCFunction)
@@ -81,7 +82,7 @@ def function_like(
     trained += f"*[x.lasts() for x in {VIEWS}]" if views else ""
     # The engine comes by with nothing defined where another tensor's gradients end: no reason to look at what is saved.
     undefined = " and ".join(f"g[{k}] is None" for k in range(outputs))
-    nothing = f"(None,) * {1 + max(1, targets) + bool(raising)}"
+    nothing = f"(None,) * {1 + max(1, targets) + selective}"
     present = "".join(f"p[{k}] is not None, " for k in range(outputs))
     lines += [
         "def backward(ctx, *g):",
@@ -99,7 +100,7 @@ def function_like(
         *([f"        {w.refer(pass_on)}(ctx, (None,) * {targets}, {leads}, p)"] if leads else []),
         f"        return {nothing}",
         f"    trained = ({trained}) if grad_enabled() else None",
-        f"    d = {'*' if raising else ''}ctx.kept[0](({kinds}), trained)(ctx, g){', None' if raising else ''}",
+        f"    d = {'*' if selective else ''}ctx.kept[0](({kinds}), trained)(ctx, g){', None' if selective else ''}",
     ]
     passed = sorted({k for places in leads for k in places})
     if passed:
@@ -270,7 +271,7 @@ def write_differentiable_backward(
         watched = f"w{number}" if a.guards else "()"
         given += kept_source(w.refer(a.function.backward_for, "backward"), contexts, handles, watched, a.held, ())
         ends = ", ".join(handles) or w.refer(backward.DEAD_END)
-        ends += f", {w.refer(backward.beyond())}" if a.function.raising else ""
+        ends += f", {w.refer(backward.beyond())}" if a.function.selective else ""
         lines += [f"    w{number} = []"] if a.guards else []
         lines.append(f"    {''.join(f'd[{k}], ' for k in a.results)}= {w.refer(a.function.apply)}(({given}), {ends})")
         lines += [f"    {w.refer(history.keep_place)}(d[{a.results[k]}])" for k in a.own]

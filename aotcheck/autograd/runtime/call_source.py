@@ -123,7 +123,7 @@ def write_call(
         kept = kept_source(f"backward{number}", "()", [handles[k] for k in part.targets], watched, held, live, seen)
         # Results that lead nowhere require grad all the same: they hang on a leaf of nobody's.
         ends = ", ".join(targets[k] for k in part.targets) or w.refer(backward.DEAD_END)
-        ends += f", {w.refer(backward.beyond())}" if part.raising else ""
+        ends += f", {w.refer(backward.beyond())}" if part.selective else ""
         for x in [record.attached[k] for k in part.outputs]:
             if x.recorded is not None and isinstance(x.ref, Result):
                 attached.append(f"h{x.ref.index} = {w.refer(history.lend)}({named(x.ref)}, {w.refer(x.recorded)})")

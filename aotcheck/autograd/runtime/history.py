@@ -135,7 +135,9 @@ def take_history(t: Tensor, source: Tensor) -> None:
         # What gradients of a leaf arrived at would forget it, and a backward that comes there end the process.
         _torch.drop_accumulator(t, _torch.other_dtype_than(t, t.device))
     with torch.enable_grad(), _like(t, source):
-        _TakeHistory.apply(t, source)
+        # Autograd fails to move a gradient that is retained of what has no history any more, but not by way of a view.
+        lost = t.retains_grad and _torch.leafness(t) is True
+        _TakeHistory.apply(t.view_as(t) if lost else t, source)
         _hands_on(t)
     _take_place(t, source)
     if gradient is not None:
@@ -273,6 +275,14 @@ def require_grad_of_inference(t: Tensor) -> None:
         t.requires_grad_()
 
 
+def retain_gradient(t: Tensor) -> None:
+    """Let ``t``, no leaf, keep its gradient; of a view whose history nobody has looked for since a write autograd would
+    take it for a leaf.
+    """
+    _torch.grad_fn_of(t)
+    t.retain_grad()
+
+
 def register_hook(t: Tensor, hook: Callable[[Tensor | None], Any]) -> None:
     """Register ``hook`` for the gradient of ``t``; where there is none it is called only if eager does so.
 
@@ -324,8 +334,7 @@ class _HooksOfItsOwn(OrderedDict[int, Callable[[Tensor | None], Any]]):
 def hooks_of_its_own(t: Tensor) -> None:
     """Hooks that the caller will register on ``t``, one of several results of a Function, are not told of backwards
     that reach only others of them: in eager each has a node of its own."""
-    if type(t) is Tensor:
-        _torch.set_hooks(t, _HooksOfItsOwn(t.grad_fn, t.output_nr))
+    _torch.set_hooks(t, _HooksOfItsOwn(_torch.grad_fn_of(t), t.output_nr))
 
 
 def _without_memory(t: Tensor) -> Tensor:

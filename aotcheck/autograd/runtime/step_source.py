@@ -171,7 +171,7 @@ def step_line(step: Step, w: SourceWriter) -> str:
         case CountWith(target, other):
             return f"{named(target)} = {w.refer(memory.counting_with)}({named(target)}, {named(other)})"
         case RetainGrad(target):
-            return f"{named(target)}.retain_grad()"
+            return f"{w.refer(history.retain_gradient)}({named(target)})"
         case RegisterHook(target, hook, kind):
             return f"{w.refer(_REGISTER[kind])}({named(target)}, {w.refer(hook, 'hook')})"
         case SetGradient(target, source, fits):

@@ -9,7 +9,7 @@ from tools.op_coverage import compare
 from tools.op_coverage.compare import Side, check
 from tools.op_coverage.report import document
 from tools.op_coverage.store import Store
-from tools.op_coverage.subjects import Kind, Sample, Subject
+from tools.op_coverage.subjects import Kind, Sample, Subject, subjects
 from tools.op_coverage.worker import Outcome
 
 
@@ -66,6 +66,46 @@ def test_a_planted_fault_is_told(plant, expected, monkeypatch):
     assert said == expected if expected is None else said is not None and said.startswith(expected)
 
 
+class _FaultOfTheSecond(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * _Fault.apply(3 * x**2)  # right itself, its derivative is not
+
+
+def _cubed(plant, derivatives):
+    calls = tuple([torch.rand(2, 3, requires_grad=True, dtype=torch.float64)] for _ in range(2))
+    return Sample(plant, calls, lambda out: out, derivatives=derivatives)
+
+
+@pytest.mark.parametrize(("derivatives", "expected"), [(1, None), (3, "derivative 2 by 0: values differ")])
+def test_a_fault_of_the_second_derivative_is_told_by_three_and_not_by_one(derivatives, expected, monkeypatch):
+    monkeypatch.setattr(compare, "compile_with", lambda side, f: f if side is None else _FaultOfTheSecond.apply)
+    assert check(_cubed(lambda x: x**3, derivatives), Side.OURS) == expected
+
+
+def test_three_derivatives_are_compared(monkeypatch):
+    (first, _) = compare.observe(_cubed(lambda x: x**4, 3), None)
+    names = [name for name, _ in first.things]
+    assert [f"derivative {k} by 0" in names for k in (1, 2, 3, 4)] == [True, True, True, False]
+
+
+def test_torchs_refuses_second_derivatives_and_ours_does_not():
+    assert "double backward" in str(check(_cubed(torch.exp, 3), Side.TORCHS))
+    assert check(_cubed(torch.exp, 3), Side.OURS) is None
+
+
+def test_subjects_with_three_derivatives_are_of_ops_that_have_two():
+    of = {s.key for s in subjects(["float32", "float64"]) if s.kind is Kind.DERIVATIVES}
+    assert "op, three derivatives: mul float64" in of
+    assert not any(key.endswith("float32") or ": nonzero " in key for key in of)
+
+
 def test_an_error_that_eager_raises_too_is_no_difference():
     calls = tuple([torch.randn(2, 3), torch.randn(5)] for _ in range(2))
     assert check(Sample(lambda x, y: x + y, calls, lambda out: out), Side.OURS) is None
@@ -100,14 +140,26 @@ def test_results_outlive_a_run_that_was_cut_off(tmp_path):
 
 def test_the_page_says_who_fails_and_why(tmp_path):
     store = Store(tmp_path / "results.jsonl")
-    subjects = [Subject(Kind.OP, name, "float32") for name in ("add", "mul", "sub")]
+    every = [Subject(Kind.OP, name, "float32") for name in ("add", "mul", "sub")]
     ours = {"op: mul float32": "a|b", "op: sub float32": "both"}
     torchs = {"op: sub float32": "both as well"}
-    for s in subjects:
+    for s in every:
         for side, failing in ((Side.OURS, ours), (Side.TORCHS, torchs)):
             store.put(side, s.key, Outcome(2, {0: failing[s.key]} if s.key in failing else {}, 0.1))
-    page = document(store, subjects)
+    page = document(store, every)
     assert "| op, float32 | 3 | 6 | 1 | 2 |" in page
     assert "## Ours fails, torch's does not: 1" in page
     assert "| op: mul float32 | a\\|b |" in page
     assert "| op: sub float32 | both | both as well |" in page
+
+
+def test_what_fails_often_for_one_reason_is_told_once(tmp_path):
+    store = Store(tmp_path / "results.jsonl")
+    every = [Subject(Kind.DERIVATIVES, f"op{k}", "float64") for k in range(30)]
+    for k, s in enumerate(every):
+        store.put(Side.OURS, s.key, Outcome(2, {}, 0.1))
+        store.put(Side.TORCHS, s.key, Outcome(2, {0: "no double backward" if k else "another"}, 0.1))
+    page = document(store, every)
+    assert "| op, three derivatives: 29 subjects | no double backward |" in page
+    assert "| op, three derivatives: op0 float64 | another |" in page
+    assert "op7 float64" not in page

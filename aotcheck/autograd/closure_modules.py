@@ -1,0 +1,79 @@
+"""Modules that a function reaches without being passed them: in which mode they are, and what they hold.
+
+Note [Modules in closures]
+A function may call a module that it finds in its closure. That it trains or not is part of the key of a call, as it is
+for a module that is compiled itself. When a trace meets one of its parameters or buffers, all of them become arguments
+at once: models have many, and the trace begins again whenever it meets what is no argument yet.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from aotcheck import _torch
+from aotcheck.autograd.captured import Path, children
+
+_STEPS = 2  # a closure's own, and those of functions and objects in it
+_MOST = 256  # items of a container that is looked through
+
+
+class ClosureModules:
+    """The modules near ``function``, with those that they consist of."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        near = list(_modules_near(function))
+        self._paths, self._roots = [path for path, _ in near], [root for _, root in near]
+        self.modules = list(dict.fromkeys(m for root in self._roots for m in root.modules()))
+
+    def modes(self) -> tuple[Any, ...]:
+        """Which modules are there, and train or eval of each."""
+        return (*[id(_read(path)) for path in self._paths], *[m.training for m in self.modules])
+
+    @property
+    def stay(self) -> bool:
+        """Whether there are no others by now where these were found."""
+        return all(_read(path) is root for path, root in zip(self._paths, self._roots, strict=True))
+
+    def state_with(self, tensor: Any) -> list[Path]:
+        """How to read all parameters and buffers of the model one of which ``tensor`` is; none if it is of no model."""
+        if not _is_plain(tensor):
+            return []
+        for root in self._roots:
+            owners = [owner for m in root.modules() for owner in _torch.state_of(m)]
+            if any(t is tensor for owner in owners for t in owner.values()):
+                return [
+                    functools.partial(owner.get, name) for owner in owners for name, t in owner.items() if _is_plain(t)
+                ]
+        return []
+
+
+def _read(path: Path) -> Any:
+    try:
+        return path()
+    except (AttributeError, LookupError, ValueError):  # it is gone
+        return None
+
+
+def _modules_near(function: Callable[..., Any]) -> Iterator[tuple[Path, torch.nn.Module]]:
+    level: list[Any] = [function]
+    for _ in range(_STEPS):
+        following: list[Any] = []
+        for obj in level:
+            if isinstance(obj, (dict, list, tuple)) and len(obj) > _MOST:
+                continue
+            for path, child in children(obj):
+                if isinstance(child, torch.nn.Module):
+                    yield path, child
+                else:
+                    following.append(child)
+        level = following
+
+
+def _is_plain(t: Any) -> bool:
+    """Whether it is supported as an argument, be it used or not."""
+    return type(t) in (Tensor, torch.nn.Parameter) and t.layout is torch.strided and not t.is_quantized
