@@ -243,7 +243,8 @@ class Views:
         made = self.tracer.views.get(id(t))
         if made is None or not changes or not made.grad or is_odd(t):
             return None
-        if len(changes) < len(self.tracer.reshapings[id(t)]) or not self._lies_as_then(made):
+        stays = self._lies_as_then(made) or self._stays_inside(t, made)
+        if len(changes) < len(self.tracer.reshapings[id(t)]) or not stays:
             return None
         node = _behind(_edge_of(t), len(changes)).node
         same = (made.version, made.geometry) == (changes[0].version, changes[0].geometry)
@@ -312,6 +313,12 @@ class Views:
         if not made.source_stays or (id(made.source) not in self._arguments and moved_since):
             return None
         return made if self._on_that_storage(made) else None
+
+    def _stays_inside(self, t: Tensor, made: Derivation) -> bool:
+        """Whether ``t`` is a view of what it was made of, and that, made inside too, lies where it lay."""
+        source = made.source
+        there = self.table.state(source) is self.table.state(t) and made.source_stays
+        return _torch.base_of(t) is source and there and id(source) not in self._arguments
 
     def _on_that_storage(self, made: Derivation) -> bool:
         """Whether the argument of which a view was made, if it is one, is on the storage where it was then."""

@@ -870,3 +870,31 @@ def test_a_view_keeps_its_conjugate_bit_when_what_it_was_made_of_is_conjugated_b
         yield attempt_later(lambda: torch.autograd.grad(out.real.sum(), root))
 
     check_session(session)
+
+
+@pytest.mark.parametrize(
+    "view", [lambda v: v.narrow(0, 0, 0), lambda v: v[1:], lambda v: v.diagonal(1)], ids=["empty", "slice", "diagonal"]
+)
+@pytest.mark.parametrize("written", [False, True])
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_view_made_of_what_was_made_inside_and_reshaped_has_the_history_of_the_op_that_made_it(view, written, whole):
+    """Of an empty window autograd knows no second derivative, of an empty slice it does."""
+
+    def f(x):
+        product = torch.outer(x, x)
+        if written:
+            product.mul_(2)
+        v = view(product)
+        v.t_()
+        return (product, v) if whole else v
+
+    def session(compile):
+        x = leaf(2)
+        out = compile(f)(x)
+        out = out[-1] if whole else out
+        cotangent = torch.ones_like(out, requires_grad=True)
+        (gradient,) = torch.autograd.grad(out, x, cotangent, create_graph=True)
+        yield out, gradient, gradient.requires_grad
+        yield attempt_later(lambda: torch.autograd.grad(gradient.sum(), [x, cotangent], allow_unused=True))
+
+    check_session(session)
