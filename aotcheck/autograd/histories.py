@@ -202,7 +202,8 @@ class Histories:
             t = view.replica
             node = _torch.grad_fn_of(t)
             leads = node is not None and any(n is not None for n, _ in node.next_functions)
-            differs = has_history(t) and leads and node is not view.grad_fn
+            # What changes in place have come to its own is repeated.
+            differs = has_history(t) and leads and self.results.node_before_changes(t) is not view.grad_fn
             if id(_torch.base_of(t)) in bases and differs and differentiable_dtype(t):
                 before = bases[id(_torch.base_of(t))] - 0.5
                 step: TakeHistory | RenewHistory = RenewHistory(Arg(view.index))

@@ -585,3 +585,23 @@ def test_a_part_that_is_reshaped_in_place_has_the_history_of_its_op(count):
         yield torch.autograd.grad(y, base, g, create_graph=True)
 
     check_session(session)
+
+
+@pytest.mark.parametrize("part", [torch.view_as_real, lambda x: x.imag, lambda x: x[:1]])
+@pytest.mark.parametrize("change", [lambda v: v.unsqueeze_(0), lambda v: v.squeeze_(), lambda v: v.as_strided_((), ())])
+def test_a_view_reshaped_before_what_it_is_a_view_of_is_cut_from_its_history(part, change):
+    def f(view, x):
+        change(view)
+        x.detach_()
+        return view * 2
+
+    def session(compile):
+        root = leaf(1, dtype=torch.complex64)
+        x = root.clone()
+        view = part(x)
+        y = compile(f)(view, x)
+        yield x, view, y
+        yield attempt_later((y.real.sum() + view.real.sum()).backward)
+        yield root
+
+    check_session(session)
