@@ -34,6 +34,7 @@ from aotcheck.autograd.steps import (
     Constant,
     Poison,
     Ref,
+    RegisterHook,
     RequireGradOfInteger,
     ResizeStorage,
     RetainGrad,
@@ -200,11 +201,17 @@ class EpilogueBuilder:
     # -- helpers
 
     def _go_on(self) -> None:
-        """Let backwards go on in the caller's graph before anything of the call's is written, or after all is."""
+        """Let backwards go on in the caller's graph before anything of the call's is written, or after all is.
+
+        What the function's hooks made of a gradient is in what they bring, so these are registered after that.
+        """
         first: list[Step] = []
+        last: list[Step] = []
         for onward in self.capture.onward:
-            place = first if onward.precedes_writes() else self.before
-            place += self._goes_on(onward)
+            (first if onward.precedes_writes() else last).extend(self._goes_on(onward))
+        if last:
+            hooks = [s for s in self.before if isinstance(s, RegisterHook)]
+            self.before[:] = [*[s for s in self.before if not isinstance(s, RegisterHook)], *last, *hooks]
         self.before[:0] = first
 
     def _goes_on(self, onward: Onward) -> Iterator[Step]:

@@ -785,3 +785,37 @@ def test_a_gradient_inside_for_an_argument_with_a_hook_after_a_backward_that_goe
     x.register_hook(lambda g: None)
     with pytest.raises(aotcheck.UnsupportedError, match="hooks"):
         aotcheck.aot_function(f)(x)
+
+
+@pytest.mark.parametrize("way", ["detached", "data", "under no_grad", "not at all"])
+@pytest.mark.parametrize("registered", ["before", "between", "after"])
+def test_a_hook_of_the_function_is_called_once_by_a_backward_that_goes_on(way, registered):
+    def write(x):
+        if way == "detached":
+            x.detach().copy_(torch.ones(3))
+        elif way == "data":
+            x.data.mul_(2)
+        elif way == "under no_grad":
+            with torch.no_grad():
+                x.add_(1)
+
+    def f(x):
+        moments = {
+            "before": lambda: write(x),
+            "between": lambda: x.sum().backward(retain_graph=True),
+            "after": lambda: None,
+        }
+        for moment, do in moments.items():
+            if moment == registered:
+                x.register_hook(lambda g: g * 2)
+            do()
+
+    def session(compile):
+        root = leaf(3)
+        x = root * 3
+        compile(f)(x)
+        yield x, root.grad
+        x.sum().backward()
+        yield root.grad
+
+    check_session(session)
