@@ -44,7 +44,14 @@ from aotcheck.autograd.steps import (
 from aotcheck.autograd.subclasses import Wrapping, held_by, is_wrapper, outer_of
 from aotcheck.autograd.timeline import Timeline
 from aotcheck.autograd.trace import Geometry, geometry_of
-from aotcheck.autograd.views import as_if_required, differentiable_dtype, has_history, is_new_leaf, leads_to
+from aotcheck.autograd.views import (
+    as_if_required,
+    differentiable_dtype,
+    has_history,
+    has_other_history,
+    is_new_leaf,
+    leads_to,
+)
 from aotcheck.autograd.windows import Derivation, Replay, ReplayAmong, Reshaping
 from aotcheck.autograd.wrapped_arguments import WrapperArguments
 
@@ -74,6 +81,7 @@ class WrappedResults(WrapperArguments):
         self._several: dict[Any, Local] = {}  # where the views are that one op made, by when, of what and in which mode
         self._over = False  # whether all has happened that befell arguments
         self._step_by_step: set[int] = set()  # ids of views that change their geometry at the moment when they did
+        self._scheduled: set[int] = set()  # ids of those of which that is on the timeline
 
     # -- what is returned
 
@@ -185,7 +193,7 @@ class WrappedResults(WrapperArguments):
             return True
         made = self.tracer.views.get(id(t))
         if made is None or not made.current:
-            return False
+            return has_other_history(t, base)
         if not (made.grad and leads_to(t, made.source)):
             return True
         return made.source is not base and _torch.base_of(made.source) is base and self._is_given(made.source, base)
@@ -328,9 +336,10 @@ class WrappedResults(WrapperArguments):
 
     def _schedule_reshapings(self, t: Tensor, timeline: Timeline) -> None:
         """Let the view ``t`` change its geometry when it did."""
-        if id(t) in self._known or id(t) in self._step_by_step:
+        if id(t) in self._known or id(t) in self._scheduled:
             return
         self._step_by_step.add(id(t))
+        self._scheduled.add(id(t))
         for change in self.tracer.reshapings.get(id(t), ()):
             timeline.at(change.time, functools.partial(self._reshape_at_last, t, change))
 
@@ -397,7 +406,8 @@ class WrappedResults(WrapperArguments):
 
     def before(self) -> list[TakeHistory | RequireGradOfInteger]:
         """Count writes and requirements; returns the histories that arguments take over."""
-        histories: list[TakeHistory | RequireGradOfInteger] = []
+        earlier = self._earlier()
+        histories: list[TakeHistory | RequireGradOfInteger] = [s for steps in earlier.values() for s in steps]
         self._make_views_before_writes()
         for w in self.arguments:
             t, own = w.replica, Arg(w.index)
@@ -405,7 +415,7 @@ class WrappedResults(WrapperArguments):
                 if w.replayed or self.results.lasting(t):
                     continue
                 if differentiable_dtype(t):
-                    counted = _torch.version_of(t) != w.version
+                    counted = _torch.version_of(t) != w.version and w.index not in earlier
                     histories.append(TakeHistory(own, self.results.stand_in(t), counted))
                 else:
                     histories.append(RequireGradOfInteger(own))
@@ -418,6 +428,22 @@ class WrappedResults(WrapperArguments):
             elif not (w.replayed and self._base_moved(w)):
                 self._count(w)
         return histories
+
+    def _earlier(self) -> dict[int, list[TakeHistory]]:
+        """By base, views with a history that it had before its last: ``_foreach`` ops do not count writes of wrappers.
+
+        The first of these counts, see ``Histories.earlier``.
+        """
+        replicas = {w.index: w.replica for w in self.arguments}
+        found: dict[int, list[TakeHistory]] = {}
+        for w in self.arguments:
+            t = w.replica
+            if not (w.replayed and w.base is not None and self._rebased(w)) or self.results.lasting(t):
+                continue
+            if has_other_history(t, replicas[w.base]):
+                steps = found.setdefault(w.base, [])
+                steps.append(TakeHistory(Arg(w.index), self.results.stand_in(t), counted=not steps))
+        return found
 
     def _make_views_before_writes(self) -> None:
         """Make the views of what a write makes autograd refuse to look for a history again, if that was done before."""
@@ -436,7 +462,16 @@ class WrappedResults(WrapperArguments):
                 if early is None or made is None or versions[id(made.source)] != made.source_version:
                     continue
                 if early is t or self._is_made(early):
+                    self._reshape_sources_later(early)
                     self.results.name(early)
+
+    def _reshape_sources_later(self, view: Tensor) -> None:
+        """Let what ``view`` is made of change its geometry at the moment when it did, if that was after."""
+        made = self.tracer.views.get(id(view))
+        while made is not None:
+            if self._befallen(made.source) > made.time:
+                self._step_by_step.add(id(made.source))
+            made = self.tracer.views.get(id(made.source))
 
     def schedule(self, timeline: Timeline) -> None:
         """Let arguments change beside data and history when they did: outer geometry, what they hold, being cut."""
