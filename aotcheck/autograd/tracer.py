@@ -231,6 +231,7 @@ class Tracer(_torch.TorchDispatchMode):
             view_ops.note_reshaping(self, func, args, kwargs)
         if kind is Kind.STORAGE and is_wrapper(args[0]):
             self.kernels.note_move(args[0], None)
+            self.set_calls[id(args[0])] = not torch.is_inference_mode_enabled()
         out = NotImplemented
         self.depth += 1
         try:

@@ -164,6 +164,8 @@ class WrappedResults(WrapperArguments):
     def _origin(self, t: Tensor) -> Tensor | None:
         """The wrapper of which ``t`` is made again as a view, if its history is that of a view."""
         base, made = _torch.base_of(t), self.tracer.views.get(id(t))
+        if id(t) in self.tracer.set_calls:
+            return None
         other = t.is_inference() != self.capture.entry_inference
         if other and (made is None or t.is_inference() or base is None):  # a view of what is none stays none
             return None
@@ -337,7 +339,8 @@ class WrappedResults(WrapperArguments):
     def _befallen(self, t: Tensor) -> int:
         """When last something befell ``t`` that shows in views made later."""
         kernels = self.tracer.kernels
-        return max(kernels.moved.get(id(t), 0), kernels.detached.get(id(t), 0))
+        held = [x for _, x in held_by(t)[0]] if id(t) in self._known and kernels.moved else []
+        return max(kernels.moved.get(id(t), 0), kernels.detached.get(id(t), 0), *map(self._befallen, held))
 
     def _schedule_reshapings(self, t: Tensor, timeline: Timeline) -> None:
         """Let the view ``t`` change its geometry when it did."""

@@ -187,3 +187,59 @@ def test_a_wrapper_of_an_argument_that_is_then_reshaped(before):
         yield x, made.shape, made.stride(), made.elem.shape
 
     check_session(session)
+
+
+# -- what wrappers hold --------------------------------------------------------------------------------
+
+
+def reshape(t):
+    t.unsqueeze_(0)
+
+
+def set_elsewhere(t):
+    t.set_(t * 2)
+
+
+def give_data(t):
+    t.data = t * 2
+
+
+@pytest.mark.parametrize("change", [reshape, set_elsewhere, give_data])
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_view_of_a_wrapper_whose_inner_tensor_then_lies_elsewhere(change, grad):
+    def f(x):
+        before = x[:1]
+        change(x.elem)
+        return before, x.elem
+
+    def session(compile):
+        leaf_ = tagged(1, 2, grad=grad)
+        x = leaf_ * 1
+        before, held = compile(f)(x)
+        yield x.elem, before, held
+        with torch.no_grad():
+            before.add_(1)
+        yield x.elem, before, held
+        if grad:
+            yield attempt_later(lambda: before.backward(cotangent(before))), leaf_
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("part", [False, True])
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_view_of_a_wrapper_that_is_put_on_other_memory(part, grad):
+    def f(x):
+        elsewhere, view = x * 2, x.view(-1)[1:] if part else x.view(-1)
+        view.set_(elsewhere.detach())
+        return view, x.view(-1)
+
+    def session(compile):
+        x = two(2, 3, grad=grad) * 1
+        views = compile(f)(x)
+        yield x, views
+        with torch.no_grad():
+            x.add_(1)
+        yield x, views
+
+    check_session(session)
