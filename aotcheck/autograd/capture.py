@@ -264,12 +264,14 @@ class Capture:
         self,
         function: Callable[[Sequence[Any]], tuple[list[Any], int, Any]],
         captured: Sequence[tuple[Tensor, int]] | None,
+        own: int | None = None,
     ) -> Any:
         """Run ``function`` on the replicas and build the record.
 
         It gives its flat outputs, how many of them it returns (the others are put into what the caller holds), and what
         this returns. ``captured`` pairs each tensor that the function reaches by itself with the index under which it
-        was made an argument; None where it can reach none.
+        was made an argument; None where it can reach none. From ``own`` on they are arguments only because others are
+        made of them.
         """
         mapped = StandIns([(real, self.inputs.flat[i]) for real, i in captured or ()])
         self.backward.captured = mapped
@@ -301,6 +303,7 @@ class Capture:
         if any(_torch.tensor_address(w.replica) != w.address for w in self.inputs.wrappers):
             raise UnsupportedError("swapped wrapper", "with another")
         outputs = [mapped.of(o) for o in outputs]
+        mapped.forget_unmet([real for real, i in captured or () if own is not None and i >= own])
         self.maker.kernels.wrappers += [o for o in outputs if isinstance(o, Tensor) and is_wrapper(o)]
         with self.tracer.recording():
             changes = self.gradients.changes([*[r.replica for r in self.roots], *self.maker.anchors], outputs)

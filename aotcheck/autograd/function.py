@@ -335,7 +335,7 @@ class CompiledFunction:
             if self.state is not None:
                 capture.backward.swapping = self.state.swapping(capture.inputs.flat[split.explicit : first])
             try:
-                outcome = capture.run(program, captured)
+                outcome = capture.run(program, captured, split.own)
                 if capture.casts is not None and (unused := capture.casts.unused):
                     self._not_cast[structure] = self._not_cast.get(structure, frozenset()) | unused
                     self._casts[structure] -= unused

@@ -40,6 +40,7 @@ class StandIns:
 
     def __init__(self, pairs: Iterable[tuple[Any, Any]] = ()) -> None:
         self._by_id = {id(real): (weakref.ref(real), replica) for real, replica in pairs if isinstance(real, _MET)}
+        self._met: set[int] = set()
 
     def __bool__(self) -> bool:
         return bool(self._by_id)
@@ -47,7 +48,16 @@ class StandIns:
     def of(self, a: Any) -> Any:
         """What stands for ``a``; itself if nothing does."""
         found = self._by_id.get(id(a))
-        return found[1] if found is not None and found[0]() is a else a
+        if found is None or found[0]() is not a:
+            return a
+        self._met.add(id(a))
+        return found[1]
+
+    def forget_unmet(self, reals: Iterable[Any]) -> None:
+        """Let go of those of ``reals`` that were not met: ``swap_tensors`` refuses where there are weak references."""
+        for real in reals:
+            if id(real) not in self._met:
+                self._by_id.pop(id(real), None)
 
 
 class Substitution(_torch.FunctionMode):

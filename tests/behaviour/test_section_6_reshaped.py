@@ -243,3 +243,23 @@ def test_a_view_of_a_wrapper_that_is_put_on_other_memory(part, grad):
         yield x, views
 
     check_session(session)
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize(
+    "function", [lambda x: x * 2, lambda x: x[:1], lambda x: x.add_(1)], ids=["new", "view", "same"]
+)
+def test_what_a_wrapper_holds_is_swapped_between_calls(function, grad):
+    """``swap_tensors`` refuses what somebody has a weak reference to."""
+
+    def session(compile):
+        x = two(2) if not grad else two(2, grad=True) * 1
+        compiled = compile(function)
+        with torch.no_grad():
+            yield x, compiled(x)
+        held = x.a
+        yield attempt_later(lambda: torch.utils.swap_tensors(held, held.detach().clone() * 3))
+        with torch.no_grad():
+            yield x, compiled(x)
+
+    check_session(session)
