@@ -20,6 +20,7 @@ try:
         ambient_state,
         another_tracer_active,
         autograd_flags,
+        default_device,
         determinism,
         dispatch_keys,
         dual_level,
@@ -41,13 +42,13 @@ try:
     from aotcheck._torch.compilers import (
         DYNAMO,
         USED_BY_BACKENDS,
+        WithoutCompiledAutograd,
         dynamo_is_imported,
         hide_from_dynamo,
         inductor_compiler,
         inductor_decompositions,
         lowers_version,
         unwrap_dynamo,
-        without_compiled_autograd,
     )
     from aotcheck._torch.custom_functions import (
         noting_who_asks,
@@ -72,7 +73,14 @@ try:
         without_torch_function,
     )
     from aotcheck._torch.fakes import Fakes
-    from aotcheck._torch.graphs import append_node, direct_graph_module, ready_forward, rename_placeholders, take_lists
+    from aotcheck._torch.graphs import (
+        append_node,
+        append_output,
+        direct_graph_module,
+        ready_forward,
+        rename_placeholders,
+        take_lists,
+    )
     from aotcheck._torch.hooks import (
         asked_for_gradient_edge,
         gradient_of,
@@ -135,11 +143,11 @@ try:
     from aotcheck._torch.ragged import NestedTensor, ready_ragged_tensors
     from aotcheck._torch.saved import (
         SavedTensor,
+        WithoutSavedTensorHooks,
         has_saved_tensor_hooks,
         is_packed,
         saved_of,
         unpack_some,
-        without_saved_tensor_hooks,
     )
     from aotcheck._torch.storages import (
         content_of,
@@ -199,11 +207,14 @@ __all__ = [
     "SavedTensor",
     "TensorGuards",
     "TorchDispatchMode",
+    "WithoutCompiledAutograd",
+    "WithoutSavedTensorHooks",
     "accumulates",
     "after_backward",
     "ambient_state",
     "another_tracer_active",
     "append_node",
+    "append_output",
     "as_before_dispatch",
     "as_if_written",
     "asked_for_gradient_edge",
@@ -223,6 +234,7 @@ __all__ = [
     "count_write",
     "counted_by",
     "creation_meta",
+    "default_device",
     "determinism",
     "direct_graph_module",
     "disabled_torch_dispatch",
@@ -323,9 +335,7 @@ __all__ = [
     "version_of",
     "view_func_of",
     "will_run",
-    "without_compiled_autograd",
     "without_modes",
-    "without_saved_tensor_hooks",
     "without_torch_function",
     "zeros_for",
     "zeros_without_memory",

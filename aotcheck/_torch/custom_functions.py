@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, cast
 
 import torch
@@ -31,19 +31,36 @@ class _Noted:
             if thread == threading.get_ident():
                 note(ctx)
 
-    @contextlib.contextmanager
-    def to(self, note: Callable[[Any], None]) -> Iterator[None]:
+    def to(self, note: Callable[[Any], None]) -> _Noting:
         """``note`` is called on this thread inside."""
-        entry = threading.get_ident(), note
+        return _Noting(self, (threading.get_ident(), note))
+
+    def begin(self, entry: tuple[int, Callable[[Any], None]]) -> None:
+        """Notes go to ``entry``, a thread and who is told there, too."""
         with self._lock:
             if vars(self.owner).get(self.name) is not self.member:
                 setattr(self.owner, self.name, self.member)
             self._notes.append(entry)
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._notes.remove(entry)
+
+    def end(self, entry: tuple[int, Callable[[Any], None]]) -> None:
+        """They do no longer."""
+        with self._lock:
+            self._notes.remove(entry)
+
+
+class _Noting:
+    """See :meth:`_Noted.to`."""
+
+    __slots__ = ("_entry", "_noted")
+
+    def __init__(self, noted: _Noted, entry: tuple[int, Callable[[Any], None]]) -> None:
+        self._noted, self._entry = noted, entry
+
+    def __enter__(self) -> None:
+        self._noted.begin(self._entry)
+
+    def __exit__(self, *exception: object) -> None:
+        self._noted.end(self._entry)
 
 
 _saved_tensors: Any = torch._C._FunctionBase.__dict__["saved_tensors"]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import torch
@@ -20,17 +19,19 @@ def has_saved_tensor_hooks() -> bool:
     return top_hooks(True) is not None
 
 
-@contextlib.contextmanager
-def without_saved_tensor_hooks() -> Iterator[None]:
+class WithoutSavedTensorHooks:
     """The default saved-tensor hooks of this thread are not in force inside."""
-    taken = []
-    while (hooks := top_hooks(True)) is not None:
-        taken.append(hooks)
-        _pop_hooks()
-    try:
-        yield
-    finally:
-        for pack, unpack in reversed(taken):
+
+    __slots__ = ("_taken",)
+
+    def __enter__(self) -> None:
+        self._taken: list[Any] = []
+        while (hooks := top_hooks(True)) is not None:
+            self._taken.append(hooks)
+            _pop_hooks()
+
+    def __exit__(self, *exception: object) -> None:
+        for pack, unpack in reversed(self._taken):
             _push_hooks(pack, unpack)
 
 

@@ -146,7 +146,7 @@ class BackwardTracer:
         if others:
             _differentiate(results, others, grads_in, create_graph)
         else:  # no leaf whose .grad it could reach
-            with _bounds_of(grads_in):
+            with _Bounds(grads_in):
                 torch.autograd.backward(results, grads_in, retain_graph=True, create_graph=create_graph)
 
     def _tangent(self, tangent: Value | Bundle) -> Tensor:
@@ -213,17 +213,25 @@ def _differentiate(
     grads_in: Sequence[Tensor],
     create_graph: bool,
 ) -> tuple[Tensor | None, ...]:
-    with _bounds_of(grads_in):
+    with _Bounds(grads_in):
         return _torch.gradients_at(edges, results, grads_in, create_graph)
 
 
-@contextlib.contextmanager
-def _bounds_of(grads_in: Sequence[Tensor]) -> Iterator[None]:
+class _Bounds:
     """A window beyond its storage is eager's error, or the business of how the caller's gradients ``grads_in`` lie."""
-    try:
-        yield
-    except OutOfBounds as error:
-        given = {_torch.storage_address(_torch.storage_of(x)) for t in grads_in for x in leaves_of(t)}
+
+    __slots__ = ("_grads_in",)
+
+    def __init__(self, grads_in: Sequence[Tensor]) -> None:
+        self._grads_in = grads_in
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if not isinstance(error, OutOfBounds):
+            return
+        given = {_torch.storage_address(_torch.storage_of(x)) for t in self._grads_in for x in leaves_of(t)}
         if _torch.storage_address(error.storage) in given:
             # A formula strides over a gradient of the caller's, which may have another layout.
             raise UnsupportedError("backward depends on the layout of a gradient", str(error)) from error
@@ -266,7 +274,7 @@ def _accumulate(
     nodes = {e.node for e in edges} | {e.node for e in behind}
     hooks = [n.register_prehook(stop_at(n)) for n in nodes]
     try:
-        with _bounds_of(grads_in):
+        with _Bounds(grads_in):
             torch.autograd.backward(results, grads_in, retain_graph=True)
     finally:
         for hook in hooks:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -233,14 +233,6 @@ class Capture:
         found = {e.node for r in self.differentiated for e in r.edges}
         return found | {a.edge.node for a in self.views if a.edge is not None}
 
-    @contextlib.contextmanager
-    def _function_runs(self) -> Iterator[None]:
-        self.maker.kernels.function_runs = True
-        try:
-            yield
-        finally:
-            self.maker.kernels.function_runs = False
-
     def _saving(self) -> contextlib.AbstractContextManager[Any]:
         """What the call's saved-tensor hooks do to the trace: what is saved is what it is when it is saved.
 
@@ -277,11 +269,14 @@ class Capture:
                 self.tracer.recording(),
                 Substitution(mapped, self.tracer),
                 self._saving(),
-                self._function_runs(),
                 _torch.noting_who_writes(self.maker.kernels.note_custom_write),
                 self.tracer.drawing(),
             ):
-                outputs, count, extra = function(self.inputs.flat)
+                self.maker.kernels.function_runs = True
+                try:
+                    outputs, count, extra = function(self.inputs.flat)
+                finally:
+                    self.maker.kernels.function_runs = False
             self.tracer.on_cast = None
             if self.casts is not None:
                 self.casts.settle()
@@ -299,8 +294,12 @@ class Capture:
             raise UnsupportedError("swapped wrapper", "with another")
         outputs = [mapped.of(o) for o in outputs]
         self.maker.kernels.wrappers += [o for o in outputs if isinstance(o, Tensor) and is_wrapper(o)]
-        with self.tracer.recording():
-            changes = self.gradients.changes([*[r.replica for r in self.roots], *self.maker.anchors], outputs)
+        with self.tracer.recording(), torch.set_grad_enabled(self.entry_grad):
+            return self._settle(outputs, count, extra)
+
+    def _settle(self, outputs: list[Any], count: int, extra: Any) -> Any:
+        """Build the record of a function that gave ``outputs``, inside the tracing mode."""
+        changes = self.gradients.changes([*[r.replica for r in self.roots], *self.maker.anchors], outputs)
         known = {id(a.replica) for a in self.arguments}
         for o in [*outputs, *[g for _, g in changes]]:
             if isinstance(o, Replica) and o.is_parameter and id(o) not in known:
@@ -311,14 +310,14 @@ class Capture:
                 if type(x) is not Replica and type(x) is not SparseReplica:
                     raise UnsupportedError("subclass output", type(x).__name__)
         objects: Mapping[Ref, Ref] = {}
-        with self.tracer.recording(), torch.set_grad_enabled(self.entry_grad):
-            plain = plain_record(self, outputs) if count == len(outputs) and not changes else None
-            if plain is not None:
-                self.record, self.cuts = plain
-            else:
-                builder = EpilogueBuilder(self)
-                self.record = builder.build(outputs, outputs[count:], changes)
-                self.cuts, objects = builder.results.cuts, builder.objects
+        plain = plain_record(self, outputs) if count == len(outputs) and not changes else None
+        if plain is not None:
+            self.record, self.cuts = plain
+            self.recounted = set()  # neither was an argument written, nor does it lie elsewhere
+        else:
+            builder = EpilogueBuilder(self)
+            self.record = builder.build(outputs, outputs[count:], changes)
+            self.cuts, objects = builder.results.cuts, builder.objects
         returned = zip(self.record.returns, outputs, strict=True)
         places = [(Arg(a.index), a.replica) for a in self.arguments]
         self.visible: list[tuple[Ref, Tensor]] = [(objects.get(ref, ref), t) for ref, t in places]

@@ -43,7 +43,7 @@ from aotcheck.autograd.errors import (
     is_lack_of_data,
 )
 from aotcheck.autograd.escapes import unkept
-from aotcheck.autograd.global_state import autocast_off
+from aotcheck.autograd.global_state import AutocastOff
 from aotcheck.autograd.gradients import gradients_of
 from aotcheck.autograd.module_state import ModuleState
 from aotcheck.autograd.partition.saved import compiling
@@ -65,6 +65,7 @@ class Specialization:
     assembly: Assembly | None
     refusal: UnsupportedError | None = None
     guard: Callable[[Sequence[Any]], bool] | None = None
+    called: bool = False
     result: ContainerResult | None = None
 
 
@@ -213,7 +214,7 @@ class CompiledFunction:
                 if found is None:
                     try:
                         self._hooks = _torch.has_saved_tensor_hooks()
-                        with _torch.without_saved_tensor_hooks(), _torch.without_compiled_autograd():
+                        with _torch.WithoutSavedTensorHooks(), _torch.WithoutCompiledAutograd():
                             found = self._specialize(key, split, whole, spec)
                     except RetraceWithCaptured as needed:
                         self._capture_more(needed.args[0])
@@ -270,6 +271,9 @@ class CompiledFunction:
 
     def _remember(self, found: Specialization, flat: Sequence[Any], whole: Sequence[Any], spec: Any) -> None:
         """Let the next call try this specialization's fast guard first."""
+        if not found.called:  # a guard is worth making for what is called again
+            found.called = True
+            return
         asks = self._backwards or self._swaps  # for more than a guard looks at
         if found.guard is None and type(spec) is int and found.assembly is not None and not asks:
             record = found.assembly.record
@@ -294,7 +298,7 @@ class CompiledFunction:
                 assign = self.state.assign if self.state is not None else None
                 shape = ResultShape(None if outcome.containers else outcome.spec, outcome.slots, assign)
                 try:
-                    with autocast_off():
+                    with AutocastOff():
                         assembly = Assembly(capture, self.compilers, shape.expression)
                 finally:
                     disarm(capture.maker.kernels)

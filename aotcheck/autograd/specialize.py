@@ -87,7 +87,7 @@ def context_key() -> tuple[Any, ...]:
         _torch.has_saved_tensor_hooks(),
         autocast_state(),
         torch.get_default_dtype(),
-        torch.get_default_device(),
+        _torch.default_device(),
         torch.is_autocast_cache_enabled(),
         _torch.determinism(),
     )
@@ -191,7 +191,7 @@ def call_key(flat: Sequence[Any]) -> tuple[Any, ...]:
     for i, a in enumerate(flat):
         if isinstance(a, Tensor) and objects[id(a)] == i and not is_sparse(a) and not (wrappers and is_wrapper(a)):
             shared.setdefault(_torch.storage_address(a.untyped_storage()), []).append(a)
-    versions_of_wrappers = tuple(_torch.version_groups(list({id(w): w for w in wrappers}.values())))
+    versions_of_wrappers = tuple(_torch.version_groups(list({id(w): w for w in wrappers}.values())) if wrappers else ())
     versions = tuple(tuple(_torch.version_groups(group)) for group in shared.values() if len(group) > 1)
     # A base that is itself an argument further on is told apart from one that is not passed.
     late = tuple(objects.get(b, -1) for b in bases)

@@ -15,7 +15,7 @@ from aotcheck.autograd.beyond import noting_gradients, values_beyond
 from aotcheck.autograd.capture import Capture
 from aotcheck.autograd.errors import RetraceWithCaptured, UnsupportedError
 from aotcheck.autograd.formulas import depends_on_data
-from aotcheck.autograd.global_state import autocast_off
+from aotcheck.autograd.global_state import AutocastOff
 from aotcheck.autograd.kept import kept_behind, self_kept_in
 from aotcheck.autograd.live import LiveMemory
 from aotcheck.autograd.partition.components import edges_behind
@@ -141,7 +141,7 @@ class Stages:
 
         ``before`` as in ``Stage``.
         """
-        with autocast_off():  # as most backwards are called; another state has backwards of its own
+        with AutocastOff():  # as most backwards are called; another state has backwards of its own
             return list(self._make_stages(level, attached, groups, before))
 
     def _make_stages(

@@ -52,6 +52,25 @@ _ASKS_GEOMETRY = frozenset(
 )
 
 
+class _Recording:
+    """See :meth:`Tracer.recording`."""
+
+    __slots__ = ("_threads", "_tracer")
+
+    def __init__(self, tracer: Tracer) -> None:
+        self._tracer = tracer
+
+    def __enter__(self) -> None:
+        self._threads = torch.autograd.set_multithreading_enabled(False)
+        self._tracer.__enter__()
+
+    def __exit__(self, *exception: Any) -> None:
+        try:
+            self._tracer.__exit__(*exception)
+        finally:
+            self._threads.__exit__(*exception)
+
+
 class Tracer(_torch.TorchDispatchMode):
     """Runs each op on replicas through its meta kernel and records it in ``trace`` as a functional operation."""
 
@@ -87,11 +106,9 @@ class Tracer(_torch.TorchDispatchMode):
     def _should_skip_dynamo(cls) -> bool:
         return False
 
-    @contextlib.contextmanager
-    def recording(self) -> Iterator[None]:
+    def recording(self) -> contextlib.AbstractContextManager[None]:
         """Ops are recorded inside, those of backwards too: they run on this thread."""
-        with torch.autograd.set_multithreading_enabled(False), self:
-            yield
+        return _Recording(self)
 
     # -- entry
 
