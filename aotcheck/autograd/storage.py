@@ -286,9 +286,9 @@ class StorageTable:
 
     def write(self, view: View, value: Value) -> None:
         """``view`` holds ``value`` from now on, and so does whatever shares its memory."""
-        if 0 in view.geometry.shape:  # nothing has changed but the version that autograd counts
-            return
         state = view.state
+        if state.is_input and 0 in view.geometry.shape:  # nothing has changed but the version that autograd counts
+            return
         if self.lent and _torch.storage_address(state.storage) in self.lent:
             raise UnsupportedError("sparse tensor", "a tensor is written that a sparse one was made of")
         if self._first_write is not None and state.epoch < self._epoch:
