@@ -35,6 +35,7 @@ try:
         backward_number,
         batched,
         is_batched,
+        node_running,
         unbatched,
         will_run,
     )
@@ -140,6 +141,7 @@ try:
         saved_of,
         unpack_some,
         without_saved_tensor_hooks,
+        wrapping_saved_tensor_hooks,
     )
     from aotcheck._torch.storages import (
         content_of,
@@ -266,6 +268,7 @@ __all__ = [
     "meta_kernels",
     "mode_depths",
     "neg_view",
+    "node_running",
     "noting_who_asks",
     "noting_who_writes",
     "op_name",
@@ -327,6 +330,7 @@ __all__ = [
     "without_modes",
     "without_saved_tensor_hooks",
     "without_torch_function",
+    "wrapping_saved_tensor_hooks",
     "zeros_for",
     "zeros_without_memory",
 ]
