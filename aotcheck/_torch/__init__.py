@@ -36,6 +36,7 @@ try:
         backward_number,
         batched,
         is_batched,
+        node_running,
         unbatched,
         will_run,
     )
@@ -144,6 +145,7 @@ try:
     from aotcheck._torch.saved import (
         SavedTensor,
         WithoutSavedTensorHooks,
+        WrappingSavedTensorHooks,
         has_saved_tensor_hooks,
         is_packed,
         saved_of,
@@ -209,6 +211,7 @@ __all__ = [
     "TorchDispatchMode",
     "WithoutCompiledAutograd",
     "WithoutSavedTensorHooks",
+    "WrappingSavedTensorHooks",
     "accumulates",
     "after_backward",
     "ambient_state",
@@ -278,6 +281,7 @@ __all__ = [
     "meta_kernels",
     "mode_depths",
     "neg_view",
+    "node_running",
     "noting_who_asks",
     "noting_who_writes",
     "op_name",

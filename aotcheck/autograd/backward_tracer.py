@@ -197,10 +197,12 @@ def _stopping_at(nodes: Sequence[Any], starts: Sequence[Any], kernels: KernelSta
     inner = [n for n in beyond if n.next_functions and n not in custom]
     hooks += [n.register_hook(lambda grads, _: (None,) * len(grads)) for n in inner]
     before, kernels.stopped = kernels.stopped, stopped
+    kernels.beyond.update(beyond)
     try:
         yield
     finally:
         kernels.stopped = before
+        kernels.beyond.clear()
         for hook in hooks:
             hook.remove()
         for n in custom:

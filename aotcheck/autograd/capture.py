@@ -47,6 +47,7 @@ from aotcheck.autograd.substitution import StandIns, Substitution
 from aotcheck.autograd.trace import Value, geometry_of
 from aotcheck.autograd.traced_inputs import TracedArgument, TracedInputs, TracedRoot, TracedWrapper
 from aotcheck.autograd.tracer import Tracer, exchange
+from aotcheck.autograd.unpacking import unpacking_where_gradients_are
 
 
 @dataclasses.dataclass(frozen=True)
@@ -269,6 +270,7 @@ class Capture:
                 self.tracer.recording(),
                 Substitution(mapped, self.tracer),
                 self._saving(),
+                unpacking_where_gradients_are(self.maker.kernels),
                 _torch.noting_who_writes(self.maker.kernels.note_custom_write),
                 self.tracer.drawing(),
             ):
