@@ -22,6 +22,7 @@ from aotcheck.autograd.epilogue import EpilogueBuilder
 from aotcheck.autograd.errors import EagerRaises, Retrace, RetraceWithCaptured, TraceMode, UnsupportedError
 from aotcheck.autograd.global_state import autocast_is_on, unchanged
 from aotcheck.autograd.gradients import Gradients, own_gradient, set_own_gradient
+from aotcheck.autograd.hidden_leaves import hidden_leaves
 from aotcheck.autograd.hooks import NotedHook
 from aotcheck.autograd.partition.components import reached_leaves
 from aotcheck.autograd.partition.regions import Cut
@@ -302,6 +303,10 @@ class Capture:
     def _settle(self, outputs: list[Any], count: int, extra: Any) -> Any:
         """Build the record of a function that gave ``outputs``, inside the tracing mode."""
         changes = self.gradients.changes([*[r.replica for r in self.roots], *self.maker.anchors], outputs)
+        hidden: list[tuple[Tensor, Tensor]] = []
+        if self.gradients.others:
+            hidden = hidden_leaves(self.gradients.others.values(), [*outputs, *[a.replica for a in self.arguments]])
+            changes += hidden
         known = {id(a.replica) for a in self.arguments}
         for o in [*outputs, *[g for _, g in changes]]:
             if isinstance(o, Replica) and o.is_parameter and id(o) not in known:
@@ -312,6 +317,7 @@ class Capture:
                 if type(x) is not Replica and type(x) is not SparseReplica:
                     raise UnsupportedError("subclass output", type(x).__name__)
         objects: Mapping[Ref, Ref] = {}
+        kept: list[tuple[Ref, Tensor]] = []
         plain = plain_record(self, outputs) if count == len(outputs) and not changes else None
         if plain is not None:
             self.record, self.cuts = plain
@@ -320,11 +326,13 @@ class Capture:
             builder = EpilogueBuilder(self)
             self.record = builder.build(outputs, outputs[count:], changes)
             self.cuts, objects = builder.results.cuts, builder.objects
+            kept = [(builder.results.name(g), g) for _, g in hidden]
         returned = zip(self.record.returns, outputs, strict=True)
         places = [(Arg(a.index), a.replica) for a in self.arguments]
         self.visible: list[tuple[Ref, Tensor]] = [(objects.get(ref, ref), t) for ref, t in places]
         self.visible += [(Arg(w.index), w.replica) for w in self.wrappers]
         self.visible += [(r, o) for r, o in returned if isinstance(o, Tensor) and not isinstance(r, Constant)]
+        self.visible += kept
         reached = reached_leaves([a.tensor for a in self.record.attached])
         for d in self.differentiated:
             if d.requires_grad and not d.has_history:
