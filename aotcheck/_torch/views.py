@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -54,8 +55,20 @@ def base_of(t: Tensor) -> Tensor | None:
 
 
 def view_func_of(t: Tensor) -> Callable[[Tensor], Tensor]:
-    """Rebuilds the view ``t`` from another base of the same geometry, by view replay where torch recorded it."""
+    """Rebuilds the view ``t`` from another base of the same geometry, by view replay where torch recorded it.
+
+    Of a ragged base, sizes that are ragged are the new base's: another tensor's, of which they tell, would not fit it.
+    """
+    base = base_of(t)
+    if base is not None and base.layout is torch.jagged:
+        return functools.partial(_view_of_ragged, t)
     return cast("Callable[[Tensor], Tensor]", t._view_func_unsafe)
+
+
+def _view_of_ragged(t: Tensor, base: Tensor) -> Tensor:
+    ragged: list[Any] = [n for n in base.shape if type(n) is not int]
+    made: Tensor = t._view_func_unsafe(base, lambda n: n if type(n) is int or not ragged else ragged[0])
+    return made
 
 
 def ops_of_view(t: Tensor) -> list[tuple[Any, tuple[Any, ...]]] | None:

@@ -121,7 +121,10 @@ class Capture:
         roots = {id(r.replica) for r in self.roots}
         # The views of roots that had a history when the call began. Gradients of what was computed from them before
         # they were written go by that history, and meet its hooks.
-        self.views = [a for a in self.arguments if a.edge is not None and id(a.replica) not in roots]
+        self.views: list[TracedArgument | TracedWrapper] = [
+            *[a for a in self.arguments if a.edge is not None and id(a.replica) not in roots],
+            *[w for w in self.wrappers if w.edge is not None],
+        ]
         self.entry_nbytes = {id(r.state): r.state.nbytes for r in self.roots}
         self.passed = {a.index: a.replica for a in self.arguments}  # the objects, whichever tensors they are by the end
         kernels = self.maker.kernels

@@ -30,6 +30,7 @@ from aotcheck.autograd.steps import (
     TakeHistory,
     TakeHistoryOfSet,
 )
+from aotcheck.autograd.subclasses import is_wrapper
 from aotcheck.autograd.timeline import Timeline
 from aotcheck.autograd.trace import geometry_of, recorded_geometry
 from aotcheck.autograd.traced_inputs import TracedArgument, TracedRoot
@@ -133,7 +134,8 @@ class Histories:
             pending.append(step)
             if isinstance(step.target, Arg) and step in self.taken:
                 pending += self._bridges(t, step.target)
-            timeline.at(moment, functools.partial(self.results.settle_in_turn, t))
+            settle = self.results.settle_in_turn if _base_of_wrapper(t) is None else self.results.settle_before_base
+            timeline.at(moment, functools.partial(settle, t))
 
     def _bridges(self, t: Tensor, own: Arg) -> list[Step]:
         """What stands for the argument ``t`` as it was written, before it is reshaped, where results lead there.
@@ -173,8 +175,11 @@ class Histories:
 
     def _before_reshapings(self, wrapper: Tensor) -> float:
         """When ``wrapper`` takes over its history, to which views that changed their geometry since then add."""
-        views = [w.replica for w in self.capture.wrappers if w.replayed and _torch.base_of(w.replica) is wrapper]
-        changes = [self.results.lasting(v) for v in views]
+        base = _base_of_wrapper(wrapper)
+        wrapper = wrapper if base is None else base
+        tracer = self.capture.tracer
+        reshaped = {id(t): t for t in tracer.keep if id(t) in tracer.reshapings and is_wrapper(t)}
+        changes = [self.results.lasting(v) for v in reshaped.values() if _torch.base_of(v) is wrapper]
         return min([c[0].time - 0.5 for c in changes if c], default=math.inf)
 
     def _precedes_move(self, t: Tensor) -> bool:
@@ -247,6 +252,12 @@ class Histories:
         if self.results.begins_late(a.replica) and not is_new_leaf(a.replica):
             self.results.attach_what_leads_to(a.replica)
         self.steps.append(Detach(Arg(a.index), a.real_is_leaf is not False))
+
+
+def _base_of_wrapper(t: Tensor) -> Tensor | None:
+    """What the wrapper ``t`` is a view of; it takes over an earlier history of that, which comes first."""
+    base = _torch.base_of(t) if is_wrapper(t) else None
+    return base if is_wrapper(base) else None
 
 
 def _has_no_derivative(node: Any) -> bool:

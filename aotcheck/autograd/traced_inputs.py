@@ -87,7 +87,8 @@ class TracedWrapper:
 
     ``base`` is the argument of which it is a view, ``attributes`` what the Python object had. ``replayed``: its replica
     is a view of that argument's. ``address``: which tensor the Python object is. ``quiet``: it requires grad only as
-    its base does. ``survives_cut``: it is a view whose base was cut from the history that it still has.
+    its base does. ``survives_cut``: it is a view whose base was cut from the history that it still has. ``edge`` is
+    where its gradients arrived, if it had a history and is ``replayed``.
     """
 
     index: int
@@ -103,6 +104,7 @@ class TracedWrapper:
     address: int
     quiet: bool
     survives_cut: bool
+    edge: GradientEdge | None
     edges: list[GradientEdge] = dataclasses.field(default_factory=list)  # where its gradients arrive
 
     @property
@@ -222,8 +224,9 @@ class TracedInputs:
             real = arguments[w.index]
             r = self.replicas[id(real)]
             replayed = self._replays(w, arguments)  # then its gradients go to its base, if that was not cut since
-            node = None if replayed and not _survives_cut(real) else _torch.grad_fn_of(r)
-            edges = [] if node is None else [GradientEdge(node, r.output_nr)]
+            node = _torch.grad_fn_of(r)
+            own = None if node is None else GradientEdge(node, r.output_nr)
+            is_end = own is not None and (not replayed or _survives_cut(real))
             self.wrappers.append(
                 TracedWrapper(
                     w.index,
@@ -239,7 +242,8 @@ class TracedInputs:
                     _torch.tensor_address(r),
                     _is_quiet(real),
                     _survives_cut(real),
-                    edges=edges,
+                    None if is_end else own,
+                    edges=[own] if own is not None and is_end else [],
                 )
             )
 

@@ -246,6 +246,8 @@ class Tracer(_torch.TorchDispatchMode):
             self._note_write(func, args, kwargs)
         if kind is Kind.RESHAPING and is_wrapper(args[0]):
             view_ops.note_reshaping(self, func, args, kwargs)
+        if kind is Kind.STORAGE and is_wrapper(args[0]):
+            self.kernels.note_move(args[0], None)
         out = NotImplemented
         self.depth += 1
         try:

@@ -155,6 +155,8 @@ def reshaping(tracer: Tracer, func: Any, args: tuple[Any, ...], kwargs: dict[str
 def note_reshaping(tracer: Tracer, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Remember that the first argument is about to change its geometry in place, and how."""
     t = args[0]
+    if _torch.op_name(func) == "detach_" and torch.is_inference_mode_enabled():
+        return  # then it does nothing
     tracer.keep.append(t)
     tracer.regeometried.add(id(t))
     tracer.kernels.note_move(t, None if _torch.op_name(func) == "detach_" else Move.RESHAPED)

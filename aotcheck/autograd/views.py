@@ -72,6 +72,16 @@ def has_earlier_history(t: Tensor, base: Tensor) -> bool:
     return any(n is not last and _torch.is_write_through_view(n) for n in behind)
 
 
+def has_other_history(t: Tensor, base: Tensor) -> bool:
+    """Whether the view ``t`` has a history that does not lead by views to the one that ``base`` has."""
+    node, last = _torch.grad_fn_of(t), _torch.grad_fn_of(base)
+    if node is None or last is None or not differentiable_dtype(t):
+        return False
+    while node is not last and len(node.next_functions) == 1 and node.next_functions[0][0] is not None:
+        node = node.next_functions[0][0]
+    return node is not last
+
+
 def leads_to(t: Tensor, source: Tensor) -> bool:
     """Whether gradients of ``t`` go from the node that made it straight to ``source``."""
     return node_leads_to(_torch.grad_fn_of(t), source)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from aotcheck import _torch
 from aotcheck.autograd.errors import UnsupportedError
+from aotcheck.autograd.partition.components import reached_leaves
 from aotcheck.autograd.replicas import Replica
 from aotcheck.autograd.results import Results
 from aotcheck.autograd.runtime.replays import replay_as_it_lay
@@ -41,10 +42,18 @@ from aotcheck.autograd.steps import (
     WindowOn,
     Wrap,
 )
-from aotcheck.autograd.subclasses import Wrapping, held_by, is_wrapper, outer_of
+from aotcheck.autograd.subclasses import Wrapping, held_by, is_jagged, is_wrapper, outer_of
 from aotcheck.autograd.timeline import Timeline
 from aotcheck.autograd.trace import Geometry, geometry_of
-from aotcheck.autograd.views import as_if_required, differentiable_dtype, has_history, is_new_leaf, leads_to
+from aotcheck.autograd.traced_inputs import TracedWrapper
+from aotcheck.autograd.views import (
+    as_if_required,
+    differentiable_dtype,
+    has_history,
+    has_other_history,
+    is_new_leaf,
+    leads_to,
+)
 from aotcheck.autograd.windows import Derivation, Replay, ReplayAmong, Reshaping
 from aotcheck.autograd.wrapped_arguments import WrapperArguments
 
@@ -73,7 +82,9 @@ class WrappedResults(WrapperArguments):
         self._held_later: list[tuple[Tensor, str, Tensor]] = []  # wrapper, attribute, the tensor that it is in the end
         self._several: dict[Any, Local] = {}  # where the views are that one op made, by when, of what and in which mode
         self._over = False  # whether all has happened that befell arguments
-        self._step_by_step: set[int] = set()  # ids of views that change their geometry at the moment when they did
+        # By id of a view, from which moment on it changes its geometry when it did, and not as soon as it is made.
+        self._step_by_step: dict[int, float] = {}
+        self._scheduled: set[int] = set()  # ids of those of which that is on the timeline
 
     # -- what is returned
 
@@ -185,7 +196,7 @@ class WrappedResults(WrapperArguments):
             return True
         made = self.tracer.views.get(id(t))
         if made is None or not made.current:
-            return False
+            return has_other_history(t, base)
         if not (made.grad and leads_to(t, made.source)):
             return True
         return made.source is not base and _torch.base_of(made.source) is base and self._is_given(made.source, base)
@@ -219,8 +230,8 @@ class WrappedResults(WrapperArguments):
             self._pick(local, ref, made, mode)
         else:
             self._emit(ReplayView(local, ref, again, mode))
-        if id(t) not in self._step_by_step:
-            for change in self.tracer.reshapings.get(id(t), ()):
+        for change in self.tracer.reshapings.get(id(t), ()):
+            if change.time < self._step_by_step.get(id(t), math.inf):
                 self._reshape(t, local, change)
         if given is not None:
             self.results.attach_now(t)
@@ -297,6 +308,8 @@ class WrappedResults(WrapperArguments):
 
         So are those that a write leaves without a history, the write after them. See Note [In the program's order].
         """
+        for t in [x for x in self._replayed.values() if id(x) in self._step_by_step]:
+            self._schedule_reshapings(t, timeline)
         refused: dict[int, Tensor] = {}  # views whose history eager refuses to say, once their memory was written
         last = 0
         for t in list(self._replayed.values()):
@@ -328,11 +341,13 @@ class WrappedResults(WrapperArguments):
 
     def _schedule_reshapings(self, t: Tensor, timeline: Timeline) -> None:
         """Let the view ``t`` change its geometry when it did."""
-        if id(t) in self._known or id(t) in self._step_by_step:
+        if id(t) in self._known or id(t) in self._scheduled:
             return
-        self._step_by_step.add(id(t))
+        since = self._step_by_step.setdefault(id(t), 0)
+        self._scheduled.add(id(t))
         for change in self.tracer.reshapings.get(id(t), ()):
-            timeline.at(change.time, functools.partial(self._reshape_at_last, t, change))
+            if change.time >= since:
+                timeline.at(change.time, functools.partial(self._reshape_at_last, t, change))
 
     def _reshape_at_last(self, t: Tensor, change: Reshaping) -> None:
         self._reshape(t, self.results.name(t), change)
@@ -397,7 +412,8 @@ class WrappedResults(WrapperArguments):
 
     def before(self) -> list[TakeHistory | RequireGradOfInteger]:
         """Count writes and requirements; returns the histories that arguments take over."""
-        histories: list[TakeHistory | RequireGradOfInteger] = []
+        earlier = self._earlier()
+        histories: list[TakeHistory | RequireGradOfInteger] = [s for steps in earlier.values() for s in steps]
         self._make_views_before_writes()
         for w in self.arguments:
             t, own = w.replica, Arg(w.index)
@@ -405,7 +421,7 @@ class WrappedResults(WrapperArguments):
                 if w.replayed or self.results.lasting(t):
                     continue
                 if differentiable_dtype(t):
-                    counted = _torch.version_of(t) != w.version
+                    counted = _torch.version_of(t) != w.version and w.index not in earlier
                     histories.append(TakeHistory(own, self.results.stand_in(t), counted))
                 else:
                     histories.append(RequireGradOfInteger(own))
@@ -415,28 +431,84 @@ class WrappedResults(WrapperArguments):
                 self.results.before.append(RequireGrad(own))
             elif _torch.version_of(t) == w.version or outer_of(t) != w.outer:
                 continue
-            elif not (w.replayed and self._base_moved(w)):
+            elif not (w.replayed and self._base_moved(w)) and not self._counts_by_reshapings(w):
                 self._count(w)
         return histories
+
+    def _counts_by_reshapings(self, w: TracedWrapper) -> bool:
+        """Whether changes in place of views that are made again count all that was counted of ``w``."""
+        reshaped = [t for t in self._replayed.values() if self.results.lasting(t)]
+        counting = [t for t in reshaped if _torch.counted_by([w.replica], [t]) != [None]]
+        counted = sum(len(self.results.lasting(t)) for t in counting)
+        return 0 < counted == _torch.version_of(w.replica) - w.version
+
+    def _earlier(self) -> dict[int, list[TakeHistory]]:
+        """By base, views with a history that it had before its last: ``_foreach`` ops do not count writes of wrappers.
+
+        The first of these counts, see ``Histories.earlier``.
+        """
+        replicas = {w.index: w.replica for w in self.arguments}
+        found: dict[int, list[TakeHistory]] = {}
+        for w in self.arguments:
+            t = w.replica
+            if not (w.replayed and w.base is not None and self._rebased(w)) or self.results.lasting(t):
+                continue
+            if has_other_history(t, replicas[w.base]):
+                steps = found.setdefault(w.base, [])
+                steps.append(TakeHistory(Arg(w.index), self.results.stand_in(t), counted=not steps))
+        return found
 
     def _make_views_before_writes(self) -> None:
         """Make the views of what a write makes autograd refuse to look for a history again, if that was done before."""
         cut = self.tracer.kernels.detached
         outlive = [w for w in self.arguments if w.replayed or w.survives_cut or id(_torch.base_of(w.replica)) in cut]
         versions = {id(w.replica): w.version for w in outlive}
+        found: list[Tensor] = []
         with self.results.before_attaching():
             for t in list(self._replayed.values()):
                 view, made = t, self.tracer.views.get(id(t))
                 early = None  # the last view of the chain that was there before the write
                 while made is not None:
-                    early = view if early is None and not made.current else early
+                    if id(view) in self._constructed:  # it is made anew
+                        made = None
+                        break
+                    early = view if early is None and not self._is_current(view, made) else early
                     if id(made.source) in versions:
                         break
                     view, made = made.source, self.tracer.views.get(id(made.source))
                 if early is None or made is None or versions[id(made.source)] != made.source_version:
                     continue
                 if early is t or self._is_made(early):
-                    self.results.name(early)
+                    self._reshape_later(early)
+                    found.append(early)
+            for t in sorted(found, key=lambda t: self.tracer.views[id(t)].time):
+                self.results.name(t)
+
+    def _is_current(self, view: Tensor, made: Derivation) -> bool:
+        """Whether nothing was counted since ``view`` was made but changes in place that views made again repeat."""
+        if made.current:
+            return True
+        reshaped = [t for t in self._replayed.values() if self.results.lasting(t)]
+        counting = [t for t in reshaped if _torch.counted_by([view], [t]) != [None]]
+        later = [change for t in counting for change in self.results.lasting(t) if change.time > made.time]
+        return _torch.version_of(view) - len(later) == made.version
+
+    def _reshape_later(self, view: Tensor) -> None:
+        """``view`` is made before what it shows is written: let it change its geometry after that if it did.
+
+        So do it and what it is made of where another view was made of them before.
+        """
+        notes: dict[int, Derivation] = {}  # how views that are made again, and what they are made of, were made
+        for t in self._replayed.values():
+            while (made := self.tracer.views.get(id(t))) is not None and id(t) not in notes:
+                notes[id(t)], t = made, made.source
+        x: Tensor | None = view
+        while x is not None and id(x) not in self._known:
+            moments = [m.time for m in notes.values() if m.source is x and m.time < self._befallen(x)]
+            moments += [change.time for change in self.results.lasting(x)]
+            if moments:
+                self._step_by_step[id(x)] = min(moments)
+            x = notes[id(x)].source if id(x) in notes else None
 
     def schedule(self, timeline: Timeline) -> None:
         """Let arguments change beside data and history when they did: outer geometry, what they hold, being cut."""
@@ -444,12 +516,27 @@ class WrappedResults(WrapperArguments):
         timeline.at(math.inf, self._hold)
         for w in self.arguments:
             t, own = w.replica, Arg(w.index)
-            for step in self._changes_of_geometry(w):
+            steps = self._changes_of_geometry(w)
+            if steps and self._is_used_only_reshaped(w):
+                self.results.before += steps
+                steps = []
+            for step in steps:
                 timeline.at(kernels.moved.get(id(t), math.inf), functools.partial(self.results.steps.append, step))
             timeline.at(math.inf, functools.partial(self._set_attributes, w))
             if self._is_cut(w):
                 cut = Detach(own, bool(w.real_is_leaf))
                 timeline.at(kernels.detached.get(id(t), math.inf), functools.partial(self.results.steps.append, cut))
+
+    def _is_used_only_reshaped(self, w: TracedWrapper) -> bool:
+        """Whether gradients of the leaf ``w`` arrive only in the shape that it has by the end, which is another."""
+        t = w.replica
+        if not (w.real_is_leaf and is_new_leaf(t)) or is_jagged(t) or outer_of(t)[0] == w.outer[0]:
+            return False
+        notes = [self.tracer.views.get(id(v)) for v in self._replayed.values()]
+        if any(made is not None and made.source is t and made.time < self._befallen(t) for made in notes):
+            return False
+        reached = reached_leaves([a.tensor for a in self.results.attached]).get(id(t), [])
+        return {_torch.gradient_shape(e.node) for e in reached} == {outer_of(t)[0]}
 
     def _hold(self) -> None:
         """Let wrappers hold what is there only by now."""

@@ -266,3 +266,28 @@ def test_the_callers_hook_on_one_of_several_results_is_not_told_of_backwards_fro
             yield list(seen), x.grad
 
     check_session(session)
+
+
+# -- hooks of the caller's on arguments that are views -------------------------------------------------
+
+
+@every_class
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_a_hook_on_a_view_that_is_read_and_then_written(make, create_graph):
+    """What was read of it before leads to the history that it had then, on which the hook is."""
+
+    def f(x):
+        x[0] = x[0]
+        return x.view_as(x), x * x
+
+    def session(compile):
+        leaf_ = make(2, grad=True)
+        base = leaf_ * 1
+        view, seen = base.view(-1), []
+        view.register_hook(lambda g: [seen.append(g), g * 2][1])
+        results = compile(f)(view)
+        for t in results:
+            t.backward(cotangent(t), retain_graph=True, create_graph=create_graph)
+            yield leaf_.grad, view, results, seen
+
+    check_session(session)

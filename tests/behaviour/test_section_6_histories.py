@@ -374,3 +374,150 @@ def test_an_argument_whose_gradient_is_retained_is_cut_and_written_by_way_of_a_v
             yield torch.autograd.grad((x * 2).sum(), x, retain_graph=True), x.grad
 
     check_session(session)
+
+
+# -- writes that eager does not count ------------------------------------------------------------------
+
+
+@every_class
+def test_a_view_written_by_an_op_that_writes_several(make):
+    """What ``_foreach`` ops write of wrappers is not counted: a view keeps the history that it had before."""
+
+    def f(x):
+        x.neg_()
+        torch._foreach_mul_([x], 2)
+        return x
+
+    def session(compile):
+        x = make(3, grad=True)
+        base = x.clone()
+        view = base.view(-1)
+        y = compile(f)(view)
+        for t in (y, base, view):
+            yield x, base, view, y
+            t.backward(cotangent(t), retain_graph=True)
+        yield x, base, view, y
+
+    check_session(session)
+
+
+def test_a_base_written_and_then_its_views_by_an_op_that_writes_several():
+    def f(x, y, base):
+        base.neg_()
+        torch._foreach_mul_([x, y[1:]], [2, 3])
+        return x * 2, y * 5, base * 7
+
+    def session(compile):
+        x = two(3, grad=True)
+        base = x.clone()
+        views = base.view(-1), base[:]
+        results = compile(f)(*views, base)
+        for t in (*results, base, *views):
+            yield x, base, views, results
+            t.backward(cotangent(t), retain_graph=True)
+        yield x, base, views, results
+
+    check_session(session)
+
+
+def test_a_view_made_inside_written_by_an_op_that_writes_several():
+    def f(x):
+        y = x.view(-1)
+        y.neg_()
+        torch._foreach_abs_([y])
+        return y, y * 3, x * 2
+
+    def session(compile):
+        leaf_ = two(3, grad=True)
+        x = leaf_.clone()
+        results = compile(f)(x)
+        for t in (*results, x):
+            yield leaf_, x, results
+            t.backward(cotangent(t), retain_graph=True)
+        yield leaf_, x, results
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("is_leaf", [True, False])
+def test_a_wrapper_detached_in_inference_mode_keeps_its_history(is_leaf):
+    def f(x):
+        with torch.inference_mode():
+            x.detach_()
+        return x * 2
+
+    def session(compile):
+        leaf_ = two(3, grad=True)
+        x = leaf_ if is_leaf else leaf_ * 1
+        y = compile(f)(x)
+        yield leaf_, x, y
+        y.backward(cotangent(y))
+        yield leaf_, x, y
+
+    check_session(session)
+
+
+# -- views of what goes elsewhere, or gets another shape -----------------------------------------------
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_views_of_a_wrapper_that_is_put_on_other_memory(grad):
+    def f(x):
+        before, elsewhere = x.view(-1), x * 2
+        with torch.no_grad():
+            x.set_(elsewhere)
+        return before, x[:1]
+
+    def session(compile):
+        leaf_ = two(3, grad=grad)
+        x = leaf_.clone()
+        views = compile(f)(x)
+        yield leaf_, x, views
+        for t in (x, *views):
+            with torch.no_grad():
+                t.add_(1)
+            yield leaf_, x, views
+        if grad:
+            yield attempt_later(lambda: views[0].backward(cotangent(views[0])))
+            yield leaf_
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("is_view", [False, True])
+def test_a_part_of_a_view_that_is_reshaped_after_that_was_written(is_view):
+    def f(x):
+        y = x.expand(2, 3)
+        part = y[1:].add_(1)
+        y.swapaxes_(0, 1)
+        return part, y, y * 3
+
+    def session(compile):
+        leaf_ = tagged(3, grad=True)
+        x = leaf_.clone()
+        results = compile(f)(x.view(-1) if is_view else x)
+        for t in results:
+            yield leaf_, results
+            t.backward(cotangent(t), retain_graph=True)
+        yield leaf_, results
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_a_ragged_argument_that_is_a_view_of_another_with_its_ragged_size(requires_grad):
+    def f(x, view):
+        x.exp_()
+        return view * 2
+
+    def session(compile):
+        leaf_ = jagged(2, 2, grad=requires_grad)
+        x = leaf_ * 1
+        view = x.view_as(x)
+        y = compile(f)(x, view)
+        yield leaf_, x, view, y
+        if requires_grad:
+            y.backward(y.detach())
+            yield leaf_
+
+    check_session(session)
