@@ -16,7 +16,9 @@ from tests.behaviour.harness import (
     check_session,
     given,
     leaf,
+    non_leaf,
     plain,
+    through_dynamo,
 )
 
 # -- custom Functions --------------------------------------------------------------------------------
@@ -398,3 +400,75 @@ def test_what_a_custom_function_gave_of_a_view_that_requires_grad_beside_its_bas
         yield isinstance(attempt_later(lambda: made.grad_fn), Raised)
 
     check_session(session)
+
+
+# -- views that a Function makes with gradients recorded ------------------------------------------------
+
+
+class ViewUnderGrad(torch.autograd.Function):
+    """Its result is a view of its operand, made as Dynamo's rewritten Functions make it."""
+
+    @staticmethod
+    def forward(ctx, x):
+        with torch.enable_grad():
+            return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 3
+
+
+@pytest.mark.parametrize("how", ["grad", "no_grad", "hidden"])
+@pytest.mark.parametrize("written", ["operand", "result", "by the caller"])
+def test_a_view_that_a_function_made_under_grad_is_refused_once_it_was_written(written, how):
+    def write(t):
+        if how == "hidden":
+            t.data.mul_(2)
+            return
+        with torch.set_grad_enabled(how == "grad"):
+            t.mul_(2)
+
+    def session(compile):
+        @compile
+        def f(x):
+            y = ViewUnderGrad.apply(x)
+            z = y.t()
+            if written == "operand":
+                write(x)
+            elif written == "result":
+                write(y)
+            return y, z
+
+        def leafness(t):
+            found = attempt_later(lambda: t.is_leaf)
+            return "refused" if isinstance(found, Raised) else found  # the message names a node
+
+        x = leaf(2, 2)
+        outputs = attempt(lambda: f(x.clone()))
+        if isinstance(outputs, Raised):
+            yield outputs
+            return
+        yield [leafness(t) for t in outputs]
+        if written == "by the caller":
+            yield isinstance(attempt_later(lambda: write(outputs[0])), Raised)
+            yield [leafness(t) for t in outputs]
+
+    check_session(session)
+
+
+class ReturnsItsOperands(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        return x * y, x
+
+    @staticmethod
+    def backward(ctx, g, h):
+        return g + h, g
+
+
+def test_what_dynamo_makes_of_a_function_that_returns_its_operand():
+    def function(x):
+        _, same = ReturnsItsOperands.apply(x, x.clone())
+        return same.mT
+
+    check(function, lambda: non_leaf(2, 2), compile=through_dynamo)
