@@ -150,7 +150,15 @@ try:
         storage_of,
         zeros_without_memory,
     )
-    from aotcheck._torch.trees import forward_hooks_of, pytree_children, state_of
+    from aotcheck._torch.trees import (
+        GLOBAL_HOOKS,
+        children_of,
+        dict_version,
+        forward_hooks_of,
+        hooks_of,
+        pytree_children,
+        state_of,
+    )
     from aotcheck._torch.versions import (
         as_if_written,
         at_another_version,
@@ -183,6 +191,7 @@ except (ImportError, AttributeError, KeyError) as error:  # pragma: no cover - d
 __all__ = [
     "AMBIENT",
     "DYNAMO",
+    "GLOBAL_HOOKS",
     "META",
     "PRIM_DEVICE",
     "PRIM_LAYOUT",
@@ -218,12 +227,14 @@ __all__ = [
     "batched",
     "bound_apply",
     "can_auto_functionalize",
+    "children_of",
     "conj_view",
     "content_of",
     "count_write",
     "counted_by",
     "creation_meta",
     "determinism",
+    "dict_version",
     "direct_graph_module",
     "disabled_torch_dispatch",
     "disabled_torch_function",
@@ -248,6 +259,7 @@ __all__ = [
     "has_saved_tensor_hooks",
     "held_gradient",
     "hide_from_dynamo",
+    "hooks_of",
     "inductor_compiler",
     "inductor_decompositions",
     "is_batched",
