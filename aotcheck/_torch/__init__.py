@@ -50,6 +50,7 @@ try:
         without_compiled_autograd,
     )
     from aotcheck._torch.custom_functions import (
+        exchanging_arguments,
         noting_who_asks,
         noting_who_writes,
         run_backward_again,
@@ -244,6 +245,7 @@ __all__ = [
     "dual_level",
     "dynamo_is_imported",
     "error_of",
+    "exchanging_arguments",
     "factor_of",
     "forward_hooks_of",
     "functorch_active",

@@ -104,6 +104,13 @@ class Substitution(_torch.FunctionMode):
             return func(*args, **(kwargs or {}))
         return func(*[self._swap(a) for a in args], **{k: self._swap(a) for k, a in (kwargs or {}).items()})
 
+    def exchange(self, a: Any) -> Any:
+        """What a custom Function is applied to in place of ``a``, which autograd is not to take for a leaf of its own."""
+        given = self._swap(a)
+        if given is a and type(a) in (Tensor, torch.nn.Parameter) and a.requires_grad and self.kernels.function_runs:
+            raise RetraceWithCaptured(a)
+        return given
+
     def _note_telling(self, t: Tensor, before: bool) -> None:
         """Note when the wrapper ``t`` was cut from its history, and when it was told to require grad after that."""
         kernels = self.kernels
