@@ -54,7 +54,7 @@ from aotcheck.autograd.runtime.failing import GraphFailed
 from aotcheck.autograd.specialize import PLAIN_LEAVES, call_key, check_supported, fast_guard
 from aotcheck.autograd.steps import BaseOf, TakeHistory
 from aotcheck.autograd.subclasses import WrapperArgument, expand, held_by, is_wrapper, tells_lengths
-from aotcheck.autograd.surroundings import Surroundings
+from aotcheck.autograd.surroundings import Assignment, Surroundings
 
 pytree = _torch.pytree
 
@@ -69,6 +69,7 @@ class Specialization:
     refusal: UnsupportedError | None = None
     guard: Callable[[Sequence[Any]], bool] | None = None
     result: ContainerResult | None = None
+    assignments: tuple[Assignment, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -193,6 +194,8 @@ class CompiledFunction:
             self._remember(found, flat, whole, spec, key[2])
             try:
                 result = found.assembly.call(whole)
+                for assign in found.assignments:
+                    assign()
                 return result if found.result is None else found.result.finish(args, kwargs, result)
             except StrideCorrection:
                 with self._lock:
@@ -204,6 +207,10 @@ class CompiledFunction:
 
     def _find(self, flat: list[Any], spec: Any) -> tuple[Any, list[Any], Specialization]:
         """The key of these arguments, all arguments, implicit ones last, and their specialization, made if need be."""
+        with self._lock:  # while another thread traces, modules hold replicas
+            return self._find_alone(flat, spec)
+
+    def _find_alone(self, flat: list[Any], spec: Any) -> tuple[Any, list[Any], Specialization]:
         if self.state is not None:
             self.state.refresh()
         for _ in range(_MAX_RETRACES):
@@ -220,39 +227,41 @@ class CompiledFunction:
             values = tuple([(k, *whole[k].tolist()) for k in split.valued])
             views = _views_among(whole) if self._swaps else None
             key = (spec, len(flat), number, call_key(whole), caller, values, views)
-            with self._lock:
-                found = self._cache.get(key)
-                if found is None:
-                    before = around.before_trace() if around is not None else None
-                    try:
-                        self._hooks = _torch.has_saved_tensor_hooks()
-                        with _torch.without_saved_tensor_hooks(), _torch.without_compiled_autograd():
-                            found = self._specialize(key, split, whole, spec)
-                        if around is not None and (without := around.after_trace(before)) is not None:
-                            key = (spec, len(flat), without, *key[3:])
+            found = self._cache.get(key)
+            if found is None:
+                before = around.before_trace() if around is not None else None
+                try:
+                    self._hooks = _torch.has_saved_tensor_hooks()
+                    with _torch.without_saved_tensor_hooks(), _torch.without_compiled_autograd():
+                        found = self._specialize(key, split, whole, spec)
+                    if around is not None:
+                        changes = around.after_trace(before)
+                        found.assignments = changes.assignments
+                        if changes.number is not None:
+                            key = (spec, len(flat), changes.number, *key[3:])
                             self._store(key, found)
-                    except RetraceWithCaptured as needed:
-                        self._capture_more(needed.args[0])
-                        continue
-                    except RetraceWithGradients:
-                        self._gradients, self._last = True, None
-                        continue
-                    except RetraceWithValues as needed:
-                        self._valued[structure] = self._valued.get(structure, frozenset()) | needed.indices
-                        continue
-                    except RetraceWithCasts as needed:
-                        self._casts[structure] = self._casts.get(structure, frozenset()) | needed.args[0]
-                        continue
-                    except RetraceWithCallerGraph:
-                        self._backwards, self._last = True, None
-                        continue
-                    except RetraceWithAttributes:
-                        assert self.state is not None
-                        self.state.refresh()
-                        self._last = None
-                        continue
-                else:
-                    self._cache.move_to_end(key)
+                except RetraceWithCaptured as needed:
+                    self._capture_more(needed.args[0])
+                    continue
+                except RetraceWithGradients:
+                    self._gradients, self._last = True, None
+                    continue
+                except RetraceWithValues as needed:
+                    self._valued[structure] = self._valued.get(structure, frozenset()) | needed.indices
+                    continue
+                except RetraceWithCasts as needed:
+                    self._casts[structure] = self._casts.get(structure, frozenset()) | needed.args[0]
+                    continue
+                except RetraceWithCallerGraph:
+                    self._backwards, self._last = True, None
+                    continue
+                except RetraceWithAttributes:
+                    assert self.state is not None
+                    self.state.refresh()
+                    self._last = None
+                    continue
+            else:
+                self._cache.move_to_end(key)
             if found.refusal is not None:
                 raise UnsupportedError(found.refusal.reason, found.refusal.detail)
             return key, whole, found
@@ -268,9 +277,9 @@ class CompiledFunction:
         else:
             around.number()
         if self.state is None and (self._modules is None or around.modules != self._modules.numbers):
-            with self._lock:  # nor are the tensors there that were found in others
-                self._modules, self._paths, self._last = ClosureModules(self.original, around.modules), [], None
-                self._cache.clear()
+            # Nor are the tensors there that were found in others.
+            self._modules, self._paths, self._last = ClosureModules(self.original, around.modules), [], None
+            self._cache.clear()
         return around if around.anything else None
 
     def _flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], Any]:
@@ -289,7 +298,7 @@ class CompiledFunction:
         self, found: Specialization, flat: Sequence[Any], whole: Sequence[Any], spec: Any, number: int | None
     ) -> None:
         """Let the next call try this specialization's fast guard first; ``number`` of what there was around it."""
-        asks = self._backwards or self._swaps  # for more than a guard looks at
+        asks = self._backwards or self._swaps or found.assignments  # for more than a guard looks at, or does
         if found.guard is None and type(spec) is int and found.assembly is not None and not asks:
             record = found.assembly.record
             # What holds a tensor that is swapped depends on whether it is a view, too.

@@ -121,7 +121,7 @@ class Substitution(_torch.FunctionMode):
         return torch.zeros(*t.shape, num_classes, dtype=t.dtype).scatter_(-1, t.unsqueeze(-1), 1)
 
     def exchange(self, a: Any) -> Any:
-        """What a custom Function is applied to in place of ``a``, which autograd is not to take for a leaf of its own."""
+        """What a custom Function is applied to in place of ``a``, which autograd is not to take for a leaf."""
         given = self._swap(a)
         if given is a and type(a) in (Tensor, torch.nn.Parameter) and a.requires_grad and self.kernels.function_runs:
             raise RetraceWithCaptured(a)

@@ -10,13 +10,15 @@ trace has met them.
 What a walk found has a number, and equal finds have equal ones. A call asks only whether anything was assigned since
 the last walk; dictionaries are asked for their versions.
 
-What a trace itself changes is another value in the next call, and so is the number: a flag that the first call sets, a
-step that is counted. Containers that it changes are not looked at any more, as they are logs and caches for the most
-part, nor is a value that it changed for the eighth time, of which the caller is warned.
+What a trace itself changes (a flag that the first call sets, a step that is counted) is put back after it, and done by
+every call of what was traced: what it becomes hangs on what it was, which is part of the key. Containers whose length a
+trace changes are not looked at any more, as they are logs and caches for the most part, nor is a value that traces
+changed for the eighth time, of which the caller is warned.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import dis
 import functools
 import itertools
@@ -45,6 +47,7 @@ _UNSEEN = (types.ModuleType, types.BuiltinFunctionType, type)
 _CALLED_IMPLICITLY = frozenset(
     ("forward", "__call__", "__iter__", "__len__", "__getitem__", "__contains__", "__getattr__", "__bool__")
 )
+_ASSIGNED = (*_DICTIONARIES, list, types.CellType)
 _TENSOR = object()
 _ABSENT = object()
 
@@ -74,11 +77,38 @@ def _forget(address: int, reference: Any) -> None:
 _Place = tuple[int, Any]
 
 
+@dataclasses.dataclass(frozen=True)
+class Assignment:
+    """Of a variable, attribute or item that a traced function changes."""
+
+    owner: Any
+    name: Any
+    value: Any
+
+    def __call__(self) -> None:
+        """Do it."""
+        if isinstance(self.owner, types.CellType):
+            self.owner.cell_contents = self.value
+        elif self.value is _ABSENT:  # in a dictionary
+            self.owner.pop(self.name, None)
+        else:
+            self.owner[self.name] = self.value
+
+
+@dataclasses.dataclass(frozen=True)
+class Changes:
+    """What a trace changed: the ``number`` of what there was, if some of it is not looked at any more."""
+
+    number: int | None = None
+    assignments: tuple[Assignment, ...] = ()
+
+
 class _Walk:
     """What there is now: ``found``, by place, and what tells later whether any of it was assigned."""
 
     def __init__(self, root: Any, names: frozenset[str], ignored: frozenset[_Place]) -> None:
         self.found: dict[_Place, Any] = {}
+        self.values: dict[_Place, tuple[Any, Any]] = {}  # what has it, and what it is
         self.modules: list[torch.nn.Module] = []
         self.code: set[types.CodeType] = set()
         self.classes: set[type] = set()
@@ -170,7 +200,7 @@ class _Walk:
         if children:
             self._dicts.append((children, None, _values(children, None)))
             self._next += [(child, depth) for child in children.values() if child is not None]
-            self._note(children, "", tuple(children))
+            self._note(children, "", tuple(children), None)
         inner: tuple[dict[Any, Any], ...] = (*_torch.state_of(m), *_torch.hooks_of(m))
         for d in inner:
             self._inner(d)
@@ -222,25 +252,26 @@ class _Walk:
     def _value(self, owner: Any, name: Any, value: Any, depth: int) -> bool:
         """Note a value; whether it is looked at."""
         if isinstance(value, Tensor):
-            return self._note(owner, name, "tensor")
+            return self._note(owner, name, "tensor", value)
         key = plain_key(value)
         if key is not None:
-            return self._note(owner, name, key)
+            return self._note(owner, name, key, value)
         if isinstance(value, _UNSEEN[:1]):
             return False
         holds = type(value) in _SEQUENCES or type(value) in _DICTIONARIES
         if holds:
             self.containers.add((id(owner), name))
-        there = self._note(owner, name, (type(value).__name__, len(value)) if holds else serial_of(value))
+        there = self._note(owner, name, (type(value).__name__, len(value)) if holds else serial_of(value), value)
         if there and depth < _STEPS:
             self._next.append((value, depth + 1))
         return there
 
-    def _note(self, owner: Any, name: Any, key: Any) -> bool:
+    def _note(self, owner: Any, name: Any, key: Any, value: Any) -> bool:
         place = id(owner), name
         if place in self._ignored:
             return False
         self.found[place] = name, key
+        self.values[place] = owner, value
         return True
 
 
@@ -276,23 +307,23 @@ class Surroundings:
         """What there is, for ``after_trace``."""
         return self._walk
 
-    def after_trace(self, walk: Any) -> int | None:
-        """Look at what a trace has changed.
-
-        Returns:
-            The number of what there was before, if some of that is not looked at any more.
-        """
+    def after_trace(self, walk: Any) -> Changes:
+        """Put back what a trace has changed since ``walk``."""
         if self._walk is walk and walk.holds():
-            return None
+            return Changes()
         self._look()
-        ignored = set()
-        for place, key in walk.found.items():
-            if self._walk.found.get(place, _ABSENT) == key:
+        now = self._walk
+        there = {id(owner) for owner, _ in walk.values.values()}
+        new = [p for p in now.found if p not in walk.found and p[0] in there]
+        ignored, assignments = set(), []
+        for place in (*walk.found, *new):
+            if now.found.get(place) == walk.found.get(place):
+                continue
+            if place in walk.containers or place in now.containers:
+                ignored.add(place)
                 continue
             self._changes[place] = self._changes.get(place, 0) + 1
-            if place in walk.containers:
-                ignored.add(place)
-            elif self._changes[place] == _CHANGES:
+            if self._changes[place] == _CHANGES:
                 ignored.add(place)
                 warnings.warn(
                     f"aotcheck traced a function {_CHANGES} times because it changes {place[1]!r} when it is called; "
@@ -300,11 +331,17 @@ class Surroundings:
                     RuntimeWarning,
                     stacklevel=6,
                 )
-        if not ignored:
-            return None
+            owner, was = walk.values.get(place) or (now.values[place][0], _ABSENT)
+            _, becomes = now.values.get(place, (owner, _ABSENT))
+            if becomes is _ABSENT and (not isinstance(owner, dict) or place[1] in owner):
+                continue  # it is not looked at any more
+            if isinstance(owner, _ASSIGNED) and not isinstance(was, Tensor) and not isinstance(becomes, Tensor):
+                Assignment(owner, place[1], was)()
+                assignments.append(Assignment(owner, place[1], becomes))
         self._ignored |= ignored
         self._look()
-        return self._number_of(self.modules, tuple([k for p, k in walk.found.items() if p in self._walk.found]))
+        kept = tuple([key for place, key in walk.found.items() if place in self._walk.found])
+        return Changes(self._number_of(self.modules, kept) if ignored else None, tuple(assignments))
 
     def _look(self) -> None:
         walk = _Walk(self._function, self._names, self._ignored)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import copy
 import enum
 import functools
@@ -272,13 +273,51 @@ class _Rotary(nn.Module):
         return x * self.cos[: len(x)]
 
 
-@pytest.mark.parametrize("make", [_Counting, _ActNorm, _Rotary])
+class _Queue(nn.Module):
+    """Written in turn, where a number says."""
+
+    queue: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("queue", torch.zeros(6, 4))
+        self.place, self.places = 0, [0]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.queue[self.place : self.place + 2] = x[:2]
+        self.place = (self.place + 2) % 6
+        self.places[0] += 1
+        return self.queue.sum(0) * self.places[0]
+
+
+@pytest.mark.parametrize("make", [_Counting, _ActNorm, _Rotary, _Queue])
 def test_a_value_that_the_module_sets_itself(make):
     def session(compile):
         net = make()
         compiled = compile(net)
-        for k, n in enumerate((3, 3, 2, 5, 4, 6)):
-            yield compiled(plain(n, 4, seed=k)), state(net), [v for v in vars(net).values() if isinstance(v, int)]
+        for k, n in enumerate((3, 3, 2, 5, 4, 6, 6)):
+            yield (
+                compiled(plain(n, 4, seed=k)),
+                state(net),
+                [v for v in vars(net).values() if isinstance(v, (int, list))],
+            )
+
+    check_session(session)
+
+
+def test_a_variable_that_the_function_counts():
+    def session(compile):
+        calls, in_turn = 0, {"k": 0}
+
+        def f(x):
+            nonlocal calls
+            calls += 1
+            in_turn["k"] = (in_turn["k"] + 1) % 2
+            return x * calls + in_turn["k"]
+
+        compiled = compile(f)
+        for _ in range(5):
+            yield compiled(plain(3)), calls, in_turn["k"]
 
     check_session(session)
 
@@ -440,5 +479,14 @@ def test_a_callable_argument_is_read_in_each_call():
             yield f(plain(3), g)
         for k in range(3):
             yield f(plain(3), Times(k)), f(plain(3), functools.partial(torch.mul, other=k))
+
+    check_session(session)
+
+
+def test_threads_that_call_one_module():
+    def session(compile):
+        compiled = compile(seeded(mlp(4, 4, 4)))
+        with concurrent.futures.ThreadPoolExecutor(6) as pool:
+            yield list(pool.map(lambda k: [compiled(plain(k % 3 + 1, 4, seed=k)) for _ in range(5)], range(12)))
 
     check_session(session)
