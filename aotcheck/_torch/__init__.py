@@ -52,6 +52,7 @@ try:
         unwrap_dynamo,
     )
     from aotcheck._torch.custom_functions import (
+        exchanging_arguments,
         noting_who_asks,
         noting_who_writes,
         run_backward_again,
@@ -160,7 +161,15 @@ try:
         storage_of,
         zeros_without_memory,
     )
-    from aotcheck._torch.trees import forward_hooks_of, pytree_children, state_of
+    from aotcheck._torch.trees import (
+        GLOBAL_HOOKS,
+        children_of,
+        dict_version,
+        forward_hooks_of,
+        hooks_of,
+        pytree_children,
+        state_of,
+    )
     from aotcheck._torch.versions import (
         as_if_written,
         at_another_version,
@@ -193,6 +202,7 @@ except (ImportError, AttributeError, KeyError) as error:  # pragma: no cover - d
 __all__ = [
     "AMBIENT",
     "DYNAMO",
+    "GLOBAL_HOOKS",
     "META",
     "PRIM_DEVICE",
     "PRIM_LAYOUT",
@@ -232,6 +242,7 @@ __all__ = [
     "batched",
     "bound_apply",
     "can_auto_functionalize",
+    "children_of",
     "conj_view",
     "content_of",
     "count_write",
@@ -239,6 +250,7 @@ __all__ = [
     "creation_meta",
     "default_device",
     "determinism",
+    "dict_version",
     "direct_graph_module",
     "disabled_torch_dispatch",
     "disabled_torch_function",
@@ -248,6 +260,7 @@ __all__ = [
     "dual_level",
     "dynamo_is_imported",
     "error_of",
+    "exchanging_arguments",
     "factor_of",
     "forward_hooks_of",
     "functorch_active",
@@ -263,6 +276,7 @@ __all__ = [
     "has_saved_tensor_hooks",
     "held_gradient",
     "hide_from_dynamo",
+    "hooks_of",
     "inductor_compiler",
     "inductor_decompositions",
     "is_batched",

@@ -1,4 +1,4 @@
-"""What custom autograd Functions do with their context, told to those who want to know."""
+"""What custom autograd Functions are given and do with their context, told to those who want to know."""
 
 from __future__ import annotations
 
@@ -84,6 +84,20 @@ def _writing(noted: _Noted) -> Any:
     return mark_dirty
 
 
+def _applying(noted: _Noted) -> Any:
+    owner = torch.autograd.function._SingleLevelFunction
+
+    def apply(cls: type, *args: Any) -> Any:
+        given = list(args)
+        noted.tell(given)
+        return super(owner, cls).apply(*given)  # type: ignore[misc]
+
+    return classmethod(apply)
+
+
+# Here comes ``Function.apply`` when it was bound before, too.
+_applied = _Noted(torch.autograd.function._SingleLevelFunction, "apply", _applying)
+
 _asked = _Noted(torch.autograd.function.BackwardCFunction, "saved_tensors", _asking)
 
 _dirtied = _Noted(torch.autograd.function.FunctionCtx, "mark_dirty", _writing)
@@ -102,6 +116,15 @@ def noting_who_asks(note: Callable[[Any], None]) -> contextlib.AbstractContextMa
 def noting_who_writes(note: Callable[[Any], None]) -> contextlib.AbstractContextManager[None]:
     """On this thread, ``note`` is called inside with each node of a custom Function that marks what it wrote."""
     return _dirtied.to(note)
+
+
+def exchanging_arguments(exchange: Callable[[Any], Any]) -> contextlib.AbstractContextManager[None]:
+    """On this thread, custom Functions are applied inside to what ``exchange`` makes of their arguments."""
+
+    def note(given: list[Any]) -> None:
+        given[:] = [exchange(a) for a in given]
+
+    return _applied.to(note)
 
 
 def skip_backward(node: Any) -> None:

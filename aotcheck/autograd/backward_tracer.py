@@ -119,7 +119,8 @@ class BackwardTracer:
             torch.set_grad_enabled(create_graph),
             torch.autograd.set_detect_anomaly(False) if torch.is_anomaly_enabled() else contextlib.nullcontext(),
             _torch.noting_who_asks(self._tracer.kernels.asked.add),
-            Substitution(self.captured, self._tracer),
+            Substitution(self.captured, self._tracer) as substitution,
+            _torch.exchanging_arguments(substitution.exchange),
             self.swapping(),
             self._tracer.drawing(),
         ):

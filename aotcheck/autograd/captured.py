@@ -72,6 +72,14 @@ def _item_of(obj: Any, attribute: str, key: Any) -> Any:
     return getattr(obj, attribute)[key]
 
 
+def read(path: Path) -> Any:
+    """What is there now; None if the place is gone."""
+    try:
+        return path()
+    except (AttributeError, LookupError, ValueError):
+        return None
+
+
 def locate(function: Callable[..., Any], tensor: Any) -> Path | None:
     """How to read ``tensor`` (or generator) again from ``function``'s closure, globals, defaults or object, or None.
 

@@ -223,8 +223,12 @@ class Tracer(_torch.TorchDispatchMode):
             return None  # on other devices a check that fails ruins them
         negated = aten.logical_not.default
         held = flag if usual else pure_ops.pure(self, negated, info_of(negated), (flag,), {})
-        self.trace.effects.append(self.call(aten._assert_async.msg, (self.value_of(held), EXPECTATION), {}))
+        self.expect(held)
         return usual is wanted
+
+    def expect(self, flag: Tensor) -> None:
+        """Let the graph check that ``flag`` is true."""
+        self.trace.effects.append(self.call(aten._assert_async.msg, (self.value_of(flag), EXPECTATION), {}))
 
     def _transparent(self, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
         """The kernel that eager's autograd would look into in this call: see Note [Transparent ops]."""

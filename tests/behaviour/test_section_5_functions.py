@@ -472,3 +472,62 @@ def test_what_dynamo_makes_of_a_function_that_returns_its_operand():
         return same.mT
 
     check(function, lambda: non_leaf(2, 2), compile=through_dynamo)
+
+
+# -- applied to what is no argument --------------------------------------------------------------------
+
+
+class _Scaled(torch.autograd.Function):
+    """Computes its gradients by a backward of its own."""
+
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return x * w
+
+    @staticmethod
+    def backward(ctx, grad):
+        with torch.enable_grad():
+            x, w = (t.detach().requires_grad_() for t in ctx.saved_tensors)
+            return torch.autograd.grad((x * w).sum() * 2, (x, w), grad.sum())
+
+
+class _Kept(torch.autograd.Function):
+    """Uses a tensor in its backward alone."""
+
+    @staticmethod
+    def forward(x, w):
+        return x.clone()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(inputs[1])
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad, grad * ctx.saved_tensors[0]
+
+
+_scaled = _Scaled.apply
+
+
+@pytest.mark.parametrize("apply", [_scaled, _Scaled.apply, _Kept.apply], ids=["bound before", "Function", "kept"])
+@pytest.mark.parametrize("where", ["closure", "list", "module"])
+def test_a_custom_function_is_applied_to_what_is_no_argument(apply, where: str):
+    def session(compile):
+        w = leaf(3, seed=1)
+        module = torch.nn.ParameterList([w])
+        f = compile(
+            {
+                "closure": lambda x: apply(x, w),
+                "list": (lambda ws: lambda x: apply(apply(x, ws[0]), ws[0]))([w]),
+                "module": lambda x: apply(x, module[0]) + w,
+            }[where]
+        )
+        for k in range(3):
+            x = leaf(3, seed=k)
+            y = f(x)
+            backward([y])
+            yield y, x, list(module)
+
+    check_session(session)
