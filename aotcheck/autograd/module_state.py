@@ -145,8 +145,9 @@ class _Before:
 def _swapped(slots: Sequence[_Slot], replicas: Sequence[Any]) -> Iterator[None]:
     there = [name in owner for owner, name in slots]
     originals = [owner.get(name) for owner, name in slots]
-    for (owner, name), replica in zip(slots, replicas, strict=True):
-        owner[name] = replica
+    for (owner, name), replica, was in zip(slots, replicas, there, strict=True):
+        if was:
+            owner[name] = replica
     try:
         yield
     finally:
