@@ -48,7 +48,10 @@ def _kept_behind(
     capture: Capture, output: Tensor, ends: Sequence[Any], known: dict[Any, list[Tensor] | None]
 ) -> list[Tensor] | None:
     found: list[Tensor] = []
+    renewed = _nodes_of_view(output)
     for node in nodes_behind_output(output, ends):
+        if node in renewed:
+            continue
         if node not in known:
             try:
                 known[node] = _kept_by(capture, node, output)
@@ -59,6 +62,20 @@ def _kept_behind(
             return None
         found += kept
     return found
+
+
+def _nodes_of_view(t: Tensor) -> set[Any]:
+    """The nodes that eager makes anew after a write where ``t`` is a plain view of a wrapper; ours is no view."""
+    base, found = _torch.base_of(t), set[Any]()
+    if is_wrapper(t) or base is None or not is_wrapper(base):
+        return found
+    if _torch.creation_meta(t) != _torch.CreationMeta.DEFAULT:
+        return found
+    node, end = _torch.grad_fn_of(t), _torch.grad_fn_of(base)
+    while node is not None and node is not end and len(node.next_functions) == 1:
+        found.add(node)
+        node = node.next_functions[0][0]
+    return found if node is end else set()
 
 
 def _kept_by(capture: Capture, node: Any, near: Tensor) -> list[Tensor]:

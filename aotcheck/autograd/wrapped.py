@@ -364,7 +364,9 @@ class WrappedResults(WrapperArguments):
         inner = tuple([(name, None) for name, _ in held])
         wrapping = Wrapping(type(t), context, inner, outer_of(t), is_parameter, inference)
         self._emit(Wrap(local, wrapping, refs))
-        if any(w.replica is x and outer_of(x) != w.outer for w in self.arguments for _, x in held):
+        reshaped = [w.replica for w in self.arguments if outer_of(w.replica) != w.outer]
+        reshaped += [a.replica for a in self.capture.arguments if id(a.replica) in self.tracer.regeometried]
+        if any(t is x for t in reshaped for _, x in held):
             self._emit(RestrideWrapper(local, outer_of(t)))  # its class may have looked at what does not lie there yet
         if is_new_leaf(t):
             self._emit(RequireGrad(local))

@@ -521,3 +521,27 @@ def test_a_ragged_argument_that_is_a_view_of_another_with_its_ragged_size(requir
             yield leaf_
 
     check_session(session)
+
+
+# -- plain views of ragged tensors ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("part", [False, True])
+@pytest.mark.parametrize("way", [lambda x: x, lambda x: x.view_as(x), torch.sin], ids=["itself", "view", "result"])
+def test_the_values_of_a_ragged_tensor_written_before_their_backward(part, way):
+    """Eager makes the history of a view anew that was written since, with what it keeps as it is then."""
+
+    def f(x):
+        values = way(x).values()
+        return values[1:] if part else values
+
+    def session(compile):
+        leaf_ = jagged(1, 3, grad=True)
+        values = compile(f)(leaf_ * 1)
+        with torch.no_grad():
+            values.add_(1)
+        yield leaf_, values
+        yield attempt_later(lambda: values.backward(torch.ones_like(values)))
+        yield leaf_, values
+
+    check_session(session)

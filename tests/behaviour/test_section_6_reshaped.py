@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt_later, check_session, cotangent
-from tests.behaviour.wrappers import extra, nested, tagged, two
+from tests.behaviour.harness import attempt_later, check_session, cotangent, plain
+from tests.behaviour.wrappers import Tagged, extra, nested, tagged, two
 
 every_class = pytest.mark.parametrize("make", [two, extra, tagged, nested], ids=lambda make: make.__name__)
 
@@ -168,5 +168,22 @@ def test_views_of_an_alias_that_counts_writes_apart(grad):
             with torch.no_grad():
                 t.add_(1)
             yield base, x, results
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_a_wrapper_of_an_argument_that_is_then_reshaped(before):
+    def f(x):
+        if before:
+            x.transpose_(0, 1)
+        made = Tagged(x, "t")
+        x.unsqueeze_(0)
+        return made
+
+    def session(compile):
+        x = plain(2, 3)
+        made = compile(f)(x)
+        yield x, made.shape, made.stride(), made.elem.shape
 
     check_session(session)
