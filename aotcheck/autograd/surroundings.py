@@ -335,6 +335,8 @@ class Surroundings:
             _, becomes = now.values.get(place, (owner, _ABSENT))
             if becomes is _ABSENT and (not isinstance(owner, dict) or place[1] in owner):
                 continue  # it is not looked at any more
+            if isinstance(owner, list) and was is _ABSENT:
+                continue  # a list that grows, as a log does
             if isinstance(owner, _ASSIGNED) and not isinstance(was, Tensor) and not isinstance(becomes, Tensor):
                 Assignment(owner, place[1], was)()
                 assignments.append(Assignment(owner, place[1], becomes))
