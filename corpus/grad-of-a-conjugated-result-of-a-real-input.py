@@ -94,7 +94,8 @@ def addressing(t):
     sizes, ragged = t.shape, plain(t.shape)
     if "ragged" in ragged:
         k = ragged.index("ragged")
-        sizes = (*sizes[:k], dict(held(t))["_values"].shape[k - 1], *sizes[k + 1 :])
+        values = dict(held(t))["_values"].shape[k - 1 : k]
+        sizes = (*sizes[:k], *(values or (0,)), *sizes[k + 1 :])  # what holds them may have got another shape
     return plain(s for n, s in zip(sizes, t.stride(), strict=True) if n != 1) if t.numel() else ()
 
 

@@ -20,6 +20,7 @@ try:
         ambient_state,
         another_tracer_active,
         autograd_flags,
+        default_device,
         determinism,
         dispatch_keys,
         dual_level,
@@ -35,21 +36,23 @@ try:
         backward_number,
         batched,
         is_batched,
+        node_running,
         unbatched,
         will_run,
     )
     from aotcheck._torch.compilers import (
         DYNAMO,
         USED_BY_BACKENDS,
+        WithoutCompiledAutograd,
         dynamo_is_imported,
         hide_from_dynamo,
         inductor_compiler,
         inductor_decompositions,
         lowers_version,
         unwrap_dynamo,
-        without_compiled_autograd,
     )
     from aotcheck._torch.custom_functions import (
+        exchanging_arguments,
         noting_who_asks,
         noting_who_writes,
         run_backward_again,
@@ -72,7 +75,14 @@ try:
         without_torch_function,
     )
     from aotcheck._torch.fakes import Fakes
-    from aotcheck._torch.graphs import append_node, direct_graph_module, ready_forward, rename_placeholders, take_lists
+    from aotcheck._torch.graphs import (
+        append_node,
+        append_output,
+        direct_graph_module,
+        ready_forward,
+        rename_placeholders,
+        take_lists,
+    )
     from aotcheck._torch.hooks import (
         asked_for_gradient_edge,
         gradient_of,
@@ -135,11 +145,12 @@ try:
     from aotcheck._torch.ragged import NestedTensor, ready_ragged_tensors
     from aotcheck._torch.saved import (
         SavedTensor,
+        WithoutSavedTensorHooks,
+        WrappingSavedTensorHooks,
         has_saved_tensor_hooks,
         is_packed,
         saved_of,
         unpack_some,
-        without_saved_tensor_hooks,
     )
     from aotcheck._torch.storages import (
         content_of,
@@ -150,7 +161,15 @@ try:
         storage_of,
         zeros_without_memory,
     )
-    from aotcheck._torch.trees import forward_hooks_of, pytree_children, state_of
+    from aotcheck._torch.trees import (
+        GLOBAL_HOOKS,
+        children_of,
+        dict_version,
+        forward_hooks_of,
+        hooks_of,
+        pytree_children,
+        state_of,
+    )
     from aotcheck._torch.versions import (
         as_if_written,
         at_another_version,
@@ -183,6 +202,7 @@ except (ImportError, AttributeError, KeyError) as error:  # pragma: no cover - d
 __all__ = [
     "AMBIENT",
     "DYNAMO",
+    "GLOBAL_HOOKS",
     "META",
     "PRIM_DEVICE",
     "PRIM_LAYOUT",
@@ -199,11 +219,15 @@ __all__ = [
     "SavedTensor",
     "TensorGuards",
     "TorchDispatchMode",
+    "WithoutCompiledAutograd",
+    "WithoutSavedTensorHooks",
+    "WrappingSavedTensorHooks",
     "accumulates",
     "after_backward",
     "ambient_state",
     "another_tracer_active",
     "append_node",
+    "append_output",
     "as_before_dispatch",
     "as_if_written",
     "asked_for_gradient_edge",
@@ -218,12 +242,15 @@ __all__ = [
     "batched",
     "bound_apply",
     "can_auto_functionalize",
+    "children_of",
     "conj_view",
     "content_of",
     "count_write",
     "counted_by",
     "creation_meta",
+    "default_device",
     "determinism",
+    "dict_version",
     "direct_graph_module",
     "disabled_torch_dispatch",
     "disabled_torch_function",
@@ -233,6 +260,7 @@ __all__ = [
     "dual_level",
     "dynamo_is_imported",
     "error_of",
+    "exchanging_arguments",
     "factor_of",
     "forward_hooks_of",
     "functorch_active",
@@ -248,6 +276,7 @@ __all__ = [
     "has_saved_tensor_hooks",
     "held_gradient",
     "hide_from_dynamo",
+    "hooks_of",
     "inductor_compiler",
     "inductor_decompositions",
     "is_batched",
@@ -266,6 +295,7 @@ __all__ = [
     "meta_kernels",
     "mode_depths",
     "neg_view",
+    "node_running",
     "noting_who_asks",
     "noting_who_writes",
     "op_name",
@@ -323,9 +353,7 @@ __all__ = [
     "version_of",
     "view_func_of",
     "will_run",
-    "without_compiled_autograd",
     "without_modes",
-    "without_saved_tensor_hooks",
     "without_torch_function",
     "zeros_for",
     "zeros_without_memory",

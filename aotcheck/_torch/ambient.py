@@ -53,12 +53,21 @@ def another_tracer_active() -> bool:
     return bool(_symbolic_trace._is_fx_tracing_flag)
 
 
+def default_device() -> torch.device:
+    """The device on which factories make tensors; asked of torch only where something is in force that may tell it."""
+    if _C._len_torch_function_stack() or getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None) is not None:
+        return torch.get_default_device()
+    return _CPU
+
+
 def determinism() -> tuple[bool, bool, bool]:
     """Whether deterministic algorithms are asked for, whether their lack is but warned about, and whether new memory
     is filled then."""
     warns, fills = _C._get_deterministic_algorithms_warn_only(), _C._get_deterministic_fill_uninitialized_memory()
     return _C._get_deterministic_algorithms(), warns, fills
 
+
+_CPU = torch.device("cpu")
 
 AMBIENT: dict[str, Any] = {
     "modes": _C._len_torch_dispatch_stack,

@@ -17,6 +17,11 @@ def autograd_node_running() -> str | None:
     return None if node is None else str(node.name())
 
 
+def node_running() -> Any:
+    """The node whose backward is running on this thread; None if none is."""
+    return _C._current_autograd_node()
+
+
 def backward_keeps_graph() -> bool:
     """Whether the backward that is running on this thread leaves the graph as it is (``retain_graph``)."""
     return bool(_C._autograd._get_current_graph_task_keep_graph())

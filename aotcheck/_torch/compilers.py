@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -77,11 +76,13 @@ def hide_from_dynamo(function: _F) -> _F:
     return function
 
 
-@contextlib.contextmanager
-def without_compiled_autograd() -> Iterator[None]:
+class WithoutCompiledAutograd:
     """Backwards inside are run by the engine, whatever the caller has asked for."""
-    before = _dynamo.compiled_autograd.set_autograd_compiler(None, False)
-    try:
-        yield
-    finally:
-        _dynamo.compiled_autograd.set_autograd_compiler(*before)
+
+    __slots__ = ("_before",)
+
+    def __enter__(self) -> None:
+        self._before = _dynamo.compiled_autograd.set_autograd_compiler(None, False)
+
+    def __exit__(self, *exception: object) -> None:
+        _dynamo.compiled_autograd.set_autograd_compiler(*self._before)

@@ -1,10 +1,10 @@
-"""What custom autograd Functions do with their context, told to those who want to know."""
+"""What custom autograd Functions are given and do with their context, told to those who want to know."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, cast
 
 import torch
@@ -31,19 +31,36 @@ class _Noted:
             if thread == threading.get_ident():
                 note(ctx)
 
-    @contextlib.contextmanager
-    def to(self, note: Callable[[Any], None]) -> Iterator[None]:
+    def to(self, note: Callable[[Any], None]) -> _Noting:
         """``note`` is called on this thread inside."""
-        entry = threading.get_ident(), note
+        return _Noting(self, (threading.get_ident(), note))
+
+    def begin(self, entry: tuple[int, Callable[[Any], None]]) -> None:
+        """Notes go to ``entry``, a thread and who is told there, too."""
         with self._lock:
             if vars(self.owner).get(self.name) is not self.member:
                 setattr(self.owner, self.name, self.member)
             self._notes.append(entry)
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._notes.remove(entry)
+
+    def end(self, entry: tuple[int, Callable[[Any], None]]) -> None:
+        """They do no longer."""
+        with self._lock:
+            self._notes.remove(entry)
+
+
+class _Noting:
+    """See :meth:`_Noted.to`."""
+
+    __slots__ = ("_entry", "_noted")
+
+    def __init__(self, noted: _Noted, entry: tuple[int, Callable[[Any], None]]) -> None:
+        self._noted, self._entry = noted, entry
+
+    def __enter__(self) -> None:
+        self._noted.begin(self._entry)
+
+    def __exit__(self, *exception: object) -> None:
+        self._noted.end(self._entry)
 
 
 _saved_tensors: Any = torch._C._FunctionBase.__dict__["saved_tensors"]
@@ -67,6 +84,20 @@ def _writing(noted: _Noted) -> Any:
     return mark_dirty
 
 
+def _applying(noted: _Noted) -> Any:
+    owner = torch.autograd.function._SingleLevelFunction
+
+    def apply(cls: type, *args: Any) -> Any:
+        given = list(args)
+        noted.tell(given)
+        return super(owner, cls).apply(*given)  # type: ignore[misc]
+
+    return classmethod(apply)
+
+
+# Here comes ``Function.apply`` when it was bound before, too.
+_applied = _Noted(torch.autograd.function._SingleLevelFunction, "apply", _applying)
+
 _asked = _Noted(torch.autograd.function.BackwardCFunction, "saved_tensors", _asking)
 
 _dirtied = _Noted(torch.autograd.function.FunctionCtx, "mark_dirty", _writing)
@@ -85,6 +116,15 @@ def noting_who_asks(note: Callable[[Any], None]) -> contextlib.AbstractContextMa
 def noting_who_writes(note: Callable[[Any], None]) -> contextlib.AbstractContextManager[None]:
     """On this thread, ``note`` is called inside with each node of a custom Function that marks what it wrote."""
     return _dirtied.to(note)
+
+
+def exchanging_arguments(exchange: Callable[[Any], Any]) -> contextlib.AbstractContextManager[None]:
+    """On this thread, custom Functions are applied inside to what ``exchange`` makes of their arguments."""
+
+    def note(given: list[Any]) -> None:
+        given[:] = [exchange(a) for a in given]
+
+    return _applied.to(note)
 
 
 def skip_backward(node: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, cast
 
 import torch.utils._pytree as pytree
@@ -22,6 +22,31 @@ def append_node(
     return node
 
 
+def append_output(graph: fx.Graph, result: Any, taken: Collection[str]) -> fx.Node:
+    """The node that ends ``graph``; the names in ``taken`` are those of others."""
+    return (
+        graph.output(result) if "output" in taken else append_node(graph, "output", "output", "output", (result,), {})
+    )
+
+
+_OF_GRAPH_MODULES = frozenset(
+    {
+        "_create_node_hooks",
+        "_deepcopy_hooks",
+        "_erase_node_hooks",
+        "_graph",
+        "_replace_hooks",
+        "_tracer_cls",
+        "_tracer_extras",
+        "graph",
+        "meta",
+        "shape_env",
+        "training",
+    }
+)
+"""Attributes that FX gives each module that it makes: none is a parameter, buffer or module."""
+
+
 def direct_graph_module(write: Callable[[fx.GraphModule], Callable[..., Any] | None]) -> type[fx.GraphModule]:
     """A class of GraphModules whose ``forward``, made when first needed, is what ``write`` makes of the module.
 
@@ -29,6 +54,12 @@ def direct_graph_module(write: Callable[[fx.GraphModule], Callable[..., Any] | N
     """
 
     class DirectGraphModule(_LazyGraphModule):
+        def __setattr__(self, name: str, value: Any) -> None:
+            if name in _OF_GRAPH_MODULES:
+                object.__setattr__(self, name, value)
+            else:
+                super().__setattr__(name, value)
+
         def real_recompile(self) -> None:
             if self._needs_recompile() and not self._write():
                 self._real_recompile()

@@ -1,4 +1,4 @@
-"""What holds tensors: pytrees, modules."""
+"""What holds tensors: pytrees, modules; and what tells that a dictionary was written."""
 
 from __future__ import annotations
 
@@ -7,6 +7,18 @@ from typing import Any
 
 import torch
 import torch.utils._pytree as pytree
+from torch._C._dynamo.guards import dict_version
+from torch.nn.modules import module as _modules
+
+__all__ = ["GLOBAL_HOOKS", "children_of", "dict_version", "forward_hooks_of", "hooks_of", "pytree_children", "state_of"]
+
+# Hooks of all modules.
+GLOBAL_HOOKS: tuple[dict[int, Any], ...] = (
+    _modules._global_forward_pre_hooks,
+    _modules._global_forward_hooks,
+    _modules._global_backward_pre_hooks,
+    _modules._global_backward_hooks,
+)
 
 
 def pytree_children(node: Any) -> list[Any] | None:
@@ -23,3 +35,13 @@ def state_of(module: torch.nn.Module) -> tuple[dict[str, Any], dict[str, Any]]:
 def forward_hooks_of(modules: Sequence[torch.nn.Module]) -> list[Callable[..., Any]]:
     """The hooks that run when the ``modules`` themselves are called."""
     return [h for m in modules for hooks in (m._forward_pre_hooks, m._forward_hooks) for h in hooks.values()]
+
+
+def children_of(module: torch.nn.Module) -> dict[str, torch.nn.Module | None]:
+    """The modules that ``module`` is made of, as the dictionary in which it keeps them."""
+    return module._modules
+
+
+def hooks_of(module: torch.nn.Module) -> tuple[dict[int, Any], ...]:
+    """The dictionaries of hooks that run when the module is called or backpropagated through."""
+    return module._forward_pre_hooks, module._forward_hooks, module._backward_pre_hooks, module._backward_hooks

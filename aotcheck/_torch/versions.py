@@ -82,6 +82,8 @@ def version_groups(tensors: Sequence[Tensor]) -> list[int]:
 
 def counted_by(tensors: Sequence[Tensor], counters: Sequence[Tensor]) -> list[int | None]:
     """For each of ``tensors`` the index of one of ``counters`` that counts versions with it; the last if several do."""
+    if not tensors:
+        return []
     before = tuple(map(version_of, counters))
     if -1 in before:
         counters = [t for t, version in zip(counters, before, strict=True) if version >= 0]

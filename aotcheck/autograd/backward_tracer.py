@@ -67,7 +67,9 @@ class BackwardTracer:
         self._tracer.outside = user_frame()
         starts = [_torch.grad_fn_of(a.tensor) for a, _ in seeds]
         stopping = functools.partial(_stopping_at, ends, starts, self._tracer.kernels)
-        results = [_edge_of(a.tensor) if a.recorded or isinstance(a.tensor, Past) else a.tensor for a, _ in seeds]
+        results: list[Any] = [
+            _edge_of(a.tensor) if a.recorded or isinstance(a.tensor, Past) else a.tensor for a, _ in seeds
+        ]
         with _torch.without_modes():
             grads_in = [self._tangent(tangent) for _, tangent in seeds]
             for t, requires_grad in zip(grads_in, trained or [False] * len(grads_in), strict=True):
@@ -87,20 +89,20 @@ class BackwardTracer:
                         gradients = _summed(len(targets), arrived)
                     return sandbox.traced(gradients, grads_in, read)
                 except RuntimeError as error:
-                    if "passing an `inputs` parameter" not in str(error) or create_graph:
+                    if "passing an `inputs` parameter" not in str(error):
                         raise
                     self._accumulates = True
         with Sandbox(self._tracer, live) as sandbox:
             leaves = [r.replica if _torch.leafness(r.replica) and not r.begins_anew else None for r in self._roots]
+            behind = [e for x in reached_leaves([a.tensor for a, _ in seeds]).values() for e in x]
             with (
                 self._backward_runs(create_graph),
                 for_any_data(starts, answers),
-                stopping(),
                 SetAside(leaves) as set_aside,
             ):
-                behind = [e for x in reached_leaves([a.tensor for a, _ in seeds]).values() for e in x]
-                found = _accumulate(results, behind, edges, grads_in)
-                arrived = [(k, g) for (k, _), g in zip(wanted, found, strict=False)]
+                with _taking(edges, behind) as taken, stopping(), _Bounds(grads_in):  # taken before it is stopped
+                    torch.autograd.backward(results, grads_in, retain_graph=True, create_graph=create_graph)
+                arrived = [(k, g) for (k, _), g in zip(wanted, taken, strict=False)]
                 # What a backward inside the backward accumulated went past the graph.
                 gradients = _summed(len(targets), [*arrived, *enumerate(set_aside.accumulated())])
             return sandbox.traced(gradients, grads_in, read)
@@ -117,7 +119,8 @@ class BackwardTracer:
             torch.set_grad_enabled(create_graph),
             torch.autograd.set_detect_anomaly(False) if torch.is_anomaly_enabled() else contextlib.nullcontext(),
             _torch.noting_who_asks(self._tracer.kernels.asked.add),
-            Substitution(self.captured, self._tracer),
+            Substitution(self.captured, self._tracer) as substitution,
+            _torch.exchanging_arguments(substitution.exchange),
             self.swapping(),
             self._tracer.drawing(),
         ):
@@ -146,7 +149,7 @@ class BackwardTracer:
         if others:
             _differentiate(results, others, grads_in, create_graph)
         else:  # no leaf whose .grad it could reach
-            with _bounds_of(grads_in):
+            with _Bounds(grads_in):
                 torch.autograd.backward(results, grads_in, retain_graph=True, create_graph=create_graph)
 
     def _tangent(self, tangent: Value | Bundle) -> Tensor:
@@ -197,10 +200,12 @@ def _stopping_at(nodes: Sequence[Any], starts: Sequence[Any], kernels: KernelSta
     inner = [n for n in beyond if n.next_functions and n not in custom]
     hooks += [n.register_hook(lambda grads, _: (None,) * len(grads)) for n in inner]
     before, kernels.stopped = kernels.stopped, stopped
+    kernels.beyond.update(beyond)
     try:
         yield
     finally:
         kernels.stopped = before
+        kernels.beyond.clear()
         for hook in hooks:
             hook.remove()
         for n in custom:
@@ -213,17 +218,25 @@ def _differentiate(
     grads_in: Sequence[Tensor],
     create_graph: bool,
 ) -> tuple[Tensor | None, ...]:
-    with _bounds_of(grads_in):
+    with _Bounds(grads_in):
         return _torch.gradients_at(edges, results, grads_in, create_graph)
 
 
-@contextlib.contextmanager
-def _bounds_of(grads_in: Sequence[Tensor]) -> Iterator[None]:
+class _Bounds:
     """A window beyond its storage is eager's error, or the business of how the caller's gradients ``grads_in`` lie."""
-    try:
-        yield
-    except OutOfBounds as error:
-        given = {_torch.storage_address(_torch.storage_of(x)) for t in grads_in for x in leaves_of(t)}
+
+    __slots__ = ("_grads_in",)
+
+    def __init__(self, grads_in: Sequence[Tensor]) -> None:
+        self._grads_in = grads_in
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if not isinstance(error, OutOfBounds):
+            return
+        given = {_torch.storage_address(_torch.storage_of(x)) for t in self._grads_in for x in leaves_of(t)}
         if _torch.storage_address(error.storage) in given:
             # A formula strides over a gradient of the caller's, which may have another layout.
             raise UnsupportedError("backward depends on the layout of a gradient", str(error)) from error
@@ -240,17 +253,14 @@ def _summed(count: int, arrived: Sequence[tuple[int, Tensor | None]]) -> list[Te
     return gradients
 
 
-def _accumulate(
-    results: Sequence[Any],
-    behind: Sequence[GradientEdge],
-    edges: Sequence[GradientEdge],
-    grads_in: Sequence[Tensor],
-) -> tuple[Tensor | None, ...]:
-    """As ``_differentiate`` does, but by a backward to all leaves, which gets no further than ``edges`` and leaves.
+@contextlib.contextmanager
+def _taking(edges: Sequence[GradientEdge], behind: Sequence[GradientEdge]) -> Iterator[list[Tensor | None]]:
+    """A backward inside that runs the whole graph leaves in the list that is given what arrived at each of ``edges``.
 
-    ``behind`` are the leaves' accumulators.
+    It gets no further than those and ``behind``, the leaves' accumulators.
     """
     arrived: dict[Any, list[Tensor | None]] = {}
+    taken: list[Tensor | None] = []
 
     def stop_at(node: Any) -> Callable[[Sequence[Tensor | None]], tuple[None, ...]]:
         def take(grads: Sequence[Tensor | None]) -> tuple[None, ...]:
@@ -266,9 +276,8 @@ def _accumulate(
     nodes = {e.node for e in edges} | {e.node for e in behind}
     hooks = [n.register_prehook(stop_at(n)) for n in nodes]
     try:
-        with _bounds_of(grads_in):
-            torch.autograd.backward(results, grads_in, retain_graph=True)
+        yield taken
     finally:
         for hook in hooks:
             hook.remove()
-    return tuple(arrived[e.node][e.output_nr] if e.node in arrived else None for e in edges)
+    taken += [arrived[e.node][e.output_nr] if e.node in arrived else None for e in edges]

@@ -18,7 +18,7 @@ from aotcheck.autograd.capture import Capture
 from aotcheck.autograd.compile_graph import Compilers
 from aotcheck.autograd.derivatives import differentiable
 from aotcheck.autograd.errors import RetraceWithCaptured, UnsupportedError
-from aotcheck.autograd.global_state import autocast_is_on, autocast_off
+from aotcheck.autograd.global_state import AutocastOff, autocast_is_on
 from aotcheck.autograd.graph import FakeValues
 from aotcheck.autograd.kept import kept_behind, objection_to_write
 from aotcheck.autograd.partition.components import nodes_behind
@@ -33,6 +33,23 @@ from aotcheck.autograd.tangents import Key, Trained, described
 from aotcheck.autograd.trace import Value
 
 
+class _Alone:
+    """See :meth:`Backwards.alone`."""
+
+    __slots__ = ("_inside",)
+
+    def __init__(self, lock: contextlib.AbstractContextManager[Any]) -> None:
+        self._inside = lock, _torch.WithoutSavedTensorHooks(), _torch.WithoutCompiledAutograd(), AutocastOff()
+
+    def __enter__(self) -> None:
+        for one in self._inside:
+            one.__enter__()
+
+    def __exit__(self, *exception: Any) -> None:
+        for one in reversed(self._inside):
+            one.__exit__(*exception)
+
+
 class Backwards:
     """The stages of one specialization, the Functions that attach their tensors, and what those run."""
 
@@ -42,16 +59,9 @@ class Backwards:
         self.graphs = BackwardGraphs(self.stages, compilers, fakes)
         self._lock = threading.RLock()
 
-    @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
+    def alone(self) -> _Alone:
         """One thread at a time is inside, and nothing that the caller has in force."""
-        with (
-            self._lock,
-            _torch.without_saved_tensor_hooks(),
-            _torch.without_compiled_autograd(),
-            autocast_off(),
-        ):
-            yield
+        return _Alone(self._lock)
 
     @contextlib.contextmanager
     def rearmed(self) -> Iterator[None]:

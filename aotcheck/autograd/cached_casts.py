@@ -63,7 +63,7 @@ def cast_of(t: Any) -> Tensor | None:
     """What autocast's cache holds of ``t``, which is cast if it is not there; None where it is not for the cache."""
     if type(t) not in _PLAIN or not cacheable(t, dtype := dict(autocast_state()).get(t.device.type)):
         return None
-    with _torch.without_modes(), _torch.without_torch_function(), _torch.without_saved_tensor_hooks():
+    with _torch.without_modes(), _torch.without_torch_function(), _torch.WithoutSavedTensorHooks():
         nothing = torch.empty((0, *t.shape), dtype=dtype, device=t.device, requires_grad=True)
         if not torch.is_grad_enabled():
             cast_for_product(t, nothing)  # what is cast here has no history

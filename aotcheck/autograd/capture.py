@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -22,6 +22,7 @@ from aotcheck.autograd.epilogue import EpilogueBuilder
 from aotcheck.autograd.errors import EagerRaises, Retrace, RetraceWithCaptured, TraceMode, UnsupportedError
 from aotcheck.autograd.global_state import autocast_is_on, unchanged
 from aotcheck.autograd.gradients import Gradients, own_gradient, set_own_gradient
+from aotcheck.autograd.hidden_leaves import hidden_leaves
 from aotcheck.autograd.hooks import NotedHook
 from aotcheck.autograd.partition.components import reached_leaves
 from aotcheck.autograd.partition.regions import Cut
@@ -47,6 +48,7 @@ from aotcheck.autograd.substitution import StandIns, Substitution
 from aotcheck.autograd.trace import Value, geometry_of
 from aotcheck.autograd.traced_inputs import TracedArgument, TracedInputs, TracedRoot, TracedWrapper
 from aotcheck.autograd.tracer import Tracer, exchange
+from aotcheck.autograd.unpacking import unpacking_where_gradients_are
 
 
 @dataclasses.dataclass(frozen=True)
@@ -236,14 +238,6 @@ class Capture:
         found = {e.node for r in self.differentiated for e in r.edges}
         return found | {a.edge.node for a in self.views if a.edge is not None}
 
-    @contextlib.contextmanager
-    def _function_runs(self) -> Iterator[None]:
-        self.maker.kernels.function_runs = True
-        try:
-            yield
-        finally:
-            self.maker.kernels.function_runs = False
-
     def _saving(self) -> contextlib.AbstractContextManager[Any]:
         """What the call's saved-tensor hooks do to the trace: what is saved is what it is when it is saved.
 
@@ -280,13 +274,18 @@ class Capture:
                 unchanged(),
                 _torch.transforms_left_on_error(),
                 self.tracer.recording(),
-                Substitution(mapped, self.tracer),
+                Substitution(mapped, self.tracer) as substitution,
+                _torch.exchanging_arguments(substitution.exchange),
                 self._saving(),
-                self._function_runs(),
+                unpacking_where_gradients_are(self.maker.kernels),
                 _torch.noting_who_writes(self.maker.kernels.note_custom_write),
                 self.tracer.drawing(),
             ):
-                outputs, count, extra = function(self.inputs.flat)
+                self.maker.kernels.function_runs = True
+                try:
+                    outputs, count, extra = function(self.inputs.flat)
+                finally:
+                    self.maker.kernels.function_runs = False
             self.tracer.on_cast = None
             if self.casts is not None:
                 self.casts.settle()
@@ -305,8 +304,16 @@ class Capture:
         outputs = [mapped.of(o) for o in outputs]
         mapped.forget_unmet([real for real, i in captured or () if own is not None and i >= own])
         self.maker.kernels.wrappers += [o for o in outputs if isinstance(o, Tensor) and is_wrapper(o)]
-        with self.tracer.recording():
-            changes = self.gradients.changes([*[r.replica for r in self.roots], *self.maker.anchors], outputs)
+        with self.tracer.recording(), torch.set_grad_enabled(self.entry_grad):
+            return self._settle(outputs, count, extra)
+
+    def _settle(self, outputs: list[Any], count: int, extra: Any) -> Any:
+        """Build the record of a function that gave ``outputs``, inside the tracing mode."""
+        changes = self.gradients.changes([*[r.replica for r in self.roots], *self.maker.anchors], outputs)
+        hidden: list[tuple[Tensor, Tensor]] = []
+        if self.gradients.others:
+            hidden = hidden_leaves(self.gradients.others.values(), [*outputs, *[a.replica for a in self.arguments]])
+            changes += hidden
         known = {id(a.replica) for a in self.arguments}
         for o in [*outputs, *[g for _, g in changes]]:
             if isinstance(o, Replica) and o.is_parameter and id(o) not in known:
@@ -317,19 +324,22 @@ class Capture:
                 if type(x) is not Replica and type(x) is not SparseReplica:
                     raise UnsupportedError("subclass output", type(x).__name__)
         objects: Mapping[Ref, Ref] = {}
-        with self.tracer.recording(), torch.set_grad_enabled(self.entry_grad):
-            plain = plain_record(self, outputs) if count == len(outputs) and not changes else None
-            if plain is not None:
-                self.record, self.cuts = plain
-            else:
-                builder = EpilogueBuilder(self)
-                self.record = builder.build(outputs, outputs[count:], changes)
-                self.cuts, objects = builder.results.cuts, builder.objects
+        kept: list[tuple[Ref, Tensor]] = []
+        plain = plain_record(self, outputs) if count == len(outputs) and not changes else None
+        if plain is not None:
+            self.record, self.cuts = plain
+            self.recounted = set()  # neither was an argument written, nor does it lie elsewhere
+        else:
+            builder = EpilogueBuilder(self)
+            self.record = builder.build(outputs, outputs[count:], changes)
+            self.cuts, objects = builder.results.cuts, builder.objects
+            kept = [(builder.results.name(g), g) for _, g in hidden]
         returned = zip(self.record.returns, outputs, strict=True)
         places = [(Arg(a.index), a.replica) for a in self.arguments]
         self.visible: list[tuple[Ref, Tensor]] = [(objects.get(ref, ref), t) for ref, t in places]
         self.visible += [(Arg(w.index), w.replica) for w in self.wrappers]
         self.visible += [(r, o) for r, o in returned if isinstance(o, Tensor) and not isinstance(r, Constant)]
+        self.visible += kept
         reached = reached_leaves([a.tensor for a in self.record.attached])
         for d in self.differentiated:
             if d.requires_grad and not d.has_history:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import types
 from collections.abc import Callable, Iterator
@@ -27,8 +26,11 @@ def children(obj: Any) -> Iterator[tuple[Path, Any]]:
         yield from children(obj.__func__)
     elif isinstance(obj, types.FunctionType):
         for cell in obj.__closure__ or ():
-            with contextlib.suppress(ValueError):
-                yield functools.partial(getattr, cell, "cell_contents"), cell.cell_contents
+            try:
+                held = cell.cell_contents
+            except ValueError:  # nothing was assigned to the variable yet
+                continue
+            yield functools.partial(getattr, cell, "cell_contents"), held
         for name in obj.__code__.co_names:
             if name in obj.__globals__:
                 yield functools.partial(getitem, obj.__globals__, name), obj.__globals__[name]
@@ -68,6 +70,14 @@ def children(obj: Any) -> Iterator[tuple[Path, Any]]:
 def _item_of(obj: Any, attribute: str, key: Any) -> Any:
     """An item of what the attribute is by then."""
     return getattr(obj, attribute)[key]
+
+
+def read(path: Path) -> Any:
+    """What is there now; None if the place is gone."""
+    try:
+        return path()
+    except (AttributeError, LookupError, ValueError):
+        return None
 
 
 def locate(function: Callable[..., Any], tensor: Any) -> Path | None:

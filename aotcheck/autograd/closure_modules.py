@@ -1,9 +1,8 @@
-"""Modules that a function reaches without being passed them: in which mode they are, and what they hold.
+"""Modules that a function reaches without being passed them, and what they hold.
 
 Note [Modules in closures]
-A function may call a module that it finds in its closure. That it trains or not is part of the key of a call, as it is
-for a module that is compiled itself. When a trace meets one of its parameters or buffers, all of them become arguments
-at once: models have many, and the trace begins again whenever it meets what is no argument yet.
+A function may call a module that it finds in its closure. When a trace meets one of its parameters or buffers, all of
+them become arguments at once: models have many, and the trace begins again whenever it meets what is no argument yet.
 """
 
 from __future__ import annotations
@@ -23,21 +22,11 @@ _MOST = 256  # items of a container that is looked through
 
 
 class ClosureModules:
-    """The modules near ``function``, with those that they consist of."""
+    """The modules near ``function``, found when all that were there had these serial ``numbers``."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        near = list(_modules_near(function))
-        self._paths, self._roots = [path for path, _ in near], [root for _, root in near]
-        self.modules = list(dict.fromkeys(m for root in self._roots for m in root.modules()))
-
-    def modes(self) -> tuple[Any, ...]:
-        """Which modules are there, and train or eval of each."""
-        return (*[id(_read(path)) for path in self._paths], *[m.training for m in self.modules])
-
-    @property
-    def stay(self) -> bool:
-        """Whether there are no others by now where these were found."""
-        return all(_read(path) is root for path, root in zip(self._paths, self._roots, strict=True))
+    def __init__(self, function: Callable[..., Any], numbers: tuple[int, ...]) -> None:
+        self.numbers = numbers
+        self._roots = list(_modules_near(function))
 
     def state_with(self, tensor: Any) -> list[Path]:
         """How to read all parameters and buffers of the model one of which ``tensor`` is; none if it is of no model."""
@@ -52,23 +41,16 @@ class ClosureModules:
         return []
 
 
-def _read(path: Path) -> Any:
-    try:
-        return path()
-    except (AttributeError, LookupError, ValueError):  # it is gone
-        return None
-
-
-def _modules_near(function: Callable[..., Any]) -> Iterator[tuple[Path, torch.nn.Module]]:
+def _modules_near(function: Callable[..., Any]) -> Iterator[torch.nn.Module]:
     level: list[Any] = [function]
     for _ in range(_STEPS):
         following: list[Any] = []
         for obj in level:
             if isinstance(obj, (dict, list, tuple)) and len(obj) > _MOST:
                 continue
-            for path, child in children(obj):
+            for _, child in children(obj):
                 if isinstance(child, torch.nn.Module):
-                    yield path, child
+                    yield child
                 else:
                     following.append(child)
         level = following

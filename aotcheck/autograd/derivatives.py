@@ -133,12 +133,22 @@ def _next_targets(
     """
     reached = reached_leaves([a.tensor for a in attached])
     known = [Target(t.tensor, ()) if t.is_cut and k not in stage.reached else t for k, t in enumerate(stage.targets)]
+    leaves = {id(t) for _, t in stage.views if _torch.leafness(t) is True}
+    elsewhere = leaves | {id(t.tensor) for t in known if t.edges}  # held as a view is, or another target
     targets = []
     for t in [*known, *[Target(s, ()) for s in seeds]]:
+        if id(t.tensor) in (elsewhere if not t.edges else leaves):
+            targets.append(Target(t.tensor, ()))
+            continue
         more = [e for e in _arriving(t, reached.get(id(t.tensor), ())) if e.node not in {x.node for x in t.edges}]
         targets.append(Target(t.tensor, (*t.edges, *more), t.is_cut))
     own = [stage.attached[j].tensor for j in stage.own] + [stage.views[n][1] for n in views]
-    return targets + [Target(t, (GradientEdge(_torch.grad_fn_of(t), t.output_nr),), is_cut=True) for t in own]
+    return targets + [
+        Target(t, tuple(reached.get(id(t), ())))
+        if id(t) in leaves
+        else Target(t, (GradientEdge(_torch.grad_fn_of(t), t.output_nr),), is_cut=True)
+        for t in own
+    ]
 
 
 def _arriving(t: Target, found: Sequence[GradientEdge]) -> list[GradientEdge]:

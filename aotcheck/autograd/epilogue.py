@@ -105,6 +105,8 @@ class EpilogueBuilder:
         for t, index in casts:
             self.results.names[id(t)] = Arg(index)
         results = [*[o for o in outputs if isinstance(o, Tensor)], *[g for _, g in gradients if g is not None]]
+        met = {*self.results.names, *[id(o) for o in results]}
+        results += [t for t, _ in gradients if id(t) not in met]  # leaves that only the graph of results has
         returned = [*[o for o in results if not is_wrapper(o)], *self.wrapped.collect(results)]
         for t in returned:
             if isinstance(t, SparseReplica):

@@ -15,7 +15,7 @@ import torch
 
 from aotcheck import _torch
 from aotcheck.autograd.errors import RetraceWithValues
-from aotcheck.autograd.global_state import autocast_off
+from aotcheck.autograd.global_state import AutocastOff
 from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Trace, Value, ancestors, real
 
 _LIMIT = 1 << 22  # elements worth computing
@@ -36,7 +36,7 @@ def known(trace: Trace, op: Any, args: Sequence[Any], kwargs: dict[str, Any]) ->
     if unknown:
         raise RetraceWithValues(f"{op} needs values at trace time", frozenset(trace.askable[v] for v in unknown))
     found: dict[Value, Any] = {v: trace.known[v] for v in behind if v.op is PLACEHOLDER}
-    with _torch.without_modes(), torch.no_grad(), autocast_off():
+    with _torch.without_modes(), torch.no_grad(), AutocastOff():
         for v in [*[v for v in trace.values if v in behind], asked]:
             if v.op is CONSTANT:
                 found[v] = v.constant

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import threading
 import traceback
@@ -19,7 +20,7 @@ from aotcheck.autograd.assemble import Assembly, StrideCorrection
 from aotcheck.autograd.cached_casts import CachedCast, casts_of, in_region
 from aotcheck.autograd.caller_graph import CallerGraph, caller_graph
 from aotcheck.autograd.capture import Capture
-from aotcheck.autograd.captured import Path, locate
+from aotcheck.autograd.captured import Path, locate, read
 from aotcheck.autograd.closure_modules import ClosureModules
 from aotcheck.autograd.compile_graph import Compilers
 from aotcheck.autograd.config import OnUnsupported, config
@@ -43,15 +44,17 @@ from aotcheck.autograd.errors import (
     is_lack_of_data,
 )
 from aotcheck.autograd.escapes import unkept
-from aotcheck.autograd.global_state import autocast_off
+from aotcheck.autograd.global_state import AutocastOff
 from aotcheck.autograd.gradients import gradients_of
 from aotcheck.autograd.module_state import ModuleState
 from aotcheck.autograd.partition.saved import compiling
+from aotcheck.autograd.plain_values import plain_key
 from aotcheck.autograd.replicas import disarm
 from aotcheck.autograd.runtime.failing import GraphFailed
 from aotcheck.autograd.specialize import PLAIN_LEAVES, call_key, check_supported, fast_guard
 from aotcheck.autograd.steps import BaseOf, TakeHistory
 from aotcheck.autograd.subclasses import WrapperArgument, expand, held_by, is_wrapper, tells_lengths
+from aotcheck.autograd.surroundings import Assignment, Surroundings
 
 pytree = _torch.pytree
 
@@ -65,7 +68,9 @@ class Specialization:
     assembly: Assembly | None
     refusal: UnsupportedError | None = None
     guard: Callable[[Sequence[Any]], bool] | None = None
+    called: bool = False
     result: ContainerResult | None = None
+    assignments: tuple[Assignment, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,7 +131,8 @@ class CompiledFunction:
         self.compilers = compilers
         self.on_unsupported = on_unsupported
         self.state = ModuleState(original) if isinstance(original, torch.nn.Module) else None
-        self._modules: ClosureModules | None = None  # known when it is first called
+        self._around: Surroundings | None = None  # known when it is first called
+        self._modules: ClosureModules | None = None
         self._paths: list[Path] = []
         self._cache: OrderedDict[Any, Specialization] = OrderedDict()
         self._last: tuple[int, Callable[[Sequence[Any]], bool], Assembly] | None = None
@@ -155,6 +161,13 @@ class CompiledFunction:
                     return self._reproduce(args, kwargs, failed)
         return self._look_up(args, kwargs)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> CompiledFunction:
+        """A copy compiles for itself: the code is for what the original holds."""
+        return CompiledFunction(copy.deepcopy(self.original, memo), self.compilers, self.on_unsupported)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return CompiledFunction, (self.original, self.compilers, self.on_unsupported)
+
     # -- slow path
 
     def prepare(self, args: tuple[Any, ...]) -> None:
@@ -179,9 +192,11 @@ class CompiledFunction:
             except _UserError:
                 return self._reproduce(args, kwargs)
             assert found.assembly is not None
-            self._remember(found, flat, whole, spec)
+            self._remember(found, flat, whole, spec, key[2])
             try:
                 result = found.assembly.call(whole)
+                for assign in found.assignments:
+                    assign()
                 return result if found.result is None else found.result.finish(args, kwargs, result)
             except StrideCorrection:
                 with self._lock:
@@ -193,10 +208,15 @@ class CompiledFunction:
 
     def _find(self, flat: list[Any], spec: Any) -> tuple[Any, list[Any], Specialization]:
         """The key of these arguments, all arguments, implicit ones last, and their specialization, made if need be."""
+        with self._lock:  # while another thread traces, modules hold replicas
+            return self._find_alone(flat, spec)
+
+    def _find_alone(self, flat: list[Any], spec: Any) -> tuple[Any, list[Any], Specialization]:
         if self.state is not None:
             self.state.refresh()
-        modes = self._modes()
         for _ in range(_MAX_RETRACES):
+            around = self._surroundings()
+            number = around.number() if around is not None else None
             passed = self._passed(flat)
             structure = spec, len(flat)
             casts, which = casts_of(passed, self._casts.get(structure, ())) if in_region() else ([], ())
@@ -207,36 +227,42 @@ class CompiledFunction:
             check_supported(whole)
             values = tuple([(k, *whole[k].tolist()) for k in split.valued])
             views = _views_among(whole) if self._swaps else None
-            key = (spec, len(flat), modes() if modes is not None else None, call_key(whole), caller, values, views)
-            with self._lock:
-                found = self._cache.get(key)
-                if found is None:
-                    try:
-                        self._hooks = _torch.has_saved_tensor_hooks()
-                        with _torch.without_saved_tensor_hooks(), _torch.without_compiled_autograd():
-                            found = self._specialize(key, split, whole, spec)
-                    except RetraceWithCaptured as needed:
-                        self._capture_more(needed.args[0])
-                        continue
-                    except RetraceWithGradients:
-                        self._gradients, self._last = True, None
-                        continue
-                    except RetraceWithValues as needed:
-                        self._valued[structure] = self._valued.get(structure, frozenset()) | needed.indices
-                        continue
-                    except RetraceWithCasts as needed:
-                        self._casts[structure] = self._casts.get(structure, frozenset()) | needed.args[0]
-                        continue
-                    except RetraceWithCallerGraph:
-                        self._backwards, self._last = True, None
-                        continue
-                    except RetraceWithAttributes:
-                        assert self.state is not None
-                        self.state.refresh()
-                        self._last = None
-                        continue
-                else:
-                    self._cache.move_to_end(key)
+            key = (spec, len(flat), number, call_key(whole), caller, values, views)
+            found = self._cache.get(key)
+            if found is None:
+                before = around.before_trace() if around is not None else None
+                try:
+                    self._hooks = _torch.has_saved_tensor_hooks()
+                    with _torch.WithoutSavedTensorHooks(), _torch.WithoutCompiledAutograd():
+                        found = self._specialize(key, split, whole, spec)
+                    if around is not None:
+                        changes = around.after_trace(before)
+                        found.assignments = changes.assignments
+                        if changes.number is not None:
+                            key = (spec, len(flat), changes.number if around.anything else None, *key[3:])
+                            self._store(key, found)
+                except RetraceWithCaptured as needed:
+                    self._capture_more(needed.args[0])
+                    continue
+                except RetraceWithGradients:
+                    self._gradients, self._last = True, None
+                    continue
+                except RetraceWithValues as needed:
+                    self._valued[structure] = self._valued.get(structure, frozenset()) | needed.indices
+                    continue
+                except RetraceWithCasts as needed:
+                    self._casts[structure] = self._casts.get(structure, frozenset()) | needed.args[0]
+                    continue
+                except RetraceWithCallerGraph:
+                    self._backwards, self._last = True, None
+                    continue
+                except RetraceWithAttributes:
+                    assert self.state is not None
+                    self.state.refresh()
+                    self._last = None
+                    continue
+            else:
+                self._cache.move_to_end(key)
             if found.refusal is not None:
                 raise UnsupportedError(found.refusal.reason, found.refusal.detail)
             return key, whole, found
@@ -244,17 +270,18 @@ class CompiledFunction:
             "captured tensor", f"the function reaches more than {_MAX_RETRACES} tensors outside its arguments"
         )
 
-    def _modes(self) -> Callable[[], tuple[Any, ...]] | None:
-        """What tells in which modes the modules are that the function is or calls; None if there are none."""
-        if self.state is not None:
-            return self.state.modes
-        if self._modules is None:
-            self._modules = ClosureModules(self.original)
-        elif not self._modules.stay:  # and so do not the tensors that were found there
-            with self._lock:
-                self._modules, self._paths, self._last = ClosureModules(self.original), [], None
-                self._cache.clear()
-        return self._modules.modes if self._modules.modules else None
+    def _surroundings(self) -> Surroundings | None:
+        """What tells what there is around the function; None if that is nothing to look at."""
+        around = self._around
+        if around is None:
+            around = self._around = Surroundings(self.original)
+        else:
+            around.number()
+        if self.state is None and (self._modules is None or around.modules != self._modules.numbers):
+            # Nor are the tensors there that were found in others.
+            self._modules, self._paths, self._last = ClosureModules(self.original, around.modules), [], None
+            self._cache.clear()
+        return around if around.anything else None
 
     def _flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], Any]:
         if not kwargs and all(type(a) in PLAIN_LEAVES for a in args):
@@ -265,22 +292,28 @@ class CompiledFunction:
     def _passed(self, flat: Sequence[Any]) -> list[Any]:
         """All arguments of a call: its own, those of the module or the closure, and perhaps the gradients of both."""
         state = self.state.tensors() if self.state is not None else ()
-        whole = [*flat, *state, *[p() for p in self._paths]]
+        whole = [*flat, *state, *[read(p) for p in self._paths]]
         return [*whole, *gradients_of(whole)] if self._gradients else whole
 
-    def _remember(self, found: Specialization, flat: Sequence[Any], whole: Sequence[Any], spec: Any) -> None:
-        """Let the next call try this specialization's fast guard first."""
-        asks = self._backwards or self._swaps  # for more than a guard looks at
+    def _remember(
+        self, found: Specialization, flat: Sequence[Any], whole: Sequence[Any], spec: Any, number: int | None
+    ) -> None:
+        """Let the next call try this specialization's fast guard first; ``number`` of what there was around it."""
+        if not found.called:  # a guard is worth making for what is called again
+            found.called, self._last = True, None
+            return
+        asks = self._backwards or self._swaps or found.assignments  # for more than a guard looks at, or does
         if found.guard is None and type(spec) is int and found.assembly is not None and not asks:
             record = found.assembly.record
             # What holds a tensor that is swapped depends on whether it is a view, too.
             writes = bool(record.swapped) or any(isinstance(s, TakeHistory) for s in record.steps)
-            modes = self._modes()
+            around = None if number is None or self._around is None else (self._around.number, number)
             based = any(isinstance(r.source, BaseOf) for r in record.roots)
             if not (found.assembly.capture.mode.with_bases or based):
                 capture = found.assembly.capture
                 sizes = bool(record.flats) or capture.maker.kernels.sizes_matter
-                found.guard = fast_guard(whole, writes, sizes, modes)
+                found.guard = fast_guard(whole, writes, sizes, around)
+        self._last = None  # another guard may count on as many tensors as there were around the function then
         if found.guard is not None and found.assembly is not None:
             self._last = (len(flat), found.guard, found.assembly)
 
@@ -294,7 +327,7 @@ class CompiledFunction:
                 assign = self.state.assign if self.state is not None else None
                 shape = ResultShape(None if outcome.containers else outcome.spec, outcome.slots, assign)
                 try:
-                    with autocast_off():
+                    with AutocastOff():
                         assembly = Assembly(capture, self.compilers, shape.expression)
                 finally:
                     disarm(capture.maker.kernels)
@@ -399,7 +432,7 @@ class CompiledFunction:
         count = len(flat_out)
         flat_out += contents
         for o in flat_out:
-            if not isinstance(o, (Tensor, Held)) and type(o) not in PLAIN_LEAVES:
+            if not isinstance(o, (Tensor, Held)) and type(o) not in PLAIN_LEAVES and plain_key(o) is None:
                 raise UnsupportedError("unregistered container", f"the function returns a {type(o).__name__}")
         slots = tuple([k for k, _ in reassigned])
         return [*flat_out, *[t for _, t in reassigned]], count, Outcome(out_spec, slots, containers)

@@ -64,14 +64,16 @@ def unchanged() -> Iterator[None]:
         raise UnsupportedError("global state", "the function sets the default dtype, determinism or autocast for good")
 
 
-@contextlib.contextmanager
-def autocast_off() -> Iterator[None]:
+class AutocastOff:
     """Autocast is off inside, on every device."""
-    enabled = _turn_off()
-    try:
-        yield
-    finally:
-        for device in enabled:
+
+    __slots__ = ("_enabled",)
+
+    def __enter__(self) -> None:
+        self._enabled = _turn_off()
+
+    def __exit__(self, *exception: object) -> None:
+        for device in self._enabled:
             torch.set_autocast_enabled(device, True)
 
 

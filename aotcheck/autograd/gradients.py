@@ -40,11 +40,14 @@ class Gradients:
         if self.lifted:
             for k in tensors:
                 set_own_gradient(replicas[k], replicas[count + k])
+        self.others: dict[int, Tensor] = {}  # by id, what else the function asked for a gradient
         self._before = {key: _known_gradient(t) for key, t in self._tensors.items()}
 
     def note(self, t: Tensor) -> None:
         """The function reads or writes ``t.grad``."""
-        if not self.lifted and id(t) in self._tensors:
+        if id(t) not in self._tensors:
+            self.others[id(t)] = t
+        elif not self.lifted:
             raise RetraceWithGradients
 
     def changes(self, roots: Sequence[Tensor], outputs: Sequence[Any]) -> list[tuple[Tensor, Tensor | None]]:

@@ -219,13 +219,17 @@ class FakeValues:
         return a
 
 
+_NO_CONSTANTS = torch.nn.Module()
+"""What graphs without constants take their attributes from."""
+
+
 def graph_module(
     graph: Graph, input_names: Sequence[str], fakes: FakeValues, name: str = "GraphModule"
 ) -> tuple[fx.GraphModule, list[Any]]:
     """The graph as an FX GraphModule with its example inputs (fake tensors)."""
     names = graph.named(input_names)
     g = fx.Graph()
-    root = torch.nn.Module()
+    root = torch.nn.Module() if any(v.op is CONSTANT for v in graph.values) else _NO_CONSTANTS
     nodes: dict[Value, fx.Node] = {}
 
     def arg(a: Any) -> Any:
@@ -256,7 +260,7 @@ def graph_module(
         if v.sequence >= 0:
             node.meta["seq_nr"] = v.sequence
         nodes[v] = node
-    g.output(tuple(None if o is None else nodes[o] for o in graph.outputs))
+    _torch.append_output(g, tuple([None if o is None else nodes[o] for o in graph.outputs]), names.values())
     return GraphModule(root, g, name), [nodes[v].meta["val"] for v in graph.inputs]
 
 

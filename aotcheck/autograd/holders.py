@@ -95,9 +95,13 @@ class Holders(Draft):
     def _plain(self, t: Tensor) -> bool:
         """Whether a lone alias of a storage made inside can be an output by itself.
 
-        A view with a history cannot: once it is written, its history is another, or refused.
+        A view with a history cannot: once it is written, its history is another, or refused. Nor can a part of what
+        was written: its value may have been computed by itself, and would lie alone in memory, without the rest to
+        which a caller may widen it (``resize_``, ``as_strided``).
         """
-        base = self.tensors[id(t)][1]
+        base, state = self.tensors[id(t)][1], self.table.state(t)
+        if state.version > 0 and not _is_whole(t, state):
+            return False
         if base is not None and (id(base) in self._arguments or self.table.state(base) is not self.table.state(t)):
             return False
         if _torch.base_of(t) is None:

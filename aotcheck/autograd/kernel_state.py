@@ -53,6 +53,7 @@ class KernelState:
         "arrived",
         "arrived_free",
         "asked",
+        "beyond",
         "detached",
         "function_runs",
         "hooks",
@@ -112,6 +113,7 @@ class KernelState:
         self.sizes_matter = False  # whether what the program does may depend on the sizes of storages
         self.function_runs = False  # whether what runs is the user's function, not a backward of it
         self.stopped: Mapping[Any, None] = {}  # nodes at which the backward that is being traced ends
+        self.beyond: set[Any] = set()  # and those beyond: see Note [Hooks beyond an end]
         self.hooks: list[NotedHook] = []  # what the function registered, in order
         self._clock = 0
 

@@ -4,8 +4,8 @@ Note [Attributes]
 Parameters and buffers are known beforehand. Of what else a module has, tensors in attributes become part of its state
 when a trace meets one, as something read or as something assigned (``self.last = h``), and the trace begins again. From
 then on they are read and assigned on every call. What a module keeps in a list or a dictionary is found when it is
-read; to put a tensor of the trace there, or where a forward hook may keep it, is refused. Other attributes are assigned
-once, by the trace; by one that does not come to its end, not at all.
+read; to put a tensor of the trace there, or where a forward hook may keep it, is refused. Other attributes are read
+by Note [Surroundings], and assigned by the trace; by one that does not come to its end, not at all.
 """
 
 from __future__ import annotations
@@ -52,10 +52,6 @@ class ModuleState:
     def is_lazy(self) -> bool:
         """Whether a parameter or buffer gets its shape only from the first call."""
         return any(torch.nn.parameter.is_lazy(t) for t in self.tensors())
-
-    def modes(self) -> tuple[bool, ...]:
-        """Train or eval, per submodule."""
-        return tuple([m.training for m in self.modules])
 
     def adopt(self, tensor: Tensor) -> bool:
         """Let the attribute that is ``tensor`` be part of the state; whether there is one."""
@@ -149,8 +145,9 @@ class _Before:
 def _swapped(slots: Sequence[_Slot], replicas: Sequence[Any]) -> Iterator[None]:
     there = [name in owner for owner, name in slots]
     originals = [owner.get(name) for owner, name in slots]
-    for (owner, name), replica in zip(slots, replicas, strict=True):
-        owner[name] = replica
+    for (owner, name), replica, was in zip(slots, replicas, there, strict=True):
+        if was:
+            owner[name] = replica
     try:
         yield
     finally:

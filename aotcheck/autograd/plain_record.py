@@ -56,27 +56,26 @@ def plain_record(capture: Capture, outputs: Sequence[Any]) -> tuple[Record, list
             fresh.append(o)
     returns: list[Ref | Constant] = [made[id(o)] if isinstance(o, Tensor) else Constant(o) for o in outputs]
     read = capture.tracer.table.read
+    attached = tuple([Attached(made[id(o)], o, o.device) for o in fresh if o.requires_grad])
+    if attached:
+        look_up_once()
+    alone = len(attached) == 1 and not shared_heads([attached[0].tensor], capture.ends)
     record = Record(
         roots=tuple([Root(r.source, r.requires_grad, r.real_is_leaf is not False) for r in capture.roots]),
         leaves=(),
         flats=(),
         outputs=tuple([GraphOutput(read(o), Role.USER_OUTPUT, geometry_of(o), o) for o in fresh]),
-        attached=tuple([Attached(made[id(o)], o, o.device) for o in fresh if o.requires_grad]),
-        groups=(),
+        attached=attached,
+        groups=(Group((0,)),) if alone else (),
         cuts=(),
         before=(),
-        steps=(),
+        steps=(Attach(0),) if alone else (),
         returns=tuple(returns),
         written_placeholders=frozenset(),
         entry_grad=capture.entry_grad,
         entry_inference=False,
     )
-    if not record.attached:
-        return record, []
-    look_up_once()
-    if len(record.attached) == 1 and not shared_heads([record.attached[0].tensor], capture.ends):
-        return dataclasses.replace(record, groups=(Group((0,)),), steps=(Attach(0),)), []
-    return _attached(capture, record)
+    return (record, []) if alone or not attached else _attached(capture, record)
 
 
 def _attached(capture: Capture, record: Record) -> tuple[Record, list[Cut]]:

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 
 aten = torch.ops.aten
 _DEFAULT, _UNDER_NO_GRAD = _torch.CreationMeta.DEFAULT, _torch.CreationMeta.NO_GRAD_MODE
+_OF_FUNCTION, _OF_SEVERAL = _torch.CreationMeta.IN_CUSTOM_FUNCTION, _torch.CreationMeta.MULTI_OUTPUT_NODE
 
 
 class Remaking(Attaching, Holders):
@@ -260,6 +261,8 @@ class Remaking(Attaching, Holders):
         if made is not None:
             ref = self._made_of(made.source, base)
             steps = self._replayed(local, t, ref, made, self._mode_of(made, base))
+            if how == _OF_FUNCTION or (how == _OF_SEVERAL and made.result is None):
+                steps.append(SetCreationMeta(local, how))
             steps += self._moved_now(local, t)
             if hidden or (
                 id(t) in self._early and not (made.current or is_odd(t))

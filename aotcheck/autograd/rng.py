@@ -127,14 +127,17 @@ class Draws:
 
     def settle(self) -> None:
         """The traced code is done: leave the generator where that did."""
-        if self._unnoted and all(
-            g.device.type == "cpu" and g.initial_seed() == mark
-            for g, mark in zip(self.generators, self._unnoted, strict=True)
-        ):
+        if self._unnoted and self._are_untouched():
             return  # no draw, and no other state set: of this mark there is but the one that it began with
         here = self._here()
         if here is not self._reached:
             self._go_to(here)
+
+    def _are_untouched(self) -> bool:
+        for g, mark in zip(self.generators, self._unnoted, strict=True):
+            if g.device.type != "cpu" or g.initial_seed() != mark:
+                return False
+        return True
 
     def restore(self, before: list[Tensor]) -> None:
         """Undo ``begin``."""

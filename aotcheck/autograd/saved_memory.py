@@ -37,9 +37,10 @@ def saved_memory(capture: Capture, stages: Sequence[Stage], saved: Sequence[Valu
     written, moved = capture.record.written_placeholders, capture.maker.kernels.moved
     if not written and not moved:
         return {}
+    # The memory of arguments that are not written is saved as it is.
     places = {
-        v: k for k, v in enumerate(saved) if v.op is not PLACEHOLDER and (v.memory is None or v.memory in written)
-    }  # the memory of arguments that are not written is saved as it is
+        v: k for k, v in enumerate(saved) if v.memory in written or (v.memory is None and v.op is not PLACEHOLDER)
+    }
     there = {id(r.state): r.source for r in reversed(capture.roots) if written and capture.stays(r)}
     results = _results(capture) if moved else {}
     # Of these a write is to be noticed, as it is where the result itself is saved.
@@ -70,7 +71,7 @@ def _read_by(capture: Capture, t: Tensor) -> list[View]:
     Of memory that was freed it is also other windows on it: see Note [Lost memory].
     """
     table = capture.tracer.table
-    view, state = table.known_view(t), table.state(t)  # a result that its own op keeps is no replica
+    view, state = table.view_beside_writes(t), table.state(t)  # a result that its own op keeps is no replica
     known = [] if view is None else [view]
     if state.lost is None:
         return known

@@ -8,6 +8,7 @@ met before is traced.
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,8 +19,10 @@ from aotcheck import _torch
 from aotcheck.autograd.autocast import autocast_state
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.graph import compiled
+from aotcheck.autograd.plain_values import plain_key
 from aotcheck.autograd.sparse_geometry import is_sparse, parts_of, sparse_geometry_of
 from aotcheck.autograd.subclasses import ContextKey, held_by, is_wrapper, outer_key
+from aotcheck.autograd.surroundings import serial_of
 from aotcheck.autograd.trace import geometry_of
 
 PLAIN_LEAVES = frozenset(
@@ -41,6 +44,8 @@ PLAIN_LEAVES = frozenset(
     }
 )
 
+_WITHOUT_STATE = (type, types.FunctionType, types.BuiltinFunctionType)
+
 
 def check_supported(flat: Sequence[Any]) -> None:
     """Raise UnsupportedError for arguments that cannot be traced."""
@@ -61,22 +66,20 @@ def check_supported(flat: Sequence[Any]) -> None:
                 "symbolic sizes",
                 f"argument {i} is a {type(a).__name__}; use static shapes (torch.compile(dynamic=False))",
             )
-        elif type(a) not in PLAIN_LEAVES and not callable(a):
+        elif type(a) not in PLAIN_LEAVES and not callable(a) and plain_key(a) is None:
             raise UnsupportedError(
                 "unregistered container", f"argument {i} is a {type(a).__name__}; register it with torch.utils._pytree"
             )
 
 
 def _scalar_key(a: Any) -> Any:
-    if type(a) is float:
-        return (float, a.hex())
-    if type(a) is complex:
-        return (complex, a.real.hex(), a.imag.hex())
-    if callable(a):
-        return (type(a), id(a))
     if isinstance(a, torch.Generator):
         return (torch.Generator, a.device)
-    return (type(a), a)
+    key = plain_key(a)
+    if key is not None:
+        return key
+    held = () if isinstance(a, _WITHOUT_STATE) else getattr(a, "__dict__", {}).items()
+    return (type(a), serial_of(a), *[(name, plain_key(value)) for name, value in held])
 
 
 def context_key() -> tuple[Any, ...]:
@@ -87,7 +90,7 @@ def context_key() -> tuple[Any, ...]:
         _torch.has_saved_tensor_hooks(),
         autocast_state(),
         torch.get_default_dtype(),
-        torch.get_default_device(),
+        _torch.default_device(),
         torch.is_autocast_cache_enabled(),
         _torch.determinism(),
     )
@@ -191,7 +194,7 @@ def call_key(flat: Sequence[Any]) -> tuple[Any, ...]:
     for i, a in enumerate(flat):
         if isinstance(a, Tensor) and objects[id(a)] == i and not is_sparse(a) and not (wrappers and is_wrapper(a)):
             shared.setdefault(_torch.storage_address(a.untyped_storage()), []).append(a)
-    versions_of_wrappers = tuple(_torch.version_groups(list({id(w): w for w in wrappers}.values())))
+    versions_of_wrappers = tuple(_torch.version_groups(list({id(w): w for w in wrappers}.values())) if wrappers else ())
     versions = tuple(tuple(_torch.version_groups(group)) for group in shared.values() if len(group) > 1)
     # A base that is itself an argument further on is told apart from one that is not passed.
     late = tuple(objects.get(b, -1) for b in bases)
@@ -199,11 +202,12 @@ def call_key(flat: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def fast_guard(
-    flat: Sequence[Any], writes: bool, sizes: bool, module_modes: Callable[[], tuple[Any, ...]] | None
+    flat: Sequence[Any], writes: bool, sizes: bool, around: tuple[Callable[[], int], int] | None
 ) -> Callable[[Sequence[Any]], bool] | None:
     """A check that a call is like ``flat``; None where only the full key can tell.
 
     ``writes``: whether views must be told from tensors that are none. ``sizes``: whether the storages' sizes matter.
+    ``around``: what tells what there is around the function, and what it is to tell.
     """
     if not flat or any(type(a) not in (Tensor, torch.nn.Parameter) or is_sparse(a) for a in flat):
         return None
@@ -243,9 +247,9 @@ def fast_guard(
         conditions.append("address(a0.untyped_storage()) != address(a1.untyped_storage())")
     elif n > 2:
         conditions.append(f"len({{{', '.join(f'address({x}.untyped_storage())' for x in names)}}}) == {n}")
-    if module_modes is not None:
-        namespace.update(modes=module_modes, modes_now=module_modes())
-        conditions.append("modes() == modes_now")
+    if around is not None:
+        namespace["around"] = around[0]
+        conditions.append(f"around() == {around[1]}")
     source = f"def guard(a):\n    {', '.join(names)}, = a\n    return {' and '.join(conditions)}"
     exec(compiled(source, "guard"), namespace)
     guard: Callable[[Sequence[Any]], bool] = namespace["guard"]

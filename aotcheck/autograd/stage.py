@@ -22,6 +22,9 @@ What an op that writes a view keeps is the view, with the history that it has th
 survives the call, second derivatives come to it and go on from there to its base. That history is autograd's, not of a
 Function, so the view is noted weakly. Once it has ended, or was written again, backwards are traced without it.
 
+A leaf is kept as the object that it is. Told to require grad only after that, it is no target of a first derivative,
+but of the second. So it is noted like such a view, and held, as eager holds it.
+
 Note [Leaves aside]
 A leaf made inside that nobody has (a weight made for the moment, a view made under no_grad) is no target. But in eager
 gradients go there: backwards of custom Functions and hooks on the way run, and may write, draw or raise. So where there

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from aotcheck.autograd.beyond import noting_gradients, values_beyond
 from aotcheck.autograd.capture import Capture
 from aotcheck.autograd.errors import RetraceWithCaptured, UnsupportedError
 from aotcheck.autograd.formulas import depends_on_data
-from aotcheck.autograd.global_state import autocast_off
+from aotcheck.autograd.global_state import AutocastOff
 from aotcheck.autograd.kept import kept_behind, self_kept_in
 from aotcheck.autograd.live import LiveMemory
 from aotcheck.autograd.partition.components import edges_behind
@@ -39,6 +39,7 @@ from aotcheck.autograd.tangents import (
 )
 from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Value, ancestors, getitem
 from aotcheck.autograd.twins import Kind, info_of
+from aotcheck.autograd.views import is_new_leaf
 from aotcheck.autograd.written_since import guard
 
 
@@ -141,7 +142,7 @@ class Stages:
 
         ``before`` as in ``Stage``.
         """
-        with autocast_off():  # as most backwards are called; another state has backwards of its own
+        with AutocastOff():  # as most backwards are called; another state has backwards of its own
             return list(self._make_stages(level, attached, groups, before))
 
     def _make_stages(
@@ -229,6 +230,18 @@ class Stages:
             found = {id(t): (ref, t) for ref, t, write in self._written_views if write in behind}
             stage.own = tuple(sorted({*stage.own, *[places[k] for k in found if k in places]}))
             stage.views = tuple([x for k, x in found.items() if k not in places])
+        required = self.capture.maker.kernels.required
+        if required:
+            self._find_late_leaves(stage, required)
+
+    def _find_late_leaves(self, stage: Stage, required: Mapping[int, int]) -> None:
+        """The leaves that ops behind the stage's tensors keep, and that were told to require grad after that."""
+        told = [(ref, t) for ref, t in self.capture.visible if id(t) in required and is_new_leaf(t)]
+        reached = {id(stage.targets[k].tensor) for k in stage.reached}
+        told = list({id(t): (ref, t) for ref, t in told if id(t) not in reached}.values())
+        if told:
+            kept = {id(t) for found in kept_behind(self.capture, stage) for t in found or ()}
+            stage.views += tuple([x for x in told if id(x[1]) in kept])
 
     def _try(self, stage: Stage, key: Key) -> bool:
         try:

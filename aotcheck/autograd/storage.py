@@ -186,6 +186,17 @@ class StorageTable:
         view = state.views.get(geometry_of(t))
         return view if view is not None and view.value is not None and view.version == state.version else None
 
+    def view_beside_writes(self, t: Tensor) -> View | None:
+        """The window of ``t``, if its value is known and all that was written since it was read lies beside it."""
+        state = self.state(t)
+        view = state.views.get(geometry_of(t))
+        if view is None or view.value is None or state.storage.nbytes() != state.nbytes:
+            return self.known_view(t)
+        later = [w for w, _, v in state.pending if v > view.version]
+        since = max(view.version, state.flushed) if later else state.version
+        beside = view.version == since and all(disjoint(w.geometry, view.geometry) for w in later)
+        return view if beside else None
+
     def read_view(self, view: View) -> Value:
         """The value of ``view`` now; computing it may carry pending writes to the root."""
         state = view.state
@@ -276,6 +287,8 @@ class StorageTable:
     def write(self, view: View, value: Value) -> None:
         """``view`` holds ``value`` from now on, and so does whatever shares its memory."""
         state = view.state
+        if state.is_input and 0 in view.geometry.shape:  # nothing has changed but the version that autograd counts
+            return
         if self.lent and _torch.storage_address(state.storage) in self.lent:
             raise UnsupportedError("sparse tensor", "a tensor is written that a sparse one was made of")
         if self._first_write is not None and state.epoch < self._epoch:

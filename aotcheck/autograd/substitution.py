@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge
+from torch.nn.functional import one_hot
 
 from aotcheck import _torch
 from aotcheck.autograd.accumulators import settle_accumulators
@@ -110,9 +111,31 @@ class Substitution(_torch.FunctionMode):
             if accumulates:
                 self.kernels.after_backward()
             return found
+        if func is one_hot:
+            encoded = self._one_hot(*args, **(kwargs or {}))
+            if encoded is not None:
+                return encoded
         if not self.replicas:
             return func(*args, **(kwargs or {}))
         return func(*[self._swap(a) for a in args], **{k: self._swap(a) for k, a in (kwargs or {}).items()})
+
+    def _one_hot(self, tensor: Any, num_classes: int = -1) -> Tensor | None:
+        """``one_hot`` with its check of the values left to the graph; None where it gives a shape, or raises."""
+        t = self._swap(tensor)
+        if type(t) is not Replica or t.dtype is not torch.int64 or t.device.type != "cpu":
+            return None
+        if num_classes < 1 or not t.numel() or t.is_inference():
+            return None
+        with torch.no_grad():
+            self.tracer.expect(((t >= 0) & (t < num_classes)).all())
+        return torch.zeros(*t.shape, num_classes, dtype=t.dtype).scatter_(-1, t.unsqueeze(-1), 1)
+
+    def exchange(self, a: Any) -> Any:
+        """What a custom Function is applied to in place of ``a``, which autograd is not to take for a leaf."""
+        given = self._swap(a)
+        if given is a and type(a) in (Tensor, torch.nn.Parameter) and a.requires_grad and self.kernels.function_runs:
+            raise RetraceWithCaptured(a)
+        return given
 
     def _note_telling(self, t: Tensor, before: bool) -> None:
         """Note when the wrapper ``t`` was cut from its history, and when it was told to require grad after that."""

@@ -378,8 +378,12 @@ class TracedInputs:
         if by_way_of_wrapper:  # where torch makes such a view again for a history, an error ends the process
             raise UnsupportedError("captured tensor", "an argument is a view by way of a ragged tensor, and not of it")
         with torch.inference_mode(inference), torch.set_grad_enabled(not no_grad):
-            made = self._made_as(real, base)
-            r = _torch.view_func_of(real)(self.replicas[id(base)]) if made is None else made
+            if id(real) in self.memories and recorded_geometry(base).shape != base.shape:
+                g = geometry_of(real)  # of what its base now is, autograd makes a window once it was written
+                r = self.replicas[id(base)].as_strided(g.shape, g.stride, g.offset)
+            else:
+                made = self._made_as(real, base)
+                r = _torch.view_func_of(real)(self.replicas[id(base)]) if made is None else made
         if id(real) in self.memories:
             with _torch.without_modes():
                 _torch.set_data(r, self.memories[id(real)])
@@ -458,7 +462,7 @@ def _left_leaf(a: Tensor) -> bool:
 def _is_left(a: Tensor) -> bool:
     """Whether ``a`` is a view with a history, and its base, which has one too, lies elsewhere by now.
 
-    Not if the base has become too small, or of another shape than its history.
+    Not if the base has become too small.
     """
     base = _torch.base_of(a)
     if base is None or is_wrapper(base) or _is_custom_view(a):
@@ -469,7 +473,7 @@ def _is_left(a: Tensor) -> bool:
     if _torch.storage_address(storage) == _torch.storage_address(_torch.storage_of(a)):
         return False
     reached = window.elements_reached * window.dtype.itemsize
-    return reached <= storage.nbytes() and recorded_geometry(base).shape == base.shape
+    return reached <= storage.nbytes()
 
 
 def _survives_cut(a: Tensor) -> bool:

@@ -52,6 +52,25 @@ _ASKS_GEOMETRY = frozenset(
 )
 
 
+class _Recording:
+    """See :meth:`Tracer.recording`."""
+
+    __slots__ = ("_threads", "_tracer")
+
+    def __init__(self, tracer: Tracer) -> None:
+        self._tracer = tracer
+
+    def __enter__(self) -> None:
+        self._threads = torch.autograd.set_multithreading_enabled(False)
+        self._tracer.__enter__()
+
+    def __exit__(self, *exception: Any) -> None:
+        try:
+            self._tracer.__exit__(*exception)
+        finally:
+            self._threads.__exit__(*exception)
+
+
 class Tracer(_torch.TorchDispatchMode):
     """Runs each op on replicas through its meta kernel and records it in ``trace`` as a functional operation."""
 
@@ -87,11 +106,9 @@ class Tracer(_torch.TorchDispatchMode):
     def _should_skip_dynamo(cls) -> bool:
         return False
 
-    @contextlib.contextmanager
-    def recording(self) -> Iterator[None]:
+    def recording(self) -> contextlib.AbstractContextManager[None]:
         """Ops are recorded inside, those of backwards too: they run on this thread."""
-        with torch.autograd.set_multithreading_enabled(False), self:
-            yield
+        return _Recording(self)
 
     # -- entry
 
@@ -206,8 +223,12 @@ class Tracer(_torch.TorchDispatchMode):
             return None  # on other devices a check that fails ruins them
         negated = aten.logical_not.default
         held = flag if usual else pure_ops.pure(self, negated, info_of(negated), (flag,), {})
-        self.trace.effects.append(self.call(aten._assert_async.msg, (self.value_of(held), EXPECTATION), {}))
+        self.expect(held)
         return usual is wanted
+
+    def expect(self, flag: Tensor) -> None:
+        """Let the graph check that ``flag`` is true."""
+        self.trace.effects.append(self.call(aten._assert_async.msg, (self.value_of(flag), EXPECTATION), {}))
 
     def _transparent(self, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
         """The kernel that eager's autograd would look into in this call: see Note [Transparent ops]."""

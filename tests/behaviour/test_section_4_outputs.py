@@ -387,3 +387,24 @@ def test_a_view_of_what_was_made_of_a_no_grad_view_before_a_write():
         return given(view, also=[root])
 
     check(f, make)
+
+
+# -- the memory around a result ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("made", ["after", "before"])
+def test_a_caller_widens_a_part_of_what_was_written(made):
+    def session(compile):
+        @compile
+        def f(x):
+            whole = torch.zeros(3)
+            part = whole[:1]
+            whole.add_(1)
+            part.add_(1)
+            return part if made == "before" else whole[:1]
+
+        y = f(plain(1))
+        yield y, y.untyped_storage().nbytes()
+        yield y, y.as_strided((3,), (1,)), y.resize_(2)
+
+    check_session(session)

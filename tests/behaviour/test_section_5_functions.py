@@ -16,7 +16,9 @@ from tests.behaviour.harness import (
     check_session,
     given,
     leaf,
+    non_leaf,
     plain,
+    through_dynamo,
 )
 
 # -- custom Functions --------------------------------------------------------------------------------
@@ -396,5 +398,136 @@ def test_what_a_custom_function_gave_of_a_view_that_requires_grad_beside_its_bas
         made = compile(f)(base, base.t().requires_grad_())
         yield made.requires_grad, made._base is base
         yield isinstance(attempt_later(lambda: made.grad_fn), Raised)
+
+    check_session(session)
+
+
+# -- views that a Function makes with gradients recorded ------------------------------------------------
+
+
+class ViewUnderGrad(torch.autograd.Function):
+    """Its result is a view of its operand, made as Dynamo's rewritten Functions make it."""
+
+    @staticmethod
+    def forward(ctx, x):
+        with torch.enable_grad():
+            return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 3
+
+
+@pytest.mark.parametrize("how", ["grad", "no_grad", "hidden"])
+@pytest.mark.parametrize("written", ["operand", "result", "by the caller"])
+def test_a_view_that_a_function_made_under_grad_is_refused_once_it_was_written(written, how):
+    def write(t):
+        if how == "hidden":
+            t.data.mul_(2)
+            return
+        with torch.set_grad_enabled(how == "grad"):
+            t.mul_(2)
+
+    def session(compile):
+        @compile
+        def f(x):
+            y = ViewUnderGrad.apply(x)
+            z = y.t()
+            if written == "operand":
+                write(x)
+            elif written == "result":
+                write(y)
+            return y, z
+
+        def leafness(t):
+            found = attempt_later(lambda: t.is_leaf)
+            return "refused" if isinstance(found, Raised) else found  # the message names a node
+
+        x = leaf(2, 2)
+        outputs = attempt(lambda: f(x.clone()))
+        if isinstance(outputs, Raised):
+            yield outputs
+            return
+        yield [leafness(t) for t in outputs]
+        if written == "by the caller":
+            yield isinstance(attempt_later(lambda: write(outputs[0])), Raised)
+            yield [leafness(t) for t in outputs]
+
+    check_session(session)
+
+
+class ReturnsItsOperands(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        return x * y, x
+
+    @staticmethod
+    def backward(ctx, g, h):
+        return g + h, g
+
+
+def test_what_dynamo_makes_of_a_function_that_returns_its_operand():
+    def function(x):
+        _, same = ReturnsItsOperands.apply(x, x.clone())
+        return same.mT
+
+    check(function, lambda: non_leaf(2, 2), compile=through_dynamo)
+
+
+# -- applied to what is no argument --------------------------------------------------------------------
+
+
+class _Scaled(torch.autograd.Function):
+    """Computes its gradients by a backward of its own."""
+
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return x * w
+
+    @staticmethod
+    def backward(ctx, grad):
+        with torch.enable_grad():
+            x, w = (t.detach().requires_grad_() for t in ctx.saved_tensors)
+            return torch.autograd.grad((x * w).sum() * 2, (x, w), grad.sum())
+
+
+class _Kept(torch.autograd.Function):
+    """Uses a tensor in its backward alone."""
+
+    @staticmethod
+    def forward(x, w):
+        return x.clone()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(inputs[1])
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad, grad * ctx.saved_tensors[0]
+
+
+_scaled = _Scaled.apply
+
+
+@pytest.mark.parametrize("apply", [_scaled, _Scaled.apply, _Kept.apply], ids=["bound before", "Function", "kept"])
+@pytest.mark.parametrize("where", ["closure", "list", "module"])
+def test_a_custom_function_is_applied_to_what_is_no_argument(apply, where: str):
+    def session(compile):
+        w = leaf(3, seed=1)
+        module = torch.nn.ParameterList([w])
+        f = compile(
+            {
+                "closure": lambda x: apply(x, w),
+                "list": (lambda ws: lambda x: apply(apply(x, ws[0]), ws[0]))([w]),
+                "module": lambda x: apply(x, module[0]) + w,
+            }[where]
+        )
+        for k in range(3):
+            x = leaf(3, seed=k)
+            y = f(x)
+            backward([y])
+            yield y, x, list(module)
 
     check_session(session)

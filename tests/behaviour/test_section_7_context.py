@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 import torch
 from torch import nn
@@ -543,3 +545,20 @@ def test_a_value_that_depends_on_no_input_may_be_asked_for(function):
 def test_a_drawn_value_may_not_be_asked_for():
     with pytest.raises(aotcheck.UnsupportedError, match="data-dependent"):
         aotcheck.aot_function(lambda x: x * torch.rand(()).item())(plain(3))
+
+
+@pytest.mark.parametrize("classes", [4, 3])
+def test_one_hot_with_a_number_of_classes(classes: int):
+    """Eager checks the values; where they are too large the original runs and raises."""
+
+    def session(compile):
+        f = compile(lambda x, k: nn.functional.one_hot(k, classes).to(x.dtype) @ x)
+        x = leaf(classes, 2)
+        for indices in ([[0, 2, 1]], [[2, 2, 0]], [[0, 1, 3]], [[0, 1, -1]], [[1, 1, 1]]):
+            k = torch.tensor(indices, device=x.device)
+            y = attempt(functools.partial(f, x, k))
+            if isinstance(y, torch.Tensor):
+                backward([y])
+            yield y, x
+
+    check_session(session)

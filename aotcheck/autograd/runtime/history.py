@@ -214,6 +214,26 @@ class NotedView:
         return DEAD_END if t is None else bridge(t)
 
 
+class NotedLeaf:
+    """A leaf that eager saved before it required grad: see Note [Results of their own gradients]."""
+
+    def __init__(self, t: Tensor) -> None:
+        self._leaf = t
+
+    def lasts(self) -> bool:
+        """Whether it requires grad still."""
+        return self._leaf.requires_grad
+
+    def place(self) -> Tensor:
+        """The leaf."""
+        return self._leaf
+
+
+def note(t: Tensor) -> NotedView | NotedLeaf:
+    """Note ``t``, a leaf or a view, as it is by the end of a call."""
+    return NotedLeaf(t) if t.is_leaf else NotedView(t)
+
+
 def forget_notes(t: Tensor) -> None:
     """Nobody notes ``t`` any more; ``swap_tensors`` refuses what there are weak references to."""
     for reference in weakref.getweakrefs(t):

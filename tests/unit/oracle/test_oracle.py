@@ -103,6 +103,13 @@ def test_a_snapshot_of_freed_and_lazy_tensors_reads_nothing_that_is_not_there() 
     assert facts[2].neg
 
 
+def test_a_snapshot_of_a_ragged_tensor_whose_values_have_got_another_shape() -> None:
+    ragged = torch.nested.nested_tensor_from_jagged(torch.ones(3, 2), torch.tensor([0, 1, 3]))
+    vars(ragged)["_values"].resize_(())  # as out= does with a tensor that is too large or too small
+    facts = snapshot([("x", ragged)], []).tensors
+    assert facts[0].addressing == ("ragged", 2, 1)  # the strides that it says itself
+
+
 def test_a_snapshot_reads_the_memory_between_and_behind_a_view() -> None:
     base = torch.arange(6.0)
     ((_, contents),) = snapshot([("x", base[1:3])], []).storages

@@ -1,0 +1,47 @@
+"""Python values that are what they are worth: numbers, strings, and what is made of such."""
+
+from __future__ import annotations
+
+import enum
+import types
+from typing import Any
+
+import numpy as np
+import torch
+
+_BY_VALUE = (
+    int,
+    bool,
+    str,
+    bytes,
+    type(None),
+    types.EllipsisType,
+    torch.dtype,
+    torch.device,
+    torch.memory_format,
+    torch.layout,
+    torch.Size,
+    range,
+)
+
+
+def plain_key(value: Any) -> Any:
+    """A hashable key that equal values of one type share; None where ``value`` is not known to be plain.
+
+    Zeros of both signs are told apart, NaNs are not.
+    """
+    kind = type(value)
+    if kind in _BY_VALUE:
+        return kind, value
+    if kind is float:
+        return kind, value.hex()
+    if kind is complex:
+        return kind, value.real.hex(), value.imag.hex()
+    if kind is slice:
+        parts = [plain_key(part) for part in (value.start, value.stop, value.step)]
+        return None if None in parts else (kind, *parts)
+    if isinstance(value, (enum.Enum, np.dtype)):
+        return kind, value
+    if isinstance(value, np.generic) and not isinstance(value, np.void):
+        return kind, value.tobytes()
+    return None

@@ -1,0 +1,149 @@
+"""BEHAVIOUR 5: checkpoints and saved-tensor hooks inside, beside what else leads to the same leaves."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from tests.behaviour.harness import Given, attempt_later, backward, check, check_session, given, leaf, plain
+
+
+def counts(u, w, seen):
+    seen.add_(1)
+    return (u * w).sin()
+
+
+def draws(u, w, seen):
+    return torch.rand_like(u) * u * w
+
+
+def normalizes(u, w, seen):
+    return F.batch_norm(u * w, seen[0], seen[1], training=True) * u
+
+
+def arguments() -> Given:
+    return given(leaf(4, 3), leaf(4, 3, seed=1), plain(2, 3))
+
+
+@pytest.mark.parametrize("block", [counts, draws, normalizes])
+@pytest.mark.parametrize("preserve", [True, False])
+@pytest.mark.parametrize(
+    "after", [lambda a, x, w: a * w, lambda a, x, w: (a * x).exp(), lambda a, x, w: a @ w.t()], ids=["w", "x", "mm"]
+)
+def test_what_leads_on_from_a_checkpoint_to_the_same_leaves_does_not_run_it_again(block, preserve, after):
+    """The checkpoint's result is returned too, so what comes after it is a backward of its own."""
+
+    def f(x, w, seen):
+        a = checkpoint(lambda u, v: block(u, v, seen), x, w, use_reentrant=False, preserve_rng_state=preserve)
+        return a, after(a, x, w)
+
+    def session(compile):
+        compiled = compile(f)
+        for _ in range(2):
+            x, w, seen = arguments().args
+            a, b = compiled(x, w, seen)
+            backward([b], retain_graph=True)
+            yield x, w, seen, torch.rand(1)
+            backward([a, b])
+            yield x, w, seen, torch.rand(1)
+
+    check_session(session, rtol=1e-5)
+
+
+def test_what_is_unpacked_is_unpacked_once():
+    def f(x, w, seen):
+        def unpack(t):
+            seen.add_(1)
+            return t
+
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: t.detach(), unpack):
+            a = (x * w).tanh()
+        return a, a * x
+
+    check(f, arguments)
+    check(lambda x, w, seen: f(x * 1, w * 1, seen), arguments)
+
+
+# -- reentrant ones, which know only backwards to all leaves ---------------------------------------------
+
+
+def checkpointed(x, y):
+    return checkpoint(torch.mul, x, y, use_reentrant=True)
+
+
+def write_first(x, y):
+    x.mul_(2)
+    return checkpointed(x * 1, y), x * y
+
+
+def write_the_other_since(x, y):
+    s = x * 2
+    a = checkpoint(torch.mul, x, x, use_reentrant=True)
+    y.mul_(2)
+    return s, a
+
+
+def keep_the_operand(x, y):
+    z = x * x
+    return z, checkpointed(z, y), z.sum()
+
+
+PROGRAMS = [
+    lambda x, y: (checkpointed(x, y), x * y),
+    lambda x, y: (checkpointed(x, y).sin(), (x * x * y).sum()),
+    write_first,
+    write_the_other_since,
+    keep_the_operand,
+]
+
+
+def halves():
+    behind = leaf(6)
+    whole = behind * 1
+    return whole[:3], whole[3:], behind
+
+
+def factors():
+    behind = leaf(3)
+    return behind * 2, behind * 3, behind
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("arguments", [halves, factors])
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_what_a_reentrant_checkpoint_is_beside(program, arguments, create_graph):
+    """Gradients arrive at what others are computed from, and have a graph where one is created."""
+
+    def session(compile):
+        x, y, behind = arguments()
+        out = compile(program)(x, y)
+        seen = []
+        if x.grad_fn is not None:  # asked first: torch crashes in register_hook of a view whose base was written
+            x.register_hook(lambda g: seen.append(g.detach().clone()))
+        for k in (*range(len(out)), None):
+            roots = out if k is None else [out[k]]
+            said = attempt_later(lambda roots=roots: backward(roots, retain_graph=True, create_graph=create_graph))
+            if said is not None:  # how far it came is nobody's business
+                seen.clear()
+                behind.grad = None
+            yield said, out, x, y, behind, behind.grad, seen
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("arguments", [halves, factors])
+def test_second_derivatives_beside_a_reentrant_checkpoint(program, arguments):
+    def session(compile):
+        x, y, behind = arguments()
+        out = compile(program)(x, y)
+        for o in out:
+            gradient = attempt_later(lambda o=o: torch.autograd.grad([o.sum()], [behind], create_graph=True))
+            if isinstance(gradient, tuple):
+                yield gradient
+                if gradient[0].requires_grad:
+                    yield torch.autograd.grad([gradient[0].sum()], [behind], retain_graph=True)
+
+    check_session(session)
