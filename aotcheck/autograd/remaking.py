@@ -260,7 +260,7 @@ class Remaking(Attaching, Holders):
             return [*steps, SetCreationMeta(local, how)]
         if made is not None:
             ref = self._made_of(made.source, base)
-            steps = self._replayed(local, t, ref, made, self._mode_of(made, base))
+            steps = self._replayed(local, t, ref, made, self._mode_of(made))
             if how == _OF_FUNCTION or (how == _OF_SEVERAL and made.result is None):
                 steps.append(SetCreationMeta(local, how))
             steps += self._moved_now(local, t)
@@ -284,7 +284,7 @@ class Remaking(Attaching, Holders):
                 under = how == _UNDER_NO_GRAD
                 mode = ReplayMode.OUTSIDE_WITHOUT_GRAD if under else ReplayMode.OUTSIDE_WITH_GRAD
             if not base.requires_grad and not t.requires_grad and id(base) not in self.kernels.detached:
-                mode = ReplayMode.AMBIENT
+                mode = ReplayMode.AMBIENT if (how != _UNDER_NO_GRAD) == self.capture.entry_grad else mode
             last = self.lasting(t)
             there = _torch.storage_address(self.table.state(t).storage)
             elsewhere = self._place_of_base(t, base)[1] != there  # the base has left, or this
@@ -299,7 +299,7 @@ class Remaking(Attaching, Holders):
                     replay = functools.partial(as_if_required, replay)
                 origin = None if elsewhere else self._made_before(t, last)
                 if origin is not None:
-                    ref, replay, mode = self._made_of(origin.source, base), origin.replay, self._mode_of(origin, base)
+                    ref, replay, mode = self._made_of(origin.source, base), origin.replay, self._mode_of(origin)
                     renewed = not node_leads_to(self.node_before_changes(t), origin.source)
                 if elsewhere:
                     replay = functools.partial(replay_with_room, replay, lies)
@@ -335,17 +335,15 @@ class Remaking(Attaching, Holders):
             self.tensors[id(source)] = (source, base)
         return self.name(source)
 
-    def _mode_of(self, made: Derivation, base: Tensor) -> ReplayMode:
-        """The mode in which a view of ``base`` was made, as seen from that in which the call is made."""
+    def _mode_of(self, made: Derivation) -> ReplayMode:
+        """The mode in which a view was made, as seen from that in which the call is made."""
         if made.inference and not self.capture.entry_inference:
             return ReplayMode.INFERENCE
         if self.capture.entry_inference and not made.inference:
             return ReplayMode.OUTSIDE_WITH_GRAD if made.grad else ReplayMode.OUTSIDE_WITHOUT_GRAD
-        known = (base, made.source)
-        needless = not any(t.requires_grad or id(t) in self.kernels.detached for t in known)  # perhaps made before
-        if made.grad == self.capture.entry_grad or needless:
+        if made.grad == self.capture.entry_grad:
             return ReplayMode.AMBIENT
-        return ReplayMode.GRAD if made.grad else ReplayMode.NO_GRAD
+        return ReplayMode.GRAD if made.grad else ReplayMode.NO_GRAD  # it shows once the base gets a history
 
     def _at_its_version(self, step: ReplayView, t: Tensor, base: Tensor) -> ReplayView:
         """The step that makes the view ``t``, so that autograd takes it for made when it was.
@@ -360,6 +358,8 @@ class Remaking(Attaching, Holders):
             if counted_since and made.source_version == counter.version:
                 return dataclasses.replace(step, version=self._entry_version(base))
         outdated = step.outdated or _torch.leafness(t) is None or self._waits_for_history(t, base)
+        if made is not None and not (t.requires_grad or base.requires_grad or t.is_inference()):
+            outdated |= _torch.version_of(t) != made.version  # it shows once the base requires grad
         return dataclasses.replace(step, outdated=outdated)
 
     def _waits_for_history(self, t: Tensor, base: Tensor) -> bool:

@@ -354,7 +354,7 @@ class Views:
         made = self._current(t)
         if made is None or _torch.base_of(t) is None:
             return True
-        if not made.grad or _torch.creation_meta(t) == _torch.CreationMeta.IN_CUSTOM_FUNCTION:
+        if not made.grad or _torch.creation_meta(t) == _torch.CreationMeta.IN_CUSTOM_FUNCTION or is_of_function(t):
             return False
         return leads_to(t, made.source) and (made.source is base or self._derives(made.source, base))
 

@@ -100,7 +100,7 @@ class Specimen:
         except UnsupportedError as error:
             self.refusal = error.reason
         except Exception as error:  # the program's own, or the compiler's
-            self.raised = raised(self._watched.error or error)
+            self.raised = raised(self._watched.last.error or error)
         else:
             self.flat, self.assembly = whole, found.assembly
             self.wrapped = found.assembly is not None and _has_wrappers(found.assembly)
@@ -439,12 +439,16 @@ def _entry(scene: Scene) -> dict[str, object]:
     return found
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class _Call:
-    """Arguments and result of a call. Without a dictionary: what a function keeps there of a trace is refused."""
+    """Arguments and result of a call, or what it raised.
 
-    args: tuple[Any, ...]
-    result: Any
+    Without a dictionary: what a function keeps there of a trace is refused, or put back after the trace.
+    """
+
+    args: tuple[Any, ...] = ()
+    result: Any = None
+    error: Exception | None = None
 
 
 class _Watched:
@@ -452,18 +456,17 @@ class _Watched:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
-        self.last = _Call((), None)
-        self.error: Exception | None = None
+        self.last = _Call()
 
     def __call__(self, *args: Any) -> Any:
         """Call the function."""
         try:
             result = self.function(*args)
         except Exception as error:
-            self.error = error
+            self.last.error = error
             raise
         if any(isinstance(t, Replica) for t in _plain(dict(_numbered((args, result)))).values()):
-            self.last = _Call(args, result)
+            self.last.args, self.last.result = args, result
         return result
 
 

@@ -456,22 +456,42 @@ def test_a_view_that_a_function_made_under_grad_is_refused_once_it_was_written(w
     check_session(session)
 
 
-class ReturnsItsOperands(torch.autograd.Function):
+class ReturnsItsOperand(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 3
+
+
+class ReturnsAProductBeside(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, y):
+        ctx.save_for_backward(y)
         return x * y, x
 
     @staticmethod
     def backward(ctx, g, h):
-        return g + h, g
+        (y,) = ctx.saved_tensors
+        return (g + h * 2) * y, h * 5
 
 
-def test_what_dynamo_makes_of_a_function_that_returns_its_operand():
-    def function(x):
-        _, same = ReturnsItsOperands.apply(x, x.clone())
-        return same.mT
-
-    check(function, lambda: non_leaf(2, 2), compile=through_dynamo)
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: ReturnsItsOperand.apply(x).mT,
+        lambda x: ReturnsItsOperand.apply(x + 1),
+        lambda x: ReturnsAProductBeside.apply(x, x.clone())[1].mT,
+        lambda x: ReturnsAProductBeside.apply(x + 1, x)[1],
+        lambda x: ReturnsAProductBeside.apply(x + 1, x)[1].mT,
+        lambda x: ReturnsAProductBeside.apply(x + 1, x),
+    ],
+    ids=["view", "of a sum", "view of one of two", "one of two, of a sum", "view of that", "both"],
+)
+def test_what_dynamo_makes_of_a_function_that_returns_its_operand(function):
+    check(function, lambda: non_leaf(2, 2), probe=False, compile=through_dynamo)  # what is raised names nodes
 
 
 # -- applied to what is no argument --------------------------------------------------------------------

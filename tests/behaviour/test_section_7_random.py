@@ -341,3 +341,33 @@ def test_an_error_of_the_program_draws_as_much_as_eager_had():
         return y @ torch.rand(7, 7)
 
     check(f, lambda: given(plain(2, 3)))
+
+
+@pytest.mark.parametrize("p", [0.02, 0.1, 0.5, 0.98])
+@pytest.mark.parametrize("shape", [(2, 3), (2, 3, 4), (3, 5, 16)], ids=str)
+def test_dropout_of_a_transposed_tensor_with_few_zeros(p, shape):
+    def session(compile):
+        f = compile(lambda x: F.dropout((x * 1).transpose(0, 1), p))
+        x = leaf(*shape)
+        for _ in range(30):
+            y = f(x)
+            x.grad = None
+            y.sum().backward()
+            yield y, x
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_a_transformer_layer_that_drops_out(first):
+    def session(compile):
+        torch.manual_seed(7)
+        layer = torch.nn.TransformerEncoderLayer(4, 2, 8, dropout=0.1, batch_first=True, norm_first=first)
+        compiled = compile(layer)
+        for _ in range(3):
+            x = torch.randn(2, 3, 4)
+            y = compiled(x)
+            y.pow(3).sum().backward()
+            yield y, [p.grad.clone() for p in layer.parameters()]
+
+    check_session(session, rtol=1e-4)
