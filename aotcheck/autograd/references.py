@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 def ours(tracer: Tracer) -> Counter[int]:
     """By id of a replica, how many references to it are the trace's."""
-    notes = [*tracer.views.values(), *tracer.unsafe_views.values()]
+    notes = [*tracer.views.values(), *tracer.plain_views.values(), *tracer.unsafe_views.values()]
     ends = [t for made in notes for t in (made.tensor, made.source)]
     writes = {id(w): w.operands for w in tracer.kernels.writes.values() if isinstance(w, WriteUnderGrad)}
     kernels = tracer.kernels

@@ -65,7 +65,7 @@ class Remaking(Attaching, Holders):
 
     def __init__(self, capture: Capture) -> None:
         super().__init__(capture)
-        self.makers: dict[int, Callable[[], Ref]] = {}  # id of a wrapper -> how it gets its name
+        self.makers: dict[int, Callable[[], Ref]] = {}  # id of a wrapper, or a view of one -> how it gets its name
         self._writes_follow = False  # whether what is made now is made before anything is written
         self._several: dict[Any, Local] = {}  # where the views are that one op made, by when, of what and in which mode
         self._versions: dict[int, Local] = {}  # id of an argument's replica -> its version when the call began
@@ -75,7 +75,7 @@ class Remaking(Attaching, Holders):
     def find_histories(self) -> None:
         """Find the tensors, neither arguments nor graph outputs, whose history no op made again would give them."""
         for t, base in list(self.tensors.values()):
-            if id(t) in self.names or not has_history(t) or not differentiable_dtype(t):
+            if id(t) in self.names or id(t) in self.makers or not has_history(t) or not differentiable_dtype(t):
                 continue
             if _torch.leafness(t) is None:  # autograd refuses to say which history it is
                 continue

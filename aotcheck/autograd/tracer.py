@@ -90,6 +90,7 @@ class Tracer(_torch.TorchDispatchMode):
         self.keys: dict[Value, Any] = {}
         self.reshapings: dict[int, list[Reshaping]] = {}  # and how, by id
         self.views: dict[int, Derivation] = {}  # by id of the replica: how autograd's views were made
+        self.plain_views: dict[int, Derivation] = {}  # of plain tensors among them that are views of wrappers
         self.unsafe_views: dict[int, Derivation] = {}  # and windows that are no views to autograd
         # called before a tensor changes its geometry in place, or (True) perhaps goes elsewhere
         self.on_reshaping: Callable[[Tensor, bool], None] = lambda t, elsewhere: None
@@ -267,6 +268,8 @@ class Tracer(_torch.TorchDispatchMode):
         noted = args and isinstance(args[0], Tensor) and results and all(is_wrapper(r) for r in results)
         if noted and kind is Kind.VIEW:
             view_ops.note(self, self.views, *view_ops.told_by_size(func, args), kwargs, out)
+        elif kind is Kind.VIEW and not self.depth and is_wrapper(args[0]) and all(type(r) is Replica for r in results):
+            view_ops.note(self, self.plain_views, func, args, kwargs, out)
         return out
 
     @property
@@ -315,9 +318,9 @@ class Tracer(_torch.TorchDispatchMode):
 
     def swap(self, a: Tensor, b: Tensor) -> None:
         """Two objects exchanged the tensors that they are: what is known by object is now known of the other one."""
-        for known in (self.views, self.unsafe_views, self.reshapings, self.set_calls):
+        for known in (self.views, self.plain_views, self.unsafe_views, self.reshapings, self.set_calls):
             exchange(known, id(a), id(b))
-        for notes in (self.views, self.unsafe_views):
+        for notes in (self.views, self.plain_views, self.unsafe_views):
             for key, made in notes.items():
                 notes[key] = made.after_swap(a, b)
         ids = self.regeometried

@@ -2,7 +2,8 @@
 
 See Note [Wrappers]. A returned wrapper is an argument, is *replayed*, being a view of another wrapper, or is
 *constructed* from tensors that are made as if they were returned themselves. What it is constructed from has no history
-as a rule: a wrapper's history is its own, and the autograd Function of its group attaches it.
+as a rule: a wrapper's history is its own, and the autograd Function of its group attaches it. A plain tensor that is a
+view of a wrapper, as a row of a ragged one is, is replayed too, so that it counts versions with that.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from aotcheck.autograd.steps import (
     WindowOn,
     Wrap,
 )
-from aotcheck.autograd.subclasses import Wrapping, held_by, is_jagged, is_wrapper, outer_of
+from aotcheck.autograd.subclasses import Wrapping, held_by, is_jagged, is_wrapper, leaves_of, outer_of
 from aotcheck.autograd.timeline import Timeline
 from aotcheck.autograd.trace import Geometry, geometry_of
 from aotcheck.autograd.traced_inputs import TracedWrapper
@@ -98,6 +99,8 @@ class WrappedResults(WrapperArguments):
             self.results.names[id(w.replica)] = Arg(w.index)
             returned += [t for _, t in self._new_attributes(w) if is_wrapper(t)]
         wanted: dict[int, Tensor] = {id(o): o for o in returned if id(o) not in self._known}
+        behind = [self._wrapper_behind(o) for o in outputs if not is_wrapper(o)]
+        wanted.update({id(t): t for t in behind if t is not None and id(t) not in self._known})
         for t in list(wanted.values()):
             base = self._origin(t)
             if base is not None and id(base) not in self._known:
@@ -115,6 +118,10 @@ class WrappedResults(WrapperArguments):
                 self.results.makers[id(t)] = functools.partial(self._view_plain, t, made, again, others)
             else:
                 self._construct(t, plain)
+        for t in outputs:
+            if not is_wrapper(t) and (base := self._origin(t)) is not None:
+                self._replayed[id(t)] = t
+                self.results.makers[id(t)] = functools.partial(self._replay, t, base)
         for w in self.arguments:
             plain += [t for _, t in self._new_attributes(w) if isinstance(t, Tensor) and not is_wrapper(t)]
         return plain
@@ -130,9 +137,18 @@ class WrappedResults(WrapperArguments):
         self._constructed[id(t)] = t
         self.results.makers[id(t)] = functools.partial(self._wrap, t)
 
+    def _note(self, t: Tensor) -> Derivation | None:
+        """How ``t`` was made, as autograd saw it, if that was by a view of a tensor that is noted."""
+        return self.tracer.plain_views.get(id(t)) or self.tracer.views.get(id(t))
+
+    def _made_at(self, t: Tensor) -> int:
+        note = self._note(t)
+        assert note is not None
+        return note.time
+
     def _made_of_plain(self, t: Tensor) -> Derivation | None:
         """How ``t`` was made, if it is made again as a view of a plain tensor, with which it counts writes."""
-        made, base = self.tracer.views.get(id(t)), _torch.base_of(t)
+        made, base = self._note(t), _torch.base_of(t)
         if made is None or base is None or type(made.source) is not Replica:
             return None
         if t.is_inference() != self.capture.entry_inference or _torch.leafness(t) is None:
@@ -143,11 +159,11 @@ class WrappedResults(WrapperArguments):
 
     def _view_of_plain_behind(self, t: Tensor) -> Tensor | None:
         """The wrapper of which ``t`` was made by views, itself made again as a view of a plain tensor."""
-        made = self.tracer.views.get(id(t))
+        made = self._note(t)
         while made is not None and is_wrapper(made.source):
             if self._made_of_plain(made.source) is not None:
                 return made.source
-            made = self.tracer.views.get(id(made.source))
+            made = self._note(made.source)
         return None
 
     def _view_plain(self, t: Tensor, made: Derivation, again: ReplayAmong, others: Sequence[Tensor]) -> Ref:
@@ -163,7 +179,9 @@ class WrappedResults(WrapperArguments):
 
     def _origin(self, t: Tensor) -> Tensor | None:
         """The wrapper of which ``t`` is made again as a view, if its history is that of a view."""
-        base, made = _torch.base_of(t), self.tracer.views.get(id(t))
+        if not is_wrapper(t):
+            return self._wrapper_behind(t)
+        base, made = _torch.base_of(t), self._note(t)
         if id(t) in self.tracer.set_calls:
             return None
         other = t.is_inference() != self.capture.entry_inference
@@ -183,6 +201,27 @@ class WrappedResults(WrapperArguments):
             raise UnsupportedError("view of a base that has changed", "eager refuses to say its history")
         return None
 
+    def _wrapper_behind(self, t: Tensor) -> Tensor | None:
+        """The wrapper of which the plain ``t`` is made again as a view, by way of other plain views perhaps.
+
+        Only if nothing befell any of them: what it shows is a window on what the wrapper holds then.
+        """
+        if not self.tracer.plain_views or _torch.base_of(t) is None:
+            return None
+        if t.is_inference() and not self.capture.entry_inference:
+            return None
+        while not is_wrapper(t):
+            made = self._note(t)
+            if made is None or id(t) in self.tracer.reshapings or self._befallen(t) or id(t) in self.tracer.set_calls:
+                return None
+            t = made.source
+            if id(t) not in self.tracer.plain_views and not is_wrapper(t):
+                return None
+        if any(id(x) in self.tracer.reshapings or self._befallen(x) for x in (t, *leaves_of(t))):
+            return None
+        histories = any(has_history(x) for x in leaves_of(t)) and id(t) not in self._known
+        return None if histories or self._made_of_plain(t) is not None else t
+
     def _is_made_later(self, source: Tensor, time: int) -> bool:
         """Whether the wrapper ``source`` is made anew, with the geometry that it ends with and did not have then."""
         anew = id(source) not in self._known and self._origin(source) is None
@@ -196,7 +235,7 @@ class WrappedResults(WrapperArguments):
             return False
         if not base.requires_grad or _torch.creation_meta(t) == _torch.CreationMeta.IN_CUSTOM_FUNCTION:
             return True
-        made = self.tracer.views.get(id(t))
+        made = self._note(t)
         if made is None or not made.current:
             return has_other_history(t, base)
         if not (made.grad and leads_to(t, made.source)):
@@ -204,7 +243,7 @@ class WrappedResults(WrapperArguments):
         return made.source is not base and _torch.base_of(made.source) is base and self._is_given(made.source, base)
 
     def _replay(self, t: Tensor, base: Tensor) -> Ref:
-        made = self.tracer.views.get(id(t))
+        made = self._note(t)
         local = self.results.names[id(t)] = self.results.local()
         how = _torch.creation_meta(t) if _torch.base_of(t) is not None else _torch.CreationMeta.DEFAULT
         given = self._histories.get(id(t))
@@ -241,7 +280,7 @@ class WrappedResults(WrapperArguments):
         as_made = (_AS_MADE[mode],) if mode in _AS_MADE else _AS_MADE.values()
         if given is not None or (_torch.base_of(t) is not None and how not in as_made):
             self._emit(SetCreationMeta(local, how))
-        for name, held in held_by(t)[0]:
+        for name, held in held_by(t)[0] if is_wrapper(t) else ():
             if id(held) in self.results.names:  # somebody else has it too
                 self._emit(SetAttribute(local, name, self.results.name(held)))
         if _torch.leafness(t) is None and made is None:  # eager refuses to say what the history is
@@ -251,7 +290,7 @@ class WrappedResults(WrapperArguments):
     def _is_one_of_several(self, made: Derivation) -> bool:
         """Whether another result of the op that made a view is made too; in autograd's graph they share a node."""
         wanted = [x for x in self._replayed.values() if has_history(x) and id(x) not in self._histories]
-        return made.with_others(wanted, self.tracer.views)
+        return made.with_others(wanted, {id(x): note for x in wanted if (note := self._note(x)) is not None})
 
     def _pick(self, local: Local, ref: Ref, made: Derivation, mode: ReplayMode) -> None:
         assert made.result is not None
@@ -287,8 +326,10 @@ class WrappedResults(WrapperArguments):
         """Whether the wrapper ``source``, of which a view was made, is made too; by now it is if it can be."""
         if id(source) in self.results.names or id(source) in self.results.makers:
             return True
+        if not is_wrapper(source) and id(source) not in self.tracer.plain_views:
+            return False
         base = self._origin(source)
-        if base is None or not is_wrapper(source):
+        if base is None:
             return False
         if id(base) not in self._known and id(base) not in self.results.makers:
             return False
@@ -299,11 +340,11 @@ class WrappedResults(WrapperArguments):
     def make_sources(self, wanted: Collection[int]) -> None:
         """Make those views too, ids of which are ``wanted``, of which views that are made were made."""
         for t in list(self._replayed.values()):
-            made = self.tracer.views.get(id(t))
+            made = self._note(t)
             while made is not None:
                 if id(made.source) in wanted:
                     self._is_made(made.source)
-                made = self.tracer.views.get(id(made.source))
+                made = self._note(made.source)
 
     def schedule_views(self, timeline: Timeline) -> None:
         """Let the views of what changed its geometry, or was cut from its history, later be made at their moment.
@@ -315,7 +356,7 @@ class WrappedResults(WrapperArguments):
         refused: dict[int, Tensor] = {}  # views whose history eager refuses to say, once their memory was written
         last = 0
         for t in list(self._replayed.values()):
-            view, made = t, self.tracer.views.get(id(t))
+            view, made = t, self._note(t)
             early = False
             while made is not None and (view is t or self._is_made(view)):
                 source = made.source
@@ -328,7 +369,7 @@ class WrappedResults(WrapperArguments):
                     timeline.at(made.time, functools.partial(self.results.name, view))
                 if early:
                     self._schedule_reshapings(source, timeline)
-                view, made = source, self.tracer.views.get(id(source))
+                view, made = source, self._note(source)
 
         for t in refused.values():
             timeline.at(last + 0.5, functools.partial(self._count_write, t))
@@ -466,12 +507,14 @@ class WrappedResults(WrapperArguments):
     def _make_views_before_writes(self) -> None:
         """Make the views of what a write makes autograd refuse to look for a history again, if that was done before."""
         cut = self.tracer.kernels.detached
-        outlive = [w for w in self.arguments if w.replayed or w.survives_cut or id(_torch.base_of(w.replica)) in cut]
+        odd = self.capture.inputs.odd_wrappers  # autograd refuses their views, once these are written
+        outlive = [w for w in self.arguments if w.replayed or w.survives_cut or w.index in odd]
+        outlive += [w for w in self.arguments if id(_torch.base_of(w.replica)) in cut]
         versions = {id(w.replica): w.version for w in outlive}
         found: list[Tensor] = []
         with self.results.before_attaching():
             for t in list(self._replayed.values()):
-                view, made = t, self.tracer.views.get(id(t))
+                view, made = t, self._note(t)
                 early = None  # the last view of the chain that was there before the write
                 while made is not None:
                     if id(view) in self._constructed:  # it is made anew
@@ -480,13 +523,13 @@ class WrappedResults(WrapperArguments):
                     early = view if early is None and not self._is_current(view, made) else early
                     if id(made.source) in versions:
                         break
-                    view, made = made.source, self.tracer.views.get(id(made.source))
+                    view, made = made.source, self._note(made.source)
                 if early is None or made is None or versions[id(made.source)] != made.source_version:
                     continue
                 if early is t or self._is_made(early):
                     self._reshape_later(early)
                     found.append(early)
-            for t in sorted(found, key=lambda t: self.tracer.views[id(t)].time):
+            for t in sorted(found, key=self._made_at):
                 self.results.name(t)
 
     def _is_current(self, view: Tensor, made: Derivation) -> bool:
@@ -505,7 +548,7 @@ class WrappedResults(WrapperArguments):
         """
         notes: dict[int, Derivation] = {}  # how views that are made again, and what they are made of, were made
         for t in self._replayed.values():
-            while (made := self.tracer.views.get(id(t))) is not None and id(t) not in notes:
+            while (made := self._note(t)) is not None and id(t) not in notes:
                 notes[id(t)], t = made, made.source
         x: Tensor | None = view
         while x is not None and id(x) not in self._known:
@@ -537,7 +580,7 @@ class WrappedResults(WrapperArguments):
         t = w.replica
         if not (w.real_is_leaf and is_new_leaf(t)) or is_jagged(t) or outer_of(t)[0] == w.outer[0]:
             return False
-        notes = [self.tracer.views.get(id(v)) for v in self._replayed.values()]
+        notes = [self._note(v) for v in self._replayed.values()]
         if any(made is not None and made.source is t and made.time < self._befallen(t) for made in notes):
             return False
         reached = reached_leaves([a.tensor for a in self.results.attached]).get(id(t), [])
