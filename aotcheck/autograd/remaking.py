@@ -75,7 +75,8 @@ class Remaking(Attaching, Holders):
     def find_histories(self) -> None:
         """Find the tensors, neither arguments nor graph outputs, whose history no op made again would give them."""
         for t, base in list(self.tensors.values()):
-            if id(t) in self.names or id(t) in self.makers or not has_history(t) or not differentiable_dtype(t):
+            known = id(t) in self.names or id(t) in self.makers or id(t) in self._histories
+            if known or not has_history(t) or not differentiable_dtype(t):
                 continue
             if _torch.leafness(t) is None:  # autograd refuses to say which history it is
                 continue

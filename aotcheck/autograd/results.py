@@ -121,6 +121,8 @@ class Results(Remaking):
             found += [x for x in beside if _torch.grad_fn_of(x) is node and self._current(x) is not None]
         for t in found:
             self.collect(t)
+        if found:
+            self.find_histories()  # of them too: replayed alone they would lead past a custom Function behind them
         return found
 
     # -- views that have a moment
