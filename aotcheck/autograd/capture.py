@@ -356,6 +356,8 @@ class Capture:
             rebased = w.replica.requires_grad and _torch.grad_fn_of(w.replica) is not w.grad_fn
             if rebased and w.index in self.inputs.odd_wrappers:
                 raise EagerRaises("a view of a plain tensor that was made under no_grad is written")
+            if rebased and w.index in self.inputs.of_leaves:
+                raise EagerRaises("a view of a plain leaf is written")
 
     @functools.cached_property
     def recounted(self) -> set[Value]:

@@ -147,7 +147,9 @@ class TracedInputs:
             for view, a in zip(self.is_view, arguments, strict=True)
         ]
         # Eager refuses to write these under grad, wherever they lie by now.
-        self.of_leaves = [i for i, a in enumerate(arguments) if _is_plain(a) and _left_leaf(a)]
+        self.of_leaves = [
+            i for i, a in enumerate(arguments) if (_is_plain(a) and _left_leaf(a)) or _is_wrapper_of_leaf(a)
+        ]
         self.odd_wrappers = {i for i, a in enumerate(arguments) if is_wrapper(a) and _is_odd_view_of_plain(a)}
         self.is_custom_view = [_is_plain(a) and _is_custom_view(a) for a in arguments]
         self._make_roots(arguments, wrappers)
@@ -486,6 +488,14 @@ def _is_odd_view_of_plain(a: Tensor) -> bool:
     """Whether the wrapper ``a`` is a view of a plain tensor that eager refuses to write under grad, as ragged ones."""
     base = _torch.base_of(a)
     return base is not None and not is_wrapper(base) and _torch.creation_meta(a) != _torch.CreationMeta.DEFAULT
+
+
+def _is_wrapper_of_leaf(a: Any) -> bool:
+    """Whether ``a`` is a wrapper that requires grad and is a view of a plain leaf, as views of ragged leaves are."""
+    if not is_wrapper(a) or not a.requires_grad:
+        return False
+    base = _torch.base_of(a)
+    return base is not None and not is_wrapper(base) and _torch.leafness(base) is True
 
 
 def _is_custom_view(a: Tensor) -> bool:

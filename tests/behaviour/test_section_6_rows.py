@@ -159,3 +159,23 @@ def test_plain_views_of_ragged_tensors(function, make, mode, write):
             yield from one_call(compiled)
 
     check_session(session)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [lambda x: x.zero_(), lambda x: x.unbind()[0].mul_(2), lambda x: (x.unsqueeze(1).mul_(2), x * 2)],
+    ids=["itself", "row", "view"],
+)
+@pytest.mark.parametrize(
+    "view", [lambda x: x, lambda x: x.unsqueeze(1), lambda x: x * 2], ids=["same", "view", "result"]
+)
+def test_a_view_of_a_ragged_leaf_is_not_written_and_not_touched(view, write):
+    def session(compile):
+        compiled = compile(write)
+        for requires in (lambda x: x.requires_grad_(), lambda x: x):
+            leaf = requires(view_of_values())
+            x = view(leaf)
+            yield leaf, x, attempt(lambda x=x: compiled(x))
+            yield attempt_later(lambda x=x: x.grad_fn is None), x._version, leaf._version
+
+    check_session(session)
