@@ -133,6 +133,9 @@ class Remaking(Attaching, Holders):
         counting = self._counting_with(t) if own_version else None
         if counting is not None:
             steps = [Hold(local, counting), self.point(local, t, Way.DATA)]
+        if kind and not self.capture.entry_inference and _torch.version_of(t) >= 0:
+            # It was detached outside inference mode from what was made in that, and counts versions.
+            steps.append(ReplayView(local, local, aten.detach.default, ReplayMode.AMBIENT))
         if has_history(t):
             steps += self._history(local, t)
         return steps

@@ -174,7 +174,7 @@ class WrappedResults(WrapperArguments):
         mode = ReplayMode.AMBIENT if made.grad == self.capture.entry_grad else mode
         self._emit(ReplayView(local, source, again, mode, others=refs))
         if is_new_leaf(t) and not made.source.requires_grad:  # else it requires grad as that does
-            self._emit(RequireGrad(local))
+            self._emit(RequireGrad(local, t.is_inference()))
         return local
 
     def _origin(self, t: Tensor) -> Tensor | None:
@@ -413,7 +413,7 @@ class WrappedResults(WrapperArguments):
         if any(t is x for t in reshaped for _, x in held):
             self._emit(RestrideWrapper(local, outer_of(t)))  # its class may have looked at what does not lie there yet
         if is_new_leaf(t):
-            self._emit(RequireGrad(local))
+            self._emit(RequireGrad(local, t.is_inference()))
         return local
 
     def _held(self, t: Tensor, name: str, x: Tensor) -> Ref:

@@ -1,0 +1,54 @@
+"""BEHAVIOUR 4: what is made in inference mode inside and used outside it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.behaviour.harness import attempt, attempt_later, check_session, leaf, plain, write
+from tests.behaviour.wrappers import extra, tagged, two
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: x.view(torch.float32),
+        lambda x: x.view(torch.int32),
+        lambda x: x.view(-1),
+        lambda x: x.detach(),
+        lambda x: x[1:].view(torch.int32)[:1],
+        lambda x: x * 2,
+    ],
+    ids=["same dtype", "other dtype", "shape", "detached", "part", "result"],
+)
+def test_what_is_detached_outside_counts_versions(view, grad):
+    def inside(x):
+        with torch.inference_mode():
+            made = view(x)
+        return made, made.detach(), made.detach().detach()
+
+    def session(compile):
+        compiled = compile(inside)
+        for k in range(3):
+            x = leaf(4) if grad else plain(4)
+            made = attempt(lambda x=x: compiled(x))
+            yield x, made
+            yield attempt_later(lambda made=made, k=k: write(made[k])), x, made
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("make", [two, extra, tagged], ids=lambda make: make.__name__)
+def test_a_wrapper_of_what_requires_grad_is_made_in_inference_mode(make):
+    def inside(x, y):
+        with torch.inference_mode():
+            made = torch.broadcast_tensors(x, y)
+        return made
+
+    def session(compile):
+        compiled = compile(inside)
+        for y in (leaf(2, 3), leaf(2, 3).requires_grad_(False)):
+            yield attempt(lambda y=y: compiled(make(2, 3, grad=False), y))
+
+    check_session(session)
