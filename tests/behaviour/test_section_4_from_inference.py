@@ -43,8 +43,7 @@ def test_what_is_detached_outside_counts_versions(view, grad):
 def test_a_wrapper_of_what_requires_grad_is_made_in_inference_mode(make):
     def inside(x, y):
         with torch.inference_mode():
-            made = torch.broadcast_tensors(x, y)
-        return made
+            return torch.broadcast_tensors(x, y)
 
     def session(compile):
         compiled = compile(inside)
