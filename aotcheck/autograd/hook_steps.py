@@ -80,7 +80,7 @@ class HookSteps:
                 if id(t) in leaves:
                     raise UnsupportedError("hook", "on a leaf made inside that is not returned")
                 self.late.remove(h)
-            elif h.node in views and _torch.outputs_of(h.node) > 1:
+            elif h.node in views and _torch.outputs_of(h.node) > 1 and _torch.base_of(t) is not None:
                 # What one op gave with views that are needed is made: its hooks are called when gradients reach these.
                 results.tensors[id(t)] = t, views[h.node]
             elif h.node not in behind:

@@ -74,3 +74,64 @@ def test_one_part_is_returned_and_another_computed_from(made, parts, options, ro
             yield root.grad, [g.grad for g in given]
 
     check_session(session)
+
+
+class _ResultAndView(torch.autograd.Function):
+    """Twice its operand, and a view of that."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2, x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, g, h):
+        return g * 2 + h * 5
+
+
+def _unless_none(factor):
+    return lambda g: None if g is None else g * factor
+
+
+def hook_on_what_is_dropped(x):
+    result, view = _ResultAndView.apply(x)
+    result.register_hook(_unless_none(2))
+    return (view,)
+
+
+def hook_on_what_is_used(x):
+    result, view = _ResultAndView.apply(x)
+    result.register_hook(_unless_none(2))
+    return view, result * result
+
+
+def hooks_on_both(x):
+    result, view = _ResultAndView.apply(x)
+    result.register_hook(_unless_none(2))
+    view.register_hook(_unless_none(3))
+    return view * 2, (view * result).sum()
+
+
+def hook_on_the_view(x):
+    result, view = _ResultAndView.apply(x)
+    view.register_hook(_unless_none(3))
+    return view.view(-1), result
+
+
+@pytest.mark.parametrize("last", [False, True], ids=["first", "last"])
+@pytest.mark.parametrize(
+    "function",
+    [hook_on_what_is_dropped, hook_on_what_is_used, hooks_on_both, hook_on_the_view],
+    ids=lambda function: function.__name__,
+)
+def test_a_hook_on_one_of_a_result_and_a_view_of_a_custom_function(function, last):
+    def session(compile):
+        x = leaf(3)
+        results = compile(function)(x)
+        yield results
+        root = results[-1] if last else results[0]
+        yield attempt_later(lambda: torch.autograd.backward(root, torch.ones_like(root), retain_graph=True))
+        yield x.grad
+        yield attempt_later(lambda: torch.autograd.backward(results, [torch.ones_like(t) for t in results]))
+        yield x.grad
+
+    check_session(session)
