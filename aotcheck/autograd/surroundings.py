@@ -347,7 +347,10 @@ class Surroundings:
 
     def _look(self) -> None:
         walk = _Walk(self._function, self._names, self._ignored)
-        while not self._names >= (names := self._names | _names_read(walk.code, walk.classes, self._names)):
+        # Names matter to the attributes of objects alone.
+        while walk.classes and not self._names >= (
+            names := self._names | _names_read(walk.code, walk.classes, self._names)
+        ):
             self._names = names
             walk = _Walk(self._function, names, self._ignored)
         self._number = self._number_of(*walk.key)
