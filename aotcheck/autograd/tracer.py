@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -71,6 +71,27 @@ class _Recording:
             self._tracer.__exit__(*exception)
         finally:
             self._threads.__exit__(*exception)
+
+
+class _Drawing:
+    """See :meth:`Tracer.drawing`."""
+
+    __slots__ = ("_before", "_draws")
+
+    def __init__(self, draws: Sequence[Draws]) -> None:
+        self._draws = draws
+
+    def __enter__(self) -> None:
+        self._before = [draws.begin() for draws in self._draws]
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                for draws in self._draws:
+                    draws.settle()
+        finally:
+            for draws, states in zip(self._draws, self._before, strict=True):
+                draws.restore(states)
 
 
 class Tracer(_torch.TorchDispatchMode):
@@ -414,17 +435,9 @@ class Tracer(_torch.TorchDispatchMode):
         given = [a for a in (*args, *kwargs.values()) if type(a) is Value and a in self.draws]
         return self.draws[given[0] if given else None]
 
-    @contextlib.contextmanager
-    def drawing(self) -> Iterator[None]:
+    def drawing(self) -> contextlib.AbstractContextManager[None]:
         """See Note [Draws]; inside, the generators are ours."""
-        before = {draws: draws.begin() for draws in self.draws.values()}
-        try:
-            yield
-            for draws in before:
-                draws.settle()
-        finally:
-            for draws, states in before.items():
-                draws.restore(states)
+        return _Drawing(list(self.draws.values()))
 
     # -- pure ops
 
