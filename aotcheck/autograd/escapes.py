@@ -81,7 +81,7 @@ class Unkept:
 
     def __enter__(self) -> None:
         self._cells = [(c, c.cell_contents) for f in self._functions for c in _closure(f) if not _is_empty(c)]
-        around = [value for f in self._functions for _, value in children(f)]
+        around = [value for f in self._functions for value in _around(f) if type(value) not in _WITHOUT_TENSORS]
         objects = [o for value in (*self._functions, *around) for o in _objects(value)]
         self._namespaces = [Namespace(vars(o)) for o in objects]
         for f in self._functions:
@@ -102,7 +102,7 @@ class Unkept:
 
     def _check(self) -> None:
         for f in self._functions:
-            for _, value in children(f):
+            for value in _around(f):
                 refuse_kept(value, "a variable of its surroundings")
         for namespace in self._namespaces:
             namespace.check("")
@@ -113,6 +113,15 @@ class Unkept:
         for namespace in self._namespaces:
             namespace.restore()
         self._contents.restore()
+
+
+def _around(f: Any) -> list[Any]:
+    """What can be reached from ``f`` in one step."""
+    if type(f) is types.FunctionType and not (f.__defaults__ or f.__kwdefaults__ or f.__dict__):
+        variables = f.__globals__
+        held = [c.cell_contents for c in f.__closure__ or () if not _is_empty(c)]
+        return held + [variables[n] for n in f.__code__.co_names if n in variables]
+    return [value for _, value in children(f)]
 
 
 def refuse_kept(value: Any, where: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from aotcheck import _torch
 from aotcheck.autograd.errors import UnsupportedError
 
 _DEVICES = ("cpu", "cuda")
@@ -30,7 +31,7 @@ class GlobalState(NamedTuple):
         """The state in force."""
         return cls(
             torch.get_default_dtype(),
-            (torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()),
+            _torch.determinism()[:2],
             tuple([(torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in _DEVICES]),
             torch.is_autocast_cache_enabled(),
         )

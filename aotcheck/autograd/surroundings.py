@@ -254,6 +254,11 @@ class _Walk:
 
     def _value(self, owner: Any, name: Any, value: Any, depth: int) -> bool:
         """Note a value; whether it is looked at."""
+        if type(value) is types.FunctionType:
+            there = self._note(owner, name, serial_of(value), value)
+            if there and depth < _STEPS:
+                self._next.append((value, depth + 1))
+            return there
         if isinstance(value, Tensor):
             return self._note(owner, name, "tensor", value)
         key = plain_key(value)
