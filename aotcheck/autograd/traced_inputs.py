@@ -148,7 +148,7 @@ class TracedInputs:
         ]
         # Eager refuses to write these under grad, wherever they lie by now.
         self.of_leaves = [
-            i for i, a in enumerate(arguments) if (_is_plain(a) and _left_leaf(a)) or _is_wrapper_of_leaf(a)
+            i for i, a in enumerate(arguments) if (_left_leaf(a) if _is_plain(a) else _is_wrapper_of_leaf(a))
         ]
         self.odd_wrappers = {i for i, a in enumerate(arguments) if is_wrapper(a) and _is_odd_view_of_plain(a)}
         self.is_custom_view = [_is_plain(a) and _is_custom_view(a) for a in arguments]

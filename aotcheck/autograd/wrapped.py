@@ -99,7 +99,8 @@ class WrappedResults(WrapperArguments):
             self.results.names[id(w.replica)] = Arg(w.index)
             returned += [t for _, t in self._new_attributes(w) if is_wrapper(t)]
         wanted: dict[int, Tensor] = {id(o): o for o in returned if id(o) not in self._known}
-        behind = [self._wrapper_behind(o) for o in outputs if not is_wrapper(o)]
+        views = [o for o in outputs if not is_wrapper(o)] if self.tracer.plain_views else []
+        behind = [self._wrapper_behind(o) for o in views]
         wanted.update({id(t): t for t in behind if t is not None and id(t) not in self._known})
         for t in list(wanted.values()):
             base = self._origin(t)
@@ -118,8 +119,8 @@ class WrappedResults(WrapperArguments):
                 self.results.makers[id(t)] = functools.partial(self._view_plain, t, made, again, others)
             else:
                 self._construct(t, plain)
-        for t in outputs:
-            if not is_wrapper(t) and (base := self._origin(t)) is not None:
+        for t in views:
+            if (base := self._origin(t)) is not None:
                 self._replayed[id(t)] = t
                 self.results.makers[id(t)] = functools.partial(self._replay, t, base)
         for w in self.arguments:
@@ -206,9 +207,7 @@ class WrappedResults(WrapperArguments):
 
         Only if nothing befell any of them: what it shows is a window on what the wrapper holds then.
         """
-        if not self.tracer.plain_views or _torch.base_of(t) is None:
-            return None
-        if t.is_inference() and not self.capture.entry_inference:
+        if _torch.base_of(t) is None or (t.is_inference() and not self.capture.entry_inference):
             return None
         while not is_wrapper(t):
             made = self._note(t)
