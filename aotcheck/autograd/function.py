@@ -51,7 +51,7 @@ from aotcheck.autograd.partition.saved import compiling
 from aotcheck.autograd.plain_values import plain_key
 from aotcheck.autograd.replicas import disarm
 from aotcheck.autograd.runtime.failing import GraphFailed
-from aotcheck.autograd.specialize import PLAIN_LEAVES, call_key, check_supported, fast_guard
+from aotcheck.autograd.specialize import PLAIN_LEAVES, call_key, check_supported, fast_guard, foreign_overlaps
 from aotcheck.autograd.steps import BaseOf, TakeHistory
 from aotcheck.autograd.subclasses import WrapperArgument, expand, held_by, is_wrapper, tells_lengths
 from aotcheck.autograd.surroundings import Assignment, Surroundings
@@ -177,7 +177,8 @@ class CompiledFunction:
             self._find(flat, spec)
 
     def _look_up(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if _torch.functorch_active() or _torch.dispatch_mode_depth() or _torch.dual_level() >= 0:
+        modes = _torch.dispatch_mode_depth() or _torch.function_modes_active()
+        if modes or _torch.functorch_active() or _torch.dual_level() >= 0:
             return self.original(*args, **kwargs)
         if self.state is not None and self.state.is_lazy:
             result = self.original(*args, **kwargs)
@@ -312,7 +313,8 @@ class CompiledFunction:
             if not (found.assembly.capture.mode.with_bases or based):
                 capture = found.assembly.capture
                 sizes = bool(record.flats) or capture.maker.kernels.sizes_matter
-                found.guard = fast_guard(whole, writes, sizes, around)
+                shares = bool(record.written_placeholders)
+                found.guard = fast_guard(whole, writes, sizes, shares, around)
         self._last = None  # another guard may count on as many tensors as there were around the function then
         if found.guard is not None and found.assembly is not None:
             self._last = (len(flat), found.guard, found.assembly)
@@ -331,6 +333,8 @@ class CompiledFunction:
                         assembly = Assembly(capture, self.compilers, shape.expression)
                 finally:
                     disarm(capture.maker.kernels)
+            if assembly.record.written_placeholders and (shared := foreign_overlaps(whole)):
+                raise UnsupportedError("storages that share memory", f"arguments {shared} lie in memory of others")
         except RetraceWithValues:
             raise
         except UnsupportedError as error:

@@ -315,12 +315,13 @@ class Surroundings:
         now = self._walk
         there = {id(owner) for owner, _ in walk.values.values()}
         new = [p for p in now.found if p not in walk.found and p[0] in there]
-        ignored, assignments = set(), []
-        for place in (*walk.found, *new):
-            if now.found.get(place) == walk.found.get(place):
-                continue
-            if place in walk.containers or place in now.containers:
-                ignored.add(place)
+        changed = [p for p in (*walk.found, *new) if now.found.get(p) != walk.found.get(p)]
+        containers = walk.containers | now.containers
+        ignored = {p for p in changed if p in containers}
+        within = {id(w.values[p][1]) for w in (walk, now) for p in ignored if p in w.values}
+        assignments = []
+        for place in changed:
+            if place in ignored or place[0] in within:
                 continue
             self._changes[place] = self._changes.get(place, 0) + 1
             if self._changes[place] == _CHANGES:
