@@ -18,6 +18,7 @@ from torch import Tensor
 
 from aotcheck.autograd.captured import children
 from aotcheck.autograd.errors import UnsupportedError
+from aotcheck.autograd.plain_values import variables_of
 from aotcheck.autograd.replicas import Replica
 
 _DICTIONARIES = (dict, OrderedDict, defaultdict)
@@ -76,7 +77,7 @@ def unkept(*functions: Callable[..., Any]) -> Iterator[None]:
     """
     cells = [(c, c.cell_contents) for f in functions for c in _closure(f) if not _is_empty(c)]
     around = [value for f in functions for _, value in children(f)]
-    namespaces = [Namespace(vars(o)) for value in (*functions, *around) for o in _objects(value)]
+    namespaces = [Namespace(variables_of(o) or {}) for value in (*functions, *around) for o in _objects(value)]
     for f in functions:
         plain = f.__func__ if isinstance(f, types.MethodType) else f
         if isinstance(plain, types.FunctionType):
@@ -111,10 +112,11 @@ def refuse_kept(value: Any, where: str) -> None:
 
 def _objects(value: Any) -> Iterable[Any]:
     """``value``, if it is an object with attributes; all that a module consists of."""
-    if isinstance(value, torch.nn.Module):
-        return value.modules()
+    if issubclass(type(value), torch.nn.Module):
+        modules: Iterable[Any] = value.modules()
+        return modules
     others = (type, types.ModuleType, types.FunctionType, Tensor)
-    return () if isinstance(value, others) or not hasattr(value, "__dict__") else (value,)
+    return () if issubclass(type(value), others) or variables_of(value) is None else (value,)
 
 
 def _closure(function: Any) -> tuple[types.CellType, ...]:
