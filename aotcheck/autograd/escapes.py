@@ -105,8 +105,8 @@ def refuse_kept(value: Any, where: str) -> None:
         held = value.values()
     elif type(value) in _CONTAINERS or type(value) is tuple:
         held = value
-    if any(isinstance(x, Replica) for x in held):
-        kind = "" if isinstance(value, Replica) else f", a {type(value).__name__}"
+    if any(issubclass(type(x), Replica) for x in held):
+        kind = "" if issubclass(type(value), Replica) else f", a {type(value).__name__}"
         raise UnsupportedError("kept tensor", f"the program puts a tensor into {where}{kind}; return it instead")
 
 

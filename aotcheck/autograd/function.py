@@ -251,6 +251,9 @@ class CompiledFunction:
                     with _torch.WithoutSavedTensorHooks(), _torch.WithoutCompiledAutograd():
                         found = self._specialize(key, split, whole, spec)
                     changes = around.after_trace(before, (key[0], key[3]))
+                    if around.kept:
+                        del self._cache[key]
+                        raise _RunsAsItIs
                     found.assignments = changes.assignments
                     if changes.number is not None:
                         key = (spec, len(flat), changes.number if around.anything else None, *key[3:])

@@ -118,9 +118,13 @@ def _end_of_addition(steps: list[dis.Instruction], k: int) -> int | None:
     if steps[k].opname not in _LOADS or k + 3 >= len(steps):
         return None
     number, add = steps[k + 1], steps[k + 2]
-    if number.opname != "LOAD_CONST" or type(number.argval) is not int or add.argrepr not in ("+=", "-="):
+    if number.opname != "LOAD_CONST" or type(number.argval) is not int or add.argrepr not in ("+=", "-=", "+", "-"):
         return None
-    end = k + 3 + (steps[k + 3].opname == "SWAP")
+    owner = steps[k - 1]
+    again = owner.opname == "LOAD_FAST" and (steps[k + 3].opname, steps[k + 3].argval) == ("LOAD_FAST", owner.argval)
+    if "=" not in add.argrepr and not again and steps[k + 3].opname == "STORE_ATTR":
+        return None
+    end = k + 3 + (steps[k + 3].opname == "SWAP" or again)
     return end if end < len(steps) and steps[end].opname in _STORES and steps[end].argval == steps[k].argval else None
 
 

@@ -104,6 +104,9 @@ class Before:
         self.walk = walk
         sequences = [s for s in walk.sequences if isinstance(s, (list, deque, set))]
         self._contents = [(s, s.copy()) for s in sequences]
+        self._tensors = [
+            (*p, read(*p)) for p in [(o, name) for (_, name), (o, v) in walk.values.items() if v is TENSOR]
+        ]
         self._unread = [(owner, name, read(owner, name)) for owner, names in walk.unread for name in names]
         self._random = _random_state() if draws else None
         self._states = [copy.deepcopy(_state_of(g)) for g in walk.generators]
@@ -115,6 +118,15 @@ class Before:
             if len(s) != len(was) or not all(map(is_, s, was)):
                 s.clear()
                 s.update(was) if isinstance(s, set) else s.extend(was)
+
+    def put_back_tensors(self) -> bool:
+        """No tensor of a trace is where there were others; whether there was one."""
+        kept = False
+        for owner, name, was in self._tensors:
+            if isinstance(read(owner, name), Replica):
+                Assignment(owner, name, was)()
+                kept = True
+        return kept
 
     def put_back_unread(self, counted: frozenset[str]) -> Iterator[Callable[[], None]]:
         """Names that nothing reads have what they had; yields what every call is to do."""
@@ -165,6 +177,7 @@ class Surroundings:
         self._numbers: dict[Any, int] = {}
         self._count = itertools.count()
         self.unsettled = False  # whether the function is to run as it is
+        self.kept = False  # whether the last trace put tensors into what is around the function
         self.drawn = False  # whether what a trace found is not what it finds again
         self._look()
 
@@ -194,13 +207,14 @@ class Surroundings:
         """Put back what a trace has changed that did not come to its end."""
         before.clear_caches()
         before.put_back_random()
+        before.put_back_tensors()
         before.put_back_contents()
         for _ in before.put_back_unread(frozenset()):
             pass
         if self._walk is not before.walk or not before.walk.holds():
             self._look()
             for _, owner, name, was, becomes in self._changed(before.walk):
-                if was is not TENSOR and becomes is not TENSOR and self._assignable(owner, becomes):
+                if was is not TENSOR and (becomes is not TENSOR or was is ABSENT) and self._assignable(owner, becomes):
                     Assignment(owner, name, was)()
             self._look()
 
@@ -211,10 +225,17 @@ class Surroundings:
         if before.put_back_random():
             self.drawn = True
             self._settle_for_eager("it draws random numbers of Python's or numpy's")
+        self.kept = before.put_back_tensors()
         assignments = list(before.put_back_unread(self._named.counted))
         if self._walk is walk and walk.holds():
             return Changes(None, tuple(assignments))
         self._look()
+        there = self._walk.values.items()
+        if self.kept or any(v is TENSOR and isinstance(read(o, name), Replica) for (_, name), (o, v) in there):
+            self.kept = True
+            self.undo(before)
+            self._count_change("kept", "tensors around it")
+            return Changes()
         ignored: set[Place] = set()
         changed = list(self._changed(walk))
         logs = {id(was) for place, _, _, was, becomes in changed if was is becomes and place in walk.containers}

@@ -6,6 +6,7 @@ import contextvars
 import functools
 import gc
 import itertools
+import os
 import random
 import types
 import weakref
@@ -334,6 +335,7 @@ class Walk:
                 if name in _BUILTIN:
                     continue
             elif type(value) is types.ModuleType and is_of_others(value.__name__):
+                self._python_module(value, depth)
                 continue
             known = self._globals.setdefault(id(variables), (variables, set()))[1]
             if name not in known:
@@ -363,8 +365,7 @@ class Walk:
         if key is not None:
             return self._note(owner, name, key, value)
         if issubclass(kind, types.ModuleType):
-            if not is_of_others(value.__name__) and depth < STEPS:
-                self._next.append((value, depth + 1))
+            self._python_module(value, depth)
             return False
         if issubclass(kind, _ITERATORS):
             self.iterator = str(name)
@@ -380,6 +381,15 @@ class Walk:
         if there and depth < STEPS:
             self._next.append((value, depth + 1))
         return there
+
+    def _python_module(self, module: types.ModuleType, depth: int) -> None:
+        if module is os:
+            self.names_matter = True
+            if self._reads.isdisjoint(("environ", "getenv")):
+                return
+            self._next.append((vars(os.environ)["_data"], STEPS - 2))
+        elif not is_of_others(module.__name__) and depth < STEPS:
+            self._next.append((module, depth + 1))
 
     def _note(self, owner: Any, name: Any, key: Any, value: Any) -> bool:
         place = id(owner), name
