@@ -12,6 +12,7 @@ import dataclasses
 import dis
 import functools
 import sys
+import sysconfig
 import types
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -30,11 +31,31 @@ _NOT_CALLED |= {"__class_getitem__", "__reduce__", "__reduce_ex__", "__getstate_
 _COMPARED = frozenset(("__eq__", "__hash__", "__lt__", "__le__", "__gt__", "__ge__"))  # by a dataclass: all of it
 _CODE = (types.FunctionType, property, staticmethod, classmethod, functools.cached_property)
 _OTHERS = (sys.stdlib_module_names - {"builtins", "__main__"}) | {"torch", "numpy", "aotcheck"}
+_INSTALLED = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
+_LOOKED_INTO = frozenset(("torch", "collections", "argparse", "types", "dataclasses"))
 
 
 def is_of_others(name: str | None) -> bool:
-    """Whether the module of this name is of a library whose variables nobody changes."""
-    return (name or "").split(".")[0] in _OTHERS
+    """Whether the module of this name is of a library, whose variables nobody changes."""
+    return _is_installed((name or "").split(".")[0])
+
+
+@functools.lru_cache(4096)
+def _is_installed(package: str) -> bool:
+    if package in _OTHERS:
+        return True
+    module = sys.modules.get(package)
+    where = getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", ())), "")
+    return str(where).startswith(_INSTALLED)
+
+
+def is_looked_into(cls: type) -> bool:
+    """Whether what methods of the class name is looked at: of libraries those of modules, optimizers and the like."""
+    return (
+        issubclass(cls, torch.nn.Module)
+        or cls.__module__.split(".")[0] in _LOOKED_INTO
+        or not is_of_others(cls.__module__)
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,7 +195,7 @@ def read_around(code: Iterable[types.CodeType], classes: Iterable[type], before:
 
 def called_implicitly(cls: type) -> frozenset[str]:
     """The methods of the class that Python calls without their being named."""
-    own = [c for c in cls.__mro__ if not is_of_others(c.__module__) or c.__module__ == "collections"]
+    own = [c for c in cls.__mro__ if is_looked_into(c) and c.__module__.split(".")[0] != "torch"]
     found = {n for c in own for n, f in vars(c).items() if n[:2] == "__" and isinstance(f, types.FunctionType)}
     found.add("forward")
     return frozenset(found - _NOT_CALLED - (_COMPARED if hasattr(cls, "__dataclass_fields__") else frozenset()))
@@ -199,7 +220,7 @@ def _code_of(cls: type, name: str) -> Iterator[types.CodeType]:
     for c in cls.__mro__:
         if c is torch.nn.Module:
             return
-        attribute = vars(c).get(name)
+        attribute = vars(c).get(name) if is_looked_into(c) else None
         if attribute is not None:
             for function in functions_of(attribute):
                 yield function.__code__

@@ -41,7 +41,7 @@ def plain_key(value: Any) -> Any:
         parts = [plain_key(part) for part in (value.start, value.stop, value.step)]
         return None if None in parts else (kind, *parts)
     if issubclass(kind, (enum.Enum, np.dtype)):
-        return kind, value
+        return None if kind.__hash__ is None else (kind, value)
     if issubclass(kind, np.generic) and not issubclass(kind, np.void):
         return kind, value.tobytes()
     return None

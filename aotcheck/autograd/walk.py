@@ -20,12 +20,20 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch
-from aotcheck.autograd.naming import Named, called_implicitly, functions_of, globals_in, is_of_others, named_in
+from aotcheck.autograd.naming import (
+    Named,
+    called_implicitly,
+    functions_of,
+    globals_in,
+    is_looked_into,
+    is_of_others,
+    named_in,
+)
 from aotcheck.autograd.plain_values import plain_key, variables_of
 
 STEPS = 6  # from the function to what is looked at
 MOST = 2048  # items of a container that is looked through
-_OBJECTS = 5000
+_OBJECTS = 4000
 _BYTES = 65536  # of an array
 
 SEQUENCES = (list, tuple, deque, set, frozenset)
@@ -259,7 +267,7 @@ class Walk:
         self.names_matter = True
         methods = called_implicitly(cls) | self._reads
         for c in cls.__mro__:
-            if id(c) in self.owners or is_of_others(c.__module__) or c.__module__ == "builtins":
+            if id(c) in self.owners or not is_looked_into(c) or c.__module__.split(".")[0] in ("builtins", "torch"):
                 continue
             variables = gc.get_referents(vars(c))[0]
             self._watch(c, variables, methods | self._watched | self._counted, depth)
@@ -367,7 +375,7 @@ class Walk:
         if issubclass(kind, types.ModuleType):
             self._python_module(value, depth)
             return False
-        if issubclass(kind, _ITERATORS):
+        if issubclass(kind, _ITERATORS) and depth < 2:
             self.iterator = str(name)
         if kind is types.BuiltinFunctionType and issubclass(type(value.__self__), _GENERATORS):
             self.generators.append(value.__self__)
