@@ -119,6 +119,10 @@ class _UserError(Exception):
     """The traced program raised; its own error is the cause."""
 
 
+def _nothing() -> None:
+    pass
+
+
 class _RunsAsItIs(Exception):
     """What there is around the function cannot be part of a key."""
 
@@ -137,7 +141,7 @@ class CompiledFunction:
         self.on_unsupported = on_unsupported
         self.state = ModuleState(original) if isinstance(original, torch.nn.Module) else None
         self._around: Surroundings | None = None  # known when it is first called
-        self._undo: Callable[[], None] = lambda: None  # what a trace has changed of what is around the function
+        self._undo: Callable[[], None] = _nothing  # what a trace has changed of what is around the function
         self._modules: ClosureModules | None = None
         self._paths: list[Path] = []
         self._cache: OrderedDict[Any, Specialization] = OrderedDict()
@@ -219,7 +223,10 @@ class CompiledFunction:
     def _find(self, flat: list[Any], spec: Any) -> tuple[Any, list[Any], Specialization]:
         """The key of these arguments, all arguments, implicit ones last, and their specialization, made if need be."""
         with self._lock:  # while another thread traces, modules hold replicas
-            return self._find_alone(flat, spec)
+            try:
+                return self._find_alone(flat, spec)
+            finally:
+                self._undo = _nothing  # and let go of what there was before a trace
 
     def _find_alone(self, flat: list[Any], spec: Any) -> tuple[Any, list[Any], Specialization]:
         if self.state is not None:
@@ -252,7 +259,7 @@ class CompiledFunction:
                         found = self._specialize(key, split, whole, spec)
                     changes = around.after_trace(before, (key[0], key[3]))
                     if around.kept:
-                        del self._cache[key]
+                        self._cache.pop(key, None)
                         raise _RunsAsItIs
                     found.assignments = changes.assignments
                     if changes.number is not None:

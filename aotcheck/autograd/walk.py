@@ -422,8 +422,10 @@ def read(owner: Any, name: Any) -> Any:
         return vars(owner).get(name, ABSENT)
     if isinstance(owner, dict):
         return dict.get(owner, name, ABSENT)
-    if isinstance(owner, (list, deque)):
-        return owner[name] if name < len(owner) else ABSENT
+    if isinstance(owner, (list, deque, tuple)):
+        return owner[name] if type(name) is int and name < len(owner) else ABSENT
+    if type(name) is not str:  # in a set, or of the arguments that a function keeps
+        return ABSENT
     try:
         return object.__getattribute__(owner, name)
     except AttributeError:

@@ -405,6 +405,37 @@ def test_numbers_that_each_call_draws(draws):
     check_session(session)
 
 
+HELD = {
+    "tuple": lambda t: (1, t),
+    "kind of tuple": lambda t: collections.namedtuple("pair", "a b")(1, t),
+    "set": lambda t: {t, 1},
+    "deque": lambda t: collections.deque([1, t]),
+    "keys": lambda t: {t: 1},
+    "nested": lambda t: [({"t": t},)],
+    "slots": lambda t: _Slots(t),
+}
+
+
+@pytest.mark.parametrize("held", HELD.values(), ids=HELD)
+@pytest.mark.parametrize("where", ["closure", "default", "keyword", "partial"])
+def test_tensors_in_all_kinds_of_objects_around_a_function(held, where):
+    def session(compile):
+        t = plain(3)
+        of = held(t)
+        functions = {
+            "closure": lambda x: x * t if of else x,
+            "default": lambda x, of=of: x * 2 if of else x,
+            "keyword": lambda x, *, of=of: x * 2 if of else x,
+            "partial": functools.partial(lambda of, x: x * 2 if of else x, of),
+        }
+        compiled = compile(functions[where])
+        for _ in range(3):
+            yield compiled(plain(3))
+            t.add_(1)
+
+    check_session(session)
+
+
 class _Raises:
     def __getattribute__(self, name):
         raise RuntimeError(name)
