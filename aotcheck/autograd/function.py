@@ -119,6 +119,20 @@ class _UserError(Exception):
     """The traced program raised; its own error is the cause."""
 
 
+@dataclasses.dataclass(frozen=True)
+class _Assigning:
+    """What a call runs and assigns afterwards."""
+
+    assembly: Assembly
+    assignments: tuple[Callable[[], None], ...]
+
+    def call(self, flat: Sequence[Any]) -> Any:
+        result = self.assembly.call(flat)
+        for assign in self.assignments:
+            assign()
+        return result
+
+
 def _nothing() -> None:
     pass
 
@@ -145,7 +159,7 @@ class CompiledFunction:
         self._modules: ClosureModules | None = None
         self._paths: list[Path] = []
         self._cache: OrderedDict[Any, Specialization] = OrderedDict()
-        self._last: tuple[int, Callable[[Sequence[Any]], bool], Assembly] | None = None
+        self._last: tuple[int, Callable[[Sequence[Any]], bool], Assembly | _Assigning] | None = None
         self._lock = threading.RLock()
         self._made = 0
         self._gradients = False  # whether the gradients of arguments are arguments too
@@ -328,7 +342,7 @@ class CompiledFunction:
         if not found.called:  # a guard is worth making for what is called again
             found.called, self._last = True, None
             return
-        asks = self._backwards or self._swaps or found.assignments  # for more than a guard looks at, or does
+        asks = self._backwards or self._swaps  # for more than a guard looks at
         if found.guard is None and type(spec) is int and found.assembly is not None and not asks:
             record = found.assembly.record
             # What holds a tensor that is swapped depends on whether it is a view, too.
@@ -342,7 +356,8 @@ class CompiledFunction:
                 found.guard = fast_guard(whole, writes, sizes, shares, around)
         self._last = None  # another guard may count on as many tensors as there were around the function then
         if found.guard is not None and found.assembly is not None:
-            self._last = (len(flat), found.guard, found.assembly)
+            runs = _Assigning(found.assembly, found.assignments) if found.assignments else found.assembly
+            self._last = (len(flat), found.guard, runs)
 
     # -- making one
 

@@ -41,7 +41,7 @@ from aotcheck.autograd.walk import ABSENT, TENSOR, Place, Walk, read, serial_of
 __all__ = ["Assignment", "Changes", "Surroundings", "serial_of"]
 
 _CHANGES = 8  # of a value, by traces
-_NUMBERED = 1024
+_NUMBERED = 256
 _ASSIGNED = (dict, list, deque, types.CellType, type)
 
 
