@@ -17,6 +17,7 @@ try:
 
     from aotcheck._torch.ambient import (
         AMBIENT,
+        TransformsLeftOnError,
         ambient_state,
         another_tracer_active,
         autograd_flags,
@@ -29,7 +30,6 @@ try:
         functorch_active,
         mode_depths,
         set_grad_enabled_raw,
-        transforms_left_on_error,
     )
     from aotcheck._torch.backward import (
         after_backward,
@@ -221,6 +221,7 @@ __all__ = [
     "SavedTensor",
     "TensorGuards",
     "TorchDispatchMode",
+    "TransformsLeftOnError",
     "WithoutCompiledAutograd",
     "WithoutSavedTensorHooks",
     "WrappingSavedTensorHooks",
@@ -346,7 +347,6 @@ __all__ = [
     "take_lists",
     "tells_what_it_keeps",
     "tensor_address",
-    "transforms_left_on_error",
     "transparent_kernels",
     "unbatched",
     "unpack_some",
