@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 from torch.fx import _symbolic_trace
+from torch.overrides import _get_current_function_mode_stack
+from torch.utils._device import DeviceContext
 
 from aotcheck._torch.saved import has_saved_tensor_hooks, top_hooks
 
@@ -50,6 +52,18 @@ class TransformsLeftOnError:
 def dual_level() -> int:
     """The level of forward-mode differentiation that is active; -1 if none is."""
     return int(torch.autograd.forward_ad._current_level)
+
+
+def function_mode_depth() -> int:
+    """How many function modes there are on this thread."""
+    return int(_C._len_torch_function_stack())
+
+
+def function_modes_active() -> bool:
+    """Whether there are function modes on this thread but those that say on which device tensors are made."""
+    if not _C._len_torch_function_stack():
+        return False
+    return any(type(m) is not DeviceContext for m in _get_current_function_mode_stack())
 
 
 def another_tracer_active() -> bool:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch
+from aotcheck.autograd.plain_values import variables_of
 from aotcheck.autograd.subclasses import held_by, is_wrapper
 
 Path = Callable[[], Any]
@@ -21,10 +22,11 @@ _DEPTH = 4
 
 def children(obj: Any) -> Iterator[tuple[Path, Any]]:
     """What can be reached from ``obj`` in one step, each with how to read it again."""
-    if isinstance(obj, types.MethodType):
+    kind = type(obj)  # an object may say that it is of another class, or raise
+    if issubclass(kind, types.MethodType):
         yield (lambda: obj.__self__), obj.__self__
         yield from children(obj.__func__)
-    elif isinstance(obj, types.FunctionType):
+    elif issubclass(kind, types.FunctionType):
         for cell in obj.__closure__ or ():
             try:
                 held = cell.cell_contents
@@ -41,30 +43,33 @@ def children(obj: Any) -> Iterator[tuple[Path, Any]]:
         wrapped = getattr(obj, "__wrapped__", None)
         if wrapped is not None:
             yield functools.partial(getattr, obj, "__wrapped__"), wrapped
-    elif isinstance(obj, type) and issubclass(obj, torch.autograd.Function):
+    elif issubclass(kind, type) and issubclass(obj, torch.autograd.Function):
         for name in ("forward", "setup_context", "backward"):
             yield functools.partial(getattr, obj, name), getattr(obj, name)
-    elif isinstance(obj, functools.partial):
+    elif issubclass(kind, functools.partial):
         yield (lambda: obj.func), obj.func
         yield (lambda: obj.args), obj.args
         yield (lambda: obj.keywords), obj.keywords
-    elif isinstance(obj, dict):
+    elif issubclass(kind, dict):
         for key, item in list(obj.items()):
             yield functools.partial(getitem, obj, key), item
-    elif isinstance(obj, (list, tuple)):
+    elif issubclass(kind, (list, tuple)):
         for k, item in enumerate(obj):
             yield functools.partial(getitem, obj, k), item
     elif is_wrapper(obj):
         for name, held in held_by(obj)[0]:
             yield functools.partial(getattr, obj, name), held
-    elif not isinstance(obj, (type, types.ModuleType, Tensor, str, int, float)) and hasattr(obj, "__dict__"):
-        call = (
-            getattr(type(obj), "forward", None) if isinstance(obj, torch.nn.Module) else vars(type(obj)).get("__call__")
-        )
-        for name, item in list(vars(obj).items()):
+    elif (variables := _attributes_of(obj)) is not None:
+        call = getattr(kind, "forward", None) if issubclass(kind, torch.nn.Module) else vars(kind).get("__call__")
+        for name, item in list(variables.items()):
             yield functools.partial(_item_of, obj, "__dict__", name), item
         if isinstance(call, types.FunctionType):
             yield (lambda: call), call
+
+
+def _attributes_of(obj: Any) -> dict[str, Any] | None:
+    others = (type, types.ModuleType, Tensor, str, int, float)
+    return None if issubclass(type(obj), others) else variables_of(obj)
 
 
 def _item_of(obj: Any, attribute: str, key: Any) -> Any:

@@ -46,10 +46,10 @@ def _modules_near(function: Callable[..., Any]) -> Iterator[torch.nn.Module]:
     for _ in range(_STEPS):
         following: list[Any] = []
         for obj in level:
-            if isinstance(obj, (dict, list, tuple)) and len(obj) > _MOST:
+            if issubclass(type(obj), (dict, list, tuple)) and len(obj) > _MOST:
                 continue
             for _, child in children(obj):
-                if isinstance(child, torch.nn.Module):
+                if issubclass(type(child), torch.nn.Module):
                     yield child
                 else:
                     following.append(child)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from aotcheck.autograd.captured import children
 from aotcheck.autograd.errors import UnsupportedError
+from aotcheck.autograd.plain_values import variables_of
 from aotcheck.autograd.replicas import Replica
 
 _DICTIONARIES = (dict, OrderedDict, defaultdict)
@@ -83,7 +84,7 @@ class Unkept:
         self._cells = [(c, c.cell_contents) for f in self._functions for c in _closure(f) if not _is_empty(c)]
         around = [value for f in self._functions for value in _around(f) if type(value) not in _WITHOUT_TENSORS]
         objects = [o for value in (*self._functions, *around) for o in _objects(value)]
-        self._namespaces = [Namespace(vars(o)) for o in objects]
+        self._namespaces = [Namespace(variables_of(o) or {}) for o in objects]
         for f in self._functions:
             plain = f.__func__ if isinstance(f, types.MethodType) else f
             if isinstance(plain, types.FunctionType):
@@ -133,17 +134,18 @@ def refuse_kept(value: Any, where: str) -> None:
         held = value.values()
     elif type(value) in _CONTAINERS or type(value) is tuple:
         held = value
-    if any(isinstance(x, Replica) for x in held):
-        kind = "" if isinstance(value, Replica) else f", a {type(value).__name__}"
+    if any(issubclass(type(x), Replica) for x in held):
+        kind = "" if issubclass(type(value), Replica) else f", a {type(value).__name__}"
         raise UnsupportedError("kept tensor", f"the program puts a tensor into {where}{kind}; return it instead")
 
 
 def _objects(value: Any) -> Iterable[Any]:
     """``value``, if it is an object with attributes; all that a module consists of."""
-    if isinstance(value, torch.nn.Module):
-        return value.modules()
+    if issubclass(type(value), torch.nn.Module):
+        modules: Iterable[Any] = value.modules()
+        return modules
     others = (type, types.ModuleType, types.FunctionType, Tensor)
-    return () if isinstance(value, others) or not hasattr(value, "__dict__") else (value,)
+    return () if issubclass(type(value), others) or variables_of(value) is None else (value,)
 
 
 def _closure(function: Any) -> tuple[types.CellType, ...]:

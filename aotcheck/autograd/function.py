@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import functools
 import threading
 import traceback
 import warnings
@@ -51,10 +52,10 @@ from aotcheck.autograd.partition.saved import Compiling
 from aotcheck.autograd.plain_values import plain_key
 from aotcheck.autograd.replicas import disarm
 from aotcheck.autograd.runtime.failing import GraphFailed
-from aotcheck.autograd.specialize import PLAIN_LEAVES, call_key, check_supported, fast_guard
+from aotcheck.autograd.specialize import PLAIN_LEAVES, call_key, check_supported, fast_guard, foreign_overlaps
 from aotcheck.autograd.steps import BaseOf, TakeHistory
 from aotcheck.autograd.subclasses import WrapperArgument, expand, held_by, is_wrapper, tells_lengths
-from aotcheck.autograd.surroundings import Assignment, Surroundings
+from aotcheck.autograd.surroundings import Surroundings
 
 pytree = _torch.pytree
 
@@ -70,7 +71,7 @@ class Specialization:
     guard: Callable[[Sequence[Any]], bool] | None = None
     called: bool = False
     result: ContainerResult | None = None
-    assignments: tuple[Assignment, ...] = ()
+    assignments: tuple[Callable[[], None], ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,6 +119,28 @@ class _UserError(Exception):
     """The traced program raised; its own error is the cause."""
 
 
+@dataclasses.dataclass(frozen=True)
+class _Assigning:
+    """What a call runs and assigns afterwards."""
+
+    assembly: Assembly
+    assignments: tuple[Callable[[], None], ...]
+
+    def call(self, flat: Sequence[Any]) -> Any:
+        result = self.assembly.call(flat)
+        for assign in self.assignments:
+            assign()
+        return result
+
+
+def _nothing() -> None:
+    pass
+
+
+class _RunsAsItIs(Exception):
+    """What there is around the function cannot be part of a key."""
+
+
 class CompiledFunction:
     """Calls ``original`` through compiled code; one specialization per key, the least recently used evicted.
 
@@ -132,10 +155,11 @@ class CompiledFunction:
         self.on_unsupported = on_unsupported
         self.state = ModuleState(original) if isinstance(original, torch.nn.Module) else None
         self._around: Surroundings | None = None  # known when it is first called
+        self._undo: Callable[[], None] = _nothing  # what a trace has changed of what is around the function
         self._modules: ClosureModules | None = None
         self._paths: list[Path] = []
         self._cache: OrderedDict[Any, Specialization] = OrderedDict()
-        self._last: tuple[int, Callable[[Sequence[Any]], bool], Assembly] | None = None
+        self._last: tuple[int, Callable[[Sequence[Any]], bool], Assembly | _Assigning] | None = None
         self._lock = threading.RLock()
         self._made = 0
         self._gradients = False  # whether the gradients of arguments are arguments too
@@ -173,11 +197,12 @@ class CompiledFunction:
     def prepare(self, args: tuple[Any, ...]) -> None:
         """Compile for calls like this one, without running. What cannot be compiled shows at the call."""
         flat, spec = self._flatten(args, {})
-        with contextlib.suppress(UnsupportedError, _UserError):
+        with contextlib.suppress(UnsupportedError, _UserError, _RunsAsItIs):
             self._find(flat, spec)
 
     def _look_up(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if _torch.functorch_active() or _torch.dispatch_mode_depth() or _torch.dual_level() >= 0:
+        modes = _torch.dispatch_mode_depth() or _torch.function_modes_active()
+        if modes or _torch.functorch_active() or _torch.dual_level() >= 0:
             return self.original(*args, **kwargs)
         if self.state is not None and self.state.is_lazy:
             result = self.original(*args, **kwargs)
@@ -191,6 +216,9 @@ class CompiledFunction:
                 return self._refuse(error, args, kwargs)
             except _UserError:
                 return self._reproduce(args, kwargs)
+            except _RunsAsItIs:
+                self._last = None
+                return self.original(*args, **kwargs)
             assert found.assembly is not None
             self._remember(found, flat, whole, spec, key[2])
             try:
@@ -209,14 +237,19 @@ class CompiledFunction:
     def _find(self, flat: list[Any], spec: Any) -> tuple[Any, list[Any], Specialization]:
         """The key of these arguments, all arguments, implicit ones last, and their specialization, made if need be."""
         with self._lock:  # while another thread traces, modules hold replicas
-            return self._find_alone(flat, spec)
+            try:
+                return self._find_alone(flat, spec)
+            finally:
+                self._undo = _nothing  # and let go of what there was before a trace
 
     def _find_alone(self, flat: list[Any], spec: Any) -> tuple[Any, list[Any], Specialization]:
         if self.state is not None:
             self.state.refresh()
         for _ in range(_MAX_RETRACES):
             around = self._surroundings()
-            number = around.number() if around is not None else None
+            if around.unsettled:
+                raise _RunsAsItIs
+            number = around.number() if around.anything else None
             passed = self._passed(flat)
             structure = spec, len(flat)
             casts, which = casts_of(passed, self._casts.get(structure, ())) if in_region() else ([], ())
@@ -230,17 +263,24 @@ class CompiledFunction:
             key = (spec, len(flat), number, call_key(whole), caller, values, views)
             found = self._cache.get(key)
             if found is None:
-                before = around.before_trace() if around is not None else None
+                before = around.before_trace()
+                if around.unsettled:
+                    raise _RunsAsItIs
+                self._undo = functools.partial(around.undo, before)
                 try:
                     self._hooks = _torch.has_saved_tensor_hooks()
                     with _torch.WithoutSavedTensorHooks(), _torch.WithoutCompiledAutograd():
                         found = self._specialize(key, split, whole, spec)
-                    if around is not None:
-                        changes = around.after_trace(before)
-                        found.assignments = changes.assignments
-                        if changes.number is not None:
-                            key = (spec, len(flat), changes.number if around.anything else None, *key[3:])
-                            self._store(key, found)
+                    changes = around.after_trace(before, (key[0], key[3]))
+                    if around.kept:
+                        self._cache.pop(key, None)
+                        raise _RunsAsItIs
+                    found.assignments = changes.assignments
+                    if changes.number is not None:
+                        key = (spec, len(flat), changes.number if around.anything else None, *key[3:])
+                        self._store(key, found)
+                    if around.drawn:
+                        raise _RunsAsItIs
                 except RetraceWithCaptured as needed:
                     self._capture_more(needed.args[0])
                     continue
@@ -270,8 +310,8 @@ class CompiledFunction:
             "captured tensor", f"the function reaches more than {_MAX_RETRACES} tensors outside its arguments"
         )
 
-    def _surroundings(self) -> Surroundings | None:
-        """What tells what there is around the function; None if that is nothing to look at."""
+    def _surroundings(self) -> Surroundings:
+        """What tells what there is around the function."""
         around = self._around
         if around is None:
             around = self._around = Surroundings(self.original)
@@ -281,7 +321,7 @@ class CompiledFunction:
             # Nor are the tensors there that were found in others.
             self._modules, self._paths, self._last = ClosureModules(self.original, around.modules), [], None
             self._cache.clear()
-        return around if around.anything else None
+        return around
 
     def _flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], Any]:
         if not kwargs and all(type(a) in PLAIN_LEAVES for a in args):
@@ -302,7 +342,7 @@ class CompiledFunction:
         if not found.called:  # a guard is worth making for what is called again
             found.called, self._last = True, None
             return
-        asks = self._backwards or self._swaps or found.assignments  # for more than a guard looks at, or does
+        asks = self._backwards or self._swaps  # for more than a guard looks at
         if found.guard is None and type(spec) is int and found.assembly is not None and not asks:
             record = found.assembly.record
             # What holds a tensor that is swapped depends on whether it is a view, too.
@@ -312,10 +352,12 @@ class CompiledFunction:
             if not (found.assembly.capture.mode.with_bases or based):
                 capture = found.assembly.capture
                 sizes = bool(record.flats) or capture.maker.kernels.sizes_matter
-                found.guard = fast_guard(whole, writes, sizes, around)
+                shares = bool(record.written_placeholders)
+                found.guard = fast_guard(whole, writes, sizes, shares, around)
         self._last = None  # another guard may count on as many tensors as there were around the function then
         if found.guard is not None and found.assembly is not None:
-            self._last = (len(flat), found.guard, found.assembly)
+            runs = _Assigning(found.assembly, found.assignments) if found.assignments else found.assembly
+            self._last = (len(flat), found.guard, runs)
 
     # -- making one
 
@@ -331,12 +373,18 @@ class CompiledFunction:
                         assembly = Assembly(capture, self.compilers, shape.expression)
                 finally:
                     disarm(capture.maker.kernels)
+            if assembly.record.written_placeholders and (shared := foreign_overlaps(whole)):
+                raise UnsupportedError("storages that share memory", f"arguments {shared} lie in memory of others")
         except RetraceWithValues:
+            self._undo()
             raise
         except UnsupportedError as error:
             made = Specialization(None, refusal=error)
             self._store(key, made)
             return made
+        except BaseException:
+            self._undo()
+            raise
         count_compiled()
         if assembly.record.swapped:
             self._swaps, self._last = True, None
@@ -351,6 +399,7 @@ class CompiledFunction:
         first = split.explicit + (len(self.state.slots) if self.state is not None else 0)
         captured = [(whole[i], i) for i in range(first, len(whole))]
         while True:
+            self._undo()
             reassigned.clear()
             together = self.compilers.partition is not None
             gradients = split.own if split.with_gradients else None
@@ -363,7 +412,11 @@ class CompiledFunction:
             )
 
             def program(replicas: Sequence[Any]) -> tuple[list[Any], int, Outcome]:
-                return self._run_original(replicas[:first], split.explicit, spec, reassigned)
+                try:
+                    return self._run_original(replicas[:first], split.explicit, spec, reassigned)
+                except BaseException:
+                    self._undo()
+                    raise
 
             if self.state is not None:
                 capture.backward.swapping = self.state.swapping(capture.inputs.flat[split.explicit : first])

@@ -40,8 +40,17 @@ def plain_key(value: Any) -> Any:
     if kind is slice:
         parts = [plain_key(part) for part in (value.start, value.stop, value.step)]
         return None if None in parts else (kind, *parts)
-    if isinstance(value, (enum.Enum, np.dtype)):
-        return kind, value
-    if isinstance(value, np.generic) and not isinstance(value, np.void):
+    if issubclass(kind, (enum.Enum, np.dtype)):
+        return None if kind.__hash__ is None else (kind, value)
+    if issubclass(kind, np.generic) and not issubclass(kind, np.void):
         return kind, value.tobytes()
     return None
+
+
+def variables_of(obj: Any) -> dict[str, Any] | None:
+    """The attributes of an object that has a dictionary for them, whatever its class does when asked."""
+    try:
+        found = object.__getattribute__(obj, "__dict__")
+    except AttributeError:
+        return None
+    return found if type(found) is dict else None

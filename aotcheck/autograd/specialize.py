@@ -127,6 +127,23 @@ def _sparse_key(a: Tensor, storages: dict[int, int], i: int) -> tuple[Any, ...]:
     )
 
 
+def foreign_overlaps(flat: Sequence[Any]) -> tuple[int, ...]:
+    """Which arguments lie in memory that another one's storage has, too, without being that storage.
+
+    It takes memory that is not torch's own, as of a numpy array; such storages cannot be resized.
+    """
+    plain = [(k, a) for k, a in enumerate(flat) if type(a) in (Tensor, torch.nn.Parameter)]
+    storages = [(k, a.untyped_storage()) for k, a in plain if a.layout is torch.strided]
+    foreign = [(k, s) for k, s in storages if not s.resizable()]
+    return tuple([k for k, s in foreign if any(_overlap(s, other) for _, other in storages)])
+
+
+def _overlap(a: torch.UntypedStorage, b: torch.UntypedStorage) -> bool:
+    if _torch.storage_address(a) == _torch.storage_address(b) or not (a.nbytes() and b.nbytes()):
+        return False
+    return a.data_ptr() < b.data_ptr() + b.nbytes() and b.data_ptr() < a.data_ptr() + a.nbytes()
+
+
 def call_key(flat: Sequence[Any]) -> tuple[Any, ...]:
     """Hashable; equal for two calls iff one specialization is right for both.
 
@@ -136,6 +153,7 @@ def call_key(flat: Sequence[Any]) -> tuple[Any, ...]:
     objects: dict[int, int] = {}
     storages: dict[int, int] = {}
     bases: dict[int, int] = {}
+    foreign = False
     wrappers = [a for a in flat if is_wrapper(a)]
     places: dict[int, int] = {}
     for i, a in enumerate(flat if wrappers else ()):
@@ -158,6 +176,7 @@ def call_key(flat: Sequence[Any]) -> tuple[Any, ...]:
             parts.append(_sparse_key(a, storages, i))
             continue
         storage = a.untyped_storage()
+        foreign |= not storage.resizable()
         base = _torch.base_of(a)
         base_part: Any = None
         if wrappers and base is not None and is_wrapper(base):
@@ -198,15 +217,17 @@ def call_key(flat: Sequence[Any]) -> tuple[Any, ...]:
     versions = tuple(tuple(_torch.version_groups(group)) for group in shared.values() if len(group) > 1)
     # A base that is itself an argument further on is told apart from one that is not passed.
     late = tuple(objects.get(b, -1) for b in bases)
-    return (*parts, late, versions, versions_of_wrappers, *context_key())
+    overlaps = foreign_overlaps(flat) if foreign else ()
+    return (*parts, late, versions, versions_of_wrappers, overlaps, *context_key())
 
 
 def fast_guard(
-    flat: Sequence[Any], writes: bool, sizes: bool, around: tuple[Callable[[], int], int] | None
+    flat: Sequence[Any], writes: bool, sizes: bool, shares: bool, around: tuple[Callable[[], int], int] | None
 ) -> Callable[[Sequence[Any]], bool] | None:
     """A check that a call is like ``flat``; None where only the full key can tell.
 
     ``writes``: whether views must be told from tensors that are none. ``sizes``: whether the storages' sizes matter.
+    ``shares``: whether memory must be told that is not torch's own.
     ``around``: what tells what there is around the function, and what it is to tell.
     """
     if not flat or any(type(a) not in (Tensor, torch.nn.Parameter) or is_sparse(a) for a in flat):
@@ -214,6 +235,8 @@ def fast_guard(
     if len({_torch.storage_address(a.untyped_storage()) for a in flat}) != len(flat) or autocast_state():
         return None
     if any(_torch.base_of(a) is not None and (writes or (a.requires_grad and _torch.leafness(a))) for a in flat):
+        return None
+    if shares and not all(a.untyped_storage().resizable() for a in flat):
         return None
     n = len(flat)
     namespace: dict[str, Any] = {
@@ -241,12 +264,18 @@ def fast_guard(
             conditions.append(f"leafness({name}) is {_torch.leafness(a)}")
         if writes or (a.requires_grad and _torch.leafness(a)):
             conditions.append(f"base_of({name}) is None")
+        if shares:
+            conditions.append(f"{name}.untyped_storage().resizable()")
         if sizes:
             conditions.append(f"{name}.untyped_storage().nbytes() == {a.untyped_storage().nbytes()}")
     if n == 2:
         conditions.append("address(a0.untyped_storage()) != address(a1.untyped_storage())")
     elif n > 2:
         conditions.append(f"len({{{', '.join(f'address({x}.untyped_storage())' for x in names)}}}) == {n}")
+    if _torch.function_mode_depth():
+        namespace.update(others=_torch.function_modes_active, device=torch.get_default_device)
+        namespace["default_device"] = torch.get_default_device()
+        conditions.append("not others() and device() == default_device")
     if around is not None:
         namespace["around"] = around[0]
         conditions.append(f"around() == {around[1]}")

@@ -3,79 +3,46 @@
 Note [Surroundings]
 A module may be told another dropout probability, lose a hook or a layer; a variable in a closure may be bound to
 another number. A walk from the function finds such values: in its closure, globals and defaults, in lists and
-dictionaries, in attributes that code near it names, in modules and their hooks. Numbers, strings and the like count by
-value, what holds others by what it holds, anything else by identity. Tensors do not count: they are arguments once a
-trace has met them.
+dictionaries, in attributes that code near it names, of objects, classes and Python modules, in modules and their hooks.
+Numbers, strings and the like count by value, what holds others by what it holds, arrays by their bytes, anything else
+by identity. Tensors do not count: they are arguments once a trace has met them.
 
 What a walk found has a number, and equal finds have equal ones. A call asks only whether anything was assigned since
 the last walk; dictionaries are asked for their versions.
 
-What a trace itself changes (a flag that the first call sets, a step that is counted) is put back after it, and done by
-every call of what was traced: what it becomes hangs on what it was, which is part of the key. Containers whose length a
-trace changes are not looked at any more, as they are logs and caches for the most part, nor is a value that traces
-changed for the eighth time, of which the caller is warned.
+What a trace itself changes (a flag that the first call sets, a position in a queue) is put back after it, and done by
+every call of what was traced: what it becomes hangs on what it was, which is part of the key, but for Note [Counters].
+A list or set whose length a trace changes is a log and not looked at any more. A function that changes a
+value for the eighth time runs as it is from then on, of which the caller is warned; so does one that draws random
+numbers of Python's or numpy's, or that has an iterator to go on with.
 """
 
 from __future__ import annotations
 
+import copy
 import dataclasses
-import dis
-import functools
+import gc
 import itertools
+import random
 import types
 import warnings
-import weakref
-from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
+from operator import is_
 from typing import Any
 
-import torch
+import numpy as np
 from torch import Tensor
 
-from aotcheck import _torch
-from aotcheck.autograd.plain_values import plain_key
+from aotcheck.autograd.naming import Named, read_around
+from aotcheck.autograd.replicas import Replica
+from aotcheck.autograd.walk import ABSENT, TENSOR, Place, Walk, read, serial_of
 
-_STEPS = 3  # from the function to what is looked at
-_MOST = 256  # items of a container that is looked through
+__all__ = ["Assignment", "Changes", "Surroundings", "serial_of"]
+
 _CHANGES = 8  # of a value, by traces
-_NUMBERED = 1024
-
-_SEQUENCES = (list, tuple, deque, set, frozenset)
-_DICTIONARIES = (dict, OrderedDict, defaultdict)
-_CODE = (types.FunctionType, property, staticmethod, classmethod, functools.cached_property)
-_UNSEEN = (types.ModuleType, types.BuiltinFunctionType, type)
-_NOT_GLOBALS = (*_UNSEEN, Tensor)
-_CALLED_IMPLICITLY = frozenset(
-    ("forward", "__call__", "__iter__", "__len__", "__getitem__", "__contains__", "__getattr__", "__bool__")
-)
-_ASSIGNED = (*_DICTIONARIES, list, types.CellType)
-_TENSOR = object()
-_ABSENT = object()
-
-_serials = itertools.count()
-_known_objects: dict[int, tuple[Any, int]] = {}  # id -> what tells that it is still that object, its serial number
-
-
-def serial_of(obj: Any) -> int:
-    """A number that no other object has or will have."""
-    known = _known_objects.get(id(obj))
-    if known is not None and known[0]() is obj:
-        return known[1]
-    try:
-        alive: Callable[[], Any] = weakref.ref(obj, functools.partial(_forget, id(obj)))
-    except TypeError:
-        alive = lambda: obj  # noqa: E731
-    serial = next(_serials)
-    _known_objects[id(obj)] = alive, serial
-    return serial
-
-
-def _forget(address: int, reference: Any) -> None:
-    if (known := _known_objects.get(address)) is not None and known[0] is reference:
-        del _known_objects[address]
-
-
-_Place = tuple[int, Any]
+_NUMBERED = 256
+_ASSIGNED = (dict, list, deque, types.CellType, type)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,12 +55,38 @@ class Assignment:
 
     def __call__(self) -> None:
         """Do it."""
-        if isinstance(self.owner, types.CellType):
-            self.owner.cell_contents = self.value
-        elif self.value is _ABSENT:  # in a dictionary
-            self.owner.pop(self.name, None)
+        owner, name, value = self.owner, self.name, self.value
+        if isinstance(owner, types.CellType):
+            if value is ABSENT:
+                del owner.cell_contents
+            else:
+                owner.cell_contents = value
+        elif isinstance(owner, type):
+            if value is not ABSENT:
+                setattr(owner, name, value)
+            elif name in vars(owner):
+                delattr(owner, name)
+        elif isinstance(owner, dict):
+            if value is ABSENT:
+                dict.pop(owner, name, None)
+            else:
+                dict.__setitem__(owner, name, value)
+        elif isinstance(owner, (list, deque)):
+            owner[name] = value
+        elif value is not ABSENT:
+            object.__setattr__(owner, name, value)
         else:
-            self.owner[self.name] = self.value
+            object.__delattr__(owner, name)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Addition:
+    owner: Any
+    name: Any
+    number: int
+
+    def __call__(self) -> None:
+        Assignment(self.owner, self.name, read(self.owner, self.name) + self.number)()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,186 +94,76 @@ class Changes:
     """What a trace changed: the ``number`` of what there was, if some of it is not looked at any more."""
 
     number: int | None = None
-    assignments: tuple[Assignment, ...] = ()
+    assignments: tuple[Callable[[], None], ...] = ()
 
 
-class _Walk:
-    """What there is now: ``found``, by place, and what tells later whether any of it was assigned."""
+class Before:
+    """What there is before a trace."""
 
-    def __init__(self, root: Any, names: frozenset[str], ignored: frozenset[_Place]) -> None:
-        self.found: dict[_Place, Any] = {}
-        self.values: dict[_Place, tuple[Any, Any]] = {}  # what has it, and what it is
-        self.modules: list[torch.nn.Module] = []
-        self.code: set[types.CodeType] = set()
-        self.classes: set[type] = set()
-        self.containers: set[_Place] = set()
-        self._names, self._ignored = names, ignored
-        self._dicts: list[tuple[dict[Any, Any], frozenset[str] | None, list[Any]]] = []
-        self._empty: list[dict[Any, Any]] = []
-        self._cells: list[types.CellType] = []
-        self._globals: list[tuple[dict[str, Any], str]] = []
-        self._functions: list[types.FunctionType] = []
-        self._sequences: list[Any] = []
-        self._seen: set[int] = set()
-        self._next: list[tuple[Any, int]] = [(root, 0)]
-        self._kept: list[Any] = []  # ids are of these
-        while self._next:
-            level, self._next = self._next, []
-            for obj, depth in level:
-                if id(obj) not in self._seen:
-                    self._seen.add(id(obj))
-                    self._kept.append(obj)
-                    self._visit(obj, depth)
-        self._versions = self._versions_now()
-        self._loose = self._loose_now()
-        self.key = (tuple([serial_of(m) for m in self.modules]), tuple(self.found.values()))
+    def __init__(self, walk: Walk, draws: bool) -> None:
+        self.walk = walk
+        sequences = [s for s in walk.sequences if isinstance(s, (list, deque, set))]
+        self._contents = [(s, s.copy()) for s in sequences]
+        self._tensors = [
+            (*p, read(*p)) for p in [(o, name) for (_, name), (o, v) in walk.values.items() if v is TENSOR]
+        ]
+        self._unread = [(owner, name, read(owner, name)) for owner, names in walk.unread for name in names]
+        self._random = _random_state() if draws else None
+        self._states = [copy.deepcopy(_state_of(g)) for g in walk.generators]
+        self._misses = [c.cache_info().misses for c in walk.caches]
 
-    @property
-    def anything(self) -> bool:
-        """Whether there is anything to look at."""
-        return bool(self.found or self.modules)
+    def put_back_contents(self) -> None:
+        """Lists and the like hold what they held."""
+        for s, was in self._contents:
+            if len(s) != len(was) or not all(map(is_, s, was)):
+                s.clear()
+                s.update(was) if isinstance(s, set) else s.extend(was)
 
-    def holds(self) -> bool:
-        """Whether nothing that matters was assigned since."""
-        versions = self._versions_now()
-        if versions != self._versions:
-            for (d, names, was), before, now in zip(self._dicts, self._versions, versions, strict=True):
-                if before != now and not _same(_values(d, names), was):
-                    return False
-            self._versions = versions
-        return not any(self._empty) and (not self._loose or _same(self._loose_now(), self._loose))
+    def put_back_tensors(self) -> bool:
+        """No tensor of a trace is where there were others; whether there was one."""
+        kept = False
+        for owner, name, was in self._tensors:
+            if isinstance(read(owner, name), Replica):
+                Assignment(owner, name, was)()
+                kept = True
+        return kept
 
-    def _versions_now(self) -> list[int]:
-        version = _torch.dict_version
-        return [version(d) for d, _, _ in self._dicts]
-
-    def _loose_now(self) -> list[Any]:
-        found = [_content(c) for c in self._cells]
-        found += [variables.get(name, _ABSENT) for variables, name in self._globals]
-        found += [d for f in self._functions for d in (f.__defaults__, f.__kwdefaults__)]
-        for s in self._sequences:
-            found += s
-        return [_TENSOR if isinstance(v, Tensor) else v for v in found]
-
-    def _visit(self, obj: Any, depth: int) -> None:
-        if isinstance(obj, torch.nn.Module):
-            self._module(obj, depth)
-        elif isinstance(obj, types.MethodType):
-            self._next += [(obj.__self__, depth), (obj.__func__, depth)]
-        elif isinstance(obj, types.FunctionType):
-            self._function(obj, depth)
-        elif isinstance(obj, functools.partial):
-            self._next.append((obj.func, depth))
-            for k, value in enumerate((*obj.args, *obj.keywords.values())):
-                self._value(obj, k, value, depth)
-        elif type(obj) in _DICTIONARIES:
-            if len(obj) <= _MOST:
-                self._watch(obj, None, depth)
-        elif type(obj) in _SEQUENCES:
-            if len(obj) <= _MOST:
-                self._sequences.append(obj)
-                for k, value in enumerate(obj):
-                    self._value(obj, k, value, depth)
-        elif not isinstance(obj, _UNSEEN) and isinstance(getattr(obj, "__dict__", None), dict):
-            original = vars(obj).get("original") if type(obj).__module__.startswith("aotcheck.") else None
-            if original is not None:  # a compiled function: it runs inline
-                self._next.append((original, depth))
-                return
-            self.classes.add(type(obj))
-            self._watch(vars(obj), self._names, depth)
-            self._called(type(obj), "__call__", depth)
-
-    def _module(self, m: torch.nn.Module, depth: int) -> None:
-        if not self.modules:
-            for hooks in _torch.GLOBAL_HOOKS:
-                self._inner(hooks)
-        self.modules.append(m)
-        self.classes.add(type(m))
-        self._watch(vars(m), self._names, depth)
-        children = _torch.children_of(m)
-        if children:
-            self._dicts.append((children, None, _values(children, None)))
-            self._next += [(child, depth) for child in children.values() if child is not None]
-            self._note(children, "", tuple(children), None)
-        inner: tuple[dict[Any, Any], ...] = (*_torch.state_of(m), *_torch.hooks_of(m))
-        for d in inner:
-            self._inner(d)
-        self._called(type(m), "forward", depth)
-
-    def _inner(self, d: dict[Any, Any]) -> None:
-        """A dictionary of a module's own; most are empty and stay so."""
-        if d:
-            self._watch(d, None, _STEPS - 1)
-        else:
-            self._empty.append(d)
-
-    def _called(self, cls: type, name: str, depth: int) -> None:
-        code = getattr(cls, name, None)
-        if isinstance(code, types.FunctionType) and not _is_of_torch(code):
-            self._next.append((code, depth))
-
-    def _function(self, f: types.FunctionType, depth: int) -> None:
-        if _is_of_torch(f):
-            return
-        self.code.add(f.__code__)
-        for name, cell in zip(f.__code__.co_freevars, f.__closure__ or (), strict=True):
-            value = _content(cell)
-            if isinstance(value, Tensor):
+    def put_back_unread(self, counted: frozenset[str]) -> Iterator[Callable[[], None]]:
+        """Names that nothing reads have what they had; yields what every call is to do."""
+        for owner, name, was in self._unread:
+            becomes = read(owner, name)
+            if becomes is was or isinstance(was, Tensor) or isinstance(becomes, Tensor):
                 continue
-            if self._value(cell, name, value, depth):
-                self._cells.append(cell)
-        variables = f.__globals__
-        for name in _globals_of(f):
-            value = variables[name]
-            if isinstance(value, types.FunctionType):
-                if depth < _STEPS:
-                    self._next.append((value, depth + 1))
-            elif self._value(variables, name, value, depth):
-                self._globals.append((variables, name))
-        if f.__defaults__ or f.__kwdefaults__:
-            self._functions.append(f)
-        for k, value in enumerate(f.__defaults__ or ()):
-            self._value(f, k, value, depth)
-        if f.__kwdefaults__:
-            self._watch(f.__kwdefaults__, None, depth)
-        wrapped = getattr(f, "__wrapped__", None)
-        if wrapped is not None:
-            self._next.append((wrapped, depth))
+            Assignment(owner, name, was)()
+            if name in counted and type(was) is int and type(becomes) is int:
+                yield _Addition(owner, name, becomes - was)
+            else:
+                yield Assignment(owner, name, becomes)
 
-    def _watch(self, d: dict[Any, Any], names: frozenset[str] | None, depth: int) -> None:
-        self._dicts.append((d, names, _values(d, names)))
-        for name in d if names is None else names.intersection(d):
-            self._value(d, name, d[name], depth)
-
-    def _value(self, owner: Any, name: Any, value: Any, depth: int) -> bool:
-        """Note a value; whether it is looked at."""
-        if type(value) is types.FunctionType:
-            there = self._note(owner, name, serial_of(value), value)
-            if there and depth < _STEPS:
-                self._next.append((value, depth + 1))
-            return there
-        if isinstance(value, Tensor):
-            return self._note(owner, name, "tensor", value)
-        key = plain_key(value)
-        if key is not None:
-            return self._note(owner, name, key, value)
-        if isinstance(value, _UNSEEN[:1]):
+    def put_back_random(self) -> bool:
+        """No random number of Python's or numpy's was drawn; whether one was."""
+        if self._random is None:
             return False
-        holds = type(value) in _SEQUENCES or type(value) in _DICTIONARIES
-        if holds:
-            self.containers.add((id(owner), name))
-        there = self._note(owner, name, (type(value).__name__, len(value)) if holds else serial_of(value), value)
-        if there and depth < _STEPS:
-            self._next.append((value, depth + 1))
-        return there
+        python, numpy = self._random
+        drawn = False
+        if random.getstate() != python:
+            random.setstate(python)
+            drawn = True
+        now = np.random.get_state(legacy=False)
+        if not _equal(now, numpy):
+            np.random.set_state(numpy)
+            drawn = True
+        for g, state in zip(self.walk.generators, self._states, strict=True):
+            if not _equal(_state_of(g), state):
+                _set_state(g, state)
+                drawn = True
+        return drawn
 
-    def _note(self, owner: Any, name: Any, key: Any, value: Any) -> bool:
-        place = id(owner), name
-        if place in self._ignored:
-            return False
-        self.found[place] = name, key
-        self.values[place] = owner, value
-        return True
+    def clear_caches(self) -> None:
+        """Caches of results forget those that are tensors of a trace, and with them all."""
+        for cache, misses in zip(self.walk.caches, self._misses, strict=True):
+            if cache.cache_info().misses != misses and _holds_replicas(cache):
+                cache.cache_clear()
 
 
 class Surroundings:
@@ -288,11 +171,14 @@ class Surroundings:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
-        self._names: frozenset[str] = frozenset()
-        self._ignored: frozenset[_Place] = frozenset()
-        self._changes: dict[_Place, int] = {}
+        self._named = Named()
+        self._ignored: frozenset[Place] = frozenset()
+        self._changes: dict[Any, int] = {}  # by place and call
         self._numbers: dict[Any, int] = {}
         self._count = itertools.count()
+        self.unsettled = False  # whether the function is to run as it is
+        self.kept = False  # whether the last trace put tensors into what is around the function
+        self.drawn = False  # whether what a trace found is not what it finds again
         self._look()
 
     @property
@@ -311,56 +197,96 @@ class Surroundings:
         """The serial numbers of the modules there are."""
         return self._walk.key[0]
 
-    def before_trace(self) -> Any:
+    def before_trace(self) -> Before:
         """What there is, for ``after_trace``."""
-        return self._walk
+        if self._walk.iterator is not None:
+            self._settle_for_eager(f"it may go on with an iterator, {self._walk.iterator!r}")
+        return Before(self._walk, bool(self._walk.generators) or "random" in self._named.reads)
 
-    def after_trace(self, walk: Any) -> Changes:
-        """Put back what a trace has changed since ``walk``."""
+    def undo(self, before: Before) -> None:
+        """Put back what a trace has changed that did not come to its end."""
+        before.clear_caches()
+        before.put_back_random()
+        before.put_back_tensors()
+        before.put_back_contents()
+        for _ in before.put_back_unread(frozenset()):
+            pass
+        if self._walk is not before.walk or not before.walk.holds():
+            self._look()
+            for _, owner, name, was, becomes in self._changed(before.walk):
+                if was is not TENSOR and (becomes is not TENSOR or was is ABSENT) and self._assignable(owner, becomes):
+                    Assignment(owner, name, was)()
+            self._look()
+
+    def after_trace(self, before: Before, alike: Any) -> Changes:
+        """Put back what a trace has changed since ``before``; calls that are ``alike`` differ by nothing else."""
+        walk = before.walk
+        before.clear_caches()
+        if before.put_back_random():
+            self.drawn = True
+            self._settle_for_eager("it draws random numbers of Python's or numpy's")
+        self.kept = before.put_back_tensors()
+        assignments = list(before.put_back_unread(self._named.counted))
         if self._walk is walk and walk.holds():
-            return Changes()
+            return Changes(None, tuple(assignments))
         self._look()
-        now = self._walk
-        there = {id(owner) for owner, _ in walk.values.values()}
-        new = [p for p in now.found if p not in walk.found and p[0] in there]
-        ignored, assignments = set(), []
-        for place in (*walk.found, *new):
-            if now.found.get(place) == walk.found.get(place):
+        there = self._walk.values.items()
+        if self.kept or any(v is TENSOR and isinstance(read(o, name), Replica) for (_, name), (o, v) in there):
+            self.kept = True
+            self.undo(before)
+            self._count_change("kept", "tensors around it")
+            return Changes()
+        ignored: set[Place] = set()
+        changed = list(self._changed(walk))
+        logs = {id(was) for place, _, _, was, becomes in changed if was is becomes and place in walk.containers}
+        for place, owner, name, was, becomes in changed:
+            if id(owner) in logs or was is TENSOR or becomes is TENSOR or not self._assignable(owner, becomes):
                 continue
-            if place in walk.containers or place in now.containers:
+            if id(was) in logs and was is becomes:
                 ignored.add(place)
                 continue
-            self._changes[place] = self._changes.get(place, 0) + 1
-            if self._changes[place] == _CHANGES:
-                ignored.add(place)
-                warnings.warn(
-                    f"aotcheck traced a function {_CHANGES} times because it changes {place[1]!r} when it is called; "
-                    "from now on it is taken for what it was",
-                    RuntimeWarning,
-                    stacklevel=6,
-                )
-            owner, was = walk.values.get(place) or (now.values[place][0], _ABSENT)
-            _, becomes = now.values.get(place, (owner, _ABSENT))
-            if becomes is _ABSENT and (not isinstance(owner, dict) or place[1] in owner):
-                continue  # it is not looked at any more
-            if isinstance(owner, list) and was is _ABSENT:
-                continue  # a list that grows, as a log does
-            if isinstance(owner, _ASSIGNED) and not isinstance(was, Tensor) and not isinstance(becomes, Tensor):
-                Assignment(owner, place[1], was)()
-                assignments.append(Assignment(owner, place[1], becomes))
+            self._count_change((place if was is not ABSENT else (id(owner), None), alike), name)
+            Assignment(owner, name, was)()
+            assignments.append(Assignment(owner, name, becomes))
         self._ignored |= ignored
         self._look()
         kept = tuple([key for place, key in walk.found.items() if place in self._walk.found])
         return Changes(self._number_of(self.modules, kept) if ignored else None, tuple(assignments))
 
+    def _changed(self, walk: Walk) -> Iterator[tuple[Place, Any, Any, Any, Any]]:
+        """Place, owner, name, what it was and what it is now, of what is not as ``walk`` found it."""
+        now = self._walk
+        was_in, is_in = walk.containers, now.containers
+        new = [p for p in now.found if p not in walk.found and p[0] in walk.owners]
+        for place in (*walk.found, *new):
+            if now.found.get(place) != walk.found.get(place) or was_in.get(place) is not is_in.get(place):
+                owner, was = walk.values.get(place) or (now.values[place][0], ABSENT)
+                _, becomes = now.values.get(place, (owner, ABSENT))
+                if becomes is ABSENT and read(owner, place[1]) is not ABSENT:
+                    continue  # it is not looked at any more
+                yield place, owner, place[1], was, becomes
+
+    def _assignable(self, owner: Any, becomes: Any) -> bool:
+        if isinstance(owner, _ASSIGNED):
+            return not isinstance(owner, (list, deque)) or becomes is not ABSENT
+        return self._walk.has_slots(owner)
+
+    def _count_change(self, change: Any, name: Any) -> None:
+        self._changes[change] = self._changes.get(change, 0) + 1
+        if self._changes[change] == _CHANGES:
+            self._settle_for_eager(f"it changes {name!r} when it is called")
+
+    def _settle_for_eager(self, because: str) -> None:
+        if not self.unsettled:
+            self.unsettled = True
+            warnings.warn(f"aotcheck runs a function as it is: {because}", RuntimeWarning, stacklevel=6)
+
     def _look(self) -> None:
-        walk = _Walk(self._function, self._names, self._ignored)
-        # Names matter to the attributes of objects alone.
-        while walk.classes and not self._names >= (
-            names := self._names | _names_read(walk.code, walk.classes, self._names)
-        ):
-            self._names = names
-            walk = _Walk(self._function, names, self._ignored)
+        walk = Walk(self._function, self._named, self._ignored)
+        while self._named != (named := read_around(walk.code, walk.classes, self._named)):
+            self._named = named
+            if walk.names_matter or named.counted or named.assigned:
+                walk = Walk(self._function, named, self._ignored)
         self._number = self._number_of(*walk.key)
         self._walk = walk
 
@@ -370,75 +296,42 @@ class Surroundings:
         return self._numbers.setdefault((modules, found), next(self._count))
 
 
-def _same(now: list[Any], was: list[Any]) -> bool:
-    return len(now) == len(was) and all(a is b for a, b in zip(now, was, strict=True))
+def _random_state() -> tuple[Any, Any]:
+    return random.getstate(), np.random.get_state(legacy=False)
 
 
-def _values(d: dict[Any, Any], names: frozenset[str] | None) -> list[Any]:
-    """Keys and values that matter; tensors are all alike."""
-    items = list(d.items()) if names is None else [(n, d[n]) for n in sorted(names.intersection(d))]
-    return [x for n, v in items for x in (n, _TENSOR if isinstance(v, Tensor) else v)]
+def _state_of(generator: Any) -> Any:
+    if isinstance(generator, random.Random):
+        return generator.getstate()
+    if isinstance(generator, np.random.Generator):
+        return generator.bit_generator.state
+    return generator.get_state(legacy=False)
 
 
-def _content(cell: types.CellType) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:  # nothing was assigned yet
-        return _ABSENT
+def _set_state(generator: Any, state: Any) -> None:
+    if isinstance(generator, random.Random):
+        generator.setstate(state)
+    elif isinstance(generator, np.random.Generator):
+        generator.bit_generator.state = state
+    else:
+        generator.set_state(state)
 
 
-def _globals_of(f: types.FunctionType) -> Iterable[str]:
-    """The globals of ``f`` that are looked at; to tell its globals from attributes takes longer."""
-    variables = f.__globals__
-    named = [n for n in _names_in(f.__code__) if n in variables and _matters(variables[n])]
-    return sorted(_globals_in(f.__code__).intersection(named)) if named else ()
+def _equal(a: Any, b: Any) -> bool:
+    """Whether two states of a generator are equal; they may have arrays in them."""
+    if isinstance(a, dict):
+        return all(_equal(v, b[k]) for k, v in a.items())
+    return bool(np.array_equal(a, b)) if isinstance(a, np.ndarray) else a == b
 
 
-def _matters(value: Any) -> bool:
-    """Whether a global is looked at: it is none of what code usually names."""
-    if isinstance(value, types.FunctionType):
-        return not _is_of_torch(value)
-    return value is not None and not isinstance(value, _NOT_GLOBALS)
-
-
-def _is_of_torch(f: types.FunctionType) -> bool:
-    return (f.__module__ or "").split(".")[0] == "torch"
-
-
-@functools.lru_cache(4096)
-def _names_in(code: types.CodeType) -> frozenset[str]:
-    """What the code names: globals, attributes, and strings that may be names of attributes."""
-    strings = (c for c in code.co_consts if isinstance(c, str) and c.isidentifier())
-    inner = (n for c in code.co_consts if isinstance(c, types.CodeType) for n in _names_in(c))
-    return frozenset((*code.co_names, *strings, *inner))
-
-
-@functools.lru_cache(4096)
-def _globals_in(code: types.CodeType) -> frozenset[str]:
-    own = (i.argval for i in dis.get_instructions(code) if i.opname == "LOAD_GLOBAL")
-    inner = (n for c in code.co_consts if isinstance(c, types.CodeType) for n in _globals_in(c))
-    return frozenset((*own, *inner))
-
-
-def _names_read(code: Iterable[types.CodeType], classes: Iterable[type], names: frozenset[str]) -> frozenset[str]:
-    """Names of attributes in the code, and in methods of the classes that it names."""
-    found = set(names).union(_CALLED_IMPLICITLY if classes else (), *map(_names_in, code))
-    pending = found
-    while pending:
-        named = {n for cls in classes for name in pending for c in _code_of(cls, name) for n in _names_in(c)}
-        pending = named - found
-        found |= pending
-    return frozenset(found)
-
-
-def _code_of(cls: type, name: str) -> Iterator[types.CodeType]:
-    for c in cls.__mro__:
-        if c is torch.nn.Module:
-            return
-        attribute = vars(c).get(name)
-        if isinstance(attribute, _CODE):
-            for part in ("fget", "__func__", "func"):
-                attribute = getattr(attribute, part, attribute)
-            while isinstance(attribute, types.FunctionType):
-                yield attribute.__code__
-                attribute = getattr(attribute, "__wrapped__", None)
+def _holds_replicas(cache: Any) -> bool:
+    """Whether results that the cache keeps are tensors of a trace."""
+    level = [cache.__wrapped__, cache]
+    seen = {id(level[0])}
+    for _ in range(4):
+        found = [o for held in level if not isinstance(held, types.FunctionType) for o in gc.get_referents(held)]
+        level = [o for o in found if id(o) not in seen and not isinstance(o, (type, types.ModuleType))]
+        if any(isinstance(o, Replica) for o in level):
+            return True
+        seen.update(map(id, level))
+    return False

@@ -299,3 +299,24 @@ def test_a_fill_by_a_mask_in_its_own_memory_is_as_in_eager(mask):
         yield attempt(lambda: compile(lambda x, mask: x.masked_fill_(mask, False))(x, mask(x))), x
 
     check_session(session)
+
+
+@pytest.mark.parametrize(
+    "other", [torch.from_dlpack, lambda x: torch.from_numpy(x.numpy()[2:])], ids=["dlpack", "numpy"]
+)
+def test_a_write_to_memory_that_another_storage_has_too_is_refused(other):
+    x = torch.arange(4.0)
+    y = other(x)
+    compiled = aotcheck.aot_function(lambda a, b: (a.add_(1), b * 2))
+    for _ in range(2):
+        compiled(torch.arange(4.0), torch.arange(float(len(y))))
+    with pytest.raises(aotcheck.UnsupportedError, match="storages that share memory"):
+        compiled(x, y)
+    assert x.tolist() == [0, 1, 2, 3]
+
+    def session(compile):
+        x = torch.arange(4.0)
+        reads = compile(lambda a, b: (a + 1, b * 2))
+        yield reads(x, other(x))
+
+    check_session(session)

@@ -416,3 +416,23 @@ def test_the_default_generator_as_an_argument():
             yield compiled(plain(2, 3), torch.default_generator), torch.rand(1)
 
     check_session(session)
+
+
+class _Other(torch.overrides.TorchFunctionMode):
+    """Computes something else."""
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        return torch.neg(*args) if func is torch.Tensor.relu else func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_a_function_mode_of_the_callers(first: bool):
+    def session(compile):
+        f = compile(lambda x: x.relu() + torch.ones(3))
+        x = plain(3)
+        for inside in (first, not first, first):
+            with _Other() if inside else torch.device("cpu"):
+                yield f(x), f(x)
+            yield f(x)
+
+    check_session(session)
