@@ -17,6 +17,7 @@ try:
 
     from aotcheck._torch.ambient import (
         AMBIENT,
+        TransformsLeftOnError,
         ambient_state,
         another_tracer_active,
         autograd_flags,
@@ -27,7 +28,6 @@ try:
         functorch_active,
         mode_depths,
         set_grad_enabled_raw,
-        transforms_left_on_error,
     )
     from aotcheck._torch.backward import (
         after_backward,
@@ -219,6 +219,7 @@ __all__ = [
     "SavedTensor",
     "TensorGuards",
     "TorchDispatchMode",
+    "TransformsLeftOnError",
     "WithoutCompiledAutograd",
     "WithoutSavedTensorHooks",
     "WrappingSavedTensorHooks",
@@ -342,7 +343,6 @@ __all__ = [
     "take_lists",
     "tells_what_it_keeps",
     "tensor_address",
-    "transforms_left_on_error",
     "transparent_kernels",
     "unbatched",
     "unpack_some",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -22,25 +22,29 @@ def functorch_active() -> bool:
     return bool(_C._are_functorch_transforms_active())
 
 
-@contextlib.contextmanager
-def transforms_left_on_error() -> Iterator[None]:
+class TransformsLeftOnError:
     """torch.func transforms that what runs inside has entered and not left are left if it raises.
 
     Functions of torch's leave them by themselves. In a graph of Dynamo's entering and leaving are nodes like others.
     """
-    depth, inplace = _functorch.get_dynamic_layer_stack_depth(), _functorch.get_inplace_requires_grad_allowed()
-    level, disabled = dual_level(), _C._autograd._saved_tensors_hooks_get_disabled_error_message()
-    try:
-        yield
-    except BaseException:
-        _functorch.pop_dynamic_layer_stack_and_undo_to_depth(depth)
-        _functorch.set_inplace_requires_grad_allowed(inplace)
-        torch.autograd.forward_ad._current_level = level
+
+    __slots__ = ("_depth", "_disabled", "_inplace", "_level")
+
+    def __enter__(self) -> None:
+        self._depth, self._level = _functorch.get_dynamic_layer_stack_depth(), dual_level()
+        self._inplace = _functorch.get_inplace_requires_grad_allowed()
+        self._disabled = _C._autograd._saved_tensors_hooks_get_disabled_error_message()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            return
+        _functorch.pop_dynamic_layer_stack_and_undo_to_depth(self._depth)
+        _functorch.set_inplace_requires_grad_allowed(self._inplace)
+        torch.autograd.forward_ad._current_level = self._level
         with contextlib.suppress(RuntimeError):  # it was not entered
-            _C._exit_dual_level(level=level + 1)
-        if disabled is None:
+            _C._exit_dual_level(level=self._level + 1)
+        if self._disabled is None:
             _C._autograd._saved_tensors_hooks_enable()
-        raise
 
 
 def dual_level() -> int:

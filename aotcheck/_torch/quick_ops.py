@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -53,7 +53,7 @@ def quick_op(op: Any, args: Sequence[Any], kwargs: dict[str, Any], tensor: type)
     """
     if not isinstance(op, OpOverload):
         return op
-    key = (op, _kinds(args, tensor), tuple(kwargs), _kinds(list(kwargs.values()), tensor))
+    key = (op, _kinds(args), tuple(kwargs), _kinds(kwargs.values())) if kwargs else (op, _kinds(args))
     found = _quick_ops.get(key)
     if found is None:
         name = op.overloadpacket.__name__
@@ -65,10 +65,8 @@ def quick_op(op: Any, args: Sequence[Any], kwargs: dict[str, Any], tensor: type)
     return found
 
 
-def _kinds(a: Any, tensor: type) -> Any:
-    if isinstance(a, (list, tuple)):
-        return tuple([_kinds(x, tensor) for x in a])
-    return type(a)
+def _kinds(arguments: Iterable[Any]) -> tuple[Any, ...]:
+    return tuple([_kinds(a) if isinstance(a, (list, tuple)) else type(a) for a in arguments])
 
 
 def _chooses(function: Any, op: Any, args: Sequence[Any], kwargs: dict[str, Any], tensor: type) -> bool:

@@ -191,6 +191,9 @@ def _stopping_at(nodes: Sequence[Any], starts: Sequence[Any], kernels: KernelSta
     backward of a custom Function might give zeros for that, so those beyond are not run; others might give anything, so
     nothing comes of them.
     """
+    if not nodes and not kernels.stopped:
+        yield
+        return
     stopped = dict.fromkeys(nodes)
     hooks = [n.register_prehook(lambda grads: (None,) * len(grads)) for n in stopped]
     beyond = nodes_behind(stopped, set()) - (nodes_behind(starts, set(stopped)) - stopped.keys()) if stopped else ()

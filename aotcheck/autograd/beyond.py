@@ -38,10 +38,14 @@ Edge = tuple[Any, int]  # a node of autograd, and which of its inputs
 Given = Mapping[Any, set[Edge]]  # by the node of a custom Function where the gradients went that it gave
 
 
-@contextlib.contextmanager
-def noting_gradients(nodes: Iterable[Any]) -> Iterator[Given]:
+def noting_gradients(nodes: Iterable[Any]) -> contextlib.AbstractContextManager[Given]:
     """Inside, it is noted to which arguments those of ``nodes`` that are of custom Functions give gradients."""
     given: dict[Any, set[Edge]] = {n: set() for n in nodes if isinstance(n, torch.autograd.function.BackwardCFunction)}
+    return _noting(given) if given else contextlib.nullcontext(given)
+
+
+@contextlib.contextmanager
+def _noting(given: dict[Any, set[Edge]]) -> Iterator[Given]:
     hooks = [n.register_hook(functools.partial(_note, n.next_functions, given[n])) for n in given]
     try:
         yield given

@@ -20,7 +20,7 @@ from aotcheck.autograd.caller_graph import BackwardsInside, CallerGraph, leads_t
 from aotcheck.autograd.ended import Ended
 from aotcheck.autograd.epilogue import EpilogueBuilder
 from aotcheck.autograd.errors import EagerRaises, Retrace, RetraceWithCaptured, TraceMode, UnsupportedError
-from aotcheck.autograd.global_state import autocast_is_on, unchanged
+from aotcheck.autograd.global_state import Unchanged, autocast_is_on
 from aotcheck.autograd.gradients import Gradients, own_gradient, set_own_gradient
 from aotcheck.autograd.hidden_leaves import hidden_leaves
 from aotcheck.autograd.hooks import NotedHook
@@ -271,8 +271,8 @@ class Capture:
         self.backward.captured = mapped
         try:
             with (
-                unchanged(),
-                _torch.transforms_left_on_error(),
+                Unchanged(),
+                _torch.TransformsLeftOnError(),
                 self.tracer.recording(),
                 Substitution(mapped, self.tracer) as substitution,
                 _torch.exchanging_arguments(substitution.exchange),

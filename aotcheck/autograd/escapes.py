@@ -7,10 +7,9 @@ its end leaves all of it as it was, for the program to run again.
 
 from __future__ import annotations
 
-import contextlib
 import types
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -22,6 +21,7 @@ from aotcheck.autograd.replicas import Replica
 
 _DICTIONARIES = (dict, OrderedDict, defaultdict)
 _CONTAINERS = (*_DICTIONARIES, list, deque, set)
+_WITHOUT_TENSORS = frozenset({types.FunctionType, types.ModuleType, types.BuiltinFunctionType, type, type(None)})
 
 
 class Contents:
@@ -67,38 +67,67 @@ class Namespace:
         self._contents.restore()
 
 
-@contextlib.contextmanager
-def unkept(*functions: Callable[..., Any]) -> Iterator[None]:
+class Unkept:
     """Run a trace inside that calls ``functions``: none of its tensors stays in what these take from around them.
 
     Raises:
         UnsupportedError: one was put there; it is taken away again.
     """
-    cells = [(c, c.cell_contents) for f in functions for c in _closure(f) if not _is_empty(c)]
-    around = [value for f in functions for _, value in children(f)]
-    namespaces = [Namespace(vars(o)) for value in (*functions, *around) for o in _objects(value)]
-    for f in functions:
-        plain = f.__func__ if isinstance(f, types.MethodType) else f
-        if isinstance(plain, types.FunctionType):
-            namespaces.append(Namespace(plain.__globals__, plain.__code__.co_names))
-    contents = Contents(around)
-    try:
-        yield
-        for _, value in [child for f in functions for child in children(f)]:
-            refuse_kept(value, "a variable of its surroundings")
-        for namespace in namespaces:
+
+    __slots__ = ("_cells", "_contents", "_functions", "_namespaces")
+
+    def __init__(self, *functions: Callable[..., Any]) -> None:
+        self._functions = functions
+
+    def __enter__(self) -> None:
+        self._cells = [(c, c.cell_contents) for f in self._functions for c in _closure(f) if not _is_empty(c)]
+        around = [value for f in self._functions for value in _around(f) if type(value) not in _WITHOUT_TENSORS]
+        objects = [o for value in (*self._functions, *around) for o in _objects(value)]
+        self._namespaces = [Namespace(vars(o)) for o in objects]
+        for f in self._functions:
+            plain = f.__func__ if isinstance(f, types.MethodType) else f
+            if isinstance(plain, types.FunctionType):
+                self._namespaces.append(Namespace(plain.__globals__, plain.__code__.co_names))
+        self._contents = Contents(around)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                self._check()
+        except UnsupportedError:
+            self._restore()
+            raise
+        if kind is not None:
+            self._restore()
+
+    def _check(self) -> None:
+        for f in self._functions:
+            for value in _around(f):
+                refuse_kept(value, "a variable of its surroundings")
+        for namespace in self._namespaces:
             namespace.check("")
-    except BaseException:
-        for cell, was in cells:
+
+    def _restore(self) -> None:
+        for cell, was in self._cells:
             cell.cell_contents = was
-        for namespace in namespaces:
+        for namespace in self._namespaces:
             namespace.restore()
-        contents.restore()
-        raise
+        self._contents.restore()
+
+
+def _around(f: Any) -> list[Any]:
+    """What can be reached from ``f`` in one step."""
+    if type(f) is types.FunctionType and not (f.__defaults__ or f.__kwdefaults__ or f.__dict__):
+        variables = f.__globals__
+        held = [c.cell_contents for c in f.__closure__ or () if not _is_empty(c)]
+        return held + [variables[n] for n in f.__code__.co_names if n in variables]
+    return [value for _, value in children(f)]
 
 
 def refuse_kept(value: Any, where: str) -> None:
     """Raise UnsupportedError if ``value`` is a tensor of a trace, or a container that holds one."""
+    if type(value) in _WITHOUT_TENSORS:
+        return
     held: Iterable[Any] = (value,)
     if type(value) in _DICTIONARIES:
         held = value.values()

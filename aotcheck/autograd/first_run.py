@@ -23,8 +23,6 @@ from aotcheck.autograd.runtime import failing
 from aotcheck.autograd.runtime.memory import with_layout
 from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Geometry, Value, ancestors, real
 
-_KEY_LENGTH = 7  # what a key says of one tensor: offset, shape, stride, dtype, conj, neg, device
-
 
 def run_dead_code(values: Sequence[Value], inputs: Sequence[Value], forward: set[Value], args: Sequence[Any]) -> bool:
     """Run what of ``values`` is not in ``forward``, because eager would run it and it may raise. True if there was any.
@@ -92,9 +90,9 @@ def _as_foretold(v: Value, key: Any, args: Sequence[Any]) -> list[Any] | None:
     """
     laid_out = list(args)
     for k, (a, part) in enumerate(zip(v.args, key[1:], strict=False)):
-        if type(a) is Value and type(part) is tuple and len(part) == _KEY_LENGTH:
-            t, (_, shape, stride) = args[k], part[:3]
-            if tuple(shape) == tuple(t.shape) and stride != t.stride():
+        if type(a) is Value and type(part) is tuple and part and type(part[0]) is Geometry:
+            t, shape, stride = args[k], part[0].shape, part[0].stride
+            if shape == tuple(t.shape) and stride != t.stride():
                 if any(n > 1 and step == 0 for n, step in zip(shape, stride, strict=True)):
                     return None
                 laid_out[k] = with_layout(t, Geometry(0, shape, stride, t.dtype, t.is_conj(), t.is_neg()))

@@ -44,15 +44,16 @@ def question(node: Any) -> Tensor:
     return there
 
 
-@contextlib.contextmanager
-def for_any_data(starts: Iterable[Any], answers: Mapping[Any, bool] | None) -> Iterator[None]:
+def for_any_data(starts: Iterable[Any], answers: Mapping[Any, bool] | None) -> contextlib.AbstractContextManager[None]:
     """Inside, backwards from the nodes ``starts`` take the formula that the data ask for, known from ``answers``.
 
     None for ``answers`` says that there is nothing to ask.
     """
-    if answers is None:
-        yield
-        return
+    return contextlib.nullcontext() if answers is None else _answering(starts, answers)
+
+
+@contextlib.contextmanager
+def _answering(starts: Iterable[Any], answers: Mapping[Any, bool]) -> Iterator[None]:
     nodes = [n for n in nodes_behind(starts, set()) if answers.get(n) is not False and depends_on_data(n)]
     hooks = [n.register_hook(functools.partial(_of_prod, n, n in answers)) for n in nodes]
     try:

@@ -43,11 +43,11 @@ from aotcheck.autograd.errors import (
     UnsupportedError,
     is_lack_of_data,
 )
-from aotcheck.autograd.escapes import unkept
+from aotcheck.autograd.escapes import Unkept
 from aotcheck.autograd.global_state import AutocastOff
 from aotcheck.autograd.gradients import gradients_of
 from aotcheck.autograd.module_state import ModuleState
-from aotcheck.autograd.partition.saved import compiling
+from aotcheck.autograd.partition.saved import Compiling
 from aotcheck.autograd.plain_values import plain_key
 from aotcheck.autograd.replicas import disarm
 from aotcheck.autograd.runtime.failing import GraphFailed
@@ -322,7 +322,7 @@ class CompiledFunction:
     def _specialize(self, key: Any, split: Split, whole: Sequence[Any], spec: Any) -> Specialization:
         reassigned: list[tuple[int, Any]] = []
         try:
-            with compiling():
+            with Compiling():
                 capture, outcome = self._capture(whole, split, spec, reassigned)
                 assign = self.state.assign if self.state is not None else None
                 shape = ResultShape(None if outcome.containers else outcome.spec, outcome.slots, assign)
@@ -409,7 +409,7 @@ class CompiledFunction:
                 with self.state.swapped(replicas[explicit:], reassigned):
                     out = self.original(*args, **kwargs)
             else:
-                with unkept(self.original):
+                with Unkept(self.original):
                     out = self.original(*args, **kwargs)
         except (UnsupportedError, *RETRACES):
             raise

@@ -7,20 +7,18 @@ is in force around it, as in eager, which need not be the forward's: each state 
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 
+from aotcheck import _torch
 from aotcheck.autograd.errors import UnsupportedError
 
 _DEVICES = ("cpu", "cuda")
 
 
-@dataclasses.dataclass(frozen=True)
-class GlobalState:
+class GlobalState(NamedTuple):
     """What a function may set for good, grad mode aside."""
 
     default_dtype: torch.dtype
@@ -33,8 +31,8 @@ class GlobalState:
         """The state in force."""
         return cls(
             torch.get_default_dtype(),
-            (torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()),
-            tuple((torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in _DEVICES),
+            _torch.determinism()[:2],
+            tuple([(torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in _DEVICES]),
             torch.is_autocast_cache_enabled(),
         )
 
@@ -48,20 +46,21 @@ class GlobalState:
         torch.set_autocast_cache_enabled(self.autocast_cache)
 
 
-@contextlib.contextmanager
-def unchanged() -> Iterator[None]:
+class Unchanged:
     """Whatever runs inside, the state is as before afterwards; UnsupportedError if what ended well had changed it."""
-    before = GlobalState.now()
-    try:
-        yield
-        after = GlobalState.now()
-    except BaseException:
-        if GlobalState.now() != before:
-            before.restore()
-        raise
-    if after != before:
-        before.restore()
-        raise UnsupportedError("global state", "the function sets the default dtype, determinism or autocast for good")
+
+    __slots__ = ("_before",)
+
+    def __enter__(self) -> None:
+        self._before = GlobalState.now()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if GlobalState.now() == self._before:
+            return
+        self._before.restore()
+        if kind is None:
+            what = "the function sets the default dtype, determinism or autocast for good"
+            raise UnsupportedError("global state", what)
 
 
 class AutocastOff:

@@ -22,6 +22,7 @@ aten = torch.ops.aten
 _LISTS = (list, torch.Size, fx.immutable_collections.immutable_list)
 _BUILTINS = frozenset(dir(builtins))
 _CPU = torch.device("cpu")
+_INT = frozenset({int})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,6 +84,8 @@ class SourceWriter:
         if a is None or type(a) in (int, bool, str) or (type(a) is float and math.isfinite(a)):
             return repr(a)
         if type(a) in _LISTS:
+            if _INT.issuperset(map(type, a)):
+                return str(list(a))
             return f"[{', '.join([self.literal(x, names) for x in a])}]"
         if type(a) is tuple:
             return f"({''.join([self.literal(x, names) + ', ' for x in a])})"
@@ -250,7 +253,7 @@ def graph_module(
             root.register_buffer(attribute, v.constant, persistent=False)
             node = _torch.append_node(g, names[v], "get_attr", attribute, (), {})
         else:
-            args = tuple([arg(a) for a in v.args])
+            args = tuple([nodes[a] if type(a) is Value else arg(a) for a in v.args])
             node = _torch.append_node(
                 g, names[v], "call_function", v.op, args, {k: arg(a) for k, a in v.kwargs.items()}
             )
@@ -290,9 +293,10 @@ def _write_forward(module: fx.GraphModule) -> Callable[..., Any] | None:
             case "call_function" if node.target is getitem:
                 line = f"v{k} = {names[node.args[0]]}[{writer.literal(node.args[1], names)}]"
             case "call_function":
-                args = [writer.literal(a, names) for a in node.args]
+                given = node.args
+                args = [names[a] if type(a) is fx.Node else writer.literal(a, names) for a in given]
                 args += [f"{key}={writer.literal(a, names)}" for key, a in node.kwargs.items()]
-                op = _torch.quick_op(node.target, node.args, node.kwargs, fx.Node)
+                op = _torch.quick_op(node.target, given, node.kwargs, fx.Node)
                 line = f"v{k} = {writer.refer(op, 'o_')}({', '.join(args)})"
             case "output":
                 line = f"return {writer.literal(node.args[0], names)}"

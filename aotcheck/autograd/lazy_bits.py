@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,7 +19,7 @@ from torch import Tensor
 from aotcheck import _torch
 from aotcheck.autograd.replicas import Replica
 from aotcheck.autograd.stand_ins import StandIns, tensors_in
-from aotcheck.autograd.trace import Value, geometry_of
+from aotcheck.autograd.trace import Geometry, Value, geometry_of
 from aotcheck.autograd.twins import OpInfo
 
 if TYPE_CHECKING:
@@ -45,12 +45,21 @@ _KNOW_LAZY_BITS = frozenset(  # kernels that look whether what they are given is
 
 
 def operand_values(
-    tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]
+    tracer: Tracer,
+    func: Any,
+    info: OpInfo,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    lies: Mapping[int, Geometry],
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of an op that writes nothing, as values of what its kernel sees of them."""
+    """The arguments of an op that writes nothing, as values of what its kernel sees of them.
+
+    ``lies`` has the geometries of replicas among them, as far as these are known, by id.
+    """
     lazy = [t for t in tensors_in(args, kwargs) if _is_lazy(t)] if tracer.depth else []
     if not lazy:
-        return tuple([tracer.value_of(a) for a in args]), {k: tracer.value_of(a) for k, a in kwargs.items()}
+        value_of = tracer.value_of
+        return tuple([value_of(a, lies) for a in args]), {k: value_of(a, lies) for k, a in kwargs.items()}
     in_memory = None if info.random else _asked(func, args, kwargs, len(lazy))
     if in_memory is None:
         in_memory = (reads_memory(tracer, func, args),) * len(lazy)

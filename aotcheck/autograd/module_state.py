@@ -21,7 +21,7 @@ from torch import Tensor
 from aotcheck import _torch
 from aotcheck.autograd.captured import Path, locate
 from aotcheck.autograd.errors import RetraceWithAttributes
-from aotcheck.autograd.escapes import Namespace, refuse_kept, unkept
+from aotcheck.autograd.escapes import Namespace, Unkept, refuse_kept
 
 _Slot = tuple[dict[str, Any], str]
 _SLOTS = ("_parameters", "_buffers")
@@ -78,7 +78,7 @@ class ModuleState:
         slots, originals, before = self.slots, self.tensors(), _Before(self.modules)
         try:
             with _swapped(slots, replicas):
-                with unkept(*_torch.forward_hooks_of(self.modules)):
+                with Unkept(*_torch.forward_hooks_of(self.modules)):
                     yield
                 known = {(id(owner), name) for owner, name in slots}
                 assigned = [(m, name) for m, name in before.assigned() if (id(vars(m)), name) not in known]

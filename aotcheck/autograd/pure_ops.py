@@ -16,7 +16,7 @@ from aotcheck.autograd.metadata import METADATA
 from aotcheck.autograd.replicas import Replica, make_replica
 from aotcheck.autograd.sparse import SparseResult
 from aotcheck.autograd.stand_ins import tensors_in
-from aotcheck.autograd.trace import Value, geometry_of, getitem, row_major
+from aotcheck.autograd.trace import Geometry, Value, geometry_of, getitem, row_major
 from aotcheck.autograd.twins import OpInfo, info_of
 from aotcheck.autograd.windows import copies_more_than_itself, shares_storage
 
@@ -44,7 +44,8 @@ def pure(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs:
         out = no_meta.results_of(form, args, kwargs)
         device = tracer.device_of(args, kwargs)
         return tracer.bind_results(out, tracer.call(form, tracer.values_of(args), tracer.values_of(kwargs)), device)
-    key, known = metadata(func, info, args, kwargs)
+    lies: dict[int, Geometry] = {}
+    key, known = metadata(func, info, args, kwargs, lies)
     if known is None:
         run_kwargs = (
             {**kwargs, "device": _torch.META}
@@ -67,7 +68,7 @@ def pure(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs:
         if _may_be_foretold_otherwise(func, args, out):
             out = _restrided_as_in_eager(func, args, kwargs, out)
         learn(key, out, device)
-    value_args, value_kwargs = operand_values(tracer, func, info, args, kwargs)
+    value_args, value_kwargs = operand_values(tracer, func, info, args, kwargs, lies)
     if info.takes_device and kwargs.get("device") is None and not _has_tensor(args):
         value_kwargs["device"] = tracer.device_of(args, kwargs)
     value = tracer.call(func, value_args, value_kwargs)
@@ -121,17 +122,20 @@ def _restrided_as_in_eager(func: Any, args: tuple[Any, ...], kwargs: dict[str, A
         return torch.empty_strided(out.shape, given.stride(), dtype=out.dtype, device=_torch.META)
 
 
-def metadata(func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
-    """(key, result): geometries and devices of the op's fresh results.
+def metadata(
+    func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any], lies: dict[int, Geometry] | None = None
+) -> tuple[Any, Any]:
+    """(key, result): geometries and devices of the op's fresh results; how its operands lie is noted in ``lies``.
 
     The result is None where it is not known, or not a plain list of fresh tensors.
     """
+    lies = {} if lies is None else lies
     key: Any = None
     if info.cacheable:
         key = (
             info_of(func),
-            *[_key_of(a) for a in args],
-            *[(k, _key_of(a)) for k, a in kwargs.items()],
+            *[_key_of(a, lies) for a in args],
+            *[(k, _key_of(a, lies)) for k, a in kwargs.items()],
             torch.get_default_dtype(),
         )
         try:
@@ -186,11 +190,12 @@ def _in_copied_storage(tracer: Tracer, source: Replica, value: Value) -> Replica
     return r
 
 
-def _key_of(a: Any) -> Any:
+def _key_of(a: Any, lies: dict[int, Geometry]) -> Any:
     if type(a) is Replica:
-        return (a.storage_offset(), a.shape, a.stride(), a.dtype, a.is_conj(), a.is_neg(), a.real_device)
+        g = lies[id(a)] = geometry_of(a)
+        return (g, a.real_device)
     if type(a) in (list, tuple):
-        return tuple([_key_of(x) for x in a])
+        return tuple([_key_of(x, lies) for x in a])
     if type(a) is torch.Generator:
         return torch.Generator
     return (a, type(a))

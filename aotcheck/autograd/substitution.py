@@ -31,6 +31,7 @@ _HOOKS = {
     Tensor.register_hook: HookKind.GRADIENT,
     Tensor.register_post_accumulate_grad_hook: HookKind.ACCUMULATED,
 }
+_LOOKED_AT = frozenset((*GRADIENT_ACCESS, *_HOOKS, *_TELLING, *PAST_AUTOCAST, *ENGINE, one_hot))
 
 
 class StandIns:
@@ -77,6 +78,8 @@ class Substitution(_torch.FunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if self.kernels.reshaped_leaves:
             settle_accumulators(self.tracer)
+        if func not in _LOOKED_AT:
+            return self._on_replicas(func, args, kwargs or {})
         if func in GRADIENT_ACCESS:
             t = self._swap(args[0])
             if not self._is_traced(t):
@@ -115,9 +118,12 @@ class Substitution(_torch.FunctionMode):
             encoded = self._one_hot(*args, **(kwargs or {}))
             if encoded is not None:
                 return encoded
+        return self._on_replicas(func, args, kwargs or {})
+
+    def _on_replicas(self, func: Any, args: Any, kwargs: Any) -> Any:
         if not self.replicas:
-            return func(*args, **(kwargs or {}))
-        return func(*[self._swap(a) for a in args], **{k: self._swap(a) for k, a in (kwargs or {}).items()})
+            return func(*args, **kwargs)
+        return func(*[self._swap(a) for a in args], **{k: self._swap(a) for k, a in kwargs.items()})
 
     def _one_hot(self, tensor: Any, num_classes: int = -1) -> Tensor | None:
         """``one_hot`` with its check of the values left to the graph; None where it gives a shape, or raises."""

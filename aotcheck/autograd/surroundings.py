@@ -44,6 +44,7 @@ _SEQUENCES = (list, tuple, deque, set, frozenset)
 _DICTIONARIES = (dict, OrderedDict, defaultdict)
 _CODE = (types.FunctionType, property, staticmethod, classmethod, functools.cached_property)
 _UNSEEN = (types.ModuleType, types.BuiltinFunctionType, type)
+_NOT_GLOBALS = (*_UNSEEN, Tensor)
 _CALLED_IMPLICITLY = frozenset(
     ("forward", "__call__", "__iter__", "__len__", "__getitem__", "__contains__", "__getattr__", "__bool__")
 )
@@ -229,11 +230,13 @@ class _Walk:
             if self._value(cell, name, value, depth):
                 self._cells.append(cell)
         variables = f.__globals__
-        for name in _globals_that(f, _may_change):
-            if self._value(variables, name, variables[name], depth):
+        for name in _globals_of(f):
+            value = variables[name]
+            if isinstance(value, types.FunctionType):
+                if depth < _STEPS:
+                    self._next.append((value, depth + 1))
+            elif self._value(variables, name, value, depth):
                 self._globals.append((variables, name))
-        if depth < _STEPS:
-            self._next += [(variables[name], depth + 1) for name in _globals_that(f, _is_helper)]
         if f.__defaults__ or f.__kwdefaults__:
             self._functions.append(f)
         for k, value in enumerate(f.__defaults__ or ()):
@@ -251,6 +254,11 @@ class _Walk:
 
     def _value(self, owner: Any, name: Any, value: Any, depth: int) -> bool:
         """Note a value; whether it is looked at."""
+        if type(value) is types.FunctionType:
+            there = self._note(owner, name, serial_of(value), value)
+            if there and depth < _STEPS:
+                self._next.append((value, depth + 1))
+            return there
         if isinstance(value, Tensor):
             return self._note(owner, name, "tensor", value)
         key = plain_key(value)
@@ -347,7 +355,10 @@ class Surroundings:
 
     def _look(self) -> None:
         walk = _Walk(self._function, self._names, self._ignored)
-        while not self._names >= (names := self._names | _names_read(walk.code, walk.classes, self._names)):
+        # Names matter to the attributes of objects alone.
+        while walk.classes and not self._names >= (
+            names := self._names | _names_read(walk.code, walk.classes, self._names)
+        ):
             self._names = names
             walk = _Walk(self._function, names, self._ignored)
         self._number = self._number_of(*walk.key)
@@ -376,19 +387,18 @@ def _content(cell: types.CellType) -> Any:
         return _ABSENT
 
 
-def _may_change(value: Any) -> bool:
-    """Whether a global is looked at: it is none of what code usually names."""
-    return value is not None and not isinstance(value, (*_UNSEEN, types.FunctionType, Tensor))
-
-
-def _is_helper(value: Any) -> bool:
-    return isinstance(value, types.FunctionType) and not _is_of_torch(value)
-
-
-def _globals_that(f: types.FunctionType, matter: Callable[[Any], bool]) -> Iterable[str]:
-    """The globals of ``f`` whose values ``matter``; to tell its globals from attributes takes longer."""
-    named = [n for n in _names_in(f.__code__) if n in f.__globals__ and matter(f.__globals__[n])]
+def _globals_of(f: types.FunctionType) -> Iterable[str]:
+    """The globals of ``f`` that are looked at; to tell its globals from attributes takes longer."""
+    variables = f.__globals__
+    named = [n for n in _names_in(f.__code__) if n in variables and _matters(variables[n])]
     return sorted(_globals_in(f.__code__).intersection(named)) if named else ()
+
+
+def _matters(value: Any) -> bool:
+    """Whether a global is looked at: it is none of what code usually names."""
+    if isinstance(value, types.FunctionType):
+        return not _is_of_torch(value)
+    return value is not None and not isinstance(value, _NOT_GLOBALS)
 
 
 def _is_of_torch(f: types.FunctionType) -> bool:

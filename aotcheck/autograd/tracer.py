@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, cast
 
 import torch
@@ -36,6 +37,7 @@ _USUAL = {  # what code that checks hopes for
 }
 OPAQUE = frozenset({SparseReplica, Selection})
 _PLAIN = frozenset({int, float, bool, type(None), torch.dtype, torch.layout, torch.device, torch.memory_format})
+_INT = frozenset({int})
 _NOTED = frozenset({Kind.IN_PLACE, Kind.WRITES})
 _TANGENT_OP = aten.to.dtype_layout
 # What C++ code asks the class of a wrapper, where it may not raise.
@@ -69,6 +71,27 @@ class _Recording:
             self._tracer.__exit__(*exception)
         finally:
             self._threads.__exit__(*exception)
+
+
+class _Drawing:
+    """See :meth:`Tracer.drawing`."""
+
+    __slots__ = ("_before", "_draws")
+
+    def __init__(self, draws: Sequence[Draws]) -> None:
+        self._draws = draws
+
+    def __enter__(self) -> None:
+        self._before = [draws.begin() for draws in self._draws]
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            if kind is None:
+                for draws in self._draws:
+                    draws.settle()
+        finally:
+            for draws, states in zip(self._draws, self._before, strict=True):
+                draws.restore(states)
 
 
 class Tracer(_torch.TorchDispatchMode):
@@ -136,6 +159,8 @@ class Tracer(_torch.TorchDispatchMode):
             if type(a) is Replica:
                 below_autograd = below_autograd or a.is_inference()
             elif type(a) not in _PLAIN:
+                if type(a) is list and _INT.issuperset(map(type, a)):  # a size, most often
+                    continue
                 self._check(a)
                 if type(a) in (list, tuple):
                     below_autograd = below_autograd or any(isinstance(x, Tensor) and x.is_inference() for x in a)
@@ -372,12 +397,13 @@ class Tracer(_torch.TorchDispatchMode):
             return {k: self.value_of(a) for k, a in args.items()}
         return tuple([self.value_of(a) for a in args])
 
-    def value_of(self, a: Any) -> Any:
-        """An argument as the functional program names it."""
+    def value_of(self, a: Any, lies: Mapping[int, Geometry] = MappingProxyType({})) -> Any:
+        """An argument as the functional program names it; ``lies`` has geometries that are known, by id."""
         if isinstance(a, Replica):
-            return self.table.read(a)
+            geometry = lies.get(id(a))
+            return self.table.read(a) if geometry is None else self.table.read_view(self.table.view(a, geometry))
         if type(a) in (list, tuple):
-            return [self.value_of(x) for x in a]
+            return [self.value_of(x, lies) for x in a]
         if type(a) is torch.Generator:
             return self.generators[_torch.generator_address(a)]
         return a
@@ -409,17 +435,9 @@ class Tracer(_torch.TorchDispatchMode):
         given = [a for a in (*args, *kwargs.values()) if type(a) is Value and a in self.draws]
         return self.draws[given[0] if given else None]
 
-    @contextlib.contextmanager
-    def drawing(self) -> Iterator[None]:
+    def drawing(self) -> contextlib.AbstractContextManager[None]:
         """See Note [Draws]; inside, the generators are ours."""
-        before = {draws: draws.begin() for draws in self.draws.values()}
-        try:
-            yield
-            for draws in before:
-                draws.settle()
-        finally:
-            for draws, states in before.items():
-                draws.restore(states)
+        return _Drawing(list(self.draws.values()))
 
     # -- pure ops
 

@@ -12,6 +12,7 @@ of its tangents and results.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 
 from torch import Tensor
@@ -46,18 +47,21 @@ def guard(capture: Capture, stage: Stage) -> None:
             saved_here[n] = known
         elif v.memory is None and (known := outputs.get(_viewed(v, outputs))) is not None:
             shown_here[n] = known
-    counted = _torch.counted_by(list(saved_here.values()), counters)
+    behind = kept_behind(capture, stage)
+    asked = [*saved_here.values(), *[t for kept in behind for t in kept or ()]]
+    counted = _torch.counted_by(asked, counters)
+    of_kept = iter(counted[len(saved_here) :])
+    counted = counted[: len(saved_here)]
     seen_to = {k: n for n, k in zip(saved_here, counted, strict=True) if k is not None}
     several = len(stage.attached) > 1
     if several and capture.hooks:
         seen_to = {}  # to unpack what hooks packed is to call them
     met: set[int] = set()
-    behind = kept_behind(capture, stage)
     for place, kept in enumerate(behind):
         if kept is None:  # written inside already: the backward raises at once
             stage.checked.append(())
             continue
-        found = _distinct(_torch.counted_by(kept, counters))
+        found = _distinct(itertools.islice(of_kept, len(kept)))
         met.update(found)
         stage.guards += [Guard(visible[k][0], place) for k in found if k not in seen_to]
         stage.checked.append(tuple(sorted(seen_to[k] for k in found if k in seen_to)))

@@ -41,15 +41,17 @@ class _Found(threading.local):
 _found = _Found()
 
 
-@contextlib.contextmanager
-def compiling() -> Iterator[None]:
+class Compiling:
     """A function is compiled inside, so ``look_up_once`` may be called; what is found is forgotten at the end."""
-    before = _found.is_compiling, _found.packed, _found.kept
-    _found.is_compiling, _found.packed, _found.kept = True, None, None
-    try:
-        yield
-    finally:
-        _found.is_compiling, _found.packed, _found.kept = before
+
+    __slots__ = ("_before",)
+
+    def __enter__(self) -> None:
+        self._before = _found.is_compiling, _found.packed, _found.kept
+        _found.is_compiling, _found.packed, _found.kept = True, None, None
+
+    def __exit__(self, *exception: object) -> None:
+        _found.is_compiling, _found.packed, _found.kept = self._before
 
 
 def look_up_once() -> None:

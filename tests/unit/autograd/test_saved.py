@@ -8,7 +8,7 @@ from torch import Tensor
 
 import aotcheck
 from aotcheck.autograd.partition import saved
-from aotcheck.autograd.partition.saved import compiling, look_up_again, look_up_once, saved_by
+from aotcheck.autograd.partition.saved import Compiling, look_up_again, look_up_once, saved_by
 
 
 def _node() -> tuple[Tensor, Tensor]:
@@ -19,7 +19,7 @@ def _node() -> tuple[Tensor, Tensor]:
 
 def test_what_was_found_is_found_again_until_it_is_written():
     y, factor = _node()
-    with compiling():
+    with Compiling():
         look_up_once()
         found = saved_by(y.grad_fn, y)
         assert saved_by(y.grad_fn, y) is found
@@ -31,13 +31,13 @@ def test_what_was_found_is_found_again_until_it_is_written():
 @pytest.mark.parametrize("way", ["not compiling", "taken back", "another"])
 def test_it_is_looked_up_each_time_else(way):
     y, _ = _node()
-    with compiling():
+    with Compiling():
         if way != "not compiling":
             look_up_once()
         if way == "taken back":
             look_up_again()
         if way == "another":
-            with compiling():  # a function compiled while another is
+            with Compiling():  # a function compiled while another is
                 assert saved_by(y.grad_fn, y) is not saved_by(y.grad_fn, y)
             return
         assert saved_by(y.grad_fn, y) is not saved_by(y.grad_fn, y)
