@@ -436,7 +436,8 @@ class Views:
         lies = self.entered.get(id(made.source))
         if id(made.source) in self._moving:
             lies = self.tracer.views[id(made.source)].geometry
-            if any(x.time < made.time and x.move is Move.DATA for x in self.kernels.left[id(made.source)]):
+            went = any(x.time < made.time and x.move is Move.DATA for x in self.kernels.left[id(made.source)])
+            if went and not is_odd(made.tensor):
                 return False  # the real one goes to the last of its places at once
         return lies == made.source_geometry
 

@@ -164,3 +164,15 @@ def test_a_view_of_a_written_view_moves_after_it(make):
         return used, v, y
 
     check_session(session_of(f, make))
+
+
+@pytest.mark.parametrize("make", [ARGUMENTS[3], ARGUMENTS[4]])
+def test_a_view_of_a_view_between_two_places(make):
+    def f(x):
+        y = x.view(2, 2)
+        y.data = x
+        v = y.t()
+        y.data = other(2, 2)
+        return v, y
+
+    check_session(session_of(f, make))
