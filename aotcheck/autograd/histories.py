@@ -166,6 +166,8 @@ class Histories:
             moment = max(x.state.written, told[-1])
         # What is no write of data: set_ of a view, which gives its base another history.
         views = [] if moment else [a.replica for a in self.arguments if _torch.base_of(a.replica) is t]
+        if not moment:
+            views += [v for v, base in self.results.tensors.values() if base is t]
         told = [self.kernels.moved[id(v)] for v in views if self.capture.tracer.set_calls.get(id(v))]
         elsewhere = [v for v in views if self.table.state(v) is not state]
         if elsewhere and (node := _torch.grad_fn_of(t)) is not None:  # it was written where it now lies

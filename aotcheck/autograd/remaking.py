@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,7 +14,7 @@ from aotcheck import _torch
 from aotcheck.autograd.attaching import Attaching
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.holders import Holders
-from aotcheck.autograd.runtime.replays import replay_with_room
+from aotcheck.autograd.runtime.replays import lie_apart, replay_lying, replay_with_room
 from aotcheck.autograd.steps import (
     Arg,
     BumpVersion,
@@ -49,7 +49,7 @@ from aotcheck.autograd.views import (
     is_of_function,
     node_leads_to,
 )
-from aotcheck.autograd.windows import UNSAFE_VIEWS, Derivation, ReplayReshaped
+from aotcheck.autograd.windows import UNSAFE_VIEWS, Derivation, ReplayReshaped, Reshaping
 
 if TYPE_CHECKING:
     from aotcheck.autograd.capture import Capture
@@ -261,6 +261,9 @@ class Remaking(Attaching, Holders):
             steps = [ReplayView(local, ref, replay, ReplayMode.NO_GRAD), *self._history(local, t)]
             if made is not None:
                 steps += self._moved_now(local, t)
+            elif self._place_of_base(t, base)[1] != _torch.storage_address(_torch.storage_of(t)):
+                steps[0] = ReplayView(local, ref, aten.alias.default, ReplayMode.NO_GRAD)
+                steps.append(self.point(local, t, Way.DATA))
             return [*steps, SetCreationMeta(local, how)]
         if made is not None:
             ref = self._made_of(made.source, base)
@@ -279,6 +282,10 @@ class Remaking(Attaching, Holders):
                 counted = _torch.version_of(t) - (made.base_version if self._is_fresh(base) else 0)
                 counted -= sum(isinstance(s, PointAt) and s.way is not Way.DATA for s in steps)
                 steps += [BumpVersion(local)] * abs(counted)  # autograd asks only whether the two are the same
+        elif (behind := self.left_behind_as_made(t, base)) is not None:
+            ref, replay = self._made_of(behind.source, base), functools.partial(replay_lying, behind.replay)
+            replay = functools.partial(replay, behind.source_geometry)
+            steps = [ReplayView(local, ref, replay, self._mode_of(behind)), self.point(local, t, Way.DATA)]
         else:
             if self._by_way_of_wrapper(t):
                 raise UnsupportedError("captured tensor", "a result is a view by way of a ragged tensor")
@@ -294,36 +301,62 @@ class Remaking(Attaching, Holders):
             elsewhere = self._place_of_base(t, base)[1] != there  # the base has left, or this
             renewed = False  # whether autograd has looked anew for the history of what it was made of
             lay = None if last or elsewhere else self._lay_when_renewed(t)
-            lies = last[0].geometry if last else lay or geometry_of(t)
+            begins = lies = last[0].geometry if last else lay or geometry_of(t)
+            node = self.node_before_changes(t) if has_history(t) and self.kernels.left else None
+            number = -1 if node is None else _torch.sequence_number(node)
+            base_lay = None if node is None or lay is not None else self._lay_otherwise(base, number)
+            apart = elsewhere or base_lay is not None
+            if node is not None and apart:
+                lies = self._lay_as(t, number)  # then, if not now, or when it is first reshaped
             if elsewhere and not t.requires_grad:
-                steps = [ReplayView(local, ref, aten.alias.default, mode), self._on_own_storage(local, t, base, lies)]
+                steps = [ReplayView(local, ref, aten.alias.default, mode), self._on_own_storage(local, t, base, begins)]
             else:
-                replay = self._window_of_base(t, base, lies)
+                replay = self._window_of_base(t, base, lies, base_lay)
                 if t.requires_grad and not base.requires_grad and not is_new_leaf(t):
                     replay = functools.partial(as_if_required, replay)
                 origin = None if elsewhere else self._made_before(t, last)
                 if origin is not None:
-                    ref, replay, mode = self._made_of(origin.source, base), origin.replay, self._mode_of(origin)
                     renewed = not node_leads_to(self.node_before_changes(t), origin.source)
-                if elsewhere:
+                    if renewed and (origin.geometry != begins or self._went_by_data(t)):
+                        origin, renewed = None, False
+                if origin is not None:
+                    ref, replay, mode = self._made_of(origin.source, base), origin.replay, self._mode_of(origin)
+                    lies, base_lay, apart = origin.geometry, None, False
+                if base_lay is not None:
+                    room = lies.elements_reached * lies.dtype.itemsize
+                    replay = functools.partial(replay_lying, replay, base_lay, room=room)
+                elif elsewhere:
                     replay = functools.partial(replay_with_room, replay, lies)
                 steps = [ReplayView(local, ref, replay, mode)]
                 if renewed:
                     assert origin is not None
                     again = ReplayReshaped(origin.replay, tuple(last))
                     steps = [self._when_made(ReplayView(local, ref, again, mode), origin, base, exactly=True)]
-                if elsewhere:
-                    steps.append(self.point(local, t, Way.DATA, lies))
-            if len(steps) == 1 and self._replays_elsewhere(t, base, lies):
+                elif lies != begins and last:
+                    steps.append(Reshape(local, functools.partial(lie_apart, begins)))
+                elif lies != begins or (apart and not last):
+                    steps.append(self.point(local, t, Way.DATA, begins))
+            if len(steps) == 1 and not apart and self._replays_elsewhere(t, base, lies):
                 steps.append(self.point(local, t, Way.DATA, lies))
             if how not in (_DEFAULT, _UNDER_NO_GRAD):
                 steps.append(SetCreationMeta(local, how))
-            steps += [Reshape(local, change.repeat) for change in last if not renewed]
-            if (last or lay is not None) and self.kernels.went_by_data(t) and geometry_of(t) != lies:
+            steps += self._reshapes(local, t, last, begins) if not renewed else ()
+            if (last and (apart or self._went_by_data(t))) or (lay is not None and geometry_of(t) != begins):
                 steps.append(self._move(local, t))
         first = steps[0]
         if isinstance(first, ReplayView) and not (self._writes_follow or alone):
             steps[0] = self._at_its_version(first, t, base)
+        return steps
+
+    def _reshapes(self, local: Local, t: Tensor, changes: Sequence[Reshaping], lies: Geometry) -> list[Step]:
+        """Change the real tensor for ``t``, which ``lies`` so, in place as ``t`` was changed; other data in between."""
+        steps: list[Step] = []
+        left = self.kernels.left.get(id(t), ())
+        for change in changes:
+            if change.geometry != lies and self._went_by_data(t):
+                steps.append(Reshape(local, functools.partial(lie_apart, change.geometry)))
+            steps.append(Reshape(local, change.repeat))
+            lies = next((x.geometry for x in left if x.time > change.time), geometry_of(t))
         return steps
 
     def _by_way_of_wrapper(self, t: Tensor) -> bool:
@@ -383,17 +416,14 @@ class Remaking(Attaching, Holders):
         """
         known: list[TracedArgument | TracedRoot] = [*self.arguments, *self.roots]
         counter = next((k for k in known if k.replica is base), None)
+        if counter is None and not exactly and self._is_fresh(base) and _torch.version_of(base) >= 0:
+            return dataclasses.replace(step, outdated=True)
         if counter is None or counter.version < 0:
             return step
         if not exactly:
             return dataclasses.replace(step, outdated=True)
         later = made.base_version - counter.version
         return dataclasses.replace(step, version=self._entry_version(base), later=later)
-
-    def _is_fresh(self, base: Tensor) -> bool:
-        """Whether ``base`` was made inside; by the epilogue it is, having counted nothing."""
-        known: list[TracedArgument | TracedRoot] = [*self.arguments, *self.roots]
-        return not any(k.replica is base for k in known)
 
     def _entry_version(self, t: Tensor) -> Local:
         """Where the version counter of ``t``, an argument or the base of one, stood when the call began."""

@@ -86,6 +86,7 @@ class Results(Remaking):
             base = None if is_wrapper(base) else base
             if base is not None and self.table.state(base) is not self.table.state(t):
                 stays = self._left(base, t) or self._went(t) or self._follows(t) or self._left_at_stop(base, t)
+                stays = stays or self._is_looked_for(t, base) or self._is_left_behind(t, base)
                 base = base if stays else None
             unsafe = self.tracer.unsafe_views.get(id(t))
             if base is None and unsafe is not None and self._lies_as_split(t, unsafe):
@@ -146,10 +147,16 @@ class Results(Remaking):
                 continue
             if not left and (self._renewed_since(t, base) or self._follows_writes(t, base)):
                 continue
-            written = self.table.state(t).written
-            if left and has_history(t) and self._written_itself(t) and self.kernels.required.get(id(base), 0) < written:
+            if left and self._is_left_behind(t, base):  # it is made where that then lay, whenever it is
+                continue
+            gone = self._gone_since_renewed(t, base)
+            written = self._written_itself(t) if left and has_history(t) and gone is None else 0
+            if gone is not None and self.kernels.required.get(id(base), 0) < gone:
+                timeline.at(gone - 0.25, functools.partial(self._renew, t))
+            elif self.kernels.required.get(id(base), 0) < written:
                 timeline.at(written + 0.25, functools.partial(self._renew, t))  # where its base then lay
             later: list[tuple[Tensor, Derivation]] = []
+            passed: list[tuple[Tensor, Derivation]] = []
             view = t
             while made is not None and view is not base:
                 if (left or self._changed(made, view) > made.time) and id(view) not in self.names:
@@ -163,9 +170,11 @@ class Results(Remaking):
                     later = []
                 elif id(view) not in self.names and not has_history(view) and not made.current:
                     later.append((view, made))  # its base may give no such view any more
-                self._schedule_move(timeline, view, made)
+                passed.append((view, made))
                 view = made.source
                 made = self.tracer.views.get(id(view))
+            for view, its in reversed(passed):  # whether one waits hangs on whether what it was made of does
+                self._schedule_move(timeline, view, its)
 
     def _follows_writes(self, t: Tensor, base: Tensor) -> bool:
         """Whether the view ``t`` takes over an earlier history of its base's, once the writes of that are counted."""
@@ -185,10 +194,11 @@ class Results(Remaking):
                         self._early[id(view)] = made.time
                         self.name(view)
 
-    def _written_itself(self, t: Tensor) -> bool:
-        """Whether ``t`` was written under grad by an op that was given it, and not one of its aliases."""
+    def _written_itself(self, t: Tensor) -> int:
+        """When what ``t`` shows was last written, if an op wrote ``t`` itself under grad, not an alias; 0: none did."""
         writes = [w for w in self.kernels.writes.values() if isinstance(w, WriteUnderGrad)]
-        return any(w.operands and w.operands[0] is t for w in writes if _torch.op_name(w.kind[0]) != "set_")
+        itself = any(w.operands and w.operands[0] is t for w in writes if _torch.op_name(w.kind[0]) != "set_")
+        return self.table.state(t).written if itself else 0
 
     def _renew(self, t: Tensor) -> None:
         self._stage.append(RenewHistory(self.name(t)))

@@ -7,6 +7,10 @@ the source goes elsewhere (see Note [In the program's order]). Of a view that is
 inference mode, by a custom Function or with others by one op, autograd never looks for a history anew: it refuses to
 say it once the base was written since. So such a view is made by its op in any case, when its base counts as many
 writes as then. Any other view has the history of a window on its base as that is by the end.
+
+A view that `.data =` took elsewhere, or whose base it did, is a view of that base still: a write to it reaches the
+base's history. It is made of the base as that lay when autograd last looked for the view's history, on memory of which
+nothing is shown, and then taken to where it lies.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
 from aotcheck import _torch
-from aotcheck.autograd.places import Stop, stops_of
+from aotcheck.autograd.places import Move, Stop, stops_of
 from aotcheck.autograd.steps import Arg, Ref
 from aotcheck.autograd.subclasses import is_wrapper
 from aotcheck.autograd.trace import Geometry, geometry_of
@@ -163,6 +167,85 @@ class Views:
         first, state = self.kernels.left[id(t)][0], self.table.state(t)
         return first.storage != _torch.storage_address(state.storage) or self.table.state(made.source) is not state
 
+    def _is_looked_for(self, t: Tensor, base: Tensor) -> bool:
+        """Whether autograd looks for the history of the view ``t``, elsewhere by ``.data =``, on its ``base``."""
+        if is_odd(t) or _torch.leafness(t) is None:
+            return False
+        if id(base) in self.kernels.moved and not self._looked_for_since(t, base):
+            return False
+        chain = [x for x in self.chain(t) if x is not base]
+        return any(self._went_by_data(x) for x in chain) and all(self._stays_or_went_by_data(x) for x in chain)
+
+    def _looked_for_since(self, t: Tensor, base: Tensor) -> bool:
+        """Whether ``base`` went elsewhere by ``.data =`` alone, and its view ``t``, if not written, was made of it."""
+        made, left = self.tracer.views.get(id(t)), self.kernels.left.get(id(base), ())
+        if made is None or not left or any(x.move is not Move.DATA for x in left):
+            return False
+        return made.source is base or not made.current
+
+    def _is_left_behind(self, t: Tensor, base: Tensor) -> bool:
+        """Whether ``base``, made inside, went elsewhere by ``.data =`` after the view ``t`` was made of it."""
+        if not self._went_by_data(base) or not self._is_fresh(base) or _torch.base_of(base) is not None:
+            return False
+        if is_odd(t) or _torch.leafness(t) is None or self._counts_alone(t, base):
+            return False
+        if id(base) in self.tracer.reshapings and id(t) in self.tracer.reshapings:
+            return False
+        chain = [x for x in self.chain(t) if x is not base]
+        made = self.tracer.views.get(id(chain[-1]))
+        if made is None or made.source is not base or not all(self._stays_or_went_by_data(x) for x in chain):
+            return False
+        return self._gone_since(made)
+
+    def _gone_since(self, made: Derivation) -> bool:
+        """Whether what a view was ``made`` of went elsewhere since."""
+        return any(x.time > made.time for x in self.kernels.left.get(id(made.source), ()))
+
+    def left_behind_as_made(self, t: Tensor, base: Tensor) -> Derivation | None:
+        """How the view ``t`` was made, if it has the history of that and what it was made of went elsewhere."""
+        made = self.tracer.views.get(id(t))
+        if made is None or not made.current or id(t) in self.tracer.regeometried or not self._gone_since(made):
+            return None
+        return made if self._is_left_behind(t, base) else None
+
+    def _is_fresh(self, base: Tensor) -> bool:
+        """Whether ``base`` was made inside; by the epilogue it is, having counted nothing."""
+        return id(base) not in self._arguments and not any(r.replica is base for r in self.roots)
+
+    def _lay_otherwise(self, base: Tensor, number: int) -> Geometry | None:
+        """How ``base`` lay when autograd made the node with this ``number``, if it was given other data since."""
+        left = self.kernels.left.get(id(base), ())
+        if not left or any(x.move is not Move.DATA for x in left):
+            return None
+        then = next((x.geometry for x in left if number < x.node), None)
+        return None if then == geometry_of(base) else then
+
+    def _gone_since_renewed(self, t: Tensor, base: Tensor) -> int | None:
+        """When ``t`` or its ``base`` was given other data first after autograd had looked for the history of ``t``."""
+        made, known = self.tracer.views.get(id(t)), self.kernels.left
+        left = [*known.get(id(t), ()), *(known.get(id(base), ()) if id(base) in self._arguments else ())]
+        if not left or made is None or made.current or not has_history(t) or is_odd(t):
+            return None
+        node = self.node_before_changes(t)
+        if node is None:
+            return None
+        number = _torch.sequence_number(node)
+        return min([x.time for x in left if number < x.node and x.move is Move.DATA], default=None)
+
+    def _lay_as(self, t: Tensor, number: int) -> Geometry:
+        """How ``t`` lay when autograd made the node with this ``number``."""
+        left = self.kernels.left.get(id(t), ())
+        return next((x.geometry for x in left if number < x.node), geometry_of(t))
+
+    def _went_by_data(self, t: Tensor) -> bool:
+        """Whether ``t`` went elsewhere by ``.data =`` and in no other way, changes in place left aside."""
+        moves = {x.move for x in self.kernels.left.get(id(t), ())}
+        return Move.DATA in moves and moves <= {Move.DATA, Move.RESHAPED}
+
+    def _stays_or_went_by_data(self, t: Tensor) -> bool:
+        """Whether ``t`` lies on its first storage, or went elsewhere by ``.data =`` alone."""
+        return {x.move for x in self.kernels.left.get(id(t), ())} <= {Move.DATA, Move.RESHAPED}
+
     def _renewed_since(self, t: Tensor, base: Tensor) -> bool:
         """Whether autograd looked for the history of the written view ``t`` when its base lay where it does now."""
         node, moved = _torch.grad_fn_of(t), self.kernels.moved_before.get(id(base))
@@ -257,8 +340,14 @@ class Views:
         if len(changes) < len(self.tracer.reshapings[id(t)]) or not stays:
             return None
         node = _behind(_edge_of(t), len(changes)).node
-        same = (made.version, made.geometry) == (changes[0].version, changes[0].geometry)
+        same = made.version == changes[0].version
+        same = same and (made.geometry == changes[0].geometry or self._went_before(t, changes[0]))
         return made if same and self._led_to(node, made.source) else None
+
+    def _went_before(self, t: Tensor, change: Reshaping) -> bool:
+        """Whether ``t`` was given other data before the ``change`` in place, and was not reshaped before."""
+        left = [x for x in self.kernels.left.get(id(t), ()) if x.time < change.time]
+        return bool(left) and all(x.move is Move.DATA for x in left)
 
     def _led_to(self, node: Any, source: Tensor) -> bool:
         """Whether gradients go from ``node`` straight to ``source``, or did to the argument that it was."""
@@ -347,6 +436,9 @@ class Views:
         lies = self.entered.get(id(made.source))
         if id(made.source) in self._moving:
             lies = self.tracer.views[id(made.source)].geometry
+            went = any(x.time < made.time and x.move is Move.DATA for x in self.kernels.left[id(made.source)])
+            if went and not is_odd(made.tensor):
+                return False  # the real one goes to the last of its places at once
         return lies == made.source_geometry
 
     def _replayable(self, t: Tensor, base: Tensor) -> bool:
@@ -403,9 +495,12 @@ class Views:
             t = made.source
         return False
 
-    def _window_of_base(self, t: Tensor, base: Tensor, lies: Geometry) -> Callable[[Tensor], Tensor]:
-        """How autograd makes the view ``t`` of its base when it looks for its history anew."""
-        if self._place_of_base(t, base)[0][3:] != lies[3:] or self._replays_elsewhere(t, base, lies):
+    def _window_of_base(
+        self, t: Tensor, base: Tensor, lies: Geometry, base_lay: Geometry | None = None
+    ) -> Callable[[Tensor], Tensor]:
+        """How autograd makes the view ``t`` of its base to look for its history, or did when that ``base_lay`` so."""
+        place = self._place_of_base(t, base)[0] if base_lay is None else base_lay
+        if place[3:] != lies[3:] or (base_lay is None and self._replays_elsewhere(t, base, lies)):
             return _torch.view_func_of(t)
         if self._differs_between(t, base) and lies == geometry_of(t):
             return _torch.view_func_of(t)

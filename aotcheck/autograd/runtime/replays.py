@@ -89,15 +89,26 @@ def replay_with_room(view_func: Callable[[Tensor], Tensor], window: Geometry, ba
 
     What it shows nobody looks at; it is taken elsewhere.
     """
-    g, data = geometry_of(base), base.data
-    room = max(x.elements_reached * x.dtype.itemsize for x in (g, window))
-    storage = torch.empty(room, dtype=torch.uint8, device=base.device).untyped_storage()
-    with torch.no_grad(), torch.inference_mode(data.is_inference()):
-        base.data = plain_window(storage, g, base.device)
+    g = geometry_of(base)
+    return replay_lying(view_func, g, base, max(x.elements_reached * x.dtype.itemsize for x in (g, window)))
+
+
+def replay_lying(view_func: Callable[[Tensor], Tensor], g: Geometry, base: Tensor, room: int = 0) -> Tensor:
+    """A view of ``base`` as one made when it lay so, on a storage with ``room`` at least, of which nothing is shown."""
+    data = base.data
+    lie_apart(g, base, room)
     try:
         return view_func(base)
     finally:
         base.data = data
+
+
+def lie_apart(g: Geometry, t: Tensor, room: int = 0) -> None:
+    """Let ``t`` lie so, on memory of its own with ``room`` at least; it is taken elsewhere before anybody looks."""
+    room = max(room, g.elements_reached * g.dtype.itemsize)
+    storage = torch.empty(room, dtype=torch.uint8, device=t.device).untyped_storage()
+    with torch.no_grad(), torch.inference_mode(t.is_inference()):
+        t.data = plain_window(storage, g, t.device)
 
 
 def replay_under_inference_mode(view_func: Any, base: Tensor) -> Tensor:

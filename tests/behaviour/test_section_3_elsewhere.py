@@ -1,0 +1,178 @@
+"""BEHAVIOUR 3: views that ``.data =`` took elsewhere, or whose base it did, are still views of that base."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.behaviour.harness import Raised, attempt_later, check_session, cotangent, leaf, plain
+
+
+def other(*shape):
+    return plain(*shape, seed=4)
+
+
+def found(action):
+    """What it gives; of errors, whose messages name nodes, that there is one."""
+    result = attempt_later(action)
+    return "raised" if isinstance(result, Raised) else result
+
+
+def gradients(outputs, root):
+    for t in outputs:
+        if t.requires_grad:
+            yield found(lambda t=t: torch.autograd.grad([t], root, [cotangent(t)], retain_graph=True)[0].contiguous())
+
+
+def session_of(function, make):
+    """The call, and then what the caller writes to each result, with the gradients before and after."""
+
+    def session(compile):
+        root = leaf(3, 2)
+        x = make(root)
+        outputs = compile(function)(x)
+        yield outputs, x, root
+        yield list(gradients(outputs, root))
+        for t in outputs:
+            yield found(lambda t=t: t.mul_(2)), outputs, x
+            yield list(gradients(outputs, root))
+
+    return session
+
+
+def no_grad_part(root):
+    with torch.no_grad():
+        return root[1:]
+
+
+ARGUMENTS = [
+    pytest.param(lambda root: root, id="leaf"),
+    pytest.param(lambda root: root * 1, id="computed"),
+    pytest.param(lambda root: root[1:], id="view of a leaf"),
+    pytest.param(lambda root: root.clone()[1:], id="view"),
+    pytest.param(no_grad_part, id="view made under no_grad"),
+]
+NO_LEAVES = [ARGUMENTS[1], ARGUMENTS[3]]  # of which views may be written
+VIEWS = [
+    pytest.param(lambda x: x.t(), id="t"),
+    pytest.param(lambda x: x[:1], id="part"),
+    pytest.param(lambda x: x[1], id="row"),
+    pytest.param(lambda x: x.view(-1).view(x.shape), id="view of a view"),
+]
+MOVES = [
+    pytest.param(lambda t, x: other(2, 2), id="other data"),
+    pytest.param(lambda t, x: other(3), id="other shape"),
+    pytest.param(lambda t, x: x.detach()[-2:], id="data of the argument"),
+]
+
+
+@pytest.mark.parametrize("make", ARGUMENTS)
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("data", MOVES)
+def test_the_base_made_inside_goes_elsewhere(make, view, data):
+    def f(x):
+        base = x.clone()
+        v = view(base)
+        base.data = data(base, x)
+        return v, base
+
+    check_session(session_of(f, make))
+
+
+@pytest.mark.parametrize("make", ARGUMENTS)
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("data", MOVES)
+def test_the_base_made_inside_goes_from_place_to_place(make, view, data):
+    def f(x):
+        base = x.clone()
+        base.data = other(2, 3)
+        v = view(base)
+        base.data = data(base, x)
+        base.mul_(2)
+        return v, base
+
+    check_session(session_of(f, make))
+
+
+@pytest.mark.parametrize("make", NO_LEAVES)
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("data", MOVES)
+@pytest.mark.parametrize("written", ["before", "after", "before, and used", "not at all"])
+@pytest.mark.parametrize("inside", [False, True], ids=["of the argument", "of what is made inside"])
+def test_a_view_goes_elsewhere(make, view, data, written, inside):
+    def f(x):
+        base = x.clone() if inside else x
+        v = view(base)
+        if written.startswith("before"):
+            v.mul_(2)
+        used = v * v if written == "before, and used" else None
+        v.data = data(v, x)
+        if written == "after":
+            v.mul_(2)
+        return [t for t in (v, used, base if inside else None) if t is not None]
+
+    check_session(session_of(f, make))
+
+
+@pytest.mark.parametrize("make", NO_LEAVES)
+@pytest.mark.parametrize("change", [lambda v: v.t_(), lambda v: v.unsqueeze_(0)], ids=["t_", "unsqueeze_"])
+@pytest.mark.parametrize("when", ["before", "after", "between", "both"])
+@pytest.mark.parametrize("inside", [False, True], ids=["of the argument", "of what is made inside"])
+def test_a_view_that_is_reshaped_goes_elsewhere(make, change, when, inside):
+    def f(x):
+        base = x.clone() if inside else x
+        v = base.t()
+        if when in ("before", "both"):
+            change(v)
+        v.data = other(2, 2)
+        if when != "before":
+            change(v)
+        if when == "between":
+            v.data = other(1)
+        return (v, base) if inside else (v,)
+
+    check_session(session_of(f, make))
+
+
+@pytest.mark.parametrize("make", ARGUMENTS[:4])
+@pytest.mark.parametrize("second", [lambda x, v, w: v, lambda x, v, w: w, lambda x, v, w: x], ids=["v", "w", "base"])
+@pytest.mark.parametrize("first", [lambda x, v, w: v, lambda x, v, w: w, lambda x, v, w: x], ids=["v", "w", "base"])
+@pytest.mark.parametrize("written", [None, 0, 1, 2], ids=["not written", "v", "w", "base"])
+def test_views_of_views_go_elsewhere(make, first, second, written):
+    def f(x):
+        base = x.clone()
+        v = base.t()
+        w = v[:1]
+        first(base, v, w).data = other(2, 2)
+        if written is not None:
+            (v, w, base)[written].mul_(2)
+        second(base, v, w).data = other(2, 1)
+        return v, w, base
+
+    check_session(session_of(f, make))
+
+
+@pytest.mark.parametrize("make", NO_LEAVES)
+def test_a_view_of_a_written_view_moves_after_it(make):
+    def f(x):
+        y = x.t()
+        v = y.t()
+        v.mul_(2)
+        y.data = other(2, 2)
+        used = v * v * y.sum()
+        v.data = y
+        return used, v, y
+
+    check_session(session_of(f, make))
+
+
+@pytest.mark.parametrize("make", [ARGUMENTS[3], ARGUMENTS[4]])
+def test_a_view_of_a_view_between_two_places(make):
+    def f(x):
+        y = x.view(2, 2)
+        y.data = x
+        v = y.t()
+        y.data = other(2, 2)
+        return v, y
+
+    check_session(session_of(f, make))
