@@ -26,7 +26,11 @@ class ClosureModules:
 
     def __init__(self, function: Callable[..., Any], numbers: tuple[int, ...]) -> None:
         self.numbers = numbers
-        self._roots = list(_modules_near(function))
+        self._function = function
+
+    @functools.cached_property
+    def _roots(self) -> list[torch.nn.Module]:
+        return list(_modules_near(self._function))
 
     def state_with(self, tensor: Any) -> list[Path]:
         """How to read all parameters and buffers of the model one of which ``tensor`` is; none if it is of no model."""

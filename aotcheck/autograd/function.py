@@ -249,7 +249,7 @@ class CompiledFunction:
             around = self._surroundings()
             if around.unsettled:
                 raise _RunsAsItIs
-            number = around.number() if around.anything else None
+            number = around.last_number if around.anything else None
             passed = self._passed(flat)
             structure = spec, len(flat)
             casts, which = casts_of(passed, self._casts.get(structure, ())) if in_region() else ([], ())

@@ -14,7 +14,7 @@ import functools
 import sys
 import sysconfig
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -68,6 +68,8 @@ class Named:
     dynamic: bool = False
 
     def __or__(self, other: Named) -> Named:
+        if self is NOTHING:
+            return other
         return Named(
             self.reads | other.reads,
             self.adds | other.adds,
@@ -89,6 +91,9 @@ class Named:
     def watched(self) -> frozenset[str]:
         """Those that may matter to what is computed."""
         return self.reads | (self.adds & self.stores) if self.adds else self.reads
+
+
+NOTHING = Named()
 
 
 @functools.lru_cache(4096)
@@ -176,8 +181,18 @@ def globals_in(code: types.CodeType) -> frozenset[str]:
     return frozenset(found).union(*(globals_in(c) for c in code.co_consts if isinstance(c, types.CodeType)))
 
 
-def read_around(code: Iterable[types.CodeType], classes: Iterable[type], before: Named) -> Named:
+@functools.lru_cache(1024)
+def _named_in_all(code: frozenset[types.CodeType]) -> Named:
+    found = NOTHING
+    for c in code:
+        found |= named_in(c)
+    return found
+
+
+def read_around(code: Iterable[types.CodeType], classes: Collection[type], before: Named) -> Named:
     """What the code names, and methods of the classes that it names or that Python calls by itself."""
+    if not classes:
+        return before | _named_in_all(frozenset(code))
     found = before
     for c in code:
         found |= named_in(c)

@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from aotcheck.autograd.naming import Named, read_around
+from aotcheck.autograd.naming import NOTHING, read_around
 from aotcheck.autograd.replicas import Replica
 from aotcheck.autograd.walk import ABSENT, TENSOR, Place, Walk, read, serial_of
 
@@ -97,8 +97,16 @@ class Changes:
     assignments: tuple[Callable[[], None], ...] = ()
 
 
+_NO_CHANGES = Changes()
+
+
 class Before:
-    """What there is before a trace."""
+    """What there is before a trace.
+
+    ``plain``: a trace changes nothing of it but what is assigned, which the walk tells.
+    """
+
+    __slots__ = ("_contents", "_misses", "_random", "_states", "_tensors", "_unread", "plain", "walk")
 
     def __init__(self, walk: Walk, draws: bool) -> None:
         self.walk = walk
@@ -111,6 +119,7 @@ class Before:
         self._random = _random_state() if draws else None
         self._states = [copy.deepcopy(_state_of(g)) for g in walk.generators]
         self._misses = [c.cache_info().misses for c in walk.caches]
+        self.plain = not (draws or walk.generators or walk.caches or self._tensors or self._unread)
 
     def put_back_contents(self) -> None:
         """Lists and the like hold what they held."""
@@ -171,7 +180,7 @@ class Surroundings:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
-        self._named = Named()
+        self._named = NOTHING
         self._ignored: frozenset[Place] = frozenset()
         self._changes: dict[Any, int] = {}  # by place and call
         self._numbers: dict[Any, int] = {}
@@ -190,6 +199,11 @@ class Surroundings:
         """The number of what there is now."""
         if not self._walk.holds():
             self._look()
+        return self._number
+
+    @property
+    def last_number(self) -> int:
+        """The number of what there was when that was last asked for."""
         return self._number
 
     @property
@@ -221,6 +235,9 @@ class Surroundings:
     def after_trace(self, before: Before, alike: Any) -> Changes:
         """Put back what a trace has changed since ``before``; calls that are ``alike`` differ by nothing else."""
         walk = before.walk
+        if before.plain and self._walk is walk and walk.holds():
+            self.kept = False
+            return _NO_CHANGES
         before.clear_caches()
         if before.put_back_random():
             self.drawn = True
@@ -287,6 +304,8 @@ class Surroundings:
             self._named = named
             if walk.names_matter or named.counted or named.assigned:
                 walk = Walk(self._function, named, self._ignored)
+            elif not walk.classes:
+                break
         self._number = self._number_of(*walk.key)
         self._walk = walk
 

@@ -102,6 +102,42 @@ def _forget(address: int, reference: Any) -> None:
 class Walk:
     """What there is now: ``found``, by place, and what tells later whether any of it was assigned."""
 
+    __slots__ = (
+        "_assigned",
+        "_attributes",
+        "_cells",
+        "_contents",
+        "_counted",
+        "_dicts",
+        "_empty",
+        "_functions",
+        "_globals",
+        "_ignored",
+        "_items",
+        "_loose",
+        "_next",
+        "_only",
+        "_reads",
+        "_seen",
+        "_slots",
+        "_versions",
+        "_watched",
+        "caches",
+        "classes",
+        "code",
+        "containers",
+        "found",
+        "generators",
+        "iterator",
+        "key",
+        "modules",
+        "names_matter",
+        "owners",
+        "sequences",
+        "unread",
+        "values",
+    )
+
     def __init__(self, root: Any, named: Named, ignored: frozenset[Place]) -> None:
         self.found: dict[Place, Any] = {}
         self.values: dict[Place, tuple[Any, Any]] = {}  # what has it, and what it is
