@@ -287,7 +287,8 @@ class StorageTable:
     def write(self, view: View, value: Value) -> None:
         """``view`` holds ``value`` from now on, and so does whatever shares its memory."""
         state = view.state
-        if state.is_input and 0 in view.geometry.shape:  # nothing has changed but the version that autograd counts
+        # Of memory beside an empty window nothing has changed but the version that autograd counts.
+        if state.is_input and state.nbytes and 0 in view.geometry.shape:
             return
         if self.lent and _torch.storage_address(state.storage) in self.lent:
             raise UnsupportedError("sparse tensor", "a tensor is written that a sparse one was made of")

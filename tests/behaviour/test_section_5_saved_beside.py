@@ -41,3 +41,21 @@ def test_the_caller_writes_past_the_counter_of_what_was_saved(read, write, late)
         yield out.detach(), torch.autograd.grad(out.sum(), part)
 
     check_session(session)
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+@pytest.mark.parametrize("twice", [False, True])
+def test_what_has_no_memory_is_written_all_the_same(twice: bool, create_graph: bool):
+    def f(x, y):
+        torch._foreach_clamp_min_([x, x] if twice else [y, x], 0)
+        return x
+
+    def session(compile):
+        leaf = torch.empty(0, requires_grad=True)
+        base = leaf.clone()
+        view = base.t()
+        out = compile(f)(base, view) if not twice else compile(f)(view, None)
+        grad = torch.ones(0, requires_grad=create_graph)
+        yield torch.autograd.grad(out, (leaf, base, view), grad, allow_unused=True, create_graph=create_graph)
+
+    check_session(session)
