@@ -65,7 +65,9 @@ class MovedArguments:
         for a in self.arguments:
             t = a.replica
             geometry, state = geometry_of(t), self.table.state(t)
-            if state is not a.state or self._is_leaf_after_set(a):  # whose gradients arrive elsewhere from now on
+            # Data of another mode may lie in the same place; the gradients of a leaf may arrive elsewhere from now on.
+            other = t.is_inference() != a.inference or self._is_leaf_after_set(a)
+            if state is not a.state or other:
                 changes.append((a, "storage"))
             elif geometry != a.geometry:
                 # Not by .data =, which no version shows.

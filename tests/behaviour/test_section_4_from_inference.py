@@ -51,3 +51,29 @@ def test_a_wrapper_of_what_requires_grad_is_made_in_inference_mode(make):
             yield attempt(lambda y=y: compiled(make(2, 3, grad=False), y))
 
     check_session(session)
+
+
+DATA = {
+    "to an inference tensor": lambda x, y: setattr(x, "data", y),
+    "to another": lambda x, y: setattr(y, "data", x),
+    "and written": lambda x, y: (setattr(x, "data", y), x.add_(1)),
+    "as it lies": lambda x, y: (setattr(y, "data", x.t()), y.view(3)),
+    "a part": lambda x, y: setattr(x, "data", y[1:]),
+}
+
+
+@pytest.mark.parametrize("action", DATA)
+def test_data_that_lie_where_the_argument_lay(action: str):
+    def f(x, y):
+        DATA[action](x, y)
+        return x * 2, y
+
+    def session(compile):
+        y = plain(3)
+        with torch.inference_mode():
+            x = y.clone()
+        y.set_(x)
+        out = attempt(lambda: compile(f)(x, y))
+        yield x.is_inference(), y.is_inference(), x, y, out
+
+    check_session(session)
