@@ -105,6 +105,7 @@ class Walk:
     __slots__ = (
         "_assigned",
         "_attributes",
+        "_bound",
         "_cells",
         "_contents",
         "_counted",
@@ -178,6 +179,9 @@ class Walk:
         self._versions = self._versions_now()
         self._loose = self._loose_now()
         self._items = [_without_tensors(s) for s in self.sequences]
+        looked_up = self._dicts or self._empty or self._functions or self._slots or self.sequences or self._contents
+        exactly = all(seen is read(c, name) for (c, name), seen in zip(self._cells, self._loose, strict=False))
+        self._bound = [(c, read(c, name)) for c, name in self._cells] if exactly and not looked_up else None
         self.key = (tuple([serial_of(m) for m in self.modules]), tuple(self.found.values()))
 
     @property
@@ -187,6 +191,8 @@ class Walk:
 
     def holds(self) -> bool:
         """Whether nothing that matters was assigned since."""
+        if self._bound is not None:  # all there is to look at
+            return self._are_bound(self._bound)
         versions = self._versions_now()
         if versions != self._versions:
             for (d, names, was), before, now in zip(self._dicts, self._versions, versions, strict=True):
@@ -199,6 +205,15 @@ class Walk:
             if not (len(s) == len(was) and all(map(is_, s, was))) and not _same(_without_tensors(s), was):
                 return False
         return all(content_of(obj) == was for obj, was in self._contents)
+
+    def _are_bound(self, bound: list[tuple[types.CellType, Any]]) -> bool:
+        try:
+            for cell, value in bound:
+                if cell.cell_contents is not value:
+                    return False
+        except ValueError:  # nothing is assigned any more
+            return False
+        return True
 
     def has_slots(self, obj: Any) -> bool:
         """Whether attributes of it that were looked at are slots."""
