@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from aotcheck.autograd.config import Config, OnUnsupported, config, patch_config
     from aotcheck.autograd.counters import Counters, counters
     from aotcheck.autograd.errors import InternalError, NotFunctionalError, UnsupportedError
-    from aotcheck.autograd.graph import assert_functional
+    from aotcheck.autograd.graphs.graph import assert_functional
     from aotcheck.checking import check
     from aotcheck.program.subclasses import register_subclass
 
@@ -44,7 +44,7 @@ _HOMES = {
     "aotcheck.autograd.config": ("Config", "OnUnsupported", "config", "patch_config"),
     "aotcheck.autograd.counters": ("Counters", "counters"),
     "aotcheck.autograd.errors": ("InternalError", "NotFunctionalError", "SchemaError", "UnsupportedError"),
-    "aotcheck.autograd.graph": ("assert_functional",),
+    "aotcheck.autograd.graphs.graph": ("assert_functional",),
     "aotcheck.checking": ("check",),
     "aotcheck.program.subclasses": ("register_subclass",),
 }

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 
 from aotcheck import _torch
-from aotcheck.autograd.compile_graph import Compiler, Compilers, nop
 from aotcheck.autograd.config import OnUnsupported
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.function import CompiledFunction
+from aotcheck.autograd.graphs.compile_graph import Compiler, Compilers, nop
 from aotcheck.autograd.partition.joint import default_partition
 
 

@@ -9,29 +9,29 @@ from typing import Any
 import torch
 
 from aotcheck import _torch
-from aotcheck.autograd.backward_graphs import examples
-from aotcheck.autograd.backwards import Backwards
-from aotcheck.autograd.capture import Capture
-from aotcheck.autograd.compile_graph import Compilers, compile_graph, compile_module, nop
-from aotcheck.autograd.containers import ShapeResult
+from aotcheck.autograd.backward.backward_graphs import examples
+from aotcheck.autograd.backward.backwards import Backwards
+from aotcheck.autograd.backward.saved_memory import saved_memory
+from aotcheck.autograd.backward.tangents import inputs_of, values_of
+from aotcheck.autograd.backward.written_since import guard
+from aotcheck.autograd.calls.containers import ShapeResult
+from aotcheck.autograd.effects.capture import Capture
 from aotcheck.autograd.errors import UnsupportedError
-from aotcheck.autograd.first_run import Restorable, laid_out_as, learn_strides, much_the_same, run_dead_code
-from aotcheck.autograd.global_state import without_autocast
-from aotcheck.autograd.graph import FakeValues, Graph, cut, define
+from aotcheck.autograd.graphs.compile_graph import Compilers, compile_graph, compile_module, nop
+from aotcheck.autograd.graphs.failing import StrideCorrection
+from aotcheck.autograd.graphs.first_run import Restorable, laid_out_as, learn_strides, much_the_same, run_dead_code
+from aotcheck.autograd.graphs.graph import FakeValues, Graph, cut, define
+from aotcheck.autograd.ir.trace import CONSTANT, PLACEHOLDER, Geometry, Value, ancestors, getitem
+from aotcheck.autograd.ops.twins import DEPENDS_ON_GRAD_MODE, Kind, info_of
 from aotcheck.autograd.partition.default import forward_values
 from aotcheck.autograd.partition.joint import Division, divide, joint_graph, joint_module, unknown
+from aotcheck.autograd.record.steps import Ref, Visibility, Write
 from aotcheck.autograd.runtime import call_source
 from aotcheck.autograd.runtime.attachments import Attachment
 from aotcheck.autograd.runtime.backward import under_grad_mode
-from aotcheck.autograd.runtime.failing import StrideCorrection
-from aotcheck.autograd.runtime.memory import with_layout
-from aotcheck.autograd.saved_memory import saved_memory
-from aotcheck.autograd.steps import Ref, Visibility, Write
-from aotcheck.autograd.subclasses import Bundle
-from aotcheck.autograd.tangents import inputs_of, values_of
-from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Geometry, Value, ancestors, getitem
-from aotcheck.autograd.twins import DEPENDS_ON_GRAD_MODE, Kind, info_of
-from aotcheck.autograd.written_since import guard
+from aotcheck.autograd.state.global_state import without_autocast
+from aotcheck.autograd.tensors.memory import with_layout
+from aotcheck.autograd.tensors.subclasses import Bundle
 
 aten = torch.ops.aten
 

@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from aotcheck import _torch
-from aotcheck.autograd.compile_graph import Compilers
 from aotcheck.autograd.config import OnUnsupported
 from aotcheck.autograd.function import CompiledFunction
+from aotcheck.autograd.graphs.compile_graph import Compilers
 
 
 def aotcheck(module: torch.fx.GraphModule, example_inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:

@@ -18,15 +18,24 @@ from torch import Tensor
 
 from aotcheck import _torch
 from aotcheck.autograd.assemble import Assembly, StrideCorrection
-from aotcheck.autograd.cached_casts import CachedCast, casts_of, in_region
-from aotcheck.autograd.caller_graph import CallerGraph, caller_graph
-from aotcheck.autograd.capture import Capture
-from aotcheck.autograd.captured import Path, locate, read
-from aotcheck.autograd.closure_modules import ClosureModules
-from aotcheck.autograd.compile_graph import Compilers
+from aotcheck.autograd.calls.closure_modules import ClosureModules
+from aotcheck.autograd.calls.containers import (
+    ContainerResult,
+    Held,
+    ResultShape,
+    Structure,
+    Watched,
+    flattened,
+    structure_of,
+)
+from aotcheck.autograd.calls.escapes import Unkept
+from aotcheck.autograd.calls.module_state import ModuleState
+from aotcheck.autograd.calls.specialize import PLAIN_LEAVES, call_key, check_supported, fast_guard, foreign_overlaps
+from aotcheck.autograd.calls.surroundings import Surroundings
 from aotcheck.autograd.config import OnUnsupported, config
-from aotcheck.autograd.containers import ContainerResult, Held, ResultShape, Structure, Watched, flattened, structure_of
 from aotcheck.autograd.counters import count_compiled, count_refused, count_user_error
+from aotcheck.autograd.eager_graph.saved import Compiling
+from aotcheck.autograd.effects.capture import Capture
 from aotcheck.autograd.errors import (
     EXPECTATION,
     RETRACES,
@@ -44,18 +53,17 @@ from aotcheck.autograd.errors import (
     UnsupportedError,
     is_lack_of_data,
 )
-from aotcheck.autograd.escapes import Unkept
-from aotcheck.autograd.global_state import AutocastOff
-from aotcheck.autograd.gradients import gradients_of
-from aotcheck.autograd.module_state import ModuleState
-from aotcheck.autograd.partition.saved import Compiling
-from aotcheck.autograd.plain_values import plain_key
-from aotcheck.autograd.replicas import disarm
-from aotcheck.autograd.runtime.failing import GraphFailed
-from aotcheck.autograd.specialize import PLAIN_LEAVES, call_key, check_supported, fast_guard, foreign_overlaps
-from aotcheck.autograd.steps import BaseOf, TakeHistory
-from aotcheck.autograd.subclasses import WrapperArgument, expand, held_by, is_wrapper, tells_lengths
-from aotcheck.autograd.surroundings import Surroundings
+from aotcheck.autograd.graphs.compile_graph import Compilers
+from aotcheck.autograd.graphs.failing import GraphFailed
+from aotcheck.autograd.record.steps import BaseOf, TakeHistory
+from aotcheck.autograd.replicas.replicas import disarm
+from aotcheck.autograd.state.global_state import AutocastOff
+from aotcheck.autograd.state.gradients import gradients_of
+from aotcheck.autograd.tensors.captured import Path, locate, read
+from aotcheck.autograd.tensors.plain_values import plain_key
+from aotcheck.autograd.tensors.subclasses import WrapperArgument, expand, held_by, is_wrapper, tells_lengths
+from aotcheck.autograd.tracing.cached_casts import CachedCast, casts_of, in_region
+from aotcheck.autograd.tracing.caller_graph import CallerGraph, caller_graph
 
 pytree = _torch.pytree
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from aotcheck.autograd.hooks import HookKind
-from aotcheck.autograd.record import Record
-from aotcheck.autograd.steps import (
+from aotcheck.autograd.ir.trace import Geometry
+from aotcheck.autograd.record.record import Record
+from aotcheck.autograd.record.steps import (
     Arg,
     Attach,
     BackwardOnward,
@@ -53,7 +53,7 @@ from aotcheck.autograd.steps import (
     Write,
     WriteFlat,
 )
-from aotcheck.autograd.trace import Geometry
+from aotcheck.autograd.replicas.hooks import HookKind
 
 
 def describe(record: Record) -> tuple[str, ...]:

@@ -10,10 +10,10 @@ from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
 from aotcheck import _torch
-from aotcheck.autograd.record import Attached
-from aotcheck.autograd.stage import Stage
-from aotcheck.autograd.steps import Arg, BaseOf, RegisterHook
-from aotcheck.autograd.tangents import inputs_of
+from aotcheck.autograd.backward.stage import Stage
+from aotcheck.autograd.backward.tangents import inputs_of
+from aotcheck.autograd.record.record import Attached
+from aotcheck.autograd.record.steps import Arg, BaseOf, RegisterHook
 from aotcheck.blame.describe import name
 from aotcheck.blame.runs import EagerCall, Question, edge
 from aotcheck.blame.specimen import Key, Specimen, dense

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from aotcheck.autograd.steps import Result
-from aotcheck.autograd.tangents import inputs_of
+from aotcheck.autograd.backward.tangents import inputs_of
+from aotcheck.autograd.record.steps import Result
 from aotcheck.blame.describe import name
 from aotcheck.blame.joint import Caller, differing, roots_of
 from aotcheck.blame.runs import Question

@@ -21,16 +21,16 @@ from torch import Tensor
 from aotcheck import _torch
 from aotcheck.autograd.api import aot_function
 from aotcheck.autograd.assemble import Assembly
-from aotcheck.autograd.capture import Capture
+from aotcheck.autograd.backward.stage import Stage
+from aotcheck.autograd.backward.tangents import inputs_of, values_of
+from aotcheck.autograd.effects.capture import Capture
 from aotcheck.autograd.errors import UnsupportedError
-from aotcheck.autograd.graph import SourceWriter, define
-from aotcheck.autograd.replicas import Replica
+from aotcheck.autograd.graphs.graph import SourceWriter, define
+from aotcheck.autograd.ir.storage_state import StorageState
+from aotcheck.autograd.ir.trace import CONSTANT, PLACEHOLDER, Geometry, Value, flat_geometry, geometry_of, getitem
+from aotcheck.autograd.record.steps import Arg, Attach, BaseOf, Constant, Ref, Step, Wrap
+from aotcheck.autograd.replicas.replicas import Replica
 from aotcheck.autograd.runtime.step_source import step_line
-from aotcheck.autograd.stage import Stage
-from aotcheck.autograd.steps import Arg, Attach, BaseOf, Constant, Ref, Step, Wrap
-from aotcheck.autograd.storage_state import StorageState
-from aotcheck.autograd.tangents import inputs_of, values_of
-from aotcheck.autograd.trace import CONSTANT, PLACEHOLDER, Geometry, Value, flat_geometry, geometry_of, getitem
 from aotcheck.oracle.kinds import Role
 from aotcheck.oracle.raised import Raised, raised
 from aotcheck.oracle.snapshot import Snapshot, TensorFacts

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch
-from aotcheck.autograd.record import Record
-from aotcheck.autograd.steps import Arg, BaseOf, Constant, Local, Ref, Result
-from aotcheck.autograd.trace import flat_geometry
+from aotcheck.autograd.ir.trace import flat_geometry
+from aotcheck.autograd.record.record import Record
+from aotcheck.autograd.record.steps import Arg, BaseOf, Constant, Local, Ref, Result
 from aotcheck.blame.describe import describe_step
 from aotcheck.blame.describe import name as name_of
 from aotcheck.blame.specimen import Moment, Specimen, dense, window

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aotcheck.autograd.trace import CONSTANT, Value, ancestors, getitem
+from aotcheck.autograd.ir.trace import CONSTANT, Value, ancestors, getitem
 
 
 def forward_values(order: Sequence[Value], outputs: Sequence[Value], effects: Sequence[Value]) -> set[Value]:

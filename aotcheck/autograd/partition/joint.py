@@ -10,10 +10,10 @@ import torch
 from torch import fx
 
 from aotcheck import _torch
-from aotcheck.autograd.compile_graph import Decompositions, decompose
 from aotcheck.autograd.errors import UnsupportedError
-from aotcheck.autograd.graph import FakeValues, Graph, graph_module
-from aotcheck.autograd.trace import Value, ancestors, getitem
+from aotcheck.autograd.graphs.compile_graph import Decompositions, decompose
+from aotcheck.autograd.graphs.graph import FakeValues, Graph, graph_module
+from aotcheck.autograd.ir.trace import Value, ancestors, getitem
 
 aten = torch.ops.aten
 

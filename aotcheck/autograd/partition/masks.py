@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import torch
 
-from aotcheck.autograd.trace import Trace, Value
+from aotcheck.autograd.ir.trace import Trace, Value
 
 aten = torch.ops.aten
 _DRAWS = frozenset({aten.bernoulli.p})

@@ -7,8 +7,8 @@ import enum
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from aotcheck.autograd.steps import Arg, Ref, Visibility
-from aotcheck.autograd.trace import Geometry
+from aotcheck.autograd.ir.trace import Geometry
+from aotcheck.autograd.record.steps import Arg, Ref, Visibility
 
 # Where the context of a Function keeps what it was called with besides results and what is saved.
 CONTEXTS, HANDLES, WATCHED, HELD, LIVE, VIEWS = (f"ctx.kept[{k}]" for k in range(1, 7))

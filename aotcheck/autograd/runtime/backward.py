@@ -11,10 +11,10 @@ from torch import Tensor
 
 from aotcheck import _torch
 from aotcheck.autograd.errors import UnsupportedError
-from aotcheck.autograd.runtime.memory import restride
-from aotcheck.autograd.sparse_geometry import is_sparse, measure
-from aotcheck.autograd.subclasses import is_jagged, is_wrapper
-from aotcheck.autograd.trace import Geometry, geometry_of
+from aotcheck.autograd.ir.sparse_geometry import is_sparse, measure
+from aotcheck.autograd.ir.trace import Geometry, geometry_of
+from aotcheck.autograd.tensors.memory import restride
+from aotcheck.autograd.tensors.subclasses import is_jagged, is_wrapper
 
 
 def under_grad_mode(run: Callable[..., Any]) -> Callable[..., Any]:

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from aotcheck import _torch
-from aotcheck.autograd.graph import SourceWriter, define
+from aotcheck.autograd.graphs.graph import SourceWriter, define
+from aotcheck.autograd.ir.trace import Geometry
 from aotcheck.autograd.runtime import backward, history
 from aotcheck.autograd.runtime.attachments import (
     CONTEXTS,
@@ -28,8 +29,7 @@ from aotcheck.autograd.runtime.attachments import (
 )
 from aotcheck.autograd.runtime.step_source import WRITERS
 from aotcheck.autograd.runtime.undefined import pass_on, told
-from aotcheck.autograd.subclasses import Wrapping
-from aotcheck.autograd.trace import Geometry
+from aotcheck.autograd.tensors.subclasses import Wrapping
 
 
 @functools.lru_cache(maxsize=256)

@@ -7,14 +7,16 @@ from types import MappingProxyType
 from typing import Any
 
 from aotcheck import _torch
-from aotcheck.autograd.graph import SourceWriter
-from aotcheck.autograd.record import Record
-from aotcheck.autograd.runtime import backward, failing, history, memory
+from aotcheck.autograd.graphs import failing
+from aotcheck.autograd.graphs.graph import SourceWriter
+from aotcheck.autograd.ir.trace import Geometry, geometry_of, recorded_geometry
+from aotcheck.autograd.record.record import Record
+from aotcheck.autograd.record.steps import Attach, BaseOf, Constant, Result
+from aotcheck.autograd.runtime import backward, history
 from aotcheck.autograd.runtime.attachments import Attachment, Counter, Window, kept_source
 from aotcheck.autograd.runtime.step_source import named, step_line
-from aotcheck.autograd.steps import Attach, BaseOf, Constant, Result
-from aotcheck.autograd.subclasses import is_wrapper
-from aotcheck.autograd.trace import Geometry, geometry_of, recorded_geometry
+from aotcheck.autograd.tensors import memory
+from aotcheck.autograd.tensors.subclasses import is_wrapper
 
 
 def write_call(

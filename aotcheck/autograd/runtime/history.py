@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch
+from aotcheck.autograd.ir.sparse_geometry import is_sparse, measure
+from aotcheck.autograd.ir.trace import Geometry, geometry_of
 from aotcheck.autograd.runtime.backward import DEAD_END, frees, use_context
-from aotcheck.autograd.runtime.memory import hidden_write, stand_in
 from aotcheck.autograd.runtime.undefined import told
-from aotcheck.autograd.sparse_geometry import is_sparse, measure
-from aotcheck.autograd.subclasses import is_jagged, is_wrapper, wrapping_of
-from aotcheck.autograd.trace import Geometry, geometry_of
+from aotcheck.autograd.tensors.memory import hidden_write, stand_in
+from aotcheck.autograd.tensors.subclasses import is_jagged, is_wrapper, wrapping_of
 
 
 def defined(ctx: Any, gradients: Sequence[Tensor | None]) -> Sequence[Tensor | None]:

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch
-from aotcheck.autograd.runtime.memory import plain_window, restride, restride_wrapper
-from aotcheck.autograd.subclasses import is_wrapper
-from aotcheck.autograd.trace import Geometry, geometry_of
+from aotcheck.autograd.ir.trace import Geometry, geometry_of
+from aotcheck.autograd.tensors.memory import plain_window, restride, restride_wrapper
+from aotcheck.autograd.tensors.subclasses import is_wrapper
 
 
 def replay_without_grad(view_func: Any, base: Tensor) -> Tensor:

@@ -7,10 +7,8 @@ import functools
 import torch
 
 from aotcheck import _torch
-from aotcheck.autograd.graph import SourceWriter
-from aotcheck.autograd.hooks import HookKind
-from aotcheck.autograd.runtime import history, memory, replays
-from aotcheck.autograd.steps import (
+from aotcheck.autograd.graphs.graph import SourceWriter
+from aotcheck.autograd.record.steps import (
     Arg,
     Attach,
     BackwardOnward,
@@ -60,6 +58,9 @@ from aotcheck.autograd.steps import (
     Write,
     WriteFlat,
 )
+from aotcheck.autograd.replicas.hooks import HookKind
+from aotcheck.autograd.runtime import history, replays
+from aotcheck.autograd.tensors import memory
 
 
 def named(ref: Ref) -> str:

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.testing._internal.two_tensor import TwoTensor
 
 import aotcheck
-from aotcheck.autograd.capture import Capture
+from aotcheck.autograd.effects.capture import Capture
 
 
 class _Exp(torch.autograd.Function):

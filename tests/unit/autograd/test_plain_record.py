@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 import aotcheck
-from aotcheck.autograd import capture as capture_module
-from aotcheck.autograd.capture import Capture
-from aotcheck.autograd.epilogue import EpilogueBuilder
-from aotcheck.autograd.partition.regions import Cut
-from aotcheck.autograd.plain_record import plain_record
-from aotcheck.autograd.record import Record
-from aotcheck.autograd.replicas import Past
+from aotcheck.autograd.eager_graph.regions import Cut
+from aotcheck.autograd.effects import capture as capture_module
+from aotcheck.autograd.effects.capture import Capture
+from aotcheck.autograd.effects.epilogue import EpilogueBuilder
+from aotcheck.autograd.effects.plain_record import plain_record
+from aotcheck.autograd.record.record import Record
+from aotcheck.autograd.replicas.replicas import Past
 from tests.behaviour.alias_free import ORDINARY
 
 Function = Callable[..., Any]

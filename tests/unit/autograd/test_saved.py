@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 import aotcheck
-from aotcheck.autograd.partition import saved
-from aotcheck.autograd.partition.saved import Compiling, look_up_again, look_up_once, saved_by
+from aotcheck.autograd.eager_graph import saved
+from aotcheck.autograd.eager_graph.saved import Compiling, look_up_again, look_up_once, saved_by
 
 
 def _node() -> tuple[Tensor, Tensor]:

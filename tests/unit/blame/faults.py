@@ -10,27 +10,22 @@ from typing import Any
 import pytest
 import torch
 
-from aotcheck.autograd import (
-    backward_graphs,
-    backward_tracer,
-    capture,
-    compile_graph,
-    function,
-    replica_maker,
-    storage_state,
-    tracer,
-    twins,
-)
+from aotcheck.autograd import function
 from aotcheck.autograd.assemble import Assembly
-from aotcheck.autograd.backward_graphs import BackwardGraphs
-from aotcheck.autograd.backward_tracer import BackwardTracer
-from aotcheck.autograd.emit import Emitter
-from aotcheck.autograd.epilogue import EpilogueBuilder
-from aotcheck.autograd.partition import regions
-from aotcheck.autograd.plain_record import plain_record
-from aotcheck.autograd.record import Record
-from aotcheck.autograd.runtime import backward_source, step_source
-from aotcheck.autograd.steps import (
+from aotcheck.autograd.backward import backward_graphs
+from aotcheck.autograd.backward.backward_graphs import BackwardGraphs
+from aotcheck.autograd.eager_graph import regions
+from aotcheck.autograd.effects import capture
+from aotcheck.autograd.effects.epilogue import EpilogueBuilder
+from aotcheck.autograd.effects.plain_record import plain_record
+from aotcheck.autograd.graphs import compile_graph
+from aotcheck.autograd.ir import storage_state
+from aotcheck.autograd.ir.emit import Emitter
+from aotcheck.autograd.ir.trace import getitem
+from aotcheck.autograd.ops import tracer, twins
+from aotcheck.autograd.ops.storage import StorageTable
+from aotcheck.autograd.record.record import Record
+from aotcheck.autograd.record.steps import (
     Detach,
     PointAt,
     ReplayView,
@@ -42,8 +37,10 @@ from aotcheck.autograd.steps import (
     WindowOn,
     Write,
 )
-from aotcheck.autograd.storage import StorageTable
-from aotcheck.autograd.trace import getitem
+from aotcheck.autograd.replicas import replica_maker
+from aotcheck.autograd.runtime import backward_source, step_source
+from aotcheck.autograd.tracing import backward_tracer
+from aotcheck.autograd.tracing.backward_tracer import BackwardTracer
 from aotcheck.blame import Rung
 from aotcheck.program import Program
 from tests.unit.minimize.scripts import program

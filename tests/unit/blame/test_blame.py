@@ -10,7 +10,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from aotcheck.autograd.steps import Restride
+from aotcheck.autograd.record.steps import Restride
 from aotcheck.backends import resolve
 from aotcheck.blame import Rung, Standing, blame, describe
 from aotcheck.blame.ladder import JUDGES

@@ -1,0 +1,1 @@
+"""Backwards: which results are backpropagated together, their graphs, and derivatives of those."""

@@ -1,0 +1,280 @@
+"""Backwards, made when they are first needed: one for each kind of tangents that a stage's Function is called with."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from aotcheck import _torch
+from aotcheck.autograd.backward.backward_graphs import BackwardGraphs
+from aotcheck.autograd.backward.derivatives import differentiable
+from aotcheck.autograd.backward.kept import kept_behind, objection_to_write
+from aotcheck.autograd.backward.stage import Stage
+from aotcheck.autograd.backward.stages import Stages
+from aotcheck.autograd.backward.tangents import Key, Trained, described
+from aotcheck.autograd.eager_graph.components import nodes_behind
+from aotcheck.autograd.eager_graph.saved import holds_saved, nodes_behind_output, objection
+from aotcheck.autograd.effects.capture import Capture
+from aotcheck.autograd.errors import RetraceWithCaptured, UnsupportedError
+from aotcheck.autograd.graphs.compile_graph import Compilers
+from aotcheck.autograd.graphs.graph import FakeValues
+from aotcheck.autograd.ir.trace import Value
+from aotcheck.autograd.replicas.replicas import disarm, rearm
+from aotcheck.autograd.runtime import backward, backward_source
+from aotcheck.autograd.runtime.attachments import Function
+from aotcheck.autograd.state.autocast import autocast_as, autocast_state
+from aotcheck.autograd.state.global_state import AutocastOff, autocast_is_on
+from aotcheck.autograd.tensors.subclasses import is_wrapper_type, leaves_of
+
+
+class _Alone:
+    """See :meth:`Backwards.alone`."""
+
+    __slots__ = ("_inside",)
+
+    def __init__(self, lock: contextlib.AbstractContextManager[Any]) -> None:
+        self._inside = lock, _torch.WithoutSavedTensorHooks(), _torch.WithoutCompiledAutograd(), AutocastOff()
+
+    def __enter__(self) -> None:
+        for one in self._inside:
+            one.__enter__()
+
+    def __exit__(self, *exception: Any) -> None:
+        for one in reversed(self._inside):
+            one.__exit__(*exception)
+
+
+class Backwards:
+    """The stages of one specialization, the Functions that attach their tensors, and what those run."""
+
+    def __init__(self, capture: Capture, compilers: Compilers, fakes: FakeValues, inputs: Sequence[Value]) -> None:
+        self.capture = capture
+        self.stages = Stages(capture, inputs)
+        self.graphs = BackwardGraphs(self.stages, compilers, fakes)
+        self._lock = threading.RLock()
+
+    def alone(self) -> _Alone:
+        """One thread at a time is inside, and nothing that the caller has in force."""
+        return _Alone(self._lock)
+
+    @contextlib.contextmanager
+    def rearmed(self) -> Iterator[None]:
+        """The trace goes on inside."""
+        kernels = self.capture.maker.kernels
+        with self.alone():
+            rearm(kernels)
+            try:
+                yield
+            finally:
+                disarm(kernels)
+
+    # -- Functions
+
+    def function(self, stage: Stage) -> Function:
+        """What attaches the stage's tensors."""
+        behind = [nodes_behind_output(a.tensor, stage.ends) for a in stage.attached]
+        once = tuple([j for j, a in enumerate(stage.attached) if any(holds_saved(n, a.tensor) for n in behind[j])])
+        stage.sealed = True
+        freeing = list(self._freeing(stage, once))
+        raising = tuple(self._raising(stage, behind))
+        selective = stage.selective or bool(raising)
+        apply = backward_source.function_like(
+            len(stage.attached),
+            len(stage.saved),
+            len(stage.reached),
+            bool(stage.guards),
+            tuple(stage.checked) if len(stage.attached) > 1 else (),
+            once,
+            tuple(freeing),
+            tuple(stage.shared()),
+            stage.own,
+            raising,
+            stage.leads(),
+            stage.mates(),
+            bool(stage.views),
+            selective,
+        )
+        return Function(apply, functools.partial(self.backward_for, stage), selective)
+
+    def _freeing(self, stage: Stage, once: Iterable[int]) -> Iterator[tuple[int, str | None]]:
+        """The tensors whose own node frees what it keeps, or raises, when a backward ends there; and what it raises."""
+        for j, a in enumerate(stage.attached):
+            node = _torch.grad_fn_of(a.tensor)
+            said = _torch.error_of(node)
+            if said is not None:
+                yield j, said
+            elif j in once and holds_saved(node, a.tensor):
+                yield j, self._objection(node, a.tensor)
+
+    def _objection(self, node: Any, near: Tensor) -> str | None:
+        """What ``node``, behind ``near``, raises in its backward because what it keeps was written since."""
+        return objection_to_write(self.capture, node) if _torch.is_write_through_view(node) else objection(node, near)
+
+    def _raising(self, stage: Stage, behind: Sequence[Sequence[Any]]) -> Iterator[tuple[int, str]]:
+        """The tensors ``behind`` which a node raises that a backward of the stage does not come by, and what.
+
+        It is there for nothing else, or leads to nobody and keeps what was written since: see
+        ``backward.raise_if_all_runs``.
+        """
+        arrivals = {e.node for t in stage.targets for e in t.edges}
+        for j, (nodes, kept) in enumerate(zip(behind, kept_behind(self.capture, stage), strict=True)):
+            for node in nodes:
+                error = _torch.error_of(node)
+                if error is None and kept is None and not arrivals & nodes_behind([node], set()):
+                    error = self._objection(node, stage.attached[j].tensor)
+                if error is not None:
+                    yield j, error
+                    break
+
+    def backward_for(self, stage: Stage, kinds: tuple[type, ...], trained: Trained) -> Callable[..., Any]:
+        """The backward of ``stage`` for tangents of these types, in the state of autocast that is in force.
+
+        type(None) is the type where there is none, its layout that of a sparse tensor.
+        """
+        if stage.asks and self.graphs.division is None:
+            return functools.partial(self._run_for_data, stage, kinds, trained)
+        if autocast_is_on():
+            stage = stage.under(autocast_state())
+        found = stage.backwards.get((kinds, trained))
+        if found is None:
+            if stage.of_other_kinds or any(isinstance(k, torch.layout) or is_wrapper_type(k) for k in kinds):
+                found = functools.partial(self._run_for_kinds, stage, trained)
+            else:
+                key = tuple(j for j, k in enumerate(kinds) if k is not _NONE)
+                try:
+                    found = self._backward(stage, key, trained)
+                except (UnsupportedError, RetraceWithCaptured):
+                    raise
+                except Exception as error:
+                    return functools.partial(self._run_for_asked, stage, key, trained, error)
+                if stage.selective:
+                    found = functools.partial(self._run_for_asked, stage, key, trained, found)
+            stage.backwards[kinds, trained] = found
+        return found
+
+    def _run_for_data(self, stage: Stage, kinds: tuple[type, ...], trained: Trained, ctx: Any, g: Sequence[Any]) -> Any:
+        """Run the backward that is right for the data: see Note [Formulas for data]."""
+        if stage.ask is None:
+            with self.rearmed():
+                stage.ask = self.graphs.question(stage)
+        return self.backward_for(stage.answered(stage.ask(ctx)), kinds, trained)(ctx, g)
+
+    def _run_for_asked(
+        self,
+        stage: Stage,
+        key: Key,
+        trained: Trained,
+        whole: Callable[..., Any] | Exception,
+        ctx: Any,
+        g: Sequence[Any],
+    ) -> Any:
+        """Run a backward that raises, or does more than give gradients, only for the targets asked for now.
+
+        The engine comes to a Function wherever one of its inputs is asked for; what leads to the others it leaves out,
+        and so what would raise there. ``whole`` is the backward for all targets, or what it raised when it was traced.
+        See Note [Leaves aside].
+        """
+        everything = stage.selective and _torch.will_run(backward.beyond().grad_fn)
+        if everything or stage.asked is not None or self.graphs.division is not None:
+            return _run_whole(whole, ctx, g)
+        with self.rearmed():
+            starts = [_torch.grad_fn_of(a.tensor) for a, t in zip(stage.attached, g, strict=True) if t is not None]
+            behind = nodes_behind(starts, set(stage.ends))
+        asked = {
+            k: node is not None and _torch.will_run(node)
+            for k, (node, _) in zip(stage.reached, ctx.next_functions, strict=False)
+            if any(e.node in behind for e in stage.targets[k].edges)
+        }
+        if all(asked.values()) and not (stage.selective and stage.aside):
+            return _run_whole(whole, ctx, g)
+        if not any(asked.values()):  # a backward begins here, which runs the first node for nothing
+            if (said := next(filter(None, map(_torch.error_of, starts)), None)) is not None:
+                raise RuntimeError(said)
+            return (None,) * (1 + max(1, len(stage.reached)))
+        return self._backward(stage.only(frozenset(k for k, now in asked.items() if now)), key, trained)(ctx, g)
+
+    def _run_for_kinds(self, stage: Stage, trained: Trained, ctx: Any, g: Sequence[Any]) -> Any:
+        """Find the backward for tangents some of which are wrappers or sparse, or should be.
+
+        It is run on what the wrappers hold.
+        """
+        parts: list[Any] = []
+        flat: list[Tensor] = []
+        whole = list(g)
+        for j, t in enumerate(g):
+            if t is not None:
+                part, whole[j] = stage.part(j, t)
+                parts.append(part)
+                flat += leaves_of(whole[j])
+        key = tuple(parts)
+        try:
+            run = self._backward(stage, key, trained)
+        except UnsupportedError as error:
+            if any(type(p) is not int for p in parts):
+                met = ", ".join(described(t) for t in g if t is not None)
+                wanted = ", ".join(described(a.tensor) for a in stage.attached)
+                raise UnsupportedError("tangent of another type", f"{met} for results {wanted}: {error}") from error
+            raise
+        return run(ctx, flat, whole) if stage.is_flat(key) else run(ctx, whole)
+
+    def _backward(self, stage: Stage, key: Key, trained: Trained) -> Callable[..., Any]:
+        found = stage.backwards.get((key, trained))
+        if found is None:
+            with self.rearmed(), autocast_as(stage.autocast):
+                found = stage.backwards.get((key, trained))
+                if found is None:
+                    if trained is None:
+                        found = self.graphs.backward(stage, key)
+                    else:
+                        found = self._differentiable(stage, key, trained)
+                    stage.backwards[key, trained] = found
+        return found
+
+    def _differentiable(self, stage: Stage, key: Key, trained: tuple[bool, ...]) -> Callable[..., Any]:
+        capture = self.capture
+        attached = [a.tensor for a in capture.record.attached]
+        capture.ended.lose_histories([*attached, *[c.tensor for c in capture.cuts], *[t for _, t in capture.visible]])
+        run = differentiable(self, stage, key, trained)
+        return run if stage.is_flat(key) else functools.partial(self._run_each, stage, key, trained, run)
+
+    def _run_each(
+        self,
+        stage: Stage,
+        key: Key,
+        trained: tuple[bool, ...],
+        run: Callable[..., Any],
+        ctx: Any,
+        g: Sequence[Any],
+    ) -> Any:
+        """Run a differentiable backward one by one for what stands for several gradients at once.
+
+        An autograd Function cannot attach such.
+        """
+        several = [k for k, t in enumerate(g) if t is not None and _torch.is_batched(t)]
+        if not several:
+            return run(ctx, g)
+        parts = [_torch.unbatched(t) if k in several else t for k, t in enumerate(g)]
+        known = tuple([t is not None and t.requires_grad for t in parts])
+        run = self._backward(stage, key, (*known, *trained[len(g) :]))
+        with torch.enable_grad():
+            found = [
+                run(ctx, [t[n] if t is not None and k in several else t for k, t in enumerate(parts)])
+                for n in range(len(parts[several[0]]))
+            ]
+            together = [None if each[0] is None else torch.stack(each) for each in zip(*found, strict=True)]
+        return tuple([None if t is None else _torch.batched(t) for t in together])
+
+
+def _run_whole(whole: Callable[..., Any] | Exception, ctx: Any, g: Sequence[Any]) -> Any:
+    if isinstance(whole, Exception):
+        raise whole
+    return whole(ctx, g)
+
+
+_NONE = type(None)

@@ -1,0 +1,98 @@
+"""What is saved of arguments that the call writes: their memory, not what the graph computed.
+
+Note [Saved memory]
+    A function that writes an argument and saves it, or a view of it, has the backward read the argument's memory. The
+    graph computes what is written as a value of its own; to save that would keep a second copy, and would not show
+    what the caller writes to the memory by ways that no version counter tells of (another leaf on the same storage).
+    So where a value is what a tensor that eager saves holds in the end, on an argument's storage, a window on that is
+    saved. Writes that counters do tell of are watched all the same: see Note [Written since].
+
+    An argument that was put elsewhere by ``.data =`` may lie in a result's memory, and counts versions as before:
+    where eager saves the argument, its backward reads what the caller writes to the result, and does not object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from aotcheck.autograd.backward.kept import kept_behind
+from aotcheck.autograd.backward.stage import Stage
+from aotcheck.autograd.effects.capture import Capture
+from aotcheck.autograd.ir.sparse_geometry import is_sparse
+from aotcheck.autograd.ir.storage_state import View
+from aotcheck.autograd.ir.trace import PLACEHOLDER, Geometry, Value, geometry_of
+from aotcheck.autograd.record.record import Role
+from aotcheck.autograd.record.steps import Result
+from aotcheck.autograd.replicas.replicas import Replica
+from aotcheck.autograd.runtime.attachments import Window
+from aotcheck.autograd.tensors.subclasses import leaves_of
+
+__all__ = ["saved_memory"]
+
+
+def saved_memory(capture: Capture, stages: Sequence[Stage], saved: Sequence[Value]) -> dict[int, Window]:
+    """Which of the values ``saved`` lie in memory that the caller has by other ways when the call ends, and where."""
+    written, moved = capture.record.written_placeholders, capture.maker.kernels.moved
+    if not written and not moved:
+        return {}
+    # The memory of arguments that are not written is saved as it is.
+    places = {
+        v: k for k, v in enumerate(saved) if v.memory in written or (v.memory is None and v.op is not PLACEHOLDER)
+    }
+    there = {id(r.state): r.source for r in reversed(capture.roots) if written and capture.stays(r)}
+    results = _results(capture) if moved else {}
+    # Of these a write is to be noticed, as it is where the result itself is saved.
+    watched = {stage.saved[n] for stage in stages for which in stage.checked for n in which}
+    found: dict[int, Window] = {}
+    if not places or not (there or results):
+        return found
+    for stage in stages:
+        for kept in kept_behind(capture, stage):
+            for t in [x for held in kept or () for x in leaves_of(held)]:
+                if is_sparse(t):
+                    continue
+                for view in _read_by(capture, t):
+                    key = id(view.state)
+                    if view.value is None or view.value not in places:
+                        continue
+                    if not (key in there or (id(t) in moved and key in results and view.value not in watched)):
+                        continue
+                    if _laid_out_as(view.value, view.geometry):
+                        holder, anchor = (there[key], None) if key in there else results[key]
+                        found[places[view.value]] = Window(holder, view.geometry, anchor)
+    return found
+
+
+def _read_by(capture: Capture, t: Tensor) -> list[View]:
+    """The windows that a backward may read where eager saves ``t``, if it is known what they hold.
+
+    Of memory that was freed it is also other windows on it: see Note [Lost memory].
+    """
+    table = capture.tracer.table
+    view, state = table.view_beside_writes(t), table.state(t)  # a result that its own op keeps is no replica
+    known = [] if view is None else [view]
+    if state.lost is None:
+        return known
+    there = [geometry_of(a.replica).reach for a in capture.arguments if table.state(a.replica) is state]
+    room = max([*there, state.storage.nbytes()])  # while the epilogue runs
+    lost = [v for v in state.views.values() if v.version == state.version and not v.fits and v.geometry.reach <= room]
+    return lost or known
+
+
+def _results(capture: Capture) -> dict[int, tuple[Result, int]]:
+    """By the storage, a new one, a result on it and its offset there."""
+    found = {}
+    for k, o in enumerate(capture.record.outputs):
+        if o.tensor is not None and o.role is not Role.MUTATED_INPUT and type(o.tensor) is Replica:
+            found[id(capture.tracer.table.state(o.tensor))] = Result(k), geometry_of(o.tensor).offset
+    return found
+
+
+def _laid_out_as(value: Value, g: Geometry) -> bool:
+    """Whether the backward's graph, made for ``value``, takes a window of this geometry in its place."""
+    of = value.geometry
+    if of is None or g.conj or g.neg or of.conj or of.neg:
+        return False
+    return (of.shape, of.stride, of.dtype) == (g.shape, g.stride, g.dtype)

@@ -1,0 +1,333 @@
+"""Which results of a call are backpropagated together, found by tracing their backwards: see Note [Stages]."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import GradientEdge
+
+from aotcheck import _torch
+from aotcheck.autograd.backward.beyond import noting_gradients, values_beyond
+from aotcheck.autograd.backward.kept import kept_behind, self_kept_in
+from aotcheck.autograd.backward.live import LiveMemory
+from aotcheck.autograd.backward.stage import Stage, Target
+from aotcheck.autograd.backward.tangents import (
+    Gradient,
+    InTangent,
+    Key,
+    Trained,
+    place_of,
+    tangents_of,
+)
+from aotcheck.autograd.backward.written_since import guard
+from aotcheck.autograd.eager_graph.components import edges_behind
+from aotcheck.autograd.eager_graph.formulas import depends_on_data
+from aotcheck.autograd.eager_graph.saved import keeps_itself, kept_for_derivatives, nodes_behind_output
+from aotcheck.autograd.effects.capture import Capture
+from aotcheck.autograd.effects.views import is_new_leaf
+from aotcheck.autograd.errors import RetraceWithCaptured, UnsupportedError
+from aotcheck.autograd.ir.sparse_geometry import is_sparse
+from aotcheck.autograd.ir.trace import CONSTANT, PLACEHOLDER, Value, ancestors, getitem
+from aotcheck.autograd.ops.twins import Kind, info_of
+from aotcheck.autograd.partition.default import read_by, saved_values
+from aotcheck.autograd.partition.masks import pack_masks, packed
+from aotcheck.autograd.record.record import Attached
+from aotcheck.autograd.record.steps import Arg, Ref
+from aotcheck.autograd.replicas.replicas import Past, Replica
+from aotcheck.autograd.state.global_state import AutocastOff
+from aotcheck.autograd.tensors.subclasses import Bundle, is_jagged, leaves_of, wrapping_of
+from aotcheck.autograd.tracing.sandbox import BackwardTrace
+
+
+class Stages:
+    """Makes the stages of one specialization and traces their backwards."""
+
+    def __init__(self, capture: Capture, inputs: Sequence[Value]) -> None:
+        self.capture = capture
+        self.inputs = list(inputs)
+        self.trace = capture.tracer.trace
+        self.live = LiveMemory(capture)
+        self.made = list(self.trace.values)  # by the function itself
+        self.forward: set[Value] = set()  # what the forward computes
+        self._written_views: list[tuple[Ref, Tensor, Any]] | None = None  # and the history of each write
+
+    def first(self, forward: set[Value], pack: bool) -> list[Stage]:
+        """The stages of the call's results; ``forward`` is what the forward computes.
+
+        ``pack`` tells whether masks that they save are packed.
+        """
+        capture, self.forward = self.capture, forward
+        targets = [Target(r.replica, tuple(r.edges)) for r in capture.roots]
+        targets += [Target(w.replica, tuple(w.edges)) for w in capture.wrappers]
+        targets += [
+            Target(x.tensor, tuple(edges)) for x, edges in zip(capture.record.leaves, capture.leaf_edges, strict=True)
+        ]
+        targets += [Target(a.replica, (a.edge,), is_cut=True) for a in capture.views if a.edge is not None]
+        targets += [Target(c.tensor, (c.edge,), is_cut=True) for c in capture.cuts]
+        first_cut = len(targets) - len(capture.cuts)
+        groups = []
+        for group in capture.record.groups:
+            inside = {first_cut + k for k in group.inside}
+            groups.append((group.attached, [Target(t.tensor, ()) if k in inside else t for k, t in enumerate(targets)]))
+        stages = self.stages_of(1, capture.record.attached, groups)
+        while self.live.grew():  # what one stage's backward writes another's may read
+            stages = self.stages_of(1, capture.record.attached, groups)
+        forward.update(self.trace.states)  # those that a backward goes back to
+        forward.update(
+            v for v in self.trace.values if v.op is getitem and v.args[0] in forward
+        )  # and of draws repeated
+        kept = [v for stage in stages for v in self._kept_values(stage)]
+        if kept:
+            forward.update(ancestors(kept))
+        for stage in stages:
+            forward.update(ancestors(self._made_before(stage)))
+            must = self.live.saved_of([w for traced in stage.traces.values() for w in traced.written])
+            if must:
+                forward.update(ancestors(must))
+            stage.saved = saved_values(forward, set(self.inputs), stage.wanted(), self.trace.values)
+            more = [*must, *self.kept_for_derivatives(stage, forward.union(self.inputs))]
+            stage.saved += [v for v in dict.fromkeys(more) if v not in stage.saved]
+        if pack and self.trace.drawn:
+            outputs = {o.value for o in capture.record.outputs}
+            pack_masks(self.trace, forward, [s.saved for s in stages], outputs)
+            for stage in stages:
+                stage.saved = list(dict.fromkeys(packed(v, outputs) for v in stage.saved))
+        for stage in stages:
+            guard(self.capture, stage)
+        self.live.settled = True
+        return stages
+
+    def _made_before(self, stage: Stage) -> list[Value]:
+        """What only the stage's backwards need, but the function itself made, from what the caller may write by then.
+
+        A custom Function may keep it past autograd, in an attribute.
+        """
+        late = [v for v in self.made if v not in self.forward and v.memory is None]
+        late = [v for v in late if v.op is not PLACEHOLDER and v.op is not CONSTANT]
+        if not late:
+            return []
+        wanted = ancestors(stage.wanted())
+        return [v for v in late if v in wanted]
+
+    def _kept_values(self, stage: Stage) -> list[Value]:
+        """What the tensors hold that eager's graph keeps and the stage's backwards read, and the forward does not have.
+
+        It is to have it, though it may not need it itself where it was written past autograd: to compute it later
+        would be to read what else the caller may have written by then.
+        """
+        found: list[Value] = []
+        for t in {id(t): t for kept in kept_behind(self.capture, stage) for t in kept or ()}.values():
+            plain = type(t) in (Replica, Tensor) and not is_sparse(t)
+            view = self.capture.tracer.table.known_view(t) if plain else None
+            value = view.value if view is not None and view.fits else None
+            if value is not None and value not in self.forward and value.op is not PLACEHOLDER:
+                found.append(value)
+        if found:
+            wanted = ancestors(stage.wanted())
+            found = [v for v in found if v in wanted]
+        return found
+
+    def stages_of(
+        self,
+        level: int,
+        attached: Sequence[Attached],
+        groups: Sequence[tuple[Sequence[int], Sequence[Target]]],
+        before: tuple[Stage, ...] = (),
+    ) -> list[Stage]:
+        """The stages that attach ``attached``, one for each of ``groups``: places, and all targets as it sees them.
+
+        ``before`` as in ``Stage``.
+        """
+        with AutocastOff():  # as most backwards are called; another state has backwards of its own
+            return list(self._make_stages(level, attached, groups, before))
+
+    def _make_stages(
+        self,
+        level: int,
+        attached: Sequence[Attached],
+        groups: Sequence[tuple[Sequence[int], Sequence[Target]]],
+        before: tuple[Stage, ...],
+    ) -> Iterator[Stage]:
+        tangents = tangents_of(self.capture, attached)
+        for group, targets in groups:
+            stage = Stage(
+                level,
+                tuple(group),
+                tuple(attached[j] for j in group),
+                tuple(tangents[j] for j in group),
+                tuple(targets),
+                [],
+                (),
+                before,
+            )
+            cuts = {e.node for t in targets if t.is_cut for e in t.edges}
+            starts = [_torch.grad_fn_of(a.tensor) for a in stage.attached]
+            behind = edges_behind([s for s in starts if s is not None], cuts)
+            stage.reached = tuple(
+                k for k, t in enumerate(targets) if any((e.node, e.output_nr) in behind for e in t.edges)
+            )
+            stage.own = tuple(
+                j for j, a in enumerate(stage.attached) if not is_jagged(a.tensor) and keeps_itself(a.tensor)
+            )
+            if level == 1:
+                self._find_views(stage)
+                nodes = {n: None for a in stage.attached for n in nodes_behind_output(a.tensor, stage.ends)}
+                stage.asks = tuple([n for n in nodes if depends_on_data(n)])
+                stage.aside = self._aside(stage, behind)
+            else:
+                stage.answers = before[0].answers
+            everything = tuple(range(len(group)))
+            stage.idle = self._idle(stage, {*starts, *[n for n, _ in behind]})
+            called = tuple([j for j in everything if j not in stage.idle])
+            with noting_gradients({*starts, *[n for n, _ in behind]}) as given:
+                if not self._try(stage, called) and len(group) > 1:
+                    # Eager's backward from all of them raises too, and will say so when called; saved is what each
+                    # needs alone.
+                    for j in everything:
+                        self._try(stage, (j,))
+            self._find_whether_selective(stage, called)
+            stage.beyond = values_beyond(self.capture, stage, given, self.live.contents)
+            # A backward inside the backward leads past the graph.
+            found = {k for gradients in stage.gradients.values() for k, g in enumerate(gradients) if g is not None}
+            stage.reached = tuple(sorted(found.union(stage.reached)))
+            yield stage
+
+    def _idle(self, stage: Stage, nodes: set[Any]) -> frozenset[int]:
+        """The places of what stands for results that an op keeps for itself, to which only second derivatives lead.
+
+        What backwards from there read is known without tracing them, unless there are custom Functions among ``nodes``:
+        see Note [Formulas that read more].
+        """
+        if stage.level > 1 or any(isinstance(n, torch.autograd.function.BackwardCFunction) for n in nodes):
+            return frozenset()
+        cuts = {tuple(c.edge) for c in self.capture.cuts}
+        heads = [(j, a.tensor) for j, a in enumerate(stage.attached) if isinstance(a.tensor, Past)]
+        idle = frozenset([j for j, t in heads if tuple(t.edge) not in cuts])
+        return idle if len(idle) < len(stage.attached) else frozenset()
+
+    def kept_for_derivatives(self, stage: Stage, at_hand: set[Value]) -> list[Value]:
+        """What of the values ``at_hand`` later derivatives may read: see Note [Formulas that read more]."""
+        tensors = {id(t): t for a in stage.attached for t in kept_for_derivatives(a.tensor, stage.ends)}
+        if not tensors:
+            return []
+        views = [self.capture.tracer.table.known_view(t) for t in tensors.values() if not is_sparse(t)]
+        values = [v.value for v in views if v is not None and v.fits and v.value is not None]
+        # Other views of the same memory may be read as well.
+        return read_by([whole(v, at_hand) for v in values], at_hand, self.trace.values)
+
+    def _find_views(self, stage: Stage) -> None:
+        """The views that ops behind the stage's tensors wrote and keep: see Note [Results of their own gradients]."""
+        if self._written_views is None:
+            visible = self.capture.visible if self.capture.maker.kernels.writes else ()
+            self._written_views = [(*x, w) for x in visible if (w := self_kept_in(self.capture, x[1]))]
+        if self._written_views:
+            places = {id(a.tensor): j for j, a in enumerate(stage.attached)}
+            behind = {n for a in stage.attached for n in nodes_behind_output(a.tensor, stage.ends)}
+            found = {id(t): (ref, t) for ref, t, write in self._written_views if write in behind}
+            stage.own = tuple(sorted({*stage.own, *[places[k] for k in found if k in places]}))
+            stage.views = tuple([x for k, x in found.items() if k not in places])
+        required = self.capture.maker.kernels.required
+        if required:
+            self._find_late_leaves(stage, required)
+
+    def _find_late_leaves(self, stage: Stage, required: Mapping[int, int]) -> None:
+        """The leaves that ops behind the stage's tensors keep, and that were told to require grad after that."""
+        told = [(ref, t) for ref, t in self.capture.visible if id(t) in required and is_new_leaf(t)]
+        reached = {id(stage.targets[k].tensor) for k in stage.reached}
+        told = list({id(t): (ref, t) for ref, t in told if id(t) not in reached}.values())
+        if told:
+            kept = {id(t) for found in kept_behind(self.capture, stage) for t in found or ()}
+            stage.views += tuple([x for x in told if id(x[1]) in kept])
+
+    def _try(self, stage: Stage, key: Key) -> bool:
+        try:
+            self.gradients(stage, key)
+        except (UnsupportedError, RetraceWithCaptured):
+            raise
+        except Exception:
+            if stage.asked is None:  # what some backward needs that leaves out what raises
+                if stage.aside and self._try(stage.only(frozenset(stage.reached)), key):
+                    return False
+                for k in stage.reached if len(stage.reached) > 1 else ():
+                    self._try(stage.only(frozenset({k})), key)
+            return False
+        return True
+
+    def _aside(self, stage: Stage, behind: Iterable[tuple[Any, int]]) -> tuple[GradientEdge, ...]:
+        """The leaves aside, where something on the way may do more than give gradients: see Note [Leaves aside]."""
+        known = {e.node for t in stage.targets for e in t.edges}
+        found = tuple([GradientEdge(n, k) for n, k in behind if _torch.accumulates(n) and n not in known])
+        if not found:
+            return ()
+        kernels = self.capture.maker.kernels
+        nodes = {*[_torch.grad_fn_of(a.tensor) for a in stage.attached], *[n for n, _ in behind]} - known
+        custom = any(isinstance(n, torch.autograd.function.BackwardCFunction) for n in nodes)
+        return found if custom or kernels.hooks or kernels.packed else ()
+
+    def _find_whether_selective(self, stage: Stage, called: Key) -> None:
+        """Whether it shows what a backward leaves out: see Note [Leaves aside]."""
+        if stage.level > 1 or len(stage.reached) + bool(stage.aside) < 2:
+            return
+        does_more = any(t.written or t.reshaped or t.draws for t in stage.traces.values())
+        stage.selective = does_more or bool(stage.aside and called not in stage.gradients)
+        if not stage.selective:
+            stage.aside = ()
+
+    def gradients(self, stage: Stage, key: Key) -> list[Gradient]:
+        """The gradients of the targets if just the tensors ``key`` have tangents; raises what eager's backward does."""
+        found = stage.gradients.get(key)
+        if found is None:
+            traced = self.trace_of(stage, key, None)
+            while self.live.take(traced):
+                traced = self.trace_of(stage, key, None)
+            stage.traces[key] = traced
+            found = stage.gradients[key] = traced.values
+        return found
+
+    def gradient(self, stage: Stage, key: Key, r: Tensor) -> Gradient:
+        """What the gradient ``r`` of a backward for ``key`` is made of, read while the trace is as that left it."""
+        wrapping = wrapping_of(r)
+        if wrapping is None:
+            return self.capture.tracer.table.read(r)
+        inherited: dict[int, Any] = {
+            id(x): InTangent(place_of(part), n)
+            for part in key
+            if isinstance(t := stage.tangent(part), Bundle)
+            for n, x in enumerate(t.leaves)
+            if isinstance(x, Tensor)
+        }
+        arguments = {id(a.replica): Arg(a.index) for a in self.capture.arguments}
+        leaves: list[Any] = []
+        for x in leaves_of(r):
+            known = inherited.get(id(x)) or arguments.get(id(x))
+            if isinstance(known, Arg) and known not in stage.held:
+                if stage.sealed or (stage.before and known not in stage.before[0].held):
+                    known = None
+                else:
+                    stage.held.append(known)
+            leaves.append(known or self.capture.tracer.table.read(x))
+        return Bundle(wrapping, tuple(leaves))
+
+    def trace_of(self, stage: Stage, key: Key, trained: Trained) -> BackwardTrace:
+        """The backward of ``stage`` for the tangents ``key``, traced once more."""
+        seeds = [(stage.attached[place_of(part)], stage.tangent(part)) for part in key]
+        traced_for = stage.traced_for
+        edges = [t.edges if k in traced_for else () for k, t in enumerate(stage.targets)]
+        # What lies beyond the ends of a first backward gets no gradients.
+        answers = stage.answers if stage.asks or stage.answers or stage.level > 1 else None
+        trace = functools.partial(self.capture.backward.trace, answers=answers, aside=stage.aside)
+        live, ends = self.live.contents, stage.cut_nodes
+        if trained is not None:
+            return trace(seeds, edges, [trained[place_of(part)] for part in key], ends, live)
+        return trace(seeds, edges, None, ends, live, functools.partial(self.gradient, stage, key))
+
+
+def whole(v: Value, at_hand: set[Value]) -> Value:
+    """What ``v`` is a view of, or that again, as far as it is ``at_hand``."""
+    while v.op not in (PLACEHOLDER, CONSTANT) and info_of(v.op).kind is Kind.VIEW and v.args[0] in at_hand:
+        v = v.args[0]
+    return v

@@ -1,0 +1,114 @@
+"""What must not be written between a call and its backward.
+
+Note [Written since]
+Eager's backward raises when what a node on its way saved was written since. Where that memory is saved here too
+autograd sees to it when it is unpacked; the backward of each tensor unpacks what is saved of the memory that its own
+nodes saved in eager, be it read or not (``checked``), and where there are several tensors no more than that. Other
+memory is watched by counters (``guards``).
+
+What a backward saves for its own derivative is known by the counters of the call that it has (``counters``), and those
+of its tangents and results.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+
+from torch import Tensor
+
+from aotcheck import _torch
+from aotcheck.autograd.backward.kept import kept_behind
+from aotcheck.autograd.backward.stage import Stage
+from aotcheck.autograd.effects.capture import Capture
+from aotcheck.autograd.ir.trace import Value
+from aotcheck.autograd.ops.twins import Kind, info_of
+from aotcheck.autograd.record.record import Role
+from aotcheck.autograd.runtime.attachments import Counter, Guard, Keeper
+
+
+def guard(capture: Capture, stage: Stage) -> None:
+    """Find what the caller can write of the memory that eager saves: see Note [Written since]."""
+    stage.guards, stage.checked = [], []
+    stage.counters.clear()
+    visible = [(ref, t) for ref, t in capture.visible if _torch.version_of(t) >= 0]
+    counters = [t for _, t in visible]
+    copied = capture.recounted | capture.record.written_placeholders
+    saved_here: dict[int, Tensor] = {}  # by place among what is saved: what counts versions with it
+    shown_here: dict[int, Tensor] = {}  # the same of views of results, unless a compiler copies them
+    by_placeholder = {r.placeholder: r.replica for r in capture.roots if r.placeholder not in copied}
+    # What an argument is overwritten with is another tensor than the argument.
+    outputs = {
+        o.value: o.tensor for o in capture.record.outputs if o.tensor is not None and o.role is not Role.MUTATED_INPUT
+    }
+    for n, v in enumerate(stage.saved):
+        known = outputs.get(v) if v.memory is None else by_placeholder.get(v.memory, outputs.get(v))
+        if known is not None:
+            saved_here[n] = known
+        elif v.memory is None and (known := outputs.get(_viewed(v, outputs))) is not None:
+            shown_here[n] = known
+    behind = kept_behind(capture, stage)
+    asked = [*saved_here.values(), *[t for kept in behind for t in kept or ()]]
+    counted = _torch.counted_by(asked, counters)
+    of_kept = iter(counted[len(saved_here) :])
+    counted = counted[: len(saved_here)]
+    seen_to = {k: n for n, k in zip(saved_here, counted, strict=True) if k is not None}
+    several = len(stage.attached) > 1
+    if several and capture.hooks:
+        seen_to = {}  # to unpack what hooks packed is to call them
+    met: set[int] = set()
+    for place, kept in enumerate(behind):
+        if kept is None:  # written inside already: the backward raises at once
+            stage.checked.append(())
+            continue
+        found = _distinct(itertools.islice(of_kept, len(kept)))
+        met.update(found)
+        stage.guards += [Guard(visible[k][0], place) for k in found if k not in seen_to]
+        stage.checked.append(tuple(sorted(seen_to[k] for k in found if k in seen_to)))
+    if None not in behind:
+        # Eager saved an alias of it that counts versions by itself, as `.data` gives one.
+        counted += _torch.counted_by(list(shown_here.values()), counters)
+        places = [*saved_here, *shown_here]
+        stage.unwatched = {
+            stage.saved[n] for n, k in zip(places, counted, strict=True) if k is not None and k not in met
+        }
+    watched = {g.watched: n for n, g in enumerate(stage.guards)}
+    for k in sorted(met):
+        ref, t = visible[k]
+        saved = Counter(Keeper.SAVED, seen_to[k]) if k in seen_to else None
+        stage.counters.append((t, saved or Counter(Keeper.WATCHED, watched[ref])))
+
+
+def guard_derivative(
+    capture: Capture, stage: Stage, seeds: Mapping[int, Tensor], results: Mapping[int, Tensor]
+) -> None:
+    """The same for a ``stage`` that attaches results of a backward, which has ``seeds`` for tangents."""
+    (before, *_) = stage.before
+    known = [(r, Counter(Keeper.RESULT, k)) for k, r in results.items()]
+    known += [(t, Counter(Keeper.TANGENT, j)) for j, t in seeds.items()]
+    known += before.counters
+    known = [(t, counter) for t, counter in known if _torch.version_of(t) >= 0]
+    saved_here = {v: n for n, v in enumerate(stage.saved)}
+    unpacked: set[int] = set()
+    for place, kept in enumerate(kept_behind(capture, stage)):
+        for k in _distinct(_torch.counted_by(kept or (), [t for t, _ in known])):
+            t, counter = known[k]
+            n = saved_here.get(before.saved[counter.index]) if counter.keeper is Keeper.SAVED else None
+            if n is not None and len(stage.attached) == 1:
+                unpacked.add(n)
+                stage.counters.append((t, Counter(Keeper.SAVED, n)))
+            else:
+                stage.counters.append((t, Counter(Keeper.WATCHED, len(stage.guards))))
+                stage.guards.append(Guard(counter, place))
+    stage.checked = [tuple(sorted(unpacked))] if unpacked else []
+
+
+def _viewed(v: Value, known: Mapping[Value, Tensor | None]) -> Value:
+    """The first value that ``v`` is a view of, or a view of a view, and that is ``known``; else no such."""
+    while v not in known and info_of(v.op).kind is Kind.VIEW and type(v.args[0]) is Value:
+        v = v.args[0]
+    return v
+
+
+def _distinct(places: Iterable[int | None]) -> list[int]:
+    return sorted({k for k in places if k is not None})

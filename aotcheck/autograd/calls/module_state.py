@@ -1,0 +1,158 @@
+"""A module's state: read on every call, swapped for replicas while it is traced, assigned where the trace did.
+
+Note [Attributes]
+Parameters and buffers are known beforehand. Of what else a module has, tensors in attributes become part of its state
+when a trace meets one, as something read or as something assigned (``self.last = h``), and the trace begins again. From
+then on they are read and assigned on every call. What a module keeps in a list or a dictionary is found when it is
+read; to put a tensor of the trace there, or where a forward hook may keep it, is refused. Other attributes are read
+by Note [Surroundings], and assigned by the trace; by one that does not come to its end, not at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from aotcheck import _torch
+from aotcheck.autograd.calls.escapes import Namespace, Unkept, refuse_kept
+from aotcheck.autograd.errors import RetraceWithAttributes
+from aotcheck.autograd.tensors.captured import Path, locate
+
+_Slot = tuple[dict[str, Any], str]
+_SLOTS = ("_parameters", "_buffers")
+
+
+class ModuleState:
+    """A module's parameters, buffers and attributes that matter, deeply, in ``slots``."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self.module = module
+        self._attributes: list[tuple[torch.nn.Module, str]] = []
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Find the slots anew, for modules whose structure has changed."""
+        self.modules = list(self.module.modules())
+        self.slots: list[_Slot] = []
+        for m in self.modules:
+            self.slots += [(owner, name) for owner in _torch.state_of(m) for name, t in owner.items() if t is not None]
+        there = {id(m) for m in self.modules}
+        self.slots += [(vars(m), name) for m, name in self._attributes if id(m) in there]
+
+    def tensors(self) -> list[Any]:
+        """What is in the slots now."""
+        return [owner.get(name) for owner, name in self.slots]
+
+    @property
+    def is_lazy(self) -> bool:
+        """Whether a parameter or buffer gets its shape only from the first call."""
+        return any(torch.nn.parameter.is_lazy(t) for t in self.tensors())
+
+    def adopt(self, tensor: Tensor) -> bool:
+        """Let the attribute that is ``tensor`` be part of the state; whether there is one."""
+        for m in self.modules:
+            for name, value in vars(m).items():
+                if value is tensor:
+                    self._attributes.append((m, name))
+                    self.refresh()
+                    return True
+        return False
+
+    def locate(self, tensor: Tensor) -> Path | None:
+        """How to read ``tensor``, which is no attribute but in one, or in a closure, again; None if it is nowhere."""
+        return next((path for m in self.modules if (path := locate(m, tensor)) is not None), None)
+
+    @contextlib.contextmanager
+    def swapped(self, replicas: Sequence[Any], reassigned: list[tuple[int, Any]]) -> Iterator[None]:
+        """The module runs on ``replicas`` inside; what it puts into slots goes to ``reassigned``: (slot, object).
+
+        Raises:
+            RetraceWithAttributes: attributes that were no slots were assigned tensors; now they are slots.
+            UnsupportedError: a tensor of the trace was put into a list or a dictionary.
+        """
+        slots, originals, before = self.slots, self.tensors(), _Before(self.modules)
+        try:
+            with _swapped(slots, replicas):
+                with Unkept(*_torch.forward_hooks_of(self.modules)):
+                    yield
+                known = {(id(owner), name) for owner, name in slots}
+                assigned = [(m, name) for m, name in before.assigned() if (id(vars(m)), name) not in known]
+                if assigned:
+                    self._attributes += assigned
+                    raise RetraceWithAttributes
+                before.check({id(r): t for r, t in zip(replicas, originals, strict=True) if isinstance(r, Tensor)})
+                for k, ((owner, name), replica) in enumerate(zip(slots, replicas, strict=True)):
+                    if owner.get(name) is not replica:
+                        reassigned.append((k, owner.get(name)))
+        except BaseException:
+            before.restore()
+            raise
+
+    def swapping(self, replicas: Sequence[Any]) -> Callable[[], contextlib.AbstractContextManager[None]]:
+        """What puts ``replicas`` into the slots that there are now, once more and for as long as it is entered."""
+        return functools.partial(_swapped, self.slots, replicas)
+
+    def assign(self, slots: Sequence[int], tensors: Sequence[Any]) -> None:
+        """Put the objects that the program left in these slots there."""
+        for k, t in zip(slots, tensors, strict=True):
+            owner, name = self.slots[k]
+            owner[name] = t
+
+
+class _Before:
+    """What the attributes of modules are, and what containers among them hold, before a trace."""
+
+    def __init__(self, modules: Sequence[torch.nn.Module]) -> None:
+        self._attributes = [(m, Namespace(vars(m))) for m in modules]
+
+    def assigned(self) -> list[tuple[torch.nn.Module, str]]:
+        """The attributes that are tensors now, and were not or were others."""
+        return [
+            (m, name)
+            for m, was in self._attributes
+            for name, value in vars(m).items()
+            if isinstance(value, Tensor) and value is not was.before.get(name)
+        ]
+
+    def check(self, originals: Mapping[int, Any]) -> None:
+        """Raise UnsupportedError if a container holds a tensor of the trace.
+
+        Those that stand for something of the module's own are exchanged for that: ``originals``, by id of what stood
+        for them.
+        """
+        for m, _ in self._attributes:
+            for name, value in vars(m).items():
+                if name in _SLOTS or isinstance(value, Tensor):
+                    continue
+                if type(value) is list:
+                    value[:] = [originals.get(id(x), x) for x in value]
+                elif type(value) is dict:
+                    value.update({k: originals[id(x)] for k, x in value.items() if id(x) in originals})
+                refuse_kept(value, f"the module's {name}")
+
+    def restore(self) -> None:
+        """Make everything what it was."""
+        for _, was in self._attributes:
+            was.restore()
+
+
+@contextlib.contextmanager
+def _swapped(slots: Sequence[_Slot], replicas: Sequence[Any]) -> Iterator[None]:
+    there = [name in owner for owner, name in slots]
+    originals = [owner.get(name) for owner, name in slots]
+    for (owner, name), replica, was in zip(slots, replicas, there, strict=True):
+        if was:
+            owner[name] = replica
+    try:
+        yield
+    finally:
+        for (owner, name), original, was in zip(slots, originals, there, strict=True):
+            if was:
+                owner[name] = original
+            else:
+                owner.pop(name, None)

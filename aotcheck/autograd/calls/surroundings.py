@@ -1,0 +1,356 @@
+"""Python values that a function finds around it, which a trace takes as they are: part of the key of a call.
+
+Note [Surroundings]
+A module may be told another dropout probability, lose a hook or a layer; a variable in a closure may be bound to
+another number. A walk from the function finds such values: in its closure, globals and defaults, in lists and
+dictionaries, in attributes that code near it names, of objects, classes and Python modules, in modules and their hooks.
+Numbers, strings and the like count by value, what holds others by what it holds, arrays by their bytes, anything else
+by identity. Tensors do not count: they are arguments once a trace has met them.
+
+What a walk found has a number, and equal finds have equal ones. A call asks only whether anything was assigned since
+the last walk; dictionaries are asked for their versions.
+
+What a trace itself changes (a flag that the first call sets, a position in a queue) is put back after it, and done by
+every call of what was traced: what it becomes hangs on what it was, which is part of the key, but for Note [Counters].
+A list or set whose length a trace changes is a log and not looked at any more. A function that changes a
+value for the eighth time runs as it is from then on, of which the caller is warned; so does one that draws random
+numbers of Python's or numpy's, or that has an iterator to go on with.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import gc
+import itertools
+import random
+import types
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator
+from operator import is_
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from aotcheck.autograd.calls.naming import NOTHING, read_around
+from aotcheck.autograd.calls.walk import ABSENT, TENSOR, Place, Walk, read, serial_of
+from aotcheck.autograd.replicas.replicas import Replica
+
+__all__ = ["Assignment", "Changes", "Surroundings", "serial_of"]
+
+_CHANGES = 8  # of a value, by traces
+_NUMBERED = 256
+_ASSIGNED = (dict, list, deque, types.CellType, type)
+
+
+@dataclasses.dataclass(frozen=True)
+class Assignment:
+    """Of a variable, attribute or item that a traced function changes."""
+
+    owner: Any
+    name: Any
+    value: Any
+
+    def __call__(self) -> None:
+        """Do it."""
+        owner, name, value = self.owner, self.name, self.value
+        if isinstance(owner, types.CellType):
+            if value is ABSENT:
+                del owner.cell_contents
+            else:
+                owner.cell_contents = value
+        elif isinstance(owner, type):
+            if value is not ABSENT:
+                setattr(owner, name, value)
+            elif name in vars(owner):
+                delattr(owner, name)
+        elif isinstance(owner, dict):
+            if value is ABSENT:
+                dict.pop(owner, name, None)
+            else:
+                dict.__setitem__(owner, name, value)
+        elif isinstance(owner, (list, deque)):
+            owner[name] = value
+        elif value is not ABSENT:
+            object.__setattr__(owner, name, value)
+        else:
+            object.__delattr__(owner, name)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Addition:
+    owner: Any
+    name: Any
+    number: int
+
+    def __call__(self) -> None:
+        Assignment(self.owner, self.name, read(self.owner, self.name) + self.number)()
+
+
+@dataclasses.dataclass(frozen=True)
+class Changes:
+    """What a trace changed: the ``number`` of what there was, if some of it is not looked at any more."""
+
+    number: int | None = None
+    assignments: tuple[Callable[[], None], ...] = ()
+
+
+_NO_CHANGES = Changes()
+
+
+class Before:
+    """What there is before a trace.
+
+    ``plain``: a trace changes nothing of it but what is assigned, which the walk tells.
+    """
+
+    __slots__ = ("_contents", "_misses", "_random", "_states", "_tensors", "_unread", "plain", "walk")
+
+    def __init__(self, walk: Walk, draws: bool) -> None:
+        self.walk = walk
+        sequences = [s for s in walk.sequences if isinstance(s, (list, deque, set))]
+        self._contents = [(s, s.copy()) for s in sequences]
+        self._tensors = [
+            (*p, read(*p)) for p in [(o, name) for (_, name), (o, v) in walk.values.items() if v is TENSOR]
+        ]
+        self._unread = [(owner, name, read(owner, name)) for owner, names in walk.unread for name in names]
+        self._random = _random_state() if draws else None
+        self._states = [copy.deepcopy(_state_of(g)) for g in walk.generators]
+        self._misses = [c.cache_info().misses for c in walk.caches]
+        self.plain = not (draws or walk.generators or walk.caches or self._tensors or self._unread)
+
+    def put_back_contents(self) -> None:
+        """Lists and the like hold what they held."""
+        for s, was in self._contents:
+            if len(s) != len(was) or not all(map(is_, s, was)):
+                s.clear()
+                s.update(was) if isinstance(s, set) else s.extend(was)
+
+    def put_back_tensors(self) -> bool:
+        """No tensor of a trace is where there were others; whether there was one."""
+        kept = False
+        for owner, name, was in self._tensors:
+            if isinstance(read(owner, name), Replica):
+                Assignment(owner, name, was)()
+                kept = True
+        return kept
+
+    def put_back_unread(self, counted: frozenset[str]) -> Iterator[Callable[[], None]]:
+        """Names that nothing reads have what they had; yields what every call is to do."""
+        for owner, name, was in self._unread:
+            becomes = read(owner, name)
+            if becomes is was or isinstance(was, Tensor) or isinstance(becomes, Tensor):
+                continue
+            Assignment(owner, name, was)()
+            if name in counted and type(was) is int and type(becomes) is int:
+                yield _Addition(owner, name, becomes - was)
+            else:
+                yield Assignment(owner, name, becomes)
+
+    def put_back_random(self) -> bool:
+        """No random number of Python's or numpy's was drawn; whether one was."""
+        if self._random is None:
+            return False
+        python, numpy = self._random
+        drawn = False
+        if random.getstate() != python:
+            random.setstate(python)
+            drawn = True
+        now = np.random.get_state(legacy=False)
+        if not _equal(now, numpy):
+            np.random.set_state(numpy)
+            drawn = True
+        for g, state in zip(self.walk.generators, self._states, strict=True):
+            if not _equal(_state_of(g), state):
+                _set_state(g, state)
+                drawn = True
+        return drawn
+
+    def clear_caches(self) -> None:
+        """Caches of results forget those that are tensors of a trace, and with them all."""
+        for cache, misses in zip(self.walk.caches, self._misses, strict=True):
+            if cache.cache_info().misses != misses and _holds_replicas(cache):
+                cache.cache_clear()
+
+
+class Surroundings:
+    """What there is around ``function``, be it a module or not."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self._named = NOTHING
+        self._ignored: frozenset[Place] = frozenset()
+        self._changes: dict[Any, int] = {}  # by place and call
+        self._numbers: dict[Any, int] = {}
+        self._count = itertools.count()
+        self.unsettled = False  # whether the function is to run as it is
+        self.kept = False  # whether the last trace put tensors into what is around the function
+        self.drawn = False  # whether what a trace found is not what it finds again
+        self._look()
+
+    @property
+    def anything(self) -> bool:
+        """Whether there is anything to look at in a call."""
+        return self._walk.anything
+
+    def number(self) -> int:
+        """The number of what there is now."""
+        if not self._walk.holds():
+            self._look()
+        return self._number
+
+    @property
+    def last_number(self) -> int:
+        """The number of what there was when that was last asked for."""
+        return self._number
+
+    @property
+    def modules(self) -> tuple[int, ...]:
+        """The serial numbers of the modules there are."""
+        return self._walk.key[0]
+
+    def before_trace(self) -> Before:
+        """What there is, for ``after_trace``."""
+        if self._walk.iterator is not None:
+            self._settle_for_eager(f"it may go on with an iterator, {self._walk.iterator!r}")
+        return Before(self._walk, bool(self._walk.generators) or "random" in self._named.reads)
+
+    def undo(self, before: Before) -> None:
+        """Put back what a trace has changed that did not come to its end."""
+        before.clear_caches()
+        before.put_back_random()
+        before.put_back_tensors()
+        before.put_back_contents()
+        for _ in before.put_back_unread(frozenset()):
+            pass
+        if self._walk is not before.walk or not before.walk.holds():
+            self._look()
+            for _, owner, name, was, becomes in self._changed(before.walk):
+                if was is not TENSOR and (becomes is not TENSOR or was is ABSENT) and self._assignable(owner, becomes):
+                    Assignment(owner, name, was)()
+            self._look()
+
+    def after_trace(self, before: Before, alike: Any) -> Changes:
+        """Put back what a trace has changed since ``before``; calls that are ``alike`` differ by nothing else."""
+        walk = before.walk
+        if before.plain and self._walk is walk and walk.holds():
+            self.kept = False
+            return _NO_CHANGES
+        before.clear_caches()
+        if before.put_back_random():
+            self.drawn = True
+            self._settle_for_eager("it draws random numbers of Python's or numpy's")
+        self.kept = before.put_back_tensors()
+        assignments = list(before.put_back_unread(self._named.counted))
+        if self._walk is walk and walk.holds():
+            return Changes(None, tuple(assignments))
+        self._look()
+        there = self._walk.values.items()
+        if self.kept or any(v is TENSOR and isinstance(read(o, name), Replica) for (_, name), (o, v) in there):
+            self.kept = True
+            self.undo(before)
+            self._count_change("kept", "tensors around it")
+            return Changes()
+        ignored: set[Place] = set()
+        changed = list(self._changed(walk))
+        logs = {id(was) for place, _, _, was, becomes in changed if was is becomes and place in walk.containers}
+        for place, owner, name, was, becomes in changed:
+            if id(owner) in logs or was is TENSOR or becomes is TENSOR or not self._assignable(owner, becomes):
+                continue
+            if id(was) in logs and was is becomes:
+                ignored.add(place)
+                continue
+            self._count_change((place if was is not ABSENT else (id(owner), None), alike), name)
+            Assignment(owner, name, was)()
+            assignments.append(Assignment(owner, name, becomes))
+        self._ignored |= ignored
+        self._look()
+        kept = tuple([key for place, key in walk.found.items() if place in self._walk.found])
+        return Changes(self._number_of(self.modules, kept) if ignored else None, tuple(assignments))
+
+    def _changed(self, walk: Walk) -> Iterator[tuple[Place, Any, Any, Any, Any]]:
+        """Place, owner, name, what it was and what it is now, of what is not as ``walk`` found it."""
+        now = self._walk
+        was_in, is_in = walk.containers, now.containers
+        new = [p for p in now.found if p not in walk.found and p[0] in walk.owners]
+        for place in (*walk.found, *new):
+            if now.found.get(place) != walk.found.get(place) or was_in.get(place) is not is_in.get(place):
+                owner, was = walk.values.get(place) or (now.values[place][0], ABSENT)
+                _, becomes = now.values.get(place, (owner, ABSENT))
+                if becomes is ABSENT and read(owner, place[1]) is not ABSENT:
+                    continue  # it is not looked at any more
+                yield place, owner, place[1], was, becomes
+
+    def _assignable(self, owner: Any, becomes: Any) -> bool:
+        if isinstance(owner, _ASSIGNED):
+            return not isinstance(owner, (list, deque)) or becomes is not ABSENT
+        return self._walk.has_slots(owner)
+
+    def _count_change(self, change: Any, name: Any) -> None:
+        self._changes[change] = self._changes.get(change, 0) + 1
+        if self._changes[change] == _CHANGES:
+            self._settle_for_eager(f"it changes {name!r} when it is called")
+
+    def _settle_for_eager(self, because: str) -> None:
+        if not self.unsettled:
+            self.unsettled = True
+            warnings.warn(f"aotcheck runs a function as it is: {because}", RuntimeWarning, stacklevel=6)
+
+    def _look(self) -> None:
+        walk = Walk(self._function, self._named, self._ignored)
+        while self._named != (named := read_around(walk.code, walk.classes, self._named)):
+            self._named = named
+            if walk.names_matter or named.counted or named.assigned:
+                walk = Walk(self._function, named, self._ignored)
+            elif not walk.classes:
+                break
+        self._number = self._number_of(*walk.key)
+        self._walk = walk
+
+    def _number_of(self, modules: tuple[int, ...], found: tuple[Any, ...]) -> int:
+        if len(self._numbers) > _NUMBERED:
+            self._numbers = {}
+        return self._numbers.setdefault((modules, found), next(self._count))
+
+
+def _random_state() -> tuple[Any, Any]:
+    return random.getstate(), np.random.get_state(legacy=False)
+
+
+def _state_of(generator: Any) -> Any:
+    if isinstance(generator, random.Random):
+        return generator.getstate()
+    if isinstance(generator, np.random.Generator):
+        return generator.bit_generator.state
+    return generator.get_state(legacy=False)
+
+
+def _set_state(generator: Any, state: Any) -> None:
+    if isinstance(generator, random.Random):
+        generator.setstate(state)
+    elif isinstance(generator, np.random.Generator):
+        generator.bit_generator.state = state
+    else:
+        generator.set_state(state)
+
+
+def _equal(a: Any, b: Any) -> bool:
+    """Whether two states of a generator are equal; they may have arrays in them."""
+    if isinstance(a, dict):
+        return all(_equal(v, b[k]) for k, v in a.items())
+    return bool(np.array_equal(a, b)) if isinstance(a, np.ndarray) else a == b
+
+
+def _holds_replicas(cache: Any) -> bool:
+    """Whether results that the cache keeps are tensors of a trace."""
+    level = [cache.__wrapped__, cache]
+    seen = {id(level[0])}
+    for _ in range(4):
+        found = [o for held in level if not isinstance(held, types.FunctionType) for o in gc.get_referents(held)]
+        level = [o for o in found if id(o) not in seen and not isinstance(o, (type, types.ModuleType))]
+        if any(isinstance(o, Replica) for o in level):
+            return True
+        seen.update(map(id, level))
+    return False

@@ -1,0 +1,510 @@
+"""A walk from a function over the Python values around it; see Note [Surroundings]."""
+
+from __future__ import annotations
+
+import contextvars
+import functools
+import gc
+import itertools
+import os
+import random
+import types
+import weakref
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Iterator, Sequence
+from operator import is_
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from aotcheck import _torch
+from aotcheck.autograd.calls.naming import (
+    Named,
+    called_implicitly,
+    functions_of,
+    globals_in,
+    is_looked_into,
+    is_of_others,
+    named_in,
+)
+from aotcheck.autograd.tensors.plain_values import plain_key, variables_of
+
+STEPS = 6  # from the function to what is looked at
+MOST = 2048  # items of a container that is looked through
+_OBJECTS = 4000
+_BYTES = 65536  # of an array
+
+SEQUENCES = (list, tuple, deque, set, frozenset)
+_GENERATORS = (random.Random, np.random.Generator, np.random.RandomState)
+_ITERATORS: tuple[Any, ...] = (
+    types.GeneratorType,
+    itertools.count,
+    itertools.cycle,
+    enumerate,
+    zip,
+    map,
+    type(iter([])),
+    type(iter(())),
+    type(iter(range(0))),
+    type(iter({})),
+    type(iter({}.values())),
+    type(iter({}.items())),
+    type(iter(set())),
+)
+_WITH_CONTENT = (np.ndarray, bytearray, contextvars.ContextVar, weakref.ref)
+_OF_CONTAINERS = frozenset((dict, OrderedDict, defaultdict, *SEQUENCES))
+_OF_MODULES = frozenset(vars(torch.nn.Module())) - {"training"}
+ABSENT = object()
+TENSOR = object()
+
+Place = tuple[int, Any]
+
+_serials = itertools.count()
+_known_objects: dict[int, tuple[Any, int]] = {}  # id -> what tells that it is still that object, its serial number
+
+
+class _Same:
+    """Equal for one object, which it keeps."""
+
+    __slots__ = ("_of",)
+
+    def __init__(self, of: Any) -> None:
+        self._of = of
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other._of is self._of
+
+    def __hash__(self) -> int:
+        return id(self._of)
+
+
+def serial_of(obj: Any) -> Any:
+    """What no other object has or will have: a number where there are weak references to such objects."""
+    known = _known_objects.get(id(obj))
+    if known is not None and known[0]() is obj:
+        return known[1]
+    try:
+        alive = weakref.ref(obj, functools.partial(_forget, id(obj)))
+    except TypeError:
+        return _Same(obj)
+    serial = next(_serials)
+    _known_objects[id(obj)] = alive, serial
+    return serial
+
+
+def _forget(address: int, reference: Any) -> None:
+    if (known := _known_objects.get(address)) is not None and known[0] is reference:
+        del _known_objects[address]
+
+
+class Walk:
+    """What there is now: ``found``, by place, and what tells later whether any of it was assigned."""
+
+    __slots__ = (
+        "_assigned",
+        "_attributes",
+        "_bound",
+        "_cells",
+        "_contents",
+        "_counted",
+        "_dicts",
+        "_empty",
+        "_functions",
+        "_globals",
+        "_ignored",
+        "_items",
+        "_loose",
+        "_next",
+        "_only",
+        "_reads",
+        "_seen",
+        "_slots",
+        "_versions",
+        "_watched",
+        "caches",
+        "classes",
+        "code",
+        "containers",
+        "found",
+        "generators",
+        "iterator",
+        "key",
+        "modules",
+        "names_matter",
+        "owners",
+        "sequences",
+        "unread",
+        "values",
+    )
+
+    def __init__(self, root: Any, named: Named, ignored: frozenset[Place]) -> None:
+        self.found: dict[Place, Any] = {}
+        self.values: dict[Place, tuple[Any, Any]] = {}  # what has it, and what it is
+        self.modules: list[torch.nn.Module] = []
+        self.code: set[types.CodeType] = set()
+        self.classes: set[type] = set()
+        self.containers: dict[Place, Any] = {}
+        self.owners: dict[int, Any] = {}
+        self.generators: list[Any] = []
+        self.caches: list[Any] = []
+        self.iterator: str | None = None
+        self.unread: list[tuple[Any, frozenset[str]]] = []  # what has names that are counted or only assigned
+        self._ignored = ignored
+        self._reads, self._watched = named.reads, named.watched
+        self._counted, self._assigned = named.counted, named.assigned
+        self.names_matter = bool(self._counted or self._assigned)  # another walk may find more
+        self._attributes = None if named.dynamic else self._watched | self._counted | {"forward"}
+        self._only = self._counted | self._assigned
+        self._dicts: list[tuple[dict[Any, Any], frozenset[str] | None, list[Any]]] = []
+        self._globals: dict[int, tuple[dict[str, Any], set[str]]] = {}
+        self._empty: list[dict[Any, Any]] = []
+        self._cells: list[tuple[types.CellType, str]] = []
+        self._functions: list[types.FunctionType] = []
+        self.sequences: list[Any] = []
+        self._slots: list[tuple[Any, str]] = []
+        self._contents: list[tuple[Any, Any]] = []
+        self._seen: dict[int, Any] = {}  # by id, and kept so that ids are of these
+        self._next: list[tuple[Any, int]] = [(root, 0)]
+        while self._next and len(self._seen) < _OBJECTS:
+            level, self._next = self._next, []
+            for obj, depth in level:
+                if id(obj) not in self._seen:
+                    self._seen[id(obj)] = obj
+                    self._visit(obj, depth)
+        for variables, names in self._globals.values():
+            self._dicts.append((variables, frozenset(names), self._values(variables, frozenset(names))))
+        self._seen.clear()
+        self._versions = self._versions_now()
+        self._loose = self._loose_now()
+        self._items = [_without_tensors(s) for s in self.sequences]
+        looked_up = self._dicts or self._empty or self._functions or self._slots or self.sequences or self._contents
+        exactly = all(seen is read(c, name) for (c, name), seen in zip(self._cells, self._loose, strict=False))
+        self._bound = [(c, read(c, name)) for c, name in self._cells] if exactly and not looked_up else None
+        self.key = (tuple([serial_of(m) for m in self.modules]), tuple(self.found.values()))
+
+    @property
+    def anything(self) -> bool:
+        """Whether there is anything to look at, or to do after a call."""
+        return bool(self.found or self.modules or self.unread or self.generators or self.iterator)
+
+    def holds(self) -> bool:
+        """Whether nothing that matters was assigned since."""
+        if self._bound is not None:  # all there is to look at
+            return self._are_bound(self._bound)
+        versions = self._versions_now()
+        if versions != self._versions:
+            for (d, names, was), before, now in zip(self._dicts, self._versions, versions, strict=True):
+                if before != now and not _same(self._values(d, names), was):
+                    return False
+            self._versions = versions
+        if any(self._empty) or (self._loose and not _same(self._loose_now(), self._loose)):
+            return False
+        for s, was in zip(self.sequences, self._items, strict=True):
+            if not (len(s) == len(was) and all(map(is_, s, was))) and not _same(_without_tensors(s), was):
+                return False
+        return all(content_of(obj) == was for obj, was in self._contents)
+
+    def _are_bound(self, bound: list[tuple[types.CellType, Any]]) -> bool:
+        try:
+            for cell, value in bound:
+                if cell.cell_contents is not value:
+                    return False
+        except ValueError:  # nothing is assigned any more
+            return False
+        return True
+
+    def has_slots(self, obj: Any) -> bool:
+        """Whether attributes of it that were looked at are slots."""
+        return any(obj is o for o, _ in self._slots)
+
+    def _versions_now(self) -> list[int]:
+        version = _torch.dict_version
+        return [version(d) for d, _, _ in self._dicts]
+
+    def _loose_now(self) -> list[Any]:
+        found = [self._seen_as(name, read(c, name)) for c, name in self._cells]
+        found += [d for f in self._functions for d in (f.__defaults__, f.__kwdefaults__, f.__code__)]
+        found += [self._seen_as(name, read(obj, name)) for obj, name in self._slots]
+        return found
+
+    def _seen_as(self, name: Any, value: Any) -> Any:
+        if issubclass(type(value), Tensor):
+            return TENSOR
+        return type(value) if name in self._counted and type(value) is int else value
+
+    def _values(self, d: dict[Any, Any], names: frozenset[str] | None) -> list[Any]:
+        """Keys and values that matter; tensors are all alike, and so are numbers that are counted."""
+        items = dict.items(d) if names is None else [(n, dict.__getitem__(d, n)) for n in sorted(names.intersection(d))]
+        return [x for n, v in list(items) for x in (n, self._seen_as(n, v))]
+
+    # -- what is met
+
+    def _visit(self, obj: Any, depth: int) -> None:
+        kind = type(obj)
+        if issubclass(kind, torch.nn.Module):
+            self._module(obj, depth)
+        elif kind is types.FunctionType:
+            self._function(obj, depth)
+        elif kind is types.MethodType:
+            self._next += [(obj.__self__, depth), (obj.__func__, depth)]
+        elif kind is types.ModuleType:
+            self.names_matter = True
+            self._watch(vars(obj), vars(obj), self._watched, depth)
+        elif issubclass(kind, functools.partial):
+            self._next.append((obj.func, depth))
+            for k, value in enumerate(obj.args):
+                self._value(obj, k, value, depth)
+            self._watch(obj.keywords, obj.keywords, None, depth)
+        elif kind is functools._lru_cache_wrapper:
+            self.caches.append(obj)
+            self._next.append((obj.__wrapped__, depth))
+        elif issubclass(kind, type):
+            self._class(obj, depth)
+        elif issubclass(kind, _WITH_CONTENT):
+            self._content(obj, depth)
+        elif issubclass(kind, _GENERATORS):
+            self.generators.append(obj)
+        else:
+            if issubclass(kind, dict):
+                if len(obj) <= MOST:
+                    self._watch(obj, obj, None, depth)
+            elif issubclass(kind, SEQUENCES) and len(obj) <= MOST:
+                self.owners[id(obj)] = obj
+                self.sequences.append(obj)
+                for k, value in enumerate(items_of(obj)):
+                    self._value(obj, k, value, depth)
+            if kind not in _OF_CONTAINERS and kind is not types.BuiltinFunctionType:
+                self._object(obj, depth)
+
+    def _content(self, obj: Any, depth: int) -> None:
+        content = content_of(obj)
+        self._contents.append((obj, content))
+        self._note(obj, "", content, obj)
+        if isinstance(obj, weakref.ref) and (referent := obj()) is not None and depth < STEPS:
+            self._next.append((referent, depth + 1))
+
+    def _object(self, obj: Any, depth: int) -> None:
+        kind = type(obj)
+        self.names_matter = True
+        variables = variables_of(obj)
+        if variables is not None:
+            original = variables.get("original") if kind.__module__.startswith("aotcheck.") else None
+            if original is not None:  # a compiled function: it runs inline
+                self._next.append((original, depth))
+                return
+            self._watch(variables, variables, self._attributes, depth)
+        for c in kind.__mro__:
+            slots = vars(c).get("__slots__", ())
+            for name in (slots,) if isinstance(slots, str) else tuple(slots):
+                if isinstance(vars(c).get(name), types.MemberDescriptorType):
+                    self._slot(obj, name, depth)
+        self._class(kind, depth)
+
+    def _slot(self, obj: Any, name: str, depth: int) -> None:
+        if name in self._only:
+            self.unread.append((obj, frozenset((name,))))
+        if (self._attributes is None or name in self._attributes) and name not in self._assigned:
+            self.owners[id(obj)] = obj
+            self._slots.append((obj, name))
+            self._value(obj, name, read(obj, name), depth)
+
+    def _class(self, cls: type, depth: int) -> None:
+        """Attributes of classes that are not of a library, and the globals of their methods."""
+        if cls in self.classes:
+            return
+        self.classes.add(cls)
+        self.names_matter = True
+        methods = called_implicitly(cls) | self._reads
+        for c in cls.__mro__:
+            if id(c) in self.owners or not is_looked_into(c) or c.__module__.split(".")[0] in ("builtins", "torch"):
+                continue
+            variables = gc.get_referents(vars(c))[0]
+            self._watch(c, variables, methods | self._watched | self._counted, depth)
+            for name in methods.intersection(variables):
+                if name[:2] == "__" or not isinstance(variables[name], types.FunctionType):
+                    self._next += [(f, depth) for f in functions_of(variables[name])]
+                else:
+                    self._next.append((variables[name], depth))
+            if type(c) is not type:
+                self._class(type(c), depth)
+
+    def _module(self, m: torch.nn.Module, depth: int) -> None:
+        if not self.modules:
+            for hooks in _torch.GLOBAL_HOOKS:
+                self._inner(hooks)
+        self.modules.append(m)
+        names = self._attributes
+        if names is None:
+            names = frozenset(vars(m)) - _OF_MODULES
+        self._watch(vars(m), vars(m), names, depth)
+        children = _torch.children_of(m)
+        if children:
+            self._dicts.append((children, None, self._values(children, None)))
+            self._next += [(child, depth) for child in children.values() if child is not None]
+            self._note(children, "", tuple(children), None)
+        inner: tuple[dict[Any, Any], ...] = (*_torch.state_of(m), *_torch.hooks_of(m))
+        for d in inner:
+            self._inner(d)
+        self._class(type(m), depth)
+
+    def _inner(self, d: dict[Any, Any]) -> None:
+        """A dictionary of a module's own; most are empty and stay so."""
+        if d:
+            self._watch(d, d, None, STEPS - 2)
+        else:
+            self._empty.append(d)
+
+    def _function(self, f: types.FunctionType, depth: int) -> None:
+        if is_of_others(f.__module__):
+            if depth == 0 and (wrapped := getattr(f, "__wrapped__", None)) is not None:
+                self._next.append((wrapped, depth))
+            return
+        code = f.__code__
+        self.code.add(code)
+        for name, cell in zip(code.co_freevars, f.__closure__ or (), strict=True):
+            if name in self._only:
+                self.unread.append((cell, frozenset((name,))))
+            value = read(cell, name)
+            if not issubclass(type(value), Tensor) and name not in self._assigned:
+                self.owners[id(cell)] = cell
+                if value is not ABSENT and self._value(cell, name, value, depth):
+                    self._cells.append((cell, name))
+        self._variables(f, depth)
+        if f.__defaults__ or f.__kwdefaults__:
+            self._functions.append(f)
+        for k, value in enumerate(f.__defaults__ or ()):
+            self._value(f, k, value, depth)
+        if f.__kwdefaults__:
+            self._watch(f.__kwdefaults__, f.__kwdefaults__, None, depth)
+        if vars(f):
+            self.names_matter = True
+            self._watch(vars(f), vars(f), self._watched | self._counted | {"__wrapped__"}, depth)
+
+    def _variables(self, f: types.FunctionType, depth: int) -> None:
+        """The globals that ``f`` uses."""
+        variables = f.__globals__
+        only = self._only and self._only.intersection(named_in(f.__code__).stores | named_in(f.__code__).adds)
+        if only:
+            self.unread.append((variables, frozenset(only)))
+        for name in sorted(globals_in(f.__code__)):
+            value = variables.get(name, ABSENT)
+            if value is ABSENT:
+                if name in _BUILTIN:
+                    continue
+            elif type(value) is types.ModuleType and is_of_others(value.__name__):
+                self._python_module(value, depth)
+                continue
+            known = self._globals.setdefault(id(variables), (variables, set()))[1]
+            if name not in known:
+                known.add(name)
+                self.owners[id(variables)] = variables
+                if value is not ABSENT:
+                    self._value(variables, name, value, depth)
+
+    def _watch(self, owner: Any, d: dict[Any, Any], names: frozenset[str] | None, depth: int) -> None:
+        attributes = names is not None or d is not owner
+        self.owners[id(owner)] = owner
+        if names is not None and self._only:
+            self.unread.append((owner, self._only))
+        self._dicts.append((d, names, self._values(d, names)))
+        for name in list(dict.keys(d)) if names is None else sorted(names.intersection(d)):
+            if not (attributes and name in self._assigned):
+                self._value(owner, name, dict.__getitem__(d, name), depth)
+
+    def _value(self, owner: Any, name: Any, value: Any, depth: int) -> bool:
+        """Note a value; whether it is looked at."""
+        kind = type(value)
+        if issubclass(kind, Tensor):
+            return self._note(owner, name, "tensor", TENSOR)
+        if kind is int and name in self._counted and type(name) is str:
+            return self._note(owner, name, "counted", value)
+        key = plain_key(value)
+        if key is not None:
+            return self._note(owner, name, key, value)
+        if issubclass(kind, types.ModuleType):
+            self._python_module(value, depth)
+            return False
+        if issubclass(kind, _ITERATORS) and depth < 2:
+            self.iterator = str(name)
+        if kind is types.BuiltinFunctionType and issubclass(type(value.__self__), _GENERATORS):
+            self.generators.append(value.__self__)
+        if issubclass(kind, (dict, *SEQUENCES)):
+            self.containers[id(owner), name] = value
+            many = not issubclass(kind, dict) or len(value) > MOST
+            key = (serial_of(kind), len(value) if many else None)
+        else:
+            key = serial_of(value)
+        there = self._note(owner, name, key, value)
+        if there and depth < STEPS:
+            self._next.append((value, depth + 1))
+        return there
+
+    def _python_module(self, module: types.ModuleType, depth: int) -> None:
+        if module is os:
+            self.names_matter = True
+            if self._reads.isdisjoint(("environ", "getenv")):
+                return
+            self._next.append((vars(os.environ)["_data"], STEPS - 2))
+        elif not is_of_others(module.__name__) and depth < STEPS:
+            self._next.append((module, depth + 1))
+
+    def _note(self, owner: Any, name: Any, key: Any, value: Any) -> bool:
+        place = id(owner), name
+        if place in self._ignored:
+            return False
+        self.found[place] = name if type(name) in (str, int) else serial_of(name), key
+        self.values[place] = owner, value
+        return True
+
+
+_BUILTIN = frozenset(vars(__import__("builtins")))
+
+
+def read(owner: Any, name: Any) -> Any:
+    """What ``owner`` has by that name: a cell, dictionary, list, class or an object with slots."""
+    if isinstance(owner, types.CellType):
+        try:
+            return owner.cell_contents
+        except ValueError:  # nothing was assigned yet
+            return ABSENT
+    if isinstance(owner, type):
+        return vars(owner).get(name, ABSENT)
+    if isinstance(owner, dict):
+        return dict.get(owner, name, ABSENT)
+    if isinstance(owner, (list, deque, tuple)):
+        return owner[name] if type(name) is int and name < len(owner) else ABSENT
+    if type(name) is not str:  # in a set, or of the arguments that a function keeps
+        return ABSENT
+    try:
+        return object.__getattribute__(owner, name)
+    except AttributeError:
+        return ABSENT
+
+
+def content_of(obj: Any) -> Any:
+    """What tells whether it changed in place."""
+    if isinstance(obj, np.ndarray):
+        known = obj.nbytes <= _BYTES and not obj.dtype.hasobject
+        return (obj.shape, obj.dtype.str, obj.tobytes() if known else None)
+    if isinstance(obj, bytearray):
+        return bytes(obj)
+    held = obj() if isinstance(obj, weakref.ref) else obj.get(None)
+    key = plain_key(held)
+    return serial_of(held) if key is None else key
+
+
+def items_of(sequence: Any) -> Iterator[Any]:
+    """Its items, whatever its class makes of iteration."""
+    kind: Any = next(c for c in SEQUENCES if issubclass(type(sequence), c))
+    iterator: Iterator[Any] = kind.__iter__(sequence)
+    return iterator
+
+
+def _without_tensors(sequence: Any) -> list[Any]:
+    return [TENSOR if issubclass(type(v), Tensor) else v for v in items_of(sequence)]
+
+
+def _same(now: Sequence[Any], was: Sequence[Any]) -> bool:
+    return len(now) == len(was) and all(map(is_, now, was))

@@ -1,0 +1,283 @@
+"""What the nodes of autograd's graph keep for their backward.
+
+Note [Formulas that read more]
+The second derivative by a result of ``svd`` or ``slogdet`` comes by the others, and the formula for those reads more of
+what the node keeps. Linear algebra is also differentiated by other formulas where gradients are to have a graph: by the
+matrix, not its factors. No trace of a first backward shows it, nor one of a second what a third reads. So of what such
+nodes keep, all is saved.
+
+Note [Looked up once]
+To compile a function is to ask its nodes several times over what they keep, and each time they unpack it. Of a function
+that only computes, as Note [Plain functions] says, they are asked once: from when that is known until it is compiled.
+What was found is good as long as nothing of it was written since, by a custom backward, say.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from torch import Tensor
+from torch.autograd.function import BackwardCFunction
+
+from aotcheck import _torch
+from aotcheck.autograd.replicas.replicas import Replica
+from aotcheck.autograd.tensors.captured import reachable
+from aotcheck.autograd.tensors.subclasses import leaves_of
+
+_fields: dict[type, tuple[str, ...]] = {}
+
+
+class _Found(threading.local):
+    """What was found of nodes, by node: see Note [Looked up once]. None where it is to be looked up each time."""
+
+    is_compiling = False
+    packed: dict[Any, bool] | None = None
+    kept: dict[Any, tuple[list[Tensor], list[int]]] | None = None
+
+
+_found = _Found()
+
+
+class Compiling:
+    """A function is compiled inside, so ``look_up_once`` may be called; what is found is forgotten at the end."""
+
+    __slots__ = ("_before",)
+
+    def __enter__(self) -> None:
+        self._before = _found.is_compiling, _found.packed, _found.kept
+        _found.is_compiling, _found.packed, _found.kept = True, None, None
+
+    def __exit__(self, *exception: object) -> None:
+        _found.is_compiling, _found.packed, _found.kept = self._before
+
+
+def look_up_once() -> None:
+    """From now on nobody but a backward writes: see Note [Looked up once]."""
+    if _found.is_compiling and _found.kept is None:
+        _found.packed, _found.kept = {}, {}
+
+
+def look_up_again() -> None:
+    """Take ``look_up_once`` back."""
+    _found.packed = _found.kept = None
+
+
+def holds_saved(node: Any, near: Tensor) -> bool:
+    """Whether an autograd node, in the graph of the replica ``near``, keeps what its first backward frees.
+
+    That is saved tensors, or the function of a write through a view; a custom Function that asks for what it saved does
+    so in vain, even if it saved nothing.
+    """
+    if not _raw_fields(type(node)) and _torch.tells_what_it_keeps(node):
+        return False
+    if _torch.is_write_through_view(node) or node in leaves_of(near)[0].kernels.asked:  # type: ignore[attr-defined]
+        return True
+    if has_packed(node):  # to unpack it here may run the user's program again, outside the trace
+        return True
+    try:
+        return bool(saved_by(node, near))
+    except RuntimeError:  # one was written since: eager will say so in the backward
+        return True
+
+
+def saved_by(node: Any, near: Tensor) -> list[Tensor]:
+    """The tensors that ``node``, in the graph of the replica ``near``, keeps.
+
+    Raises:
+        RuntimeError: one was written since, and the node's backward will say so.
+    """
+    found = _found.kept
+    known = None if found is None else found.get(node)
+    if known is not None and list(map(_torch.version_of, known[0])) == known[1]:
+        return known[0]
+    kept = _unpacked(node, near)
+    if found is not None:
+        found[node] = kept, list(map(_torch.version_of, kept))
+    return kept
+
+
+def _unpacked(node: Any, near: Tensor) -> list[Tensor]:
+    names = _raw_fields(type(node))
+    if not names:
+        return _kept_by_opaque(node, near) if _torch.is_opaque(node) else []
+    kept: list[Tensor] = []
+    # Unpacking an output of the node detaches it; what unpacks for the user runs as the rest of the user's program.
+    with contextlib.nullcontext() if has_packed(node) else _torch.meta_kernels():
+        for name in names:
+            custom = name == "_raw_saved_tensors"
+            saved = _torch.saved_by_custom(node) if custom else getattr(node, name.replace("_raw", "", 1))
+            kept += [s for s in (saved if isinstance(saved, (tuple, list)) else (saved,)) if isinstance(s, Tensor)]
+    return kept
+
+
+def objection(node: Any, near: Tensor) -> str | None:
+    """What the node's backward raises because what it keeps was written since; None if nothing was."""
+    if _torch.is_write_through_view(node) or has_packed(node):
+        return None
+    try:
+        saved_by(node, near)
+    except RuntimeError as error:
+        return str(error)
+    return None
+
+
+def keeps_itself(output: Tensor) -> bool:
+    """Whether the node that made ``output`` keeps it, so that gradients of its gradients come by ``output``."""
+    return output.output_nr in kept_results(_torch.grad_fn_of(output), output)
+
+
+def kept_results(node: Any, near: Tensor) -> set[int]:
+    """Which of its own results ``node``, in the graph of the replica ``near``, keeps."""
+    if node is None or _torch.is_opaque(node) or has_packed(node):
+        return set()
+    try:
+        kept = saved_by(node, near)
+    except RuntimeError:
+        return set()
+    return {t.output_nr for t in kept if t.grad_fn is node}
+
+
+def _kept_by_opaque(node: Any, near: Tensor) -> list[Tensor]:
+    """What a node keeps that tells nobody: the tensors that it misses when they have been written.
+
+    Run without gradients it computes nothing, but looks whether what it keeps is as it was. Where torch takes a view
+    for written whose base was cut from its history since, it fails to find one anew, and forgets that of the view.
+    """
+    near = leaves_of(near)[0]
+    assert isinstance(near, Replica)
+    if (packed := near.kernels.packed.get(_torch.sequence_number(node))) is not None:
+        return packed  # hooks did, and what they gave nobody writes
+    there: list[Tensor] = [*near.kernels.alive, *near.kernels.wrappers]
+    alive = [t for t in there if _torch.version_of(t) >= 0]
+    cut = [t for t in alive if t.requires_grad and _base_is_cut(t)]
+    if cut:
+        alive = [t for t, k in zip(alive, _torch.counted_by(alive, cut), strict=True) if k is None]
+    views = [t for t in alive if t.requires_grad and _follows_its_base(t)]
+    with _torch.meta_kernels():
+        _torch.run_without_gradients(node)
+        kept: list[Tensor] = []
+        with _keeping_histories(views):
+            for t in alive:
+                with _torch.as_if_written(t):
+                    try:
+                        _torch.run_without_gradients(node)
+                    except RuntimeError:
+                        kept.append(t)
+    return kept
+
+
+def _base_is_cut(view: Tensor) -> bool:
+    """Whether ``view`` has a history, and its base none that would give it one anew; no leaf ever gets one."""
+    base = _torch.base_of(view)
+    if base is None or base.requires_grad or _torch.leafness(view):
+        return False
+    return _follows_its_base(view)
+
+
+def _follows_its_base(t: Tensor) -> bool:
+    """Whether ``t`` is a view whose history autograd makes again where it was written."""
+    return _torch.base_of(t) is not None and bool(_torch.creation_meta(t) == _torch.CreationMeta.DEFAULT)
+
+
+@contextlib.contextmanager
+def _keeping_histories(views: Sequence[Tensor]) -> Iterator[None]:
+    """Inside, autograd raises where it would make the histories of ``views`` again, for a version that moved."""
+    for t in views:
+        _torch.set_creation_meta(t, _torch.CreationMeta.NO_GRAD_MODE)
+    try:
+        yield
+    finally:
+        for t in views:
+            _torch.set_creation_meta(t, _torch.CreationMeta.DEFAULT)
+
+
+def held_by_hooks(node: Any) -> list[Tensor] | None:
+    """What hooks that packed what the node keeps have saved themselves to unpack it; None if none packed it.
+
+    A checkpoint, say, computes it once more from what it was given.
+
+    Raises:
+        RuntimeError: one of these was written since.
+    """
+    if not has_packed(node):
+        return None
+    hooks = {id(hook): hook for s in _raw_kept(node) if (hook := getattr(s, "unpack_hook", None)) is not None}
+    held = {id(x): x for hook in hooks.values() for x in reachable(hook) if isinstance(x, _torch.SavedTensor)}
+    with _torch.meta_kernels():
+        return [x.unpack() for x in held.values() if not _torch.is_packed(x)]
+
+
+def saved_tensors(output: Tensor, stop: Iterable[Any], *, packed: bool = True) -> list[Tensor]:
+    """What the nodes behind ``output`` keep; the search ends at the nodes ``stop``.
+
+    What hooks of the user's packed is unpacked by them only if ``packed``, and left out else.
+    """
+    behind = nodes_behind_output(output, stop)
+    return [t for node in behind if packed or not has_packed(node) for t in saved_by(node, output)]
+
+
+def kept_for_derivatives(output: Tensor, stop: Iterable[Any]) -> list[Tensor]:
+    """What the nodes behind ``output`` keep of which a first derivative may read less than a later one.
+
+    See Note [Formulas that read more].
+    """
+    found: list[Tensor] = []
+    for node in nodes_behind_output(output, stop):
+        if _raw_fields(type(node)) and _reads_more_later(node) and not has_packed(node):
+            with contextlib.suppress(RuntimeError):  # written since: the backward raises
+                found += saved_by(node, output)
+    return found
+
+
+def _reads_more_later(node: Any) -> bool:
+    if isinstance(node, BackwardCFunction):
+        return False
+    return _torch.outputs_of(node) > 1 or type(node).__name__.startswith("Linalg")
+
+
+def has_packed(node: Any) -> bool:
+    """Whether hooks packed what the node keeps."""
+    if not _raw_fields(type(node)):
+        return False
+    found = _found.packed
+    known = None if found is None else found.get(node)
+    if known is None:
+        known = any(getattr(s, "unpack_hook", None) is not None for s in _raw_kept(node))
+        if found is not None:
+            found[node] = known
+    return known
+
+
+def _raw_kept(node: Any) -> Iterator[Any]:
+    """What the node keeps, as it is kept."""
+    for name in _raw_fields(type(node)):
+        kept = getattr(node, name)
+        yield from kept if isinstance(kept, (tuple, list)) else (kept,)
+
+
+def _raw_fields(kind: type) -> tuple[str, ...]:
+    """The attributes of such nodes that hold what they keep as it is kept."""
+    names = _fields.get(kind)
+    if names is None:
+        names = _fields[kind] = tuple(n for n in dir(kind) if n.startswith("_raw_saved_"))
+    return names
+
+
+def nodes_behind_output(output: Tensor, stop: Iterable[Any]) -> list[Any]:
+    """The nodes behind ``output``, its own first; the search ends at the nodes ``stop``."""
+    start = _torch.grad_fn_of(output)
+    seen = set(stop) - {start}
+    found: list[Any] = []
+    todo = [start]
+    while todo:
+        node = todo.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            found.append(node)
+            for n, _ in node.next_functions:
+                if n is not None and n not in seen:
+                    todo.append(n)
+    return found

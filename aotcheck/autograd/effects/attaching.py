@@ -1,0 +1,169 @@
+"""The order in which results are attached to autograd, group by group, and arguments take over histories.
+
+What a group hangs on, its cuts, is made and has its history before: see Note [Cuts].
+"""
+
+from __future__ import annotations
+
+import abc
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from aotcheck import _torch
+from aotcheck.autograd.eager_graph.components import reached_leaves
+from aotcheck.autograd.eager_graph.regions import Cut, Group, divide, find_cuts
+from aotcheck.autograd.eager_graph.shared import shared_heads
+from aotcheck.autograd.effects.draft import Draft
+from aotcheck.autograd.errors import UnsupportedError
+from aotcheck.autograd.ir.sparse_geometry import is_sparse
+from aotcheck.autograd.ir.trace import geometry_of
+from aotcheck.autograd.record.record import Leaf
+from aotcheck.autograd.record.steps import Arg, Attach, Ref, RenewHistory, Step
+from aotcheck.autograd.replicas.replicas import past
+from aotcheck.autograd.tensors.subclasses import is_wrapper
+from aotcheck.autograd.tracing.traced_inputs import TracedArgument
+
+if TYPE_CHECKING:
+    from aotcheck.autograd.effects.capture import Capture
+
+
+class Attaching(Draft, abc.ABC):
+    """The groups of what is attached, and the histories that arguments are still to take over."""
+
+    def __init__(self, capture: Capture) -> None:
+        super().__init__(capture)
+        self.groups: list[Group] = []
+        self.cuts: list[Cut] = []
+        self.pending: dict[int, list[Step]] = {}  # id of an argument's replica -> how it takes its history
+        # by id of what an argument was before it was reshaped, having been written: the argument's replica
+        self.takers: dict[int, Tensor] = {}
+        self._owner: dict[int, int] = {}  # id of an attached replica -> its group
+        self._standing: set[int] = set()  # ids of what only stands for a shared part
+        self._done: set[int] = set()  # groups that are attached
+
+    @abc.abstractmethod
+    def name(self, t: Tensor) -> Ref:
+        """Where the epilogue has the real tensor for ``t``; the first time this adds the steps that make it."""
+
+    def group(self, survivors: Sequence[Tensor], together: bool) -> None:
+        """Divide what is attached into groups: see Note [Cuts]."""
+        tensors = [a.tensor for a in self.attached]
+        ends = self.capture.ends
+        if together or not tensors:
+            self.groups = [Group(tuple(range(len(tensors))))] if tensors else []
+        else:
+            standing = [k for k, t in enumerate(tensors) if id(t) in self._standing]
+            self.groups, self.cuts = divide(tensors, find_cuts(tensors, survivors, ends), ends, standing)
+        for number, group in enumerate(self.groups):
+            self._owner.update({id(tensors[k]): number for k in group.attached})
+
+    def stand_for_shared(self, survivors: Sequence[Tensor]) -> list[Tensor]:
+        """Tensors at which what several results share is cut off: see Note [Shared parts]."""
+        tensors = [a.tensor for a in self.attached]
+        if self.capture.together or any(is_wrapper(t) or is_sparse(t) for t in tensors):
+            return []
+        ends = self.capture.ends
+        stop = ends | {c.edge.node for c in find_cuts(tensors, survivors, ends)}
+        found: list[Tensor] = []
+        for edge in shared_heads(tensors, stop):
+            known = (t for t in tensors if _torch.grad_fn_of(t) is edge.node and t.output_nr == edge.output_nr)
+            head = next(known, None)
+            if head is None:
+                head = past(edge, tensors[0].device, self.kernels)
+                self.names[id(head)] = self.stand_in(head)
+                self._standing.add(id(head))
+            found.append(head)
+        return found
+
+    @property
+    def attaches_late(self) -> bool:
+        """Whether some results are attached after something befell arguments."""
+        return self.begins_any_late or any(group.cuts for group in self.groups)
+
+    def _is_ready(self, number: int) -> bool:
+        """Whether all leaves that the group leads to require grad by now: see Note [Late leaves]."""
+        waiting = self._late.keys() - self._begun
+        if not waiting:
+            return True
+        tensors = [self.attached[k].tensor for k in self.groups[number].attached]
+        roots = {id(r.replica) for r in self.roots if r.requires_grad and not r.has_history}
+        return not (reached_leaves(tensors).keys() & waiting - roots)
+
+    def attach_all(self) -> None:
+        """Attach what is left."""
+        for number in range(len(self.groups)):
+            self._attach_group(number)
+
+    def _attach_group(self, number: int) -> None:
+        if number not in self._done:
+            if not self._is_ready(number):
+                raise UnsupportedError("leaf made inside", "what leads to it is needed before it begins")
+            self._done.add(number)
+            for k in self.groups[number].cuts:
+                self._settle_base(self.cuts[k].tensor)
+                self.name(self.cuts[k].tensor)
+                self.settle(self.cuts[k].tensor)
+                if id(self.cuts[k].tensor) in self.takers:
+                    self.settle(self.takers[id(self.cuts[k].tensor)])
+            self.steps.append(Attach(number))
+
+    def attach_now(self, t: Tensor) -> None:
+        """Attach ``t``, if it is to be attached."""
+        if id(t) in self._owner:
+            self._attach_group(self._owner[id(t)])
+
+    def cut_targets(self) -> tuple[Leaf, ...]:
+        """The cuts under the names that they have."""
+        return tuple(Leaf(self.names[id(c.tensor)], c.tensor) for c in self.cuts)
+
+    def attach_what_leads_to(self, t: Tensor) -> None:
+        """Attach the groups that lead to the late leaf ``t``, which is about to require grad no more."""
+        for number, group in enumerate(self.groups):
+            tensors = [self.attached[k].tensor for k in group.attached]
+            if id(t) in reached_leaves(tensors) and self._is_ready(number):
+                self._attach_group(number)
+
+    def attach_before(self, t: Tensor) -> None:
+        """Attach the groups that come before that of ``t``, for backwards to come by in the program's order."""
+        for number in range(self._owner.get(id(t), 0)):
+            if self._is_ready(number):
+                self._attach_group(number)
+
+    def settle_in_turn(self, t: Tensor) -> None:
+        """The same as ``settle``, after what comes before."""
+        self.attach_before(t)
+        self.settle(t)
+
+    def settle(self, t: Tensor) -> None:
+        """``t``, which has a name, gets its history now if it has not got it yet."""
+        self.attach_now(t)
+        self._settle_base(t)
+        steps = self.pending.pop(id(t), ())
+        self.steps += steps
+        if steps:
+            self.steps += [RenewHistory(Arg(a.index)) for _, a in self.rewritten_views(t)]
+
+    def settle_before_base(self, t: Tensor) -> None:
+        """The same for a view whose history is one that its base had before it got the history it has."""
+        self.attach_now(t)
+        self.steps += self.pending.pop(id(t), ())
+
+    def _settle_base(self, t: Tensor) -> None:
+        base = _torch.base_of(t)
+        if base is not None and id(base) in self.pending:
+            self.settle(base)
+
+    def rewritten_views(self, base: Tensor) -> list[tuple[int, TracedArgument]]:
+        """The arguments that are views of ``base`` and have the history of a write to it, by when they looked for it.
+
+        Not those that looked for it after ``base`` went elsewhere: they will do so again.
+        """
+        views = [a for a in self.arguments if _torch.base_of(a.replica) is base and a.replica is not base]
+        there = [a for a in views if geometry_of(a.replica) == a.geometry and self.table.state(a.replica) is a.state]
+        found = [(node, a) for a in there if (node := _torch.grad_fn_of(a.replica)) not in (None, a.grad_fn)]
+        numbered = [(_torch.sequence_number(node), a) for node, a in found]
+        moved = self.kernels.moved_before.get(id(base), math.inf)
+        return sorted([(number, a) for number, a in numbered if number < moved], key=lambda x: x[0])

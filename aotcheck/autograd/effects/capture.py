@@ -1,0 +1,382 @@
+"""One pass over the user's function: run it on replicas, then read off them what it did."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from aotcheck import _torch
+from aotcheck.autograd.eager_graph.components import reached_leaves
+from aotcheck.autograd.eager_graph.regions import Cut
+from aotcheck.autograd.effects.epilogue import EpilogueBuilder
+from aotcheck.autograd.effects.plain_record import plain_record
+from aotcheck.autograd.errors import EagerRaises, Retrace, RetraceWithCaptured, TraceMode, UnsupportedError
+from aotcheck.autograd.ir.sparse_geometry import is_sparse
+from aotcheck.autograd.ir.storage_state import StorageState, View
+from aotcheck.autograd.ir.trace import Value, geometry_of
+from aotcheck.autograd.ops import view_ops
+from aotcheck.autograd.ops.tracer import Tracer, exchange
+from aotcheck.autograd.record.record import Record
+from aotcheck.autograd.record.steps import Arg, Constant, Ref, Source
+from aotcheck.autograd.replicas.hooks import NotedHook
+from aotcheck.autograd.replicas.replica_maker import ReplicaMaker, arrived_at
+from aotcheck.autograd.replicas.replicas import Replica
+from aotcheck.autograd.replicas.sparse import SparseReplica
+from aotcheck.autograd.state.global_state import Unchanged, autocast_is_on
+from aotcheck.autograd.state.gradients import Gradients, own_gradient, set_own_gradient
+from aotcheck.autograd.tensors.subclasses import (
+    Bundle,
+    WrapperArgument,
+    is_jagged,
+    is_wrapper,
+    leaves_of,
+    tells_lengths,
+    wrapping_of,
+)
+from aotcheck.autograd.tracing.backward_tracer import BackwardTracer
+from aotcheck.autograd.tracing.cached_casts import CachedCast, TracedCasts, in_region
+from aotcheck.autograd.tracing.caller_graph import BackwardsInside, CallerGraph, leads_to_leaf
+from aotcheck.autograd.tracing.ended import Ended
+from aotcheck.autograd.tracing.hidden_leaves import hidden_leaves
+from aotcheck.autograd.tracing.references import use_count
+from aotcheck.autograd.tracing.substitution import StandIns, Substitution
+from aotcheck.autograd.tracing.traced_inputs import TracedArgument, TracedInputs, TracedRoot, TracedWrapper
+from aotcheck.autograd.tracing.unpacking import unpacking_where_gradients_are
+
+
+@dataclasses.dataclass(frozen=True)
+class Onward:
+    """What a backward inside brought to arguments that are no leaves, from where it goes on in the caller's graph.
+
+    A gradient may be a wrapper of such and of arguments. ``versions`` are those that the roots' storages had then.
+    """
+
+    gradients: tuple[tuple[Source, Arrived | Bundle], ...]
+    retained: bool
+    versions: tuple[tuple[StorageState, int], ...]
+
+    def precedes_writes(self) -> bool:
+        """Whether no root was written before; raises UnsupportedError if one was and one is written since."""
+        before = any(version for _, version in self.versions)
+        if before and any(state.version != version for state, version in self.versions):
+            raise UnsupportedError("backward inside", "through an argument that is no leaf, between writes")
+        return not before
+
+
+@dataclasses.dataclass(frozen=True)
+class Arrived:
+    """A gradient as a backward brought it: where it lay, its ``value``, and how often its memory had been written.
+
+    Nobody holds a ``free`` one, which a leaf may take over: see Note [Gradients taken over].
+    """
+
+    view: View
+    value: Value
+    version: int
+    free: bool = False
+
+
+class Capture:
+    """A traced call: the replicas with their autograd graph, the functional trace, and the record.
+
+    Kept for backwards cut later.
+    """
+
+    def __init__(
+        self,
+        arguments: Sequence[Any],
+        mode: TraceMode,
+        together: bool = False,
+        hooks: bool = False,
+        gradients: int | None = None,
+        wrappers: Sequence[WrapperArgument] = (),
+        caller: CallerGraph | None = None,
+        casts: Sequence[CachedCast] = (),
+        casts_asked: Collection[int] = (),
+        values: Mapping[int, Tensor] = MappingProxyType({}),
+    ) -> None:
+        self.mode = mode
+        self.hooks = hooks  # whether default saved-tensor hooks are in force around the call
+        self.together = together  # whether all results are attached to autograd by one Function
+        self.entry_grad = torch.is_grad_enabled()
+        self.entry_autocast = autocast_is_on()
+        self.entry_inference = torch.is_inference_mode_enabled()
+        self.maker = ReplicaMaker()
+        self.tracer = Tracer(self.maker.kernels)
+        self.meets_empty_views = False  # whether a tensor without elements was met, of which its place can be asked
+        self.record: Record
+        self.cuts: Sequence[Cut] = ()
+        _torch.ready_ragged_tensors()
+        self.inputs = TracedInputs(arguments, wrappers, mode, self.maker, self.tracer)
+        self.roots, self.arguments, self.wrappers = self.inputs.roots, self.inputs.arguments, self.inputs.wrappers
+        self._note_values(arguments, wrappers, values)
+        self.backward = BackwardTracer(self.tracer, self.roots)
+        roots = {id(r.replica) for r in self.roots}
+        # The views of roots that had a history when the call began. Gradients of what was computed from them before
+        # they were written go by that history, and meet its hooks.
+        self.views: list[TracedArgument | TracedWrapper] = [
+            *[a for a in self.arguments if a.edge is not None and id(a.replica) not in roots],
+            *[w for w in self.wrappers if w.edge is not None],
+        ]
+        self.entry_nbytes = {id(r.state): r.state.nbytes for r in self.roots}
+        self.passed = {a.index: a.replica for a in self.arguments}  # the objects, whichever tensors they are by the end
+        kernels = self.maker.kernels
+        kernels.wrappers = [w.replica for w in self.wrappers]
+        kernels.on_swap, kernels.on_poison = self._swapped, self._poisoned
+        kernels.on_squeeze = lambda t, op, dims: view_ops.note_reshaping(self.tracer, op, (t, *dims), {})
+        kernels.use_count = functools.partial(use_count, self.tracer)
+        self.poisoned: list[TracedArgument] = []  # whose accumulators of gradients a swap has poisoned
+        with self.tracer.recording():
+            self.gradients = Gradients(arguments, self.inputs.flat, gradients)
+            inside = BackwardsInside(arguments, self.inputs.flat, caller, self._trace_views_as_such)
+            inside.refuse_hooks(lambda: kernels.function_runs)
+            if mode.with_custom_views:
+                custom = [k for k, is_custom in enumerate(self.inputs.is_custom_view) if is_custom]
+                inside.refuse_views(lambda: kernels.function_runs, custom)
+        self.casts: TracedCasts | None = None
+        if in_region():
+            self.casts = TracedCasts(self.tracer, self.inputs.flat, casts, casts_asked)
+            self.tracer.on_cast = self.casts.on_op
+            self.casts.seed()
+        self.onward: list[Onward] = []  # in order
+        kernels.arrived = {id(r.anchor): None for r in self.roots if r.anchor is not None}
+        kernels.after_backward = lambda: self._goes_on(inside)
+        kernels.on_gradient = lambda t: self.gradients.note(t) if kernels.function_runs else None
+        kernels.on_backward = lambda *call: inside.note(*call) if kernels.function_runs else None
+
+    def _note_values(
+        self, arguments: Sequence[Any], wrappers: Sequence[WrapperArgument], values: Mapping[int, Tensor]
+    ) -> None:
+        """See Note [Values in the key]."""
+        placeholders = {r.source.index: r.placeholder for r in self.roots if isinstance(r.source, Arg)}
+        held = [k for w in wrappers if is_jagged(arguments[w.index]) for _, k in w.inner]
+        trace = self.tracer.trace
+        trace.askable = {placeholders[k]: k for k in held if k in placeholders and tells_lengths(arguments[k])}
+        trace.known = {placeholders[k]: t for k, t in values.items() if k in placeholders}
+
+    def _trace_views_as_such(self) -> None:
+        if not self.mode.with_bases and any(self.inputs.is_view):
+            raise Retrace(dataclasses.replace(self.mode, with_bases=True))
+
+    def _goes_on(self, inside: BackwardsInside) -> None:
+        """A backward that the function called is over: note what it brought to roots that are no leaves."""
+        arrived: list[tuple[Source, Tensor]] = []
+        free: set[int] = set()
+        for r in self.roots:
+            if r.anchor is not None and own_gradient(r.anchor) is not None:
+                g = self.maker.kernels.arrived[id(r.anchor)]
+                assert g is not None
+                arrived.append((r.source, g))
+                if self.maker.kernels.arrived_free[id(r.anchor)]:
+                    free.add(id(g))
+                set_own_gradient(r.anchor, None)
+        arrived += [(Arg(w.index), g) for w in self.wrappers if (g := arrived_at(w.grad_fn)) is not None]
+        if not arrived:
+            return
+        if not inside.goes_on or inside.known is None:
+            raise UnsupportedError("backward inside", "through an argument that is no leaf")
+        for source, _ in arrived:
+            if leads_to_leaf(inside.known, source.index, self.inputs.flat):
+                raise UnsupportedError("backward inside", "through an argument that is no leaf to another argument")
+        known = {id(a.replica): Arg(a.index) for a in self.arguments}
+        brought: list[tuple[Source, Arrived | Bundle]] = []
+        for source, g in arrived:
+            leaves = [known.get(id(x)) or self._arrived(x) for x in leaves_of(g)] if is_wrapper(g) else ()
+            wrapping = wrapping_of(g)
+            brought.append(
+                (source, self._arrived(g, id(g) in free) if wrapping is None else Bundle(wrapping, tuple(leaves)))
+            )
+        versions = [(r.state, r.state.version) for r in self.roots]
+        self.onward.append(Onward(tuple(brought), inside.retained, tuple(versions)))
+
+    def _arrived(self, g: Tensor, free: bool = False) -> Arrived:
+        view = self.tracer.table.view(g)
+        return Arrived(view, self.tracer.table.read(g), view.state.version, free)
+
+    def _swapped(self, a: Tensor, b: Tensor) -> None:
+        """See ``Tracer.swap``."""
+        self.tracer.swap(a, b)
+        kernels = self.maker.kernels
+        exchange(kernels.detached, id(a), id(b))
+        exchange(kernels.required, id(a), id(b))
+        exchange(kernels.moved, id(a), id(b))
+        exchange(kernels.moved_before, id(a), id(b))
+        exchange(kernels.left, id(a), id(b))
+        exchange(kernels.stand_for_views, id(a), id(b))
+        known: list[TracedRoot | TracedArgument | NotedHook] = [*self.roots, *self.arguments, *kernels.hooks]
+        for k in known:
+            k.replica = b if k.replica is a else a if k.replica is b else k.replica
+
+    def _poisoned(self, t: Tensor) -> None:
+        self.poisoned += [a for a in self.arguments if a.replica is t and a not in self.poisoned]
+
+    @property
+    def has_views(self) -> bool:
+        """Whether an argument is a view, so that a trace with bases may go differently."""
+        return any(self.inputs.is_view) or any(w.base is not None for w in self.wrappers)
+
+    def stays(self, root: TracedRoot) -> bool:
+        """Whether by now the tensor that ``root`` is for still has the storage that the call brought in it."""
+        own = next((a.replica for a in self.arguments if root.source == Arg(a.index)), root.replica)
+        return self.tracer.table.state(own) is root.state
+
+    @property
+    def differentiated(self) -> list[TracedRoot | TracedWrapper]:
+        """What of the caller's gradients may go to."""
+        return [*self.roots, *self.wrappers]
+
+    @property
+    def ends(self) -> set[Any]:
+        """The nodes of autograd at which the trace's graph ends."""
+        found = {e.node for r in self.differentiated for e in r.edges}
+        return found | {a.edge.node for a in self.views if a.edge is not None}
+
+    def _saving(self) -> contextlib.AbstractContextManager[Any]:
+        """What the call's saved-tensor hooks do to the trace: what is saved is what it is when it is saved.
+
+        The hooks themselves see what the compiled Functions save.
+        """
+        if not self.hooks:
+            return contextlib.nullcontext()
+        return torch.autograd.graph.saved_tensors_hooks(self._pack, lambda t: t)
+
+    def _pack(self, t: Tensor) -> Tensor:
+        number, kept = _torch.autograd_sequence_number() - 1, _snapshot(t)  # of the node that packs, the last made
+        self.maker.kernels.packed.setdefault(number, []).append(kept)
+        return kept
+
+    # -- the pass
+
+    def run(
+        self,
+        function: Callable[[Sequence[Any]], tuple[list[Any], int, Any]],
+        captured: Sequence[tuple[Tensor, int]] | None,
+        own: int | None = None,
+    ) -> Any:
+        """Run ``function`` on the replicas and build the record.
+
+        It gives its flat outputs, how many of them it returns (the others are put into what the caller holds), and what
+        this returns. ``captured`` pairs each tensor that the function reaches by itself with the index under which it
+        was made an argument; None where it can reach none. From ``own`` on they are arguments only because others are
+        made of them.
+        """
+        mapped = StandIns([(real, self.inputs.flat[i]) for real, i in captured or ()])
+        self.backward.captured = mapped
+        try:
+            with (
+                Unchanged(),
+                _torch.TransformsLeftOnError(),
+                self.tracer.recording(),
+                Substitution(mapped, self.tracer) as substitution,
+                _torch.exchanging_arguments(substitution.exchange),
+                self._saving(),
+                unpacking_where_gradients_are(self.maker.kernels),
+                _torch.noting_who_writes(self.maker.kernels.note_custom_write),
+                self.tracer.drawing(),
+            ):
+                self.maker.kernels.function_runs = True
+                try:
+                    outputs, count, extra = function(self.inputs.flat)
+                finally:
+                    self.maker.kernels.function_runs = False
+            self.tracer.on_cast = None
+            if self.casts is not None:
+                self.casts.settle()
+            self.ended = Ended(self.tracer)
+            self.exit_grad = torch.is_grad_enabled()
+            left = [place.geometry for places in self.maker.kernels.left.values() for place in places]
+            self.meets_empty_views = any(not r.numel() for r in self.maker.kernels.alive)
+            self.meets_empty_views |= any(0 in g.shape for g in left)
+        finally:
+            torch.set_grad_enabled(self.entry_grad)
+        if self.inputs.of_leaves or self.wrappers:
+            with self.tracer.recording():  # autograd makes written views again where it looks for their histories
+                self._refuse_writes_of_odd_views()
+        if any(_torch.tensor_address(w.replica) != w.address for w in self.inputs.wrappers):
+            raise UnsupportedError("swapped wrapper", "with another")
+        outputs = [mapped.of(o) for o in outputs]
+        mapped.forget_unmet([real for real, i in captured or () if own is not None and i >= own])
+        self.maker.kernels.wrappers += [o for o in outputs if isinstance(o, Tensor) and is_wrapper(o)]
+        with self.tracer.recording(), torch.set_grad_enabled(self.entry_grad):
+            return self._settle(outputs, count, extra)
+
+    def _settle(self, outputs: list[Any], count: int, extra: Any) -> Any:
+        """Build the record of a function that gave ``outputs``, inside the tracing mode."""
+        changes = self.gradients.changes([*[r.replica for r in self.roots], *self.maker.anchors], outputs)
+        hidden: list[tuple[Tensor, Tensor]] = []
+        if self.gradients.others:
+            hidden = hidden_leaves(self.gradients.others.values(), [*outputs, *[a.replica for a in self.arguments]])
+            changes += hidden
+        known = {id(a.replica) for a in self.arguments}
+        for o in [*outputs, *[g for _, g in changes]]:
+            if isinstance(o, Replica) and o.is_parameter and id(o) not in known:
+                raise UnsupportedError("parameter made inside", "and returned")
+            for x in leaves_of(o) if isinstance(o, Tensor) else ():
+                if type(x) in (Tensor, torch.nn.Parameter):
+                    raise RetraceWithCaptured(o if not any(isinstance(y, Replica) for y in leaves_of(o)) else x)
+                if type(x) is not Replica and type(x) is not SparseReplica:
+                    raise UnsupportedError("subclass output", type(x).__name__)
+        objects: Mapping[Ref, Ref] = {}
+        kept: list[tuple[Ref, Tensor]] = []
+        plain = plain_record(self, outputs) if count == len(outputs) and not changes else None
+        if plain is not None:
+            self.record, self.cuts = plain
+            self.recounted = set()  # neither was an argument written, nor does it lie elsewhere
+        else:
+            builder = EpilogueBuilder(self)
+            self.record = builder.build(outputs, outputs[count:], changes)
+            self.cuts, objects = builder.results.cuts, builder.objects
+            kept = [(builder.results.name(g), g) for _, g in hidden]
+        returned = zip(self.record.returns, outputs, strict=True)
+        places = [(Arg(a.index), a.replica) for a in self.arguments]
+        self.visible: list[tuple[Ref, Tensor]] = [(objects.get(ref, ref), t) for ref, t in places]
+        self.visible += [(Arg(w.index), w.replica) for w in self.wrappers]
+        self.visible += [(r, o) for r, o in returned if isinstance(o, Tensor) and not isinstance(r, Constant)]
+        self.visible += kept
+        reached = reached_leaves([a.tensor for a in self.record.attached])
+        for d in self.differentiated:
+            if d.requires_grad and not d.has_history:
+                d.edges += reached.get(id(d.replica), ())
+        self.leaf_edges = [reached[id(x.tensor)] for x in self.record.leaves]
+        return extra
+
+    def _refuse_writes_of_odd_views(self) -> None:
+        for r in self.roots:
+            written = _torch.grad_fn_of(r.replica) is not r.grad_fn
+            if isinstance(r.source, Arg) and r.source.index in self.inputs.of_leaves and written:
+                raise EagerRaises("a view of a leaf that requires grad is written")
+        for w in self.wrappers:
+            rebased = w.replica.requires_grad and _torch.grad_fn_of(w.replica) is not w.grad_fn
+            if rebased and w.index in self.inputs.odd_wrappers:
+                raise EagerRaises("a view of a plain tensor that was made under no_grad is written")
+            if rebased and w.index in self.inputs.of_leaves:
+                raise EagerRaises("a view of a plain leaf is written")
+
+    @functools.cached_property
+    def recounted(self) -> set[Value]:
+        """Placeholders whose version the epilogue moves: what is saved of them counts versions by itself.
+
+        Or that are other memory by the end (``.data =``): saved is what was there before.
+        """
+        changed = {id(a.state) for a in self.arguments if _torch.version_of(a.replica) != a.version}
+        changed |= {id(r.state) for r in self.roots if _torch.version_of(r.replica) != r.version}
+        state = self.tracer.table.state
+        return {
+            r.placeholder
+            for r in self.roots
+            if id(r.state) in changed or state(r.replica) is not r.state or geometry_of(r.replica) != r.geometry
+        }
+
+
+def _snapshot(t: Tensor) -> Tensor:
+    with torch.no_grad():
+        if is_sparse(t):  # nothing writes it
+            return t.detach()
+        return t.detach().clone(memory_format=torch.preserve_format)

@@ -1,0 +1,1 @@
+"""Finished functional graphs: run, handed to compilers, checked when they first run."""

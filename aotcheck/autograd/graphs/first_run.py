@@ -1,0 +1,147 @@
+"""What is checked when a compiled forward runs for the first time, before anything of the caller's has been touched.
+
+Note [First run]
+A trace foretells shapes and strides from meta kernels, and both differ from real ones in places; a program's dead code
+may raise though no graph holds it. Both show only on real data, so the first run compares what it gets with the record,
+and runs once what the graph leaves out. Where a result lies otherwise than foretold, the traced ops are run one by one:
+the op whose shape or strides were foretold wrongly is remembered, and the call is traced again. If there is none, it
+was the compiler that laid the result out otherwise, and it is laid out as eager has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from aotcheck.autograd.graphs import failing
+from aotcheck.autograd.graphs.graph import Graph, cut, interpreter
+from aotcheck.autograd.ir.metadata import METADATA
+from aotcheck.autograd.ir.trace import CONSTANT, PLACEHOLDER, Geometry, Value, ancestors, real
+from aotcheck.autograd.record.record import GraphOutput
+from aotcheck.autograd.tensors.memory import with_layout
+
+
+def run_dead_code(values: Sequence[Value], inputs: Sequence[Value], forward: set[Value], args: Sequence[Any]) -> bool:
+    """Run what of ``values`` is not in ``forward``, because eager would run it and it may raise. True if there was any.
+
+    Meta kernels accept more than real ones, and what an error depends on may be data.
+    """
+    dead = [v for v in values if v not in forward and v.op is not CONSTANT]
+    if not dead:
+        return False
+    keep = ancestors(dead)
+    given = set(inputs)
+    if any(v.op is PLACEHOLDER and v not in given for v in keep):
+        return False
+    run = interpreter(cut("dead code", inputs, values, keep, []))
+    run(*[a.detach() if isinstance(a, Tensor) else a for a in args])
+    return True
+
+
+def learn_strides(graph: Graph, keys: dict[Value, Any], inputs: Sequence[Any]) -> bool:
+    """Run ``graph`` op by op; note shapes and strides that are not what the meta kernel said. True if any was new.
+
+    The first answer to a key counts.
+    """
+    known: dict[Value, Any] = dict(zip(graph.inputs, inputs, strict=True))
+    learnt = False
+    answered: set[Any] = set()
+    with torch.no_grad():
+        for v in graph.values:
+            if v.op is CONSTANT:
+                known[v] = v.constant
+                continue
+            args, kwargs = [real(a, known) for a in v.args], {k: real(a, known) for k, a in v.kwargs.items()}
+            try:
+                result = known[v] = v.op(*args, **kwargs)
+            except Exception:
+                break
+            key = keys.get(v)
+            told = METADATA.get(key) if key is not None else None
+            if told is None or key in answered:
+                continue
+            foretold = _as_foretold(v, key, args)
+            if foretold is None:
+                continue
+            if any(x is not y for x, y in zip(foretold, args, strict=True)):
+                result = v.op(*foretold, **kwargs)
+            answered.add(key)
+            container, geometries, device = told
+            tensors = [result] if container is None else list(result)[: len(geometries)]
+            corrected = tuple(
+                g
+                if _agrees(t, g)
+                else g._replace(shape=tuple(t.shape), stride=t.stride(), conj=t.is_conj(), neg=t.is_neg())
+                for t, g in zip(tensors, geometries, strict=True)
+            )
+            if corrected != geometries:
+                METADATA.correct(key, (container, corrected, device))
+                learnt = True
+    return learnt
+
+
+def _as_foretold(v: Value, key: Any, args: Sequence[Any]) -> list[Any] | None:
+    """The op's arguments, its tensors lying as the key says that they do; None where they cannot be copied so.
+
+    What is written in eager is computed anew in the graph, and may then lie otherwise.
+    """
+    laid_out = list(args)
+    for k, (a, part) in enumerate(zip(v.args, key[1:], strict=False)):
+        if type(a) is Value and type(part) is tuple and part and type(part[0]) is Geometry:
+            t, shape, stride = args[k], part[0].shape, part[0].stride
+            if shape == tuple(t.shape) and stride != t.stride():
+                if any(n > 1 and step == 0 for n, step in zip(shape, stride, strict=True)):
+                    return None
+                laid_out[k] = with_layout(t, Geometry(0, shape, stride, t.dtype, t.is_conj(), t.is_neg()))
+    return laid_out
+
+
+def laid_out_as(t: Any, output: GraphOutput) -> bool:
+    """Whether a result lies in its storage as eager's does.
+
+    What is only copied into an input (no replica of its own) may lie as it likes.
+    """
+    g = output.geometry
+    if g is None or output.tensor is None or not isinstance(t, Tensor):
+        return True
+    return t.storage_offset() == g.offset and _agrees(t, g)
+
+
+def shaped_as(t: Tensor, g: Geometry) -> bool:
+    """Whether a result has the shape that a meta kernel foretold; some are wrong."""
+    return tuple(t.shape) == g.shape
+
+
+def much_the_same(t: Tensor, g: Geometry) -> bool:
+    """Whether only strides of size-1 dimensions differ; those of empty tensors show in the offsets of their views."""
+    if t.storage_offset() != g.offset or t.is_conj() != g.conj or t.is_neg() != g.neg:
+        return False
+    if 0 in g.shape:
+        return bool(t.stride() == g.stride)
+    return all(n == 1 or a == b for n, a, b in zip(g.shape, t.stride(), g.stride, strict=True))
+
+
+def _agrees(t: Any, g: Geometry) -> bool:
+    """Whether a result lies as foretold; kernels may also answer with a lazy conjugate."""
+    if t is None:
+        return True
+    return bool(shaped_as(t, g) and t.stride() == g.stride and t.is_conj() == g.conj and t.is_neg() == g.neg)
+
+
+class Restorable:
+    """What a graph may change while it runs, as it was before: generators' states, and inputs it writes on purpose."""
+
+    def __init__(self, random: bool, generators: Sequence[torch.Generator], written: Sequence[Tensor]) -> None:
+        self._states = failing.generator_states(*generators) if random else None
+        self._written = [(t, t.detach().clone()) for t in written]
+
+    def restore(self) -> None:
+        """Put everything back."""
+        if self._states is not None:
+            failing.restore_generators(self._states)
+        for t, before in self._written:
+            with torch.no_grad():
+                t.copy_(before)

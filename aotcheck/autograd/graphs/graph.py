@@ -1,0 +1,341 @@
+"""A finished functional graph: printable as Python, runnable as generated Python, exportable as an FX GraphModule."""
+
+from __future__ import annotations
+
+import builtins
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from aotcheck import _torch
+from aotcheck.autograd.errors import NotFunctionalError
+from aotcheck.autograd.ir.sparse_geometry import SparseGeometry
+from aotcheck.autograd.ir.trace import CONSTANT, PLACEHOLDER, Geometry, Value, getitem
+from aotcheck.autograd.ops import no_meta
+from aotcheck.autograd.replicas.sparse import SparseResult
+
+aten = torch.ops.aten
+_LISTS = (list, torch.Size, fx.immutable_collections.immutable_list)
+_BUILTINS = frozenset(dir(builtins))
+_CPU = torch.device("cpu")
+_INT = frozenset({int})
+
+
+@dataclasses.dataclass(frozen=True)
+class Graph:
+    """``outputs`` computed from ``inputs`` by ``values``, in order. ``title`` says which stage made it."""
+
+    title: str
+    inputs: tuple[Value, ...]
+    values: tuple[Value, ...]
+    outputs: tuple[Value | None, ...]
+
+    def named(self, input_names: Sequence[str]) -> dict[Value, str]:
+        """A unique name per value, inputs under the given ones."""
+        names = dict(zip(self.inputs, input_names, strict=True))
+        counts: dict[str, int] = {}
+        for v in self.values:
+            if v in names:
+                continue
+            stem = "constant" if v.op is CONSTANT else _torch.op_name(v.op)
+            seen = counts.get(stem, 0 if stem in _BUILTINS else None)  # as FX names: sum_1, never sum
+            counts[stem] = 0 if seen is None else seen + 1
+            names[v] = stem if seen is None else f"{stem}_{seen + 1}"
+        return names
+
+
+def cut(
+    title: str, inputs: Sequence[Value], order: Sequence[Value], keep: set[Value], outputs: Sequence[Value | None]
+) -> Graph:
+    """The part ``keep`` of a trace as a graph."""
+    given = set(inputs)
+    return Graph(
+        title,
+        tuple(inputs),
+        tuple(v for v in order if v in keep and v not in given and v.op is not PLACEHOLDER),
+        tuple(outputs),
+    )
+
+
+class SourceWriter:
+    """Collects lines of Python and the objects they name."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.globals: dict[str, Any] = {}
+        self._named: dict[int, str] = {}
+
+    def refer(self, obj: Any, stem: str = "c") -> str:
+        """A global name for ``obj``."""
+        name = self._named.get(id(obj))
+        if name is None:
+            name = self._named[id(obj)] = f"{stem}{len(self.globals)}"
+            self.globals[name] = obj
+        return name
+
+    def literal(self, a: Any, names: Mapping[Any, str]) -> str:
+        """Python source of an argument; the values or nodes in it go by ``names``."""
+        if type(a) is Value or type(a) is fx.Node:
+            return names[a]
+        if a is None or type(a) in (int, bool, str) or (type(a) is float and math.isfinite(a)):
+            return repr(a)
+        if type(a) in _LISTS:
+            if _INT.issuperset(map(type, a)):
+                return str(list(a))
+            return f"[{', '.join([self.literal(x, names) for x in a])}]"
+        if type(a) is tuple:
+            return f"({''.join([self.literal(x, names) + ', ' for x in a])})"
+        return self.refer(a)
+
+
+def write_body(graph: Graph, names: dict[Value, str], writer: SourceWriter, indent: str, free: bool = True) -> None:
+    """The graph's operations as lines of Python; each value is released after its last use."""
+    last: dict[Value, int] = {}
+    for k, v in enumerate(graph.values):
+        for a in v.inputs():
+            last[a] = k
+    pinned = {o for o in graph.outputs if o is not None} | set(graph.inputs)
+    dying: dict[int, list[str]] = {}
+    if free:
+        for v, k in last.items():
+            if v not in pinned and v.op is not CONSTANT:
+                dying.setdefault(k, []).append(names[v])
+    for k, v in enumerate(graph.values):
+        if v.op is CONSTANT:
+            writer.globals[names[v]] = v.constant
+            continue
+        if v.op is getitem:
+            line = f"{names[v]} = {names[v.args[0]]}[{v.args[1]}]"
+        else:
+            op = writer.refer(_torch.quick_op(v.op, v.args, v.kwargs, Value), "o_")
+            args = [writer.literal(a, names) for a in v.args] + [
+                f"{key}={writer.literal(a, names)}" for key, a in v.kwargs.items()
+            ]
+            line = f"{names[v]} = {op}({', '.join(args)})"
+        if k in dying:
+            line += "; " + " = ".join(dying[k]) + " = None"
+        writer.lines.append(indent + line)
+
+
+def interpreter(graph: Graph) -> Callable[..., list[Any]]:
+    """The graph as a Python function of its inputs that returns a list of its outputs."""
+    writer = SourceWriter()
+    names = {v: f"i{k}" for k, v in enumerate(graph.inputs)}
+    for k, v in enumerate(graph.values):
+        names[v] = f"v{k}"
+    parameters = ", ".join(names[v] for v in graph.inputs)
+    writer.lines.append(f"def run({parameters}):")
+    write_body(graph, names, writer, "    ")
+    outputs = ", ".join("None" if o is None else names[o] for o in graph.outputs)
+    writer.lines.append(f"    return [{outputs}]")
+    return define(writer, "run", graph.title)
+
+
+_code_cache: dict[str, Any] = {}
+
+
+def define(writer: SourceWriter, name: str, title: str) -> Callable[..., Any]:
+    """Compile the lines (once per text) and return the function ``name``."""
+    namespace = writer.globals
+    exec(compiled("\n".join(writer.lines), title), namespace)
+    function: Callable[..., Any] = namespace[name]
+    return function
+
+
+def compiled(source: str, title: str) -> Any:
+    """The code of ``source``, compiled once per text."""
+    code = _code_cache.get(source)
+    if code is None:
+        if len(_code_cache) > 2000:
+            _code_cache.clear()
+        code = _code_cache[source] = compile(source, f"<aotcheck {title}>", "exec")
+    return code
+
+
+class FakeValues:
+    """Example inputs and ``node.meta['val']``: a fake tensor per value, from its geometry or its op run on fakes."""
+
+    def __init__(self) -> None:
+        self.fakes = _torch.Fakes()
+        self.known: dict[Value, Any] = {}
+
+    def of(self, v: Value) -> Any:
+        """The fake that stands for ``v``."""
+        found = self.known.get(v)
+        if found is None:
+            found = self.known[v] = self._make(v)
+        return found
+
+    def _make(self, v: Value) -> Any:
+        if v.op is getitem:
+            return self.of(v.args[0])[v.args[1]]
+        if v.op is CONSTANT:
+            return self.fakes.mode.from_tensor(v.constant)
+        if v.sparse is not None:
+            return self._like(v.sparse, v.device)
+        g = v.geometry
+        if g is not None and (v.op is PLACEHOLDER or not (g.conj or g.neg)):
+            return self._like(g, v.device)
+        if v.op is PLACEHOLDER:
+            return v.constant
+        if v.parts is not None:
+            return tuple([self._like(p, v.device) if isinstance(p, (Geometry, SparseGeometry)) else p for p in v.parts])
+        args, kwargs = tuple([self._arg(a) for a in v.args]), {k: self._arg(a) for k, a in v.kwargs.items()}
+        with torch.no_grad():
+            try:
+                with self.fakes.mode:
+                    return v.op(*args, **kwargs)
+            except Exception as lacking:
+                if not _torch.lacks_meta_kernel(lacking):
+                    raise
+                return self._faked(no_meta.results_of(v.op, args, kwargs, lacking), v.device or _CPU)
+
+    def _faked(self, a: Any, device: torch.device) -> Any:
+        """Meta tensors as fake ones."""
+        if isinstance(a, (list, tuple)):
+            return type(a)(self._faked(x, device) for x in a)
+        if isinstance(a, SparseResult):
+            return self._like(a.geometry, device)
+        return self.fakes.from_meta(a, device) if isinstance(a, torch.Tensor) else a
+
+    def _like(self, g: Geometry | SparseGeometry, device: torch.device | None) -> Tensor:
+        if isinstance(g, SparseGeometry):
+            return self.fakes.from_meta(g.with_elements(0, _torch.META), device or _CPU)
+        if g.offset:
+            elem = torch.empty(g.elements_reached, dtype=g.dtype, device=_torch.META)
+            elem = elem.as_strided(g.shape, g.stride, g.offset)
+        else:
+            elem = torch.empty_strided(g.shape, g.stride, dtype=g.dtype, device=_torch.META)
+        fake = self.fakes.from_meta(elem, device or _CPU)
+        fake = _torch.conj_view(fake) if g.conj else fake
+        return _torch.neg_view(fake) if g.neg else fake
+
+    def _arg(self, a: Any) -> Any:
+        if type(a) is Value:
+            return self.of(a)
+        if type(a) in (list, tuple):
+            return type(a)(self._arg(x) for x in a)
+        return a
+
+
+_NO_CONSTANTS = torch.nn.Module()
+"""What graphs without constants take their attributes from."""
+
+
+def graph_module(
+    graph: Graph, input_names: Sequence[str], fakes: FakeValues, name: str = "GraphModule"
+) -> tuple[fx.GraphModule, list[Any]]:
+    """The graph as an FX GraphModule with its example inputs (fake tensors)."""
+    names = graph.named(input_names)
+    g = fx.Graph()
+    root = torch.nn.Module() if any(v.op is CONSTANT for v in graph.values) else _NO_CONSTANTS
+    nodes: dict[Value, fx.Node] = {}
+
+    def arg(a: Any) -> Any:
+        if type(a) is Value:
+            return nodes[a]
+        if type(a) is list:
+            return [arg(x) for x in a]
+        if type(a) is tuple:
+            return tuple(arg(x) for x in a)
+        return a
+
+    for v in graph.inputs:
+        nodes[v] = _torch.append_node(g, names[v], "placeholder", names[v], (), {})
+        nodes[v].meta["val"] = fakes.of(v)
+    for v in graph.values:
+        if v.op is CONSTANT:
+            attribute = f"_tensor_{names[v]}"
+            root.register_buffer(attribute, v.constant, persistent=False)
+            node = _torch.append_node(g, names[v], "get_attr", attribute, (), {})
+        else:
+            args = tuple([nodes[a] if type(a) is Value else arg(a) for a in v.args])
+            node = _torch.append_node(
+                g, names[v], "call_function", v.op, args, {k: arg(a) for k, a in v.kwargs.items()}
+            )
+        node.meta["val"] = fakes.of(v)
+        if v.where is not None:
+            node.meta["stack_trace"] = f'  File "{v.where[0]}", line {v.where[1]}, in {v.where[2]}'
+        if v.sequence >= 0:
+            node.meta["seq_nr"] = v.sequence
+        nodes[v] = node
+    _torch.append_output(g, tuple([None if o is None else nodes[o] for o in graph.outputs]), names.values())
+    return GraphModule(root, g, name), [nodes[v].meta["val"] for v in graph.inputs]
+
+
+def _write_forward(module: fx.GraphModule) -> Callable[..., Any] | None:
+    """``module``'s forward with its ops bound, where FX looks each up on every call; None for unusual graphs."""
+    writer = SourceWriter()
+    names: dict[fx.Node, str] = {}
+    parameters = []
+    nodes = list(module.graph.nodes)
+    dying: dict[fx.Node, list[str]] = {}
+    for k, node in enumerate(nodes):
+        names[node] = f"v{k}"
+    seen: set[fx.Node] = set()
+    for node in reversed(nodes):
+        for source in node.all_input_nodes:
+            if source not in seen:
+                seen.add(source)
+                if node.op != "output" and source.op == "call_function":
+                    dying.setdefault(node, []).append(names[source])
+    for k, node in enumerate(nodes):
+        match node.op:
+            case "placeholder" if not node.args:
+                parameters.append(names[node])
+                continue
+            case "get_attr":
+                line = f"v{k} = self.{node.target}"
+            case "call_function" if node.target is getitem:
+                line = f"v{k} = {names[node.args[0]]}[{writer.literal(node.args[1], names)}]"
+            case "call_function":
+                given = node.args
+                args = [names[a] if type(a) is fx.Node else writer.literal(a, names) for a in given]
+                args += [f"{key}={writer.literal(a, names)}" for key, a in node.kwargs.items()]
+                op = _torch.quick_op(node.target, given, node.kwargs, fx.Node)
+                line = f"v{k} = {writer.refer(op, 'o_')}({', '.join(args)})"
+            case "output":
+                line = f"return {writer.literal(node.args[0], names)}"
+            case _:
+                return None
+        if node in dying:
+            line += f"; {' = '.join(dying[node])} = None"
+        writer.lines.append("    " + line)
+    writer.lines.insert(0, f"def forward({', '.join(['self', *parameters])}):")
+    return define(writer, "forward", "graph")
+
+
+GraphModule = _torch.direct_graph_module(_write_forward)
+
+
+def assert_functional(module: fx.GraphModule) -> None:
+    """Raise NotFunctionalError unless every op of the graph leaves its arguments alone.
+
+    One final ``copy_``, ``set_`` or ``resize_`` into a placeholder whose result nobody reads is allowed, once per
+    placeholder: a mutation kept in the graph on purpose.
+    """
+    written: set[fx.Node] = set()
+    for node in module.graph.nodes:
+        if node.op != "call_function":
+            if node.op in ("call_method", "call_module"):
+                raise NotFunctionalError(f"node {node.name} is a {node.op}, not an ATen op")
+            continue
+        for source in node.all_input_nodes:
+            if source in written:
+                raise NotFunctionalError(f"node {node.name} reads {source.name} after it was written")
+        target = node.target
+        if target is getitem or isinstance(target, _torch.HigherOrderOperator):
+            continue
+        if not isinstance(target, _torch.OpOverload):
+            raise NotFunctionalError(f"node {node.name} calls {target}, which is no ATen op")
+        if not _torch.schema_of(target).is_mutable:
+            continue
+        final = _torch.op_name(target) in ("copy_", "set_", "resize_") and not node.users
+        into = node.args[0] if node.args else None
+        if not (final and isinstance(into, fx.Node) and into.op == "placeholder"):
+            raise NotFunctionalError(f"node {node.name} calls {target}, which writes its arguments")
+        written.add(into)

@@ -1,0 +1,1 @@
+"""How each kind of op is recorded while the function runs on replicas."""

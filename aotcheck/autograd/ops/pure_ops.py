@@ -1,0 +1,208 @@
+"""Ops that write nothing and give no views: what their results measure, and how they are recorded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from aotcheck import _torch
+from aotcheck.autograd.errors import UnsupportedError
+from aotcheck.autograd.ir.metadata import METADATA
+from aotcheck.autograd.ir.stand_ins import tensors_in
+from aotcheck.autograd.ir.trace import Geometry, Value, geometry_of, getitem, row_major
+from aotcheck.autograd.ops import no_meta, sparse_ops, view_ops
+from aotcheck.autograd.ops.autocast_forms import under_autocast
+from aotcheck.autograd.ops.lazy_bits import operand_values
+from aotcheck.autograd.ops.twins import OpInfo, info_of
+from aotcheck.autograd.replicas.replicas import Replica, make_replica
+from aotcheck.autograd.replicas.sparse import SparseResult
+from aotcheck.autograd.replicas.windows import copies_more_than_itself, shares_storage
+
+if TYPE_CHECKING:
+    from aotcheck.autograd.ops.tracer import Tracer
+
+aten = torch.ops.aten
+_SMALL = 1 << 16  # elements of what is computed only to see how it lies
+
+
+def pure(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """An op that writes nothing and, says its schema, gives no view."""
+    if func is aten.index.Tensor and any(type(i) is Replica and i.dtype in (torch.bool, torch.uint8) for i in args[1]):
+        if sparse_ops.selects_padding():
+            return sparse_ops.select(tracer, args)
+        raise UnsupportedError("data-dependent", "indexing by a mask gives a shape that depends on values")
+    if func is aten.repeat_interleave.Tensor and kwargs.get("output_size") is None:
+        raise UnsupportedError("data-dependent", "repeat_interleave without output_size")
+    if func is aten.native_dropout.default and not args[0].numel():
+        return _undropped(tracer, args[0])
+    if torch.get_default_dtype() is not tracer.default_dtype:
+        kwargs = _with_default_dtype(tracer, func, info, args, kwargs)
+    looked_into = info.looked_into and not tracer.past_autocast
+    if looked_into and (form := under_autocast(func, tensors_in(args, kwargs))) is not func:
+        out = no_meta.results_of(form, args, kwargs)
+        device = tracer.device_of(args, kwargs)
+        return tracer.bind_results(out, tracer.call(form, tracer.values_of(args), tracer.values_of(kwargs)), device)
+    lies: dict[int, Geometry] = {}
+    key, known = metadata(func, info, args, kwargs, lies)
+    if known is None:
+        run_kwargs = (
+            {**kwargs, "device": _torch.META}
+            if info.takes_device and (kwargs.get("device") is not None or not _has_tensor(args))
+            else kwargs
+        )
+        out = tracer.run(func, args, run_kwargs)
+        if func is aten._efficientzerotensor.default:  # ops on it would be done by kernels that know no replicas
+            out = torch.empty_like(out)
+        device = tracer.device_of(args, kwargs)
+        if isinstance(out, Tensor) and out.layout is not torch.strided:
+            out = no_meta.results_of(func, args, kwargs)
+        if not _has_tensor((out,)) and out is not None:
+            return out
+        if args and type(args[0]) is Replica and shares_storage(out, args[0]):
+            if not info.random or isinstance(out, Tensor):
+                return view_ops.bind(tracer, tracer.unsafe_views, func, args, kwargs, out)
+            # Without noise to add a meta kernel may give its argument; others draw all the same, and copy.
+            out = tuple([torch.empty_like(o) if shares_storage(o, args[0]) else o for o in out])
+        if _may_be_foretold_otherwise(func, args, out):
+            out = _restrided_as_in_eager(func, args, kwargs, out)
+        learn(key, out, device)
+    value_args, value_kwargs = operand_values(tracer, func, info, args, kwargs, lies)
+    if info.takes_device and kwargs.get("device") is None and not _has_tensor(args):
+        value_kwargs["device"] = tracer.device_of(args, kwargs)
+    value = tracer.call(func, value_args, value_kwargs)
+    if info.copies_storage and copies_more_than_itself(args[0]):
+        return _in_copied_storage(tracer, args[0], value)
+    if key is not None:
+        tracer.keys[value] = key
+    if known is None:
+        return tracer.bind_results(out, value, device)
+    container, geometries, device = known
+    if container is None:
+        return tracer.fresh(geometries[0], device, value)
+    value.parts, value.device = geometries, device
+    return container(
+        [tracer.fresh(g, device, tracer.trace.call(getitem, (value, k))) for k, g in enumerate(geometries)]
+    )
+
+
+def _undropped(tracer: Tracer, t: Replica) -> tuple[Tensor, Tensor]:
+    """What dropout gives of nothing: kernels give their argument back, and a mask of its dtype."""
+    if not tracer.depth and torch.is_grad_enabled() and t.requires_grad and _torch.leafness(t):
+        raise UnsupportedError("unannotated alias", "dropout of an empty leaf makes the leaf its result")
+    like = aten.empty_like.default
+    return t, pure(tracer, like, info_of(like), (t,), {})
+
+
+def _may_be_foretold_otherwise(func: Any, args: tuple[Any, ...], out: Any) -> bool:
+    """Whether a pointwise op gives strides for which real kernels break ties between dimensions, and meta kernels not:
+    operands are broadcast, and not all of them are contiguous.
+    """
+    if torch.Tag.pointwise not in func.tags or not isinstance(out, Tensor) or out.dim() < 2 or out.numel() > _SMALL:
+        return False
+    operands = [a for a in args if type(a) is Replica]
+    shapes = {a.shape for a in operands}
+    return len(shapes) > 1 and any(a.stride() != row_major(a.shape, a.dtype).stride for a in operands)
+
+
+def _restrided_as_in_eager(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> Tensor:
+    """``out`` with the strides that the op gives for real operands that lie as those of ``args``."""
+    with _torch.without_modes(), torch.no_grad():
+        real = [
+            torch.empty_strided(a.shape, a.stride(), dtype=a.dtype).fill_(1) if type(a) is Replica else a for a in args
+        ]
+        try:
+            given = func(*real, **kwargs)
+        except (RuntimeError, TypeError):  # what it objects to is found where the graph runs
+            return out
+    if given.stride() == out.stride() or given.shape != out.shape:
+        return out
+    with _torch.without_modes(), torch.no_grad():
+        return torch.empty_strided(out.shape, given.stride(), dtype=out.dtype, device=_torch.META)
+
+
+def metadata(
+    func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any], lies: dict[int, Geometry] | None = None
+) -> tuple[Any, Any]:
+    """(key, result): geometries and devices of the op's fresh results; how its operands lie is noted in ``lies``.
+
+    The result is None where it is not known, or not a plain list of fresh tensors.
+    """
+    lies = {} if lies is None else lies
+    key: Any = None
+    if info.cacheable:
+        key = (
+            info_of(func),
+            *[_key_of(a, lies) for a in args],
+            *[(k, _key_of(a, lies)) for k, a in kwargs.items()],
+            torch.get_default_dtype(),
+        )
+        try:
+            known = METADATA.get(key)
+        except TypeError:
+            return None, None
+        if known is not None:
+            return key, known
+    return key, None
+
+
+def learn(key: Any, out: Any, device: torch.device) -> None:
+    """Note what a kernel gave, if it is one fresh tensor or several on storages of their own."""
+    if key is None or out is None:
+        return
+    tensors = [out] if isinstance(out, Tensor) else out
+    if not isinstance(tensors, (list, tuple)) or not all(isinstance(o, Tensor) for o in tensors):
+        return  # a sparse one is no tensor here
+    geometries = [geometry_of(o) for o in tensors]
+    storages = {_torch.storage_address(_torch.storage_of(o)) for o in tensors}
+    if len(storages) == len(tensors) and all(g.offset == 0 and not g.conj and not g.neg for g in geometries):
+        METADATA.put(key, (None if isinstance(out, Tensor) else type(out), tuple(geometries), device))
+
+
+def _with_default_dtype(
+    tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> dict[str, Any]:
+    """The arguments with the default dtype that the program has set, where the op would take another one later."""
+    tensors = tensors_in(args, kwargs)
+    if any(t.is_floating_point() or t.is_complex() for t in tensors):
+        return kwargs
+    run_kwargs = {**kwargs, "device": _torch.META} if info.takes_device and not tensors else kwargs
+    results = tensors_in((tracer.run(func, args, run_kwargs),), {})
+    if not any(t.is_floating_point() or t.is_complex() for t in results):
+        return kwargs
+    if tensors or not any(a.name == "dtype" for a in _torch.schema_of(func).arguments):
+        raise UnsupportedError("global state", f"{func} depends on a default dtype that is set inside")
+    return {**kwargs, "dtype": results[0].dtype}
+
+
+def _in_copied_storage(tracer: Tracer, source: Replica, value: Value) -> Replica:
+    """A fresh tensor that holds ``value`` and lies in a copy of its storage as ``source`` does in its own."""
+    flat = tracer.table.flat(tracer.table.state(source))
+    copy = tracer.trace.call(aten.clone.default, (tracer.table.read_view(flat),))
+    whole = tracer.fresh(flat.geometry, source.real_device, copy)
+    g = geometry_of(source)
+    elem = torch.empty(0, dtype=g.dtype, device=_torch.META)
+    _torch.set_geometry(elem, _torch.storage_of(whole), g.offset, g.shape, g.stride)
+    r = make_replica(elem, source.real_device, tracer.kernels)
+    tracer.table.write(tracer.table.view(r), value)
+    tracer.table.state(r).sized = True
+    return r
+
+
+def _key_of(a: Any, lies: dict[int, Geometry]) -> Any:
+    if type(a) is Replica:
+        g = lies[id(a)] = geometry_of(a)
+        return (g, a.real_device)
+    if type(a) in (list, tuple):
+        return tuple([_key_of(x, lies) for x in a])
+    if type(a) is torch.Generator:
+        return torch.Generator
+    return (a, type(a))
+
+
+def _has_tensor(args: tuple[Any, ...]) -> bool:
+    kinds = (Tensor, SparseResult)
+    return any(
+        isinstance(a, kinds) or (type(a) in (list, tuple) and any(isinstance(x, kinds) for x in a)) for a in args
+    )

@@ -1,0 +1,234 @@
+"""Ops that give windows on the memory of their first argument, and ops that move it or change its geometry."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from aotcheck import _torch
+from aotcheck.autograd.errors import UnsupportedError
+from aotcheck.autograd.ir.places import Move
+from aotcheck.autograd.ir.storage_state import View
+from aotcheck.autograd.ir.trace import Geometry, geometry_of
+from aotcheck.autograd.ops import writes
+from aotcheck.autograd.ops.twins import info_of
+from aotcheck.autograd.replicas.replicas import Replica, make_replica
+from aotcheck.autograd.replicas.windows import Derivation, Reshaping, check_bounds
+from aotcheck.autograd.tensors.subclasses import is_wrapper
+
+if TYPE_CHECKING:
+    from aotcheck.autograd.ops.tracer import Tracer
+
+aten = torch.ops.aten
+
+
+def fill_diagonal(tracer: Tracer, t: Replica, value: Any) -> Replica:
+    """A write to the diagonal, which is a window as well."""
+    g = geometry_of(t)
+    if 0 not in g.shape:
+        diagonal = view(tracer, aten.as_strided.default, (t, [min(g.shape)], [sum(g.stride)], g.offset), {})
+        writes.in_place(tracer, aten.fill_.Scalar, info_of(aten.fill_.Scalar), (diagonal, value), {})
+    return t
+
+
+def view(tracer: Tracer, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """An op that gives one window or several on the memory of its first argument."""
+    source = args[0]
+    if type(source) in (list, tuple) or not isinstance(source, Tensor):
+        raise UnsupportedError("view of several tensors", str(func))
+    out = tracer.run(func, args, kwargs)
+    first = out if isinstance(out, Tensor) else next((o for o in out if isinstance(o, Tensor)), None)
+    if first is None:
+        return out
+    if func is aten.as_strided.default and tracer.table.view(source).fits:
+        check_bounds(first)
+    if _torch.storage_address(_torch.storage_of(first)) != _torch.storage_address(_torch.storage_of(source)):
+        raise UnsupportedError("conditional view", f"{func} copied where its schema says that it may alias")
+    return bind(tracer, tracer.views, func, args, kwargs, out)
+
+
+def bind(
+    tracer: Tracer, notes: dict[int, Derivation], func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
+) -> Any:
+    """What ``func`` gave, as replicas that are windows on the memory of its first argument; and in ``notes``."""
+    source: Replica = args[0]
+    tracer.keep.append(source)
+    state, lies = tracer.table.state(source), geometry_of(source)
+    parent: View | None = None
+    replicas, geometries = [], []
+    many = not isinstance(out, Tensor)
+    for k, o in enumerate(out if many else (out,)):
+        r = o if type(o) is Replica else make_replica(o, source.real_device, tracer.kernels)
+        geometry = geometry_of(r)
+        replicas.append(r)
+        geometries.append(geometry)
+        if geometry not in state.views:
+            if parent is None:
+                parent = tracer.table.view(source, lies)
+            if func is aten.as_strided.default or not (parent.fits or state.lost is not None):
+                tracer.table.view(r, geometry)
+            else:
+                made = state.views[geometry] = View(state, geometry)
+                made.derive_from(parent, func, tuple(args[1:]), dict(kwargs), k if many else None)
+                made.results = geometries if many else None
+    bound = type(out)(replicas) if many else replicas[0]
+    note(tracer, notes, func, args, kwargs, bound, geometries=(lies, *geometries))
+    return bound
+
+
+def told_by_size(func: Any, args: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+    """The same view without the tensor whose size it takes; a wrapper's class is given such ops in inference mode."""
+    by_size = {aten.view_as.default: aten.view.default, aten.expand_as.default: aten.expand.default}.get(func)
+    return (func, args) if by_size is None else (by_size, (args[0], list(args[1].shape)))
+
+
+def note(
+    tracer: Tracer,
+    notes: dict[int, Derivation],
+    func: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    bound: Any,
+    shares_version: bool = True,
+    geometries: Sequence[Geometry] = (),
+) -> None:
+    """Remember how a window on memory was made; the epilogue makes it again.
+
+    ``geometries`` are those of its source and of what was made, if they are known already.
+    """
+    source = args[0]
+    many, now = not isinstance(bound, Tensor), tracer.kernels.now()
+    made = bound if many else (bound,)
+    lies, *geometries = geometries or [geometry_of(t) for t in (source, *made)]
+    version, grad = _torch.version_of(source), torch.is_grad_enabled()
+    base = _torch.base_of(source)  # with which a view of an unsafe view counts, not with what it was made of
+    shared = version if base is None else _torch.version_of(base)
+    inference = torch.is_inference_mode_enabled()
+    for k, (r, geometry) in enumerate(zip(made, geometries, strict=True)):
+        notes[id(r)] = Derivation(
+            r,
+            geometry,
+            shared if shares_version else _torch.version_of(r),
+            source,
+            version,
+            lies,
+            shared,
+            func,
+            tuple(args[1:]),
+            dict(kwargs),
+            k if many else None,
+            grad,
+            inference,
+            now,
+        )
+
+
+def reshaping(tracer: Tracer, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """An op that changes the geometry of its argument in place."""
+    t: Replica = args[0]
+    tracer.on_reshaping(t, False)
+    name = _torch.op_name(func)
+    if name == "detach_":  # it comes here only in inference mode, where it does nothing
+        return t
+    parent = tracer.table.view(t)
+    note_reshaping(tracer, func, args, kwargs)
+    tracer.run(func, args, kwargs)
+    if _torch.shows_as_leaf(t):
+        tracer.kernels.reshaped_leaves.append(t)
+    if name == "as_strided_":
+        check_bounds(t)
+    geometry, state = geometry_of(t), parent.state
+    if geometry not in state.views:
+        if name == "as_strided_":
+            tracer.table.view(t)
+        else:
+            names = {"transpose_": "transpose.int", "swapaxes_": "transpose.int", "swapdims_": "transpose.int"}
+            packet, _, overload = names.get(name, f"{name[:-1]}.{_torch.overload_name(func)}").partition(".")
+            made = state.views[geometry] = View(state, geometry)
+            made.derive_from(parent, getattr(getattr(aten, packet), overload), tuple(args[1:]), dict(kwargs))
+    return t
+
+
+def note_reshaping(tracer: Tracer, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Remember that the first argument is about to change its geometry in place, and how."""
+    t = args[0]
+    if _torch.op_name(func) == "detach_" and torch.is_inference_mode_enabled():
+        return  # then it does nothing
+    tracer.keep.append(t)
+    tracer.regeometried.add(id(t))
+    tracer.kernels.note_move(t, None if _torch.op_name(func) == "detach_" else Move.RESHAPED)
+    if _torch.op_name(func) == "detach_":
+        if is_wrapper(t):  # a replica notes it itself
+            tracer.kernels.detached[id(t)] = tracer.kernels.now()
+        return
+    version, geometry = _torch.version_of(t), geometry_of(t)
+    grad = torch.is_grad_enabled() and not torch.is_inference_mode_enabled() and t.requires_grad
+    change = Reshaping(func, tuple(args[1:]), dict(kwargs), version, geometry, grad, tracer.kernels.moved[id(t)])
+    tracer.reshapings.setdefault(id(t), []).append(change)
+
+
+def storage(tracer: Tracer, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """An op that puts its argument on another storage, or changes its storage's size."""
+    t: Replica = args[0]
+    tracer.on_reshaping(t, True)
+    tracer.kernels.sizes_matter = True
+    tracer.keep.append(t)
+    tracer.regeometried.add(id(t))
+    told = not torch.is_inference_mode_enabled()
+    is_set = _torch.op_name(func) == "set_"
+    tracer.kernels.note_move(t, Move.RESHAPED if not is_set else Move.SET if told else Move.SET_UNTOLD)
+    old = tracer.table.state(t)
+    if not old.roots:
+        raise UnsupportedError("unknown storage", str(func))
+    if is_set:
+        tracer.set_calls[id(t)] = told or tracer.set_calls.get(id(t), False)
+        if told and torch.is_grad_enabled() and _torch.base_of(t) is not None:
+            tracer.kernels.note_write(func, args, kwargs)
+    if is_set and _torch.overload_name(func) == "source_Storage":
+        count = args[1].nbytes() // t.dtype.itemsize
+        if count > 1 and t.shape == (count,) and t.stride() != (1,):  # of the same size it keeps its strides
+            raise UnsupportedError("set_ beyond its storage", "the strides that it keeps reach beyond it")
+    sizes = {id(s): s.storage.nbytes() for s in tracer.table.states.values()}
+    tracer.run(func, args, kwargs)
+    state = tracer.table.state(t)
+    if is_set and state.storage.nbytes() > sizes.get(id(state), state.storage.nbytes()):
+        raise UnsupportedError("set_ beyond its storage", "meta storages grow where real ones may refuse")
+    if not state.roots:
+        count = state.storage.nbytes() // t.dtype.itemsize
+        geometry = Geometry(0, (count,), (1,), t.dtype, False, False)
+        value = tracer.trace.call(aten.empty.memory_format, ([count],), {"dtype": t.dtype, "device": t.real_device})
+        value.geometry, value.device = geometry, t.real_device
+        state.device = t.real_device
+        root = View(state, geometry)
+        root.value, root.version = value, state.version
+        state.views[geometry] = root
+        state.roots.append(root)
+    if state.storage.nbytes() != state.nbytes:
+        held = state.nbytes
+        tracer.table.flat(state)
+        if not is_set and _fills_new_memory():
+            _fill_new_elements(tracer, t, held)
+    return t
+
+
+def _fills_new_memory() -> bool:
+    asked, _, fills = _torch.determinism()
+    return asked and fills
+
+
+def _fill_new_elements(tracer: Tracer, t: Replica, held: int) -> None:
+    """Where ``resize_`` is to be deterministic it fills what comes after the ``held`` bytes."""
+    dtype = t.dtype
+    first, count = held // dtype.itemsize, _torch.storage_of(t).nbytes() // dtype.itemsize
+    if count > first:
+        inexact = dtype.is_floating_point or dtype.is_complex
+        number = float("nan") if inexact else True if dtype is torch.bool else torch.iinfo(dtype).max
+        filled = tracer.trace.call(
+            aten.full.default, ([count - first], number), {"dtype": dtype, "device": t.real_device}
+        )
+        geometry = Geometry(first, (count - first,), (1,), dtype, False, False)
+        filled.geometry, filled.device = geometry._replace(offset=0), t.real_device
+        tracer.table.write(tracer.table.view(t, geometry), filled)

@@ -1,0 +1,1 @@
+"""What a traced call does, as steps that the runtime repeats."""

@@ -1,0 +1,164 @@
+"""What one trace knows of its replicas and no dispatch shows: what was detached, moved, written under grad, hooked."""
+
+from __future__ import annotations
+
+import dataclasses
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from aotcheck import _torch
+from aotcheck.autograd.ir.places import Left, Move
+from aotcheck.autograd.ir.stand_ins import tensors_in
+from aotcheck.autograd.ir.trace import geometry_of
+
+if TYPE_CHECKING:
+    from aotcheck.autograd.replicas.hooks import NotedHook
+    from aotcheck.autograd.replicas.replicas import Replica
+
+
+@dataclasses.dataclass(frozen=True)
+class WriteUnderGrad:
+    """An op that wrote a tensor while autograd recorded, and the tensors it was given, what it wrote first.
+
+    ``kind`` is equal for ops whose nodes in autograd's graph keep the same operands; ``time`` is the moment.
+    """
+
+    kind: Any
+    operands: tuple[Tensor, ...]
+    time: int
+
+
+def _kind_of_operands(args: Iterable[Any]) -> tuple[Any, ...]:
+    return tuple(
+        [
+            a.requires_grad if isinstance(a, Tensor) else _kind_of_operands(a) if type(a) in (list, tuple) else type(a)
+            for a in args
+        ]
+    )
+
+
+class KernelState:
+    """Whether this trace is inside a meta kernel right now, and what no dispatch shows.
+
+    One per trace, shared by its replicas.
+    """
+
+    __slots__ = (
+        "_clock",
+        "after_backward",
+        "alive",
+        "arrived",
+        "arrived_free",
+        "asked",
+        "beyond",
+        "detached",
+        "function_runs",
+        "hooks",
+        "inside",
+        "left",
+        "moved",
+        "moved_before",
+        "on_backward",
+        "on_gradient",
+        "on_poison",
+        "on_squeeze",
+        "on_swap",
+        "packed",
+        "required",
+        "reshaped_leaves",
+        "retained",
+        "sizes_matter",
+        "stand_for_views",
+        "stopped",
+        "swapped",
+        "use_count",
+        "wrappers",
+        "writes",
+        "writes_of_several",
+    )
+
+    def __init__(self) -> None:
+        self.inside = False
+        self.alive: list[Replica] = []  # every replica of the trace; weak references would keep them from being swapped
+        self.wrappers: list[Tensor] = []  # those among the arguments and, by the end, the results
+        # by id of what stands for the caller's graph behind a root: what a backward inside last brought there
+        self.arrived: dict[int, Tensor | None] = {}
+        self.arrived_free: dict[int, bool] = {}  # and whether nobody in the program held that
+        self.asked = weakref.WeakSet[Any]()  # custom Functions, as nodes, that asked for what they saved
+        self.swapped: list[Tensor] = []  # replicas that were swapped, in pairs
+        self.on_swap: Callable[[Tensor, Tensor], None] = lambda a, b: None
+        self.use_count: Callable[[Tensor], int] = _torch.use_count  # as eager's swap_tensors would count
+        self.stand_for_views: dict[int, bool] = {}  # ids of replicas of views that are no views themselves
+        self.on_poison: Callable[[Tensor], None] = lambda t: None
+        # called before what is conjugated or negated lazily is squeezed in place by an op
+        self.on_squeeze: Callable[[Tensor, Any, tuple[Any, ...]], None] = lambda t, op, dims: None
+        self.on_gradient: Callable[[Tensor], None] = lambda t: None  # called when ``t.grad`` is read or written
+        self.on_backward: Callable[..., None] = lambda *call: None  # called with the call of a backward
+        self.after_backward: Callable[[], None] = lambda: None  # called when a backward that accumulates is over
+        self.detached: dict[int, int] = {}  # id of a replica -> when detach_ was last called on it
+        self.required: dict[int, int] = {}  # and requires_grad_
+        self.moved: dict[int, int] = {}  # and when it last came to lie elsewhere
+        self.left: dict[int, list[Left]] = {}  # and which places it left
+        self.moved_before: dict[int, int] = {}  # and before which node of autograd, by its number, that was
+        # by the number that autograd had then for the next node; of a custom Function its own node
+        self.writes: dict[int, Any] = {}
+        self.writes_of_several: set[int] = set()  # the numbers of those that may write several tensors
+        # by the number of a node of autograd: what the hooks that the caller has around the call packed for it
+        self.packed: dict[int, list[Tensor]] = {}
+        self.retained: dict[int, Any] = {}  # id of a replica -> the history for which retain_grad was last called on it
+        self.reshaped_leaves: list[Tensor] = []  # that just got another shape: see Note [Accumulators that end]
+        self.sizes_matter = False  # whether what the program does may depend on the sizes of storages
+        self.function_runs = False  # whether what runs is the user's function, not a backward of it
+        self.stopped: Mapping[Any, None] = {}  # nodes at which the backward that is being traced ends
+        self.beyond: set[Any] = set()  # and those beyond: see Note [Hooks beyond an end]
+        self.hooks: list[NotedHook] = []  # what the function registered, in order
+        self._clock = 0
+
+    def now(self) -> int:
+        """A moment later than every moment before."""
+        self._clock += 1
+        return self._clock
+
+    def note_write(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """``func`` is about to write its first argument, a tensor or a list, autograd having made the nodes."""
+        packed = _torch.has_saved_tensor_hooks()  # of what hooks packed a node does not look whether it was written
+        kind = func, _kind_of_operands(args), tuple(kwargs), _kind_of_operands(kwargs.values()), packed
+        write = WriteUnderGrad(kind, tuple(tensors_in(args, kwargs)), self.now())
+        self._note(write, isinstance(args[0], (list, tuple)))
+
+    def note_custom_write(self, node: Any) -> None:
+        """The custom Function whose node this is has said what it wrote."""
+        self._note(node, len(node.dirty_tensors) > 1, _torch.sequence_number(node) + 1)
+
+    def _note(self, write: Any, several: bool, number: int | None = None) -> None:
+        number = _torch.autograd_sequence_number() if number is None else number
+        self.writes[number] = write
+        if several:
+            self.writes_of_several.add(number)
+
+    def write_of(self, node: Any) -> Any:
+        """Which of ``writes`` it was of which ``node`` is the history that the base of a view has; None if none.
+
+        Between the histories that one op gives to several bases come those of their views.
+        """
+        number = _torch.sequence_number(node)
+        first = max((n for n in self.writes_of_several if n <= number), default=number)
+        between = number not in self.writes and not any(first < n <= number for n in self.writes)
+        return self.writes.get(first if between else number)
+
+    def went_by_data(self, t: Tensor) -> bool:
+        """Whether it was by ``.data =`` that ``t`` last came to lie elsewhere."""
+        left = self.left.get(id(t), [])
+        return bool(left) and left[-1].move is Move.DATA
+
+    def note_move(self, t: Tensor, move: Move | None) -> None:
+        """``t`` comes to lie elsewhere now; it stays where it is if there is no ``move``."""
+        moment = self.moved[id(t)] = self.now()
+        node = self.moved_before[id(t)] = _torch.autograd_sequence_number()
+        if move is not None and getattr(t, "kernels", None) is self:  # a replica of this trace
+            address = _torch.storage_address(_torch.storage_of(t))
+            left = Left(moment, geometry_of(t), address, t.is_inference(), move, node)
+            self.left.setdefault(id(t), []).append(left)

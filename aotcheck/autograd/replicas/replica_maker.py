@@ -1,0 +1,146 @@
+"""Replicas of the tensors that a call is given: on the same storages, with the same leafness and version counters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from aotcheck import _torch
+from aotcheck.autograd.replicas.kernel_state import KernelState
+from aotcheck.autograd.replicas.replicas import Replica, make_replica
+from aotcheck.autograd.tensors.subclasses import is_wrapper
+
+
+class _Rebound(torch.autograd.Function):
+    """Gives its second argument a grad_fn: a non-leaf that is not a view.
+
+    ``arrived`` of the node is the gradient that came by last; it comes to the anchor unless it is a ``whole`` wrapper.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, anchor: Tensor, t: Tensor, whole: bool = False) -> Tensor:
+        ctx.mark_dirty(t)
+        ctx.set_materialize_grads(False)
+        ctx.arrived, ctx.whole = None, whole
+        return t
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        ctx.arrived = grads[0] if ctx.whole else None
+        return None if ctx.whole else grads[0], None, None
+
+
+class ReplicaMaker:
+    """Replicas of the real tensors of one call, each storage made once."""
+
+    def __init__(self) -> None:
+        self.kernels = KernelState()
+        self.storages: dict[int, torch.UntypedStorage] = {}
+        self.counters: dict[Any, Tensor] = {}
+        self.anchors: list[Tensor] = []  # the leaves behind replicas that are none
+
+    def storage(self, real: torch.UntypedStorage) -> torch.UntypedStorage:
+        """The stand-in for ``real``, of the same size; the same one each time."""
+        key = _torch.storage_address(real)
+        made = self.storages.get(key)
+        if made is None:
+            made = self.storages[key] = torch.empty(real.nbytes(), dtype=torch.uint8, device="meta").untyped_storage()
+        return made
+
+    def plain(self, real: Tensor, versions: Any = None) -> Replica:
+        """The window of ``real`` on its storage's stand-in, detached.
+
+        Replicas made with equal ``versions`` (not None) share a version counter, as their originals do.
+        """
+        r = self._window(real, versions)
+        if not real.is_inference() and _torch.version_of(real) < 0:  # it was one, and was given other data
+            with torch.inference_mode():
+                uncounted = self._window(real, None)
+            _torch.set_data(uncounted, r)
+            return uncounted
+        return r
+
+    def _window(self, real: Tensor, versions: Any) -> Replica:
+        source = _torch.storage_of(real)
+        storage = self.storage(source)
+        if versions is None:
+            elem = _window(
+                torch.empty(0, dtype=real.dtype, device="meta"),
+                storage,
+                source.nbytes(),
+                int(real.storage_offset()),
+                real.shape,
+                real.stride(),
+            )
+        else:
+            whole = self.counters.get(versions)
+            if whole is None:
+                whole = torch.empty(0, dtype=torch.uint8, device="meta")
+                whole = self.counters[versions] = _window(whole, storage, source.nbytes(), 0, (source.nbytes(),), (1,))
+            size = real.dtype.itemsize
+            with torch.no_grad():
+                if _torch.storage_address(_torch.storage_of(whole)) != _torch.storage_address(storage):
+                    # One of them left the storage that they shared; .data = leaves the counter as it was.
+                    empty = whole[:0].view(real.dtype)
+                    offset = int(real.storage_offset())
+                    elem = _window(empty, storage, source.nbytes(), offset, real.shape, real.stride())
+                else:
+                    typed = whole[: source.nbytes() // size * size].view(real.dtype)
+                    elem = typed.as_strided(real.shape, real.stride(), real.storage_offset())
+        if real.is_conj() or real.is_neg():
+            with torch.no_grad():
+                if real.is_conj():
+                    elem = _torch.conj_view(elem)
+                if real.is_neg():
+                    elem = _torch.neg_view(elem)
+        r = make_replica(elem, real.device, self.kernels)
+        r.is_parameter = isinstance(real, torch.nn.Parameter)
+        return r
+
+    def root(self, real: Tensor, versions: Any = None) -> Replica:
+        """A replica with ``real``'s leafness and requires_grad, but no view relation."""
+        inference = real.is_inference()
+        rebound = real.requires_grad and _torch.leafness(real) is False
+        with torch.inference_mode(inference and not rebound):
+            r = self.plain(real, versions)
+        if real.requires_grad:
+            if not rebound:
+                with torch.inference_mode(inference):
+                    Tensor.requires_grad_(r)
+            else:
+                elem = torch.empty_strided(real.shape, real.stride(), dtype=real.dtype, device="meta")
+                anchor = make_replica(elem, real.device, self.kernels)
+                anchor.requires_grad_()
+                self.anchors.append(anchor)
+                with torch.enable_grad():
+                    _Rebound.apply(anchor, r)
+                if inference:  # it became one when its data was exchanged
+                    with torch.inference_mode():
+                        _torch.set_data(r, self.plain(real, versions))
+        return r
+
+    def give_history(self, r: Tensor, anchor: Tensor | None = None) -> None:
+        """Make ``r`` a non-leaf that is no view; ``anchor`` is the leaf behind it."""
+        if anchor is None:
+            anchor = make_replica(torch.empty((), dtype=r.dtype, device="meta"), r.device, self.kernels)
+        anchor.requires_grad_()
+        self.anchors.append(anchor)
+        with torch.enable_grad():
+            _Rebound.apply(anchor, r, is_wrapper(r))
+
+
+def arrived_at(node: Any) -> Tensor | None:
+    """The gradient that a backward brought to the replica of no leaf that ``node`` made, told once."""
+    arrived: Tensor | None = getattr(node, "arrived", None)
+    if arrived is not None:
+        node.arrived = None
+    return arrived
+
+
+def _window(elem: Tensor, storage: torch.UntypedStorage, nbytes: int, offset: int, shape: Any, stride: Any) -> Tensor:
+    _torch.set_geometry(elem, storage, offset, shape, stride)
+    if storage.nbytes() != nbytes:  # set_ grows a storage that is too small, as a freed one is
+        storage.resize_(nbytes)
+    return elem

@@ -1,0 +1,306 @@
+"""Stand-ins for the call's tensors: no data, but the same storages, windows, autograd relations and device.
+
+Note [Replicas answer for the real device]
+A replica is a meta tensor under a light subclass whose dispatch keys are those of the real device: code that asks for
+``x.device`` is told the truth, autocast applies to it, and composite ops branch as they will on the real tensors.
+Kernels are run under ``meta_kernels`` on the replicas themselves, which for that moment say that they are on the meta
+device.
+
+Note [Replicas are no Python tensors to the dispatcher]
+Autograd treats a tensor that dispatches to Python otherwise than a real one: it replays the views of it where it takes
+``as_strided`` of a real tensor, and the two part ways as soon as a base or a view changed its geometry in place. So a
+replica is made under a class without ``__torch_dispatch__``: ops on it reach the tracing mode all the same, and what
+autograd does with it is to the letter what it does with the tensor it stands for. The price is that a replica which
+outlives its trace would be taken for a tensor by any kernel; so replicas are disarmed when the trace is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import GradientEdge
+from torch.utils.hooks import RemovableHandle
+
+from aotcheck import _torch
+from aotcheck.autograd.errors import EagerRaises, RetraceWithCaptured, UnsupportedError
+from aotcheck.autograd.ir.places import Move
+from aotcheck.autograd.replicas.hooks import HookKind, NotedHook
+from aotcheck.autograd.replicas.kernel_state import KernelState
+from aotcheck.autograd.state.gradients import own_gradient, set_own_gradient
+
+aten = torch.ops.aten
+
+
+_MOST_TO_LIST = 256
+
+
+class Replica(Tensor):
+    """A tensor without data that stands for one on ``real_device`` while a program is traced."""
+
+    real_device: torch.device
+    kernels: KernelState
+    kind: type[Replica]  # which class of replicas it is while its trace goes on
+    is_parameter = False
+
+    __torch_function__ = _torch.disabled_torch_function  # type: ignore[assignment]  # as torch itself does
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """``swap_tensors`` is known by its exchange of the attributes of two tensors; ``requires_grad = `` is noted."""
+        kernels = self.kernels
+        if name == "requires_grad":
+            self._note_requirement(bool(value), lambda: super(Replica, self).__setattr__(name, value))
+            return
+        shape = self.shape if name == "data" else None
+        if name == "data":
+            kernels.note_move(self, Move.DATA)
+        super().__setattr__(name, value)
+        if name == "data" and shape != self.shape and _torch.shows_as_leaf(self):
+            kernels.reshaped_leaves.append(self)
+        if name == "__dict__":
+            kernels.swapped.append(self)
+            # Then swap_tensors has just poisoned its accumulator; else it has not looked at its history.
+            if kernels.use_count(self) == 2 and _torch.leafness(self):
+                kernels.on_poison(self)
+            if len(kernels.swapped) % 2 == 0:
+                kernels.on_swap(*kernels.swapped[-2:])
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]  # torch types it as an attribute
+        """The real tensor's device to the traced code, the meta device to a meta kernel."""
+        return _torch.META if self.kernels.inside else self.real_device
+
+    @property
+    def _is_param(self) -> bool:
+        return self.is_parameter
+
+    @_is_param.setter
+    def _is_param(self, value: bool) -> None:
+        self.is_parameter = value
+
+    @property
+    def grad(self) -> Tensor | None:
+        """Noted besides: see Note [Gradients of arguments]."""
+        self.kernels.on_gradient(self)
+        return own_gradient(self)
+
+    @grad.setter
+    def grad(self, value: Tensor | None) -> None:
+        self.kernels.on_gradient(self)
+        set_own_gradient(self, value)
+
+    @grad.deleter
+    def grad(self) -> None:
+        self.grad = None
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]  # torch types the default as no class method
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        """Only ever asked for the device, by C++ code outside the tracing mode."""
+        if func is _torch.PRIM_DEVICE:
+            return args[0].device
+        raise AssertionError(f"{func} was dispatched to a replica")
+
+    def detach_(self) -> Tensor:
+        """Noted besides, since no dispatch shows it; refused of a view that is none to autograd here, as eager does."""
+        if id(self) in self.kernels.stand_for_views and not torch.is_inference_mode_enabled():
+            raise EagerRaises("a view is detached in place")
+        result = super().detach_()
+        if self.requires_grad:  # under inference mode it does nothing
+            return result
+        self.kernels.detached[id(self)] = self.kernels.now()
+        return result
+
+    def requires_grad_(self, requires_grad: bool = True) -> Tensor:
+        """Noted besides, since no dispatch shows it."""
+        self._note_requirement(requires_grad, lambda: super(Replica, self).requires_grad_(requires_grad))
+        return self
+
+    def _note_requirement(self, wanted: bool, change: Callable[[], Any]) -> None:
+        # The second look at a history may differ from the first, so it is not looked at without need.
+        before = _torch.requires_grad_by_itself(self) if wanted else self.requires_grad
+        change()
+        if wanted and not before:
+            self.kernels.required[id(self)] = self.kernels.now()
+        elif before and not wanted:
+            self.kernels.detached[id(self)] = self.kernels.now()
+
+    def squeeze_(self, *dims: Any, dim: Any = None) -> Tensor:
+        """Noted besides where dispatch shows how it is done (of a copy, which is copied back) and not that it is."""
+        dims = dims if dim is None else (dim,)
+        if dims and (self.is_conj() or self.is_neg()):
+            by_dims = isinstance(dims[0], (tuple, list))
+            self.kernels.on_squeeze(self, aten.squeeze_.dims if by_dims else aten.squeeze_.dim, dims)
+        return super().squeeze_(*dims)
+
+    def _use_count(self) -> int:
+        """What ``swap_tensors`` asks: see Note [References]."""
+        other = _torch.swapped_with(self)
+        if other is not None and not isinstance(other, Replica):
+            if type(other) in (Tensor, torch.nn.Parameter):
+                raise RetraceWithCaptured(other)
+            raise UnsupportedError("swapped wrapper", f"with a {type(other).__name__}")
+        return self.kernels.use_count(self)
+
+    def view_as(self, other: Tensor) -> Tensor:
+        """The view that torch makes to find out where gradients arrive is none of the program's."""
+        if other is self and _torch.asked_for_gradient_edge():
+            with _torch.meta_kernels():
+                return super().view_as(other)
+        return super().view_as(other)
+
+    def register_hook(self, hook: Callable[[Tensor], Any]) -> RemovableHandle:
+        """Noted besides: see Note [Hooks registered inside]."""
+        noted = NotedHook(self, self.kernels, hook, HookKind.GRADIENT)
+        return noted.installed(super().register_hook(noted.registered))
+
+    def retain_grad(self) -> None:
+        """Noted besides: it is for the history that the tensor has now."""
+        super().retain_grad()
+        if self.retains_grad:  # else autograd took it for a leaf, and is not to look for its history now
+            self.kernels.retained[id(self)] = _torch.grad_fn_of(self)
+
+    def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> RemovableHandle:
+        """Noted besides: see Note [Hooks registered inside]."""
+        noted = NotedHook(self, self.kernels, hook, HookKind.ACCUMULATED)
+        return noted.installed(super().register_post_accumulate_grad_hook(noted.registered))
+
+    def untyped_storage(self) -> torch.UntypedStorage:
+        """Noted besides: what the program does may depend on how large the storage is, or change that."""
+        self.kernels.sizes_matter = True
+        return super().untyped_storage()
+
+    def tolist(self) -> Any:
+        """What is known of values that depend on no input; refused for others: there is no data."""
+        if self.numel() > _MOST_TO_LIST:
+            raise UnsupportedError("data-dependent", "tolist needs values at trace time")
+        return [x.tolist() for x in self.unbind()] if self.dim() else self.item()
+
+    def numpy(self, *, force: bool = False) -> Any:
+        """Refused: there is no data."""
+        raise UnsupportedError("data-dependent", "numpy needs values at trace time")
+
+    def __array__(self, dtype: Any = None) -> Any:
+        raise UnsupportedError("data-dependent", "NumPy needs values at trace time")
+
+    def data_ptr(self) -> int:
+        """Refused: there is no memory."""
+        raise UnsupportedError("data-dependent", "data_ptr needs an address at trace time")
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]  # untyped in torch
+        return f"Replica(shape={tuple(self.shape)}, dtype={self.dtype}, device={self.real_device})"
+
+
+Replica.kind = Replica
+
+
+class Disarmed(Replica):
+    """A replica whose trace is over: whoever uses it gets an error.
+
+    Nodes of autograd hold replicas in C++, where Python's garbage collector sees nothing, and the trace holds nodes. So
+    a replica does not lead to its trace when that is over: a cycle by way of both would live for ever.
+    """
+
+    @property
+    def kernels(self) -> KernelState:  # type: ignore[override]  # an attribute of those in use
+        """Not to be had any more."""
+        raise UnsupportedError("escaped replica", "a tensor of a trace that is over was used; was it kept in a global?")
+
+    @classmethod
+    def __torch_function__(  # type: ignore[override]  # torch types the default as no class method
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        raise UnsupportedError(
+            "escaped replica",
+            f"{getattr(func, '__name__', func)} met a tensor of a trace that is over; was it kept in a global?",
+        )
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]  # untyped in torch
+        """Says what it is, and asks nothing of torch."""
+        return "Replica of a trace that is over"
+
+
+class Past(Replica):
+    """Stands for what a node of autograd made where no tensor has that history any more."""
+
+    edge: GradientEdge
+
+    @property
+    def grad_fn(self) -> Any:  # type: ignore[override]  # torch types these as attributes
+        """The node."""
+        return self.edge.node
+
+    @property
+    def output_nr(self) -> int:  # type: ignore[override]
+        """Which of the node's results it is."""
+        return self.edge.output_nr
+
+    @property
+    def is_leaf(self) -> bool:  # type: ignore[override]
+        """It has a history."""
+        return False
+
+    @property
+    def requires_grad(self) -> bool:  # type: ignore[override]
+        """It has a history."""
+        return True
+
+
+def past(edge: GradientEdge, device: torch.device, kernels: KernelState) -> Past:
+    """What the node at ``edge`` made, a tensor on ``device``."""
+    shape, dtype = _torch.gradient_shape(edge.node, edge.output_nr), _torch.gradient_dtype(edge.node, edge.output_nr)
+    with _torch.without_modes():
+        made = make_replica(torch.empty(shape, dtype=dtype, device=_torch.META), device, kernels, Past)
+    assert isinstance(made, Past)
+    made.edge = edge
+    return made
+
+
+class _Undispatched(Tensor):
+    """The class under which replicas are born: see Note [Replicas are no Python tensors to the dispatcher]."""
+
+    __torch_dispatch__ = _torch.disabled_torch_dispatch
+    __torch_function__ = _torch.disabled_torch_function  # type: ignore[assignment]  # as torch itself does
+
+
+def make_replica(elem: Tensor, device: torch.device, kernels: KernelState, kind: type[Replica] = Replica) -> Replica:
+    """``elem``, a meta tensor without autograd history, as a replica on ``device``; shares its storage.
+
+    No mode may be active.
+    """
+    r: Any
+    if elem.is_inference() and _torch.version_of(elem) < 0:  # outside inference mode it would be given a counter
+        with torch.inference_mode():
+            r = _torch.make_subclass(_Undispatched, elem, device)
+    else:
+        r = _torch.make_subclass(_Undispatched, elem, device)
+    r.__class__ = kind
+    attributes = r.__dict__
+    if kind is not Replica:
+        attributes["kind"] = kind
+    attributes["real_device"], attributes["kernels"] = device, kernels
+    kernels.alive.append(r)
+    made: Replica = r
+    return made
+
+
+def disarm(kernels: KernelState) -> None:
+    """The trace is over: no replica of it may be used until ``rearm``."""
+    if kernels.alive and type(kernels.alive[-1]) is not Disarmed:
+        for r in kernels.alive:
+            _set_attribute(r, "__class__", Disarmed)
+            del r.__dict__["kernels"]
+
+
+def rearm(kernels: KernelState) -> None:
+    """The trace goes on."""
+    if kernels.alive and type(kernels.alive[-1]) is Disarmed:
+        for r in kernels.alive:
+            _set_attribute(r, "__class__", r.kind)
+            r.__dict__["kernels"] = kernels
+
+
+_set_attribute = object.__setattr__

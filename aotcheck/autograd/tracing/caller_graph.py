@@ -1,0 +1,173 @@
+"""What a backward inside the function meets where it comes to an argument: hooks, and the caller's graph behind it.
+
+Note [Backwards inside]
+A backward that the function calls may come to an argument that is no leaf, and goes on in the caller's graph: from
+there to another argument, say, whose gradient was asked for. It calls the hooks it comes by. No trace knows that
+graph. What only goes on in it does so in each call, before anything is written or after all is: what arrived at such
+arguments is then the gradient that a backward from them is called with. What the trace itself would need of it is
+refused. To tell, the key of a call says which arguments have hooks and from which of them the caller's graph leads to
+which others; this costs a walk through that graph, so it is done for functions that are known to call a backward. The
+first trace that meets one begins anew.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import GradientEdge
+
+from aotcheck import _torch
+from aotcheck.autograd.eager_graph.components import nodes_behind
+from aotcheck.autograd.errors import RetraceWithCallerGraph, UnsupportedError
+from aotcheck.autograd.replicas.replicas import Replica
+from aotcheck.autograd.tensors.subclasses import is_wrapper
+
+ENGINE = frozenset({torch.autograd.grad, torch.autograd.backward, Tensor.backward})
+
+
+@dataclasses.dataclass(frozen=True)
+class CallerGraph:
+    """The places of arguments that are ``hooked``, and pairs of places: the graph behind the one ``leads`` to the
+    other. ``made`` says by which ops those that are views were made.
+    """
+
+    hooked: tuple[int, ...]
+    leads: frozenset[tuple[int, int]]
+    made: tuple[tuple[int, str], ...]
+
+
+def caller_graph(flat: Sequence[Any]) -> CallerGraph:
+    """What a backward inside may meet behind the arguments ``flat``."""
+    tensors = {k: a for k, a in enumerate(flat) if isinstance(a, Tensor) and a.requires_grad}
+    hooked = [k for k, a in tensors.items() if _torch.has_hooks_of_any_kind(a)]
+    views = {k: a for k, a in tensors.items() if _torch.base_of(a) is not None and not is_wrapper(a)}
+    made = [(k, repr(_torch.ops_of_view(a))) for k, a in views.items()]
+    return CallerGraph(tuple(hooked), _leads(tensors), tuple(made))
+
+
+def _leads(tensors: Mapping[int, Tensor]) -> frozenset[tuple[int, int]]:
+    """From which of ``tensors`` autograd's graph leads to which others."""
+    found = set()
+    starts = {k: node for k, t in tensors.items() if (node := _torch.grad_fn_of(t)) is not None}
+    for k, start in starts.items() if len(tensors) > 1 else ():
+        behind = nodes_behind([n for n, _ in start.next_functions], set())
+        leaves = {id(v) for n in behind if (v := getattr(n, "variable", None)) is not None}
+        found |= {(k, j) for j, t in tensors.items() if starts.get(j) in behind or id(t) in leaves}
+    return frozenset(found)
+
+
+class BackwardsInside:
+    """Watches the backwards that one traced function calls.
+
+    ``known`` is None where nothing was found out about the caller's graph yet. ``with_bases`` is called for what the
+    trace would know if views were traced as such.
+    """
+
+    def __init__(
+        self,
+        arguments: Sequence[Any],
+        replicas: Sequence[Any],
+        known: CallerGraph | None,
+        with_bases: Callable[[], None],
+    ) -> None:
+        self.known = known
+        self.replicas = replicas
+        self._keeping = {k for k, a in enumerate(arguments) if isinstance(a, Tensor) and a.retains_grad}
+        self.retained = False  # whether the backward that was called last retains the graph
+        self.goes_on = False  # and whether it goes on where it comes to an argument that is no leaf
+        self.with_bases = with_bases
+        self._retained: list[tuple[Tensor, Any, Callable[[Tensor], None]]] = []  # arguments, their nodes, what refuses
+        tensors = {k: r for k, r in enumerate(replicas) if isinstance(r, Tensor) and arguments[k].requires_grad}
+        self._hidden = known.leads - _leads(tensors) if known is not None and known.leads else frozenset()
+
+    def refuse_hooks(self, running: Callable[[], bool]) -> None:
+        """Let a backward inside (while ``running``) fail where it would call hooks that the caller registered."""
+
+        def refuse(no_leaf: bool, _: Tensor) -> None:
+            if running() and not (no_leaf and self.goes_on):
+                raise UnsupportedError("hook", "a backward inside reaches an argument on which hooks are registered")
+
+        for k in self.known.hooked if self.known is not None else ():
+            t = self.replicas[k]
+            if t.requires_grad and _torch.leafness(t) is not None:
+                no_leaf = not _torch.leafness(t) and _torch.base_of(t) is None
+                Tensor.register_hook(t, functools.partial(refuse, no_leaf))
+                if no_leaf and k in self._keeping:
+                    self._retained.append((t, _torch.grad_fn_of(t), functools.partial(refuse, False)))
+
+    def refuse_views(self, running: Callable[[], bool], places: Sequence[int]) -> None:
+        """Let a backward inside fail where it comes by those at ``places``: views, traced as such, that custom
+        Functions of the caller's made, whose backwards no trace knows.
+        """
+
+        def refuse(_: Tensor) -> None:
+            if running():
+                raise UnsupportedError(
+                    "backward inside", "through a view that a custom Function made, its base written"
+                )
+
+        for k in places:
+            t = self.replicas[k]
+            if t.requires_grad and _torch.leafness(t) is False:
+                Tensor.register_hook(t, refuse)
+
+    def note(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """The function calls ``func``, one of ``ENGINE``."""
+        if self.known is None:
+            raise RetraceWithCallerGraph
+        for k, (t, node, refuse) in enumerate(self._retained):  # a gradient is kept of what the tensor is by now
+            now = _torch.grad_fn_of(t)
+            if now is not node and now is not None:
+                Tensor.register_hook(t, refuse)
+                self._retained[k] = (t, now, refuse)
+        self.goes_on = False
+        if func is torch.autograd.backward:
+            positional = dict(zip(("tensors", "grad_tensors", "retain_graph", "create_graph"), args, strict=False))
+            given = {**positional, **kwargs}
+            retained, create_graph = given.get("retain_graph"), bool(given.get("create_graph"))
+            self.retained = create_graph if retained is None else bool(retained)
+            self.goes_on = not create_graph and kwargs.get("inputs") is None
+        wanted = kwargs.get("inputs", args[1] if func is torch.autograd.grad and len(args) > 1 else None)
+        if func is torch.autograd.backward and wanted is not None:
+            for x in _several(wanted):  # of these it retains the gradients
+                if isinstance(x, Replica) and not _torch.leafness(x) and not x.retains_grad:
+                    x.kernels.retained[id(x)] = _torch.grad_fn_of(x)
+        if not self._hidden or wanted is None:  # gradients that leave by an argument for the caller's leaves show
+            return
+        starts = [_edge(x)[0] for x in roots_of(args, kwargs)]
+        behind = nodes_behind([n for n in starts if type(n) is not int], set())  # behind a leaf is nothing
+        asked = {_edge(x) for x in _several(wanted)}
+        for k, j in self._hidden:
+            if _edge(self.replicas[k])[0] in behind and _edge(self.replicas[j]) in asked:
+                self.with_bases()
+                raise UnsupportedError("backward inside", "through an argument that is no leaf to another argument")
+
+
+def roots_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Any]:
+    """Where a backward that is called so begins."""
+    return _several(kwargs.get("outputs", kwargs.get("tensors", args[0] if args else ())))
+
+
+def leads_to_leaf(known: CallerGraph, k: int, replicas: Sequence[Any]) -> bool:
+    """Whether the caller's graph leads from the argument ``k`` to one that is a leaf."""
+    return any(start == k and _torch.leafness(replicas[end]) for start, end in known.leads)
+
+
+def _several(x: Any) -> Sequence[Any]:
+    if isinstance(x, dict):
+        return list(x.values())
+    return x if isinstance(x, (list, tuple)) and not isinstance(x, GradientEdge) else (x,)
+
+
+def _edge(x: Any) -> tuple[Any, int]:
+    """Where gradients of a tensor arrive, or ``x`` itself if it says that; for an accumulator the id of its leaf."""
+    if isinstance(x, GradientEdge):
+        variable = getattr(x.node, "variable", None)
+        return x.node if variable is None else id(variable), x.output_nr
+    node = _torch.grad_fn_of(x)
+    return (id(x), 0) if node is None else (node, x.output_nr)

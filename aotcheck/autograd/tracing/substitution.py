@@ -1,0 +1,167 @@
+"""The function mode under which the user's function runs: what no dispatch shows, and no method of replicas."""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import GradientEdge
+from torch.nn.functional import one_hot
+
+from aotcheck import _torch
+from aotcheck.autograd.errors import RetraceWithCaptured
+from aotcheck.autograd.ops.autocast_forms import PAST_AUTOCAST
+from aotcheck.autograd.ops.tracer import Tracer
+from aotcheck.autograd.replicas.hooks import HookKind, NotedHook
+from aotcheck.autograd.replicas.replicas import Replica
+from aotcheck.autograd.state.gradients import GRADIENT_ACCESS
+from aotcheck.autograd.tensors.subclasses import is_wrapper, leaves_of
+from aotcheck.autograd.tracing.accumulators import settle_accumulators
+from aotcheck.autograd.tracing.caller_graph import ENGINE, roots_of
+from aotcheck.autograd.tracing.taken_over import taking_over
+
+_MET = (Tensor, torch.Generator)
+_requires_grad: Any = Tensor.requires_grad
+_TELLING = (Tensor.detach_, Tensor.requires_grad_, _requires_grad.__set__)
+_HOOKS = {
+    Tensor.register_hook: HookKind.GRADIENT,
+    Tensor.register_post_accumulate_grad_hook: HookKind.ACCUMULATED,
+}
+_LOOKED_AT = frozenset((*GRADIENT_ACCESS, *_HOOKS, *_TELLING, *PAST_AUTOCAST, *ENGINE, one_hot))
+
+
+class StandIns:
+    """The replicas of tensors and generators that the function reaches by itself; keeps none of those alive.
+
+    A backward may be traced long after the call, when another tensor has the place, and so the id, of one that ended.
+    """
+
+    def __init__(self, pairs: Iterable[tuple[Any, Any]] = ()) -> None:
+        self._by_id = {id(real): (weakref.ref(real), replica) for real, replica in pairs if isinstance(real, _MET)}
+        self._met: set[int] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._by_id)
+
+    def of(self, a: Any) -> Any:
+        """What stands for ``a``; itself if nothing does."""
+        found = self._by_id.get(id(a))
+        if found is None or found[0]() is not a:
+            return a
+        self._met.add(id(a))
+        return found[1]
+
+    def forget_unmet(self, reals: Iterable[Any]) -> None:
+        """Let go of those of ``reals`` that were not met: ``swap_tensors`` refuses where there are weak references."""
+        for real in reals:
+            if id(real) not in self._met:
+                self._by_id.pop(id(real), None)
+
+
+class Substitution(_torch.FunctionMode):
+    """Gives the function replicas in place of the captured tensors it meets, and tells of the backwards it calls.
+
+    It also notes, of wrappers, what replicas note by their own methods: hooks, that gradients are read and written, and
+    that they are told to require grad, or no more.
+    """
+
+    def __init__(self, replicas: StandIns, tracer: Tracer) -> None:
+        super().__init__()
+        self.replicas = replicas
+        self.tracer = tracer
+        self.kernels = tracer.kernels
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if self.kernels.reshaped_leaves:
+            settle_accumulators(self.tracer)
+        if func not in _LOOKED_AT:
+            return self._on_replicas(func, args, kwargs or {})
+        if func in GRADIENT_ACCESS:
+            t = self._swap(args[0])
+            if not self._is_traced(t):
+                raise RetraceWithCaptured(t)
+            self.kernels.on_gradient(t)
+        if func in _HOOKS:
+            t = self._swap(args[0])
+            if is_wrapper(t) and self._is_traced(t):
+                hook = args[1] if len(args) > 1 else kwargs["hook"]
+                noted = NotedHook(t, self.kernels, hook, _HOOKS[func])
+                return noted.installed(func(t, noted.registered))
+        if func in _TELLING and is_wrapper(args[0]):
+            before = args[0].requires_grad
+            given = func(*args, **(kwargs or {}))
+            self._note_telling(args[0], before)
+            return given
+        if func in PAST_AUTOCAST:
+            self.tracer.past_autocast = True
+            try:
+                return func(*map(self._swap, args), **(kwargs or {}))
+            finally:
+                self.tracer.past_autocast = False
+        if func in ENGINE:  # what custom backwards do in there comes here too
+            given = {name: self._swap(a) for name, a in (kwargs or {}).items()}
+            swapped = [self._swap(a) for a in args]
+            self.kernels.on_backward(func, swapped, given)
+            accumulates = func is torch.autograd.backward and self.kernels.function_runs
+            starts = [_node_of(x) for x in roots_of(swapped, given)] if accumulates else ()
+            del given, swapped  # what nobody holds is another matter than what we hold
+            with self, taking_over(self.tracer, starts) if starts else contextlib.nullcontext():
+                found = _torch.past_function_modes(func, args, kwargs or {})
+            if accumulates:
+                self.kernels.after_backward()
+            return found
+        if func is one_hot:
+            encoded = self._one_hot(*args, **(kwargs or {}))
+            if encoded is not None:
+                return encoded
+        return self._on_replicas(func, args, kwargs or {})
+
+    def _on_replicas(self, func: Any, args: Any, kwargs: Any) -> Any:
+        if not self.replicas:
+            return func(*args, **kwargs)
+        return func(*[self._swap(a) for a in args], **{k: self._swap(a) for k, a in kwargs.items()})
+
+    def _one_hot(self, tensor: Any, num_classes: int = -1) -> Tensor | None:
+        """``one_hot`` with its check of the values left to the graph; None where it gives a shape, or raises."""
+        t = self._swap(tensor)
+        if type(t) is not Replica or t.dtype is not torch.int64 or t.device.type != "cpu":
+            return None
+        if num_classes < 1 or not t.numel() or t.is_inference():
+            return None
+        with torch.no_grad():
+            self.tracer.expect(((t >= 0) & (t < num_classes)).all())
+        return torch.zeros(*t.shape, num_classes, dtype=t.dtype).scatter_(-1, t.unsqueeze(-1), 1)
+
+    def exchange(self, a: Any) -> Any:
+        """What a custom Function is applied to in place of ``a``, which autograd is not to take for a leaf."""
+        given = self._swap(a)
+        if given is a and type(a) in (Tensor, torch.nn.Parameter) and a.requires_grad and self.kernels.function_runs:
+            raise RetraceWithCaptured(a)
+        return given
+
+    def _note_telling(self, t: Tensor, before: bool) -> None:
+        """Note when the wrapper ``t`` was cut from its history, and when it was told to require grad after that."""
+        kernels = self.kernels
+        if before and not t.requires_grad:
+            kernels.detached[id(t)] = kernels.now()
+        elif t.requires_grad and not before and id(t) in kernels.detached:
+            kernels.required[id(t)] = kernels.now()
+
+    def _is_traced(self, t: Tensor) -> bool:
+        return all(type(x) is Replica for x in leaves_of(t))
+
+    def _swap(self, a: Any) -> Any:
+        if isinstance(a, _MET):
+            return self.replicas.of(a)
+        if type(a) in (list, tuple):
+            return type(a)(self._swap(x) for x in a)
+        return a
+
+
+def _node_of(x: Any) -> Any:
+    """The node at which a backward from ``x`` begins; None for a leaf, which takes over nothing that is its own."""
+    return x.node if isinstance(x, GradientEdge) else _torch.grad_fn_of(x)

@@ -1,0 +1,546 @@
+"""The replicas of what a call is given: its arguments, the bases of their views, wrappers of them, generators.
+
+Note [Roots]
+An argument is a root of the trace by itself, view or not, as long as no write that autograd sees goes through it: then
+gradients of aliased arguments are independent and add up in the caller's own graph. Once such a write happens to a
+view, or to one of several tensors on a storage, autograd's view machinery decides who gets which gradient, so the trace
+is made again with the views' bases as roots and the views replayed on them.
+
+A view whose base went elsewhere (``base.data =``), or that did itself, is its base's view to autograd as before. It is
+replayed on the base too, and then moved to where it lies, which is a root without a history of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import GradientEdge
+
+from aotcheck import _torch
+from aotcheck.autograd.errors import TraceMode, UnsupportedError
+from aotcheck.autograd.ir.sparse_geometry import is_sparse
+from aotcheck.autograd.ir.storage_state import StorageState
+from aotcheck.autograd.ir.trace import Geometry, Value, geometry_of, recorded_geometry
+from aotcheck.autograd.ops.tracer import Tracer
+from aotcheck.autograd.record.steps import Arg, BaseOf, Source
+from aotcheck.autograd.replicas.replica_maker import ReplicaMaker
+from aotcheck.autograd.replicas.replicas import Replica
+from aotcheck.autograd.replicas.sparse import SparseReplica, sparse_argument
+from aotcheck.autograd.tensors.subclasses import (
+    Outer,
+    WrapperArgument,
+    held_by,
+    is_wrapper,
+    outer_key,
+    outer_of,
+    unflattened,
+)
+
+
+@dataclasses.dataclass
+class TracedRoot:
+    """A root with its replica and what was true of it before the function ran."""
+
+    source: Source
+    real_is_leaf: bool | None
+    requires_grad: bool
+    replica: Tensor
+    geometry: Geometry
+    state: StorageState
+    version: int
+    grad_fn: Any
+    placeholder: Value
+    inference: bool
+    anchor: Tensor | None = None  # the leaf behind the replica of one that is no leaf
+    edges: list[GradientEdge] = dataclasses.field(default_factory=list)  # where its gradients arrive
+
+    @property
+    def has_history(self) -> bool:
+        """Whether it had a history; if gradients arrive at itself, then since it was cut from that and is a leaf."""
+        return self.grad_fn is not None
+
+    @property
+    def begins_anew(self) -> bool:
+        """Whether it had a history, was cut from that in place, and is a leaf that requires grad by now."""
+        return self.has_history and self.replica.requires_grad and _torch.leafness(self.replica) is True
+
+
+@dataclasses.dataclass
+class TracedArgument:
+    """A tensor argument, once however often it is passed, with what was true of its replica before the function ran.
+
+    ``edge`` is where its gradients arrived, if it had a history.
+    """
+
+    index: int
+    real_is_leaf: bool | None
+    replica: Tensor
+    geometry: Geometry
+    state: StorageState
+    version: int
+    requires_grad: bool
+    grad_fn: Any
+    edge: GradientEdge | None
+    inference: bool
+
+
+@dataclasses.dataclass
+class TracedWrapper:
+    """A wrapper among the arguments, with what was true of its replica before the function ran.
+
+    ``base`` is the argument of which it is a view, ``attributes`` what the Python object had. ``replayed``: its replica
+    is a view of that argument's. ``address``: which tensor the Python object is. ``quiet``: it requires grad only as
+    its base does. ``survives_cut``: it is a view whose base was cut from the history that it still has. ``edge`` is
+    where its gradients arrived, if it had a history and is ``replayed``.
+    """
+
+    index: int
+    base: int | None
+    real_is_leaf: bool | None
+    replica: Tensor
+    requires_grad: bool
+    version: int
+    grad_fn: Any
+    outer: Outer
+    attributes: dict[str, Any]
+    replayed: bool
+    address: int
+    quiet: bool
+    survives_cut: bool
+    edge: GradientEdge | None
+    edges: list[GradientEdge] = dataclasses.field(default_factory=list)  # where its gradients arrive
+
+    @property
+    def begins_anew(self) -> bool:
+        """Whether it had a history, was cut from that in place, and is a leaf that requires grad by now."""
+        return self.has_history and self.replica.requires_grad and _torch.leafness(self.replica) is True
+
+    @property
+    def has_history(self) -> bool:
+        """Whether it had a history."""
+        return self.grad_fn is not None
+
+
+class TracedInputs:
+    """The inputs of one call and their replicas, as they are before the function runs."""
+
+    def __init__(
+        self,
+        arguments: Sequence[Any],
+        wrappers: Sequence[WrapperArgument],
+        mode: TraceMode,
+        maker: ReplicaMaker,
+        tracer: Tracer,
+    ) -> None:
+        self._mode = mode
+        self._maker = maker
+        self._tracer = tracer
+        self.roots: list[TracedRoot] = []
+        self.arguments: list[TracedArgument] = []
+        self.wrappers: list[TracedWrapper] = []
+        self.replicas: dict[int, Tensor] = {}  # id of the real tensor -> replica
+        self.memories: dict[int, Tensor] = {}  # id of a view whose base lies elsewhere -> a tensor where it lies
+        self.generators: list[tuple[int, torch.Generator]] = []  # argument -> its stand-in
+        self.flat: list[Any] = list(arguments)  # what the function is given
+        self.is_left = [_is_plain(a) and _is_left(a) for a in arguments]
+        self.is_view = [_is_plain(a) and (_is_left(a) or _base(a, mode) is not None) for a in arguments]
+        # Of these, which requires grad while its base does not: a view made of it quietly requires none either.
+        self.requires_alone = [
+            view and a.requires_grad and (base := _torch.base_of(a)) is not None and not base.requires_grad
+            for view, a in zip(self.is_view, arguments, strict=True)
+        ]
+        # Eager refuses to write these under grad, wherever they lie by now.
+        self.of_leaves = [
+            i for i, a in enumerate(arguments) if (_left_leaf(a) if _is_plain(a) else _is_wrapper_of_leaf(a))
+        ]
+        self.odd_wrappers = {i for i, a in enumerate(arguments) if is_wrapper(a) and _is_odd_view_of_plain(a)}
+        self.is_custom_view = [_is_plain(a) and _is_custom_view(a) for a in arguments]
+        self._make_roots(arguments, wrappers)
+        self._make_generators(arguments)
+
+    def _make_roots(self, arguments: Sequence[Any], wrappers: Sequence[WrapperArgument]) -> None:
+        views: list[int] = []
+        self._versions = _shared_versions(arguments)
+        with _torch.without_modes():
+            for i, a in enumerate(arguments):
+                if is_sparse(a):
+                    self._root(a, Arg(i))
+                if not _is_plain(a):
+                    continue
+                left = self._mode.with_bases and self.is_left[i]
+                based = self._mode.with_bases or _is_quiet(a)
+                base = _torch.base_of(a) if left else _base(a, self._mode) if based else None
+                if base is not None and id(a) not in self.replicas:
+                    self._root(base, BaseOf(i))
+                    views.append(i)
+                    if left and id(a) not in self.memories:
+                        with torch.inference_mode(a.is_inference()):
+                            memory = self._maker.plain(a)
+                        self.memories[id(a)] = self._add_root(a, Arg(i), memory).replica
+                else:
+                    self._root(a, Arg(i))
+        with self._tracer.recording() if views else contextlib.nullcontext():
+            for i in views:
+                a = arguments[i]
+                if id(a) not in self.replicas:
+                    self.replicas[id(a)] = self._replay_before_the_cut(a) if _survives_cut(a) else self._replay(a)
+            for a in {id(a): a for a in arguments if _is_plain(a) and _torch.leafness(a) is None}.values():
+                if any(r.replica is self.replicas[id(a)] for r in self.roots):
+                    self.replicas[id(a)] = self._refused_view(self.replicas[id(a)])
+        if wrappers:
+            self._make_wrappers(arguments, wrappers)
+        for i, a in enumerate(arguments):
+            if isinstance(a, Tensor):
+                self.flat[i] = self.replicas[id(a)]
+        seen: set[int] = set()
+        for i, a in enumerate(arguments):
+            if (_is_plain(a) or is_sparse(a)) and id(a) not in seen:
+                seen.add(id(a))
+                r = self.replicas[id(a)]
+                state = self._tracer.table.state(r)
+                node = _torch.grad_fn_of(r)
+                self.arguments.append(
+                    TracedArgument(
+                        i,
+                        _torch.leafness(a),
+                        r,
+                        geometry_of(r),
+                        state,
+                        _torch.version_of(r),
+                        r.requires_grad,
+                        node,
+                        None if node is None else GradientEdge(node, r.output_nr),
+                        r.is_inference(),
+                    )
+                )
+        for root in self.roots:
+            root.version = _torch.version_of(root.replica)
+            root.grad_fn = root.replica.grad_fn
+
+    def _make_wrappers(self, arguments: Sequence[Any], wrappers: Sequence[WrapperArgument]) -> None:
+        """Wrappers of the same classes on replicas, each after what it is made from."""
+        reals = list({id(arguments[w.index]): arguments[w.index] for w in wrappers}.values())
+        groups = _torch.version_groups(reals)
+        self._counters = {id(t): first for t, first in zip(reals, groups, strict=True) if groups.count(first) > 1}
+        left = {w.index: w for w in wrappers}
+        while left:
+            self._make_wrapper(next(iter(left.values())), left, arguments)
+        for w in wrappers:
+            real = arguments[w.index]
+            r = self.replicas[id(real)]
+            replayed = self._replays(w, arguments)  # then its gradients go to its base, if that was not cut since
+            node = _torch.grad_fn_of(r)
+            own = None if node is None else GradientEdge(node, r.output_nr)
+            is_end = own is not None and (not replayed or _survives_cut(real))
+            self.wrappers.append(
+                TracedWrapper(
+                    w.index,
+                    w.base,
+                    _torch.leafness(real),
+                    r,
+                    r.requires_grad,
+                    _torch.version_of(r),
+                    _torch.grad_fn_of(r),
+                    outer_of(r),
+                    dict(vars(r)),
+                    replayed,
+                    _torch.tensor_address(r),
+                    _is_quiet(real),
+                    _survives_cut(real),
+                    None if is_end else own,
+                    edges=[own] if own is not None and is_end else [],
+                )
+            )
+
+    def _make_wrapper(self, w: WrapperArgument, left: dict[int, WrapperArgument], arguments: Sequence[Any]) -> None:
+        """The replica of ``w``, after those of what it is made from; ``left`` are the wrappers that have none yet."""
+        del left[w.index]
+        real = arguments[w.index]
+        replayed = self._replays(w, arguments)
+        needed = [k for _, k in w.inner] + ([w.base] if replayed and w.base is not None else [])
+        for k in needed:
+            if k in left:
+                self._make_wrapper(left[k], left, arguments)
+        inner = {name: self.replicas[id(arguments[k])] for name, k in w.inner}
+        if not replayed:
+            r = self._wrap(real, inner)
+        elif _survives_cut(real):
+            base = self.replicas[id(_torch.base_of(real))]
+            with self._before_the_cut(base):
+                r = self._replay_wrapper(real, inner)
+        else:
+            r = self._replay_wrapper(real, inner)
+        self.replicas[id(real)] = r
+
+    def _counting(self, real: Tensor, r: Tensor) -> Tensor:
+        """``r``, or a wrapper like it that counts versions with the replica of what ``real`` does that with."""
+        group = self._counters.get(id(real))
+        known = [t for t, first in self._counters.items() if first == group and t in self.replicas]
+        if group is None or not known:
+            return r
+        made = self.replicas[known[0]].detach()
+        if type(made) is not type(r) or made.is_inference() != r.is_inference():
+            return r
+        _torch.set_data(made, r)
+        for name, value in vars(r).items():
+            setattr(made, name, value)
+        return made
+
+    def _replays(self, w: WrapperArgument, arguments: Sequence[Any]) -> bool:
+        """Whether ``w`` is made as a view of another wrapper."""
+        if w.base is None or not is_wrapper(arguments[w.base]):
+            return False
+        return self._mode.with_bases or _is_quiet(arguments[w.index])
+
+    def _wrap(self, real: Any, inner: dict[str, Tensor]) -> Tensor:
+        _, context = held_by(real)
+        with torch.inference_mode(real.is_inference()), torch.no_grad(), self._tracer.recording():
+            r = self._counting(real, unflattened(type(real), inner, context, outer_of(real)))
+        if r.requires_grad and r.is_leaf:
+            r.requires_grad_(False)
+        if isinstance(real, torch.nn.Parameter):
+            r._is_param = True
+        if real.requires_grad:
+            if _torch.leafness(real) is not False:
+                r.requires_grad_()
+            else:
+                self._maker.give_history(r)
+        return r
+
+    def _replay_wrapper(self, real: Any, inner: dict[str, Tensor]) -> Tensor:
+        """The view ``real`` made again on its base's replica; it holds the replicas of what ``real`` holds."""
+        base = _torch.base_of(real)
+        how = _torch.creation_meta(real)
+        inference = how == _torch.CreationMeta.INFERENCE_MODE
+        grad = how != _torch.CreationMeta.NO_GRAD_MODE
+        with torch.inference_mode(inference), torch.set_grad_enabled(grad), self._tracer.recording():
+            r = _torch.view_func_of(real)(self.replicas[id(base)])
+        if outer_key(r) != outer_key(real):
+            raise UnsupportedError("view of a base that has changed", "the wrapper is not what its base now gives")
+        for name, t in inner.items():
+            setattr(r, name, t)
+        if how not in (_torch.CreationMeta.DEFAULT, _torch.CreationMeta.NO_GRAD_MODE):
+            _torch.set_creation_meta(r, how)
+        if _torch.leafness(real) is None:
+            _torch.count_write(self.replicas[id(base)])
+        return r
+
+    def _make_generators(self, arguments: Sequence[Any]) -> None:
+        """Stand-ins for the call's generators, so that tracing advances none; the graph gets the real ones."""
+        made: dict[int, torch.Generator] = {}
+        for i, a in enumerate(arguments):
+            if isinstance(a, torch.Generator):
+                if id(a) not in made:
+                    stand_in = made[id(a)] = torch.Generator(a.device)
+                    stand_in.set_state(a.get_state())
+                    self._tracer.generator(stand_in)
+                    self.generators.append((i, stand_in))
+                self.flat[i] = made[id(a)]
+
+    def _root(self, real: Tensor, source: Source) -> None:
+        if id(real) in self.replicas:
+            return
+        versions = self._versions.get(id(real))
+        r = sparse_argument(self._maker, real) if is_sparse(real) else self._maker.root(real, versions)
+        self.replicas[id(real)] = r
+        if _torch.base_of(real) is not None:
+            self._maker.kernels.stand_for_views[id(r)] = True
+        root = self._add_root(real, source, r)
+        if r.grad_fn is not None:
+            root.anchor = self._maker.anchors[-1]
+            root.edges.append(GradientEdge(r.grad_fn, r.output_nr))
+
+    def _add_root(self, real: Tensor, source: Source, r: Replica) -> TracedRoot:
+        """Let ``r`` hold what the call brings in ``real``, which it finds by way of ``source``."""
+        table = self._tracer.table
+        value = self._tracer.trace.placeholder(geometry_of(r), real.device)
+        state = table.bind_sparse(r, value) if isinstance(r, SparseReplica) else table.bind(r, value).state
+        if state.source is None:
+            state.source = source
+        root = TracedRoot(
+            source,
+            _torch.leafness(real),
+            r.requires_grad,
+            r,
+            geometry_of(r),
+            state,
+            _torch.version_of(r),
+            r.grad_fn,
+            value,
+            real.is_inference(),
+        )
+        self.roots.append(root)
+        return root
+
+    def _replay(self, real: Tensor) -> Tensor:
+        base = _torch.base_of(real)
+        assert base is not None
+        how = _torch.creation_meta(real)
+        no_grad = how == _torch.CreationMeta.NO_GRAD_MODE
+        inference = how == _torch.CreationMeta.INFERENCE_MODE
+        with _torch.without_modes():
+            by_way_of_wrapper = _torch.made_with_tensors(real)
+        if by_way_of_wrapper:  # where torch makes such a view again for a history, an error ends the process
+            raise UnsupportedError("captured tensor", "an argument is a view by way of a ragged tensor, and not of it")
+        with torch.inference_mode(inference), torch.set_grad_enabled(not no_grad):
+            if id(real) in self.memories and recorded_geometry(base).shape != base.shape:
+                g = geometry_of(real)  # of what its base now is, autograd makes a window once it was written
+                r = self.replicas[id(base)].as_strided(g.shape, g.stride, g.offset)
+            else:
+                made = self._made_as(real, base)
+                r = _torch.view_func_of(real)(self.replicas[id(base)]) if made is None else made
+        if id(real) in self.memories:
+            with _torch.without_modes():
+                _torch.set_data(r, self.memories[id(real)])
+        if geometry_of(r) != geometry_of(real):
+            raise UnsupportedError(
+                "view of a base that has changed", "the argument's window is not what its base now gives"
+            )
+        if how in (_torch.CreationMeta.IN_CUSTOM_FUNCTION, _torch.CreationMeta.MULTI_OUTPUT_NODE):
+            _torch.set_creation_meta(r, how)
+        if isinstance(r, Replica):
+            r.is_parameter = isinstance(real, torch.nn.Parameter)
+        if _torch.leafness(real) is None:
+            _torch.count_write(self.replicas[id(base)])
+        elif _torch.leafness(real) and _torch.requires_grad_by_itself(real):
+            r.requires_grad_()
+        return r
+
+    def _made_as(self, real: Tensor, base: Tensor) -> Tensor | None:
+        """The view ``real`` made by the ops that made it, so that gradients go through it in the same way.
+
+        A view of its base that is just like it would copy them where the op gives a view of them.
+        """
+        r = self.replicas[id(base)]
+        ops = _torch.ops_of_view(real) if base.requires_grad and torch.is_grad_enabled() else None
+        if ops is None:
+            return None
+        for op, args in ops:
+            r = op(r, *args)
+        return r if geometry_of(r) == geometry_of(real) else None
+
+    def _replay_before_the_cut(self, real: Tensor) -> Tensor:
+        """The same of a view that was made when its base still had the history from which it was cut."""
+        with self._before_the_cut(self.replicas[id(_torch.base_of(real))]):
+            return self._replay(real)
+
+    @contextlib.contextmanager
+    def _before_the_cut(self, base: Tensor) -> Iterator[None]:
+        """Inside, ``base`` has the history from which it was cut."""
+        version = _torch.version_of(base)
+        with _torch.without_modes():
+            self._maker.give_history(base)
+        _torch.set_version(base, version)
+        yield
+        with _torch.meta_kernels() if is_wrapper(base) else contextlib.nullcontext():
+            Tensor.detach_(base)
+
+    def _refused_view(self, root: Tensor) -> Tensor:
+        """A tensor in the place of ``root`` whose history autograd refuses to say, as it does of the real one, which
+        left the storage of its base.
+        """
+        with torch.no_grad():
+            r = root.view(root.shape)
+        _torch.count_write(root)
+        return r
+
+
+def _is_plain(a: Any) -> bool:
+    """Whether ``a`` is a tensor with a storage of its own."""
+    return isinstance(a, Tensor) and not is_wrapper(a) and not is_sparse(a)
+
+
+def _is_quiet(a: Tensor) -> bool:
+    """Whether ``a`` is a view that autograd was not told of: it requires grad as its base does, but leads nowhere."""
+    return _torch.leafness(a) is None or (a.requires_grad and not _torch.requires_grad_by_itself(a))
+
+
+def _left_leaf(a: Tensor) -> bool:
+    """Whether ``a`` is a view of a leaf that requires grad and lies elsewhere than that."""
+    base = _torch.base_of(a)
+    if base is None or is_wrapper(base) or not a.requires_grad or _torch.leafness(base) is not True:
+        return False
+    there = _torch.storage_address(_torch.storage_of(base))
+    return base.requires_grad and there != _torch.storage_address(_torch.storage_of(a))
+
+
+def _is_left(a: Tensor) -> bool:
+    """Whether ``a`` is a view with a history, and its base, which has one too, lies elsewhere by now.
+
+    Not if the base has become too small.
+    """
+    base = _torch.base_of(a)
+    if base is None or is_wrapper(base) or _is_custom_view(a):
+        return False
+    if _torch.leafness(base) is not False or _torch.leafness(a) is not False:
+        return False
+    storage, window = _torch.storage_of(base), geometry_of(a)
+    if _torch.storage_address(storage) == _torch.storage_address(_torch.storage_of(a)):
+        return False
+    reached = window.elements_reached * window.dtype.itemsize
+    return reached <= storage.nbytes()
+
+
+def _survives_cut(a: Tensor) -> bool:
+    """Whether the view ``a`` has a history that its base had no more when the call began."""
+    base = _torch.base_of(a)
+    return base is not None and not base.requires_grad and a.requires_grad and _torch.leafness(a) is False
+
+
+def _is_odd_view_of_plain(a: Tensor) -> bool:
+    """Whether the wrapper ``a`` is a view of a plain tensor that eager refuses to write under grad, as ragged ones."""
+    base = _torch.base_of(a)
+    return base is not None and not is_wrapper(base) and _torch.creation_meta(a) != _torch.CreationMeta.DEFAULT
+
+
+def _is_wrapper_of_leaf(a: Any) -> bool:
+    """Whether ``a`` is a wrapper that requires grad and is a view of a plain leaf, as views of ragged leaves are."""
+    if not is_wrapper(a) or not a.requires_grad:
+        return False
+    base = _torch.base_of(a)
+    return base is not None and not is_wrapper(base) and _torch.leafness(base) is True
+
+
+def _is_custom_view(a: Tensor) -> bool:
+    """Whether a custom Function made the view ``a``: its history is not that of a view."""
+    return _torch.base_of(a) is not None and _torch.creation_meta(a) == _torch.CreationMeta.IN_CUSTOM_FUNCTION
+
+
+def _base(a: Tensor, mode: TraceMode) -> Tensor | None:
+    """The tensor of which ``a`` is a view, unless one of them has left the storage that they shared, or a custom
+    Function made the view, whose backward is not the view's.
+    """
+    base = _torch.base_of(a)
+    if _is_custom_view(a) and not mode.with_custom_views:
+        return None
+    if (
+        base is None
+        or is_wrapper(base)
+        or _torch.storage_address(_torch.storage_of(base)) != _torch.storage_address(_torch.storage_of(a))
+    ):
+        return None
+    return base
+
+
+def _shared_versions(arguments: Sequence[Any]) -> dict[int, Any]:
+    """By id, for tensors that share a storage and for their bases: what is equal where they share a version counter."""
+    by_storage: dict[int, dict[int, Tensor]] = {}
+    for a in arguments:
+        if _is_plain(a):
+            base = _torch.base_of(a)
+            base = None if is_wrapper(base) else base
+            group = by_storage.setdefault(_torch.storage_address(_torch.storage_of(a)), {})
+            for t in (a, base) if base is not None else (a,):
+                group[id(t)] = t
+    shared: dict[int, Any] = {}
+    for address, group in by_storage.items():
+        if len(group) > 1:
+            tensors = list(group.values())
+            for t, first in zip(tensors, _torch.version_groups(tensors), strict=True):
+                shared[id(t)] = (address, first)
+    return shared
