@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
 from typing import Any
 
 import functorch.compile
@@ -202,3 +204,18 @@ def test_decompositions_apply_to_both_directions():
     again = leaf(3)
     backward([nn.functional.silu(again)])
     torch.testing.assert_close(x.grad, again.grad)
+
+
+FIRST_USED = """
+import torch, aotcheck
+with torch.inference_mode():
+    f = aotcheck.aot_function(lambda x: (x.exp().sum(), x * 2), lambda graph, inputs: graph)
+    f(torch.ones(2))
+x = torch.ones(2, requires_grad=True)
+f(x)[1].sum().backward()
+assert x.grad.tolist() == [2, 2] and not x.grad.is_inference()
+"""
+
+
+def test_it_may_be_needed_first_in_inference_mode():
+    subprocess.run([sys.executable, "-c", FIRST_USED], check=True)

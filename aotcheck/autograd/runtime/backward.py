@@ -123,7 +123,8 @@ def check_not_spent(ctx: Any) -> None:
         )
 
 
-DEAD_END = torch.zeros((), requires_grad=True)
+with torch.inference_mode(False):  # this may be imported in it
+    DEAD_END = torch.zeros((), device="cpu", requires_grad=True)
 
 
 @functools.cache
