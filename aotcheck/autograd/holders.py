@@ -31,7 +31,7 @@ from aotcheck.autograd.storage_state import StorageState, View
 from aotcheck.autograd.subclasses import Bundle, is_wrapper
 from aotcheck.autograd.trace import Geometry, geometry_of
 from aotcheck.autograd.traced_inputs import TracedArgument
-from aotcheck.autograd.views import differentiable_dtype, has_history, is_new_leaf, is_odd
+from aotcheck.autograd.views import differentiable_dtype, has_history, is_new_leaf, is_odd, never_counts
 
 if TYPE_CHECKING:
     from aotcheck.autograd.capture import Capture
@@ -45,7 +45,6 @@ class Holders(Draft):
 
     def __init__(self, capture: Capture) -> None:
         super().__init__(capture)
-        self.anchors: dict[int, tuple[Ref, int]] = {}  # id of a fresh storage's state -> a tensor on it, its offset
         # id of an input storage's state -> a tensor that has it when outputs are made
         self.current: dict[int, Ref] = {}
         self._gradients: dict[int, list[Geometry]] = {}  # by id of such a state: where gradients lie
@@ -116,6 +115,7 @@ class Holders(Draft):
         """Let the graph return a tensor on ``state`` from which the others are made: one of them, or the whole."""
         tops = [t for t in tensors if self.tensors[id(t)][1] is None]
         tops = [t for t in tops if not (t.requires_grad and (is_odd(t) or _torch.leafness(t) is None))]
+        tops = [t for t in tops if not never_counts(t)]
         matching = [t for t in tops if state.roots and state.roots[0].geometry == geometry_of(t)]
         alike = len({geometry_of(t) for t in tops}) == 1
         candidates = [t for t in tops if has_history(t)] or matching or (tops if alike else [])
