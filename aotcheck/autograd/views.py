@@ -458,7 +458,7 @@ class Views:
         return id(view) in self.kernels.moved and (state.is_input or id(state) in self.anchors)
 
     def _stays_where_made(self, made: Derivation) -> bool:
-        """Whether what a view was made of, itself made inside, went elsewhere later, and the real one for it does not."""
+        """Whether what a view was made of, made inside, went elsewhere later, and the real one for it does not."""
         source = made.source
         if id(source) in self._arguments or id(source) not in self.tracer.views or id(source) not in self.kernels.moved:
             return False

@@ -19,11 +19,11 @@ def _quietly(act):
 
 
 EVENTS = {
-    "turned": lambda x, y: setattr(x, "data", x.t()),
-    "turned elsewhere": lambda x, y: setattr(x, "data", x.t().clone()),
+    "turned": lambda x, y: setattr(x, "data", x.mT),
+    "turned elsewhere": lambda x, y: setattr(x, "data", x.mT.clone()),
     "put on another": lambda x, y: setattr(x, "data", y),
-    "transposed": lambda x, y: x.t_(),
-    "transposed quietly": _quietly(lambda x, y: x.t_()),
+    "transposed": lambda x, y: x.transpose_(-1, -2),
+    "transposed quietly": _quietly(lambda x, y: x.transpose_(-1, -2)),
     "unsqueezed": lambda x, y: x.unsqueeze_(0),
     "written": lambda x, y: x.mul_(2),
     "written quietly": _quietly(lambda x, y: x.mul_(2)),
