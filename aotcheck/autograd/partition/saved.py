@@ -238,14 +238,19 @@ def _reads_more_later(node: Any) -> bool:
     return _torch.outputs_of(node) > 1 or type(node).__name__.startswith("Linalg")
 
 
+def unpack_snapshot(t: Tensor) -> Tensor:
+    """What a trace kept where the caller has hooks around the call: see ``Capture._saving``."""
+    return t
+
+
 def has_packed(node: Any) -> bool:
-    """Whether hooks packed what the node keeps."""
+    """Whether hooks of the user's packed what the node keeps, which to unpack may run more of the program."""
     if not _raw_fields(type(node)):
         return False
     found = _found.packed
     known = None if found is None else found.get(node)
     if known is None:
-        known = any(getattr(s, "unpack_hook", None) is not None for s in _raw_kept(node))
+        known = any(getattr(s, "unpack_hook", None) not in (None, unpack_snapshot) for s in _raw_kept(node))
         if found is not None:
             found[node] = known
     return known
