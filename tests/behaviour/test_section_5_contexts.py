@@ -175,3 +175,24 @@ def test_a_second_derivative_under_hooks_on_all_that_is_saved(function, unpack):
             yield torch.autograd.grad(y.sum() + first.square().sum(), (root, y))
 
     check_session(session, rtol=1e-5)
+
+
+def packed_inside(x):
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t.detach() * 2, lambda t: t / 2):
+        return x.tanh()
+
+
+def checkpointed(x):
+    return torch.utils.checkpoint.checkpoint(lambda x: x.sin().exp(), x, use_reentrant=False)
+
+
+@pytest.mark.parametrize("function", [packed_inside, checkpointed])
+def test_a_second_derivative_by_a_result_that_was_packed_inside(function):
+    def session(compile):
+        x = leaf(2)
+        y = compile(function)(x)
+        (first,) = torch.autograd.grad(y, x, torch.ones_like(y), create_graph=True)
+        yield first
+        yield torch.autograd.grad(y.sum() + first.square().sum(), (x, y))
+
+    check_session(session, rtol=1e-5)

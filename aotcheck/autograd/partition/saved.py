@@ -131,8 +131,10 @@ def keeps_itself(output: Tensor) -> bool:
 
 def kept_results(node: Any, near: Tensor) -> set[int]:
     """Which of its own results ``node``, in the graph of the replica ``near``, keeps."""
-    if node is None or _torch.is_opaque(node) or has_packed(node):
+    if node is None or _torch.is_opaque(node):
         return set()
+    if has_packed(node):  # of an op with a single result the name says that it is that which was packed
+        return {0} if getattr(getattr(node, "_raw_saved_result", None), "unpack_hook", None) is not None else set()
     try:
         kept = saved_by(node, near)
     except RuntimeError:
