@@ -290,3 +290,22 @@ def test_a_backward_that_brings_no_gradient_to_what_is_freed_or_written_since(be
         yield attempt_later(lambda: z.sum().backward()), x.grad
 
     check_session(session)
+
+
+def test_a_write_to_a_view_of_what_set_took_elsewhere():
+    """Behind it is a derivative that torch does not have."""
+
+    def f(x):
+        (part,) = torch.unsafe_chunk(x, 1)
+        view = part.t()
+        part.set_(x)
+        view.zero_()
+        return part
+
+    def session(compile):
+        x = leaf(1)
+        y = compile(f)(x)
+        yield y
+        yield attempt_later(lambda: y.sum().backward()), x.grad
+
+    check_session(session)

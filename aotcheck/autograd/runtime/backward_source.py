@@ -107,7 +107,7 @@ def function_like(
             f"        c = [None if k in {lenient} else x for k, x in enumerate(p)]",
             "        if not any(c):",
             *[f"        {line}" for line in raises],
-            *[f"        {line}" for line in passes],
+            *[f"    {line}" for line in passes],
         ]
     lines += [
         *[line.replace("p[", "c[") if lenient else line for line in checks],
