@@ -26,6 +26,7 @@ from aotcheck.autograd.hidden_leaves import hidden_leaves
 from aotcheck.autograd.hooks import NotedHook
 from aotcheck.autograd.partition.components import reached_leaves
 from aotcheck.autograd.partition.regions import Cut
+from aotcheck.autograd.partition.saved import unpack_snapshot
 from aotcheck.autograd.plain_record import plain_record
 from aotcheck.autograd.record import Record
 from aotcheck.autograd.references import use_count
@@ -245,7 +246,7 @@ class Capture:
         """
         if not self.hooks:
             return contextlib.nullcontext()
-        return torch.autograd.graph.saved_tensors_hooks(self._pack, lambda t: t)
+        return torch.autograd.graph.saved_tensors_hooks(self._pack, unpack_snapshot)
 
     def _pack(self, t: Tensor) -> Tensor:
         number, kept = _torch.autograd_sequence_number() - 1, _snapshot(t)  # of the node that packs, the last made

@@ -22,6 +22,7 @@ from aotcheck import _torch
 from aotcheck.autograd.partition.components import nodes_behind
 from aotcheck.autograd.partition.saved import has_packed
 from aotcheck.autograd.replicas import Replica
+from aotcheck.autograd.sparse_geometry import is_sparse
 
 _DEPENDING = ("ProdBackward0", "ProdBackward1")
 
@@ -35,7 +36,7 @@ def depends_on_data(node: Any) -> bool:
             x = node._saved_self
     except RuntimeError:  # written since: its backward raises
         return False
-    return type(x) is Replica and x.dim() > 0
+    return type(x) in (Replica, Tensor) and not is_sparse(x) and x.dim() > 0
 
 
 def question(node: Any) -> Tensor:

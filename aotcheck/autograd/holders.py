@@ -214,7 +214,7 @@ class Holders(Draft):
                 self.current[id(state)] = holders[0]
             else:
                 local = self.local()
-                self.before.insert(0, Hold(local, state.source))
+                self.holds.append(Hold(local, state.source))
                 self.current[id(state)] = local
 
     def holder(self, state: StorageState) -> tuple[Ref, int | None]:

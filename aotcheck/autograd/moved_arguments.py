@@ -173,7 +173,7 @@ class MovedArguments:
         """What holds the storage of arguments from the beginning, wherever they go."""
         if id(state) not in self._holds:
             local = self._holds[id(state)] = self.results.local()
-            self.before.insert(0, Hold(local, state.source))
+            self.results.holds.append(Hold(local, state.source))
         return self._holds[id(state)]
 
     def _schedule_walk(self, timeline: Timeline, a: TracedArgument, kept: bool) -> None:

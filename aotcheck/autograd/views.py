@@ -383,6 +383,8 @@ class Views:
         """Whether the plain argument ``t`` was written before its ``changes``, and nothing else befell it."""
         if is_wrapper(t) or id(t) in self.kernels.detached or id(t) in self.tracer.set_calls:
             return False
+        if any(_torch.is_write_through_view(_behind(_edge_of(t), k).node) for k in range(len(changes))):
+            return False  # set_ of a view
         left = [x.storage for x in self.kernels.left.get(id(t), ()) if x.time >= changes[0].time]
         places = [*[self.table.states.get(address) for address in left], self.table.state(t)]  # since then
         written = [math.inf if state is None else state.written for state in places]

@@ -23,6 +23,7 @@ from aotcheck.autograd.kept import kept_behind
 from aotcheck.autograd.record import Role
 from aotcheck.autograd.runtime.attachments import Counter, Guard, Keeper
 from aotcheck.autograd.stage import Stage
+from aotcheck.autograd.subclasses import is_jagged
 from aotcheck.autograd.trace import Value
 from aotcheck.autograd.twins import Kind, info_of
 
@@ -61,9 +62,11 @@ def guard(capture: Capture, stage: Stage) -> None:
         if kept is None:  # written inside already: the backward raises at once
             stage.checked.append(())
             continue
-        found = _distinct(itertools.islice(of_kept, len(kept)))
+        places = list(itertools.islice(of_kept, len(kept)))
+        found = _distinct(places)
         met.update(found)
-        stage.guards += [Guard(visible[k][0], place) for k in found if k not in seen_to]
+        ragged = {k for k, t in zip(places, kept, strict=True) if is_jagged(t)}
+        stage.guards += [Guard(visible[k][0], place, k in ragged) for k in found if k not in seen_to]
         stage.checked.append(tuple(sorted(seen_to[k] for k in found if k in seen_to)))
     if None not in behind:
         # Eager saved an alias of it that counts versions by itself, as `.data` gives one.

@@ -151,7 +151,7 @@ def write_call(
         for guard in part.guards:
             watch = w.refer(backward.watch)
             assert not isinstance(guard.watched, Counter)
-            lines.append(f"    w{number}.append({watch}({named(guard.watched)}, {guard.place}))")
+            lines.append(f"    w{number}.append({watch}({named(guard.watched)}, {guard.place}, {guard.ragged}))")
         lines += [f"    v{number}.append({w.refer(history.note)}({named(x)}))" for x in part.views]
     returned = [w.refer(r.value, "k") if isinstance(r, Constant) else named(r) for r in record.returns]
     lines.append(f"    return {shape_result(returned, w.refer)}")
