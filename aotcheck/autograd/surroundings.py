@@ -12,7 +12,7 @@ the last walk; dictionaries are asked for their versions.
 
 What a trace itself changes (a flag that the first call sets, a position in a queue) is put back after it, and done by
 every call of what was traced: what it becomes hangs on what it was, which is part of the key, but for Note [Counters].
-A list or set whose length a trace changes is a log and not looked at any more. A function that changes a
+A list or set that nothing does more with than append to it is a log and no part of the key. A function that changes a
 value for the eighth time runs as it is from then on, of which the caller is warned; so does one that draws random
 numbers of Python's or numpy's, or that has an iterator to go on with.
 """
@@ -90,6 +90,33 @@ class _Addition:
 
 
 @dataclasses.dataclass(frozen=True)
+class _Growth:
+    """Of a log, which may be another one by the time of a call."""
+
+    owner: Any
+    name: Any
+    log: Any
+    more: tuple[Any, ...]
+
+    def __call__(self) -> None:
+        there = read(self.owner, self.name)
+        log = there if type(there) is type(self.log) else self.log
+        (log.update if isinstance(log, set) else log.extend)(self.more)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Contents:
+    """Of a list or the like whose length a traced function changes."""
+
+    owner: Any
+    contents: tuple[Any, ...]
+
+    def __call__(self) -> None:
+        self.owner.clear()
+        (self.owner.update if isinstance(self.owner, set) else self.owner.extend)(self.contents)
+
+
+@dataclasses.dataclass(frozen=True)
 class Changes:
     """What a trace changed: the ``number`` of what there was, if some of it is not looked at any more."""
 
@@ -106,11 +133,11 @@ class Before:
     ``plain``: a trace changes nothing of it but what is assigned, which the walk tells.
     """
 
-    __slots__ = ("_contents", "_misses", "_random", "_states", "_tensors", "_unread", "plain", "walk")
+    __slots__ = ("_contents", "_misses", "_random", "_states", "_tensors", "_unread", "kept", "plain", "walk")
 
     def __init__(self, walk: Walk, draws: bool) -> None:
         self.walk = walk
-        sequences = [s for s in walk.sequences if isinstance(s, (list, deque, set))]
+        sequences = [s for s in (*walk.sequences, *walk.logs()) if isinstance(s, (list, deque, set))]
         self._contents = [(s, s.copy()) for s in sequences]
         self._tensors = [
             (*p, read(*p)) for p in [(o, name) for (_, name), (o, v) in walk.values.items() if v is TENSOR]
@@ -119,14 +146,31 @@ class Before:
         self._random = _random_state() if draws else None
         self._states = [copy.deepcopy(_state_of(g)) for g in walk.generators]
         self._misses = [c.cache_info().misses for c in walk.caches]
-        self.plain = not (draws or walk.generators or walk.caches or self._tensors or self._unread)
+        self.kept = False  # whether a name that nothing reads was given a tensor of the trace
+        self.plain = not (draws or walk.generators or walk.caches or self._tensors or self._unread or self._contents)
 
     def put_back_contents(self) -> None:
         """Lists and the like hold what they held."""
         for s, was in self._contents:
             if len(s) != len(was) or not all(map(is_, s, was)):
-                s.clear()
-                s.update(was) if isinstance(s, set) else s.extend(was)
+                _Contents(s, tuple(was))()
+
+    def put_back_lengths(self) -> Iterator[tuple[Any, tuple[Any, ...], tuple[Any, ...]]]:
+        """Those whose length changed hold what they held; yields each, what was appended, if that is all, and what it
+        held after the trace.
+        """
+        for s, was in self._contents:
+            if len(s) == len(was):
+                continue
+            now = tuple(s)
+            more = now[len(was) :] if all(map(is_, was, now)) else ()
+            if isinstance(s, set):
+                more = tuple(s.difference(was)) if s.issuperset(was) else ()
+            _Contents(s, tuple(was))()
+            if any(isinstance(x, Replica) for x in now):
+                self.kept = True
+            else:
+                yield s, more, now
 
     def put_back_tensors(self) -> bool:
         """No tensor of a trace is where there were others; whether there was one."""
@@ -141,6 +185,10 @@ class Before:
         """Names that nothing reads have what they had; yields what every call is to do."""
         for owner, name, was in self._unread:
             becomes = read(owner, name)
+            if isinstance(becomes, Replica):
+                Assignment(owner, name, was)()
+                self.kept = True
+                continue
             if becomes is was or isinstance(was, Tensor) or isinstance(becomes, Tensor):
                 continue
             Assignment(owner, name, was)()
@@ -181,7 +229,7 @@ class Surroundings:
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
         self._named = NOTHING
-        self._ignored: frozenset[Place] = frozenset()
+        self._ignored: dict[Place, Any] = {}  # logs, and what has them
         self._changes: dict[Any, int] = {}  # by place and call
         self._numbers: dict[Any, int] = {}
         self._count = itertools.count()
@@ -242,9 +290,20 @@ class Surroundings:
         if before.put_back_random():
             self.drawn = True
             self._settle_for_eager("it draws random numbers of Python's or numpy's")
-        self.kept = before.put_back_tensors()
         assignments = list(before.put_back_unread(self._named.counted))
-        if self._walk is walk and walk.holds():
+        ignored: dict[Place, Any] = {}
+        for container, more, contents in before.put_back_lengths():
+            places = {p: walk.owners.get(p[0]) for p, c in walk.containers.items() if c is container}
+            if more and self._named.logs.issuperset(name for _, name in places):
+                (_, name), owner = next(iter(places.items()))
+                assignments.append(_Growth(owner, name, container, more))
+                ignored |= places
+            else:
+                assignments.append(_Contents(container, contents))
+                for place in places:
+                    self._count_change((place, alike), place[1])
+        self.kept = before.put_back_tensors() or before.kept
+        if not self.kept and ignored.keys() <= self._ignored.keys() and self._walk is walk and walk.holds():
             return Changes(None, tuple(assignments))
         self._look()
         there = self._walk.values.items()
@@ -253,14 +312,8 @@ class Surroundings:
             self.undo(before)
             self._count_change("kept", "tensors around it")
             return Changes()
-        ignored: set[Place] = set()
-        changed = list(self._changed(walk))
-        logs = {id(was) for place, _, _, was, becomes in changed if was is becomes and place in walk.containers}
-        for place, owner, name, was, becomes in changed:
-            if id(owner) in logs or was is TENSOR or becomes is TENSOR or not self._assignable(owner, becomes):
-                continue
-            if id(was) in logs and was is becomes:
-                ignored.add(place)
+        for place, owner, name, was, becomes in list(self._changed(walk)):
+            if was is TENSOR or becomes is TENSOR or not self._assignable(owner, becomes):
                 continue
             self._count_change((place if was is not ABSENT else (id(owner), None), alike), name)
             Assignment(owner, name, was)()
@@ -306,6 +359,9 @@ class Surroundings:
                 walk = Walk(self._function, named, self._ignored)
             elif not walk.classes:
                 break
+        if self._ignored and not self._named.logs.issuperset(name for _, name in self._ignored):
+            self._ignored = {p: o for p, o in self._ignored.items() if p[1] in self._named.logs}
+            walk = Walk(self._function, self._named, self._ignored)
         self._number = self._number_of(*walk.key)
         self._walk = walk
 

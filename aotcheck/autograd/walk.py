@@ -11,7 +11,7 @@ import random
 import types
 import weakref
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from operator import is_
 from typing import Any
 
@@ -139,7 +139,7 @@ class Walk:
         "values",
     )
 
-    def __init__(self, root: Any, named: Named, ignored: frozenset[Place]) -> None:
+    def __init__(self, root: Any, named: Named, ignored: Mapping[Place, Any]) -> None:
         self.found: dict[Place, Any] = {}
         self.values: dict[Place, tuple[Any, Any]] = {}  # what has it, and what it is
         self.modules: list[torch.nn.Module] = []
@@ -188,6 +188,10 @@ class Walk:
     def anything(self) -> bool:
         """Whether there is anything to look at, or to do after a call."""
         return bool(self.found or self.modules or self.unread or self.generators or self.iterator)
+
+    def logs(self) -> list[Any]:
+        """What there is now at places that are ignored."""
+        return [read(self.owners.get(p[0]), p[1]) for p in self.containers if p in self._ignored]
 
     def holds(self) -> bool:
         """Whether nothing that matters was assigned since."""
@@ -352,7 +356,7 @@ class Walk:
     def _inner(self, d: dict[Any, Any]) -> None:
         """A dictionary of a module's own; most are empty and stay so."""
         if d:
-            self._watch(d, d, None, STEPS - 2)
+            self._watch(d, d, None, STEPS - 3)
         else:
             self._empty.append(d)
 
