@@ -319,7 +319,8 @@ class CompiledFunction:
             around.number()
         if self.state is None and (self._modules is None or around.modules != self._modules.numbers):
             # Nor are the tensors there that were found in others.
-            self._modules, self._paths, self._last = ClosureModules(self.original, around.modules), [], None
+            self._modules = ClosureModules(self.original, around.modules, around.all_modules)
+            self._paths, self._last = [], None
             self._cache.clear()
         return around
 
@@ -499,7 +500,9 @@ class CompiledFunction:
             self._paths += paths
             self._last = None
             return
-        path = locate(self.original, tensor) if self.state is None else self.state.locate(tensor)
+        path = self._around.path_to(tensor) if self._around is not None else None
+        if path is None:
+            path = locate(self.original, tensor) if self.state is None else self.state.locate(tensor)
         if path is None and is_wrapper(tensor):
             for _, held in held_by(tensor)[0]:
                 self._capture_more(held)

@@ -25,6 +25,7 @@ _METHODS = frozenset(("LOAD_METHOD", "LOAD_ATTR"))
 _APPENDING = frozenset(("append", "extend", "add"))
 _NO_READS = frozenset(("LOAD_CLOSURE", "MAKE_CELL", "COPY_FREE_VARS", "STORE_FAST", "LOAD_FAST"))
 _STORE_CODES = frozenset(dis.opmap[name] for name in _STORES)
+_IMPORT_NAME = dis.opmap["IMPORT_NAME"]
 _LOAD_GLOBAL, _EXTENDED = dis.opmap["LOAD_GLOBAL"], dis.opmap["EXTENDED_ARG"]
 _BY_NAME = frozenset(("getattr", "hasattr", "setattr", "delattr"))  # of an attribute
 _OF_ALL = frozenset(("vars", "__dict__", "asdict", "fields", "attrgetter"))
@@ -211,6 +212,18 @@ def globals_in(code: types.CodeType) -> frozenset[str]:
             found.add(code.co_names[argument >> 1])
         high = argument << 8 if raw[k] == _EXTENDED else 0
     return frozenset(found).union(*(globals_in(c) for c in code.co_consts if isinstance(c, types.CodeType)))
+
+
+@functools.lru_cache(4096)
+def imports_in(code: types.CodeType) -> frozenset[tuple[int, str]]:
+    """The modules that the code imports when it runs: how many packages up, and which."""
+    found: set[tuple[int, str]] = set()
+    if _IMPORT_NAME in code.co_code[::2]:
+        steps = list(dis.get_instructions(code))
+        for k, step in enumerate(steps):
+            if step.opname == "IMPORT_NAME":
+                found.add((steps[k - 2].argval, step.argval))
+    return frozenset(found).union(*(imports_in(c) for c in code.co_consts if isinstance(c, types.CodeType)))
 
 
 @functools.lru_cache(1024)

@@ -21,22 +21,26 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import gc
 import itertools
 import random
+import sys
 import types
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from operator import is_
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from aotcheck.autograd.naming import NOTHING, read_around
+from aotcheck.autograd.plain_values import variables_of
 from aotcheck.autograd.replicas import Replica
-from aotcheck.autograd.walk import ABSENT, TENSOR, Place, Walk, read, serial_of
+from aotcheck.autograd.walk import ABSENT, TENSOR, Place, Walk, follow, read, serial_of
 
 __all__ = ["Assignment", "Changes", "Surroundings", "serial_of"]
 
@@ -133,7 +137,18 @@ class Before:
     ``plain``: a trace changes nothing of it but what is assigned, which the walk tells.
     """
 
-    __slots__ = ("_contents", "_misses", "_random", "_states", "_tensors", "_unread", "kept", "plain", "walk")
+    __slots__ = (
+        "_contents",
+        "_imported",
+        "_misses",
+        "_random",
+        "_states",
+        "_tensors",
+        "_unread",
+        "kept",
+        "plain",
+        "walk",
+    )
 
     def __init__(self, walk: Walk, draws: bool) -> None:
         self.walk = walk
@@ -146,6 +161,7 @@ class Before:
         self._random = _random_state() if draws else None
         self._states = [copy.deepcopy(_state_of(g)) for g in walk.generators]
         self._misses = [c.cache_info().misses for c in walk.caches]
+        self._imported = len(sys.modules)
         self.kept = False  # whether a name that nothing reads was given a tensor of the trace
         self.plain = not (draws or walk.generators or walk.caches or self._tensors or self._unread or self._contents)
 
@@ -178,6 +194,16 @@ class Before:
         for owner, name, was in self._tensors:
             if isinstance(read(owner, name), Replica):
                 Assignment(owner, name, was)()
+                kept = True
+        return kept
+
+    def forget_imports(self) -> bool:
+        """Modules whose code a trace was the first to run are not there if they have tensors of it; whether one was."""
+        kept = False
+        for name in list(itertools.islice(sys.modules, self._imported, None)):
+            variables = variables_of(sys.modules[name]) or {}
+            if any(isinstance(value, Replica) for value in list(variables.values())):
+                del sys.modules[name]
                 kept = True
         return kept
 
@@ -259,6 +285,16 @@ class Surroundings:
         """The serial numbers of the modules there are."""
         return self._walk.key[0]
 
+    @property
+    def all_modules(self) -> list[torch.nn.Module]:
+        """The modules there are, each before those that it is made of."""
+        return self._walk.modules
+
+    def path_to(self, tensor: Tensor) -> Callable[[], Any] | None:
+        """How to read what is where ``tensor`` is; None if it is nowhere."""
+        route = self._walk.route_to(tensor)
+        return None if route is None else functools.partial(_tensor_at, *route)
+
     def before_trace(self) -> Before:
         """What there is, for ``after_trace``."""
         if self._walk.iterator is not None:
@@ -267,6 +303,7 @@ class Surroundings:
 
     def undo(self, before: Before) -> None:
         """Put back what a trace has changed that did not come to its end."""
+        before.forget_imports()
         before.clear_caches()
         before.put_back_random()
         before.put_back_tensors()
@@ -283,7 +320,8 @@ class Surroundings:
     def after_trace(self, before: Before, alike: Any) -> Changes:
         """Put back what a trace has changed since ``before``; calls that are ``alike`` differ by nothing else."""
         walk = before.walk
-        if before.plain and self._walk is walk and walk.holds():
+        before.kept = before.forget_imports()
+        if not before.kept and before.plain and self._walk is walk and walk.holds():
             self.kept = False
             return _NO_CHANGES
         before.clear_caches()
@@ -321,6 +359,7 @@ class Surroundings:
         self._ignored |= ignored
         self._look()
         kept = tuple([key for place, key in walk.found.items() if place in self._walk.found])
+        kept += walk.groups
         return Changes(self._number_of(self.modules, kept) if ignored else None, tuple(assignments))
 
     def _changed(self, walk: Walk) -> Iterator[tuple[Place, Any, Any, Any, Any]]:
@@ -369,6 +408,11 @@ class Surroundings:
         if len(self._numbers) > _NUMBERED:
             self._numbers = {}
         return self._numbers.setdefault((modules, found), next(self._count))
+
+
+def _tensor_at(owner: Any, names: Sequence[Any]) -> Any:
+    found = follow(owner, names)
+    return None if found is ABSENT else found
 
 
 def _random_state() -> tuple[Any, Any]:
