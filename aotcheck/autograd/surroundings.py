@@ -38,9 +38,9 @@ import torch
 from torch import Tensor
 
 from aotcheck.autograd.naming import NOTHING, read_around
-from aotcheck.autograd.plain_values import variables_of
+from aotcheck.autograd.plain_values import plain_key, variables_of
 from aotcheck.autograd.replicas import Replica
-from aotcheck.autograd.walk import ABSENT, TENSOR, Place, Walk, follow, read, serial_of
+from aotcheck.autograd.walk import ABSENT, MOST, SEQUENCES, TENSOR, Place, Walk, follow, items_of, read, serial_of
 
 __all__ = ["Assignment", "Changes", "Surroundings", "serial_of"]
 
@@ -183,7 +183,7 @@ class Before:
             if isinstance(s, set):
                 more = tuple(s.difference(was)) if s.issuperset(was) else ()
             _Contents(s, tuple(was))()
-            if any(isinstance(x, Replica) for x in now):
+            if any(_holds_replica(x) for x in now):
                 self.kept = True
             else:
                 yield s, more, now
@@ -211,7 +211,7 @@ class Before:
         """Names that nothing reads have what they had; yields what every call is to do."""
         for owner, name, was in self._unread:
             becomes = read(owner, name)
-            if isinstance(becomes, Replica):
+            if becomes is not was and _holds_replica(becomes):
                 Assignment(owner, name, was)()
                 self.kept = True
                 continue
@@ -345,12 +345,14 @@ class Surroundings:
             return Changes(None, tuple(assignments))
         self._look()
         there = self._walk.values.items()
-        if self.kept or any(v is TENSOR and isinstance(read(o, name), Replica) for (_, name), (o, v) in there):
+        self.kept |= any(v is TENSOR and isinstance(read(o, name), Replica) for (_, name), (o, v) in there)
+        changed = list(self._changed(walk))
+        if self.kept or any(_holds_replica(becomes) for *_, becomes in changed):
             self.kept = True
             self.undo(before)
             self._count_change("kept", "tensors around it")
             return Changes()
-        for place, owner, name, was, becomes in list(self._changed(walk)):
+        for place, owner, name, was, becomes in changed:
             if was is TENSOR or becomes is TENSOR or not self._assignable(owner, becomes):
                 continue
             self._count_change((place if was is not ABSENT else (id(owner), None), alike), name)
@@ -441,6 +443,24 @@ def _equal(a: Any, b: Any) -> bool:
     if isinstance(a, dict):
         return all(_equal(v, b[k]) for k, v in a.items())
     return bool(np.array_equal(a, b)) if isinstance(a, np.ndarray) else a == b
+
+
+def _holds_replica(value: Any, steps: int = 3) -> bool:
+    """Whether ``value`` is a tensor of a trace, or leads to one soon."""
+    kind = type(value)
+    if issubclass(kind, (Tensor, type, types.ModuleType, types.FunctionType)):
+        return issubclass(kind, Replica)
+    if plain_key(value) is not None:
+        return False
+    held = variables_of(value) or {}
+    items: list[Any] = list(held.values())
+    if issubclass(kind, dict):
+        items += dict.values(value)
+    elif issubclass(kind, SEQUENCES):
+        items += items_of(value)
+    return len(items) <= MOST and any(
+        issubclass(type(x), Replica) or (steps and _holds_replica(x, steps - 1)) for x in items
+    )
 
 
 def _holds_replicas(cache: Any) -> bool:

@@ -192,6 +192,7 @@ class _Keeper:
     def __init__(self):
         self.kept = None
         self.by_name = {}
+        self.came = []
 
     def forward_hook(self, name):
         def hook(module, args, out):
@@ -204,6 +205,12 @@ class _Keeper:
 
     def all_that_came(self, module, to, come):
         self.by_name["came"] = come
+
+    def append_what_came(self, module, to, come):
+        self.came.append([come[0].clone()])
+
+    def as_an_object(self, module, to, come):
+        self.by_name["came"] = types.SimpleNamespace(first=come[0])
 
 
 class _Keeping(torch.autograd.Function):
@@ -256,6 +263,16 @@ def _as_a_tuple(net, keeper):
     return net
 
 
+def _appended_in_a_list(net, keeper):
+    net[1].register_full_backward_hook(keeper.append_what_came)
+    return lambda x: net(x)
+
+
+def _of_an_object(net, keeper):
+    net[1].register_full_backward_hook(keeper.as_an_object)
+    return lambda x: net(x)
+
+
 def _by_a_custom_backward(net, keeper):
     return lambda x: _Keeping.apply(net(x), keeper)
 
@@ -269,6 +286,8 @@ KEEPING = [
     _by_a_backward_hook,
     _by_a_backward_hook_of_a_module,
     _as_a_tuple,
+    _appended_in_a_list,
+    _of_an_object,
     _by_a_custom_backward,
     _in_a_global,
 ]
@@ -284,7 +303,8 @@ def test_what_hooks_and_backwards_keep_can_be_looked_at(make):
             x = leaf(2, 3, seed=k)
             y = compiled(x)
             y.sum().backward()
-            yield y, x.grad, keeper.kept, keeper.by_name, list(_CAME), [p.grad for p in net.parameters()]
+            by_name = {k: getattr(v, "first", v) for k, v in keeper.by_name.items()}
+            yield y, x.grad, keeper.kept, by_name, keeper.came, list(_CAME), [p.grad for p in net.parameters()]
 
     check_session(session)
 
