@@ -1,4 +1,9 @@
-"""A compiled function as its caller holds it: finds or makes the specialization of each call, falls back honestly."""
+"""A compiled function as its caller holds it: finds or makes the specialization of each call, falls back honestly.
+
+Note [Callable arguments]
+A module, or a function with a closure, that is an argument brings along what it reads: parameters, hooks, numbers. A
+function that is called with such arguments is compiled as one that has them in its closure, once for each choice.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +57,15 @@ from aotcheck.autograd.partition.saved import Compiling
 from aotcheck.autograd.plain_values import plain_key
 from aotcheck.autograd.replicas import disarm
 from aotcheck.autograd.runtime.failing import GraphFailed
-from aotcheck.autograd.specialize import PLAIN_LEAVES, call_key, check_supported, fast_guard, foreign_overlaps
+from aotcheck.autograd.specialize import (
+    PLAIN_LEAVES,
+    call_key,
+    callable_key,
+    callables_in,
+    check_supported,
+    fast_guard,
+    foreign_overlaps,
+)
 from aotcheck.autograd.steps import BaseOf, TakeHistory
 from aotcheck.autograd.subclasses import WrapperArgument, expand, held_by, is_wrapper, tells_lengths
 from aotcheck.autograd.surroundings import Surroundings
@@ -137,6 +150,10 @@ def _nothing() -> None:
     pass
 
 
+def _call(original: Callable[..., Any], _: tuple[Any, ...], *args: Any, **kwargs: Any) -> Any:
+    return original(*args, **kwargs)
+
+
 class _RunsAsItIs(Exception):
     """What there is around the function cannot be part of a key."""
 
@@ -169,6 +186,8 @@ class CompiledFunction:
         self._valued: dict[Any, frozenset[int]] = {}  # see Note [Values in the key]
         self._backwards = False  # whether the function is known to call backwards
         self._swaps = False  # whether it is known to swap arguments, which asks whether views of them are held
+        self._bound = False  # whether what the arguments can call is looked at as the function's own surroundings are
+        self._for_callables: OrderedDict[Any, CompiledFunction] = OrderedDict()
         self._hooks = False  # whether saved-tensor hooks are in force around the call being traced
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -209,6 +228,8 @@ class CompiledFunction:
             self.state.refresh()
             return result
         flat, spec = self._flatten(args, kwargs)
+        if type(spec) is not int and not self._bound and (callables := callables_in(flat)):
+            return self._with(callables)._look_up(args, kwargs)
         for _ in range(_MAX_RETRACES):
             try:
                 key, whole, found = self._find(flat, spec)
@@ -233,6 +254,24 @@ class CompiledFunction:
             except GraphFailed as failed:
                 return self._reproduce(args, kwargs, failed)
         raise InternalError("the strides of the function's results could not be settled")
+
+    def _with(self, callables: list[Any]) -> CompiledFunction:
+        """Compiles this function for calls with such arguments: see Note [Callable arguments]."""
+        key = tuple(map(callable_key, callables))
+        with self._lock:
+            known = self._for_callables.get(key)
+            if known is None:
+                function = functools.partial(_call, self.original, tuple(callables))
+                known = CompiledFunction(function, self.compilers, self.on_unsupported)
+                known._bound = True
+                if self.state is not None:
+                    known.state = ModuleState(self.state.module)
+                self._for_callables[key] = known
+                while len(self._for_callables) > config().cache_size:
+                    self._for_callables.popitem(last=False)
+            else:
+                self._for_callables.move_to_end(key)
+            return known
 
     def _find(self, flat: list[Any], spec: Any) -> tuple[Any, list[Any], Specialization]:
         """The key of these arguments, all arguments, implicit ones last, and their specialization, made if need be."""
@@ -319,7 +358,8 @@ class CompiledFunction:
             around.number()
         if self.state is None and (self._modules is None or around.modules != self._modules.numbers):
             # Nor are the tensors there that were found in others.
-            self._modules, self._paths, self._last = ClosureModules(self.original, around.modules), [], None
+            self._modules = ClosureModules(self.original, around.modules, around.all_modules)
+            self._paths, self._last = [], None
             self._cache.clear()
         return around
 
@@ -499,7 +539,9 @@ class CompiledFunction:
             self._paths += paths
             self._last = None
             return
-        path = locate(self.original, tensor) if self.state is None else self.state.locate(tensor)
+        path = self._around.path_to(tensor) if self._around is not None else None
+        if path is None:
+            path = locate(self.original, tensor) if self.state is None else self.state.locate(tensor)
         if path is None and is_wrapper(tensor):
             for _, held in held_by(tensor)[0]:
                 self._capture_more(held)
