@@ -25,7 +25,6 @@ import gc
 import itertools
 import random
 import types
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
 from operator import is_
@@ -34,6 +33,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from aotcheck.autograd.counters import tell
 from aotcheck.autograd.naming import NOTHING, read_around
 from aotcheck.autograd.replicas import Replica
 from aotcheck.autograd.walk import ABSENT, TENSOR, Place, Walk, read, serial_of
@@ -296,7 +296,7 @@ class Surroundings:
     def _settle_for_eager(self, because: str) -> None:
         if not self.unsettled:
             self.unsettled = True
-            warnings.warn(f"aotcheck runs a function as it is: {because}", RuntimeWarning, stacklevel=6)
+            tell(f"aotcheck runs a function as it is: {because}")
 
     def _look(self) -> None:
         walk = Walk(self._function, self._named, self._ignored)
