@@ -63,7 +63,7 @@ def inductor_compiler(
     from torch._inductor import config as settings
     from torch._inductor.compile_fx import compile_fx_inner
 
-    with settings.patch(dict(config)):  # type: ignore[attr-defined]
+    with settings.patch(dict(config)):
         compiled: Callable[..., Any] = compile_fx_inner(module, examples)
     return compiled
 

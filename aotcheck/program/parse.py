@@ -75,7 +75,7 @@ def parse_file(path: Path) -> ParsedFile:
         OSError: it cannot be read.
     """
     if not stat.S_ISREG(path.stat().st_mode):  # a link to a device has no end, a pipe perhaps no beginning
-        raise ProgramSyntaxError(str(path), 1, "not a regular file", "name a script")
+        raise ProgramSyntaxError(str(path), 1, "cannot be read: not a regular file", "name a script")
     with path.open("rb") as file:
         data = file.read(MAX_BYTES + 1)
     try:

@@ -128,5 +128,5 @@ def test_what_is_no_file_gives_one_clear_error(tmp_path: Path, kind: str) -> Non
             os.mkfifo(path)
         case _:
             path.mkdir()
-    with pytest.raises(ProgramSyntaxError, match="not a regular file"):
+    with pytest.raises(ProgramSyntaxError, match="cannot be read: not a regular file"):
         parse_file(path)
