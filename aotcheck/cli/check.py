@@ -61,7 +61,7 @@ def _require_callable_with(spec: str, function: Callable[..., Any], given: Given
 
     try:
         args = as_maker(given)()
-    except Exception as error:  # the user's function may raise anything
+    except (Exception, SystemExit) as error:  # the user's function may raise anything
         raise Usage(f"making the inputs failed: {next(iter(str(error).splitlines()), type(error).__name__)}") from error
     called = function.forward if isinstance(function, torch.nn.Module) else function
     try:
