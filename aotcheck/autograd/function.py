@@ -13,7 +13,6 @@ import dataclasses
 import functools
 import threading
 import traceback
-import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -31,7 +30,7 @@ from aotcheck.autograd.closure_modules import ClosureModules
 from aotcheck.autograd.compile_graph import Compilers
 from aotcheck.autograd.config import OnUnsupported, config
 from aotcheck.autograd.containers import ContainerResult, Held, ResultShape, Structure, Watched, flattened, structure_of
-from aotcheck.autograd.counters import count_compiled, count_refused, count_user_error
+from aotcheck.autograd.counters import count_compiled, count_refused, count_user_error, tell
 from aotcheck.autograd.errors import (
     EXPECTATION,
     RETRACES,
@@ -169,7 +168,7 @@ class CompiledFunction:
     ) -> None:
         self.original = original
         self.compilers = compilers
-        self.on_unsupported = on_unsupported
+        self.on_unsupported = OnUnsupported(on_unsupported)
         self.state = ModuleState(original) if isinstance(original, torch.nn.Module) else None
         self._around: Surroundings | None = None  # known when it is first called
         self._undo: Callable[[], None] = _nothing  # what a trace has changed of what is around the function
@@ -235,8 +234,8 @@ class CompiledFunction:
                 key, whole, found = self._find(flat, spec)
             except UnsupportedError as error:
                 return self._refuse(error, args, kwargs)
-            except _UserError:
-                return self._reproduce(args, kwargs)
+            except _UserError as error:
+                return self._reproduce(args, kwargs, error)
             except _RunsAsItIs:
                 self._last = None
                 return self.original(*args, **kwargs)
@@ -560,11 +559,7 @@ class CompiledFunction:
         settings = config()
         if self._made == settings.recompile_warning:
             name = getattr(self.original, "__name__", type(self.original).__name__)
-            warnings.warn(
-                f"aotcheck has specialized {name} {self._made} times; do its arguments change on every call?",
-                RuntimeWarning,
-                stacklevel=5,
-            )
+            tell(f"aotcheck has specialized {name} {self._made} times; do its arguments change on every call?")
         while len(self._cache) > settings.cache_size:
             self._cache.popitem(last=False)
 
@@ -572,20 +567,25 @@ class CompiledFunction:
 
     def _refuse(self, error: UnsupportedError, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         policy = config().on_unsupported or self.on_unsupported
-        count_refused(error.reason, warn=policy is OnUnsupported.EAGER)
+        count_refused(error.reason, error.detail, warn=policy is OnUnsupported.EAGER)
         if policy is OnUnsupported.RAISE:
             raise error
         return self.original(*args, **kwargs)
 
-    def _reproduce(self, args: tuple[Any, ...], kwargs: dict[str, Any], failed: GraphFailed | None = None) -> Any:
+    def _reproduce(self, args: tuple[Any, ...], kwargs: dict[str, Any], failed: GraphFailed | _UserError) -> Any:
         """The program raised when traced, or its graph when run: the original raises the same on the real inputs."""
-        if failed is not None and isinstance(failed.__cause__, SchemaError):
-            raise failed.__cause__
+        cause = failed.__cause__
+        if isinstance(cause, SchemaError):
+            raise cause
         try:
             result = self.original(*args, **kwargs)
         except Exception:
             count_user_error()
             raise
-        unexpected = failed is not None and EXPECTATION in str(failed.__cause__)
-        count_refused("data-dependent" if unexpected else "error only when compiled", warn=True)
+        if EXPECTATION in str(cause):
+            count_refused("data-dependent", str(cause), warn=True)
+        else:
+            line = next(iter(str(cause).splitlines()), "")
+            said = f"{type(cause).__name__}: {line}" if line else type(cause).__name__
+            count_refused("error only when compiled", said, warn=True, each_detail=True)
         return result

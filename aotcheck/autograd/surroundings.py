@@ -27,7 +27,6 @@ import itertools
 import random
 import sys
 import types
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from operator import is_
@@ -37,6 +36,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from aotcheck.autograd.counters import tell
 from aotcheck.autograd.naming import NOTHING, read_around
 from aotcheck.autograd.plain_values import plain_key, variables_of
 from aotcheck.autograd.replicas import Replica
@@ -390,7 +390,7 @@ class Surroundings:
     def _settle_for_eager(self, because: str) -> None:
         if not self.unsettled:
             self.unsettled = True
-            warnings.warn(f"aotcheck runs a function as it is: {because}", RuntimeWarning, stacklevel=6)
+            tell(f"aotcheck runs a function as it is: {because}")
 
     def _look(self) -> None:
         walk = Walk(self._function, self._named, self._ignored)

@@ -13,7 +13,7 @@ of its tangents and results.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 from torch import Tensor
 
@@ -46,7 +46,7 @@ def guard(capture: Capture, stage: Stage) -> None:
         known = outputs.get(v) if v.memory is None else by_placeholder.get(v.memory, outputs.get(v))
         if known is not None:
             saved_here[n] = known
-        elif v.memory is None and (known := outputs.get(_viewed(v, outputs))) is not None:
+        elif v.memory is None and (known := outputs.get(viewed(v, outputs))) is not None:
             shown_here[n] = known
     behind = kept_behind(capture, stage)
     asked = [*saved_here.values(), *[t for kept in behind for t in kept or ()]]
@@ -106,7 +106,7 @@ def guard_derivative(
     stage.checked = [tuple(sorted(unpacked))] if unpacked else []
 
 
-def _viewed(v: Value, known: Mapping[Value, Tensor | None]) -> Value:
+def viewed(v: Value, known: Container[Value]) -> Value:
     """The first value that ``v`` is a view of, or a view of a view, and that is ``known``; else no such."""
     while v not in known and info_of(v.op).kind is Kind.VIEW and type(v.args[0]) is Value:
         v = v.args[0]
