@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import torch
@@ -52,12 +53,27 @@ def unwrap_dynamo(error: BaseException) -> BaseException:
     return found
 
 
-def inductor_compiler(module: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
-    """What Inductor makes of a functional graph of ATen ops, without torch's AOT autograd in between."""
+def inductor_compiler(
+    module: fx.GraphModule, examples: Sequence[Any], config: Mapping[str, Any] = MappingProxyType({})
+) -> Callable[..., Any]:
+    """What Inductor makes of a functional graph of ATen ops, without torch's AOT autograd in between.
+
+    ``config`` is of Inductor's own configuration what is to be otherwise.
+    """
+    from torch._inductor import config as settings
     from torch._inductor.compile_fx import compile_fx_inner
 
-    compiled: Callable[..., Any] = compile_fx_inner(module, examples)
+    with settings.patch(dict(config)):
+        compiled: Callable[..., Any] = compile_fx_inner(module, examples)
     return compiled
+
+
+def inductor_config(options: Mapping[str, Any] | None, mode: str | None) -> dict[str, Any]:
+    """What ``torch.compile`` sets of Inductor's configuration for these options, or for this mode."""
+    from torch import _TorchCompileInductorWrapper
+
+    set_by: dict[str, Any] = _TorchCompileInductorWrapper(mode, dict(options or {}), None).config
+    return set_by
 
 
 def inductor_decompositions() -> dict[Any, Any]:

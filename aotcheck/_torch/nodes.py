@@ -11,7 +11,9 @@ from torch import Tensor
 _next_sequence_number: Callable[[], int] = vars(torch._C._autograd)["_get_sequence_nr"]
 _run_backward: Callable[..., Any] = vars(torch.autograd.graph)["_engine_run_backward"]
 _function_apply = vars(torch._C._FunctionBase)["apply"]
-_AccumulateGrad = type(torch.autograd.graph.get_gradient_edge(torch.zeros((), requires_grad=True)).node)
+with torch.inference_mode(False), torch.enable_grad():  # whatever the mode in which a program first needs this
+    _leaf = torch.zeros((), device="cpu", requires_grad=True)
+    _AccumulateGrad = type(torch.autograd.graph.get_gradient_edge(_leaf).node)
 
 
 def leafness(t: Tensor) -> bool | None:

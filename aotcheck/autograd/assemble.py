@@ -19,7 +19,14 @@ from aotcheck.autograd.effects.capture import Capture
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.graphs.compile_graph import Compilers, compile_graph, compile_module, nop
 from aotcheck.autograd.graphs.failing import StrideCorrection
-from aotcheck.autograd.graphs.first_run import Restorable, laid_out_as, learn_strides, much_the_same, run_dead_code
+from aotcheck.autograd.graphs.first_run import (
+    Restorable,
+    laid_out_as,
+    learn_strides,
+    merged,
+    much_the_same,
+    run_dead_code,
+)
 from aotcheck.autograd.graphs.graph import FakeValues, Graph, cut, define
 from aotcheck.autograd.ir.trace import CONSTANT, PLACEHOLDER, Geometry, Value, ancestors, getitem
 from aotcheck.autograd.ops.twins import DEPENDS_ON_GRAD_MODE, Kind, info_of
@@ -194,17 +201,21 @@ class Assembly:
                 compilers.decompositions,
                 self.forward_graph.title,
             )
-        self.interpreted = (compiler is None or compiler is nop) and self.division is None
+        as_traced = self.division is None and not compilers.decompositions
+        self.interpreted = (compiler is None or compiler is nop) and as_traced
         self._shape_result = shape_result
         self._compiled = without_autocast(compiled) if self.capture.entry_autocast else compiled
         if self.record.differentiable and any(v.op in DEPENDS_ON_GRAD_MODE for v in self.forward):
             self._compiled = under_grad_mode(self._compiled)
-        self._link({})
+        self._link({}, frozenset())
         self._namespace["fw"] = self._first_run
         return self.call
 
-    def _link(self, wrong: dict[int, Geometry]) -> None:
-        """Generate the code around the compiled forward; ``wrong`` are outputs whose layout has to be set right."""
+    def _link(self, wrong: dict[int, Geometry], shared: frozenset[int]) -> None:
+        """Generate the code around the compiled forward; ``wrong`` are outputs whose layout has to be set right.
+
+        ``shared`` are those, and saved values, that are to be copied.
+        """
         record = self.record
         attachments = []
         functions: dict[str, Any] = {}
@@ -238,7 +249,9 @@ class Assembly:
         aliases = frozenset(k for k, v in enumerate(self.saved_outputs) if v.memory in moved and v.memory is not None)
         random = bool(self.trace.effects)
         memory = saved_memory(self.capture, self.stages, self.saved) if self.division is None else {}
-        w = call_source.write_call(record, attachments, wrong, fresh, self._shape_result, random, aliases, memory)
+        w = call_source.write_call(
+            record, attachments, wrong, fresh, self._shape_result, random, aliases, memory, shared
+        )
         w.globals.update(functions)
         w.globals["fw"] = self._compiled
         self.code, self._namespace = w, w.globals
@@ -270,6 +283,8 @@ class Assembly:
             if self.interpreted and self._learn_strides(args, before):
                 raise StrideCorrection from None
             raise
+        shared = frozenset() if self.interpreted else merged(results, args, self.outputs, self.saved_outputs)
+        results = _copied(results, shared)
         wrong = [k for k in range(len(self.outputs)) if not laid_out_as(results[k], self.record.outputs[k])]
         # Strides of empty tensors show only in the offsets of what is cut from them: settle them before anyone sees.
         empty = self.interpreted and (
@@ -281,11 +296,11 @@ class Assembly:
             before.restore()
             if self._learn_strides(args, before):
                 raise StrideCorrection
-            results = self._compiled(*args)
-        if wrong:
+            results = _copied(self._compiled(*args), shared)
+        if wrong or shared:
             layouts = {k: g for k, g in geometries.items() if empty or not much_the_same(results[k], g)}
             with self.backwards.rearmed():
-                self._link(layouts)
+                self._link(layouts, shared)
             results = list(results)
             for k, g in layouts.items():
                 results[k] = with_layout(results[k], g)
@@ -297,6 +312,11 @@ class Assembly:
             return learn_strides(self.forward_graph, self.capture.tracer.keys, args)
         finally:
             before.restore()
+
+
+def _copied(results: Sequence[Any], which: frozenset[int]) -> Sequence[Any]:
+    """``results``, ``which`` of them copied."""
+    return [t.clone() if k in which else t for k, t in enumerate(results)] if which else results
 
 
 __all__ = ["Assembly", "StrideCorrection"]

@@ -21,10 +21,11 @@ class OnUnsupported(enum.Enum):
 class Config:
     """Settings of the compiler.
 
-    on_unsupported: None lets the entry point decide (raise; under torch.compile run eagerly, counted and warned about
-    once per reason). cache_size: specializations kept per compiled function, the least recently used go first.
-    recompile_warning: warn once when one function has been specialized this often. debug: check each graph for
-    functionality when it is made, and hold custom ops to their schemas (SchemaError) when it first runs.
+    on_unsupported (or its name, "raise" or "eager"): None lets the entry point decide (raise; under torch.compile run
+    eagerly, counted and warned about once per reason). cache_size: specializations kept per compiled function, the
+    least recently used go first. recompile_warning: warn once when one function has been specialized this often, 0 for
+    never. debug: check each graph for functionality when it is made, and hold custom ops to their schemas (SchemaError)
+    when it first runs.
     """
 
     on_unsupported: OnUnsupported | None = None
@@ -33,8 +34,12 @@ class Config:
     debug: bool = False
 
     def __post_init__(self) -> None:
-        if self.cache_size < 1:
-            raise ValueError(f"cache_size must be at least 1, got {self.cache_size}")
+        if self.on_unsupported is not None:
+            object.__setattr__(self, "on_unsupported", OnUnsupported(self.on_unsupported))
+        for name, least in (("cache_size", 1), ("recompile_warning", 0)):
+            number = getattr(self, name)
+            if not isinstance(number, int) or number < least:
+                raise ValueError(f"{name} must be at least {least}, a whole number, got {number!r}")
 
 
 _DEFAULT = Config()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 import threading
 import warnings
 from collections.abc import Mapping
@@ -20,6 +21,9 @@ class Counters:
     compiled: int
     refused: Mapping[str, int]
     eager_after_user_error: int
+
+
+_MOST_WARNINGS = 1000
 
 
 class _Live:
@@ -46,14 +50,28 @@ def count_compiled() -> None:
         _live.compiled += 1
 
 
-def count_refused(reason: str, warn: bool) -> None:
-    """One more call refused for ``reason``; with ``warn`` the caller is told, once per reason, that it ran eagerly."""
+def count_refused(reason: str, detail: str, warn: bool, each_detail: bool = False) -> None:
+    """One more call refused for ``reason``; with ``warn`` the caller is told that it ran eagerly.
+
+    That is once per reason, or with ``each_detail`` once for each.
+    """
+    told = f"{reason}: {detail}" if detail else reason
+    kind = told if each_detail else reason
     with _live.lock:
         _live.refused[reason] = _live.refused.get(reason, 0) + 1
-        first = reason not in _live.warned
-        _live.warned.add(reason)
+        first = kind not in _live.warned
+        if len(_live.warned) < _MOST_WARNINGS:
+            _live.warned.add(kind)
     if warn and first:
-        warnings.warn(f"aotcheck runs this function eagerly: {reason}", RuntimeWarning, stacklevel=4)
+        tell(f"aotcheck runs this function eagerly: {told}")
+
+
+def tell(text: str) -> None:
+    """Warn, and name the line from which the compiled function is called."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("aotcheck.autograd."):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, RuntimeWarning, stacklevel=level)
 
 
 def count_user_error() -> None:

@@ -1,8 +1,9 @@
-"""``torch.compile(fn, backend="aotcheck")``."""
+"""``torch.compile(fn, backend="aotcheck")`` and ``"aotcheck_inductor"``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,21 +15,47 @@ from aotcheck.autograd.config import OnUnsupported
 from aotcheck.autograd.function import CompiledFunction
 from aotcheck.autograd.graphs.compile_graph import Compilers
 
+_OPTIONS = ("bw_compiler", "decompositions", "fw_compiler", "inference_compiler")
 
-def aotcheck(module: torch.fx.GraphModule, example_inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
+
+def aotcheck(
+    module: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    options: Mapping[str, Any] | None = None,
+    mode: str | None = None,
+    **named: Any,
+) -> Callable[..., Any]:
     """The Dynamo backend: the graph that Dynamo found, through our AOT autograd, its graphs interpreted.
 
-    ``options``: ``fw_compiler``, ``bw_compiler``, ``inference_compiler``, ``decompositions``. Each call is specialized
-    on its own key, which covers what Dynamo does not guard: which inputs overlap, and where.
+    ``options`` (those of ``torch.compile``, or given by name): ``fw_compiler``, ``bw_compiler``,
+    ``inference_compiler``, ``decompositions``. Each call is specialized on its own key, which covers what Dynamo does
+    not guard: which inputs overlap, and where. Raises ValueError for options and modes that there are not.
     """
-    known = {"fw_compiler", "bw_compiler", "inference_compiler", "decompositions"}
-    wrong = sorted(set(options) - known)
+    if mode is not None:
+        raise ValueError(f"backend aotcheck has no modes, so no {mode!r}")
+    given = {**(options or {}), **named}
+    wrong = sorted(set(given) - set(_OPTIONS))
     if wrong:
-        raise ValueError(f"unknown option {wrong[0]!r} for backend aotcheck; known: {', '.join(sorted(known))}")
-    fw = options.get("fw_compiler")
+        raise ValueError(f"unknown option {wrong[0]!r} for backend aotcheck; known: {', '.join(_OPTIONS)}")
+    fw = given.get("fw_compiler")
     compilers = Compilers(
-        fw, options.get("bw_compiler") or fw, options.get("inference_compiler") or fw, options.get("decompositions")
+        fw, given.get("bw_compiler") or fw, given.get("inference_compiler") or fw, given.get("decompositions")
     )
+    return _behind_dynamo(module, compilers)
+
+
+def aotcheck_inductor(
+    module: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    options: Mapping[str, Any] | None = None,
+    mode: str | None = None,
+) -> Callable[..., Any]:
+    """The same with Inductor behind it, whose ``options`` and modes are those of ``torch.compile``'s own backend."""
+    compiler = functools.partial(_torch.inductor_compiler, config=_torch.inductor_config(options, mode))
+    return _behind_dynamo(module, Compilers(compiler, compiler, compiler, _torch.inductor_decompositions()))
+
+
+def _behind_dynamo(module: torch.fx.GraphModule, compilers: Compilers) -> CompiledFunction:
     for part in module.modules():
         if isinstance(part, torch.fx.GraphModule):
             _checkpoint_as_eager(part)

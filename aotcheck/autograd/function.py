@@ -1,4 +1,9 @@
-"""A compiled function as its caller holds it: finds or makes the specialization of each call, falls back honestly."""
+"""A compiled function as its caller holds it: finds or makes the specialization of each call, falls back honestly.
+
+Note [Callable arguments]
+A module, or a function with a closure, that is an argument brings along what it reads: parameters, hooks, numbers. A
+function that is called with such arguments is compiled as one that has them in its closure, once for each choice.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +13,6 @@ import dataclasses
 import functools
 import threading
 import traceback
-import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -30,10 +34,18 @@ from aotcheck.autograd.calls.containers import (
 )
 from aotcheck.autograd.calls.escapes import Unkept
 from aotcheck.autograd.calls.module_state import ModuleState
-from aotcheck.autograd.calls.specialize import PLAIN_LEAVES, call_key, check_supported, fast_guard, foreign_overlaps
+from aotcheck.autograd.calls.specialize import (
+    PLAIN_LEAVES,
+    call_key,
+    callable_key,
+    callables_in,
+    check_supported,
+    fast_guard,
+    foreign_overlaps,
+)
 from aotcheck.autograd.calls.surroundings import Surroundings
 from aotcheck.autograd.config import OnUnsupported, config
-from aotcheck.autograd.counters import count_compiled, count_refused, count_user_error
+from aotcheck.autograd.counters import count_compiled, count_refused, count_user_error, tell
 from aotcheck.autograd.eager_graph.saved import Compiling
 from aotcheck.autograd.effects.capture import Capture
 from aotcheck.autograd.errors import (
@@ -145,6 +157,10 @@ def _nothing() -> None:
     pass
 
 
+def _call(original: Callable[..., Any], _: tuple[Any, ...], *args: Any, **kwargs: Any) -> Any:
+    return original(*args, **kwargs)
+
+
 class _RunsAsItIs(Exception):
     """What there is around the function cannot be part of a key."""
 
@@ -160,7 +176,7 @@ class CompiledFunction:
     ) -> None:
         self.original = original
         self.compilers = compilers
-        self.on_unsupported = on_unsupported
+        self.on_unsupported = OnUnsupported(on_unsupported)
         self.state = ModuleState(original) if isinstance(original, torch.nn.Module) else None
         self._around: Surroundings | None = None  # known when it is first called
         self._undo: Callable[[], None] = _nothing  # what a trace has changed of what is around the function
@@ -177,6 +193,8 @@ class CompiledFunction:
         self._valued: dict[Any, frozenset[int]] = {}  # see Note [Values in the key]
         self._backwards = False  # whether the function is known to call backwards
         self._swaps = False  # whether it is known to swap arguments, which asks whether views of them are held
+        self._bound = False  # whether what the arguments can call is looked at as the function's own surroundings are
+        self._for_callables: OrderedDict[Any, CompiledFunction] = OrderedDict()
         self._hooks = False  # whether saved-tensor hooks are in force around the call being traced
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -217,13 +235,15 @@ class CompiledFunction:
             self.state.refresh()
             return result
         flat, spec = self._flatten(args, kwargs)
+        if type(spec) is not int and not self._bound and (callables := callables_in(flat)):
+            return self._with(callables)._look_up(args, kwargs)
         for _ in range(_MAX_RETRACES):
             try:
                 key, whole, found = self._find(flat, spec)
             except UnsupportedError as error:
                 return self._refuse(error, args, kwargs)
-            except _UserError:
-                return self._reproduce(args, kwargs)
+            except _UserError as error:
+                return self._reproduce(args, kwargs, error)
             except _RunsAsItIs:
                 self._last = None
                 return self.original(*args, **kwargs)
@@ -241,6 +261,24 @@ class CompiledFunction:
             except GraphFailed as failed:
                 return self._reproduce(args, kwargs, failed)
         raise InternalError("the strides of the function's results could not be settled")
+
+    def _with(self, callables: list[Any]) -> CompiledFunction:
+        """Compiles this function for calls with such arguments: see Note [Callable arguments]."""
+        key = tuple(map(callable_key, callables))
+        with self._lock:
+            known = self._for_callables.get(key)
+            if known is None:
+                function = functools.partial(_call, self.original, tuple(callables))
+                known = CompiledFunction(function, self.compilers, self.on_unsupported)
+                known._bound = True
+                if self.state is not None:
+                    known.state = ModuleState(self.state.module)
+                self._for_callables[key] = known
+                while len(self._for_callables) > config().cache_size:
+                    self._for_callables.popitem(last=False)
+            else:
+                self._for_callables.move_to_end(key)
+            return known
 
     def _find(self, flat: list[Any], spec: Any) -> tuple[Any, list[Any], Specialization]:
         """The key of these arguments, all arguments, implicit ones last, and their specialization, made if need be."""
@@ -327,7 +365,8 @@ class CompiledFunction:
             around.number()
         if self.state is None and (self._modules is None or around.modules != self._modules.numbers):
             # Nor are the tensors there that were found in others.
-            self._modules, self._paths, self._last = ClosureModules(self.original, around.modules), [], None
+            self._modules = ClosureModules(self.original, around.modules, around.all_modules)
+            self._paths, self._last = [], None
             self._cache.clear()
         return around
 
@@ -507,7 +546,9 @@ class CompiledFunction:
             self._paths += paths
             self._last = None
             return
-        path = locate(self.original, tensor) if self.state is None else self.state.locate(tensor)
+        path = self._around.path_to(tensor) if self._around is not None else None
+        if path is None:
+            path = locate(self.original, tensor) if self.state is None else self.state.locate(tensor)
         if path is None and is_wrapper(tensor):
             for _, held in held_by(tensor)[0]:
                 self._capture_more(held)
@@ -526,11 +567,7 @@ class CompiledFunction:
         settings = config()
         if self._made == settings.recompile_warning:
             name = getattr(self.original, "__name__", type(self.original).__name__)
-            warnings.warn(
-                f"aotcheck has specialized {name} {self._made} times; do its arguments change on every call?",
-                RuntimeWarning,
-                stacklevel=5,
-            )
+            tell(f"aotcheck has specialized {name} {self._made} times; do its arguments change on every call?")
         while len(self._cache) > settings.cache_size:
             self._cache.popitem(last=False)
 
@@ -538,20 +575,25 @@ class CompiledFunction:
 
     def _refuse(self, error: UnsupportedError, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         policy = config().on_unsupported or self.on_unsupported
-        count_refused(error.reason, warn=policy is OnUnsupported.EAGER)
+        count_refused(error.reason, error.detail, warn=policy is OnUnsupported.EAGER)
         if policy is OnUnsupported.RAISE:
             raise error
         return self.original(*args, **kwargs)
 
-    def _reproduce(self, args: tuple[Any, ...], kwargs: dict[str, Any], failed: GraphFailed | None = None) -> Any:
+    def _reproduce(self, args: tuple[Any, ...], kwargs: dict[str, Any], failed: GraphFailed | _UserError) -> Any:
         """The program raised when traced, or its graph when run: the original raises the same on the real inputs."""
-        if failed is not None and isinstance(failed.__cause__, SchemaError):
-            raise failed.__cause__
+        cause = failed.__cause__
+        if isinstance(cause, SchemaError):
+            raise cause
         try:
             result = self.original(*args, **kwargs)
         except Exception:
             count_user_error()
             raise
-        unexpected = failed is not None and EXPECTATION in str(failed.__cause__)
-        count_refused("data-dependent" if unexpected else "error only when compiled", warn=True)
+        if EXPECTATION in str(cause):
+            count_refused("data-dependent", str(cause), warn=True)
+        else:
+            line = next(iter(str(cause).splitlines()), "")
+            said = f"{type(cause).__name__}: {line}" if line else type(cause).__name__
+            count_refused("error only when compiled", said, warn=True, each_detail=True)
         return result

@@ -137,7 +137,7 @@ def _user(spec: str) -> Backend:
     module, _, attribute = spec.partition(":")
     try:
         target: object = importlib.import_module(module)
-    except Exception as error:  # the user's module may raise anything
+    except (Exception, SystemExit) as error:  # the user's module may raise anything
         raise UnknownBackendError(f"backend '{spec}': importing '{module}' failed: {_line(error)}") from error
     for part in attribute.split("."):
         target = getattr(target, part, None)

@@ -33,12 +33,16 @@ def load_strategy(spec: str, wanted: tuple[tuple[str, str], ...] = ()) -> Search
     module, _, attribute = spec.partition(":")
     try:
         found: Any = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise SettingsError(f"strategy '{spec}' cannot be imported: {error}") from error
+    except (Exception, SystemExit) as error:  # the user's module may raise anything
+        raise SettingsError(f"strategy '{spec}' cannot be imported: {' '.join(str(error).split())}") from error
     if isinstance(found, SearchStrategy):
         return found
-    steered = {"wanted": wanted} if wanted and "wanted" in inspect.signature(found).parameters else {}
-    strategy = found(**steered)
+    try:
+        steered = {"wanted": wanted} if wanted and "wanted" in inspect.signature(found).parameters else {}
+        strategy = found(**steered)
+    except (Exception, SystemExit) as error:
+        said = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise SettingsError(f"strategy '{spec}' gives no Hypothesis strategy: {said}") from error
     if not isinstance(strategy, SearchStrategy):
         raise SettingsError(f"strategy '{spec}' is a {type(strategy).__name__}, not a Hypothesis strategy")
     return strategy

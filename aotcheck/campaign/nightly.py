@@ -10,7 +10,8 @@ import datetime
 import json
 import threading
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -161,14 +162,14 @@ def load_config(path: Path, seconds: Callable[[str], float]) -> Config:
     """
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
-        jobs = tuple(_job(entry, seconds) for entry in found.pop("backend", []))
-        corpus = found.pop("corpus", None)
+        jobs = tuple(_job(entry, seconds) for entry in _tables(found.pop("backend", [])))
+        corpus = _text(found, "corpus", "")
         config = Config(
             jobs=jobs,
-            corpus=None if corpus is None else path.parent / corpus,
-            reports=path.parent / found.pop("reports", "reports/nightly"),
+            corpus=path.parent / corpus if corpus else None,
+            reports=path.parent / _text(found, "reports", "reports/nightly"),
             workers=_number(found.pop("workers", 1)),
-            memory=int(found.pop("memory_gib", 6.0) * 2**30),
+            memory=_memory(found.pop("memory_gib", 6.0)),
             replay_runs=_number(found.pop("replay_runs", 2)),
         )
     except OSError as error:
@@ -184,10 +185,38 @@ def load_config(path: Path, seconds: Callable[[str], float]) -> Config:
     return config
 
 
-def _number(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"{value!r} is not a positive number")
+def _number(value: object, least: int = 1) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{value!r} is not a whole number of at least {least}")
     return value
+
+
+def _memory(gib: object) -> int:
+    """So many GiB in bytes; a process that has imported torch takes some of them already."""
+    if not isinstance(gib, (int, float)) or isinstance(gib, bool) or not 0.5 <= gib < 2**20:
+        raise ValueError(f"memory_gib = {gib!r} is not a number of GiB, at least 0.5")
+    return int(gib * 2**30)
+
+
+def _text(entries: dict[str, Any], name: str, default: str) -> str:
+    value = entries.pop(name, default)
+    if not isinstance(value, str):
+        raise ValueError(f"{name} = {value!r} is not a text")
+    return value
+
+
+def _tables(value: object) -> Sequence[Mapping[str, Any]]:
+    if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
+        raise ValueError("backends are tables, each headed [[backend]]")
+    return value
+
+
+def _duration(entries: dict[str, Any], name: str, seconds: Callable[[str], float]) -> float | None:
+    value = entries.pop(name, None)
+    try:
+        return None if value is None else seconds(str(value))
+    except ValueError as error:
+        raise ValueError(f"{name} = {value!r} is not a duration; write 90, 90s, 10m or 2h") from error
 
 
 def _job(entry: Mapping[str, Any], seconds: Callable[[str], float]) -> Job:
@@ -195,16 +224,15 @@ def _job(entry: Mapping[str, Any], seconds: Callable[[str], float]) -> Job:
     name = left.pop("name", None)
     if not isinstance(name, str):
         raise ValueError("a [[backend]] has no name")
-    duration, minimize = left.pop("time", None), left.pop("minimize_time", None)
     job = Job(
         backend=name,
-        seconds=None if duration is None else seconds(str(duration)),
+        seconds=_duration(left, "time", seconds),
         examples=_number(left.pop("examples")) if "examples" in left else None,
-        seed=left.pop("seed", None),
-        minimize_seconds=300.0 if minimize is None else seconds(str(minimize)),
-        device=str(left.pop("device", "cpu")),
-        strategy=str(left.pop("strategy", "")),
-        timeout=seconds(str(left.pop("timeout", "60"))),
+        seed=_number(left.pop("seed"), 0) if "seed" in left else None,
+        minimize_seconds=_duration(left, "minimize_time", seconds) or 300.0,
+        device=_text(left, "device", "cpu"),
+        strategy=_text(left, "strategy", ""),
+        timeout=_duration(left, "timeout", seconds) or 60.0,
     )
     if left:
         raise ValueError(f"[[backend]] {name}: unknown: {', '.join(left)}")
@@ -242,10 +270,13 @@ def run(
     for number, job in enumerate(config.jobs):
         if stop.is_set():
             break
-        runs.append(
-            _fuzz(config, job, folder / f"{number}-{_slug(job.backend)}", now, strategy, inspection, stop, heard)
-        )
-        said(f"{job.backend}: {runs[-1].programs} programs, {len(runs[-1].new)} new signatures")
+        into = folder / f"{number}-{_slug(job.backend)}"
+        try:
+            runs.append(_fuzz(config, job, into, now, strategy, inspection, stop, heard))
+            said(f"{job.backend}: {runs[-1].programs} programs, {len(runs[-1].new)} new signatures")
+        except (SettingsError, OSError) as error:  # a full disk, say: the others may have room again
+            runs.append(BackendRun(job.backend, str(into), _seed(job, now), failures=(str(error),)))
+            said(f"{job.backend}: {error}")
     night = Nightly(str(folder), now.isoformat(timespec="seconds"), versions, tuple(replayed), tuple(runs))
     night = dataclasses.replace(
         night,
@@ -254,6 +285,10 @@ def run(
     )
     write_durably(folder / "nightly.json", json.dumps(dataclasses.asdict(night), indent=1) + "\n")
     return night
+
+
+def _seed(job: Job, now: datetime.datetime) -> int:
+    return int(now.strftime("%Y%m%d")) if job.seed is None else job.seed
 
 
 def _slug(backend: str) -> str:
@@ -281,9 +316,9 @@ def _fuzz(
     stop: threading.Event,
     heard: Callable[[str, Path, Event], None],
 ) -> BackendRun:
-    seed = int(now.strftime("%Y%m%d")) if job.seed is None else job.seed
+    seed, drawn = _seed(job, now), job.strategy or strategy
     settings = Settings(
-        strategy=job.strategy or strategy,
+        strategy=drawn,
         backend=job.backend,
         device=job.device,
         seed=seed,
@@ -294,7 +329,7 @@ def _fuzz(
         memory=config.memory,
         folder=folder,
         minimize_seconds=job.minimize_seconds,
-        inspection="" if job.strategy else inspection,
+        inspection=inspection if drawn.partition(":")[0] == strategy.partition(":")[0] else "",
         corpus=config.corpus,
     )
     tally = Tally()
@@ -349,9 +384,11 @@ def compared(night: Nightly, last: Mapping[str, Any]) -> Changes:
         if then.get(at) != now.get(at):
             name = f"{Path(at[0]).stem} on {at[1]}"
             lines.append(f"{name}: {then.get(at, 'not there')} -> {now.get(at, 'not there')}")
-    before = {r["backend"]: r for r in last.get("runs", [])}
+    before: defaultdict[str, list[Any]] = defaultdict(list)  # a backend may be fuzzed in more ways than one
+    for old in last.get("runs", []):
+        before[old["backend"]].append(old)
     for run_ in night.runs:
-        old = before.get(run_.backend, {})
+        old = before[run_.backend].pop(0) if before[run_.backend] else {}
         had = {s["signature"] for s in old.get("signatures", [])}
         has = {s.signature for s in run_.signatures}
         lines += [f"{run_.backend}: since then: {one}" for one in sorted(has - had)]

@@ -324,20 +324,22 @@ _POISONED = "poisoned"
 
 def _how_it_ended(flight: Flight) -> tuple[str | None, str | None]:
     """How the worker died, or what error it raised; neither if the block is done."""
+    limits = {OracleKind.TIMEOUT: f"no end after {flight.timeout:g} s", OracleKind.MEMORY: "too much memory"}
     try:
-        flight.future.result(timeout=0)
-    except (CancelledError, FutureTimeout):
-        limits = {OracleKind.TIMEOUT: f"no end after {flight.timeout:g} s", OracleKind.MEMORY: "too much memory"}
-        return (limits[flight.killed] if flight.killed else "cancelled"), None
-    except ProcessExpired as death:
-        if death.exitcode == POISONED:
-            return _POISONED, None
-        return how_it_ended(death.exitcode), None
-    except BrokenProcessPool:  # its worker died with a lock in its hands
-        return "its pool broke", None
-    except Exception as error:  # raised by our own code in the worker
-        return None, f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
-    return None, None
+        error = flight.future.exception(timeout=0)  # not raised here: it may be SystemExit
+    except (CancelledError, FutureTimeout) as over:
+        error = over
+    match error:
+        case None:
+            return None, None
+        case CancelledError() | FutureTimeout():
+            return (limits[flight.killed] if flight.killed else "cancelled"), None
+        case ProcessExpired():
+            return (_POISONED if error.exitcode == POISONED else how_it_ended(error.exitcode)), None
+        case BrokenProcessPool():  # its worker died with a lock in its hands
+            return "its pool broke", None
+        case _:  # raised by our own code in the worker
+            return None, f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
 
 
 def _reproduced(key: CoarseKey, future: Any) -> Reproduced:

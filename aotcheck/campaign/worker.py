@@ -48,6 +48,7 @@ class Task:
 
 def run_task(task: Task) -> None:
     """Run the programs of a block, telling the journal everything."""
+    home = os.getcwd()
     journal = Journal(task.journal)
     try:
         journal.note("process", pid=os.getpid())
@@ -66,12 +67,14 @@ def run_task(task: Task) -> None:
             began = time.monotonic()
             try:
                 verdict = check(program, backend, device)
-            except Exception as error:  # a bug of the oracle's, or an input that cannot be built
+            except BaseException as error:  # a bug of the oracle's, or an input that cannot be built
                 path = task.findings / f"oracle-failed-{task.seed}-{task.block}-{index}.py"
                 write_durably(path, source)
                 traceback.print_exc()
                 journal.note("failed", index=index, error=f"{type(error).__name__}: {error}"[:300], path=str(path))
                 continue
+            finally:
+                os.chdir(home)  # what is written has its place below it
             journal.note("finished", index=index, **_record(task, index, program, verdict, time.monotonic() - began))
             if verdict.poisoned:
                 journal.close()

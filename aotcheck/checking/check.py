@@ -16,6 +16,7 @@ from aotcheck.checking.subject import Given, Subject, UserRun, as_subject, shell
 from aotcheck.checking.variations import VARIATIONS, Variation
 from aotcheck.oracle import Difference, Pair, Severity, as_promised, compare
 from aotcheck.oracle.execute import Observation, identity
+from aotcheck.oracle.kinds import OracleKind, Phase, Place, Role
 from aotcheck.oracle.state import canary, global_state
 from aotcheck.program import Program
 
@@ -130,7 +131,8 @@ def check(
         exact: values must be equal bitwise. Otherwise they may differ by some rounding.
 
     Returns:
-        What each variation showed. Nothing is raised for a difference; see :meth:`Report.raise_for_differences`.
+        What each variation showed. Nothing is raised for a difference; see :meth:`Report.raise_for_differences`. One
+        that leaves the process unusable is the last.
 
     Raises:
         BackendError: there is no such backend or device.
@@ -145,8 +147,12 @@ def check(
     name = getattr(function, "__name__", None) or type(function).__name__
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        results = tuple(_Trial(subject, variation, compiled, place, exact).result() for variation in chosen)
-    return Report(str(name), compiled.name, results)
+        results: list[Result] = []
+        for variation in chosen:
+            results.append(_Trial(subject, variation, compiled, place, exact).result())
+            if any(difference.oracle is OracleKind.POISONING for difference in results[-1].differences):
+                break
+    return Report(str(name), compiled.name, tuple(results))
 
 
 class _Trial:
@@ -185,10 +191,12 @@ class _Trial:
         if reasons:
             return Result(self.variation, Standing.REFUSED, reason=reasons[0], raised=raised)
         found = self.first_difference(eager, compiled)
+        if canary() or global_state() != state:
+            place = Place(Role.PROCESS, call=0, phase=Phase.FORWARD)
+            left = Difference(OracleKind.POISONING, Severity.HARD, place, "leaves the process as it was", "unusable")
+            return Result(self.variation, Standing.DIFFERS, (left, *found), raised=raised)
         if found and self.first_difference(eager, self.run(identity)):
             return Result(self.variation, Standing.UNSTABLE, raised=raised)
-        if canary() or global_state() != state:
-            raise RuntimeError(f"'{self.variation.name}' on {self.backend.name} has left the process unusable")
         return Result(self.variation, Standing.DIFFERS if found else Standing.AGREES, found, raised=raised)
 
     def run(self, compile_function: Callable[[Callable[..., Any]], Callable[..., Any]]) -> list[Observation]:

@@ -154,12 +154,32 @@ def as_maker(given: Given) -> Callable[[], Sequence[Any]]:
     if callable(given):
         return lambda: _arguments(given())
 
-    def copied(leaf: Any) -> Any:
-        if not isinstance(leaf, torch.Tensor):
-            return copy.deepcopy(leaf)
-        return leaf.detach().clone().requires_grad_(leaf.requires_grad)
+    return lambda: tuple(pytree.tree_map(_Copies().of, tuple(given)))
 
-    return lambda: tuple(pytree.tree_map(copied, tuple(given)))
+
+class _Copies:
+    """Copies of the leaves of an example: what is one object stays one, and what shares memory goes on to share it."""
+
+    def __init__(self) -> None:
+        self._of: dict[int, Any] = {}
+        self._storages: dict[int, torch.UntypedStorage] = {}
+
+    def of(self, leaf: Any) -> Any:
+        """The copy of a leaf."""
+        if id(leaf) not in self._of:
+            self._of[id(leaf)] = self._tensor(leaf) if isinstance(leaf, torch.Tensor) else copy.deepcopy(leaf)
+        return self._of[id(leaf)]
+
+    def _tensor(self, t: torch.Tensor) -> torch.Tensor:
+        plain = type(t) in (torch.Tensor, torch.nn.Parameter) and t.layout is torch.strided
+        if not plain or t.is_conj() or t.is_neg() or not t.is_leaf:  # a tensor with a history becomes a leaf
+            return t.detach().clone().requires_grad_(t.requires_grad)
+        storage = t.untyped_storage()
+        if storage._cdata not in self._storages:
+            self._storages[storage._cdata] = storage.clone()
+        made = torch.empty(0, dtype=t.dtype, device=t.device)
+        made.set_(self._storages[storage._cdata], t.storage_offset(), t.shape, t.stride())
+        return made.requires_grad_(t.requires_grad)
 
 
 def _arguments(made: Sequence[Any]) -> Sequence[Any]:

@@ -5,6 +5,9 @@ Exit codes: 0 clean, 1 findings, 2 usage, 3 infrastructure. What the user can pu
 
 from __future__ import annotations
 
+import os
+import sys
+
 import click
 
 from aotcheck.cli.base import INSPECTION, STRATEGY, OneLine, Usage, seconds
@@ -23,6 +26,8 @@ __all__ = ["INSPECTION", "STRATEGY", "Usage", "main", "seconds"]
 @click.version_option(package_name="aotcheck", message="%(package)s %(version)s")
 def main() -> None:
     """Property-based tests for PyTorch compilers, and an AOT autograd of its own."""
+    if (here := os.getcwd()) not in sys.path:  # as for python -m: a backend may be a module that lies here
+        sys.path.insert(0, here)
 
 
 for command in (fuzz, check, replay, refresh, minimize, blame, corpus, nightly, report):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -72,7 +74,15 @@ class OneLine(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Parse the command's options and run it."""
         with _one_line_usage():
-            return super().invoke(ctx)
+            try:
+                return super().invoke(ctx)
+            except (click.ClickException, click.exceptions.Exit, click.Abort):
+                raise
+            except KeyboardInterrupt:
+                click.echo("aotcheck: interrupted", err=True)
+            except Exception:  # a bug of ours: Python's own exit code for it, 1, would say that there are findings
+                traceback.print_exc()
+            sys.exit(3)
 
 
 @contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import os
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -41,7 +40,6 @@ def check(function: str, inputs: str, backend: str, device: str, only: tuple[str
     from aotcheck.checking import check as compare
     from aotcheck.report.checking import print_report
 
-    sys.path.insert(0, os.getcwd())
     unknown = [name for name in only if name not in VARIATIONS]
     if unknown:
         raise Usage(f"no variation is called '{unknown[0]}'; there are: {', '.join(VARIATIONS)}")
@@ -63,7 +61,7 @@ def _require_callable_with(spec: str, function: Callable[..., Any], given: Given
 
     try:
         args = as_maker(given)()
-    except Exception as error:  # the user's function may raise anything
+    except (Exception, SystemExit) as error:  # the user's function may raise anything
         raise Usage(f"making the inputs failed: {next(iter(str(error).splitlines()), type(error).__name__)}") from error
     called = function.forward if isinstance(function, torch.nn.Module) else function
     try:
@@ -94,7 +92,7 @@ def _named(spec: str) -> Callable[..., Any]:
         raise Usage(f"'{spec}' names nothing; write package.module:function")
     try:
         found: Any = importlib.import_module(module)
-    except Exception as error:  # the user's module may raise anything
+    except (Exception, SystemExit) as error:  # the user's module may raise anything
         raise Usage(
             f"importing '{module}' failed: {next(iter(str(error).splitlines()), type(error).__name__)}"
         ) from error

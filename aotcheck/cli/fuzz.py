@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ from aotcheck.cli.report import write_reports
 
 if TYPE_CHECKING:
     from aotcheck.campaign import Past, Settings
+    from aotcheck.campaign.events import RunStarted
 
 
 @click.command()
@@ -61,10 +63,13 @@ def fuzz(
     past = None if resume is None else _past(resume)
     if past is not None and past.started is not None:
         run = past.started
+        _require_the_same(run, resume)
         backend, device, seed, strategy = run.backend, run.device, run.seed, run.strategy
         timeout, memory = run.timeout, run.memory / 2**30
         examples = examples or run.examples
         duration = duration or (max(run.seconds - past.seconds, 1.0) if run.seconds is not None else None)
+    elif out is not None and (out / "run.jsonl").exists():
+        raise Usage(f"{out}: holds a run already; go on with --resume {out}, or choose another --out")
     elif examples is None and duration is None:
         examples = 1000
     slug = "".join(c if c.isalnum() or c in "_-" else "-" for c in backend)
@@ -80,10 +85,22 @@ def fuzz(
         memory=int(memory * 2**30),
         folder=resume or out or Path("reports") / f"{time.strftime('%Y%m%d-%H%M%S')}-{slug}-{os.getpid()}",
         minimize_seconds=0.0 if no_minimize else minimize_time,
-        inspection=INSPECTION if strategy == STRATEGY else "",
+        inspection=INSPECTION if strategy.partition(":")[0] == STRATEGY.partition(":")[0] else "",
         corpus=CORPUS if CORPUS.is_dir() else None,
     )
     sys.exit(_fuzz(settings, past or Past()))
+
+
+def _require_the_same(run: RunStarted, folder: Path | None) -> None:
+    """What a run was started with is settled: a usage error where something else is asked for now."""
+    ctx = click.get_current_context()
+    settled = {name: getattr(run, name) for name in ("backend", "device", "seed", "strategy", "timeout")}
+    settled |= {"memory": round(run.memory / 2**30, 3), "out": folder}
+    for name, was in settled.items():
+        asked = ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+        now = round(ctx.params[name], 3) if name == "memory" else ctx.params[name]
+        if asked and now != was:
+            raise Usage(f"--resume {folder}: the run has --{name} {was}, not {ctx.params[name]}; leave that out")
 
 
 @contextlib.contextmanager
@@ -142,6 +159,19 @@ def _fuzz(settings: Settings, past: Past) -> int:
             tally.feed(event)
             display.feed(event)
     print_summary(tally, console)
-    write_reports(settings.folder)
+    reported = _reported(settings.folder)
     console.print(f"run folder: {settings.folder}", soft_wrap=True, highlight=False)
-    return int(tally.exit_code)
+    return int(tally.exit_code) or (0 if reported else 3)
+
+
+def _reported(folder: Path) -> bool:
+    """Write the reports; False, said why, where that fails: what was found matters more."""
+    try:
+        write_reports(folder)
+    except Usage as error:
+        error.show()
+    except Exception:
+        traceback.print_exc()
+    else:
+        return True
+    return False

@@ -33,6 +33,7 @@ def nightly(config: Path) -> None:
 
     from aotcheck.backends import BackendError, require_device, resolve
     from aotcheck.campaign import SettingsError
+    from aotcheck.campaign.generate import load_strategy
     from aotcheck.campaign.journal import write_durably
     from aotcheck.campaign.nightly import load_config, run
     from aotcheck.report.html import write_html
@@ -45,8 +46,12 @@ def nightly(config: Path) -> None:
         for job in told.jobs:
             require_device(job.device)
             resolve(job.backend)
+            load_strategy(job.strategy or STRATEGY)
+        told.reports.mkdir(parents=True, exist_ok=True)
     except (SettingsError, BackendError) as error:
         raise Usage(str(error)) from error
+    except OSError as error:
+        raise Usage(f"cannot write to '{told.reports}': {error.strerror}") from error
     versions = {"torch": torch.__version__, "hypothesis": hypothesis.__version__, "python": platform.python_version()}
     stop = threading.Event()
     with contextlib.ExitStack() as stack:
@@ -60,8 +65,9 @@ def nightly(config: Path) -> None:
 
         try:
             night = run(told, STRATEGY, INSPECTION, stop, heard, versions, click.echo)
-        except SettingsError as error:
-            raise Usage(str(error)) from error
+        except OSError as error:
+            click.echo(f"aotcheck: {told.reports}: cannot be written: {error.strerror}", err=True)
+            sys.exit(3)
     folder = Path(night.folder)
     write_junit(folder / "junit.xml", night.replayed, night.runs)
     for campaign in night.runs:
@@ -69,8 +75,8 @@ def nightly(config: Path) -> None:
         previous = before if night.changes.last and (before / "run.jsonl").exists() else None
         try:
             write_html(Path(campaign.folder), told.corpus, previous)
-        except OSError as error:
-            click.echo(f"aotcheck: {campaign.folder}: no report.html: {error.strerror}", err=True)
+        except Exception as error:  # what was found matters more than how it looks
+            click.echo(f"aotcheck: {campaign.folder}: no report.html: {type(error).__name__}: {error}", err=True)
     summary = markdown(night)
     write_durably(folder / "summary.md", summary)
     click.echo(summary)

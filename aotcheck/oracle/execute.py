@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -86,7 +87,9 @@ class _Step:
         before = global_state()
         try:
             return action()
-        except Exception as error:  # whatever a program or a compiler raises is an observation
+        except BaseException as error:  # whatever a program or a compiler raises is an observation, SystemExit too
+            if isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+                raise  # the user's, not the program's
             self.error = raised(error)
             return None
         finally:
@@ -154,7 +157,10 @@ class Run:
             step = _Step()
             result = step.run(lambda: self.forward(scene))
         if step.error is None:
-            scene.returned(result)
+            try:
+                scene.returned(result)
+            except Exception as error:
+                step.error = self.unobservable(error)
         yield self.look(step, Phase.FORWARD, scene)
         if self.function is None:
             return
@@ -189,10 +195,11 @@ class Run:
         given = {**scene.inputs, **scene.held()}
         try:
             shown = snapshot(given.items(), scene.outputs.items(), () if failed else self.further(scene))
-        except Exception:
+        except Exception as error:
+            # Or a call that raised has left the process so that nothing can be looked at.
             if step.error is None or self.compile_function is identity:
-                raise
-            shown = Snapshot((), (), ())  # a call that raised has left the process so that nothing can be looked at
+                step.error = self.unobservable(error)
+            shown = Snapshot((), (), ())
         seen = Observation(
             len(self.scenes) - 1,
             phase,
@@ -209,6 +216,16 @@ class Run:
         for gradients in self.hooks:
             gradients.clear()
         return seen
+
+    def unobservable(self, error: Exception) -> Raised:
+        """What to say of something that a compiled path gave and that cannot be looked at: a fake tensor, say.
+
+        Eager's can, or else the oracle is at a loss, which is raised.
+        """
+        if self.compile_function is identity:
+            raise error
+        seen = raised(error)
+        return replace(seen, message=f"what it gives cannot be looked at: {seen.message}")
 
     def further(self, scene: Scene) -> Iterator[tuple[Role, str, torch.Tensor | None]]:
         """Gradients that are nobody's ``.grad``, and those of cotangents."""

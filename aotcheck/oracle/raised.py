@@ -74,7 +74,12 @@ def raised(error: BaseException) -> Raised:
         message = str(inner)
     except Exception:  # an exception whose own __str__ fails must not take the oracle down
         message = ""
-    return Raised(name, "\n".join(message.splitlines()[:6])[:1000], _refusal(inner))
+    return Raised(name, "\n".join(map(_printable, message.splitlines()[:6]))[:1000], _refusal(inner))
+
+
+def _printable(line: str) -> str:
+    """``line`` as it may stand in any report: what no terminal, XML or UTF-8 takes is written out."""
+    return "".join(c if c.isprintable() or c == "\t" else c.encode("unicode_escape").decode() for c in line)
 
 
 def _refusal(error: BaseException) -> str:

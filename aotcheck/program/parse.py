@@ -8,6 +8,7 @@ of the file, its nesting, its numbers and its names are bounded before anything 
 from __future__ import annotations
 
 import ast
+import stat
 import tomllib
 import warnings
 from collections.abc import Mapping
@@ -73,9 +74,12 @@ def parse_file(path: Path) -> ParsedFile:
         ProgramSyntaxError: it is not a program.
         OSError: it cannot be read.
     """
-    data = path.read_bytes()
+    if not stat.S_ISREG(path.stat().st_mode):  # a link to a device has no end, a pipe perhaps no beginning
+        raise ProgramSyntaxError(str(path), 1, "cannot be read: not a regular file", "name a script")
+    with path.open("rb") as file:
+        data = file.read(MAX_BYTES + 1)
     try:
-        return parse(data[: MAX_BYTES + 1].decode("utf-8"), str(path))
+        return parse(data.decode("utf-8"), str(path))
     except UnicodeDecodeError:
         raise ProgramSyntaxError(str(path), 1, "the file is not UTF-8 text", "save it as UTF-8") from None
 

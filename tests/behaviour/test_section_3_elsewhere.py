@@ -176,3 +176,27 @@ def test_a_view_of_a_view_between_two_places(make):
         return v, y
 
     check_session(session_of(f, make))
+
+
+@pytest.mark.parametrize("write", [lambda x, y: x.zero_(), lambda x, y: y.mul_(2)], ids=["base", "view"])
+@pytest.mark.parametrize("reshape", [lambda x: x.t_(), lambda x: x.unsqueeze_(0)], ids=["t_", "unsqueeze_"])
+@pytest.mark.parametrize("source", [lambda x: x, lambda x: x.detach(), lambda x: torch.ones(2, 2)])
+@pytest.mark.parametrize("returned", [0, 1])
+def test_set_of_a_view_of_what_was_written_and_reshaped(write, reshape, source, returned):
+    """It becomes part of the history of its base, too: torch has no derivative of it."""
+
+    def f(x, y):
+        write(x, y)
+        reshape(x)
+        y.set_(source(x))
+        return (x, y)[returned]
+
+    def session(compile):
+        root = leaf(2, 2)
+        x = root.clone()
+        y = x.t()
+        out = compile(f)(x, y)
+        yield out, x, y
+        yield attempt_later(lambda: torch.autograd.grad(out.sum(), root))
+
+    check_session(session)

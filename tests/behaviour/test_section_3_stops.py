@@ -318,3 +318,23 @@ def test_a_part_of_what_was_written_and_went_to_memory_that_another_then_writes(
         return given(root.clone(), plain(2, 2, seed=4), also=[root])
 
     check(f, make)
+
+
+def test_an_alias_of_an_argument_that_is_reshaped_and_swapped_with_a_view_of_another_alias():
+    def f(x):
+        before = x.detach()
+        x.t_()
+        view = before.t()
+        between = x.detach()
+        x.t_()
+        torch.utils.swap_tensors(x, view)
+        return between
+
+    def session(compile):
+        root, compiled = leaf(2, 3), compile(f)
+        with torch.no_grad():
+            x = root.t()
+            y = compiled(x)
+        yield y, x, root
+
+    check_session(session)

@@ -136,3 +136,63 @@ def test_default_dtype_of_the_backward():
         yield x
 
     check_session(session)
+
+
+def written_and_kept(op):
+    def function(x):
+        op(x)
+        return x
+
+    return function
+
+
+KEEPING = {
+    "tanh": torch.tanh,
+    "exp_": written_and_kept(torch.exp_),
+    "of a view": lambda x: x[1:].sigmoid(),
+    "several": lambda x: torch.max(x.exp(), 0),
+    "svd": lambda x: torch.linalg.svd(x[None] * x[:, None] + torch.eye(2))[1],
+    "prod": lambda x: x.prod(0),
+    "a single factor": lambda x: x[:1].prod(),
+}
+
+
+@pytest.mark.parametrize("function", KEEPING.values(), ids=KEEPING)
+@pytest.mark.parametrize("unpack", [lambda t: t, lambda t: t.clone()], ids=["the same", "a copy"])
+def test_a_second_derivative_under_hooks_on_all_that_is_saved(function, unpack):
+    """It comes by results that their ops keep, and prod is differentiated by the formula that the data ask for."""
+
+    def session(compile):
+        compiled = compile(function)
+        for zero in (False, True):
+            root = leaf(2)
+            x = root * 0 if zero else root.clone()
+            with torch.autograd.graph.saved_tensors_hooks(lambda t: t.detach().clone(), unpack):
+                y = compiled(x)
+            y = y if isinstance(y, torch.Tensor) else y[0]
+            (first,) = torch.autograd.grad(y, root, torch.ones_like(y), create_graph=True)
+            yield first
+            yield torch.autograd.grad(y.sum() + first.square().sum(), (root, y))
+
+    check_session(session, rtol=1e-5)
+
+
+def packed_inside(x):
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t.detach() * 2, lambda t: t / 2):
+        return x.tanh()
+
+
+def checkpointed(x):
+    return torch.utils.checkpoint.checkpoint(lambda x: x.sin().exp(), x, use_reentrant=False)
+
+
+@pytest.mark.parametrize("function", [packed_inside, checkpointed])
+def test_a_second_derivative_by_a_result_that_was_packed_inside(function):
+    def session(compile):
+        x = leaf(2)
+        y = compile(function)(x)
+        (first,) = torch.autograd.grad(y, x, torch.ones_like(y), create_graph=True)
+        yield first
+        yield torch.autograd.grad(y.sum() + first.square().sum(), (x, y))
+
+    check_session(session, rtol=1e-5)

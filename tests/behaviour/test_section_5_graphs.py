@@ -229,3 +229,83 @@ def test_what_lies_behind_a_returned_intermediate_and_makes_something_of_no_grad
             yield torch.autograd.grad([out[k] for k in roots], [w, x], gradients), out
 
     check_session(session, rtol=1e-5)
+
+
+class _OfTheFirst(torch.autograd.Function):
+    """Gives its second operand no gradient."""
+
+    @staticmethod
+    def forward(ctx, x, y):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * 2, None
+
+
+def _through_a_view(x):
+    y = x.clone()
+    y[:1].mul_(x[1:])
+    return y
+
+
+def _filled(x):
+    y = x.clone()
+    y.t().zero_()
+    return y
+
+
+BEHIND = {
+    "a write through a view": _filled,
+    "one that keeps its operands": _through_a_view,
+    "an op that keeps its operand": lambda x: x.sin(),
+    "both": lambda x: _through_a_view(x).sin(),
+    "both, the other way round": lambda x: _through_a_view(x.sin()),
+    "nothing kept": lambda x: x + 1,
+}
+
+
+CASES = [(k, first) for k in BEHIND for first in ("backward", "write", "both") if (k, first) != ("both", "write")]
+
+
+@pytest.mark.parametrize(("behind", "first"), CASES)
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_backward_that_brings_no_gradient_to_what_is_freed_or_written_since(behind, beside, first):
+    """A write through a view is not even looked at then."""
+
+    def f(x):
+        y = BEHIND[behind](x)
+        z = _OfTheFirst.apply(x, y)
+        return (z, y, y.exp()) if beside else (z, y)
+
+    def session(compile):
+        x = leaf(2)
+        z, y, *_ = compile(f)(x)
+        if first != "write":
+            y.sum().backward()
+        if first != "backward":
+            with torch.no_grad():
+                x.add_(1)
+                y.add_(1)
+        yield attempt_later(lambda: z.sum().backward()), x.grad
+
+    check_session(session)
+
+
+def test_a_write_to_a_view_of_what_set_took_elsewhere():
+    """Behind it is a derivative that torch does not have."""
+
+    def f(x):
+        (part,) = torch.unsafe_chunk(x, 1)
+        view = part.t()
+        part.set_(x)
+        view.zero_()
+        return part
+
+    def session(compile):
+        x = leaf(1)
+        y = compile(f)(x)
+        yield y
+        yield attempt_later(lambda: y.sum().backward()), x.grad
+
+    check_session(session)

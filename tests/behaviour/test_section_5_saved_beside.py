@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import check_session, plain
+from tests.behaviour.harness import check_session, leaf, plain
 
 READS = {
     "sin": torch.sin,
@@ -57,5 +57,43 @@ def test_what_has_no_memory_is_written_all_the_same(twice: bool, create_graph: b
         out = compile(f)(base, view) if not twice else compile(f)(view, None)
         grad = torch.ones(0, requires_grad=create_graph)
         yield torch.autograd.grad(out, (leaf, base, view), grad, allow_unused=True, create_graph=create_graph)
+
+    check_session(session)
+
+
+MOVES = {
+    "the argument": lambda x, y, v, w: setattr(x, "data", v),
+    "the argument, to an alias": lambda x, y, v, w: setattr(x, "data", v.data),
+    "another argument": lambda x, y, v, w: setattr(y, "data", v),
+    "another argument, by set_": lambda x, y, v, w: y.set_(v),
+    "what was saved": lambda x, y, v, w: setattr(v, "data", w),
+    "the argument, to the result": lambda x, y, v, w: setattr(x, "data", w),
+}
+SAVED = {
+    "itself": lambda x, v: x * v,
+    "an alias": lambda x, v: x * v.detach(),
+    "a part": lambda x, v: x[:1] * v[1:],
+}
+
+
+@pytest.mark.parametrize("wanted", [False, True], ids=["inside alone", "returned"])
+@pytest.mark.parametrize("move", MOVES)
+@pytest.mark.parametrize("saved", SAVED)
+def test_what_was_saved_lies_where_an_argument_was_put(saved, move, wanted):
+    def f(x, y):
+        v = x.detach() * 3
+        out = SAVED[saved](x, v)
+        w = v * 5
+        MOVES[move](x, y, v, w)
+        return (out, v) if wanted else (out,)
+
+    def session(compile):
+        x, y = leaf(2), plain(2)
+        out, *_ = compile(f)(x, y)
+        with torch.no_grad():
+            x.fill_(7)
+            y.fill_(5)
+        out.sum().backward()
+        yield x.grad
 
     check_session(session)

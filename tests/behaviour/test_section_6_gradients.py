@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import check, check_session, cotangent, given, leaf, plain
+from tests.behaviour.harness import attempt_later, check, check_session, cotangent, given, leaf, plain, write
 from tests.behaviour.test_section_5_graphs import OF_THEMSELVES
 from tests.behaviour.test_section_5_hooks_inside import PLACES
 from tests.behaviour.wrappers import extra, jagged, nested, tagged, two
@@ -289,5 +289,22 @@ def test_a_hook_on_a_view_that_is_read_and_then_written(make, create_graph):
         for t in results:
             t.backward(cotangent(t), retain_graph=True, create_graph=create_graph)
             yield leaf_.grad, view, results, seen
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("product", [torch.mul, torch.complex], ids=["mul", "complex"])
+def test_the_caller_writes_a_ragged_result_on_memory_that_was_saved(product):
+    """Of a ragged tensor itself eager says otherwise that it was written since."""
+
+    def f(x, offsets):
+        y = torch.nested.nested_tensor_from_jagged(x.detach(), offsets)
+        return product(x, x), y
+
+    def session(compile):
+        x = leaf(3, 2)
+        z, y = compile(f)(x, torch.tensor([0, 2, 3]))
+        write(y)
+        yield attempt_later(lambda: z.abs().sum().backward()), x.grad
 
     check_session(session)

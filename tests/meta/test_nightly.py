@@ -3,15 +3,18 @@ next."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
 from click.testing import CliRunner, Result
 
+from aotcheck.campaign import nightly
 from aotcheck.campaign.corpus import Expected, entries, entry_of
-from aotcheck.campaign.nightly import Nightly, ReplayedFile, compared
+from aotcheck.campaign.nightly import BackendRun, Nightly, ReplayedFile, SignedBug, compared
 from aotcheck.campaign.replay import Replay, Status, exit_status
 from aotcheck.cli import main
 from aotcheck.program import emit, parse_file
@@ -185,6 +188,15 @@ def test_what_cannot_be_run_is_infrastructure(tmp_path: Path) -> None:
         ("corpus = 'nowhere'", "no folder"),
         ("what = 1\n[[backend]]\nname = 'eager'\ntime = '1m'", "unknown: what"),
         ("", "nothing to run"),
+        ("[[backend]]\nname = 'eager'\nexamples = 1\nseed = 'x'", "'x' is not a whole number"),
+        ("[[backend]]\nname = 'eager'\nexamples = 1\nseed = -1", "-1 is not a whole number"),
+        ("[[backend]]\nname = 'eager'\nexamples = 1\nstrategy = 'nowhere:x'", "nowhere"),
+        ("[[backend]]\nname = 'eager'\ntime = 0", "time = 0 is not a duration"),
+        ("memory_gib = '6'\n[[backend]]\nname = 'eager'\ntime = 1", "memory_gib = '6'"),
+        ("memory_gib = 0\n[[backend]]\nname = 'eager'\ntime = 1", "memory_gib = 0"),
+        ("backend = ['eager']", "[[backend]]"),
+        ("reports = 'nightly.toml'\n[[backend]]\nname = 'eager'\ntime = 1", "cannot write to"),
+        ("reports = '/proc/nowhere'\n[[backend]]\nname = 'eager'\ntime = 1", "cannot write to '/proc/nowhere'"),
     ],
 )
 def test_a_wrong_configuration_is_one_line(tmp_path: Path, text: str, said: str) -> None:
@@ -193,6 +205,37 @@ def test_a_wrong_configuration_is_one_line(tmp_path: Path, text: str, said: str)
     result = run("nightly", "--config", config)
     assert result.exit_code == 2
     assert len(result.stderr.strip().splitlines()) == 1 and said in result.stderr
+
+
+def test_a_backend_that_cannot_be_run_does_not_spoil_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = nightly._fuzz
+
+    def fuzz(config: nightly.Config, job: nightly.Job, *rest: Any) -> nightly.BackendRun:
+        if job.seed == 2:
+            raise OSError(28, "No space left on device")
+        return ran(config, job, *rest)
+
+    monkeypatch.setattr(nightly, "_fuzz", fuzz)
+    config = tmp_path / "nightly.toml"
+    one = "[[backend]]\nname = 'eager'\nexamples = 1\nstrategy = 'tests.meta.small:drawn'\nseed = {}\n"
+    config.write_text("reports = 'reports'\n" + "".join(one.format(seed) for seed in (1, 2, 3)))
+    result = run("nightly", "--config", config)
+    assert result.exit_code == 3, result.output
+    assert "No space left on device" in result.stdout
+    (told,) = (tmp_path / "reports").glob("*/nightly.json")
+    assert [one["programs"] for one in json.loads(told.read_text())["runs"]] == [1, 0, 1]
+
+
+def test_each_of_two_runs_of_a_backend_is_compared_with_its_own() -> None:
+    def night(*signatures: str) -> Nightly:
+        runs = tuple(
+            BackendRun("eager", f"{k}-eager", k, signatures=(SignedBug(s, 1),)) for k, s in enumerate(signatures)
+        )
+        return Nightly("now", "", {}, runs=runs)
+
+    last = dataclasses.asdict(night("(values, output) a", "(values, output) b"))
+    assert compared(night("(values, output) a", "(values, output) b"), last).lines == ()
+    assert len(compared(night("(values, output) a", "(values, output) c"), last).lines) == 2
 
 
 def test_what_changed_since_the_last_run_is_said() -> None:

@@ -79,7 +79,11 @@ class Backwards:
     def function(self, stage: Stage) -> Function:
         """What attaches the stage's tensors."""
         behind = [nodes_behind_output(a.tensor, stage.ends) for a in stage.attached]
-        once = tuple([j for j, a in enumerate(stage.attached) if any(holds_saved(n, a.tensor) for n in behind[j])])
+        holding = [
+            [n for n in nodes if holds_saved(n, a.tensor)] for nodes, a in zip(behind, stage.attached, strict=True)
+        ]
+        once = tuple([j for j, nodes in enumerate(holding) if nodes])
+        lenient = tuple([j for j in once if all(map(_torch.is_write_through_view, holding[j]))])
         stage.sealed = True
         freeing = list(self._freeing(stage, once))
         raising = tuple(self._raising(stage, behind))
@@ -99,6 +103,7 @@ class Backwards:
             stage.mates(),
             bool(stage.views),
             selective,
+            lenient,
         )
         return Function(apply, functools.partial(self.backward_for, stage), selective)
 

@@ -57,7 +57,7 @@ def saved_memory(capture: Capture, stages: Sequence[Stage], saved: Sequence[Valu
                     key = id(view.state)
                     if view.value is None or view.value not in places:
                         continue
-                    if not (key in there or (id(t) in moved and key in results and view.value not in watched)):
+                    if not (key in there or (key in results and view.value not in watched)):
                         continue
                     if _laid_out_as(view.value, view.geometry):
                         holder, anchor = (there[key], None) if key in there else results[key]
@@ -83,10 +83,15 @@ def _read_by(capture: Capture, t: Tensor) -> list[View]:
 
 def _results(capture: Capture) -> dict[int, tuple[Result, int]]:
     """By the storage, a new one, a result on it and its offset there."""
-    found = {}
+    found, table = {}, capture.tracer.table
+    whole = {s.flat.value: s for s in table.states.values() if s.flat is not None and not s.is_input}
     for k, o in enumerate(capture.record.outputs):
-        if o.tensor is not None and o.role is not Role.MUTATED_INPUT and type(o.tensor) is Replica:
-            found[id(capture.tracer.table.state(o.tensor))] = Result(k), geometry_of(o.tensor).offset
+        if o.role is Role.MUTATED_INPUT:
+            continue
+        if o.tensor is None and o.value in whole:
+            found[id(whole[o.value])] = Result(k), 0
+        elif type(o.tensor) is Replica:
+            found[id(table.state(o.tensor))] = Result(k), geometry_of(o.tensor).offset
     return found
 
 

@@ -13,7 +13,7 @@ of its tangents and results.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 from torch import Tensor
 
@@ -25,6 +25,7 @@ from aotcheck.autograd.ir.trace import Value
 from aotcheck.autograd.ops.twins import Kind, info_of
 from aotcheck.autograd.record.record import Role
 from aotcheck.autograd.runtime.attachments import Counter, Guard, Keeper
+from aotcheck.autograd.tensors.subclasses import is_jagged
 
 
 def guard(capture: Capture, stage: Stage) -> None:
@@ -45,7 +46,7 @@ def guard(capture: Capture, stage: Stage) -> None:
         known = outputs.get(v) if v.memory is None else by_placeholder.get(v.memory, outputs.get(v))
         if known is not None:
             saved_here[n] = known
-        elif v.memory is None and (known := outputs.get(_viewed(v, outputs))) is not None:
+        elif v.memory is None and (known := outputs.get(viewed(v, outputs))) is not None:
             shown_here[n] = known
     behind = kept_behind(capture, stage)
     asked = [*saved_here.values(), *[t for kept in behind for t in kept or ()]]
@@ -61,9 +62,11 @@ def guard(capture: Capture, stage: Stage) -> None:
         if kept is None:  # written inside already: the backward raises at once
             stage.checked.append(())
             continue
-        found = _distinct(itertools.islice(of_kept, len(kept)))
+        places = list(itertools.islice(of_kept, len(kept)))
+        found = _distinct(places)
         met.update(found)
-        stage.guards += [Guard(visible[k][0], place) for k in found if k not in seen_to]
+        ragged = {k for k, t in zip(places, kept, strict=True) if is_jagged(t)}
+        stage.guards += [Guard(visible[k][0], place, k in ragged) for k in found if k not in seen_to]
         stage.checked.append(tuple(sorted(seen_to[k] for k in found if k in seen_to)))
     if None not in behind:
         # Eager saved an alias of it that counts versions by itself, as `.data` gives one.
@@ -103,7 +106,7 @@ def guard_derivative(
     stage.checked = [tuple(sorted(unpacked))] if unpacked else []
 
 
-def _viewed(v: Value, known: Mapping[Value, Tensor | None]) -> Value:
+def viewed(v: Value, known: Container[Value]) -> Value:
     """The first value that ``v`` is a view of, or a view of a view, and that is ``known``; else no such."""
     while v not in known and info_of(v.op).kind is Kind.VIEW and type(v.args[0]) is Value:
         v = v.args[0]

@@ -8,7 +8,7 @@ them become arguments at once: models have many, and the trace begins again when
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -22,15 +22,18 @@ _MOST = 256  # items of a container that is looked through
 
 
 class ClosureModules:
-    """The modules near ``function``, found when all that were there had these serial ``numbers``."""
+    """The modules near ``function``, and the ``others`` that there are, all of which have these serial ``numbers``."""
 
-    def __init__(self, function: Callable[..., Any], numbers: tuple[int, ...]) -> None:
+    def __init__(
+        self, function: Callable[..., Any], numbers: tuple[int, ...], others: Sequence[torch.nn.Module]
+    ) -> None:
         self.numbers = numbers
         self._function = function
+        self._others = others
 
     @functools.cached_property
     def _roots(self) -> list[torch.nn.Module]:
-        return list(_modules_near(self._function))
+        return [*_modules_near(self._function), *self._others]
 
     def state_with(self, tensor: Any) -> list[Path]:
         """How to read all parameters and buffers of the model one of which ``tensor`` is; none if it is of no model."""

@@ -21,14 +21,18 @@ import torch
 
 _STORES = frozenset(("STORE_ATTR", "STORE_DEREF", "STORE_GLOBAL"))
 _LOADS = frozenset(("LOAD_ATTR", "LOAD_DEREF", "LOAD_GLOBAL"))
+_METHODS = frozenset(("LOAD_METHOD", "LOAD_ATTR"))
+_APPENDING = frozenset(("append", "extend", "add"))
 _NO_READS = frozenset(("LOAD_CLOSURE", "MAKE_CELL", "COPY_FREE_VARS", "STORE_FAST", "LOAD_FAST"))
 _STORE_CODES = frozenset(dis.opmap[name] for name in _STORES)
+_IMPORT_NAME = dis.opmap["IMPORT_NAME"]
 _LOAD_GLOBAL, _EXTENDED = dis.opmap["LOAD_GLOBAL"], dis.opmap["EXTENDED_ARG"]
 _BY_NAME = frozenset(("getattr", "hasattr", "setattr", "delattr"))  # of an attribute
 _OF_ALL = frozenset(("vars", "__dict__", "asdict", "fields", "attrgetter"))
 _NOT_CALLED = frozenset(("__init__", "__new__", "__post_init__", "__repr__", "__str__", "__del__", "__init_subclass__"))
 _NOT_CALLED |= {"__class_getitem__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__copy__"}
 _COMPARED = frozenset(("__eq__", "__hash__", "__lt__", "__le__", "__gt__", "__ge__"))  # by a dataclass: all of it
+_OF_FUNCTIONS = frozenset(("setup_context", "backward", "vjp", "jvp", "vmap"))  # autograd calls these
 _CODE = (types.FunctionType, property, staticmethod, classmethod, functools.cached_property)
 _OTHERS = (sys.stdlib_module_names - {"builtins", "__main__"}) | {"torch", "numpy", "aotcheck"}
 _INSTALLED = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")})
@@ -60,12 +64,17 @@ def is_looked_into(cls: type) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Named:
-    """Names that code reads, adds to (``+=``) and assigns; ``dynamic``: and some that only show when it runs."""
+    """Names that code reads, adds to (``+=``) and assigns; ``dynamic``: and some that only show when it runs.
+
+    Of those that it reads some it only ``appends`` to, ``log.append(x)``, and others it ``uses``.
+    """
 
     reads: frozenset[str] = frozenset()
     adds: frozenset[str] = frozenset()
     stores: frozenset[str] = frozenset()
     dynamic: bool = False
+    appends: frozenset[str] = frozenset()
+    uses: frozenset[str] = frozenset()
 
     def __or__(self, other: Named) -> Named:
         if self is NOTHING:
@@ -75,6 +84,8 @@ class Named:
             self.adds | other.adds,
             self.stores | other.stores,
             self.dynamic or other.dynamic,
+            self.appends | other.appends,
+            self.uses | other.uses,
         )
 
     @property
@@ -86,6 +97,11 @@ class Named:
     def assigned(self) -> frozenset[str]:
         """Those only assigned."""
         return self.stores - self.reads - self.adds if self.stores else self.stores
+
+    @property
+    def logs(self) -> frozenset[str]:
+        """Those of lists and the like that are only appended to."""
+        return self.appends - self.uses
 
     @property
     def watched(self) -> frozenset[str]:
@@ -106,12 +122,29 @@ def named_in(code: types.CodeType) -> Named:
     else:
         found = _read_and_stored(list(dis.get_instructions(code)))
         found = dataclasses.replace(found, reads=found.reads | strings)
+    if _APPENDING.isdisjoint(code.co_names):
+        found = dataclasses.replace(found, uses=found.reads)
+    else:
+        appends, uses = _appended_and_used(code)
+        found = dataclasses.replace(found, appends=appends, uses=uses | strings)
     if not _OF_ALL.isdisjoint(names) or (not _BY_NAME.isdisjoint(names) and _reads_by_any_name(code)):
         found = dataclasses.replace(found, dynamic=not _is_of_torch(code))
     for c in code.co_consts:
         if isinstance(c, types.CodeType):
             found |= named_in(c)
     return found
+
+
+def _appended_and_used(code: types.CodeType) -> tuple[frozenset[str], frozenset[str]]:
+    """The names that the code appends to, and those that it loads for another purpose."""
+    steps = list(dis.get_instructions(code))
+    appends: set[str] = set()
+    uses: set[str] = set()
+    for step, following in zip(steps, [*steps[1:], None], strict=True):
+        if step.opname in _LOADS and isinstance(step.argval, str):
+            appending = following is not None and following.opname in _METHODS and following.argval in _APPENDING
+            (appends if appending else uses).add(step.argval)
+    return frozenset(appends), frozenset(uses)
 
 
 def _is_of_torch(code: types.CodeType) -> bool:
@@ -181,6 +214,18 @@ def globals_in(code: types.CodeType) -> frozenset[str]:
     return frozenset(found).union(*(globals_in(c) for c in code.co_consts if isinstance(c, types.CodeType)))
 
 
+@functools.lru_cache(4096)
+def imports_in(code: types.CodeType) -> frozenset[tuple[int, str]]:
+    """The modules that the code imports when it runs: how many packages up, and which."""
+    found: set[tuple[int, str]] = set()
+    if _IMPORT_NAME in code.co_code[::2]:
+        steps = list(dis.get_instructions(code))
+        for k, step in enumerate(steps):
+            if step.opname == "IMPORT_NAME":
+                found.add((steps[k - 2].argval, step.argval))
+    return frozenset(found).union(*(imports_in(c) for c in code.co_consts if isinstance(c, types.CodeType)))
+
+
 @functools.lru_cache(1024)
 def _named_in_all(code: frozenset[types.CodeType]) -> Named:
     found = NOTHING
@@ -213,6 +258,8 @@ def called_implicitly(cls: type) -> frozenset[str]:
     own = [c for c in cls.__mro__ if is_looked_into(c) and c.__module__.split(".")[0] != "torch"]
     found = {n for c in own for n, f in vars(c).items() if n[:2] == "__" and isinstance(f, types.FunctionType)}
     found.add("forward")
+    if issubclass(cls, torch.autograd.Function):
+        found |= _OF_FUNCTIONS
     return frozenset(found - _NOT_CALLED - (_COMPARED if hasattr(cls, "__dataclass_fields__") else frozenset()))
 
 

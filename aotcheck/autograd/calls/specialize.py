@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch
+from aotcheck.autograd.calls.naming import is_of_others
 from aotcheck.autograd.calls.surroundings import serial_of
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.graphs.graph import compiled
@@ -44,7 +45,8 @@ PLAIN_LEAVES = frozenset(
     }
 )
 
-_WITHOUT_STATE = (type, types.FunctionType, types.BuiltinFunctionType)
+_WITHOUT_STATE = (type, types.BuiltinFunctionType)
+_OPS = (type(torch.ops.aten.add), type(torch.ops.aten.add.Tensor))
 
 
 def check_supported(flat: Sequence[Any]) -> None:
@@ -78,8 +80,36 @@ def _scalar_key(a: Any) -> Any:
     key = plain_key(a)
     if key is not None:
         return key
-    held = () if isinstance(a, _WITHOUT_STATE) else getattr(a, "__dict__", {}).items()
-    return (type(a), serial_of(a), *[(name, plain_key(value)) for name, value in held])
+    return callable_key(a)
+
+
+def callable_key(f: Any) -> Any:
+    """Equal for one object, for a method of one object, and for functions of the same code, closure and defaults."""
+    kind = type(f)
+    if kind is types.MethodType:
+        return kind, callable_key(f.__self__), callable_key(f.__func__)
+    if kind is types.FunctionType and not vars(f):
+        try:
+            held = [c.cell_contents for c in f.__closure__ or ()]
+        except ValueError:  # a variable that was not assigned yet
+            return kind, serial_of(f)
+        held += [*(f.__defaults__ or ()), *(f.__kwdefaults__ or {}).values()]
+        parts = [plain_key(x) or serial_of(x) for x in held]
+        return kind, f.__code__, serial_of(f.__globals__), *parts
+    return kind, serial_of(f)
+
+
+def callables_in(flat: Sequence[Any]) -> list[Any]:
+    """Functions, modules and the like among arguments; those of libraries change nothing and read nothing."""
+    return [
+        a
+        for a in flat
+        if type(a) not in PLAIN_LEAVES
+        and callable(a)
+        and not isinstance(a, (Tensor, *_WITHOUT_STATE))
+        and not (type(a) is types.FunctionType and is_of_others(a.__module__))
+        and not isinstance(a, _OPS)
+    ]
 
 
 def context_key() -> tuple[Any, ...]:

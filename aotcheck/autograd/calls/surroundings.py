@@ -12,7 +12,7 @@ the last walk; dictionaries are asked for their versions.
 
 What a trace itself changes (a flag that the first call sets, a position in a queue) is put back after it, and done by
 every call of what was traced: what it becomes hangs on what it was, which is part of the key, but for Note [Counters].
-A list or set whose length a trace changes is a log and not looked at any more. A function that changes a
+A list or set that nothing does more with than append to it is a log and no part of the key. A function that changes a
 value for the eighth time runs as it is from then on, of which the caller is warned; so does one that draws random
 numbers of Python's or numpy's, or that has an iterator to go on with.
 """
@@ -21,22 +21,26 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import gc
 import itertools
 import random
+import sys
 import types
-import warnings
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from operator import is_
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from aotcheck.autograd.calls.naming import NOTHING, read_around
-from aotcheck.autograd.calls.walk import ABSENT, TENSOR, Place, Walk, read, serial_of
+from aotcheck.autograd.calls.walk import ABSENT, MOST, SEQUENCES, TENSOR, Place, Walk, follow, items_of, read, serial_of
+from aotcheck.autograd.counters import tell
 from aotcheck.autograd.replicas.replicas import Replica
+from aotcheck.autograd.tensors.plain_values import plain_key, variables_of
 
 __all__ = ["Assignment", "Changes", "Surroundings", "serial_of"]
 
@@ -90,6 +94,33 @@ class _Addition:
 
 
 @dataclasses.dataclass(frozen=True)
+class _Growth:
+    """Of a log, which may be another one by the time of a call."""
+
+    owner: Any
+    name: Any
+    log: Any
+    more: tuple[Any, ...]
+
+    def __call__(self) -> None:
+        there = read(self.owner, self.name)
+        log = there if type(there) is type(self.log) else self.log
+        (log.update if isinstance(log, set) else log.extend)(self.more)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Contents:
+    """Of a list or the like whose length a traced function changes."""
+
+    owner: Any
+    contents: tuple[Any, ...]
+
+    def __call__(self) -> None:
+        self.owner.clear()
+        (self.owner.update if isinstance(self.owner, set) else self.owner.extend)(self.contents)
+
+
+@dataclasses.dataclass(frozen=True)
 class Changes:
     """What a trace changed: the ``number`` of what there was, if some of it is not looked at any more."""
 
@@ -106,11 +137,22 @@ class Before:
     ``plain``: a trace changes nothing of it but what is assigned, which the walk tells.
     """
 
-    __slots__ = ("_contents", "_misses", "_random", "_states", "_tensors", "_unread", "plain", "walk")
+    __slots__ = (
+        "_contents",
+        "_imported",
+        "_misses",
+        "_random",
+        "_states",
+        "_tensors",
+        "_unread",
+        "kept",
+        "plain",
+        "walk",
+    )
 
     def __init__(self, walk: Walk, draws: bool) -> None:
         self.walk = walk
-        sequences = [s for s in walk.sequences if isinstance(s, (list, deque, set))]
+        sequences = [s for s in (*walk.sequences, *walk.logs()) if isinstance(s, (list, deque, set))]
         self._contents = [(s, s.copy()) for s in sequences]
         self._tensors = [
             (*p, read(*p)) for p in [(o, name) for (_, name), (o, v) in walk.values.items() if v is TENSOR]
@@ -119,14 +161,32 @@ class Before:
         self._random = _random_state() if draws else None
         self._states = [copy.deepcopy(_state_of(g)) for g in walk.generators]
         self._misses = [c.cache_info().misses for c in walk.caches]
-        self.plain = not (draws or walk.generators or walk.caches or self._tensors or self._unread)
+        self._imported = len(sys.modules)
+        self.kept = False  # whether a name that nothing reads was given a tensor of the trace
+        self.plain = not (draws or walk.generators or walk.caches or self._tensors or self._unread or self._contents)
 
     def put_back_contents(self) -> None:
         """Lists and the like hold what they held."""
         for s, was in self._contents:
             if len(s) != len(was) or not all(map(is_, s, was)):
-                s.clear()
-                s.update(was) if isinstance(s, set) else s.extend(was)
+                _Contents(s, tuple(was))()
+
+    def put_back_lengths(self) -> Iterator[tuple[Any, tuple[Any, ...], tuple[Any, ...]]]:
+        """Those whose length changed hold what they held; yields each, what was appended, if that is all, and what it
+        held after the trace.
+        """
+        for s, was in self._contents:
+            if len(s) == len(was):
+                continue
+            now = tuple(s)
+            more = now[len(was) :] if all(map(is_, was, now)) else ()
+            if isinstance(s, set):
+                more = tuple(s.difference(was)) if s.issuperset(was) else ()
+            _Contents(s, tuple(was))()
+            if any(_holds_replica(x) for x in now):
+                self.kept = True
+            else:
+                yield s, more, now
 
     def put_back_tensors(self) -> bool:
         """No tensor of a trace is where there were others; whether there was one."""
@@ -137,10 +197,24 @@ class Before:
                 kept = True
         return kept
 
+    def forget_imports(self) -> bool:
+        """Modules whose code a trace was the first to run are not there if they have tensors of it; whether one was."""
+        kept = False
+        for name in list(itertools.islice(sys.modules, self._imported, None)):
+            variables = variables_of(sys.modules[name]) or {}
+            if any(isinstance(value, Replica) for value in list(variables.values())):
+                del sys.modules[name]
+                kept = True
+        return kept
+
     def put_back_unread(self, counted: frozenset[str]) -> Iterator[Callable[[], None]]:
         """Names that nothing reads have what they had; yields what every call is to do."""
         for owner, name, was in self._unread:
             becomes = read(owner, name)
+            if becomes is not was and _holds_replica(becomes):
+                Assignment(owner, name, was)()
+                self.kept = True
+                continue
             if becomes is was or isinstance(was, Tensor) or isinstance(becomes, Tensor):
                 continue
             Assignment(owner, name, was)()
@@ -181,7 +255,7 @@ class Surroundings:
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
         self._named = NOTHING
-        self._ignored: frozenset[Place] = frozenset()
+        self._ignored: dict[Place, Any] = {}  # logs, and what has them
         self._changes: dict[Any, int] = {}  # by place and call
         self._numbers: dict[Any, int] = {}
         self._count = itertools.count()
@@ -211,6 +285,16 @@ class Surroundings:
         """The serial numbers of the modules there are."""
         return self._walk.key[0]
 
+    @property
+    def all_modules(self) -> list[torch.nn.Module]:
+        """The modules there are, each before those that it is made of."""
+        return self._walk.modules
+
+    def path_to(self, tensor: Tensor) -> Callable[[], Any] | None:
+        """How to read what is where ``tensor`` is; None if it is nowhere."""
+        route = self._walk.route_to(tensor)
+        return None if route is None else functools.partial(_tensor_at, *route)
+
     def before_trace(self) -> Before:
         """What there is, for ``after_trace``."""
         if self._walk.iterator is not None:
@@ -219,6 +303,7 @@ class Surroundings:
 
     def undo(self, before: Before) -> None:
         """Put back what a trace has changed that did not come to its end."""
+        before.forget_imports()
         before.clear_caches()
         before.put_back_random()
         before.put_back_tensors()
@@ -235,32 +320,40 @@ class Surroundings:
     def after_trace(self, before: Before, alike: Any) -> Changes:
         """Put back what a trace has changed since ``before``; calls that are ``alike`` differ by nothing else."""
         walk = before.walk
-        if before.plain and self._walk is walk and walk.holds():
+        before.kept = before.forget_imports()
+        if not before.kept and before.plain and self._walk is walk and walk.holds():
             self.kept = False
             return _NO_CHANGES
         before.clear_caches()
         if before.put_back_random():
             self.drawn = True
             self._settle_for_eager("it draws random numbers of Python's or numpy's")
-        self.kept = before.put_back_tensors()
         assignments = list(before.put_back_unread(self._named.counted))
-        if self._walk is walk and walk.holds():
+        ignored: dict[Place, Any] = {}
+        for container, more, contents in before.put_back_lengths():
+            places = {p: walk.owners.get(p[0]) for p, c in walk.containers.items() if c is container}
+            if more and self._named.logs.issuperset(name for _, name in places):
+                (_, name), owner = next(iter(places.items()))
+                assignments.append(_Growth(owner, name, container, more))
+                ignored |= places
+            else:
+                assignments.append(_Contents(container, contents))
+                for place in places:
+                    self._count_change((place, alike), place[1])
+        self.kept = before.put_back_tensors() or before.kept
+        if not self.kept and ignored.keys() <= self._ignored.keys() and self._walk is walk and walk.holds():
             return Changes(None, tuple(assignments))
         self._look()
         there = self._walk.values.items()
-        if self.kept or any(v is TENSOR and isinstance(read(o, name), Replica) for (_, name), (o, v) in there):
+        self.kept |= any(v is TENSOR and isinstance(read(o, name), Replica) for (_, name), (o, v) in there)
+        changed = list(self._changed(walk))
+        if self.kept or any(_holds_replica(becomes) for *_, becomes in changed):
             self.kept = True
             self.undo(before)
             self._count_change("kept", "tensors around it")
             return Changes()
-        ignored: set[Place] = set()
-        changed = list(self._changed(walk))
-        logs = {id(was) for place, _, _, was, becomes in changed if was is becomes and place in walk.containers}
         for place, owner, name, was, becomes in changed:
-            if id(owner) in logs or was is TENSOR or becomes is TENSOR or not self._assignable(owner, becomes):
-                continue
-            if id(was) in logs and was is becomes:
-                ignored.add(place)
+            if was is TENSOR or becomes is TENSOR or not self._assignable(owner, becomes):
                 continue
             self._count_change((place if was is not ABSENT else (id(owner), None), alike), name)
             Assignment(owner, name, was)()
@@ -268,6 +361,7 @@ class Surroundings:
         self._ignored |= ignored
         self._look()
         kept = tuple([key for place, key in walk.found.items() if place in self._walk.found])
+        kept += walk.groups
         return Changes(self._number_of(self.modules, kept) if ignored else None, tuple(assignments))
 
     def _changed(self, walk: Walk) -> Iterator[tuple[Place, Any, Any, Any, Any]]:
@@ -296,7 +390,7 @@ class Surroundings:
     def _settle_for_eager(self, because: str) -> None:
         if not self.unsettled:
             self.unsettled = True
-            warnings.warn(f"aotcheck runs a function as it is: {because}", RuntimeWarning, stacklevel=6)
+            tell(f"aotcheck runs a function as it is: {because}")
 
     def _look(self) -> None:
         walk = Walk(self._function, self._named, self._ignored)
@@ -306,6 +400,9 @@ class Surroundings:
                 walk = Walk(self._function, named, self._ignored)
             elif not walk.classes:
                 break
+        if self._ignored and not self._named.logs.issuperset(name for _, name in self._ignored):
+            self._ignored = {p: o for p, o in self._ignored.items() if p[1] in self._named.logs}
+            walk = Walk(self._function, self._named, self._ignored)
         self._number = self._number_of(*walk.key)
         self._walk = walk
 
@@ -313,6 +410,11 @@ class Surroundings:
         if len(self._numbers) > _NUMBERED:
             self._numbers = {}
         return self._numbers.setdefault((modules, found), next(self._count))
+
+
+def _tensor_at(owner: Any, names: Sequence[Any]) -> Any:
+    found = follow(owner, names)
+    return None if found is ABSENT else found
 
 
 def _random_state() -> tuple[Any, Any]:
@@ -341,6 +443,24 @@ def _equal(a: Any, b: Any) -> bool:
     if isinstance(a, dict):
         return all(_equal(v, b[k]) for k, v in a.items())
     return bool(np.array_equal(a, b)) if isinstance(a, np.ndarray) else a == b
+
+
+def _holds_replica(value: Any, steps: int = 3) -> bool:
+    """Whether ``value`` is a tensor of a trace, or leads to one soon."""
+    kind = type(value)
+    if issubclass(kind, (Tensor, type, types.ModuleType, types.FunctionType)):
+        return issubclass(kind, Replica)
+    if plain_key(value) is not None:
+        return False
+    held = variables_of(value) or {}
+    items: list[Any] = list(held.values())
+    if issubclass(kind, dict):
+        items += dict.values(value)
+    elif issubclass(kind, SEQUENCES):
+        items += items_of(value)
+    return len(items) <= MOST and any(
+        issubclass(type(x), Replica) or (steps and _holds_replica(x, steps - 1)) for x in items
+    )
 
 
 def _holds_replicas(cache: Any) -> bool:

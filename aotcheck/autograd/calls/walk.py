@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import functools
 import gc
+import importlib.util
 import itertools
 import os
 import random
+import sys
 import types
 import weakref
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from operator import is_
 from typing import Any
 
@@ -25,6 +28,7 @@ from aotcheck.autograd.calls.naming import (
     called_implicitly,
     functions_of,
     globals_in,
+    imports_in,
     is_looked_into,
     is_of_others,
     named_in,
@@ -103,6 +107,7 @@ class Walk:
     """What there is now: ``found``, by place, and what tells later whether any of it was assigned."""
 
     __slots__ = (
+        "_alike",
         "_assigned",
         "_attributes",
         "_bound",
@@ -121,6 +126,8 @@ class Walk:
         "_reads",
         "_seen",
         "_slots",
+        "_tensors",
+        "_to_import",
         "_versions",
         "_watched",
         "caches",
@@ -129,6 +136,7 @@ class Walk:
         "containers",
         "found",
         "generators",
+        "groups",
         "iterator",
         "key",
         "modules",
@@ -139,7 +147,7 @@ class Walk:
         "values",
     )
 
-    def __init__(self, root: Any, named: Named, ignored: frozenset[Place]) -> None:
+    def __init__(self, root: Any, named: Named, ignored: Mapping[Place, Any]) -> None:
         self.found: dict[Place, Any] = {}
         self.values: dict[Place, tuple[Any, Any]] = {}  # what has it, and what it is
         self.modules: list[torch.nn.Module] = []
@@ -164,8 +172,10 @@ class Walk:
         self._functions: list[types.FunctionType] = []
         self.sequences: list[Any] = []
         self._slots: list[tuple[Any, str]] = []
+        self._to_import: list[str] = []
         self._contents: list[tuple[Any, Any]] = []
         self._seen: dict[int, Any] = {}  # by id, and kept so that ids are of these
+        self._tensors: dict[int, list[tuple[Any, Any]]] = {}  # by id, where each is
         self._next: list[tuple[Any, int]] = [(root, 0)]
         while self._next and len(self._seen) < _OBJECTS:
             level, self._next = self._next, []
@@ -180,14 +190,36 @@ class Walk:
         self._loose = self._loose_now()
         self._items = [_without_tensors(s) for s in self.sequences]
         looked_up = self._dicts or self._empty or self._functions or self._slots or self.sequences or self._contents
+        looked_up = looked_up or self._to_import
         exactly = all(seen is read(c, name) for (c, name), seen in zip(self._cells, self._loose, strict=False))
         self._bound = [(c, read(c, name)) for c, name in self._cells] if exactly and not looked_up else None
-        self.key = (tuple([serial_of(m) for m in self.modules]), tuple(self.found.values()))
+        self._alike = [places for places in self._tensors.values() if len(places) > 1]
+        self._tensors.clear()
+        # Which places of a tensor's the function reads is not known.
+        self.groups = tuple([tuple([key_of(name) for _, name in places]) for places in self._alike])
+        self.key = (tuple([serial_of(m) for m in self.modules]), (*self.found.values(), *self.groups))
 
     @property
     def anything(self) -> bool:
         """Whether there is anything to look at, or to do after a call."""
         return bool(self.found or self.modules or self.unread or self.generators or self.iterator)
+
+    def logs(self) -> list[Any]:
+        """What there is now at places that are ignored."""
+        return [read(self.owners.get(p[0]), p[1]) for p in self.containers if p in self._ignored]
+
+    def route_to(self, tensor: Tensor) -> tuple[Any, list[Any]] | None:
+        """What has the tensor, and by which names: those of containers that may be exchanged for others like them."""
+        above = {id(c): place for place, c in self.containers.items()}
+        for (_, name), (owner, value) in self.values.items():
+            if value is TENSOR and read(owner, name) is tensor:
+                names = [name]
+                while (place := above.get(id(owner))) is not None:
+                    owner = self.owners.get(place[0])
+                    names.insert(0, place[1])
+                if follow(owner, names) is tensor:
+                    return owner, names
+        return None
 
     def holds(self) -> bool:
         """Whether nothing that matters was assigned since."""
@@ -203,6 +235,12 @@ class Walk:
             return False
         for s, was in zip(self.sequences, self._items, strict=True):
             if not (len(s) == len(was) and all(map(is_, s, was))) and not _same(_without_tensors(s), was):
+                return False
+        if self._to_import and any(name in sys.modules for name in self._to_import):
+            return False
+        for places in self._alike:
+            one = read(*places[0])
+            if any(read(*p) is not one for p in places):
                 return False
         return all(content_of(obj) == was for obj, was in self._contents)
 
@@ -352,7 +390,7 @@ class Walk:
     def _inner(self, d: dict[Any, Any]) -> None:
         """A dictionary of a module's own; most are empty and stay so."""
         if d:
-            self._watch(d, d, None, STEPS - 2)
+            self._watch(d, d, None, STEPS - 3)
         else:
             self._empty.append(d)
 
@@ -402,6 +440,15 @@ class Walk:
                 self.owners[id(variables)] = variables
                 if value is not ABSENT:
                     self._value(variables, name, value, depth)
+        for level, name in imports_in(f.__code__):
+            within = "." * level + name
+            with contextlib.suppress(ImportError, TypeError):  # of a package that is none
+                parts = importlib.util.resolve_name(within, variables.get("__package__")).split(".")
+                for module in () if is_of_others(parts[0]) else [".".join(parts[: k + 1]) for k in range(len(parts))]:
+                    if module in sys.modules:
+                        self._python_module(sys.modules[module], depth)
+                    else:
+                        self._to_import.append(module)
 
     def _watch(self, owner: Any, d: dict[Any, Any], names: frozenset[str] | None, depth: int) -> None:
         attributes = names is not None or d is not owner
@@ -417,6 +464,7 @@ class Walk:
         """Note a value; whether it is looked at."""
         kind = type(value)
         if issubclass(kind, Tensor):
+            self._tensors.setdefault(id(value), []).append((owner, name))
             return self._note(owner, name, "tensor", TENSOR)
         if kind is int and name in self._counted and type(name) is str:
             return self._note(owner, name, "counted", value)
@@ -454,7 +502,7 @@ class Walk:
         place = id(owner), name
         if place in self._ignored:
             return False
-        self.found[place] = name if type(name) in (str, int) else serial_of(name), key
+        self.found[place] = key_of(name), key
         self.values[place] = owner, value
         return True
 
@@ -475,12 +523,25 @@ def read(owner: Any, name: Any) -> Any:
         return dict.get(owner, name, ABSENT)
     if isinstance(owner, (list, deque, tuple)):
         return owner[name] if type(name) is int and name < len(owner) else ABSENT
-    if type(name) is not str:  # in a set, or of the arguments that a function keeps
-        return ABSENT
+    if type(name) is not str:
+        kept: Any = getattr(owner, "__defaults__", None) or getattr(owner, "args", None)  # of a function or a partial
+        return kept[name] if type(name) is int and type(kept) is tuple and name < len(kept) else ABSENT
     try:
         return object.__getattribute__(owner, name)
     except AttributeError:
         return ABSENT
+
+
+def key_of(name: Any) -> Any:
+    """What of a name is part of a key."""
+    return name if type(name) in (str, int) else serial_of(name)
+
+
+def follow(owner: Any, names: Sequence[Any]) -> Any:
+    """What there is now by these names, one after the other."""
+    for name in names:
+        owner = read(owner, name)
+    return owner
 
 
 def content_of(obj: Any) -> Any:

@@ -21,6 +21,7 @@ from torch import Tensor
 from aotcheck import _torch
 from aotcheck.autograd.eager_graph.components import nodes_behind
 from aotcheck.autograd.eager_graph.saved import has_packed
+from aotcheck.autograd.ir.sparse_geometry import is_sparse
 from aotcheck.autograd.replicas.replicas import Replica
 
 _DEPENDING = ("ProdBackward0", "ProdBackward1")
@@ -35,7 +36,7 @@ def depends_on_data(node: Any) -> bool:
             x = node._saved_self
     except RuntimeError:  # written since: its backward raises
         return False
-    return type(x) is Replica and x.dim() > 0
+    return type(x) in (Replica, Tensor) and not is_sparse(x) and x.dim() > 0
 
 
 def question(node: Any) -> Tensor:

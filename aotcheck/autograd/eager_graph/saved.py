@@ -131,8 +131,10 @@ def keeps_itself(output: Tensor) -> bool:
 
 def kept_results(node: Any, near: Tensor) -> set[int]:
     """Which of its own results ``node``, in the graph of the replica ``near``, keeps."""
-    if node is None or _torch.is_opaque(node) or has_packed(node):
+    if node is None or _torch.is_opaque(node):
         return set()
+    if has_packed(node):  # of an op with a single result the name says that it is that which was packed
+        return {0} if getattr(getattr(node, "_raw_saved_result", None), "unpack_hook", None) is not None else set()
     try:
         kept = saved_by(node, near)
     except RuntimeError:
@@ -238,14 +240,19 @@ def _reads_more_later(node: Any) -> bool:
     return _torch.outputs_of(node) > 1 or type(node).__name__.startswith("Linalg")
 
 
+def unpack_snapshot(t: Tensor) -> Tensor:
+    """What a trace kept where the caller has hooks around the call: see ``Capture._saving``."""
+    return t
+
+
 def has_packed(node: Any) -> bool:
-    """Whether hooks packed what the node keeps."""
+    """Whether hooks of the user's packed what the node keeps, which to unpack may run more of the program."""
     if not _raw_fields(type(node)):
         return False
     found = _found.packed
     known = None if found is None else found.get(node)
     if known is None:
-        known = any(getattr(s, "unpack_hook", None) is not None for s in _raw_kept(node))
+        known = any(getattr(s, "unpack_hook", None) not in (None, unpack_snapshot) for s in _raw_kept(node))
         if found is not None:
             found[node] = known
     return known

@@ -111,9 +111,18 @@ class Attaching(Draft, abc.ABC):
             self.steps.append(Attach(number))
 
     def attach_now(self, t: Tensor) -> None:
-        """Attach ``t``, if it is to be attached."""
-        if id(t) in self._owner:
-            self._attach_group(self._owner[id(t)])
+        """Attach ``t``, or what it takes its history from, if that is to be attached."""
+        number = self._group_of(t)
+        if number is not None:
+            self._attach_group(number)
+
+    def _group_of(self, t: Tensor) -> int | None:
+        """The group that gives ``t`` its history, be it as what it was before it was reshaped."""
+        number = self._owner.get(id(t))
+        if number is None and self.takers:
+            before = (self._owner.get(key) for key, taker in self.takers.items() if taker is t)
+            number = next((k for k in before if k is not None), None)
+        return number
 
     def cut_targets(self) -> tuple[Leaf, ...]:
         """The cuts under the names that they have."""
@@ -128,7 +137,7 @@ class Attaching(Draft, abc.ABC):
 
     def attach_before(self, t: Tensor) -> None:
         """Attach the groups that come before that of ``t``, for backwards to come by in the program's order."""
-        for number in range(self._owner.get(id(t), 0)):
+        for number in range(self._group_of(t) or 0):
             if self._is_ready(number):
                 self._attach_group(number)
 

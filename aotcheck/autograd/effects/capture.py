@@ -15,6 +15,7 @@ from torch import Tensor
 from aotcheck import _torch
 from aotcheck.autograd.eager_graph.components import reached_leaves
 from aotcheck.autograd.eager_graph.regions import Cut
+from aotcheck.autograd.eager_graph.saved import unpack_snapshot
 from aotcheck.autograd.effects.epilogue import EpilogueBuilder
 from aotcheck.autograd.effects.plain_record import plain_record
 from aotcheck.autograd.errors import EagerRaises, Retrace, RetraceWithCaptured, TraceMode, UnsupportedError
@@ -245,7 +246,7 @@ class Capture:
         """
         if not self.hooks:
             return contextlib.nullcontext()
-        return torch.autograd.graph.saved_tensors_hooks(self._pack, lambda t: t)
+        return torch.autograd.graph.saved_tensors_hooks(self._pack, unpack_snapshot)
 
     def _pack(self, t: Tensor) -> Tensor:
         number, kept = _torch.autograd_sequence_number() - 1, _snapshot(t)  # of the node that packs, the last made

@@ -39,6 +39,7 @@ class Draft(Views):
         super().__init__(capture)
         self.outputs: list[GraphOutput] = []
         self.attached: list[Attached] = []
+        self.holds: list[Step] = []  # of storages, from the beginning
         self.before: list[Step] = []  # before results are attached to autograd
         self.steps: list[Step] = []  # after
         self.shrink: list[Step] = []  # at the very end

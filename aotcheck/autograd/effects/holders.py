@@ -10,7 +10,7 @@ from torch import Tensor
 
 from aotcheck import _torch
 from aotcheck.autograd.effects.draft import Draft
-from aotcheck.autograd.effects.views import differentiable_dtype, has_history, is_new_leaf, is_odd
+from aotcheck.autograd.effects.views import differentiable_dtype, has_history, is_new_leaf, is_odd, never_counts
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.ir.sparse_geometry import is_sparse
 from aotcheck.autograd.ir.storage_state import StorageState, View
@@ -45,7 +45,6 @@ class Holders(Draft):
 
     def __init__(self, capture: Capture) -> None:
         super().__init__(capture)
-        self.anchors: dict[int, tuple[Ref, int]] = {}  # id of a fresh storage's state -> a tensor on it, its offset
         # id of an input storage's state -> a tensor that has it when outputs are made
         self.current: dict[int, Ref] = {}
         self._gradients: dict[int, list[Geometry]] = {}  # by id of such a state: where gradients lie
@@ -116,6 +115,7 @@ class Holders(Draft):
         """Let the graph return a tensor on ``state`` from which the others are made: one of them, or the whole."""
         tops = [t for t in tensors if self.tensors[id(t)][1] is None]
         tops = [t for t in tops if not (t.requires_grad and (is_odd(t) or _torch.leafness(t) is None))]
+        tops = [t for t in tops if not never_counts(t)]
         matching = [t for t in tops if state.roots and state.roots[0].geometry == geometry_of(t)]
         alike = len({geometry_of(t) for t in tops}) == 1
         candidates = [t for t in tops if has_history(t)] or matching or (tops if alike else [])
@@ -214,7 +214,7 @@ class Holders(Draft):
                 self.current[id(state)] = holders[0]
             else:
                 local = self.local()
-                self.before.insert(0, Hold(local, state.source))
+                self.holds.append(Hold(local, state.source))
                 self.current[id(state)] = local
 
     def holder(self, state: StorageState) -> tuple[Ref, int | None]:

@@ -13,6 +13,7 @@ from torch import Tensor
 from aotcheck import _torch
 from aotcheck.autograd.eager_graph.components import reached_leaves
 from aotcheck.autograd.effects.results import Results
+from aotcheck.autograd.effects.views import has_history, is_odd
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.ir.places import Left, Move, Stop, way_to
 from aotcheck.autograd.ir.storage_state import StorageState
@@ -33,6 +34,7 @@ from aotcheck.autograd.record.steps import (
     Way,
 )
 from aotcheck.autograd.record.timeline import Timeline
+from aotcheck.autograd.runtime.replays import lie_apart
 from aotcheck.autograd.tracing.traced_inputs import TracedArgument
 
 if TYPE_CHECKING:
@@ -71,12 +73,18 @@ class MovedArguments:
                 changes.append((a, "storage"))
             elif geometry != a.geometry:
                 # Not by .data =, which no version shows.
-                in_place = id(t) in self.capture.tracer.regeometried and not self.kernels.went_by_data(t)
+                in_place = id(t) in self.capture.tracer.regeometried and not self._went_by_data(t)
                 same_kind = geometry[3:] == a.geometry[3:] and in_place
                 changes.append((a, "geometry" if same_kind else "storage"))
             elif self.results.lasting(t):  # to the geometry that it had
-                changes.append((a, "storage" if self.kernels.went_by_data(t) else "geometry"))
+                changes.append((a, "storage" if self._went_by_data(t) else "geometry"))
         return changes
+
+    def _went_by_data(self, t: Tensor) -> bool:
+        """Whether it was by ``.data =`` that ``t`` came to lie elsewhere, or where changes in place found it."""
+        last, left = self.results.lasting(t), self.kernels.left.get(id(t), ())
+        found = any(x.move is Move.DATA and x.time < last[0].time for x in left) if last else False
+        return found or self.kernels.went_by_data(t)
 
     def schedule(self, timeline: Timeline, changes: Sequence[tuple[TracedArgument, str]]) -> None:
         """Let arguments move when they did; before anything is attached where gradients find the new shape."""
@@ -121,12 +129,18 @@ class MovedArguments:
 
     def _counted(self, a: TracedArgument, steps: list[Step]) -> list[Step]:
         """``steps``, that take ``a`` elsewhere, and what counts a write where none of them does but one was counted."""
-        moved = _torch.version_of(a.replica) != a.version and not a.state.version
-        if not moved or _count(steps):
+        if not self._written_unseen(a) or _count(steps):
             return steps
         others = [x for x, _ in self.results.tensors.values()] + [x.replica for x in self.arguments]
         known = [x for x in others if x is not a.replica and (self.results.lasting(x) or id(x) in self._counting)]
         return [*steps, BumpVersion(Arg(a.index))] if _torch.counted_by([a.replica], known) == [None] else steps
+
+    def _written_unseen(self, a: TracedArgument) -> bool:
+        """Whether a write of ``a`` was counted, but none where it lay when the call began, nor one of its base."""
+        t, base = a.replica, _torch.base_of(a.replica)
+        if _torch.version_of(t) == a.version or a.state.version:
+            return False
+        return base is None or id(base) not in self.results.rebased or _torch.version_groups([base, t])[1] != 0
 
     # -- places in between
 
@@ -142,6 +156,8 @@ class MovedArguments:
         for a in self.arguments:
             last = self.results.lasting(a.replica)
             left = self.kernels.left.get(id(a.replica), ())
+            if self._renewed_in_between(a) is not None:
+                self._stops.setdefault(id(a.replica), set())
             if last and any(x.time > last[0].time and x.move is not Move.RESHAPED for x in left):
                 self._stops.setdefault(id(a.replica), set())
         for key, ref in list(self.results.current.items()) if self._stops else ():
@@ -157,7 +173,7 @@ class MovedArguments:
         """What holds the storage of arguments from the beginning, wherever they go."""
         if id(state) not in self._holds:
             local = self._holds[id(state)] = self.results.local()
-            self.before.insert(0, Hold(local, state.source))
+            self.results.holds.append(Hold(local, state.source))
         return self._holds[id(state)]
 
     def _schedule_walk(self, timeline: Timeline, a: TracedArgument, kept: bool) -> None:
@@ -166,10 +182,19 @@ class MovedArguments:
         places = [(x.geometry, x.storage, x.inference) for x in left]
         places.append((geometry_of(t), _torch.storage_address(_torch.storage_of(t)), t.is_inference()))
         reshapings = list(self.results.lasting(t))
-        moments = sorted({*[s.begin for s in self._stops[id(t)]], *[r.time for r in reshapings], left[-1].time})
+        renewed = self._renewed_in_between(a)
+        moments = sorted(
+            {
+                *[s.begin for s in self._stops[id(t)]],
+                *[r.time for r in reshapings],
+                *[x.time for x in left if x is renewed],
+                left[-1].time,
+            }
+        )
         looked_at = self.results.rewritten_views(t) if reshapings else []
         at, then = places[0], 0
         done: list[Step] = []
+        look: list[Step] = []  # for the history that it has, at a place in between
         for moment in moments:
             began = then
             steps: list[Step] = [RenewHistory(own)] if moment == moments[0] and self._renewed_before_moving(a) else []
@@ -184,12 +209,17 @@ class MovedArguments:
             steps += self._looks(looked_at, left[k])
             steps += self._go(a, at, places[k + 1], left, then, moment, kept)
             at, then = places[k + 1], moment
+            if left[k] is renewed:  # when all that befell it there has been done
+                counted = self._written_unseen(a) and not _count([*done, *steps])
+                look += [BumpVersion(own)] if counted else []
+                look.append(RenewHistory(own))
+                timeline.at(left[k + 1].time - 0.25, functools.partial(self.steps.extend, look))
             counts = any(began < x.time <= moment and x.move is not Move.DATA for x in left)
             if counts and not _count(steps) and not a.state.version:  # it came back to where it was
                 steps.append(BumpVersion(own))
             done += steps
             if moment == moments[-1]:
-                steps += self._counted(a, done)[len(done) :]
+                steps += self._counted(a, [*done, *look])[len(done) + len(look) :]
             timeline.at(moment, functools.partial(self._move, t, steps))
 
     def _looks(self, views: list[tuple[int, TracedArgument]], before: Left) -> list[Step]:
@@ -218,6 +248,8 @@ class MovedArguments:
             return [Restride(Arg(a.index), geometry)]
         other = geometry[3:] != at[0][3:] or inference != at[2] or kept
         way = Way.DATA if other else _WAYS[move]
+        if not self._can_be_reached(storage):  # nothing there is shown
+            return [Reshape(Arg(a.index), functools.partial(lie_apart, geometry))]
         state = self.table.states[storage]
         holder: Ref
         holder, anchor = (self._held(state), None) if state.is_input else self.results.holder(state)
@@ -295,6 +327,20 @@ class MovedArguments:
         node = self.results.node_before_changes(t)
         return node not in (None, a.grad_fn) and _torch.sequence_number(node) < left[0].node
 
+    def _renewed_in_between(self, a: TracedArgument) -> Left | None:
+        """Which place the view ``a`` had left last when autograd looked for the history that it has now.
+
+        None if it has the one it came with, or it was at the first or the last of its places.
+        """
+        t, left = a.replica, self.kernels.left.get(id(a.replica), ())
+        if len(left) < 2 or _torch.base_of(t) is None or not has_history(t) or is_odd(t):
+            return None
+        node = self.results.node_before_changes(t)
+        if node in (None, a.grad_fn):
+            return None
+        before = [x for x in left if x.node <= _torch.sequence_number(node)]
+        return before[-1] if before and len(before) < len(left) else None
+
     def _accumulated_shapes(self, tensors: Sequence[Tensor]) -> dict[int, set[tuple[int, ...]]]:
         """By id of a leaf, the shapes in which its gradients arrive from ``tensors``."""
         reached = reached_leaves(tensors)
@@ -304,7 +350,13 @@ class MovedArguments:
         }
 
 
+def _reshapes(step: Step) -> bool:
+    return isinstance(step, Reshape) and not isinstance(step.change, functools.partial)
+
+
 def _count(steps: Sequence[Step]) -> bool:
     """Whether any of ``steps`` counts as a write."""
-    kinds = (Restride, Reshape, BumpVersion)
-    return any(isinstance(s, kinds) or (isinstance(s, PointAt) and s.way is not Way.DATA) for s in steps)
+    kinds = (Restride, BumpVersion)
+    return any(
+        isinstance(s, kinds) or _reshapes(s) or (isinstance(s, PointAt) and s.way is not Way.DATA) for s in steps
+    )

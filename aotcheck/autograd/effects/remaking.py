@@ -21,6 +21,7 @@ from aotcheck.autograd.effects.views import (
     is_new_leaf,
     is_odd,
     is_of_function,
+    never_counts,
     node_leads_to,
 )
 from aotcheck.autograd.errors import UnsupportedError
@@ -133,7 +134,10 @@ class Remaking(Attaching, Holders):
         counting = self._counting_with(t) if own_version else None
         if counting is not None:
             steps = [Hold(local, counting), self.point(local, t, Way.DATA)]
-        if kind and not self.capture.entry_inference and _torch.version_of(t) >= 0:
+        if never_counts(t):
+            steps = [WindowOn(local, ref, geometry, anchor, own_version=True, inference=True)]
+            steps.append(self.point(local, t, Way.DATA))
+        elif kind and not self.capture.entry_inference and _torch.version_of(t) >= 0:
             # It was detached outside inference mode from what was made in that, and counts versions.
             steps.append(ReplayView(local, local, aten.detach.default, ReplayMode.AMBIENT))
         if has_history(t):
@@ -247,7 +251,7 @@ class Remaking(Attaching, Holders):
         how, made = _torch.creation_meta(t), self._current(t)
         alone = self._counts_alone(t, base)
         given = self.tracer.views.get(id(t))
-        hidden = alone and given is not None and given.op in UNSAFE_VIEWS
+        hidden = alone and given is not None and given.op in UNSAFE_VIEWS and self._can_be_made_of_source(given)
         made = given if hidden else made
         leads = base.requires_grad or (made is not None and made.grad and made.source.requires_grad)
         if t.requires_grad and not leads and _torch.leafness(t) is None:
@@ -447,11 +451,6 @@ class Remaking(Attaching, Holders):
         return [*steps, PickView(local, several, made.result)]
 
     # -- those that go elsewhere
-
-    def _moves(self, view: Tensor) -> bool:
-        """Whether ``view`` goes elsewhere after it was made, to where something of the call's is."""
-        state = self.table.state(view)
-        return id(view) in self.kernels.moved and (state.is_input or id(state) in self.anchors)
 
     def _move(self, local: Ref, view: Tensor) -> PointAt:
         """What takes the real tensor for ``view`` to where ``.data =`` or ``set_`` took it, its history as it is."""

@@ -98,9 +98,14 @@ class Results(Remaking):
     def _lies_as_split(self, t: Tensor, made: Derivation) -> bool:
         """Whether ``t`` lies where the op put it that gave it as a view unknown to autograd."""
         beside = self.table.state(made.source) is self.table.state(t) and not self._moved_since(made)
-        there = (made.source_stays and beside) or id(made.source) in self.names
+        there = (made.source_stays and beside) or (id(made.source) in self.names and self._lay_as_at_entry(made))
         stays = geometry_of(t) == made.geometry and id(t) not in self.kernels.moved
         return there and made.intact and stays
+
+    def _lay_as_at_entry(self, made: Derivation) -> bool:
+        """Whether the argument of which a window was made had not gone elsewhere before."""
+        left = self.kernels.left.get(id(made.source), ())
+        return not left or made.time < left[0].time
 
     def parts_beside(self) -> list[Tensor]:
         """Views made by one op with others that survive, where something attached is computed from them.
@@ -207,6 +212,8 @@ class Results(Remaking):
         """Let ``view``, made again where its op put it, go when it did to where it lies by the end."""
         if id(view) in self.names or id(view) in self._moving or not self._moves(view):
             return
+        if self.tensors.get(id(view), (view, view))[1] is None:
+            return  # it is made where it lies
 
         def move() -> None:
             wanted = id(view) in self.names or id(view) in self.tensors

@@ -55,6 +55,11 @@ def is_odd(t: Tensor) -> bool:
     return _torch.base_of(t) is not None and _torch.creation_meta(t) != _torch.CreationMeta.DEFAULT
 
 
+def never_counts(t: Tensor) -> bool:
+    """Whether ``t``, made in inference mode and so without a version counter, got data of a tensor that was not."""
+    return _torch.version_of(t) < 0 and not t.is_inference()
+
+
 def is_of_function(t: Tensor) -> bool:
     """Whether a custom Function gave the view ``t`` the history it has, even if it wrote what it is a view of."""
     of_function = isinstance(_torch.grad_fn_of(t), torch.autograd.function.BackwardCFunction)
@@ -119,6 +124,7 @@ class Views:
         self.entered = {id(a.replica): a.geometry for a in self.arguments}
         self._arguments = {id(a.replica) for a in self.arguments}
         self._moving: set[int] = set()  # ids of views that go elsewhere at a moment to come
+        self.anchors: dict[int, tuple[Ref, int]] = {}  # id of a fresh storage's state -> a tensor on it, its offset
         self._early: dict[int, int] = {}  # by id of a view that is made at its moment, which that is
 
     def _left(self, base: Tensor, t: Tensor) -> bool:
@@ -377,6 +383,8 @@ class Views:
         """Whether the plain argument ``t`` was written before its ``changes``, and nothing else befell it."""
         if is_wrapper(t) or id(t) in self.kernels.detached or id(t) in self.tracer.set_calls:
             return False
+        if any(_torch.is_write_through_view(_behind(_edge_of(t), k).node) for k in range(len(changes))):
+            return False  # set_ of a view
         left = [x.storage for x in self.kernels.left.get(id(t), ()) if x.time >= changes[0].time]
         places = [*[self.table.states.get(address) for address in left], self.table.state(t)]  # since then
         written = [math.inf if state is None else state.written for state in places]
@@ -404,14 +412,19 @@ class Views:
             return None
         if not (made.current or id(t) in self._early or is_odd(t)):
             return None
+        return made if self._can_be_made_of_source(made) else None
+
+    def _can_be_made_of_source(self, made: Derivation) -> bool:
+        """Whether the real tensor for what a view was made of lies where it lay then when the view is made."""
         if self._lies_as_then(made):
-            return made
+            return True
         moved_since = self.kernels.moved.get(id(made.source), 0) > made.time
+        t = made.tensor
         if moved_since and id(t) not in self.kernels.moved and id(made.source) not in self.tracer.reshapings:
             moved_since = self.table.state(made.source) is not self.table.state(t)
         if not made.source_stays or (id(made.source) not in self._arguments and moved_since):
-            return None
-        return made if self._on_that_storage(made) else None
+            return False
+        return self._on_that_storage(made)
 
     def _stays_inside(self, t: Tensor, made: Derivation) -> bool:
         """Whether ``t`` is a view of what it was made of, and that, made inside too, lies where it lay."""
@@ -434,12 +447,25 @@ class Views:
         if left and left[0].time < made.time:
             return False
         lies = self.entered.get(id(made.source))
-        if id(made.source) in self._moving:
+        if id(made.source) in self._moving or self._stays_where_made(made):
             lies = self.tracer.views[id(made.source)].geometry
             went = any(x.time < made.time and x.move is Move.DATA for x in self.kernels.left[id(made.source)])
             if went and not is_odd(made.tensor):
                 return False  # the real one goes to the last of its places at once
         return lies == made.source_geometry
+
+    def _moves(self, view: Tensor) -> bool:
+        """Whether ``view`` goes elsewhere after it was made, to where something of the call's is."""
+        state = self.table.state(view)
+        return id(view) in self.kernels.moved and (state.is_input or id(state) in self.anchors)
+
+    def _stays_where_made(self, made: Derivation) -> bool:
+        """Whether what a view was made of, made inside, went elsewhere later, and the real one for it does not."""
+        source = made.source
+        if id(source) in self._arguments or id(source) not in self.tracer.views or id(source) not in self.kernels.moved:
+            return False
+        later = all(x.time > made.time for x in self.kernels.left.get(id(source), ()))
+        return later and not self._moves(source)
 
     def _replayable(self, t: Tensor, base: Tensor) -> bool:
         """Whether the history of the view ``t`` is what the op that made it gives on what it was made from."""

@@ -85,6 +85,8 @@ def compile_module(compiler: Compiler | None, module: fx.GraphModule, examples: 
         return _torch.ready_forward(module)
     with torch.enable_grad():
         compiled = compiler(module, examples)
+    if not callable(compiled):
+        raise TypeError(f"the compiler returned a {type(compiled).__name__}, where a callable is expected")
     if isinstance(compiled, fx.GraphModule):
         return _torch.ready_forward(compiled)
     if getattr(compiled, "_boxed_call", False):

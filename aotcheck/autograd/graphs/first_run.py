@@ -5,7 +5,8 @@ A trace foretells shapes and strides from meta kernels, and both differ from rea
 may raise though no graph holds it. Both show only on real data, so the first run compares what it gets with the record,
 and runs once what the graph leaves out. Where a result lies otherwise than foretold, the traced ops are run one by one:
 the op whose shape or strides were foretold wrongly is remembered, and the call is traced again. If there is none, it
-was the compiler that laid the result out otherwise, and it is laid out as eager has it.
+was the compiler that laid the result out otherwise, and it is laid out as eager has it. A compiler or a decomposition
+may also hand back its operand where eager copies it: such a result is copied (``merged``), in every run.
 """
 
 from __future__ import annotations
@@ -16,12 +17,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from aotcheck import _torch
+from aotcheck.autograd.backward.written_since import viewed
 from aotcheck.autograd.graphs import failing
 from aotcheck.autograd.graphs.graph import Graph, cut, interpreter
 from aotcheck.autograd.ir.metadata import METADATA
 from aotcheck.autograd.ir.trace import CONSTANT, PLACEHOLDER, Geometry, Value, ancestors, real
 from aotcheck.autograd.record.record import GraphOutput
 from aotcheck.autograd.tensors.memory import with_layout
+from aotcheck.autograd.tensors.subclasses import is_wrapper
 
 
 def run_dead_code(values: Sequence[Value], inputs: Sequence[Value], forward: set[Value], args: Sequence[Any]) -> bool:
@@ -108,6 +112,39 @@ def laid_out_as(t: Any, output: GraphOutput) -> bool:
     if g is None or output.tensor is None or not isinstance(t, Tensor):
         return True
     return t.storage_offset() == g.offset and _agrees(t, g)
+
+
+def merged(
+    results: Sequence[Any], inputs: Sequence[Any], outputs: Sequence[Value], saved: Sequence[Value]
+) -> frozenset[int]:
+    """Which of a forward's ``results`` lie in memory of an input or of another result, though in the trace they do not.
+
+    ``outputs`` are the values of the first of them, of which no two share memory, ``saved`` those of the others.
+    """
+    given = {_memory(a) for a in inputs}
+    places = [_memory(t) for t in results]
+    found: set[int] = set()
+    met: set[int | None] = set()
+    for k in range(len(outputs)):
+        if places[k] is not None and (places[k] in given or places[k] in met):
+            found.add(k)
+        met.add(places[k])
+    index = {v: k for k, v in enumerate(outputs)}
+    for k, v in enumerate(saved, len(outputs)):
+        if v.memory is not None or places[k] is None:
+            continue
+        own = index.get(viewed(v, index))
+        apart = own is None or own in found or places[own] != places[k]
+        if places[k] in given or (apart and places[k] in met):
+            found.add(k)
+    return frozenset(found)
+
+
+def _memory(t: Any) -> int | None:
+    """Which memory a tensor lies in, if it is one that lies in one piece."""
+    if not isinstance(t, Tensor) or t.layout is not torch.strided or is_wrapper(t):
+        return None
+    return _torch.storage_key(t)
 
 
 def shaped_as(t: Tensor, g: Geometry) -> bool:

@@ -36,10 +36,12 @@ class Guard:
     """``watched`` must not be written before a backward from output ``place`` of the component.
 
     Eager has saved its memory. A call finds it by a ``Ref``, a backward whose results are attached by a ``Counter``.
+    ``ragged``: what eager saved may be a ragged tensor, of which it says otherwise that it was written.
     """
 
     watched: Ref | Counter
     place: int
+    ragged: bool = True
 
 
 @dataclasses.dataclass(frozen=True)

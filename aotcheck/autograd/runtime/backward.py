@@ -38,10 +38,10 @@ def reshape_in_backward(t: Tensor, before: Geometry, after: Geometry) -> None:
     restride(t, after.shape, after.stride, after.offset)
 
 
-def watch(t: Tensor, place: int) -> tuple[Tensor, str, int, int]:
+def watch(t: Tensor, place: int, ragged: bool = True) -> tuple[Tensor, str | None, int, int]:
     """What ``check_watched`` needs to see whether ``t`` was written before the backward from output ``place``.
 
-    That is a tensor without memory that counts versions with ``t``.
+    That is a tensor without memory that counts versions with ``t``. ``ragged``: see ``Guard``.
     """
     counter = t.detach()
     if not is_wrapper(t):
@@ -49,15 +49,16 @@ def watch(t: Tensor, place: int) -> tuple[Tensor, str, int, int]:
             measure(t).with_elements(0, t.device) if is_sparse(t) else torch.empty(0, dtype=t.dtype, device=t.device)
         )
     kind = t.layout if is_sparse(t) else t.type()
-    return counter, f"{kind} {list(t.shape)}", _torch.version_of(t), place
+    what = None if ragged and is_jagged(t) else f"{kind} {list(t.shape)}"
+    return counter, what, _torch.version_of(t), place
 
 
-def check_watched(watched: Sequence[tuple[Tensor, str, int, int]], defined: Sequence[bool]) -> None:
+def check_watched(watched: Sequence[tuple[Tensor, str | None, int, int]], defined: Sequence[bool]) -> None:
     """Raise as eager does where memory that it saved for this backward was written since."""
     for counter, what, version, place in watched:
         now = _torch.version_of(counter)
         if defined[place] and now != version:
-            if is_jagged(counter):
+            if what is None:
                 torch.ops.aten._nested_tensor_size.default(counter)  # eager's message asks for it, which raises
             raise RuntimeError(
                 "one of the variables needed for gradient computation has been modified by an inplace operation: "
@@ -123,7 +124,8 @@ def check_not_spent(ctx: Any) -> None:
         )
 
 
-DEAD_END = torch.zeros((), requires_grad=True)
+with torch.inference_mode(False):  # this may be imported in it
+    DEAD_END = torch.zeros((), device="cpu", requires_grad=True)
 
 
 @functools.cache

@@ -48,6 +48,7 @@ def function_like(
     mates: tuple[tuple[int, ...], ...] = (),
     views: bool = False,
     selective: bool = False,
+    lenient: tuple[int, ...] = (),
 ) -> Callable[..., Any]:
     """``apply`` of a Function that attaches computed results to autograd.
 
@@ -61,7 +62,8 @@ def function_like(
     results that are saved for their place in autograd's graph. ``raising``: those behind which something raises if a
     backward leaves nothing out, with what it raises. ``leads``: see ``undefined.pass_on``. ``mates``:
     for each result those that one op of eager's gave with it. ``views``: whether its context has noted views that
-    derivatives come by. ``selective``: as for Function.
+    derivatives come by. ``selective``: as for Function. ``lenient``: those of ``once`` behind which only writes through
+    views keep anything, which given no gradient do not look for what they keep.
     """
     w = SourceWriter()
     w.globals.update(grad_enabled=torch.is_grad_enabled, node=torch.autograd.function.BackwardCFunction)
@@ -84,21 +86,35 @@ def function_like(
     undefined = " and ".join(f"g[{k}] is None" for k in range(outputs))
     nothing = f"(None,) * {1 + max(1, targets) + selective}"
     present = "".join(f"p[{k}] is not None, " for k in range(outputs))
-    lines += [
-        "def backward(ctx, *g):",
-        "    p = g",
-        f"    if {undefined}:",
-        f"        p = {w.refer(told)}(ctx, {outputs})",
-        f"        if p is None: return {nothing}",
+    checks = [
         *_check_not_freed(w, outputs, saved, once),
         *_check_saved(w, outputs, checked),
         *([f"    {w.refer(backward.check_watched)}({WATCHED}, ({present}))"] if guarded else []),
         *_check_shared(w, outputs, shared),
-        *[f"    if p[{j}] is not None: {w.refer(backward.raise_if_all_runs)}({error!r})" for j, error in raising],
+    ]
+    raises = [f"    if p[{j}] is not None: {w.refer(backward.raise_if_all_runs)}({error!r})" for j, error in raising]
+    passes = [f"        {w.refer(pass_on)}(ctx, (None,) * {targets}, {leads}, p)"] if leads else []
+    passes.append(f"        return {nothing}")
+    lines += [
+        "def backward(ctx, *g):",
+        f"    {'c = ' if lenient else ''}p = g",
+        f"    if {undefined}:",
+        f"        p = {w.refer(told)}(ctx, {outputs})",
+        f"        if p is None: return {nothing}",
+    ]
+    if lenient:
+        lines += [
+            f"        c = [None if k in {lenient} else x for k, x in enumerate(p)]",
+            "        if not any(c):",
+            *[f"        {line}" for line in raises],
+            *[f"    {line}" for line in passes],
+        ]
+    lines += [
+        *[line.replace("p[", "c[") if lenient else line for line in checks],
+        *raises,
         "    if p is not g:",
         *(["        ctx.saved_tensors"] if saved and once and outputs == 1 else []),
-        *([f"        {w.refer(pass_on)}(ctx, (None,) * {targets}, {leads}, p)"] if leads else []),
-        f"        return {nothing}",
+        *passes,
         f"    trained = ({trained}) if grad_enabled() else None",
         f"    d = {'*' if selective else ''}ctx.kept[0](({kinds}), trained)(ctx, g){', None' if selective else ''}",
     ]

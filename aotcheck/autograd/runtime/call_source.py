@@ -28,6 +28,7 @@ def write_call(
     random: bool,
     moved: frozenset[int] = frozenset(),
     in_memory: Mapping[int, Window] = MappingProxyType({}),
+    merged: frozenset[int] = frozenset(),
 ) -> SourceWriter:
     """The function ``call(a)``: flat arguments in, the caller's result out.
 
@@ -35,9 +36,9 @@ def write_call(
     forward returns, saved values included, that it is known to be no view: a view made under the forward's own
     no_grad is hidden by ``detach``, its autograd identity being an accident. ``moved`` are saved values (counted
     from the first) whose version counter the epilogue moves, ``in_memory`` such as lie in an argument's memory once
-    that is written: they are saved as windows on it (see Note [Saved memory]). ``shape_result`` turns the
-    expressions of the flat results into that of what the caller gets. The names ``fw``, ``apply0`` ... and
-    ``backward0`` ... are to be set in the writer's globals.
+    that is written: they are saved as windows on it (see Note [Saved memory]). ``merged`` of what the forward returns
+    has to be copied (see Note [First run]). ``shape_result`` turns the expressions of the flat results into that of
+    what the caller gets. The names ``fw``, ``apply0`` ... and ``backward0`` ... are to be set in the writer's globals.
     """
     w = SourceWriter()
     w.globals.update(base_of=_torch.base_of, grad_mode=_torch.set_grad_enabled_raw, layout=memory.with_layout)
@@ -95,6 +96,7 @@ def write_call(
     lines.append(f"    except Exception as e: {undo}raise {w.refer(failing.GraphFailed)} from e")
     if record.entry_grad:
         lines.append("    finally: grad_mode(True)")
+    lines += [f"    {names[k]} = {names[k]}.detach().clone()" for k in sorted(merged)]
     lines += [f"    r{k} = layout(r{k}, {w.refer(g)})" for k, g in wrong.items()]
     lines += [f"    {name} = {name}.detach()" for k, name in enumerate(names) if not fresh[k] and k not in wrong]
     lines += [f"    s{k} = s{k}.data" for k in sorted(moved)]
@@ -153,7 +155,7 @@ def write_call(
         for guard in part.guards:
             watch = w.refer(backward.watch)
             assert not isinstance(guard.watched, Counter)
-            lines.append(f"    w{number}.append({watch}({named(guard.watched)}, {guard.place}))")
+            lines.append(f"    w{number}.append({watch}({named(guard.watched)}, {guard.place}, {guard.ragged}))")
         lines += [f"    v{number}.append({w.refer(history.note)}({named(x)}))" for x in part.views]
     returned = [w.refer(r.value, "k") if isinstance(r, Constant) else named(r) for r in record.returns]
     lines.append(f"    return {shape_result(returned, w.refer)}")

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import decimal
 import enum
+import fractions
+import pathlib
+import re
 import types
 from typing import Any
 
@@ -22,6 +26,10 @@ _BY_VALUE = (
     torch.layout,
     torch.Size,
     range,
+    torch.qscheme,
+    fractions.Fraction,
+    decimal.Decimal,
+    re.Pattern,
 )
 
 
@@ -40,8 +48,15 @@ def plain_key(value: Any) -> Any:
     if kind is slice:
         parts = [plain_key(part) for part in (value.start, value.stop, value.step)]
         return None if None in parts else (kind, *parts)
-    if issubclass(kind, (enum.Enum, np.dtype)):
+    if issubclass(kind, (enum.Enum, np.dtype, pathlib.PurePath)):
         return None if kind.__hash__ is None else (kind, value)
+    if type(kind).__name__ == "pybind11_type":  # enumerations of torch's own, as of attention's backends
+        return (kind, int(value)) if hasattr(kind, "__members__") else None
+    if kind in (torch.finfo, torch.iinfo):
+        return kind, value.dtype
+    if kind is frozenset:
+        keys = frozenset([plain_key(item) for item in value])
+        return None if None in keys else (kind, keys)
     if issubclass(kind, np.generic) and not issubclass(kind, np.void):
         return kind, value.tobytes()
     return None

@@ -103,14 +103,13 @@ class Substitution(_torch.FunctionMode):
             finally:
                 self.tracer.past_autocast = False
         if func in ENGINE:  # what custom backwards do in there comes here too
-            given = {name: self._swap(a) for name, a in (kwargs or {}).items()}
-            swapped = [self._swap(a) for a in args]
-            self.kernels.on_backward(func, swapped, given)
+            kwargs = {name: self._swap(a) for name, a in (kwargs or {}).items()}
+            args = tuple([self._swap(a) for a in args])
+            self.kernels.on_backward(func, args, kwargs)
             accumulates = func is torch.autograd.backward and self.kernels.function_runs
-            starts = [_node_of(x) for x in roots_of(swapped, given)] if accumulates else ()
-            del given, swapped  # what nobody holds is another matter than what we hold
+            starts = [_node_of(x) for x in roots_of(args, kwargs)] if accumulates else ()
             with self, taking_over(self.tracer, starts) if starts else contextlib.nullcontext():
-                found = _torch.past_function_modes(func, args, kwargs or {})
+                found = _torch.past_function_modes(func, args, kwargs)
             if accumulates:
                 self.kernels.after_backward()
             return found

@@ -118,6 +118,49 @@ def test_an_example_is_copied_and_variations_can_be_chosen() -> None:
     assert x.tolist() == [1, 1, 1]
 
 
+def test_an_example_keeps_its_aliases() -> None:
+    x, leaf, whole = torch.ones(3), torch.ones(3, requires_grad=True), torch.arange(12.0)
+    example = (x, x, [leaf, leaf], whole[2:6], whole[4:].view(4, 2).t(), {"k": whole})
+    seen: list[Any] = []
+
+    def look(*args: Any) -> torch.Tensor:
+        a, b, (c, d), e, f, given = args
+        a.add_(1)
+        given["k"].mul_(2)
+        seen.append((a is b, c is d, c.requires_grad, b.tolist(), e.tolist(), f.tolist(), f.stride()))
+        return a + c
+
+    report = aotcheck.check(look, example, "eager", variations=["as given"])
+    assert report.agrees, str(report)
+    assert seen[0] == (
+        *(True, True, True),
+        [2.0] * 3,
+        (whole * 2)[2:6].tolist(),
+        (whole * 2)[4:].view(4, 2).t().tolist(),
+        (1, 2),
+    )
+    assert whole.tolist() == list(range(12)), "what was given is left alone"
+
+
+def test_a_backend_that_spoils_the_process_differs_and_nothing_more_is_tried() -> None:
+    from tests.meta import planted
+
+    made: list[Any] = []
+
+    def spoils(function: Any) -> Any:
+        made.append(torch.get_default_dtype())
+        torch.set_default_dtype(torch.float64)
+        return planted.identity(function)
+
+    try:
+        report = aotcheck.check(subjects.scale, subjects.pair, Backend("spoils", spoils))
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert not report.agrees
+    assert len(made) == len(report.results) == 1
+    assert "process" in str(report)
+
+
 def test_a_difference_is_raised_with_the_table() -> None:
     report = aotcheck.check(subjects.accumulate, subjects.plain_pair, subjects_backend(subjects.forgets))
     with pytest.raises(DifferenceError, match=r"accumulate on planted: .*differs") as raised:

@@ -162,3 +162,45 @@ def test_a_script_that_cannot_be_refreshed_is_named(tmp_path: Path) -> None:
     stranger.write_text("print(1)\n")
     assert_one_line(run("refresh", stranger), "stranger.py", "no header")
     assert stranger.read_text() == "print(1)\n"
+
+
+SMALL = ("--backend", "eager", "--strategy", "tests.meta.small:drawn", "--examples", "1", "--jobs", "1")
+
+
+def test_a_folder_that_holds_a_run_is_not_mixed_with_another(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    assert run("fuzz", *SMALL, "--out", out).exit_code == 0
+    before = (out / "run.jsonl").read_bytes()
+    assert_one_line(run("fuzz", *SMALL, "--seed", "2", "--out", out), "holds a run already", f"--resume {out}")
+    for option, value in (("--seed", "2"), ("--backend", "aotcheck"), ("--memory", "2"), ("--out", str(tmp_path))):
+        assert_one_line(run("fuzz", "--resume", out, option, value), option, value)
+    assert (out / "run.jsonl").read_bytes() == before
+    again = run("fuzz", "--resume", out, "--seed", "0", "--backend", "eager", "--out", out, "--jobs", "1")
+    assert again.exit_code == 0, again.output
+
+
+def test_a_bug_of_ours_is_not_taken_for_findings(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("planted")
+
+    def is_stopped(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("aotcheck.campaign.replay.Replay.results", fails)
+    result = run("replay", script)
+    assert result.exit_code == 3
+    assert "planted" in result.output
+    monkeypatch.setattr("aotcheck.campaign.replay.Replay.results", is_stopped)
+    assert run("replay", script).exit_code == 3
+
+
+def test_findings_are_told_of_though_no_report_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device", "report.html")
+
+    monkeypatch.setattr("aotcheck.report.html.write_html", fails)
+    wrong = ("--backend", "tests.meta.unruly:is_garbled", *SMALL[2:], "--no-minimize")
+    result = run("fuzz", *wrong, "--out", tmp_path / "wrong")
+    assert result.exit_code == 1, result.output
+    assert "No space left on device" in result.stderr
+    assert run("fuzz", *SMALL, "--out", tmp_path / "right").exit_code == 3

@@ -1,5 +1,6 @@
 """A file from a stranger: one clear error, and nothing of it runs."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -115,3 +116,17 @@ def test_a_script_from_before_there_were_steps_is_read() -> None:
     older = _with('"steps": ()', '"backward": ((0, 1), 2), "probes": (("input", 1, 3),)')
     backward = Backward((0, 1), (Cotangent(Fill.PATTERN, 2),))
     assert parse(older).program.calls[1].steps == (backward, Probe(Site.INPUT, 1, 3))
+
+
+@pytest.mark.parametrize("kind", ["link to a device", "pipe", "folder"])
+def test_what_is_no_file_gives_one_clear_error(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "stranger.py"
+    match kind:
+        case "link to a device":
+            path.symlink_to("/dev/zero")
+        case "pipe":
+            os.mkfifo(path)
+        case _:
+            path.mkdir()
+    with pytest.raises(ProgramSyntaxError, match="cannot be read: not a regular file"):
+        parse_file(path)

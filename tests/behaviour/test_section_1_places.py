@@ -1,0 +1,280 @@
+"""BEHAVIOUR 1: tensors that a function reaches by itself are read, in every call, from where they are by then."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+import sys
+import types
+import weakref
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tests.behaviour.harness import check_session, plain
+from tests.behaviour.test_training_loops import seeded
+
+
+class _Object:
+    def __init__(self, **attributes: Any) -> None:
+        vars(self).update(attributes)
+
+
+class _Slotted:
+    __slots__ = ("net", "w")
+
+
+class _OfClass:
+    w = torch.ones(3)
+    parts = types.SimpleNamespace(w=torch.ones(3))
+
+    @classmethod
+    def by_class(cls, x):
+        return x * cls.w
+
+
+def _other():
+    return torch.tensor([2.0, 3.0, 5.0])
+
+
+# -- containers are exchanged --------------------------------------------------------------------------
+
+
+class _Kept(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.several = [torch.ones(3), torch.ones(3)]
+        self.pair = (torch.ones(3), 1)
+        self.by_name = {"of": {"w": torch.ones(3)}}
+        self.object = _Object(parts=(1, torch.ones(3)))
+
+    def forward(self, x):
+        of = self.by_name["of"]["w"]
+        return x * self.several[1] * self.pair[0] * of * self.object.parts[1]
+
+
+MODULE_CHANGES = {
+    "list": lambda m: setattr(m, "several", [_other(), _other()]),
+    "reversed": lambda m: (m.several.__setitem__(0, _other()), m.several.reverse()),
+    "tuple": lambda m: setattr(m, "pair", (_other(), 1)),
+    "outer": lambda m: setattr(m, "by_name", {"of": {"w": _other()}}),
+    "inner": lambda m: m.by_name.update(of={"w": _other()}),
+    "of an object": lambda m: setattr(m.object, "parts", (1, _other())),
+    "object": lambda m: setattr(m, "object", _Object(parts=(1, _other()))),
+}
+
+
+@pytest.mark.parametrize("within", ["itself", "a part", "a closure"])
+@pytest.mark.parametrize("change", MODULE_CHANGES.values(), ids=MODULE_CHANGES.keys())
+def test_a_container_of_a_module_is_exchanged(change, within):
+    def session(compile):
+        m = _Kept()
+        compiled = compile({"itself": m, "a part": nn.Sequential(m), "a closure": lambda x: m(x)}[within])
+        for k in range(4):
+            yield compiled(plain(2, 3, seed=k))
+            if k in (0, 2):
+                change(m)
+
+    check_session(session)
+
+
+def _of_a_list():
+    parts = [torch.ones(3)]
+
+    def change():
+        nonlocal parts
+        parts = [_other()]
+
+    return (lambda x: x * parts[0]), change
+
+
+def _of_a_tuple_in_a_dict():
+    parts = {"k": (1, torch.ones(3))}
+    return (lambda x: x * parts["k"][1]), lambda: parts.update(k=(1, _other()))
+
+
+def _of_an_object():
+    o = _Object(a=_Object(parts=[{"w": torch.ones(3)}]))
+    return (lambda x: x * o.a.parts[0]["w"]), lambda: setattr(o.a, "parts", [{"w": _other()}])
+
+
+def _of_a_deque():
+    parts = collections.deque([torch.ones(3), torch.ones(3)], maxlen=2)
+    return (lambda x: x * parts[-1]), lambda: parts.append(_other())
+
+
+def _of_a_method():
+    o = _Object(state=(torch.ones(3), torch.ones(3)))
+
+    def step(self, x):
+        return x * self.state[0]
+
+    return types.MethodType(step, o), lambda: setattr(o, "state", (_other(), _other()))
+
+
+@pytest.mark.parametrize("make", [_of_a_list, _of_a_tuple_in_a_dict, _of_an_object, _of_a_deque, _of_a_method])
+def test_a_container_in_a_closure_is_exchanged(make):
+    def session(compile):
+        f, change = make()
+        compiled = compile(f)
+        for k in range(4):
+            yield compiled(plain(2, 3, seed=k))
+            if k in (0, 2):
+                change()
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("later", ["the other", "the one that is read"])
+def test_a_tensor_in_two_places_goes_from_one_of_them(later):
+    def session(compile):
+        w = torch.ones(3)
+        o = _Object(all=[w, torch.ones(3)], last=w)
+        compiled = compile(lambda x: x * (o.all[0] if len(x) > 1 else o.last))
+        yield compiled(plain(2, 3))
+        if later == "the other":
+            o.last = _other()
+        else:
+            o.all[0] = _other()
+        yield compiled(plain(2, 3))
+        yield compiled(plain(1, 3))
+
+    check_session(session)
+
+
+# -- where they may lie ----------------------------------------------------------------------------------
+
+
+class _Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = seeded(nn.Linear(3, 3))
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+class _Trainer:
+    def __init__(self):
+        self.algorithm = _Object(agent=_Object(net=_Net()))
+        self.options = {"a": {"b": [torch.ones(3)]}}
+
+    def step(self, x):
+        return self.algorithm.agent.net(x) * self.options["a"]["b"][0]
+
+    @torch.no_grad()
+    def evaluate(self, x):
+        return self.step(x)
+
+
+@dataclasses.dataclass
+class _Part:
+    w: torch.Tensor
+    following: Any = None
+
+
+def _slotted() -> _Slotted:
+    slotted = _Slotted()
+    slotted.net, slotted.w = _Net(), torch.ones(3)
+    return slotted
+
+
+def _with_an_attribute(x):
+    return x * _with_an_attribute.w
+
+
+_with_an_attribute.w = torch.ones(3)  # type: ignore[attr-defined]
+_SLOTTED, _TRAINER = _slotted(), _Trainer()
+_WEAK = weakref.ref(_TRAINER)
+_NETS = {"nets": [_Net(), {"k": _Net()}]}
+_PARTS = _Part(torch.ones(3), _Part(torch.ones(3)))
+_SET = {_Net()}
+_DEFAULT = (torch.ones(3),)
+
+PLACES = {
+    "class": lambda x: x * _OfClass.w,
+    "object of a class": lambda x: x * _OfClass.parts.w,
+    "class method": _OfClass.by_class,
+    "slot": lambda x: _SLOTTED.net(x) * _SLOTTED.w,
+    "trainer": _TRAINER.step,
+    "decorated": _TRAINER.evaluate,
+    "partial": functools.partial(_TRAINER.step),
+    "partial with an argument": functools.partial(lambda k, x: _TRAINER.step(x) * k, 2),
+    "lambda": lambda x: _TRAINER.step(x),
+    "weak reference": lambda x: _WEAK().step(x),  # type: ignore[union-attr]
+    "modules in containers": lambda x: _NETS["nets"][0](x) * _NETS["nets"][1]["k"](x),  # type: ignore[index]
+    "module in a set": lambda x: next(iter(_SET))(x),
+    "dataclass": lambda x: x * _PARTS.w * _PARTS.following.w,
+    "attribute of a function": _with_an_attribute,
+    "default": lambda x, parts=_DEFAULT: x * parts[0],
+}
+
+
+@pytest.mark.parametrize("f", PLACES.values(), ids=PLACES.keys())
+def test_a_tensor_is_found(f):
+    def session(compile):
+        compiled = compile(f)
+        for k in range(2):
+            yield compiled(plain(2, 3, seed=k))
+
+    check_session(session, rtol=1e-5)
+
+
+def test_a_tensor_of_a_python_module(monkeypatch):
+    settings = types.ModuleType("aotcheck_test_settings")
+    settings.w = torch.ones(3)  # type: ignore[attr-defined]
+    monkeypatch.setitem(globals(), "settings", settings)
+
+    def session(compile):
+        vars(settings).update(w=torch.ones(3))
+        compiled = compile(lambda x: x * settings.w)
+        yield compiled(plain(2, 3))
+        vars(settings).update(w=_other())
+        yield compiled(plain(2, 3))
+
+    check_session(session)
+
+
+# -- imports inside ----------------------------------------------------------------------------------------
+
+
+def _from_it(x):
+    from aotcheck_test_late import N
+
+    return x * N
+
+
+def _all_of_it(x):
+    import aotcheck_test_late
+
+    return x * aotcheck_test_late.N
+
+
+class _Importing(nn.Module):
+    def forward(self, x):
+        import aotcheck_test_late as late
+
+        return x * late.N * late.w
+
+
+@pytest.mark.parametrize("kind", ["from", "import", "module"])
+@pytest.mark.parametrize("known", [False, True])
+def test_a_value_that_is_imported_inside(kind, known, monkeypatch, tmp_path):
+    (tmp_path / "aotcheck_test_late.py").write_text("import torch\nN = 2\nw = torch.ones(3)\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def session(compile):
+        monkeypatch.delitem(sys.modules, "aotcheck_test_late", raising=False)
+        if known:
+            __import__("aotcheck_test_late")
+        compiled = compile({"from": _from_it, "import": _all_of_it, "module": _Importing()}[kind])
+        yield compiled(plain(2, 3))
+        sys.modules["aotcheck_test_late"].N = 5  # type: ignore[attr-defined]
+        yield compiled(plain(2, 3))
+        sys.modules["aotcheck_test_late"].w = _other()  # type: ignore[attr-defined]
+        yield compiled(plain(2, 3))
+
+    check_session(session)
