@@ -13,7 +13,7 @@ of its tangents and results.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from torch import Tensor
 
@@ -21,8 +21,7 @@ from aotcheck import _torch
 from aotcheck.autograd.backward.kept import kept_behind
 from aotcheck.autograd.backward.stage import Stage
 from aotcheck.autograd.effects.capture import Capture
-from aotcheck.autograd.ir.trace import Value
-from aotcheck.autograd.ops.twins import Kind, info_of
+from aotcheck.autograd.ops.twins import viewed
 from aotcheck.autograd.record.record import Role
 from aotcheck.autograd.runtime.attachments import Counter, Guard, Keeper
 from aotcheck.autograd.tensors.subclasses import is_jagged
@@ -71,9 +70,9 @@ def guard(capture: Capture, stage: Stage) -> None:
     if None not in behind:
         # Eager saved an alias of it that counts versions by itself, as `.data` gives one.
         counted += _torch.counted_by(list(shown_here.values()), counters)
-        places = [*saved_here, *shown_here]
+        numbers = [*saved_here, *shown_here]
         stage.unwatched = {
-            stage.saved[n] for n, k in zip(places, counted, strict=True) if k is not None and k not in met
+            stage.saved[n] for n, k in zip(numbers, counted, strict=True) if k is not None and k not in met
         }
     watched = {g.watched: n for n, g in enumerate(stage.guards)}
     for k in sorted(met):
@@ -104,13 +103,6 @@ def guard_derivative(
                 stage.counters.append((t, Counter(Keeper.WATCHED, len(stage.guards))))
                 stage.guards.append(Guard(counter, place))
     stage.checked = [tuple(sorted(unpacked))] if unpacked else []
-
-
-def viewed(v: Value, known: Container[Value]) -> Value:
-    """The first value that ``v`` is a view of, or a view of a view, and that is ``known``; else no such."""
-    while v not in known and info_of(v.op).kind is Kind.VIEW and type(v.args[0]) is Value:
-        v = v.args[0]
-    return v
 
 
 def _distinct(places: Iterable[int | None]) -> list[int]:

@@ -18,11 +18,11 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch
-from aotcheck.autograd.backward.written_since import viewed
 from aotcheck.autograd.graphs import failing
 from aotcheck.autograd.graphs.graph import Graph, cut, interpreter
 from aotcheck.autograd.ir.metadata import METADATA
 from aotcheck.autograd.ir.trace import CONSTANT, PLACEHOLDER, Geometry, Value, ancestors, real
+from aotcheck.autograd.ops.twins import viewed
 from aotcheck.autograd.record.record import GraphOutput
 from aotcheck.autograd.tensors.memory import with_layout
 from aotcheck.autograd.tensors.subclasses import is_wrapper

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+from collections.abc import Container
 from typing import Any
 
 import torch
 
 from aotcheck import _torch
+from aotcheck.autograd.ir.trace import Value
 from aotcheck.autograd.ops.autocast_forms import LOOKED_INTO
 from aotcheck.autograd.replicas.windows import COPIES_STORAGE
 
@@ -206,3 +208,10 @@ def foreach_element_op(op: Any) -> Any:
 def writes_are_order_free(op: Any) -> bool:
     """Whether eager lets the op write a self-overlapping tensor: each address gets the same value from each element."""
     return op.overloadpacket in (aten.fill_, aten.zero_)
+
+
+def viewed(v: Value, known: Container[Value]) -> Value:
+    """The first value that ``v`` is a view of, or a view of a view, and that is ``known``; else no such."""
+    while v not in known and info_of(v.op).kind is Kind.VIEW and type(v.args[0]) is Value:
+        v = v.args[0]
+    return v
