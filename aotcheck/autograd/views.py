@@ -60,6 +60,11 @@ def never_counts(t: Tensor) -> bool:
     return _torch.version_of(t) < 0 and not t.is_inference()
 
 
+def counts_as_inference(t: Tensor) -> bool:
+    """Whether ``t`` is an inference tensor that has a version counter: it was none, or is an alias made outside."""
+    return t.is_inference() and _torch.version_of(t) >= 0
+
+
 def is_of_function(t: Tensor) -> bool:
     """Whether a custom Function gave the view ``t`` the history it has, even if it wrote what it is a view of."""
     of_function = isinstance(_torch.grad_fn_of(t), torch.autograd.function.BackwardCFunction)
