@@ -60,6 +60,7 @@ class MovedArguments:
         self._stops: dict[int, set[Stop]] = {}  # by id of the replica of an argument that goes from place to place
         self._holds: dict[int, Local] = {}  # by id of the state of a storage of theirs
         self._counting: set[int] = set()  # ids of replicas of those whose moves count as a write
+        self._bumps: list[BumpVersion] = []  # what counts writes that no move does
 
     def changes(self) -> list[tuple[TracedArgument, str]]:
         """Which arguments lie elsewhere than before: on another ``storage``, or in another ``geometry`` on theirs."""
@@ -133,7 +134,12 @@ class MovedArguments:
             return steps
         others = [x for x, _ in self.results.tensors.values()] + [x.replica for x in self.arguments]
         known = [x for x in others if x is not a.replica and (self.results.lasting(x) or id(x) in self._counting)]
-        return [*steps, BumpVersion(Arg(a.index))] if _torch.counted_by([a.replica], known) == [None] else steps
+        bumped = {s.target for s in [*self.before, *self._bumps] if isinstance(s, BumpVersion)}
+        known += [x.replica for x in self.arguments if Arg(x.index) in bumped]
+        if _torch.counted_by([a.replica], known) != [None]:
+            return steps
+        self._bumps.append(BumpVersion(Arg(a.index)))
+        return [*steps, self._bumps[-1]]
 
     def _written_unseen(self, a: TracedArgument) -> bool:
         """Whether a write of ``a`` was counted, but none where it lay when the call began, nor one of its base."""

@@ -210,6 +210,9 @@ class Remaking(Attaching, Holders):
     def _own_version(self, t: Tensor, ref: Ref) -> bool:
         """Whether ``t`` counts its versions apart from the tensor that the epilogue makes it from."""
         holder = self._holder(ref)
+        if holder is None and isinstance(ref, Local):  # what holds the storage of an argument that left it
+            left = [r.replica for r in self.roots if self.current.get(id(r.state)) == ref]
+            holder = left[0] if left and _torch.version_of(left[0]) >= 0 else None
         if holder is None and isinstance(ref, Result):  # a whole storage, of which no tensor is the graph's output
             return self._counts_apart(t)
         return holder is not None and _torch.version_groups([holder, t])[1] != 0
