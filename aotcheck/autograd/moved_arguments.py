@@ -126,6 +126,8 @@ class MovedArguments:
                 self.results.entered.pop(id(t), None)
                 continue
             self._hold_accumulators(a, used | made_again.get(id(t), set()), anew)
+            if self._bumps and steps[-1] is self._bumps[-1] and (counted := self._counted_at(t)):
+                timeline.at(counted, functools.partial(self.steps.append, steps.pop()))
             timeline.at(self.kernels.moved.get(id(t), math.inf), functools.partial(self._move, t, steps))
 
     def _counted(self, a: TracedArgument, steps: list[Step]) -> list[Step]:
@@ -140,6 +142,13 @@ class MovedArguments:
             return steps
         self._bumps.append(BumpVersion(Arg(a.index)))
         return [*steps, self._bumps[-1]]
+
+    def _counted_at(self, t: Tensor) -> int:
+        """When last ``t``, or what counts with it, was moved in a way that counts as a write; 0 if none was."""
+        together = [a.replica for a in self.arguments if id(a.replica) in self.kernels.left]
+        together = [x for x in together if _torch.counted_by([x], [t]) != [None]]
+        left = [x for a in together for x in self.kernels.left[id(a)]]
+        return max([x.time for x in left if x.move is not Move.DATA], default=0)
 
     def _written_unseen(self, a: TracedArgument) -> bool:
         """Whether a write of ``a`` was counted, but none where it lay when the call began, nor one of its base."""
