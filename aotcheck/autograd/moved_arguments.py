@@ -126,6 +126,8 @@ class MovedArguments:
                 self.results.entered.pop(id(t), None)
                 continue
             self._hold_accumulators(a, used | made_again.get(id(t), set()), anew)
+            if (gone := self._first_left(t)) is not None:
+                steps[:0] = self._looks(self.results.rewritten_views(t), gone)
             if self._bumps and steps[-1] is self._bumps[-1] and (counted := self._counted_at(t)):
                 timeline.at(counted, functools.partial(self.steps.append, steps.pop()))
             timeline.at(self.kernels.moved.get(id(t), math.inf), functools.partial(self._move, t, steps))
@@ -206,7 +208,7 @@ class MovedArguments:
                 left[-1].time,
             }
         )
-        looked_at = self.results.rewritten_views(t) if reshapings else []
+        looked_at = self.results.rewritten_views(t)
         at, then = places[0], 0
         done: list[Step] = []
         look: list[Step] = []  # for the history that it has, at a place in between
@@ -236,6 +238,15 @@ class MovedArguments:
             if moment == moments[-1]:
                 steps += self._counted(a, [*done, *look])[len(done) + len(look) :]
             timeline.at(moment, functools.partial(self._move, t, steps))
+
+    def _first_left(self, t: Tensor) -> Left | None:
+        """The first place that ``t`` left for another one."""
+        left = self.kernels.left.get(id(t), ())
+        there = [
+            *[(x.geometry, x.storage) for x in left],
+            (geometry_of(t), _torch.storage_address(_torch.storage_of(t))),
+        ]
+        return next((x for x, before, after in zip(left, there, there[1:], strict=False) if before != after), None)
 
     def _looks(self, views: list[tuple[int, TracedArgument]], before: Left) -> list[Step]:
         """Let those of the ``views`` look for their histories that did ``before`` their base left a place."""
