@@ -42,6 +42,8 @@ from aotcheck.autograd.twins import Kind, info_of
 from aotcheck.autograd.views import is_new_leaf
 from aotcheck.autograd.written_since import guard
 
+_WINDOW = torch.ops.aten.as_strided.default
+
 
 class Stages:
     """Makes the stages of one specialization and traces their backwards."""
@@ -83,12 +85,16 @@ class Stages:
         kept = [v for stage in stages for v in self._kept_values(stage)]
         if kept:
             forward.update(ancestors(kept))
+        given = set(self.inputs)
         for stage in stages:
             forward.update(ancestors(self._made_before(stage)))
             must = self.live.saved_of([w for traced in stage.traces.values() for w in traced.written])
             if must:
                 forward.update(ancestors(must))
-            stage.saved = saved_values(forward, set(self.inputs), stage.wanted(), self.trace.values)
+            saved = saved_values(forward, given, stage.wanted(), self.trace.values)
+            # Not views of what is at hand: a later derivative may read that, or another view of it.
+            at_hand = forward | given
+            stage.saved = list(dict.fromkeys(_all_of_it(v, at_hand) for v in saved))
             more = [*must, *self.kept_for_derivatives(stage, forward.union(self.inputs))]
             stage.saved += [v for v in dict.fromkeys(more) if v not in stage.saved]
         if pack and self.trace.drawn:
@@ -331,3 +337,18 @@ def whole(v: Value, at_hand: set[Value]) -> Value:
     while v.op not in (PLACEHOLDER, CONSTANT) and info_of(v.op).kind is Kind.VIEW and v.args[0] in at_hand:
         v = v.args[0]
     return v
+
+
+def _all_of_it(v: Value, at_hand: set[Value]) -> Value:
+    """What ``v`` is a view of, as far as it is ``at_hand``, if it shows all of that; else ``v`` itself."""
+    there = v
+    while there.op not in (PLACEHOLDER, CONSTANT, _WINDOW) and info_of(there.op).kind is Kind.VIEW:
+        source = there.args[0]
+        if source not in at_hand or _elements(source) != _elements(v):
+            break
+        there = source
+    return there
+
+
+def _elements(v: Value) -> int | None:
+    return None if v.geometry is None else v.geometry.numel

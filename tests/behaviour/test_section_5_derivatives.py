@@ -516,3 +516,18 @@ def test_a_second_derivative_by_an_argument_that_no_longer_says_its_history():
         yield torch.autograd.grad(first.sum(), x)
 
     check_session(session)
+
+
+@pytest.mark.parametrize("given", [lambda x: x, lambda x: x + 1])
+@pytest.mark.parametrize(
+    "product", [torch.matmul, lambda x, z: torch.einsum("ij,bjk->bik", x, z)], ids=["matmul", "einsum"]
+)
+def test_a_second_derivative_of_a_product_of_which_a_transposed_operand_is_saved(product, given):
+    def session(compile):
+        x, z = leaf(2, 2), leaf(1, 2, 2, seed=1)
+        y = compile(lambda x, z: product(given(x), given(z)))(x, z)
+        first = torch.autograd.grad(y.square().sum(), (x, z), create_graph=True)
+        yield first
+        yield torch.autograd.grad(sum(g.square().sum() for g in first), (x, z))
+
+    check_session(session)
