@@ -55,6 +55,8 @@ class Stages:
         self.live = LiveMemory(capture)
         self.made = list(self.trace.values)  # by the function itself
         self.forward: set[Value] = set()  # what the forward computes
+        states = [id(r.state) for r in capture.roots]
+        self.shared = len(set(states)) < len(states)  # whether arguments lie in the same memory
         self._written_views: list[tuple[Ref, Tensor, Any]] | None = None  # and the history of each write
 
     def first(self, forward: set[Value], pack: bool) -> list[Stage]:
@@ -96,6 +98,7 @@ class Stages:
             at_hand = forward | given
             stage.saved = list(dict.fromkeys(_all_of_it(v, at_hand) for v in saved))
             more = [*must, *self.kept_for_derivatives(stage, forward.union(self.inputs))]
+            more += self._kept_beside(stage) if self.shared else []
             stage.saved += [v for v in dict.fromkeys(more) if v not in stage.saved]
         if pack and self.trace.drawn:
             outputs = {o.value for o in capture.record.outputs}
@@ -136,6 +139,24 @@ class Stages:
             wanted = ancestors(stage.wanted())
             found = [v for v in found if v in wanted]
         return found
+
+    def _kept_beside(self, stage: Stage) -> list[Value]:
+        """The arguments that eager's graph keeps while the stage saves others in the same memory.
+
+        Its backwards read these where one is a transpose of the other, say; derivatives of the backwards read those.
+        """
+        table = self.capture.tracer.table
+        kept = {id(t): t for found in kept_behind(self.capture, stage) for t in found or ()}.values()
+        views = [table.known_view(t) for t in kept if type(t) in (Replica, Tensor) and not is_sparse(t)]
+        return self.beside(stage.saved, [v.value for v in views if v is not None and v.fits and v.value is not None])
+
+    def beside(self, read: Sequence[Value], known: Sequence[Value]) -> list[Value]:
+        """Those of the values ``known`` that are arguments in the same memory as one that is ``read``."""
+        if not self.shared:
+            return []
+        states = {r.placeholder: id(r.state) for r in self.capture.roots}
+        there = {states[v] for v in read if v in states}
+        return [v for v in known if v in states and v not in read and states[v] in there]
 
     def stages_of(
         self,

@@ -531,3 +531,20 @@ def test_a_second_derivative_of_a_product_of_which_a_transposed_operand_is_saved
         yield torch.autograd.grad(sum(g.square().sum() for g in first), (x, z))
 
     check_session(session)
+
+
+@pytest.mark.parametrize("of", [lambda x, y, z: x @ z, lambda x, y, z: (x @ x) @ z, lambda x, y, z: y @ z @ x])
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_second_derivative_of_a_product_whose_operand_comes_transposed_too(of, grad):
+    def session(compile):
+        x, z = plain(2, 2), leaf(2, 2, seed=1)
+        x.requires_grad_(grad)
+        roots = (x, z) if grad else (z,)
+        y = compile(of)(x, x.t(), z)
+        first = torch.autograd.grad(y.square().sum(), roots, create_graph=True)
+        yield first
+        second = torch.autograd.grad(sum(g.square().sum() for g in first), roots, create_graph=True)
+        yield second
+        yield torch.autograd.grad(sum(g.sum() for g in second), roots)
+
+    check_session(session, rtol=1e-5)
