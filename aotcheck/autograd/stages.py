@@ -87,7 +87,7 @@ class Stages:
         kept = [v for stage in stages for v in self._kept_values(stage)]
         if kept:
             forward.update(ancestors(kept))
-        given = set(self.inputs)
+        given, outputs = set(self.inputs), {o.value for o in capture.record.outputs}
         for stage in stages:
             forward.update(ancestors(self._made_before(stage)))
             must = self.live.saved_of([w for traced in stage.traces.values() for w in traced.written])
@@ -96,12 +96,11 @@ class Stages:
             saved = saved_values(forward, given, stage.wanted(), self.trace.values)
             # Not views of what is at hand: a later derivative may read that, or another view of it.
             at_hand = forward | given
-            stage.saved = list(dict.fromkeys(_all_of_it(v, at_hand) for v in saved))
+            stage.saved = list(dict.fromkeys(_all_of_it(v, at_hand, outputs) for v in saved))
             more = [*must, *self.kept_for_derivatives(stage, forward.union(self.inputs))]
             more += self._kept_beside(stage) if self.shared else []
             stage.saved += [v for v in dict.fromkeys(more) if v not in stage.saved]
         if pack and self.trace.drawn:
-            outputs = {o.value for o in capture.record.outputs}
             pack_masks(self.trace, forward, [s.saved for s in stages], outputs)
             for stage in stages:
                 stage.saved = list(dict.fromkeys(packed(v, outputs) for v in stage.saved))
@@ -360,11 +359,16 @@ def whole(v: Value, at_hand: set[Value]) -> Value:
     return v
 
 
-def _all_of_it(v: Value, at_hand: set[Value]) -> Value:
-    """What ``v`` is a view of, as far as it is ``at_hand``, if it shows all of that; else ``v`` itself."""
+def _all_of_it(v: Value, at_hand: set[Value], outputs: set[Value]) -> Value:
+    """What ``v`` is a view of, as far as it is ``at_hand``, if it shows all of that; else ``v`` itself.
+
+    Of what is one of the ``outputs`` it is known whether the caller writes it.
+    """
     there = v
     while there.op not in (PLACEHOLDER, CONSTANT, _WINDOW) and info_of(there.op).kind is Kind.VIEW:
         source = there.args[0]
+        if there in outputs:
+            break
         if source not in at_hand or _elements(source) != _elements(v):
             break
         there = source
