@@ -55,8 +55,9 @@ class Stages:
         self.live = LiveMemory(capture)
         self.made = list(self.trace.values)  # by the function itself
         self.forward: set[Value] = set()  # what the forward computes
-        states = [id(r.state) for r in capture.roots]
-        self.shared = len(set(states)) < len(states)  # whether arguments lie in the same memory
+        # Whether arguments lie in the same memory, and which, by value.
+        self._memory = {r.placeholder: id(r.state) for r in capture.roots}
+        self.shared = len(set(self._memory.values())) < len(self._memory) or bool(capture.record.flats)
         self._written_views: list[tuple[Ref, Tensor, Any]] | None = None  # and the history of each write
 
     def first(self, forward: set[Value], pack: bool) -> list[Stage]:
@@ -140,22 +141,26 @@ class Stages:
         return found
 
     def _kept_beside(self, stage: Stage) -> list[Value]:
-        """The arguments that eager's graph keeps while the stage saves others in the same memory.
+        """What eager's graph keeps of memory of which the stage saves another argument.
 
-        Its backwards read these where one is a transpose of the other, say; derivatives of the backwards read those.
+        Its backwards read that where one is a transpose of the other, say; derivatives of the backwards read this.
         """
         table = self.capture.tracer.table
         kept = {id(t): t for found in kept_behind(self.capture, stage) for t in found or ()}.values()
-        views = [table.known_view(t) for t in kept if type(t) in (Replica, Tensor) and not is_sparse(t)]
-        return self.beside(stage.saved, [v.value for v in views if v is not None and v.fits and v.value is not None])
+        plain = [t for t in kept if type(t) in (Replica, Tensor) and not is_sparse(t)]
+        known: list[Value] = []
+        for t, view in [(t, table.known_view(t)) for t in plain]:
+            if view is not None and view.fits and view.value is not None and table.state(t).is_input:
+                self._memory.setdefault(view.value, id(table.state(t)))
+                known.append(view.value)
+        return self.beside(stage.saved, known)
 
     def beside(self, read: Sequence[Value], known: Sequence[Value]) -> list[Value]:
-        """Those of the values ``known`` that are arguments in the same memory as one that is ``read``."""
+        """Those of the values ``known`` that lie in the memory of an argument that is ``read``."""
         if not self.shared:
             return []
-        states = {r.placeholder: id(r.state) for r in self.capture.roots}
-        there = {states[v] for v in read if v in states}
-        return [v for v in known if v in states and v not in read and states[v] in there]
+        there = {self._memory[v] for v in read if v in self._memory}
+        return [v for v in known if v not in read and self._memory.get(v) in there]
 
     def stages_of(
         self,

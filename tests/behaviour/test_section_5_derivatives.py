@@ -548,3 +548,17 @@ def test_a_second_derivative_of_a_product_whose_operand_comes_transposed_too(of,
         yield torch.autograd.grad(sum(g.sum() for g in second), roots)
 
     check_session(session, rtol=1e-5)
+
+
+def test_a_second_derivative_of_a_product_with_a_transpose_made_under_no_grad():
+    def session(compile):
+        root = leaf(2, 2)
+        x = root.clone()
+        with torch.no_grad():
+            y = x.t()
+        out = compile(torch.matmul)(x, y)
+        (first,) = torch.autograd.grad(out.square().sum(), root, create_graph=True)
+        yield first
+        yield torch.autograd.grad(first.square().sum(), root)
+
+    check_session(session)
