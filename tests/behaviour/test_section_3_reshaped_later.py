@@ -8,7 +8,6 @@ import torch
 from tests.behaviour.harness import check_session, leaf
 from tests.behaviour.wrappers import two
 
-
 WRITES = {
     "once": lambda x, y: y.mul_(x),
     "twice": lambda x, y: y.mul_(2).add_(x),
