@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge
-from torch.nn.functional import one_hot
+from torch.nn.functional import ctc_loss, one_hot
 
 from aotcheck import _torch
 from aotcheck.autograd.accumulators import settle_accumulators
@@ -31,7 +31,7 @@ _HOOKS = {
     Tensor.register_hook: HookKind.GRADIENT,
     Tensor.register_post_accumulate_grad_hook: HookKind.ACCUMULATED,
 }
-_LOOKED_AT = frozenset((*GRADIENT_ACCESS, *_HOOKS, *_TELLING, *PAST_AUTOCAST, *ENGINE, one_hot))
+_LOOKED_AT = frozenset((*GRADIENT_ACCESS, *_HOOKS, *_TELLING, *PAST_AUTOCAST, *ENGINE, one_hot, ctc_loss))
 
 
 class StandIns:
@@ -113,6 +113,8 @@ class Substitution(_torch.FunctionMode):
             if accumulates:
                 self.kernels.after_backward()
             return found
+        if func is ctc_loss:
+            return self._ctc_loss(*args, **(kwargs or {}))
         if func is one_hot:
             encoded = self._one_hot(*args, **(kwargs or {}))
             if encoded is not None:
@@ -123,6 +125,27 @@ class Substitution(_torch.FunctionMode):
         if not self.replicas:
             return func(*args, **kwargs)
         return func(*[self._swap(a) for a in args], **{k: self._swap(a) for k, a in kwargs.items()})
+
+    def _ctc_loss(
+        self,
+        log_probs: Any,
+        targets: Any,
+        input_lengths: Any,
+        target_lengths: Any,
+        blank: int = 0,
+        reduction: str = "mean",
+        zero_infinity: bool = False,
+    ) -> Tensor:
+        """``ctc_loss``, of whose lengths code of torch's makes a tensor where it finds that there is no data."""
+        lengths = [self._swap(x) for x in (input_lengths, target_lengths)]
+        before: Any
+        after: Any
+        before, after = (x.tolist() if isinstance(x, Tensor) else x for x in lengths)
+        given = self._swap(log_probs), self._swap(targets)
+        if reduction != "mean":
+            return ctc_loss(*given, before, after, blank, reduction, zero_infinity)
+        losses = ctc_loss(*given, before, after, blank, "none", zero_infinity)
+        return (losses / torch.tensor(after, dtype=losses.dtype, device=losses.device).clamp_min_(1)).mean()
 
     def _one_hot(self, tensor: Any, num_classes: int = -1) -> Tensor | None:
         """``one_hot`` with its check of the values left to the graph; None where it gives a shape, or raises."""

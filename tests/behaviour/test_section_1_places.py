@@ -14,8 +14,15 @@ import pytest
 import torch
 from torch import nn
 
+from tests.behaviour import harness
 from tests.behaviour.harness import check_session, plain
 from tests.behaviour.test_training_loops import seeded
+
+
+@pytest.fixture(autouse=True)
+def on_device() -> None:
+    """Where tensors lie around a function has nothing to do with devices."""
+    harness.set_device("cpu")
 
 
 class _Object:
