@@ -390,10 +390,15 @@ class Walk:
             names = frozenset(vars(m)) - _OF_MODULES
         self._watch(vars(m), vars(m), names, depth)
         children = _torch.children_of(m)
+        self.owners[id(children)] = children
         if children:
             self._dicts.append((children, None, self._values(children, None)))
-            self._next += [(child, depth) for child in children.values() if child is not None]
-            self._note(children, "", tuple(children), None)
+            for name, child in children.items():
+                self._note(children, name, None if child is None else serial_of(child), child)
+                if child is not None:
+                    self._next.append((child, depth))
+        else:
+            self._empty.append(children)
         inner: tuple[dict[Any, Any], ...] = (*_torch.state_of(m), *_torch.hooks_of(m))
         for d in inner:
             self._inner(d)
