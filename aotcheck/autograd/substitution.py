@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import types
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -75,7 +76,7 @@ class Substitution(_torch.FunctionMode):
         self.tracer = tracer
         self.kernels = tracer.kernels
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if self.kernels.reshaped_leaves:
             settle_accumulators(self.tracer)
         if func not in _LOOKED_AT:
@@ -122,9 +123,25 @@ class Substitution(_torch.FunctionMode):
         return self._on_replicas(func, args, kwargs or {})
 
     def _on_replicas(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Call ``func`` as the program would on replicas: a method is theirs where they have one."""
         if not self.replicas:
+            self._check_met(func, args)
             return func(*args, **kwargs)
-        return func(*[self._swap(a) for a in args], **{k: self._swap(a) for k, a in kwargs.items()})
+        swapped = [self._swap(a) for a in args]
+        self._check_met(func, swapped)
+        given = {k: self._swap(a) for k, a in kwargs.items()}
+        if swapped and swapped[0] is not args[0] and type(swapped[0]) is Replica:
+            if type(func) is types.MethodWrapperType and func.__name__ == "__set__":
+                return setattr(swapped[0], _attribute_of(func), *swapped[1:])
+            func = _METHODS.get(func, func)
+        return func(*swapped, **given)
+
+    def _check_met(self, func: Any, args: Sequence[Any]) -> None:
+        """What is no argument yet may be asked for its geometry, and is not to be changed by a trace."""
+        for a in args:
+            real = type(a) in (Tensor, torch.nn.Parameter) and self.kernels.function_runs
+            if real and not _only_looks(func) and not _torch.functorch_active():  # whose tensors are of no class
+                raise RetraceWithCaptured(a)
 
     def _ctc_loss(
         self,
@@ -182,6 +199,41 @@ class Substitution(_torch.FunctionMode):
         if type(a) in (list, tuple):
             return type(a)(self._swap(x) for x in a)
         return a
+
+
+def _attribute_of(accessor: Any) -> str:
+    """The name of the attribute that ``__get__`` or ``__set__`` of its descriptor reads or assigns."""
+    name: str = accessor.__self__.__name__
+    return name
+
+
+def _only_looks(func: Any) -> bool:
+    """Whether it tells of a tensor what no data is needed for, and changes nothing."""
+    if type(func) is types.MethodWrapperType:
+        return func.__name__ == "__get__" and _attribute_of(func) not in _TENSORS
+    return func in _LOOKS
+
+
+_TENSORS = frozenset(("data", "T", "mT", "H", "mH", "real", "imag", "_base"))  # what these attributes are
+_LOOKS = frozenset(
+    getattr(Tensor, name)
+    for name in (
+        "size",
+        "dim",
+        "numel",
+        "stride",
+        "is_floating_point",
+        "is_complex",
+        "element_size",
+        "__len__",
+        "__hash__",
+    )
+)
+_METHODS = {
+    getattr(Tensor, name): method
+    for name, method in vars(Replica).items()
+    if type(method) is types.FunctionType and hasattr(Tensor, name) and (name[0] != "_" or name == "__array__")
+}
 
 
 def _node_of(x: Any) -> Any:

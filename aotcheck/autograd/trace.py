@@ -350,13 +350,10 @@ def calling_module() -> str:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         module: str = frame.f_globals.get("__name__", "")
-        if not module.startswith(("aotcheck.", "contextlib")) and module not in _BEFORE_OPS:
+        if not module.startswith(("aotcheck.", "contextlib")) and module not in _torch.BEFORE_OPS:
             return module
         frame = frame.f_back
     return ""
-
-
-_BEFORE_OPS = frozenset(("torch._tensor", "torch.overrides", "torch._ops", "torch.utils._contextlib"))
 
 
 def user_frame(outside: Where | None = None) -> Where | None:
