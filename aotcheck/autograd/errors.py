@@ -107,6 +107,7 @@ _LACK_OF_DATA = (
     "its data is not allocated yet",
     "Not available for 'meta' device type",
     "Cannot copy out of meta tensor",
+    "should be a 1D CPU int64 tensor, but got 1D meta",  # lengths of what is packed
 )
 
 

@@ -21,7 +21,16 @@ from aotcheck.autograd.sparse_geometry import is_sparse
 from aotcheck.autograd.stand_ins import tensors_in
 from aotcheck.autograd.storage import StorageTable
 from aotcheck.autograd.subclasses import is_wrapper, leaves_of, wrappers_in
-from aotcheck.autograd.trace import PLACEHOLDER, Geometry, Trace, Value, geometry_of, getitem, user_frame
+from aotcheck.autograd.trace import (
+    PLACEHOLDER,
+    Geometry,
+    Trace,
+    Value,
+    calling_module,
+    geometry_of,
+    getitem,
+    user_frame,
+)
 from aotcheck.autograd.twins import Kind, OpInfo, info_of
 from aotcheck.autograd.windows import UNSAFE_VIEWS, Derivation, Reshaping
 
@@ -237,7 +246,16 @@ class Tracer(_torch.TorchDispatchMode):
             raise UnsupportedError("data-dependent", f"{func} gives a shape that depends on values")
         if func is aten.equal.default and (expected := self._expected(args[0], values)) is not None:
             return expected
+        if func is aten._local_scalar_dense.default and self._is_validation(args[0]):
+            self.expect(args[0])
+            return True
         raise UnsupportedError("data-dependent", f"{func} needs values at trace time")
+
+    def _is_validation(self, flag: Replica) -> bool:
+        """Whether a distribution of torch's asks if all of its parameters, or of what it is given, are valid."""
+        if flag.dtype is not torch.bool or flag.dim() or flag.real_device.type != "cpu" or self.depth:
+            return False
+        return calling_module().startswith("torch.distributions.")
 
     def _expected(self, flag: Replica, values: Sequence[Any]) -> bool | None:
         """What a check in torch's own code (of the window of ``istft``, say) expects to find; None where this is none.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import contextlib
 import contextvars
 import functools
@@ -11,6 +12,7 @@ import itertools
 import os
 import random
 import sys
+import threading
 import types
 import weakref
 from collections import OrderedDict, defaultdict, deque
@@ -57,7 +59,15 @@ _ITERATORS: tuple[Any, ...] = (
     type(iter({}.items())),
     type(iter(set())),
 )
-_WITH_CONTENT = (np.ndarray, bytearray, contextvars.ContextVar, weakref.ref)
+_WITH_CONTENT = (
+    np.ndarray,
+    array.array,
+    bytearray,
+    contextvars.ContextVar,
+    memoryview,
+    threading.local,
+    weakref.ref,
+)
 _OF_CONTAINERS = frozenset((dict, OrderedDict, defaultdict, *SEQUENCES))
 _OF_MODULES = frozenset(vars(torch.nn.Module())) - {"training"}
 ABSENT = object()
@@ -304,6 +314,8 @@ class Walk:
             self._content(obj, depth)
         elif issubclass(kind, _GENERATORS):
             self.generators.append(obj)
+        elif kind is types.MappingProxyType:
+            self._next += [(d, depth) for d in gc.get_referents(obj) if issubclass(type(d), dict)]
         else:
             if issubclass(kind, dict):
                 if len(obj) <= MOST:
@@ -378,10 +390,15 @@ class Walk:
             names = frozenset(vars(m)) - _OF_MODULES
         self._watch(vars(m), vars(m), names, depth)
         children = _torch.children_of(m)
+        self.owners[id(children)] = children
         if children:
             self._dicts.append((children, None, self._values(children, None)))
-            self._next += [(child, depth) for child in children.values() if child is not None]
-            self._note(children, "", tuple(children), None)
+            for name, child in children.items():
+                self._note(children, name, None if child is None else serial_of(child), child)
+                if child is not None:
+                    self._next.append((child, depth))
+        else:
+            self._empty.append(children)
         inner: tuple[dict[Any, Any], ...] = (*_torch.state_of(m), *_torch.hooks_of(m))
         for d in inner:
             self._inner(d)
@@ -549,11 +566,21 @@ def content_of(obj: Any) -> Any:
     if isinstance(obj, np.ndarray):
         known = obj.nbytes <= _BYTES and not obj.dtype.hasobject
         return (obj.shape, obj.dtype.str, obj.tobytes() if known else None)
-    if isinstance(obj, bytearray):
-        return bytes(obj)
+    if isinstance(obj, (array.array, bytearray, memoryview)):
+        view = memoryview(obj)
+        return view.tobytes() if view.nbytes <= _BYTES else None
+    if isinstance(obj, threading.local):
+        return tuple([(name, _key_within(value)) for name, value in sorted(vars(obj).items())])
     held = obj() if isinstance(obj, weakref.ref) else obj.get(None)
-    key = plain_key(held)
-    return serial_of(held) if key is None else key
+    return _key_within(held)
+
+
+def _key_within(value: Any) -> Any:
+    """Of a value that nothing within is looked at of."""
+    if issubclass(type(value), Tensor):
+        return TENSOR
+    key = plain_key(value)
+    return serial_of(value) if key is None else key
 
 
 def items_of(sequence: Any) -> Iterator[Any]:
