@@ -149,6 +149,8 @@ class CompiledFunction:
     def __init__(
         self, original: Callable[..., Any], compilers: Compilers, on_unsupported: OnUnsupported = OnUnsupported.RAISE
     ) -> None:
+        if not isinstance(original, torch.nn.Module):
+            functools.update_wrapper(self, original, updated=())  # named and called as the original is
         self.original = original
         self.compilers = compilers
         self.on_unsupported = OnUnsupported(on_unsupported)
