@@ -8,6 +8,7 @@ import gc
 import itertools
 import os
 import random
+import threading
 import types
 import weakref
 from collections import OrderedDict, defaultdict, deque
@@ -53,7 +54,7 @@ _ITERATORS: tuple[Any, ...] = (
     type(iter({}.items())),
     type(iter(set())),
 )
-_WITH_CONTENT = (np.ndarray, bytearray, contextvars.ContextVar, weakref.ref)
+_WITH_CONTENT = (np.ndarray, bytearray, contextvars.ContextVar, weakref.ref, threading.local)
 _OF_CONTAINERS = frozenset((dict, OrderedDict, defaultdict, *SEQUENCES))
 _OF_MODULES = frozenset(vars(torch.nn.Module())) - {"training"}
 ABSENT = object()
@@ -215,6 +216,11 @@ class Walk:
             return False
         return True
 
+    @property
+    def contexts(self) -> list[Any]:
+        """Context variables and what holds attributes of each thread's own."""
+        return [obj for obj, _ in self._contents if isinstance(obj, (contextvars.ContextVar, threading.local))]
+
     def has_slots(self, obj: Any) -> bool:
         """Whether attributes of it that were looked at are slots."""
         return any(obj is o for o, _ in self._slots)
@@ -284,6 +290,10 @@ class Walk:
         self._note(obj, "", content, obj)
         if isinstance(obj, weakref.ref) and (referent := obj()) is not None and depth < STEPS:
             self._next.append((referent, depth + 1))
+        if isinstance(obj, threading.local) and depth < STEPS:
+            self._class(type(obj), depth)
+            held = in_this_thread(obj).values()
+            self._next += [(v, depth + 1) for v in held if plain_key(v) is None and not isinstance(v, Tensor)]
 
     def _object(self, obj: Any, depth: int) -> None:
         kind = type(obj)
@@ -490,9 +500,23 @@ def content_of(obj: Any) -> Any:
         return (obj.shape, obj.dtype.str, obj.tobytes() if known else None)
     if isinstance(obj, bytearray):
         return bytes(obj)
-    held = obj() if isinstance(obj, weakref.ref) else obj.get(None)
+    if isinstance(obj, threading.local):
+        return tuple([(name, _told_by(v)) for name, v in in_this_thread(obj).items()])
+    return _told_by(obj() if isinstance(obj, weakref.ref) else obj.get(None))
+
+
+def _told_by(held: Any) -> Any:
+    """What tells a value from others; tensors are all alike."""
+    if isinstance(held, Tensor):
+        return TENSOR
     key = plain_key(held)
     return serial_of(held) if key is None else key
+
+
+def in_this_thread(obj: threading.local) -> dict[str, Any]:
+    """The attributes that ``obj`` has for the thread that asks."""
+    found: dict[str, Any] = threading.local.__getattribute__(obj, "__dict__")
+    return found
 
 
 def items_of(sequence: Any) -> Iterator[Any]:
