@@ -43,6 +43,7 @@ from aotcheck.autograd.errors import (
     RetraceWithCasts,
     RetraceWithGradients,
     RetraceWithValues,
+    RunsAsItIs,
     SchemaError,
     TraceMode,
     UnsupportedError,
@@ -54,7 +55,7 @@ from aotcheck.autograd.gradients import gradients_of
 from aotcheck.autograd.module_state import ModuleState
 from aotcheck.autograd.partition.saved import Compiling
 from aotcheck.autograd.plain_values import plain_key
-from aotcheck.autograd.replicas import disarm
+from aotcheck.autograd.replicas import attribute_set, disarm
 from aotcheck.autograd.runtime.failing import GraphFailed
 from aotcheck.autograd.specialize import (
     PLAIN_LEAVES,
@@ -166,6 +167,8 @@ class CompiledFunction:
     def __init__(
         self, original: Callable[..., Any], compilers: Compilers, on_unsupported: OnUnsupported = OnUnsupported.RAISE
     ) -> None:
+        if not isinstance(original, torch.nn.Module):
+            functools.update_wrapper(self, original, updated=())  # named and called as the original is
         self.original = original
         self.compilers = compilers
         self.on_unsupported = OnUnsupported(on_unsupported)
@@ -319,6 +322,9 @@ class CompiledFunction:
                         self._store(key, found)
                     if around.drawn:
                         raise _RunsAsItIs
+                except RunsAsItIs as met:
+                    around.settle_for_eager(met.detail)
+                    raise _RunsAsItIs from met
                 except RetraceWithCaptured as needed:
                     self._capture_more(needed.args[0])
                     continue
@@ -414,7 +420,7 @@ class CompiledFunction:
                     disarm(capture.maker.kernels)
             if assembly.record.written_placeholders and (shared := foreign_overlaps(whole)):
                 raise UnsupportedError("storages that share memory", f"arguments {shared} lie in memory of others")
-        except RetraceWithValues:
+        except (RetraceWithValues, RunsAsItIs):
             self._undo()
             raise
         except UnsupportedError as error:
@@ -523,6 +529,9 @@ class CompiledFunction:
                 containers = ContainerResult(out_spec, len(flat_out), writes)
         count = len(flat_out)
         flat_out += contents
+        for t in (*replicas, *flat_out):
+            if (name := attribute_set(t)) is not None:
+                raise RunsAsItIs(f"it sets the attribute {name!r} of a tensor")
         for o in flat_out:
             if not isinstance(o, (Tensor, Held)) and type(o) not in PLAIN_LEAVES and plain_key(o) is None:
                 raise UnsupportedError("unregistered container", f"the function returns a {type(o).__name__}")

@@ -96,7 +96,10 @@ class ReplicaMaker:
                 if real.is_neg():
                     elem = _torch.neg_view(elem)
         r = make_replica(elem, real.device, self.kernels)
-        r.is_parameter = isinstance(real, torch.nn.Parameter)
+        if isinstance(real, torch.nn.Parameter):
+            r.is_parameter = True
+        if real.__dict__:
+            r.__dict__["given"] = frozenset(real.__dict__)
         return r
 
     def root(self, real: Tensor, versions: Any = None) -> Replica:

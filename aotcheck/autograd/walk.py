@@ -263,6 +263,11 @@ class Walk:
             return False
         return True
 
+    @property
+    def contexts(self) -> list[Any]:
+        """Context variables and what holds attributes of each thread's own."""
+        return [obj for obj, _ in self._contents if isinstance(obj, (contextvars.ContextVar, threading.local))]
+
     def has_slots(self, obj: Any) -> bool:
         """Whether attributes of it that were looked at are slots."""
         return any(obj is o for o, _ in self._slots)
@@ -334,6 +339,10 @@ class Walk:
         self._note(obj, "", content, obj)
         if isinstance(obj, weakref.ref) and (referent := obj()) is not None and depth < STEPS:
             self._next.append((referent, depth + 1))
+        if isinstance(obj, threading.local) and depth < STEPS:
+            self._class(type(obj), depth)
+            held = in_this_thread(obj).values()
+            self._next += [(v, depth + 1) for v in held if plain_key(v) is None and not isinstance(v, Tensor)]
 
     def _object(self, obj: Any, depth: int) -> None:
         kind = type(obj)
@@ -570,7 +579,7 @@ def content_of(obj: Any) -> Any:
         view = memoryview(obj)
         return view.tobytes() if view.nbytes <= _BYTES else None
     if isinstance(obj, threading.local):
-        return tuple([(name, _key_within(value)) for name, value in sorted(vars(obj).items())])
+        return tuple([(name, _key_within(value)) for name, value in sorted(in_this_thread(obj).items())])
     held = obj() if isinstance(obj, weakref.ref) else obj.get(None)
     return _key_within(held)
 
@@ -581,6 +590,12 @@ def _key_within(value: Any) -> Any:
         return TENSOR
     key = plain_key(value)
     return serial_of(value) if key is None else key
+
+
+def in_this_thread(obj: threading.local) -> dict[str, Any]:
+    """The attributes that ``obj`` has for the thread that asks."""
+    found: dict[str, Any] = threading.local.__getattribute__(obj, "__dict__")
+    return found
 
 
 def items_of(sequence: Any) -> Iterator[Any]:
