@@ -140,6 +140,9 @@ class Attaching(Draft, abc.ABC):
     def settle(self, t: Tensor) -> None:
         """``t``, which has a name, gets its history now if it has not got it yet."""
         self.attach_now(t)
+        for before, taker in self.takers.items():
+            if taker is t and before in self._owner:  # what it takes over is attached in its place
+                self._attach_group(self._owner[before])
         self._settle_base(t)
         steps = self.pending.pop(id(t), ())
         self.steps += steps
@@ -162,8 +165,15 @@ class Attaching(Draft, abc.ABC):
         Not those that looked for it after ``base`` went elsewhere: they will do so again.
         """
         views = [a for a in self.arguments if _torch.base_of(a.replica) is base and a.replica is not base]
-        there = [a for a in views if geometry_of(a.replica) == a.geometry and self.table.state(a.replica) is a.state]
-        found = [(node, a) for a in there if (node := _torch.grad_fn_of(a.replica)) not in (None, a.grad_fn)]
+        found = [(node, a) for a in views if (node := self.node_before_changes(a.replica)) not in (None, a.grad_fn)]
         numbered = [(_torch.sequence_number(node), a) for node, a in found]
         moved = self.kernels.moved_before.get(id(base), math.inf)
-        return sorted([(number, a) for number, a in numbered if number < moved], key=lambda x: x[0])
+        known = [(number, a) for number, a in numbered if number < moved and self._is_there(a, number)]
+        return sorted(known, key=lambda x: x[0])
+
+    def _is_there(self, a: TracedArgument, number: int) -> bool:
+        """Whether ``a`` is, when autograd makes the node of this ``number``, where it came from or where it ends."""
+        left = self.kernels.left.get(id(a.replica), ())
+        if geometry_of(a.replica) == a.geometry and self.table.state(a.replica) is a.state:
+            return True
+        return bool(left) and (number < left[0].node or number >= left[-1].node)
