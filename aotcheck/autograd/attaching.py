@@ -168,12 +168,14 @@ class Attaching(Draft, abc.ABC):
         found = [(node, a) for a in views if (node := self.node_before_changes(a.replica)) not in (None, a.grad_fn)]
         numbered = [(_torch.sequence_number(node), a) for node, a in found]
         moved = self.kernels.moved_before.get(id(base), math.inf)
-        known = [(number, a) for number, a in numbered if number < moved and self._is_there(a, number)]
-        return sorted(known, key=lambda x: x[0])
+        return sorted(
+            [(number, a) for number, a in numbered if number < moved and self._is_there(a, number)],
+            key=lambda x: x[0],
+        )
 
     def _is_there(self, a: TracedArgument, number: int) -> bool:
         """Whether ``a`` is, when autograd makes the node of this ``number``, where it came from or where it ends."""
         left = self.kernels.left.get(id(a.replica), ())
         if geometry_of(a.replica) == a.geometry and self.table.state(a.replica) is a.state:
             return True
-        return bool(left) and (number < left[0].node or number >= left[-1].node)
+        return any(number < x.node for x in left[:1]) or any(number >= x.node for x in left[-1:])
