@@ -147,7 +147,7 @@ class Attaching(Draft, abc.ABC):
         steps = self.pending.pop(id(t), ())
         self.steps += steps
         if steps:
-            self.steps += [RenewHistory(Arg(a.index)) for _, a in self.rewritten_views(t)]
+            self.steps += [RenewHistory(Arg(a.index)) for _, a in self.rewritten_views(t) if self._stays(a)]
 
     def settle_before_base(self, t: Tensor) -> None:
         """The same for a view whose history is one that its base had before it got the history it has."""
@@ -173,9 +173,10 @@ class Attaching(Draft, abc.ABC):
             key=lambda x: x[0],
         )
 
+    def _stays(self, a: TracedArgument) -> bool:
+        return geometry_of(a.replica) == a.geometry and self.table.state(a.replica) is a.state
+
     def _is_there(self, a: TracedArgument, number: int) -> bool:
         """Whether ``a`` is, when autograd makes the node of this ``number``, where it came from or where it ends."""
         left = self.kernels.left.get(id(a.replica), ())
-        if geometry_of(a.replica) == a.geometry and self.table.state(a.replica) is a.state:
-            return True
-        return any(number < x.node for x in left[:1]) or any(number >= x.node for x in left[-1:])
+        return self._stays(a) or any(number < x.node for x in left[:1]) or any(number >= x.node for x in left[-1:])
