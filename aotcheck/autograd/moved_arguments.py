@@ -121,6 +121,7 @@ class MovedArguments:
                 continue
             steps = self._counted(a, self._steps_of_move(a, holds.get(a.index), kept))
             if early:
+                self.results.hasty.add(id(t))
                 self.results.make_views_left(t)
                 self.before += steps
                 self.results.entered.pop(id(t), None)

@@ -185,7 +185,11 @@ class Remaking(Attaching, Holders):
         if id(t) not in self._histories:
             raise UnsupportedError("view of a base that has changed", "it would have no such view any more")
         self.attach_now(t)
-        return [GiveHistory(local, self._histories[id(t)])]
+        given = GiveHistory(local, self._histories[id(t)])
+        if self._stage is self.before:  # what it leads to is not attached yet
+            self.steps.append(given)
+            return []
+        return [given]
 
     def _kind_of_window(self, t: Tensor, ref: Ref) -> bool | None:
         """Whether ``t`` is an inference tensor; None where it goes without saying."""

@@ -119,8 +119,9 @@ class Replica(Tensor):
         """Noted besides, since no dispatch shows it; refused of a view that is none to autograd here, as eager does."""
         if id(self) in self.kernels.stand_for_views and not torch.is_inference_mode_enabled():
             raise EagerRaises("a view is detached in place")
+        again = id(self) in self.kernels.detached and not self.requires_grad
         result = super().detach_()
-        if self.requires_grad:  # under inference mode it does nothing
+        if self.requires_grad or again:  # under inference mode it does nothing, nor does it twice
             return result
         self.kernels.detached[id(self)] = self.kernels.now()
         return result

@@ -128,6 +128,8 @@ class Views:
         # id of an argument's replica -> where it lay when the call began, while the real one lies there still
         self.entered = {id(a.replica): a.geometry for a in self.arguments}
         self._arguments = {id(a.replica) for a in self.arguments}
+        self.ahead = False  # whether what is made now is made before arguments go anywhere
+        self.hasty: set[int] = set()  # ids of those arguments' replicas that go to the last of their places at once
         self._moving: set[int] = set()  # ids of views that go elsewhere at a moment to come
         self.anchors: dict[int, tuple[Ref, int]] = {}  # id of a fresh storage's state -> a tensor on it, its offset
         self._early: dict[int, int] = {}  # by id of a view that is made at its moment, which that is
@@ -139,7 +141,7 @@ class Views:
 
     def stop_of(self, made: Derivation) -> Stop | None:
         """The stop of an argument at which a view was made of it: see Note [Stops]."""
-        if id(made.source) not in self._arguments:
+        if id(made.source) not in self._arguments or id(made.source) in self.hasty or self.ahead:
             return None
         stops = stops_of(self.kernels.left.get(id(made.source), ()))
         return next((s for s in stops if s.begin < made.time < s.end), None)

@@ -88,3 +88,28 @@ def test_a_view_lies_where_its_fresh_base_lay(mode, turned):
         yield compile(f)(x), x
 
     check_session(session)
+
+
+@pytest.mark.parametrize(
+    "after", [lambda x, y: setattr(y, "data", x.clone()), lambda x, y: y.data], ids=["too", "alone"]
+)
+@pytest.mark.parametrize("counted", [lambda y: y.t_(), lambda y: y.squeeze_(0), lambda y: y.mul_(2)], ids=range(3))
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("make", [leaf, lambda *n: leaf(*n).clone()], ids=["leaf", "no leaf"])
+def test_a_view_that_moves_as_well_looks_for_its_history_before_its_base_goes(make, mode, counted, after):
+    def f(x, y):
+        with mode():
+            counted(y)
+        v = y * 2
+        x.data = v[0:1].detach()
+        after(x, y)
+        return v
+
+    def session(compile):
+        x = make(2, 2)
+        y = x[0:1]
+        v = compile(f)(x, y)
+        yield v, x, y
+        yield attempt_later(lambda: y.sum().backward(retain_graph=True)), x.is_leaf and x.grad
+
+    check_session(session)

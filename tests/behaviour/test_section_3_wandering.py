@@ -151,3 +151,72 @@ def test_an_alias_of_memory_that_its_argument_left(made):
         yield v, x, y
 
     check_session(session)
+
+
+@pytest.mark.parametrize(
+    "last", [lambda x: x.t_(), lambda x: x.unsqueeze_(0), lambda x: x], ids=["t_", "unsqueeze_", "no"]
+)
+@pytest.mark.parametrize("write", [lambda y, v: y.copy_(v), lambda y, v: y.mul_(v)], ids=["copied", "multiplied"])
+@pytest.mark.parametrize(
+    "made", [lambda x: x * 2, lambda x: x[0:1], lambda x: x.unbind(0)[0]], ids=["result", "view", "part"]
+)
+@pytest.mark.parametrize("make", [lambda: leaf(2, 2), lambda: leaf(2, 2).clone()], ids=["leaf", "no leaf"])
+def test_an_argument_that_was_written_from_a_result_is_reshaped(make, made, write, last):
+    def f(x, y):
+        v = made(x)
+        write(y, v)
+        last(y)
+        return v
+
+    def session(compile):
+        x, root = make(), leaf(2, 2, seed=3)
+        y = root.clone()
+        v = compile(f)(x, y)
+        yield v, x, y
+        yield torch.autograd.grad(y.sum(), (x, root), retain_graph=True, allow_unused=True)
+        yield torch.autograd.grad(v.sum(), (x, root), allow_unused=True)
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("reshape", [False, True])
+@pytest.mark.parametrize("make", [plain, leaf], ids=["plain", "leaf"])
+def test_what_is_cut_twice_is_cut_when_it_first_was(make, reshape):
+    def f(x):
+        x.detach_()
+        v = x.t()
+        if reshape:
+            x.t_()
+        x.detach_()
+        return v, v * 2
+
+    def session(compile):
+        x = make(2, 2)
+        yield compile(f)(x), x
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("elsewhere", [lambda x, y: setattr(y, "data", y.clone()), lambda x, y: setattr(y, "data", x)])
+@pytest.mark.parametrize("first", [lambda y: y.t_(), lambda y: y.squeeze_(0), lambda y: y.mul_(2)], ids=range(3))
+@pytest.mark.parametrize("view", [lambda y: y.mT, lambda y: y[..., 0]], ids=["turned", "part"])
+@pytest.mark.parametrize("told", ["before", "after"])
+@pytest.mark.parametrize("shares", [False, True])
+def test_a_view_of_what_is_told_to_require_grad_and_goes_elsewhere(shares, told, view, first, elsewhere):
+    def f(x, y):
+        first(y)
+        if told == "before":
+            y.requires_grad_()
+        v = view(y)
+        if told == "after":
+            y.requires_grad_()
+        elsewhere(x, y)
+        return v
+
+    def session(compile):
+        x = plain(2, 2)
+        y = x.view(2, 2) if shares else plain(2, 2, seed=3)
+        v = compile(f)(x, y)
+        yield v.detach(), x, y
+
+    check_session(session)
