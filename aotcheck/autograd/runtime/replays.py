@@ -33,10 +33,10 @@ def replay_with_grad(view_func: Any, base: Tensor) -> Tensor:
 def replay_outdated(view_func: Callable[[Tensor], Tensor], base: Tensor) -> Tensor:
     """A view of ``base`` that autograd takes for one made before a write.
 
-    If ``base`` is a view with a history, the view is made of what that is a view of, to which autograd will go back
-    anyhow: ``base`` itself would be taken for written, and lose the history that hooks hang on.
+    If ``base`` is a view with a history on which hooks hang, the view is made of what that is a view of, to which
+    autograd will go back anyhow: ``base`` itself would be taken for written, and lose that history.
     """
-    whole = None if is_wrapper(base) else _torch.base_of(base)
+    whole = None if is_wrapper(base) or not _torch.has_hooks(base) else _torch.base_of(base)
     if whole is not None and not is_wrapper(whole) and whole.requires_grad and _torch.leafness(base) is False:
         with torch.no_grad():
             like = view_func(base)
