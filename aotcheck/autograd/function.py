@@ -55,6 +55,7 @@ from aotcheck.autograd.gradients import gradients_of
 from aotcheck.autograd.module_state import ModuleState
 from aotcheck.autograd.partition.saved import Compiling
 from aotcheck.autograd.plain_values import plain_key
+from aotcheck.autograd.presented_types import PresentingTypes
 from aotcheck.autograd.replicas import attribute_set, disarm
 from aotcheck.autograd.runtime.failing import GraphFailed
 from aotcheck.autograd.specialize import (
@@ -502,12 +503,13 @@ class CompiledFunction:
         else:
             args, kwargs = pytree.tree_unflatten(list(replicas[:explicit]), spec.spec)
             watched = Watched(spec, args, kwargs)
+        types = PresentingTypes(self._around.asking_types if self._around is not None else ())
         try:
             if self.state is not None:
-                with self.state.swapped(replicas[explicit:], reassigned):
+                with self.state.swapped(replicas[explicit:], reassigned), types:
                     out = self.original(*args, **kwargs)
             else:
-                with Unkept(self.original):
+                with Unkept(self.original), types:
                     out = self.original(*args, **kwargs)
         except (UnsupportedError, *RETRACES):
             raise

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from aotcheck import _torch
 from aotcheck.autograd.kernel_state import KernelState
-from aotcheck.autograd.replicas import Replica, make_replica
+from aotcheck.autograd.replicas import Replica, given_attributes, make_replica
 from aotcheck.autograd.subclasses import is_wrapper
 
 
@@ -99,7 +99,7 @@ class ReplicaMaker:
         if isinstance(real, torch.nn.Parameter):
             r.is_parameter = True
         if real.__dict__:
-            r.__dict__["given"] = frozenset(real.__dict__)
+            r.__dict__["given"] = frozenset(given_attributes(real))
         return r
 
     def root(self, real: Tensor, versions: Any = None) -> Replica:

@@ -278,7 +278,12 @@ def attribute_set(t: Any) -> str | None:
     """The name of an attribute that the traced code has set on ``t``, if it is a replica that has one."""
     if not isinstance(t, Replica) or len(t.__dict__) <= 2:
         return None
-    return next((name for name in t.__dict__ if name not in _OURS), None)
+    return next((name for name in given_attributes(t) if name not in _OURS), None)
+
+
+def given_attributes(t: Tensor) -> list[str]:
+    """The names of a tensor's attributes but for Dynamo's marks, which are about nothing that is computed."""
+    return [name for name in t.__dict__ if not name.startswith(("_dynamo", "_specialize_on"))]
 
 
 class _Undispatched(Tensor):

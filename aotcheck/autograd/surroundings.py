@@ -323,6 +323,11 @@ class Surroundings:
         return self._number
 
     @property
+    def asking_types(self) -> list[dict[str, Any]]:
+        """The globals of code that asks for types: see Note [Types of replicas]."""
+        return list(self._walk.asking_types.values())
+
+    @property
     def modules(self) -> tuple[int, ...]:
         """The serial numbers of the modules there are."""
         return self._walk.key[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, cast
@@ -82,15 +83,21 @@ class _Recording:
             self._threads.__exit__(*exception)
 
 
-class _Drawing:
-    """See :meth:`Tracer.drawing`."""
+_marking = threading.RLock()
+_PATIENCE = 60.0
+"""Seconds that a trace waits for another's end, which may wait for this one's by way of what the user has made."""
 
-    __slots__ = ("_before", "_draws")
+
+class _Drawing:
+    """See :meth:`Tracer.drawing`. One thread at a time: generators are the process's, and marked by one trace."""
+
+    __slots__ = ("_alone", "_before", "_draws")
 
     def __init__(self, draws: Sequence[Draws]) -> None:
         self._draws = draws
 
     def __enter__(self) -> None:
+        self._alone = _marking.acquire(timeout=_PATIENCE)
         self._before = [draws.begin() for draws in self._draws]
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -101,6 +108,8 @@ class _Drawing:
         finally:
             for draws, states in zip(self._draws, self._before, strict=True):
                 draws.restore(states)
+            if self._alone:
+                _marking.release()
 
 
 class Tracer(_torch.TorchDispatchMode):

@@ -36,6 +36,7 @@ from aotcheck.autograd.naming import (
     named_in,
 )
 from aotcheck.autograd.plain_values import plain_key, variables_of
+from aotcheck.autograd.presented_types import PresentedType
 
 STEPS = 6  # from the function to what is looked at
 MOST = 2048  # items of a container that is looked through
@@ -140,6 +141,7 @@ class Walk:
         "_to_import",
         "_versions",
         "_watched",
+        "asking_types",
         "caches",
         "classes",
         "code",
@@ -167,6 +169,7 @@ class Walk:
         self.owners: dict[int, Any] = {}
         self.generators: list[Any] = []
         self.caches: list[Any] = []
+        self.asking_types: dict[int, dict[str, Any]] = {}  # globals of code that calls `type`
         self.iterator: str | None = None
         self.unread: list[tuple[Any, frozenset[str]]] = []  # what has names that are counted or only assigned
         self._ignored = ignored
@@ -454,7 +457,11 @@ class Walk:
             self.unread.append((variables, frozenset(only)))
         for name in sorted(globals_in(f.__code__)):
             value = variables.get(name, ABSENT)
+            if value is PresentedType:  # another thread's trace has put it there
+                value = ABSENT
             if value is ABSENT:
+                if name == "type":
+                    self.asking_types[id(variables)] = variables
                 if name in _BUILTIN:
                     continue
             elif type(value) is types.ModuleType and is_of_others(value.__name__):
