@@ -123,10 +123,13 @@ def fuzz_options(pytestconfig: pytest.Config) -> FuzzOptions:
         require_device(options("--device"))
         resolve(options("--backend"))
         limit = seconds(duration) if duration is not None else None
+        Path(options("--fuzz-out")).mkdir(parents=True, exist_ok=True)
     except DeviceUnavailableError as error:
         absent = str(error)
     except BackendError as error:
         wrong = str(error)
+    except OSError as error:
+        wrong = f"--fuzz-out: cannot write to '{options('--fuzz-out')}': {error.strerror}"
     except ValueError:
         wrong = f"--fuzz-time: '{duration}' is not a duration; write 90, 90s, 10m or 2h"
     if absent:

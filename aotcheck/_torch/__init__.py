@@ -127,6 +127,7 @@ try:
         zeros_for,
     )
     from aotcheck._torch.ops import (
+        BEFORE_OPS,
         PRIM_DEVICE,
         PRIM_LAYOUT,
         TAG_ACTIVATION_CHECKPOINT,
@@ -204,6 +205,7 @@ except (ImportError, AttributeError, KeyError) as error:  # pragma: no cover - d
 
 __all__ = [
     "AMBIENT",
+    "BEFORE_OPS",
     "DYNAMO",
     "GLOBAL_HOOKS",
     "META",

@@ -14,6 +14,9 @@ _dynamo: Any = torch._C._dynamo
 _SKIP = _dynamo.eval_frame._FrameExecStrategy(
     _dynamo.eval_frame._FrameAction.SKIP, _dynamo.eval_frame._FrameAction.SKIP
 )
+_SKIP_ALONE = _dynamo.eval_frame._FrameExecStrategy(
+    _dynamo.eval_frame._FrameAction.SKIP, _dynamo.eval_frame._FrameAction.DEFAULT
+)
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 DYNAMO = "torch._dynamo"
@@ -89,6 +92,13 @@ def hide_from_dynamo(function: _F) -> _F:
     hidden: Any = function
     hidden._torchdynamo_disable = True
     _dynamo.eval_frame.set_code_exec_strategy(hidden.__code__, _SKIP)
+    return function
+
+
+def past_dynamo(function: _F) -> _F:
+    """``function``, which Dynamo is not to trace, as it does not what is written in C++; what it calls it may."""
+    past: Any = function
+    _dynamo.eval_frame.set_code_exec_strategy(past.__code__, _SKIP_ALONE)
     return function
 
 

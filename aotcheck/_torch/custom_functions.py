@@ -10,6 +10,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from aotcheck._torch.compilers import past_dynamo
+
 
 class _Noted:
     """A member of a class of torch's whose use is told to those who asked for it, on their own threads.
@@ -71,7 +73,7 @@ def _asking(noted: _Noted) -> Any:
         noted.tell(node)
         return _saved_tensors.__get__(node)
 
-    return property(saved_tensors)
+    return property(past_dynamo(saved_tensors))
 
 
 def _writing(noted: _Noted) -> Any:
@@ -81,7 +83,7 @@ def _writing(noted: _Noted) -> Any:
         own(ctx, *args)
         noted.tell(ctx)
 
-    return mark_dirty
+    return past_dynamo(mark_dirty)
 
 
 def _applying(noted: _Noted) -> Any:
@@ -92,7 +94,7 @@ def _applying(noted: _Noted) -> Any:
         noted.tell(given)
         return super(owner, cls).apply(*given)  # type: ignore[misc]
 
-    return classmethod(apply)
+    return classmethod(past_dynamo(apply))
 
 
 # Here comes ``Function.apply`` when it was bound before, too.

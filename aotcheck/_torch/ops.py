@@ -11,6 +11,8 @@ from aotcheck._torch.dispatch import as_before_dispatch
 
 _C = torch._C
 OpOverload = torch._ops.OpOverload
+BEFORE_OPS = frozenset(("torch._tensor", "torch.overrides", "torch._ops", "torch.utils._contextlib"))
+"""Modules whose code stands between a program and the ops that it calls."""
 HigherOrderOperator = torch._ops.HigherOrderOperator
 PRIM_DEVICE = torch.ops.prim.device.default
 PRIM_LAYOUT = torch.ops.prim.layout.default

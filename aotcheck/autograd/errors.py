@@ -93,6 +93,19 @@ class RetraceWithAttributes(Exception):
     """The trace assigned tensors to attributes of the module: they become part of its state."""
 
 
+class RunsAsItIs(UnsupportedError):
+    """The trace met attributes of a tensor, which are no part of a call's key: the function runs eagerly from now on.
+
+    Where it is too late for that, it is a refusal.
+    """
+
+    def __init__(self, detail: str) -> None:
+        super().__init__("attribute of a tensor", detail)
+
+    def __reduce__(self) -> tuple[type[RunsAsItIs], tuple[str]]:  # type: ignore[override]
+        return type(self), (self.detail,)
+
+
 RETRACES = (Retrace, RetraceWithGradients, RetraceWithCallerGraph, RetraceWithCaptured, RetraceWithAttributes)
 
 
@@ -107,6 +120,7 @@ _LACK_OF_DATA = (
     "its data is not allocated yet",
     "Not available for 'meta' device type",
     "Cannot copy out of meta tensor",
+    "should be a 1D CPU int64 tensor, but got 1D meta",  # lengths of what is packed
 )
 
 

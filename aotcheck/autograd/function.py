@@ -60,6 +60,7 @@ from aotcheck.autograd.errors import (
     RetraceWithCasts,
     RetraceWithGradients,
     RetraceWithValues,
+    RunsAsItIs,
     SchemaError,
     TraceMode,
     UnsupportedError,
@@ -67,8 +68,9 @@ from aotcheck.autograd.errors import (
 )
 from aotcheck.autograd.graphs.compile_graph import Compilers
 from aotcheck.autograd.graphs.failing import GraphFailed
+from aotcheck.autograd.presented_types import PresentingTypes
 from aotcheck.autograd.record.steps import BaseOf, TakeHistory
-from aotcheck.autograd.replicas.replicas import disarm
+from aotcheck.autograd.replicas.replicas import attribute_set, disarm
 from aotcheck.autograd.state.global_state import AutocastOff
 from aotcheck.autograd.state.gradients import gradients_of
 from aotcheck.autograd.tensors.captured import Path, locate, read
@@ -174,6 +176,8 @@ class CompiledFunction:
     def __init__(
         self, original: Callable[..., Any], compilers: Compilers, on_unsupported: OnUnsupported = OnUnsupported.RAISE
     ) -> None:
+        if not isinstance(original, torch.nn.Module):
+            functools.update_wrapper(self, original, updated=())  # named and called as the original is
         self.original = original
         self.compilers = compilers
         self.on_unsupported = OnUnsupported(on_unsupported)
@@ -327,6 +331,9 @@ class CompiledFunction:
                         self._store(key, found)
                     if around.drawn:
                         raise _RunsAsItIs
+                except RunsAsItIs as met:
+                    around.settle_for_eager(met.detail)
+                    raise _RunsAsItIs from met
                 except RetraceWithCaptured as needed:
                     self._capture_more(needed.args[0])
                     continue
@@ -422,7 +429,7 @@ class CompiledFunction:
                     disarm(capture.maker.kernels)
             if assembly.record.written_placeholders and (shared := foreign_overlaps(whole)):
                 raise UnsupportedError("storages that share memory", f"arguments {shared} lie in memory of others")
-        except RetraceWithValues:
+        except (RetraceWithValues, RunsAsItIs):
             self._undo()
             raise
         except UnsupportedError as error:
@@ -504,12 +511,13 @@ class CompiledFunction:
         else:
             args, kwargs = pytree.tree_unflatten(list(replicas[:explicit]), spec.spec)
             watched = Watched(spec, args, kwargs)
+        types = PresentingTypes(self._around.asking_types if self._around is not None else ())
         try:
             if self.state is not None:
-                with self.state.swapped(replicas[explicit:], reassigned):
+                with self.state.swapped(replicas[explicit:], reassigned), types:
                     out = self.original(*args, **kwargs)
             else:
-                with Unkept(self.original):
+                with Unkept(self.original), types:
                     out = self.original(*args, **kwargs)
         except (UnsupportedError, *RETRACES):
             raise
@@ -531,6 +539,9 @@ class CompiledFunction:
                 containers = ContainerResult(out_spec, len(flat_out), writes)
         count = len(flat_out)
         flat_out += contents
+        for t in (*replicas, *flat_out):
+            if (name := attribute_set(t)) is not None:
+                raise RunsAsItIs(f"it sets the attribute {name!r} of a tensor")
         for o in flat_out:
             if not isinstance(o, (Tensor, Held)) and type(o) not in PLAIN_LEAVES and plain_key(o) is None:
                 raise UnsupportedError("unregistered container", f"the function returns a {type(o).__name__}")

@@ -85,9 +85,10 @@ def run_task(task: Task) -> None:
 
 def header_of(task: Task, index: int) -> dict[str, object]:
     """What a script says of where it comes from."""
+    options = {"backend": task.backend, "device": task.device, "seed": task.seed, "strategy": task.strategy}
     return {
         "format": 1,
-        "found": f"aotcheck fuzz --backend {task.backend} --device {task.device} --seed {task.seed}",
+        "found": " ".join(["aotcheck fuzz", *(f"--{name} {value}" for name, value in options.items())]),
         "backend": task.backend,
         "block": task.block,
         "index": index,

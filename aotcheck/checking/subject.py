@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from aotcheck._torch import pytree
+from aotcheck._torch import pytree, storage_key
 from aotcheck.checking.changes import Arguments, named
 from aotcheck.checking.variations import Variation
 from aotcheck.oracle.execute import Compile, Run
@@ -174,11 +174,11 @@ class _Copies:
         plain = type(t) in (torch.Tensor, torch.nn.Parameter) and t.layout is torch.strided
         if not plain or t.is_conj() or t.is_neg() or not t.is_leaf:  # a tensor with a history becomes a leaf
             return t.detach().clone().requires_grad_(t.requires_grad)
-        storage = t.untyped_storage()
-        if storage._cdata not in self._storages:
-            self._storages[storage._cdata] = storage.clone()
+        key = storage_key(t)
+        if key not in self._storages:
+            self._storages[key] = t.untyped_storage().clone()
         made = torch.empty(0, dtype=t.dtype, device=t.device)
-        made.set_(self._storages[storage._cdata], t.storage_offset(), t.shape, t.stride())
+        made.set_(self._storages[key], t.storage_offset(), t.shape, t.stride())
         return made.requires_grad_(t.requires_grad)
 
 

@@ -13,8 +13,15 @@ from torch import nn
 from torch.nn import functional as F
 
 import aotcheck
+from tests.behaviour import harness
 from tests.behaviour.harness import check_session, leaf, plain
 from tests.behaviour.test_training_loops import seeded, state
+
+
+@pytest.fixture(autouse=True)
+def on_device() -> None:
+    """What arguments bring along has nothing to do with devices."""
+    harness.set_device("cpu")
 
 
 def _net() -> nn.Sequential:

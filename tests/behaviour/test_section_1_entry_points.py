@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import subprocess
 import sys
@@ -11,9 +12,10 @@ import functorch.compile
 import pytest
 import torch
 from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import aotcheck
-from tests.behaviour.harness import Recorder, backward, check, given, leaf, plain
+from tests.behaviour.harness import Recorder, backward, check, check_session, given, leaf, plain
 
 COMPILING = ("fw_compiler", "bw_compiler", "partition_fn", "decompositions", "inference_compiler")
 OPTIONS = {
@@ -39,6 +41,29 @@ def test_the_arguments_are_named_as_torchs(name: str):
     keyword_only = inspect.Parameter.KEYWORD_ONLY
     names = [n for n in OPTIONS[name] if torchs[n].kind is not keyword_only]
     assert sorted(names, key=list(torchs).index) == sorted(names, key=list(ours).index), "in the order of torch's"
+
+
+def test_a_compiled_function_is_named_and_called_as_the_original():
+    def scaled(x, *, by: float = 2.0):
+        """Some documentation."""
+        return x * by
+
+    compiled = aotcheck.aot_function(scaled)
+    assert (compiled.__name__, compiled.__qualname__, compiled.__doc__, compiled.__module__) == (
+        *(scaled.__name__, scaled.__qualname__, scaled.__doc__, scaled.__module__),
+    )
+    assert inspect.signature(compiled) == inspect.signature(scaled)
+    for nameless in (functools.partial(scaled, by=3.0), nn.ReLU(), torch.ops.aten.mul.Tensor):
+        assert callable(aotcheck.aot_function(nameless))
+
+    def session(compile):
+        def f(x, y):
+            return x.sin() * y
+
+        graph = make_fx(compile(f))(plain(3), plain(3, seed=1))
+        yield str(graph.graph)
+
+    check_session(session)
 
 
 def test_a_compiler_is_called_with_a_graph_and_fake_tensors():

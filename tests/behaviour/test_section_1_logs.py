@@ -10,8 +10,16 @@ import torch
 from torch import nn
 
 import aotcheck
+from tests.behaviour import harness
 from tests.behaviour.harness import attempt, check_session, leaf, plain
 from tests.behaviour.test_training_loops import seeded
+
+
+@pytest.fixture(autouse=True)
+def on_device() -> None:
+    """What lies around a function has nothing to do with devices."""
+    harness.set_device("cpu")
+
 
 # -- lists that grow ---------------------------------------------------------------------------------
 

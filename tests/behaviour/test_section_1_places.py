@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import array
 import collections
+import concurrent.futures
 import dataclasses
 import functools
 import sys
+import threading
 import types
 import weakref
 from typing import Any
@@ -14,8 +17,16 @@ import pytest
 import torch
 from torch import nn
 
+import aotcheck
+from tests.behaviour import harness
 from tests.behaviour.harness import check_session, plain
 from tests.behaviour.test_training_loops import seeded
+
+
+@pytest.fixture(autouse=True)
+def on_device() -> None:
+    """Where tensors lie around a function has nothing to do with devices."""
+    harness.set_device("cpu")
 
 
 class _Object:
@@ -278,3 +289,60 @@ def test_a_value_that_is_imported_inside(kind, known, monkeypatch, tmp_path):
         yield compiled(plain(2, 3))
 
     check_session(session)
+
+
+# -- other things that hold values ---------------------------------------------------------------------------
+
+_LOCAL = threading.local()
+
+
+def _of_a_thread():
+    _LOCAL.factor, _LOCAL.w = 2, torch.ones(3)
+
+    def change():
+        _LOCAL.factor = 5
+
+    return (lambda x: x * _LOCAL.factor), change
+
+
+def _of_an_array():
+    numbers = array.array("f", [1.0, 2.0])
+    return (lambda x: x * numbers[0] * memoryview(numbers)[1]), lambda: numbers.__setitem__(0, 5.0)
+
+
+def _of_a_window():
+    window = memoryview(bytearray(b"ab"))
+    return (lambda x: x * window[1]), lambda: window.__setitem__(1, 3)
+
+
+def _of_a_read_only_mapping():
+    inner = {"factor": 2}
+    mapping = types.MappingProxyType(inner)
+    return (lambda x: x * mapping["factor"]), lambda: inner.update(factor=5)
+
+
+@pytest.mark.parametrize("make", [_of_a_thread, _of_an_array, _of_a_window, _of_a_read_only_mapping])
+def test_a_value_is_read_in_every_call(make):
+    def session(compile):
+        f, change = make()
+        compiled = compile(f)
+        for k in range(4):
+            yield compiled(plain(3, seed=k))
+            if k == 1:
+                change()
+
+    check_session(session)
+
+
+def test_values_of_several_threads():
+    local = threading.local()
+    compiled = aotcheck.aot_function(lambda x: x * local.factor)
+
+    def work(factor):
+        local.factor = factor
+        return [compiled(plain(3)) for _ in range(3)]
+
+    for factor in (2, 3, 2):
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            found = pool.submit(work, factor).result()
+        assert all(torch.equal(y, plain(3) * factor) for y in found)

@@ -111,6 +111,35 @@ def test_tables_of_torchs_keep_results_apart(function):
     check(function, lambda: given(plain(2, 3)), lambda: given(leaf(2, 3)), compile=compile)
 
 
+@pytest.mark.parametrize("table", ["ours", "torch's"])
+def test_mutations_kept_in_a_decomposed_graph_come_last(table):
+    from torch._inductor.decomposition import select_decomp_table
+
+    def f(x, y):
+        old = x.clone()
+        kept = aten.native_dropout(x, 0.5, False)[0]
+        x.add_(y)
+        y.copy_(nn.functional.hardtanh(old))
+        return old, kept.t(), x * 2
+
+    recorder = Recorder()
+    decompositions = {aten.clone.default: same} if table == "ours" else select_decomp_table()
+
+    def compile(f):
+        return aotcheck.aot_function(
+            f, recorder.forward, decompositions=decompositions, keep_inference_input_mutations=True
+        )
+
+    def make():
+        return given(plain(3, 3), plain(3, 3, seed=1))
+
+    check(f, make, make, compile=compile)
+    (graph,) = recorder.forwards
+    ops = [str(n.target) for n in graph.graph.nodes if n.op == "call_function"]
+    assert ops[-2:] == ["aten.copy_.default"] * 2
+    assert all("val" in n.meta for n in graph.graph.nodes if n.op == "call_function")
+
+
 def test_options_of_torch_compile_reach_the_compiler():
     torch._dynamo.reset()
     recorder = Recorder()

@@ -516,3 +516,49 @@ def test_a_second_derivative_by_an_argument_that_no_longer_says_its_history():
         yield torch.autograd.grad(first.sum(), x)
 
     check_session(session)
+
+
+@pytest.mark.parametrize("given", [lambda x: x, lambda x: x + 1])
+@pytest.mark.parametrize(
+    "product", [torch.matmul, lambda x, z: torch.einsum("ij,bjk->bik", x, z)], ids=["matmul", "einsum"]
+)
+def test_a_second_derivative_of_a_product_of_which_a_transposed_operand_is_saved(product, given):
+    def session(compile):
+        x, z = leaf(2, 2), leaf(1, 2, 2, seed=1)
+        y = compile(lambda x, z: product(given(x), given(z)))(x, z)
+        first = torch.autograd.grad(y.square().sum(), (x, z), create_graph=True)
+        yield first
+        yield torch.autograd.grad(sum(g.square().sum() for g in first), (x, z))
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("of", [lambda x, y, z: x @ z, lambda x, y, z: (x @ x) @ z, lambda x, y, z: y @ z @ x])
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_second_derivative_of_a_product_whose_operand_comes_transposed_too(of, grad):
+    def session(compile):
+        x, z = plain(2, 2), leaf(2, 2, seed=1)
+        x.requires_grad_(grad)
+        roots = (x, z) if grad else (z,)
+        y = compile(of)(x, x.t(), z)
+        first = torch.autograd.grad(y.square().sum(), roots, create_graph=True)
+        yield first
+        second = torch.autograd.grad(sum(g.square().sum() for g in first), roots, create_graph=True)
+        yield second
+        yield torch.autograd.grad(sum(g.sum() for g in second), roots)
+
+    check_session(session, rtol=1e-5)
+
+
+def test_a_second_derivative_of_a_product_with_a_transpose_made_under_no_grad():
+    def session(compile):
+        root = leaf(2, 2)
+        x = root.clone()
+        with torch.no_grad():
+            y = x.t()
+        out = compile(torch.matmul)(x, y)
+        (first,) = torch.autograd.grad(out.square().sum(), root, create_graph=True)
+        yield first
+        yield torch.autograd.grad(first.square().sum(), root)
+
+    check_session(session)

@@ -534,3 +534,24 @@ def test_the_gradient_is_kept_of_an_argument_that_is_written_and_reshaped(write,
         yield x.grad, source.grad
 
     check_session(session)
+
+
+@pytest.mark.parametrize("view", [lambda y: y.t(), lambda y: y[0], lambda y: y.view(-1), lambda y: y.unsqueeze(0)])
+@pytest.mark.parametrize("reshape", [lambda y: y.transpose_(0, 1), lambda y: y.unsqueeze_(0)])
+def test_a_hook_on_a_view_argument_that_is_reshaped_after_a_view_of_it_was_made(view, reshape):
+    def f(y):
+        made = view(y)
+        reshape(y)
+        return made
+
+    def session(compile):
+        seen = []
+        root = leaf(2, 2)
+        y = root.clone()[:1]
+        y.register_hook(lambda g: seen.append(g.clone()))
+        out = compile(f)(y)
+        yield out, y
+        for t in (y, out):
+            yield torch.autograd.grad(t.sum(), root), seen
+
+    check_session(session)

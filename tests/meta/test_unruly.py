@@ -97,3 +97,16 @@ def test_a_strategy_that_is_none_is_a_usage_error() -> None:
     for strategy in ("os:getcwd", "os:sep", "os:nothing"):
         result = CliRunner().invoke(main, ["fuzz", "--backend", "eager", "--strategy", strategy])
         assert (result.exit_code, strategy in result.stderr) == (2, True), result.output
+
+
+def test_a_script_says_how_its_program_is_drawn_again(tmp_path: Path) -> None:
+    told = settings(tmp_path / "first", "tests.meta.unruly:exits", examples=2, seed=7)
+    campaign(told)
+    script = min(told.findings.iterdir())
+    command = str(parse_file(script).header["found"]).split()[1:]
+    again = tmp_path / "again"
+    result = CliRunner().invoke(
+        main, [*command, "--examples", "2", "--jobs", "1", "--no-minimize", "--out", str(again)]
+    )
+    assert result.exit_code == 1, result.output
+    assert parse_file(again / "findings" / script.name).program == parse_file(script).program

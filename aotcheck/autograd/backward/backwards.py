@@ -79,9 +79,8 @@ class Backwards:
     def function(self, stage: Stage) -> Function:
         """What attaches the stage's tensors."""
         behind = [nodes_behind_output(a.tensor, stage.ends) for a in stage.attached]
-        holding = [
-            [n for n in nodes if holds_saved(n, a.tensor)] for nodes, a in zip(behind, stage.attached, strict=True)
-        ]
+        attached = zip(behind, stage.attached, strict=True)
+        holding = [[n for n in nodes if holds_saved(n, a.tensor)] for nodes, a in attached]
         once = tuple([j for j, nodes in enumerate(holding) if nodes])
         lenient = tuple([j for j in once if all(map(_torch.is_write_through_view, holding[j]))])
         stage.sealed = True

@@ -77,6 +77,7 @@ def differentiable(backwards: Backwards, stage: Stage, key: Key, trained: Traine
         read = read_by(s.wanted(), at_hand, capture.tracer.trace.values)
         # Not views of what is at hand: a later derivative may read that, or another view of it.
         read = [whole(v, at_hand) for v in [*read, *maker.kept_for_derivatives(s, at_hand)]]
+        read += maker.beside(read, stage.saved)
         s.saved = list(dict.fromkeys(read))
         given = {k: r for k, r in enumerate(replicas) if r is not None and k not in same}
         guard_derivative(capture, s, dict(zip(places, seeds, strict=True)), given)

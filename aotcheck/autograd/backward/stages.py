@@ -42,6 +42,8 @@ from aotcheck.autograd.state.global_state import AutocastOff
 from aotcheck.autograd.tensors.subclasses import Bundle, is_jagged, leaves_of, wrapping_of
 from aotcheck.autograd.tracing.sandbox import BackwardTrace
 
+_WINDOW = torch.ops.aten.as_strided.default
+
 
 class Stages:
     """Makes the stages of one specialization and traces their backwards."""
@@ -53,6 +55,9 @@ class Stages:
         self.live = LiveMemory(capture)
         self.made = list(self.trace.values)  # by the function itself
         self.forward: set[Value] = set()  # what the forward computes
+        # Whether arguments lie in the same memory, and which, by value.
+        self._memory = {r.placeholder: id(r.state) for r in capture.roots}
+        self.shared = len(set(self._memory.values())) < len(self._memory) or bool(capture.record.flats)
         self._written_views: list[tuple[Ref, Tensor, Any]] | None = None  # and the history of each write
 
     def first(self, forward: set[Value], pack: bool) -> list[Stage]:
@@ -83,16 +88,20 @@ class Stages:
         kept = [v for stage in stages for v in self._kept_values(stage)]
         if kept:
             forward.update(ancestors(kept))
+        given, outputs = set(self.inputs), {o.value for o in capture.record.outputs}
         for stage in stages:
             forward.update(ancestors(self._made_before(stage)))
             must = self.live.saved_of([w for traced in stage.traces.values() for w in traced.written])
             if must:
                 forward.update(ancestors(must))
-            stage.saved = saved_values(forward, set(self.inputs), stage.wanted(), self.trace.values)
+            saved = saved_values(forward, given, stage.wanted(), self.trace.values)
+            # Not views of what is at hand: a later derivative may read that, or another view of it.
+            at_hand = forward | given
+            stage.saved = list(dict.fromkeys(_all_of_it(v, at_hand, outputs) for v in saved))
             more = [*must, *self.kept_for_derivatives(stage, forward.union(self.inputs))]
+            more += self._kept_beside(stage) if self.shared else []
             stage.saved += [v for v in dict.fromkeys(more) if v not in stage.saved]
         if pack and self.trace.drawn:
-            outputs = {o.value for o in capture.record.outputs}
             pack_masks(self.trace, forward, [s.saved for s in stages], outputs)
             for stage in stages:
                 stage.saved = list(dict.fromkeys(packed(v, outputs) for v in stage.saved))
@@ -130,6 +139,28 @@ class Stages:
             wanted = ancestors(stage.wanted())
             found = [v for v in found if v in wanted]
         return found
+
+    def _kept_beside(self, stage: Stage) -> list[Value]:
+        """What eager's graph keeps of memory of which the stage saves another argument.
+
+        Its backwards read that where one is a transpose of the other, say; derivatives of the backwards read this.
+        """
+        table = self.capture.tracer.table
+        kept = {id(t): t for found in kept_behind(self.capture, stage) for t in found or ()}.values()
+        plain = [t for t in kept if type(t) in (Replica, Tensor) and not is_sparse(t)]
+        known: list[Value] = []
+        for t, view in [(t, table.known_view(t)) for t in plain]:
+            if view is not None and view.fits and view.value is not None and table.state(t).is_input:
+                self._memory.setdefault(view.value, id(table.state(t)))
+                known.append(view.value)
+        return self.beside(stage.saved, known)
+
+    def beside(self, read: Sequence[Value], known: Sequence[Value]) -> list[Value]:
+        """Those of the values ``known`` that lie in the memory of an argument that is ``read``."""
+        if not self.shared:
+            return []
+        there = {self._memory[v] for v in read if v in self._memory}
+        return [v for v in known if v not in read and self._memory.get(v) in there]
 
     def stages_of(
         self,
@@ -331,3 +362,23 @@ def whole(v: Value, at_hand: set[Value]) -> Value:
     while v.op not in (PLACEHOLDER, CONSTANT) and info_of(v.op).kind is Kind.VIEW and v.args[0] in at_hand:
         v = v.args[0]
     return v
+
+
+def _all_of_it(v: Value, at_hand: set[Value], outputs: set[Value]) -> Value:
+    """What ``v`` is a view of, as far as it is ``at_hand``, if it shows all of that; else ``v`` itself.
+
+    Of what is one of the ``outputs`` it is known whether the caller writes it.
+    """
+    there = v
+    while there.op not in (PLACEHOLDER, CONSTANT, _WINDOW) and info_of(there.op).kind is Kind.VIEW:
+        source = there.args[0]
+        if there in outputs:
+            break
+        if source not in at_hand or _elements(source) != _elements(v):
+            break
+        there = source
+    return there
+
+
+def _elements(v: Value) -> int | None:
+    return None if v.geometry is None else v.geometry.numel

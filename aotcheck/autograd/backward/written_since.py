@@ -61,10 +61,10 @@ def guard(capture: Capture, stage: Stage) -> None:
         if kept is None:  # written inside already: the backward raises at once
             stage.checked.append(())
             continue
-        places = list(itertools.islice(of_kept, len(kept)))
-        found = _distinct(places)
+        counters_of = list(itertools.islice(of_kept, len(kept)))
+        found = _distinct(counters_of)
         met.update(found)
-        ragged = {k for k, t in zip(places, kept, strict=True) if is_jagged(t)}
+        ragged = {k for k, t in zip(counters_of, kept, strict=True) if is_jagged(t)}
         stage.guards += [Guard(visible[k][0], place, k in ragged) for k in found if k not in seen_to]
         stage.checked.append(tuple(sorted(seen_to[k] for k in found if k in seen_to)))
     if None not in behind:

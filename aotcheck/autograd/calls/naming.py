@@ -110,6 +110,7 @@ class Named:
 
 
 NOTHING = Named()
+_TRAINING = Named(frozenset(("training",)))
 
 
 @functools.lru_cache(4096)
@@ -250,6 +251,8 @@ def read_around(code: Iterable[types.CodeType], classes: Collection[type], befor
                 for c in _code_of(cls, name):
                     found |= named_in(c)
         pending = found.reads - seen
+    if not found.reads.isdisjoint(("train", "eval")):  # methods of all modules, which are not looked into
+        found |= _TRAINING
     return found
 
 

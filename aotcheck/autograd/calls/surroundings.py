@@ -19,6 +19,7 @@ numbers of Python's or numpy's, or that has an iterator to go on with.
 
 from __future__ import annotations
 
+import contextvars
 import copy
 import dataclasses
 import functools
@@ -37,7 +38,19 @@ import torch
 from torch import Tensor
 
 from aotcheck.autograd.calls.naming import NOTHING, read_around
-from aotcheck.autograd.calls.walk import ABSENT, MOST, SEQUENCES, TENSOR, Place, Walk, follow, items_of, read, serial_of
+from aotcheck.autograd.calls.walk import (
+    ABSENT,
+    MOST,
+    SEQUENCES,
+    TENSOR,
+    Place,
+    Walk,
+    follow,
+    in_this_thread,
+    items_of,
+    read,
+    serial_of,
+)
 from aotcheck.autograd.counters import tell
 from aotcheck.autograd.replicas.replicas import Replica
 from aotcheck.autograd.tensors.plain_values import plain_key, variables_of
@@ -139,6 +152,7 @@ class Before:
 
     __slots__ = (
         "_contents",
+        "_contexts",
         "_imported",
         "_misses",
         "_random",
@@ -158,6 +172,7 @@ class Before:
             (*p, read(*p)) for p in [(o, name) for (_, name), (o, v) in walk.values.items() if v is TENSOR]
         ]
         self._unread = [(owner, name, read(owner, name)) for owner, names in walk.unread for name in names]
+        self._contexts = [(c, _held_now(c)) for c in walk.contexts]
         self._random = _random_state() if draws else None
         self._states = [copy.deepcopy(_state_of(g)) for g in walk.generators]
         self._misses = [c.cache_info().misses for c in walk.caches]
@@ -242,11 +257,38 @@ class Before:
                 drawn = True
         return drawn
 
+    def put_back_contexts(self) -> bool:
+        """Context variables, and attributes of the thread's own, are what they were; whether one was set."""
+        changed = False
+        for c, was in self._contexts:
+            now = _held_now(c)
+            if len(now) == len(was) and all(name in now and now[name] is v for name, v in was.items()):
+                continue
+            changed = True
+            if isinstance(c, contextvars.ContextVar):
+                if None in was:
+                    c.set(was[None])
+            else:
+                held = in_this_thread(c)
+                held.clear()
+                held.update(was)
+        return changed
+
     def clear_caches(self) -> None:
         """Caches of results forget those that are tensors of a trace, and with them all."""
         for cache, misses in zip(self.walk.caches, self._misses, strict=True):
             if cache.cache_info().misses != misses and _holds_replicas(cache):
                 cache.cache_clear()
+
+
+def _held_now(context: Any) -> dict[Any, Any]:
+    """What a context variable gives, under None, or the attributes of the thread's own that an object has."""
+    if not isinstance(context, contextvars.ContextVar):
+        return dict(in_this_thread(context))
+    try:
+        return {None: context.get()}
+    except LookupError:
+        return {}
 
 
 class Surroundings:
@@ -281,6 +323,11 @@ class Surroundings:
         return self._number
 
     @property
+    def asking_types(self) -> list[dict[str, Any]]:
+        """The globals of code that asks for types: see Note [Types of replicas]."""
+        return list(self._walk.asking_types.values())
+
+    @property
     def modules(self) -> tuple[int, ...]:
         """The serial numbers of the modules there are."""
         return self._walk.key[0]
@@ -298,7 +345,7 @@ class Surroundings:
     def before_trace(self) -> Before:
         """What there is, for ``after_trace``."""
         if self._walk.iterator is not None:
-            self._settle_for_eager(f"it may go on with an iterator, {self._walk.iterator!r}")
+            self.settle_for_eager(f"it may go on with an iterator, {self._walk.iterator!r}")
         return Before(self._walk, bool(self._walk.generators) or "random" in self._named.reads)
 
     def undo(self, before: Before) -> None:
@@ -306,6 +353,7 @@ class Surroundings:
         before.forget_imports()
         before.clear_caches()
         before.put_back_random()
+        before.put_back_contexts()
         before.put_back_tensors()
         before.put_back_contents()
         for _ in before.put_back_unread(frozenset()):
@@ -327,7 +375,10 @@ class Surroundings:
         before.clear_caches()
         if before.put_back_random():
             self.drawn = True
-            self._settle_for_eager("it draws random numbers of Python's or numpy's")
+            self.settle_for_eager("it draws random numbers of Python's or numpy's")
+        if before.put_back_contexts():
+            self.drawn = True
+            self.settle_for_eager("it sets a context variable or an attribute of the thread's own")
         assignments = list(before.put_back_unread(self._named.counted))
         ignored: dict[Place, Any] = {}
         for container, more, contents in before.put_back_lengths():
@@ -385,9 +436,10 @@ class Surroundings:
     def _count_change(self, change: Any, name: Any) -> None:
         self._changes[change] = self._changes.get(change, 0) + 1
         if self._changes[change] == _CHANGES:
-            self._settle_for_eager(f"it changes {name!r} when it is called")
+            self.settle_for_eager(f"it changes {name!r} when it is called")
 
-    def _settle_for_eager(self, because: str) -> None:
+    def settle_for_eager(self, because: str) -> None:
+        """The function runs as it is from now on, which is told once."""
         if not self.unsettled:
             self.unsettled = True
             tell(f"aotcheck runs a function as it is: {because}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import contextlib
 import contextvars
 import functools
@@ -11,6 +12,7 @@ import itertools
 import os
 import random
 import sys
+import threading
 import types
 import weakref
 from collections import OrderedDict, defaultdict, deque
@@ -33,6 +35,7 @@ from aotcheck.autograd.calls.naming import (
     is_of_others,
     named_in,
 )
+from aotcheck.autograd.presented_types import PresentedType
 from aotcheck.autograd.tensors.plain_values import plain_key, variables_of
 
 STEPS = 6  # from the function to what is looked at
@@ -57,7 +60,15 @@ _ITERATORS: tuple[Any, ...] = (
     type(iter({}.items())),
     type(iter(set())),
 )
-_WITH_CONTENT = (np.ndarray, bytearray, contextvars.ContextVar, weakref.ref)
+_WITH_CONTENT = (
+    np.ndarray,
+    array.array,
+    bytearray,
+    contextvars.ContextVar,
+    memoryview,
+    threading.local,
+    weakref.ref,
+)
 _OF_CONTAINERS = frozenset((dict, OrderedDict, defaultdict, *SEQUENCES))
 _OF_MODULES = frozenset(vars(torch.nn.Module())) - {"training"}
 ABSENT = object()
@@ -130,6 +141,7 @@ class Walk:
         "_to_import",
         "_versions",
         "_watched",
+        "asking_types",
         "caches",
         "classes",
         "code",
@@ -157,6 +169,7 @@ class Walk:
         self.owners: dict[int, Any] = {}
         self.generators: list[Any] = []
         self.caches: list[Any] = []
+        self.asking_types: dict[int, dict[str, Any]] = {}  # globals of code that calls `type`
         self.iterator: str | None = None
         self.unread: list[tuple[Any, frozenset[str]]] = []  # what has names that are counted or only assigned
         self._ignored = ignored
@@ -253,6 +266,11 @@ class Walk:
             return False
         return True
 
+    @property
+    def contexts(self) -> list[Any]:
+        """Context variables and what holds attributes of each thread's own."""
+        return [obj for obj, _ in self._contents if isinstance(obj, (contextvars.ContextVar, threading.local))]
+
     def has_slots(self, obj: Any) -> bool:
         """Whether attributes of it that were looked at are slots."""
         return any(obj is o for o, _ in self._slots)
@@ -304,6 +322,8 @@ class Walk:
             self._content(obj, depth)
         elif issubclass(kind, _GENERATORS):
             self.generators.append(obj)
+        elif kind is types.MappingProxyType:
+            self._next += [(d, depth) for d in gc.get_referents(obj) if issubclass(type(d), dict)]
         else:
             if issubclass(kind, dict):
                 if len(obj) <= MOST:
@@ -322,6 +342,10 @@ class Walk:
         self._note(obj, "", content, obj)
         if isinstance(obj, weakref.ref) and (referent := obj()) is not None and depth < STEPS:
             self._next.append((referent, depth + 1))
+        if isinstance(obj, threading.local) and depth < STEPS:
+            self._class(type(obj), depth)
+            held = in_this_thread(obj).values()
+            self._next += [(v, depth + 1) for v in held if plain_key(v) is None and not isinstance(v, Tensor)]
 
     def _object(self, obj: Any, depth: int) -> None:
         kind = type(obj)
@@ -378,10 +402,15 @@ class Walk:
             names = frozenset(vars(m)) - _OF_MODULES
         self._watch(vars(m), vars(m), names, depth)
         children = _torch.children_of(m)
+        self.owners[id(children)] = children
         if children:
             self._dicts.append((children, None, self._values(children, None)))
-            self._next += [(child, depth) for child in children.values() if child is not None]
-            self._note(children, "", tuple(children), None)
+            for name, child in children.items():
+                self._note(children, name, None if child is None else serial_of(child), child)
+                if child is not None:
+                    self._next.append((child, depth))
+        else:
+            self._empty.append(children)
         inner: tuple[dict[Any, Any], ...] = (*_torch.state_of(m), *_torch.hooks_of(m))
         for d in inner:
             self._inner(d)
@@ -428,7 +457,11 @@ class Walk:
             self.unread.append((variables, frozenset(only)))
         for name in sorted(globals_in(f.__code__)):
             value = variables.get(name, ABSENT)
+            if value is PresentedType:  # another thread's trace has put it there
+                value = ABSENT
             if value is ABSENT:
+                if name == "type":
+                    self.asking_types[id(variables)] = variables
                 if name in _BUILTIN:
                     continue
             elif type(value) is types.ModuleType and is_of_others(value.__name__):
@@ -549,11 +582,27 @@ def content_of(obj: Any) -> Any:
     if isinstance(obj, np.ndarray):
         known = obj.nbytes <= _BYTES and not obj.dtype.hasobject
         return (obj.shape, obj.dtype.str, obj.tobytes() if known else None)
-    if isinstance(obj, bytearray):
-        return bytes(obj)
+    if isinstance(obj, (array.array, bytearray, memoryview)):
+        view = memoryview(obj)
+        return view.tobytes() if view.nbytes <= _BYTES else None
+    if isinstance(obj, threading.local):
+        return tuple([(name, _key_within(value)) for name, value in sorted(in_this_thread(obj).items())])
     held = obj() if isinstance(obj, weakref.ref) else obj.get(None)
-    key = plain_key(held)
-    return serial_of(held) if key is None else key
+    return _key_within(held)
+
+
+def _key_within(value: Any) -> Any:
+    """Of a value that nothing within is looked at of."""
+    if issubclass(type(value), Tensor):
+        return TENSOR
+    key = plain_key(value)
+    return serial_of(value) if key is None else key
+
+
+def in_this_thread(obj: threading.local) -> dict[str, Any]:
+    """The attributes that ``obj`` has for the thread that asks."""
+    found: dict[str, Any] = threading.local.__getattribute__(obj, "__dict__")
+    return found
 
 
 def items_of(sequence: Any) -> Iterator[Any]:

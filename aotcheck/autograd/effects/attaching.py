@@ -149,11 +149,14 @@ class Attaching(Draft, abc.ABC):
     def settle(self, t: Tensor) -> None:
         """``t``, which has a name, gets its history now if it has not got it yet."""
         self.attach_now(t)
+        for before, taker in self.takers.items():
+            if taker is t and before in self._owner:  # what it takes over is attached in its place
+                self._attach_group(self._owner[before])
         self._settle_base(t)
         steps = self.pending.pop(id(t), ())
         self.steps += steps
         if steps:
-            self.steps += [RenewHistory(Arg(a.index)) for _, a in self.rewritten_views(t)]
+            self.steps += [RenewHistory(Arg(a.index)) for _, a in self.rewritten_views(t) if self._stays(a)]
 
     def settle_before_base(self, t: Tensor) -> None:
         """The same for a view whose history is one that its base had before it got the history it has."""
@@ -171,8 +174,18 @@ class Attaching(Draft, abc.ABC):
         Not those that looked for it after ``base`` went elsewhere: they will do so again.
         """
         views = [a for a in self.arguments if _torch.base_of(a.replica) is base and a.replica is not base]
-        there = [a for a in views if geometry_of(a.replica) == a.geometry and self.table.state(a.replica) is a.state]
-        found = [(node, a) for a in there if (node := _torch.grad_fn_of(a.replica)) not in (None, a.grad_fn)]
+        found = [(node, a) for a in views if (node := self.node_before_changes(a.replica)) not in (None, a.grad_fn)]
         numbered = [(_torch.sequence_number(node), a) for node, a in found]
         moved = self.kernels.moved_before.get(id(base), math.inf)
-        return sorted([(number, a) for number, a in numbered if number < moved], key=lambda x: x[0])
+        return sorted(
+            [(number, a) for number, a in numbered if number < moved and self._is_there(a, number)],
+            key=lambda x: x[0],
+        )
+
+    def _stays(self, a: TracedArgument) -> bool:
+        return geometry_of(a.replica) == a.geometry and self.table.state(a.replica) is a.state
+
+    def _is_there(self, a: TracedArgument, number: int) -> bool:
+        """Whether ``a`` is, when autograd makes the node of this ``number``, where it came from or where it ends."""
+        left = self.kernels.left.get(id(a.replica), ())
+        return self._stays(a) or any(number < x.node for x in left[:1]) or any(number >= x.node for x in left[-1:])

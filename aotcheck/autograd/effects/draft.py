@@ -59,11 +59,11 @@ class Draft(Views):
     @contextlib.contextmanager
     def before_attaching(self) -> Iterator[None]:
         """What is made inside is made before results are attached to autograd."""
-        self._stage = self.before
+        self._stage, self.ahead = self.before, True
         try:
             yield
         finally:
-            self._stage = self.steps
+            self._stage, self.ahead = self.steps, False
 
     def emit(self, step: Step) -> None:
         """One more step, in the part of the epilogue that is being written."""

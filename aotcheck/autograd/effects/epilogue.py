@@ -195,10 +195,8 @@ class EpilogueBuilder:
         self.steps += [Poison(Arg(a.index)) for a in self.capture.poisoned]
         returns = self._swap(outputs, returns)
         self._go_on()
-        self.before[:0] = [
-            *self.grown,
-            *self.results.holds,
-        ]  # some views are made, and some gradients go on, before all else
+        # Some views are made, and some gradients go on, before all else.
+        self.before[:0] = [*self.grown, *self.results.holds]
         if self.capture.exit_grad != self.capture.entry_grad:
             self.steps.append(SetGradMode(self.capture.exit_grad))
         return self._record(returns, input_states)

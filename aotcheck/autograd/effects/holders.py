@@ -10,7 +10,14 @@ from torch import Tensor
 
 from aotcheck import _torch
 from aotcheck.autograd.effects.draft import Draft
-from aotcheck.autograd.effects.views import differentiable_dtype, has_history, is_new_leaf, is_odd, never_counts
+from aotcheck.autograd.effects.views import (
+    counts_as_inference,
+    differentiable_dtype,
+    has_history,
+    is_new_leaf,
+    is_odd,
+    never_counts,
+)
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.ir.sparse_geometry import is_sparse
 from aotcheck.autograd.ir.storage_state import StorageState, View
@@ -115,7 +122,8 @@ class Holders(Draft):
         """Let the graph return a tensor on ``state`` from which the others are made: one of them, or the whole."""
         tops = [t for t in tensors if self.tensors[id(t)][1] is None]
         tops = [t for t in tops if not (t.requires_grad and (is_odd(t) or _torch.leafness(t) is None))]
-        tops = [t for t in tops if not never_counts(t)]
+        here = self.capture.entry_inference
+        tops = [t for t in tops if not (never_counts(t) or (here and counts_as_inference(t)))]
         matching = [t for t in tops if state.roots and state.roots[0].geometry == geometry_of(t)]
         alike = len({geometry_of(t) for t in tops}) == 1
         candidates = [t for t in tops if has_history(t)] or matching or (tops if alike else [])
@@ -125,10 +133,11 @@ class Holders(Draft):
             candidates = [c for c in candidates if _is_whole(c, state)]
         elif state.sized:  # the caller sees how large the storage is
             candidates = [c for c in candidates if geometry_of(c).reach == state.nbytes]
-        alone = len(tensors) == 1 and not shown and id(state) not in self._gradients
+        passed = self._places_passed(state)
+        alone = len(tensors) == 1 and not (shown or passed) and id(state) not in self._gradients
         made_of = () if alone else [t for t, _ in self.sources() if self.table.state(t) is state]
         there = [*tensors, *made_of]
-        windows = [*map(geometry_of, there), *self._gradients.get(id(state), ())]
+        windows = [*map(geometry_of, there), *self._gradients.get(id(state), ()), *passed]
         chosen = next((c for c in candidates if alone or all(geometry_of(c).holds(g) for g in windows)), None)
         if chosen is None:
             root = self.table.flat(state)
@@ -159,6 +168,14 @@ class Holders(Draft):
             else:
                 self.before.append(RequireGrad(ref, chosen.is_inference()))
         self.anchors[id(state)] = (ref, geometry.offset)
+
+    def _places_passed(self, state: StorageState) -> list[Geometry]:
+        """Where arguments lay on the storage of ``state`` on their way, which they may have to come by again."""
+        if not self.kernels.left:
+            return []
+        there = _torch.storage_address(state.storage)
+        left = [x for a in self.arguments for x in self.kernels.left.get(id(a.replica), ())]
+        return [x.geometry for x in left if x.storage == there]
 
     def _inference(self, ref: Result, wanted: bool, alias: bool = False) -> None:
         if wanted != self.capture.entry_inference:

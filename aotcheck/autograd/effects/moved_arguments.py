@@ -60,6 +60,7 @@ class MovedArguments:
         self._stops: dict[int, set[Stop]] = {}  # by id of the replica of an argument that goes from place to place
         self._holds: dict[int, Local] = {}  # by id of the state of a storage of theirs
         self._counting: set[int] = set()  # ids of replicas of those whose moves count as a write
+        self._bumps: list[BumpVersion] = []  # what counts writes that no move does
 
     def changes(self) -> list[tuple[TracedArgument, str]]:
         """Which arguments lie elsewhere than before: on another ``storage``, or in another ``geometry`` on theirs."""
@@ -120,11 +121,16 @@ class MovedArguments:
                 continue
             steps = self._counted(a, self._steps_of_move(a, holds.get(a.index), kept))
             if early:
+                self.results.hasty.add(id(t))
                 self.results.make_views_left(t)
                 self.before += steps
                 self.results.entered.pop(id(t), None)
                 continue
             self._hold_accumulators(a, used | made_again.get(id(t), set()), anew)
+            if (gone := self._first_left(t)) is not None:
+                steps[:0] = self._looks(self.results.rewritten_views(t), gone)
+            if self._bumps and steps[-1] is self._bumps[-1] and (counted := self._counted_at(t)):
+                timeline.at(counted, functools.partial(self.steps.append, steps.pop()))
             timeline.at(self.kernels.moved.get(id(t), math.inf), functools.partial(self._move, t, steps))
 
     def _counted(self, a: TracedArgument, steps: list[Step]) -> list[Step]:
@@ -133,7 +139,19 @@ class MovedArguments:
             return steps
         others = [x for x, _ in self.results.tensors.values()] + [x.replica for x in self.arguments]
         known = [x for x in others if x is not a.replica and (self.results.lasting(x) or id(x) in self._counting)]
-        return [*steps, BumpVersion(Arg(a.index))] if _torch.counted_by([a.replica], known) == [None] else steps
+        bumped = {s.target for s in [*self.before, *self._bumps] if isinstance(s, BumpVersion)}
+        known += [x.replica for x in self.arguments if Arg(x.index) in bumped]
+        if _torch.counted_by([a.replica], known) != [None]:
+            return steps
+        self._bumps.append(BumpVersion(Arg(a.index)))
+        return [*steps, self._bumps[-1]]
+
+    def _counted_at(self, t: Tensor) -> int:
+        """When last ``t``, or what counts with it, was moved in a way that counts as a write; 0 if none was."""
+        together = [a.replica for a in self.arguments if id(a.replica) in self.kernels.left]
+        together = [x for x in together if _torch.counted_by([x], [t]) != [None]]
+        left = [x for a in together for x in self.kernels.left[id(a)]]
+        return max([x.time for x in left if x.move is not Move.DATA], default=0)
 
     def _written_unseen(self, a: TracedArgument) -> bool:
         """Whether a write of ``a`` was counted, but none where it lay when the call began, nor one of its base."""
@@ -191,7 +209,7 @@ class MovedArguments:
                 left[-1].time,
             }
         )
-        looked_at = self.results.rewritten_views(t) if reshapings else []
+        looked_at = self.results.rewritten_views(t)
         at, then = places[0], 0
         done: list[Step] = []
         look: list[Step] = []  # for the history that it has, at a place in between
@@ -221,6 +239,15 @@ class MovedArguments:
             if moment == moments[-1]:
                 steps += self._counted(a, [*done, *look])[len(done) + len(look) :]
             timeline.at(moment, functools.partial(self._move, t, steps))
+
+    def _first_left(self, t: Tensor) -> Left | None:
+        """The first place that ``t`` left for another one."""
+        left = self.kernels.left.get(id(t), ())
+        there = [
+            *[(x.geometry, x.storage) for x in left],
+            (geometry_of(t), _torch.storage_address(_torch.storage_of(t))),
+        ]
+        return next((x for x, before, after in zip(left, there, there[1:], strict=False) if before != after), None)
 
     def _looks(self, views: list[tuple[int, TracedArgument]], before: Left) -> list[Step]:
         """Let those of the ``views`` look for their histories that did ``before`` their base left a place."""

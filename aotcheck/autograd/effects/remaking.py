@@ -15,6 +15,7 @@ from aotcheck.autograd.effects.attaching import Attaching
 from aotcheck.autograd.effects.holders import Holders
 from aotcheck.autograd.effects.views import (
     as_if_required,
+    counts_as_inference,
     differentiable_dtype,
     has_earlier_history,
     has_history,
@@ -134,8 +135,8 @@ class Remaking(Attaching, Holders):
         counting = self._counting_with(t) if own_version else None
         if counting is not None:
             steps = [Hold(local, counting), self.point(local, t, Way.DATA)]
-        if never_counts(t):
-            steps = [WindowOn(local, ref, geometry, anchor, own_version=True, inference=True)]
+        if never_counts(t) or (self.capture.entry_inference and counts_as_inference(t)):
+            steps = [WindowOn(local, ref, geometry, anchor, own_version=True, inference=not t.is_inference())]
             steps.append(self.point(local, t, Way.DATA))
         elif kind and not self.capture.entry_inference and _torch.version_of(t) >= 0:
             # It was detached outside inference mode from what was made in that, and counts versions.
@@ -151,10 +152,12 @@ class Remaking(Attaching, Holders):
         view: Callable[[Tensor], Tensor] = aten.alias.default
         if geometry.conj:  # no alias of it is a view to autograd
             view, geometry = _torch.conj_view, geometry._replace(conj=False)
-        steps: list[Step] = [WindowOn(window, ref, geometry, anchor, own_version=True)]
+        inference = t.is_inference()  # of an inference tensor there are no views, but a view may get data of one
+        steps: list[Step] = [WindowOn(window, ref, geometry, anchor, True, False if inference else None)]
         counting = self._counting_with(t)
         if counting is not None:  # writes to what it was a view of still show
-            steps = [Hold(window, counting), self.point(window, t, Way.DATA, geometry)]
+            there = dataclasses.replace(self.point(window, t, Way.DATA, geometry), inference=False)
+            steps = [Hold(window, counting), there]
         mode = ReplayMode.INFERENCE if how == _torch.CreationMeta.INFERENCE_MODE else ReplayMode.NO_GRAD
         if _torch.leafness(t) is False:
             steps += self._history(window, t)
@@ -163,7 +166,8 @@ class Remaking(Attaching, Holders):
             steps.append(RequireGrad(window))
         outdated = _torch.leafness(t) is None
         steps.append(ReplayView(local, window, view, mode, outdated))
-        return [*steps, SetCreationMeta(local, how)]
+        steps.append(SetCreationMeta(local, how))
+        return [*steps, self.point(local, t, Way.DATA)] if inference else steps
 
     def _requires_as_wrapper(self, t: Tensor) -> bool:
         """Whether the view ``t`` says that it requires grad as its base does, a wrapper among the arguments, where the
@@ -181,7 +185,11 @@ class Remaking(Attaching, Holders):
         if id(t) not in self._histories:
             raise UnsupportedError("view of a base that has changed", "it would have no such view any more")
         self.attach_now(t)
-        return [GiveHistory(local, self._histories[id(t)])]
+        given = GiveHistory(local, self._histories[id(t)])
+        if self._stage is self.before:  # what it leads to is not attached yet
+            self.steps.append(given)
+            return []
+        return [given]
 
     def _kind_of_window(self, t: Tensor, ref: Ref) -> bool | None:
         """Whether ``t`` is an inference tensor; None where it goes without saying."""
@@ -206,6 +214,9 @@ class Remaking(Attaching, Holders):
     def _own_version(self, t: Tensor, ref: Ref) -> bool:
         """Whether ``t`` counts its versions apart from the tensor that the epilogue makes it from."""
         holder = self._holder(ref)
+        if holder is None and isinstance(ref, Local):  # what holds the storage of an argument that left it
+            left = [r.replica for r in self.roots if self.current.get(id(r.state)) == ref]
+            holder = left[0] if left and _torch.version_of(left[0]) >= 0 else None
         if holder is None and isinstance(ref, Result):  # a whole storage, of which no tensor is the graph's output
             return self._counts_apart(t)
         return holder is not None and _torch.version_groups([holder, t])[1] != 0
@@ -227,7 +238,16 @@ class Remaking(Attaching, Holders):
         there += [(a.replica, Arg(a.index)) for a in self.arguments]
         there = [(x, ref) for x, ref in there if _torch.version_of(x) >= 0]
         (found,) = _torch.counted_by([t], [x for x, _ in there])
-        return None if found is None else there[found][1]
+        return None if found is None else self._while_it_counts(there[found][1])
+
+    def _while_it_counts(self, ref: Ref) -> Ref:
+        """``ref``, or what was detached of it before it became an inference tensor: their aliases count apart."""
+        changed = [a for a in self.arguments if ref == Arg(a.index) and a.replica.is_inference() and not a.inference]
+        if not changed:
+            return ref
+        local = self.local()
+        self.before.insert(0, Hold(local, ref))
+        return local
 
     # -- views
 

@@ -60,6 +60,11 @@ def never_counts(t: Tensor) -> bool:
     return _torch.version_of(t) < 0 and not t.is_inference()
 
 
+def counts_as_inference(t: Tensor) -> bool:
+    """Whether ``t`` is an inference tensor that has a version counter: it was none, or is an alias made outside."""
+    return t.is_inference() and _torch.version_of(t) >= 0
+
+
 def is_of_function(t: Tensor) -> bool:
     """Whether a custom Function gave the view ``t`` the history it has, even if it wrote what it is a view of."""
     of_function = isinstance(_torch.grad_fn_of(t), torch.autograd.function.BackwardCFunction)
@@ -123,6 +128,8 @@ class Views:
         # id of an argument's replica -> where it lay when the call began, while the real one lies there still
         self.entered = {id(a.replica): a.geometry for a in self.arguments}
         self._arguments = {id(a.replica) for a in self.arguments}
+        self.ahead = False  # whether what is made now is made before arguments go anywhere
+        self.hasty: set[int] = set()  # ids of those arguments' replicas that go to the last of their places at once
         self._moving: set[int] = set()  # ids of views that go elsewhere at a moment to come
         self.anchors: dict[int, tuple[Ref, int]] = {}  # id of a fresh storage's state -> a tensor on it, its offset
         self._early: dict[int, int] = {}  # by id of a view that is made at its moment, which that is
@@ -134,7 +141,7 @@ class Views:
 
     def stop_of(self, made: Derivation) -> Stop | None:
         """The stop of an argument at which a view was made of it: see Note [Stops]."""
-        if id(made.source) not in self._arguments:
+        if id(made.source) not in self._arguments or id(made.source) in self.hasty or self.ahead:
             return None
         stops = stops_of(self.kernels.left.get(id(made.source), ()))
         return next((s for s in stops if s.begin < made.time < s.end), None)
@@ -177,10 +184,16 @@ class Views:
         """Whether autograd looks for the history of the view ``t``, elsewhere by ``.data =``, on its ``base``."""
         if is_odd(t) or _torch.leafness(t) is None:
             return False
-        if id(base) in self.kernels.moved and not self._looked_for_since(t, base):
+        if self._lies_elsewhere(base) and not self._looked_for_since(t, base):
             return False
         chain = [x for x in self.chain(t) if x is not base]
         return any(self._went_by_data(x) for x in chain) and all(self._stays_or_went_by_data(x) for x in chain)
+
+    def _lies_elsewhere(self, t: Tensor) -> bool:
+        """Whether ``t`` came to lie elsewhere, be it only for a while."""
+        here = geometry_of(t), _torch.storage_address(_torch.storage_of(t))
+        left = self.kernels.left.get(id(t))
+        return id(t) in self.kernels.moved if left is None else any((x.geometry, x.storage) != here for x in left)
 
     def _looked_for_since(self, t: Tensor, base: Tensor) -> bool:
         """Whether ``base`` went elsewhere by ``.data =`` alone, and its view ``t``, if not written, was made of it."""
@@ -488,7 +501,7 @@ class Views:
 
     def _place_of_base(self, t: Tensor, base: Tensor) -> tuple[Geometry, int]:
         """Where ``base`` lies, and on which storage, when the real tensor for its view ``t`` is made."""
-        if id(t) in self._early:
+        if id(t) in self._early and not self._is_fresh(base):
             left = next((x for x in self.kernels.left.get(id(base), ()) if x.time > self._early[id(t)]), None)
             if left is not None:
                 return left.geometry, left.storage

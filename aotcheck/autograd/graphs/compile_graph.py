@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,12 +12,14 @@ from torch import fx
 
 from aotcheck import _torch
 from aotcheck.autograd.config import config
-from aotcheck.autograd.graphs.graph import FakeValues, Graph, assert_functional, graph_module, interpreter
+from aotcheck.autograd.graphs.graph import FakeValues, Graph, GraphModule, assert_functional, graph_module, interpreter
 from aotcheck.autograd.graphs.schema_check import checked
 
 Compiler = Callable[[fx.GraphModule, list[Any]], Callable[..., Any]]
 Partition = Callable[..., tuple[fx.GraphModule, fx.GraphModule]]
 Decompositions = dict[Any, Any]
+
+_COPY = torch.ops.aten.copy_.default
 
 
 def nop(module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -99,6 +102,7 @@ def decompose(module: fx.GraphModule, examples: list[Any], table: Decompositions
     from torch.fx.experimental.proxy_tensor import make_fx
 
     names = [n.name for n in module.graph.nodes if n.op == "placeholder"]
+    module, written = _writes_apart(module)
     with torch.no_grad():
         traced = make_fx(
             torch.func.functionalize(module.forward, remove="mutations"),
@@ -107,5 +111,52 @@ def decompose(module: fx.GraphModule, examples: list[Any], table: Decompositions
         )(*examples)
     _torch.rename_placeholders(traced.graph, names)
     traced.graph.eliminate_dead_code()
+    if written:
+        _append_writes(traced.graph, written)
     traced.recompile()
     return traced
+
+
+def _writes_apart(module: fx.GraphModule) -> tuple[fx.GraphModule, list[str]]:
+    """``module`` with what it writes to its inputs returned instead, after its results; and which inputs these are."""
+    if all(n.target is not _COPY for n in module.graph.nodes):
+        return module, []
+    graph = fx.Graph()
+    results: Any = graph.graph_copy(module.graph, {})
+    writes = [n for n in graph.nodes if n.target is _COPY]
+    targets, values = [n.args[0].name for n in writes], [n.args[1] for n in writes]
+    for n in writes:
+        graph.erase_node(n)
+    graph.output((*results, *values))
+    return GraphModule(module, graph), targets
+
+
+def _append_writes(graph: fx.Graph, written: Sequence[str]) -> None:
+    """Write the last results to the inputs ``written``, once what lies in their memory has been copied."""
+    (end,) = graph.find_nodes(op="output")
+    given = {n.name: n for n in graph.find_nodes(op="placeholder")}
+    overwritten = {given[name] for name in written}
+    results = []
+    for result in end.args[0]:
+        if isinstance(result, fx.Node) and _viewed(result) in overwritten:
+            with graph.inserting_before(end):
+                copy = graph.call_function(torch.ops.aten.clone.default, (result,))
+            copy.meta.update(result.meta)
+            result = copy
+        results.append(result)
+    with graph.inserting_before(end):
+        for name, value in zip(written, results[-len(written) :], strict=True):
+            write = graph.call_function(_COPY, (given[name], value))
+            write.meta["val"] = given[name].meta.get("val")
+    end.args = (tuple(results[: -len(written)]),)
+
+
+def _viewed(node: fx.Node) -> fx.Node:
+    """What ``node`` is a view of, or a view of a view; ``node`` itself where it is none."""
+    while node.op == "call_function" and node.args and isinstance(node.args[0], fx.Node):
+        target: Any = node.target
+        returns = _torch.schema_of(target).returns if isinstance(target, _torch.OpOverload) else ()
+        if target is not operator.getitem and not any(r.alias_info is not None for r in returns):
+            break
+        node = node.args[0]
+    return node

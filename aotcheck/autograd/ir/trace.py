@@ -345,6 +345,17 @@ _users: dict[str, bool | None] = {}  # by name, whether a module is the user's; 
 Where = tuple[str, int, str]
 
 
+def calling_module() -> str:
+    """The innermost module whose code runs that is not ours nor of what Python code of torch's stands before ops."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        module: str = frame.f_globals.get("__name__", "")
+        if not module.startswith(("aotcheck.", "contextlib")) and module not in _torch.BEFORE_OPS:
+            return module
+        frame = frame.f_back
+    return ""
+
+
 def user_frame(outside: Where | None = None) -> Where | None:
     """File, line and function of the innermost frame that is neither torch's nor ours; None if there is none.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, cast
@@ -14,7 +15,16 @@ from aotcheck import _torch
 from aotcheck.autograd.errors import EXPECTATION, RetraceWithCaptured, UnsupportedError
 from aotcheck.autograd.ir.sparse_geometry import is_sparse
 from aotcheck.autograd.ir.stand_ins import tensors_in
-from aotcheck.autograd.ir.trace import PLACEHOLDER, Geometry, Trace, Value, geometry_of, getitem, user_frame
+from aotcheck.autograd.ir.trace import (
+    PLACEHOLDER,
+    Geometry,
+    Trace,
+    Value,
+    calling_module,
+    geometry_of,
+    getitem,
+    user_frame,
+)
 from aotcheck.autograd.ops import folding, no_meta, pure_ops, sparse_ops, view_ops, writes
 from aotcheck.autograd.ops.storage import StorageTable
 from aotcheck.autograd.ops.twins import Kind, OpInfo, info_of
@@ -73,15 +83,21 @@ class _Recording:
             self._threads.__exit__(*exception)
 
 
-class _Drawing:
-    """See :meth:`Tracer.drawing`."""
+_marking = threading.RLock()
+_PATIENCE = 60.0
+"""Seconds that a trace waits for another's end, which may wait for this one's by way of what the user has made."""
 
-    __slots__ = ("_before", "_draws")
+
+class _Drawing:
+    """See :meth:`Tracer.drawing`. One thread at a time: generators are the process's, and marked by one trace."""
+
+    __slots__ = ("_alone", "_before", "_draws")
 
     def __init__(self, draws: Sequence[Draws]) -> None:
         self._draws = draws
 
     def __enter__(self) -> None:
+        self._alone = _marking.acquire(timeout=_PATIENCE)
         self._before = [draws.begin() for draws in self._draws]
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -92,6 +108,8 @@ class _Drawing:
         finally:
             for draws, states in zip(self._draws, self._before, strict=True):
                 draws.restore(states)
+            if self._alone:
+                _marking.release()
 
 
 class Tracer(_torch.TorchDispatchMode):
@@ -237,7 +255,16 @@ class Tracer(_torch.TorchDispatchMode):
             raise UnsupportedError("data-dependent", f"{func} gives a shape that depends on values")
         if func is aten.equal.default and (expected := self._expected(args[0], values)) is not None:
             return expected
+        if func is aten._local_scalar_dense.default and self._is_validation(args[0]):
+            self.expect(args[0])
+            return True
         raise UnsupportedError("data-dependent", f"{func} needs values at trace time")
+
+    def _is_validation(self, flag: Replica) -> bool:
+        """Whether a distribution of torch's asks if all of its parameters, or of what it is given, are valid."""
+        if flag.dtype is not torch.bool or flag.dim() or flag.real_device.type != "cpu" or self.depth:
+            return False
+        return calling_module().startswith("torch.distributions.")
 
     def _expected(self, flag: Replica, values: Sequence[Any]) -> bool | None:
         """What a check in torch's own code (of the window of ``istft``, say) expects to find; None where this is none.

@@ -72,6 +72,7 @@ _VALUE_DEPENDENT = {
     aten.is_nonzero.default,
     aten.allclose.default,
 }
+_STATIC = {"index", "repeat_interleave", aten._ctc_loss.default}  # ops that are told by arguments that are no tensors
 _BATCH_NORMS = {
     "native_batch_norm",
     "cudnn_batch_norm",
@@ -144,7 +145,7 @@ def _work_out(op: Any) -> OpInfo:
         return OpInfo(Kind.BATCH_NORM, **facts)
     if (
         op in _VALUE_DEPENDENT
-        or (torch.Tag.dynamic_output_shape in tags and name not in ("index", "repeat_interleave"))
+        or (torch.Tag.dynamic_output_shape in tags and name not in _STATIC and op not in _STATIC)
         or torch.Tag.data_dependent_output in tags
     ):
         return OpInfo(Kind.VALUE_DEPENDENT, **facts)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from aotcheck import _torch
 from aotcheck.autograd.replicas.kernel_state import KernelState
-from aotcheck.autograd.replicas.replicas import Replica, make_replica
+from aotcheck.autograd.replicas.replicas import Replica, given_attributes, make_replica
 from aotcheck.autograd.tensors.subclasses import is_wrapper
 
 
@@ -96,7 +96,10 @@ class ReplicaMaker:
                 if real.is_neg():
                     elem = _torch.neg_view(elem)
         r = make_replica(elem, real.device, self.kernels)
-        r.is_parameter = isinstance(real, torch.nn.Parameter)
+        if isinstance(real, torch.nn.Parameter):
+            r.is_parameter = True
+        if real.__dict__:
+            r.__dict__["given"] = frozenset(given_attributes(real))
         return r
 
     def root(self, real: Tensor, versions: Any = None) -> Replica:

@@ -12,6 +12,10 @@ Autograd treats a tensor that dispatches to Python otherwise than a real one: it
 replica is made under a class without ``__torch_dispatch__``: ops on it reach the tracing mode all the same, and what
 autograd does with it is to the letter what it does with the tensor it stands for. The price is that a replica which
 outlives its trace would be taken for a tensor by any kernel; so replicas are disarmed when the trace is over.
+
+Note [Attributes of tensors]
+A tensor may have attributes that its caller gave it. No guard looks at them, so a function that reads one, or sets one
+on an argument or a result, runs as it is. ``given`` are the names of an argument's.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ from torch.autograd.graph import GradientEdge
 from torch.utils.hooks import RemovableHandle
 
 from aotcheck import _torch
-from aotcheck.autograd.errors import EagerRaises, RetraceWithCaptured, UnsupportedError
+from aotcheck.autograd.errors import EagerRaises, RetraceWithCaptured, RunsAsItIs, UnsupportedError
 from aotcheck.autograd.ir.places import Move
 from aotcheck.autograd.replicas.hooks import HookKind, NotedHook
 from aotcheck.autograd.replicas.kernel_state import KernelState
@@ -66,6 +70,13 @@ class Replica(Tensor):
                 kernels.on_poison(self)
             if len(kernels.swapped) % 2 == 0:
                 kernels.on_swap(*kernels.swapped[-2:])
+
+    def __getattr__(self, name: str) -> Any:
+        """Asked for what a tensor does not have; the one that this stands for may: see Note [Attributes of tensors]."""
+        if name in self.__dict__.get("given", ()):
+            raise RunsAsItIs(f"it reads the attribute {name!r} of a tensor")
+        kind = "Parameter" if self.is_parameter else "Tensor"
+        raise AttributeError(f"{kind!r} object has no attribute {name!r}")
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]  # torch types it as an attribute
@@ -108,8 +119,9 @@ class Replica(Tensor):
         """Noted besides, since no dispatch shows it; refused of a view that is none to autograd here, as eager does."""
         if id(self) in self.kernels.stand_for_views and not torch.is_inference_mode_enabled():
             raise EagerRaises("a view is detached in place")
+        again = id(self) in self.kernels.detached and not self.requires_grad
         result = super().detach_()
-        if self.requires_grad:  # under inference mode it does nothing
+        if self.requires_grad or again:  # under inference mode it does nothing, nor does it twice
             return result
         self.kernels.detached[id(self)] = self.kernels.now()
         return result
@@ -257,6 +269,21 @@ def past(edge: GradientEdge, device: torch.device, kernels: KernelState) -> Past
     assert isinstance(made, Past)
     made.edge = edge
     return made
+
+
+_OURS = frozenset(("real_device", "kernels", "kind", "is_parameter", "edge", "given"))
+
+
+def attribute_set(t: Any) -> str | None:
+    """The name of an attribute that the traced code has set on ``t``, if it is a replica that has one."""
+    if not isinstance(t, Replica) or len(t.__dict__) <= 2:
+        return None
+    return next((name for name in given_attributes(t) if name not in _OURS), None)
+
+
+def given_attributes(t: Tensor) -> list[str]:
+    """The names of a tensor's attributes but for Dynamo's marks, which are about nothing that is computed."""
+    return [name for name in t.__dict__ if not name.startswith(("_dynamo", "_specialize_on"))]
 
 
 class _Undispatched(Tensor):

@@ -31,7 +31,22 @@ def replay_with_grad(view_func: Any, base: Tensor) -> Tensor:
 
 
 def replay_outdated(view_func: Callable[[Tensor], Tensor], base: Tensor) -> Tensor:
-    """A view of ``base`` that autograd takes for one made before a write."""
+    """A view of ``base`` that autograd takes for one made before a write.
+
+    If ``base`` is a view with a history on which hooks hang, the view is made of what that is a view of, to which
+    autograd will go back anyhow: ``base`` itself would be taken for written, and lose that history.
+    """
+    whole = None if is_wrapper(base) or not _torch.has_hooks(base) else _torch.base_of(base)
+    if whole is not None and not is_wrapper(whole) and whole.requires_grad and _torch.leafness(base) is False:
+        with torch.no_grad():
+            like = view_func(base)
+        if isinstance(like, Tensor) and not is_wrapper(like):
+            g = geometry_of(like)
+            addresses = {_torch.storage_address(_torch.storage_of(t)) for t in (base, whole, like)}
+            same_kind = g[3:] == geometry_of(whole)[3:] == geometry_of(base)[3:] and not (g.conj or g.neg)
+            if same_kind and len(addresses) == 1:
+                with _torch.at_another_version(whole):
+                    return whole.as_strided(g.shape, g.stride, g.offset)
     with _torch.at_another_version(base):
         return view_func(base)
 

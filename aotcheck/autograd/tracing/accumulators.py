@@ -43,5 +43,8 @@ def _ended(leaf: Tensor, tracer: Tracer) -> bool:
 
 
 def _reaches(t: Tensor, leaf: Tensor) -> bool:
+    base = _torch.base_of(t)
+    if base is not None and base.requires_grad:  # to look at a view that was written is to give it a history
+        return base is leaf or _reaches(base, leaf)
     node = _torch.grad_fn_of(t)
     return node is not None and any(getattr(n, "variable", None) is leaf for n in nodes_behind([node], set()))

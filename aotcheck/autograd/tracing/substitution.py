@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import types
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge
-from torch.nn.functional import one_hot
+from torch.nn.functional import ctc_loss, one_hot
 
 from aotcheck import _torch
 from aotcheck.autograd.errors import RetraceWithCaptured
@@ -31,7 +32,7 @@ _HOOKS = {
     Tensor.register_hook: HookKind.GRADIENT,
     Tensor.register_post_accumulate_grad_hook: HookKind.ACCUMULATED,
 }
-_LOOKED_AT = frozenset((*GRADIENT_ACCESS, *_HOOKS, *_TELLING, *PAST_AUTOCAST, *ENGINE, one_hot))
+_LOOKED_AT = frozenset((*GRADIENT_ACCESS, *_HOOKS, *_TELLING, *PAST_AUTOCAST, *ENGINE, one_hot, ctc_loss))
 
 
 class StandIns:
@@ -75,7 +76,7 @@ class Substitution(_torch.FunctionMode):
         self.tracer = tracer
         self.kernels = tracer.kernels
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if self.kernels.reshaped_leaves:
             settle_accumulators(self.tracer)
         if func not in _LOOKED_AT:
@@ -113,6 +114,8 @@ class Substitution(_torch.FunctionMode):
             if accumulates:
                 self.kernels.after_backward()
             return found
+        if func is ctc_loss:
+            return self._ctc_loss(*args, **(kwargs or {}))
         if func is one_hot:
             encoded = self._one_hot(*args, **(kwargs or {}))
             if encoded is not None:
@@ -120,9 +123,46 @@ class Substitution(_torch.FunctionMode):
         return self._on_replicas(func, args, kwargs or {})
 
     def _on_replicas(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Call ``func`` as the program would on replicas: a method is theirs where they have one."""
         if not self.replicas:
+            self._check_met(func, args)
             return func(*args, **kwargs)
-        return func(*[self._swap(a) for a in args], **{k: self._swap(a) for k, a in kwargs.items()})
+        swapped = [self._swap(a) for a in args]
+        self._check_met(func, swapped)
+        given = {k: self._swap(a) for k, a in kwargs.items()}
+        if swapped and swapped[0] is not args[0] and type(swapped[0]) is Replica:
+            if type(func) is types.MethodWrapperType and func.__name__ == "__set__":
+                return setattr(swapped[0], _attribute_of(func), *swapped[1:])
+            func = _METHODS.get(func, func)
+        return func(*swapped, **given)
+
+    def _check_met(self, func: Any, args: Sequence[Any]) -> None:
+        """What is no argument yet may be asked for its geometry, and is not to be changed by a trace."""
+        for a in args:
+            real = type(a) in (Tensor, torch.nn.Parameter) and self.kernels.function_runs
+            if real and not _only_looks(func) and not _torch.functorch_active():  # whose tensors are of no class
+                raise RetraceWithCaptured(a)
+
+    def _ctc_loss(
+        self,
+        log_probs: Any,
+        targets: Any,
+        input_lengths: Any,
+        target_lengths: Any,
+        blank: int = 0,
+        reduction: str = "mean",
+        zero_infinity: bool = False,
+    ) -> Tensor:
+        """``ctc_loss``, of whose lengths code of torch's makes a tensor where it finds that there is no data."""
+        lengths = [self._swap(x) for x in (input_lengths, target_lengths)]
+        before: Any
+        after: Any
+        before, after = (x.tolist() if isinstance(x, Tensor) else x for x in lengths)
+        given = self._swap(log_probs), self._swap(targets)
+        if reduction != "mean":
+            return ctc_loss(*given, before, after, blank, reduction, zero_infinity)
+        losses = ctc_loss(*given, before, after, blank, "none", zero_infinity)
+        return (losses / torch.tensor(after, dtype=losses.dtype, device=losses.device).clamp_min_(1)).mean()
 
     def _one_hot(self, tensor: Any, num_classes: int = -1) -> Tensor | None:
         """``one_hot`` with its check of the values left to the graph; None where it gives a shape, or raises."""
@@ -159,6 +199,41 @@ class Substitution(_torch.FunctionMode):
         if type(a) in (list, tuple):
             return type(a)(self._swap(x) for x in a)
         return a
+
+
+def _attribute_of(accessor: Any) -> str:
+    """The name of the attribute that ``__get__`` or ``__set__`` of its descriptor reads or assigns."""
+    name: str = accessor.__self__.__name__
+    return name
+
+
+def _only_looks(func: Any) -> bool:
+    """Whether it tells of a tensor what no data is needed for, and changes nothing."""
+    if type(func) is types.MethodWrapperType:
+        return func.__name__ == "__get__" and _attribute_of(func) not in _TENSORS
+    return func in _LOOKS
+
+
+_TENSORS = frozenset(("data", "T", "mT", "H", "mH", "real", "imag", "_base"))  # what these attributes are
+_LOOKS = frozenset(
+    getattr(Tensor, name)
+    for name in (
+        "size",
+        "dim",
+        "numel",
+        "stride",
+        "is_floating_point",
+        "is_complex",
+        "element_size",
+        "__len__",
+        "__hash__",
+    )
+)
+_METHODS = {
+    getattr(Tensor, name): method
+    for name, method in vars(Replica).items()
+    if type(method) is types.FunctionType and hasattr(Tensor, name) and (name[0] != "_" or name == "__array__")
+}
 
 
 def _node_of(x: Any) -> Any:
