@@ -21,7 +21,7 @@ on an argument or a result, runs as it is. ``given`` are the names of an argumen
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -48,6 +48,7 @@ class Replica(Tensor):
     kernels: KernelState
     kind: type[Replica]  # which class of replicas it is while its trace goes on
     is_parameter = False
+    _own: ClassVar[frozenset[str]] = frozenset(("real_device", "kernels", "kind", "is_parameter", "edge", "given"))
 
     __torch_function__ = _torch.disabled_torch_function  # type: ignore[assignment]  # as torch itself does
 
@@ -271,14 +272,11 @@ def past(edge: GradientEdge, device: torch.device, kernels: KernelState) -> Past
     return made
 
 
-_OURS = frozenset(("real_device", "kernels", "kind", "is_parameter", "edge", "given"))
-
-
 def attribute_set(t: Any) -> str | None:
     """The name of an attribute that the traced code has set on ``t``, if it is a replica that has one."""
     if not isinstance(t, Replica) or len(t.__dict__) <= 2:
         return None
-    return next((name for name in given_attributes(t) if name not in _OURS), None)
+    return next((name for name in given_attributes(t) if name not in t._own), None)
 
 
 def given_attributes(t: Tensor) -> list[str]:

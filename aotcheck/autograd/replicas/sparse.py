@@ -59,6 +59,7 @@ class SparseReplica(Replica):
 
     geometry: SparseGeometry
     shares: tuple[torch.UntypedStorage, ...]
+    _own = Replica._own | {"geometry", "shares"}
 
     def is_coalesced(self) -> bool:
         """Refused where it depends on data."""

@@ -140,6 +140,7 @@ class Substitution(_torch.FunctionMode):
         """What is no argument yet may be asked for its geometry, and is not to be changed by a trace."""
         for a in args:
             real = type(a) in (Tensor, torch.nn.Parameter) and self.kernels.function_runs
+            real = real and not a.is_meta  # stand-ins of views that autograd refuses are no replicas
             if real and not _only_looks(func) and not _torch.functorch_active():  # whose tensors are of no class
                 raise RetraceWithCaptured(a)
 
