@@ -68,7 +68,6 @@ from aotcheck.autograd.errors import (
 )
 from aotcheck.autograd.graphs.compile_graph import Compilers
 from aotcheck.autograd.graphs.failing import GraphFailed
-from aotcheck.autograd.presented_types import PresentingTypes
 from aotcheck.autograd.record.steps import BaseOf, TakeHistory
 from aotcheck.autograd.replicas.replicas import attribute_set, disarm
 from aotcheck.autograd.state.global_state import AutocastOff
@@ -78,6 +77,7 @@ from aotcheck.autograd.tensors.plain_values import plain_key
 from aotcheck.autograd.tensors.subclasses import WrapperArgument, expand, held_by, is_wrapper, tells_lengths
 from aotcheck.autograd.tracing.cached_casts import CachedCast, casts_of, in_region
 from aotcheck.autograd.tracing.caller_graph import CallerGraph, caller_graph
+from aotcheck.autograd.tracing.presented_types import PresentingTypes
 
 pytree = _torch.pytree
 

@@ -35,8 +35,8 @@ from aotcheck.autograd.calls.naming import (
     is_of_others,
     named_in,
 )
-from aotcheck.autograd.presented_types import PresentedType
 from aotcheck.autograd.tensors.plain_values import plain_key, variables_of
+from aotcheck.autograd.tracing.presented_types import PresentedType
 
 STEPS = 6  # from the function to what is looked at
 MOST = 2048  # items of a container that is looked through
