@@ -215,7 +215,7 @@ class Before:
     def forget_imports(self) -> bool:
         """Modules whose code a trace was the first to run are not there if they have tensors of it; whether one was."""
         kept = False
-        for name in list(itertools.islice(sys.modules, self._imported, None)):
+        for name in list(itertools.islice(reversed(sys.modules), max(0, len(sys.modules) - self._imported))):
             variables = variables_of(sys.modules[name]) or {}
             if any(isinstance(value, Replica) for value in list(variables.values())):
                 del sys.modules[name]
