@@ -7,7 +7,7 @@ sandbox of a backward, as if the operands had been written since, one after the 
 node of a custom Function is known from when it said what it wrote: to run its backward is not for us.
 
 What is found is kept for other writes of the same kind, but not of tensors that are conjugated or negated lazily: those
-are written by ``copy_``, whatever op it is that autograd recorded.
+are written by ``copy_``, whatever op it is that autograd recorded, and any tensor may be an operand of that.
 """
 
 from __future__ import annotations
@@ -124,6 +124,9 @@ def _kept_by_write(capture: Capture, node: Any, write: WriteUnderGrad) -> list[T
     """See Note [Writes through views]."""
     operands = write.operands
     lazy = any(laziness(t) != (False, False) for t in operands)
+    if lazy:
+        others = [t for t in capture.maker.kernels.alive if not any(t is o for o in operands)]
+        operands += tuple([t for t in others if _torch.version_of(t) >= 0])
     places = None if lazy else _kept_operands.get(write.kind)
     if places is None:
         with capture.tracer.recording(), torch.no_grad():
