@@ -77,3 +77,38 @@ def test_data_that_lie_where_the_argument_lay(action: str):
         yield x.is_inference(), y.is_inference(), x, y, out
 
     check_session(session)
+
+
+INSIDE = {
+    "clone": lambda x: x.clone(),
+    "to another dtype": lambda x: x.double(),
+    "a scalar first": lambda x: 1 - x,
+    "padded": lambda x: torch.nn.functional.pad(x, (1, 1)),
+    "blocks": lambda x: torch.block_diag(x, x),
+    "raises": lambda x: x.abs(),
+    "made anew in place": lambda x: x.clone().mul_(2),
+    "not recorded": lambda x: x.exp(),
+    "a view": lambda x: x.t(),
+}
+
+
+@pytest.mark.parametrize("op", INSIDE.values(), ids=INSIDE)
+@pytest.mark.parametrize("is_leaf", [True, False], ids=["leaf", "no leaf"])
+@pytest.mark.parametrize("grad", [True, False])
+def test_what_is_computed_of_what_requires_grad_and_has_data_made_in_inference_mode(op, is_leaf, grad):
+    def f(x):
+        with torch.inference_mode():
+            made = x * 2
+        x.data = made
+        with torch.set_grad_enabled(grad):
+            return x, op(x)
+
+    def session(compile):
+        root = leaf(2, 3)
+        x = root if is_leaf else root * 1
+        out = attempt(lambda: compile(f)(x))
+        yield out
+        if isinstance(out, tuple) and out[1].requires_grad:
+            yield torch.autograd.grad(out[1], root, torch.ones_like(out[1]))
+
+    check_session(session)

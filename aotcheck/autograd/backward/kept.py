@@ -54,7 +54,7 @@ def _kept_behind(
             continue
         if node not in known:
             try:
-                known[node] = _kept_by(capture, node, output)
+                known[node] = kept_by(capture, node, output)
             except RuntimeError:  # written since: a backward that comes here raises
                 known[node] = None
         kept = known[node]
@@ -78,7 +78,12 @@ def _nodes_of_view(t: Tensor) -> set[Any]:
     return found if node is end else set()
 
 
-def _kept_by(capture: Capture, node: Any, near: Tensor) -> list[Tensor]:
+def kept_by(capture: Capture, node: Any, near: Tensor) -> list[Tensor]:
+    """What ``node``, in the graph of ``near``, keeps, or the write through a view that it is the history of.
+
+    Raises:
+        RuntimeError: it was written since.
+    """
     if _torch.is_write_through_view(node):
         write = capture.maker.kernels.write_of(node)
         if isinstance(write, WriteUnderGrad):

@@ -287,6 +287,12 @@ class WrappedResults(WrapperViews):
             ref = self.results.name(x)
             self._emit(SetAttribute(self.results.names[id(t)], name, ref))
 
+    def of_plain(self) -> list[tuple[Ref, str, Ref]]:
+        """What ragged tensors made of plain ones hold of these: tensor, attribute, and what it is."""
+        names, made = self.results.names, [t for t in self._of_plain.values() if id(t) in self.results.names]
+        held = [(names[id(t)], name, x) for t in made for name, x in held_by(t)[0]]
+        return [(ref, name, names[id(x)]) for ref, name, x in held if id(x) in names]
+
     def survivors(self) -> list[Tensor]:
         """The wrappers that are there after the call and have a history."""
         wrappers = [w.replica for w in self.arguments]

@@ -22,6 +22,7 @@ from aotcheck.autograd.runtime.attachments import (
     BackwardReshape,
     BackwardWrite,
     Counter,
+    Freed,
     Guard,
     Keeper,
     Shared,
@@ -40,7 +41,7 @@ def function_like(
     guarded: bool,
     checked: tuple[tuple[int, ...], ...],
     once: tuple[int, ...],
-    frees: tuple[tuple[int, str | None], ...],
+    frees: tuple[tuple[int, Freed], ...],
     shared: tuple[Shared, ...],
     own: tuple[int, ...] = (),
     raising: tuple[tuple[int, str], ...] = (),
@@ -165,7 +166,7 @@ def _check_not_freed(w: SourceWriter, outputs: int, saved: int, once: Sequence[i
 def _make_function(
     forward: Callable[..., Any],
     backward: Callable[..., Any],
-    frees: dict[int, str | None],
+    frees: dict[int, Freed],
     mates: tuple[tuple[int, ...], ...],
 ) -> type[torch.autograd.Function]:
     """An autograd Function; ``frees``: see ``backward.frees``, ``mates``: ``history.register_hook``."""
