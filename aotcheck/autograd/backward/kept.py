@@ -99,12 +99,18 @@ def self_kept_in(capture: Capture, view: Tensor) -> Any:
     """The history of a write of ``view``, the last that its base has, by an op that keeps it; None if there is none."""
     if is_jagged(view) or not view.requires_grad or _torch.base_of(view) is None:
         return None
-    node = _torch.grad_fn_of(view)
+    own = node = _torch.grad_fn_of(view)
+    steps = 0
     while node is not None and not _torch.is_write_through_view(node):
         node = node.next_functions[0][0] if len(node.next_functions) == 1 else None
+        steps += 1
     write = None if node is None else capture.maker.kernels.write_of(node)
     if not isinstance(write, WriteUnderGrad) or not any(t is view for t in write.operands):
         return None
+    last = _torch.sequence_number(own)
+    if last in capture.maker.kernels.packed and last - _torch.sequence_number(node) == steps:
+        # Hooks packed something when the view had its history and nothing else was made: what the op wrote.
+        return node if write.operands[0] is view else None
     return node if any(t is view for t in _kept_by_write(capture, node, write)) else None
 
 

@@ -22,7 +22,7 @@ from aotcheck import _torch
 from aotcheck.autograd.backward.kept import kept_behind, kept_by
 from aotcheck.autograd.backward.stage import Stage
 from aotcheck.autograd.effects.capture import Capture
-from aotcheck.autograd.ops.twins import viewed
+from aotcheck.autograd.ops.twins import counts_apart, viewed
 from aotcheck.autograd.record.record import Role
 from aotcheck.autograd.runtime.attachments import Counter, Guard, Keeper
 from aotcheck.autograd.tensors.subclasses import is_jagged
@@ -44,9 +44,9 @@ def guard(capture: Capture, stage: Stage) -> None:
     }
     for n, v in enumerate(stage.saved):
         known = outputs.get(v) if v.memory is None else by_placeholder.get(v.memory, outputs.get(v))
-        if known is not None:
+        if known is not None and (v.memory is None or not counts_apart(v)):
             saved_here[n] = known
-        elif v.memory is None and (known := outputs.get(viewed(v, outputs))) is not None:
+        elif v.memory is None and (known := outputs.get(viewed(v, outputs, hidden=False))) is not None:
             shown_here[n] = known
     behind = kept_behind(capture, stage)
     asked = [*saved_here.values(), *[t for kept in behind for t in kept or ()]]

@@ -182,7 +182,7 @@ class Tracer(_torch.TorchDispatchMode):
         if self.on_cast is not None and (cast := self.on_cast(func, args, kwargs)) is not None:
             return cast
         if func is aten.lift_fresh.default or func is aten.lift_fresh_copy.default:
-            return self._lift(args[0])
+            return self.lift(args[0])
         inference = below_autograd = torch.is_inference_mode_enabled()
         for a in args:
             if type(a) is Replica:
@@ -263,7 +263,7 @@ class Tracer(_torch.TorchDispatchMode):
         values = [self.value_of(a) for a in args]
         certain, answer = folding.known(self.trace, func, values, {k: self.value_of(a) for k, a in kwargs.items()})
         if certain:
-            return pytree.tree_map_only(Tensor, self._lift, answer)
+            return pytree.tree_map_only(Tensor, self.lift, answer)
         if not _torch.schema_of(func).returns or "Tensor" in str(_torch.schema_of(func).returns[0].type):
             raise UnsupportedError("data-dependent", f"{func} gives a shape that depends on values")
         if func is aten.equal.default and (expected := self._expected(args[0], values)) is not None:
@@ -372,7 +372,8 @@ class Tracer(_torch.TorchDispatchMode):
         elif isinstance(a, torch.Generator) and _torch.generator_address(a) not in self.generators:
             raise RetraceWithCaptured(a)
 
-    def _lift(self, t: Tensor) -> Tensor:
+    def lift(self, t: Tensor) -> Tensor:
+        """The tensor ``t``, which no call brings, as a constant of the trace."""
         if isinstance(t, Replica):
             return t
         if t.layout is not torch.strided:
