@@ -183,6 +183,7 @@ class EpilogueBuilder:
         for o in sorted([*returned, *objects], key=self._order):
             self.results.attach_before(o)
             self.results.name(o)
+        self.wrapped.share()
         returns = [self.results.name(o) if isinstance(o, Tensor) else self._constant(o) for o in outputs]
         self.results.attach_all()
         self._retain_gradients(returned)

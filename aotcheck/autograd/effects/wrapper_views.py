@@ -67,6 +67,7 @@ class WrapperViews(WrapperArguments):
         # By id of a view, from which moment on it changes its geometry when it did, and not as soon as it is made.
         self._step_by_step: dict[int, float] = {}
         self._scheduled: set[int] = set()  # ids of those of which that is on the timeline
+        self._shared: set[tuple[int, str]] = set()  # by id of a view and attribute: what it was told to hold
 
     def _note(self, t: Tensor) -> Derivation | None:
         """How ``t`` was made, as autograd saw it, if that was by a view of a tensor that is noted."""
@@ -198,12 +199,25 @@ class WrapperViews(WrapperArguments):
         as_made = (_AS_MADE[mode],) if mode in _AS_MADE else _AS_MADE.values()
         if given is not None or (_torch.base_of(t) is not None and how not in as_made):
             self._emit(SetCreationMeta(local, how))
-        for name, held in held_by(t)[0] if is_wrapper(t) else ():
-            if id(held) in self.results.names:  # somebody else has it too
-                self._emit(SetAttribute(local, name, self.results.name(held)))
+        if is_wrapper(t):
+            self._share(t, local)
         if _torch.leafness(t) is None and made is None:  # eager refuses to say what the history is
             self._emit(BumpVersion(local))
         return local
+
+    def _share(self, t: Tensor, local: Local) -> None:
+        """Let the view ``t`` hold what somebody else has too, as far as that is there."""
+        for name, held in held_by(t)[0]:
+            if id(held) in self.results.names and (id(t), name) not in self._shared:
+                self._shared.add((id(t), name))
+                self._emit(SetAttribute(local, name, self.results.name(held)))
+
+    def share(self) -> None:
+        """Let views hold what has been made since they were."""
+        for t in self._replayed.values():
+            local = self.results.names.get(id(t))
+            if is_wrapper(t) and isinstance(local, Local):
+                self._share(t, local)
 
     def _is_one_of_several(self, made: Derivation) -> bool:
         """Whether another result of the op that made a view is made too; in autograd's graph they share a node."""
