@@ -56,7 +56,7 @@ def stand_in(shape: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
 
 def restride_wrapper(t: Tensor, outer: Outer) -> None:
     """Change the geometry that the wrapper ``t`` claims to have; its class is not asked."""
-    with torch.no_grad(), _torch.meta_kernels():
+    with torch.inference_mode() if t.is_inference() else torch.no_grad(), _torch.meta_kernels():
         t.as_strided_(*outer)
 
 
