@@ -66,6 +66,14 @@ def restride(t: Tensor, shape: Any, stride: Any, offset: int) -> None:
         t.as_strided_(shape, stride, offset)
 
 
+def restride_uncounted(t: Tensor, shape: Any, stride: Any, offset: int) -> None:
+    """The same where no write is counted, as below the class of a wrapper that holds ``t``."""
+    version = _torch.version_of(t)
+    restride(t, shape, stride, offset)
+    if version >= 0:
+        _torch.set_version(t, version)
+
+
 def point_at(t: Tensor, holder: Tensor, g: Geometry, relative: bool) -> None:
     """``t`` moves to the storage of ``holder``; its history does not show it."""
     offset = g.offset + (int(holder.storage_offset()) if relative else 0)
