@@ -330,6 +330,7 @@ class Capture:
             self.record = builder.build(outputs, outputs[count:], changes)
             self.cuts, objects = builder.results.cuts, builder.objects
             kept = [(builder.results.name(g), g) for _, g in hidden]
+            kept += builder.wrapped.held_by_results()
         returned = zip(self.record.returns, outputs, strict=True)
         places = [(Arg(a.index), a.replica) for a in self.arguments]
         self.visible: list[tuple[Ref, Tensor]] = [(objects.get(ref, ref), t) for ref, t in places]
