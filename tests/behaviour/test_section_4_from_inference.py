@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 import torch
 
@@ -110,5 +112,33 @@ def test_what_is_computed_of_what_requires_grad_and_has_data_made_in_inference_m
         yield out
         if isinstance(out, tuple) and out[1].requires_grad:
             yield torch.autograd.grad(out[1], root, torch.ones_like(out[1]))
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("written", ["argument", "part", "view", "nothing"])
+@pytest.mark.parametrize("looked", [lambda v: v.t(), lambda v: v[:1], lambda v: v.view(1), lambda v: v.detach()])
+@pytest.mark.parametrize("split", [torch.unsafe_chunk, torch.chunk])
+def test_a_view_of_a_part_split_off_in_inference_mode_of_what_is_then_written(split, looked, written, inside):
+    def session(compile):
+        x = leaf(2)
+
+        def f(x):
+            with torch.inference_mode():
+                part = split(x, 2)[0]
+                view = looked(part)
+                if written != "nothing":
+                    {"argument": x, "part": part, "view": view}[written].zero_()
+                return part, view
+
+        def call(x):
+            with contextlib.nullcontext() if inside else torch.inference_mode():
+                return compile(f)(x)
+
+        part, view = call(x)
+        yield x, part, view
+        yield attempt_later(lambda: part.is_leaf), attempt_later(lambda: view.is_leaf)
+        yield attempt_later(lambda: (view * 2).sum().backward()), x.grad
 
     check_session(session)

@@ -101,6 +101,7 @@ class Backwards:
             stage.own,
             raising,
             stage.leads(),
+            stage.minds(),
             stage.mates(),
             bool(stage.views),
             selective,
@@ -142,11 +143,16 @@ class Backwards:
                     yield j, error
                     break
 
-    def backward_for(self, stage: Stage, kinds: tuple[type, ...], trained: Trained) -> Callable[..., Any]:
+    def backward_for(
+        self, stage: Stage, kinds: tuple[type, ...], trained: Trained, told: tuple[int, ...] = ()
+    ) -> Callable[..., Any]:
         """The backward of ``stage`` for tangents of these types, in the state of autocast that is in force.
 
-        type(None) is the type where there is none, its layout that of a sparse tensor.
+        type(None) is the type where there is none, its layout that of a sparse tensor. For ``told`` see Note [Undefined
+        gradients].
         """
+        if told:
+            stage = stage.also_from(frozenset(told))
         if stage.asks and self.graphs.division is None:
             return functools.partial(self._run_for_data, stage, kinds, trained)
         if autocast_is_on():
@@ -194,7 +200,8 @@ class Backwards:
         if everything or stage.asked is not None or self.graphs.division is not None:
             return _run_whole(whole, ctx, g)
         with self.rearmed():
-            starts = [_torch.grad_fn_of(a.tensor) for a, t in zip(stage.attached, g, strict=True) if t is not None]
+            begins = [t is not None or j in stage.told for j, t in enumerate(g)]
+            starts = [_torch.grad_fn_of(a.tensor) for a, now in zip(stage.attached, begins, strict=True) if now]
             behind = nodes_behind(starts, set(stage.ends))
         asked = {
             k: node is not None and _torch.will_run(node)
