@@ -7,7 +7,7 @@ sandbox of a backward, as if the operands had been written since, one after the 
 node of a custom Function is known from when it said what it wrote: to run its backward is not for us.
 
 What is found is kept for other writes of the same kind, but not of tensors that are conjugated or negated lazily: those
-are written by ``copy_``, whatever op it is that autograd recorded, and any tensor may be an operand of that.
+are written by ``copy_``, whatever op it is that autograd recorded, and what is visible may be an operand of that.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def _kept_by_write(capture: Capture, node: Any, write: WriteUnderGrad) -> list[T
     operands = write.operands
     lazy = any(laziness(t) != (False, False) for t in operands)
     if lazy:
-        others = [t for t in capture.maker.kernels.alive if not any(t is o for o in operands)]
+        others = [t for _, t in capture.visible if not any(t is o for o in operands)]
         operands += tuple([t for t in others if _torch.version_of(t) >= 0])
     places = None if lazy else _kept_operands.get(write.kind)
     if places is None:
@@ -166,7 +166,16 @@ def _stopping(
 
     if stops(()):
         return (), False
-    return tuple([k for k, t in enumerate(operands) if stops((t,))]), True
+
+    def among(places: range) -> list[int]:
+        if not places or not stops([operands[k] for k in places]):
+            return []
+        if len(places) == 1:
+            return [*places]
+        half = len(places) // 2
+        return among(places[:half]) + among(places[half:])
+
+    return tuple(among(range(len(operands)))), True
 
 
 def _gradient_for(node: Any, view: Tensor) -> Tensor:
