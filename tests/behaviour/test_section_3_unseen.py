@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt, check_session, leaf, plain
+from tests.behaviour.harness import attempt, attempt_later, check_session, leaf, plain
 
 VIEWS = {"alias": lambda x: x.view(x.shape), "row": lambda x: x[:1], "column": lambda x: x[:, :1], "t": lambda x: x.t()}
 COUNTED = {"itself": lambda x: x.mul_(2), "an alias": lambda x: x.detach().add_(1), "none": lambda x: None}
@@ -95,5 +95,28 @@ def test_a_tensor_that_data_made_an_inference_tensor_stays_one(source, then, kin
         with torch.set_grad_enabled(grad):
             out = attempt(lambda: compile(f)(x))
         yield out, x, root
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("calls", [1, 2])
+@pytest.mark.parametrize("written", ["argument", "alias", "alias of the alias", "first alias"])
+@pytest.mark.parametrize("data", [lambda v: v.clone(), lambda v: v * 2, lambda v: v.t().clone()])
+def test_an_alias_with_other_data_is_saved_and_counts_with_the_argument(calls, written, data):
+    def f(x):
+        alias = x.detach()
+        alias.data = data(alias)
+        return alias, alias * x
+
+    def session(compile):
+        x = leaf(2, 2)
+        compiled = compile(f)
+        results = [compiled(x) for _ in range(calls)]
+        alias = results[-1][0]
+        target = {"argument": x.detach(), "alias": alias, "alias of the alias": alias.detach()}
+        target.get(written, results[0][0]).add_(1)
+        yield x, results
+        for _, out in results:
+            yield attempt_later(lambda out=out: torch.autograd.grad(out, x, torch.ones_like(out)))
 
     check_session(session)
