@@ -24,6 +24,7 @@ from aotcheck.autograd.backward.stage import Stage
 from aotcheck.autograd.effects.capture import Capture
 from aotcheck.autograd.ops.twins import counts_apart, viewed
 from aotcheck.autograd.record.record import Role
+from aotcheck.autograd.record.steps import CountWith, Result
 from aotcheck.autograd.runtime.attachments import Counter, Guard, Keeper
 from aotcheck.autograd.tensors.subclasses import is_jagged
 
@@ -38,9 +39,14 @@ def guard(capture: Capture, stage: Stage) -> None:
     saved_here: dict[int, Tensor] = {}  # by place among what is saved: what counts versions with it
     shown_here: dict[int, Tensor] = {}  # the same of views of results, unless a compiler copies them
     by_placeholder = {r.placeholder: r.replica for r in capture.roots if r.placeholder not in copied}
-    # What an argument is overwritten with is another tensor than the argument.
+    # What an argument is overwritten with is another tensor than the argument; so is what counts versions with one.
+    others = {
+        x.target.index for x in capture.record.before if isinstance(x, CountWith) and isinstance(x.target, Result)
+    }
     outputs = {
-        o.value: o.tensor for o in capture.record.outputs if o.tensor is not None and o.role is not Role.MUTATED_INPUT
+        o.value: o.tensor
+        for k, o in enumerate(capture.record.outputs)
+        if o.tensor is not None and o.role is not Role.MUTATED_INPUT and k not in others
     }
     for n, v in enumerate(stage.saved):
         known = outputs.get(v) if v.memory is None else by_placeholder.get(v.memory, outputs.get(v))

@@ -157,7 +157,7 @@ class Histories:
         moment: float = max(x.state.written, state.written if since else 0)
         if self.results.history_before_changes(t) is not None:
             return moment
-        moment = min([moment, *self._reshapings_since(t)])
+        moment = min([moment, *self._reshapings_since(t), *self._views_since(x)])
         if recorded_geometry(t).shape != x.geometry.shape or not moment:
             moment = max(moment, self.kernels.moved.get(id(t), 0))
         cut = self.kernels.detached.get(id(t), 0)  # a history that it has now came after that
@@ -198,6 +198,18 @@ class Histories:
         changed = [(a.replica, self.results.lasting(a.replica)) for a in self.arguments if a.replica is not t]
         views = [(v, changes[0].time) for v, changes in changed if changes and _torch.base_of(v) is t]
         return [time - 0.5 for v, time in views if _torch.version_groups([t, v])[1] == 0]
+
+    def _views_since(self, x: TracedRoot | TracedArgument) -> list[float]:
+        """Just before when views of ``x`` were made that nothing was counted since, if a write was counted before.
+
+        What was written then was hidden from autograd, as by a part of an ``unsafe_split``.
+        """
+        t = x.replica
+        version = _torch.version_of(t)
+        if version == x.version:
+            return []
+        views = self.capture.tracer.views.values()
+        return [d.time - 0.5 for d in views if d.source is t and d.source_version == version]
 
     def kept(self, cut: Sequence[TracedArgument]) -> list[tuple[float, TakeHistory | RenewHistory]]:
         """Views that got another history before their base was cut from its own still have that; when at the latest."""

@@ -356,8 +356,8 @@ class Remaking(Attaching, Holders):
                     assert origin is not None
                     again = ReplayReshaped(origin.replay, tuple(last))
                     steps = [self._when_made(ReplayView(local, ref, again, mode), origin, base, exactly=True)]
-                elif lies != begins and last:
-                    steps.append(Reshape(local, functools.partial(lie_apart, begins)))
+                elif last and (lies != begins or self._was_inference(t, last[0])):
+                    steps.append(self._apart(local, t, last[0]))
                 elif lies != begins or (apart and not last):
                     steps.append(self.point(local, t, Way.DATA, begins))
             if len(steps) == 1 and not apart and self._replays_elsewhere(t, base, lies):
@@ -367,6 +367,8 @@ class Remaking(Attaching, Holders):
             steps += self._reshapes(local, t, last, begins) if not renewed else ()
             if (last and (apart or self._went_by_data(t))) or (lay is not None and geometry_of(t) != begins):
                 steps.append(self._move(local, t))
+            if self._came_back_as_inference(t) and not any(isinstance(s, PointAt) for s in steps):
+                steps.append(self.point(local, t, Way.DATA))
         first = steps[0]
         if isinstance(first, ReplayView) and not (self._writes_follow or alone):
             steps[0] = self._at_its_version(first, t, base)
@@ -378,10 +380,23 @@ class Remaking(Attaching, Holders):
         left = self.kernels.left.get(id(t), ())
         for change in changes:
             if change.geometry != lies and self._went_by_data(t):
-                steps.append(Reshape(local, functools.partial(lie_apart, change.geometry)))
+                steps.append(self._apart(local, t, change))
             steps.append(Reshape(local, change.repeat))
             lies = next((x.geometry for x in left if x.time > change.time), geometry_of(t))
         return steps
+
+    def _apart(self, local: Local, t: Tensor, change: Reshaping) -> Reshape:
+        """Let the real tensor for ``t`` lie as it did before ``change``, on memory that is not shown."""
+        inference = True if self._was_inference(t, change) else None
+        return Reshape(local, functools.partial(lie_apart, change.geometry, inference=inference))
+
+    def _was_inference(self, t: Tensor, change: Reshaping) -> bool:
+        """Whether ``t`` was an inference tensor, by data that it was given, when it was changed in place."""
+        return any(x.inference for x in self.kernels.left.get(id(t), ()) if x.time == change.time)
+
+    def _came_back_as_inference(self, t: Tensor) -> bool:
+        """Whether ``t`` became an inference tensor by data elsewhere, which ``set_`` leaves it."""
+        return t.is_inference() and any(x.inference for x in self.kernels.left.get(id(t), ()))
 
     def _by_way_of_wrapper(self, t: Tensor) -> bool:
         """Whether the view ``t`` was made of its base by way of a ragged tensor."""

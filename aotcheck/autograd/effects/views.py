@@ -310,8 +310,13 @@ class Views:
             return False
         first = self.tracer.views[id(t)]
         counted_since = _torch.version_of(first.source) != first.source_version  # set_ counts too, and writes nothing
+        # A write that is not counted may follow one that is, after which the view was made.
         return (first.time < state.written or counted_since) and any(
-            a.replica is source and a.state is state and a.geometry == made.source_geometry for a in self.arguments
+            a.replica is source
+            and a.state is state
+            and a.geometry == made.source_geometry
+            and (counted_since or made.source_version == a.version)
+            for a in self.arguments
         )
 
     def _moved_since(self, made: Derivation) -> bool:

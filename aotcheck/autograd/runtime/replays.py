@@ -119,11 +119,15 @@ def replay_lying(view_func: Callable[[Tensor], Tensor], g: Geometry, base: Tenso
         base.data = data
 
 
-def lie_apart(g: Geometry, t: Tensor, room: int = 0) -> None:
-    """Let ``t`` lie so, on memory of its own with ``room`` at least; it is taken elsewhere before anybody looks."""
+def lie_apart(g: Geometry, t: Tensor, room: int = 0, inference: bool | None = None) -> None:
+    """Let ``t`` lie so, on memory of its own with ``room`` at least; it is taken elsewhere before anybody looks.
+
+    It becomes an ``inference`` tensor or ceases to be one, if that is said.
+    """
     room = max(room, g.elements_reached * g.dtype.itemsize)
     storage = torch.empty(room, dtype=torch.uint8, device=t.device).untyped_storage()
-    with torch.no_grad(), torch.inference_mode(t.is_inference()):
+    kind = t.is_inference() if inference is None else inference
+    with torch.no_grad(), torch.inference_mode(kind):
         t.data = plain_window(storage, g, t.device)
 
 

@@ -140,10 +140,9 @@ def step_line(step: Step, w: SourceWriter) -> str:
         case Reshape(target, change):
             return f"{w.refer(change, 'change')}({named(target)})"
         case PointAt(target, holder, g, relative, way, inference):
-            given = f"{named(target)}, {named(holder)}, {w.refer(g)}, {relative}"
-            if way is Way.DATA:
-                return f"{w.refer(memory.point_data_at)}({given}, {inference})"
-            return f"{w.refer(memory.point_at if way is Way.SET else memory.point_at_untold)}({given})"
+            move = {Way.DATA: memory.point_data_at, Way.SET: memory.point_at, Way.SET_UNTOLD: memory.point_at_untold}
+            given = f"{named(target)}, {named(holder)}, {w.refer(g)}, {relative}, {inference}"
+            return f"{w.refer(move[way])}({given})"
         case Detach(target, leaf):
             return f"{named(target)}.requires_grad_(False)" if leaf else f"{named(target)}.detach_()"
         case BackwardOnward(targets, gradients, retained, free):

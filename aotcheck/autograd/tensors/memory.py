@@ -74,16 +74,21 @@ def restride_uncounted(t: Tensor, shape: Any, stride: Any, offset: int) -> None:
         _torch.set_version(t, version)
 
 
-def point_at(t: Tensor, holder: Tensor, g: Geometry, relative: bool) -> None:
-    """``t`` moves to the storage of ``holder``; its history does not show it."""
+def point_at(t: Tensor, holder: Tensor, g: Geometry, relative: bool, inference: bool) -> None:
+    """``t`` moves to the storage of ``holder``; its history does not show it.
+
+    If it is an ``inference`` tensor then, or is none, that is by data that it was given before.
+    """
+    if t.is_inference() != inference:
+        point_data_at(t, holder, g, relative, inference)
     offset = g.offset + (int(holder.storage_offset()) if relative else 0)
     _torch.set_geometry(t, holder.untyped_storage(), offset, g.shape, g.stride)
 
 
-def point_at_untold(t: Tensor, holder: Tensor, g: Geometry, relative: bool) -> None:
+def point_at_untold(t: Tensor, holder: Tensor, g: Geometry, relative: bool, inference: bool) -> None:
     """The same in inference mode: a leaf goes on taking gradients of the shape that it had."""
     with torch.inference_mode():
-        point_at(t, holder, g, relative)
+        point_at(t, holder, g, relative, inference)
 
 
 def point_data_at(t: Tensor, holder: Tensor, g: Geometry, relative: bool, inference: bool) -> None:

@@ -31,6 +31,7 @@ from aotcheck.autograd.record.steps import Arg, BaseOf, Source
 from aotcheck.autograd.replicas.replica_maker import ReplicaMaker
 from aotcheck.autograd.replicas.replicas import Replica
 from aotcheck.autograd.replicas.sparse import SparseReplica, sparse_argument
+from aotcheck.autograd.replicas.windows import OutOfBounds
 from aotcheck.autograd.tensors.subclasses import (
     Outer,
     WrapperArgument,
@@ -395,7 +396,10 @@ class TracedInputs:
                 r = self.replicas[id(base)].as_strided(g.shape, g.stride, g.offset)
             else:
                 made = self._made_as(real, base)
-                r = _torch.view_func_of(real)(self.replicas[id(base)]) if made is None else made
+                try:
+                    r = _torch.view_func_of(real)(self.replicas[id(base)]) if made is None else made
+                except OutOfBounds as error:
+                    raise UnsupportedError("view of a base that has changed", str(error)) from error
         if id(real) in self.memories:
             with _torch.without_modes():
                 _torch.set_data(r, self.memories[id(real)])
