@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from torch import Tensor
 
 from aotcheck import _torch
-from aotcheck.autograd.backward.kept import kept_behind
+from aotcheck.autograd.backward.kept import kept_behind, kept_by
 from aotcheck.autograd.backward.stage import Stage
 from aotcheck.autograd.effects.capture import Capture
 from aotcheck.autograd.ops.twins import counts_apart, viewed
@@ -79,6 +80,18 @@ def guard(capture: Capture, stage: Stage) -> None:
         ref, t = visible[k]
         saved = Counter(Keeper.SAVED, seen_to[k]) if k in seen_to else None
         stage.counters.append((t, saved or Counter(Keeper.WATCHED, watched[ref])))
+
+
+def guards_of(capture: Capture, stage: Stage, node: Any, near: Tensor) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Where among what ``stage`` saves, and what it watches, is what its ``node`` keeps, behind ``near``."""
+    try:
+        kept = kept_by(capture, node, near)
+    except RuntimeError:  # written since
+        return (), ()
+    found = _distinct(_torch.counted_by(kept, [t for t, _ in stage.counters]))
+    counters = [stage.counters[k][1] for k in found]
+    saved, watched = [tuple(c.index for c in counters if c.keeper is x) for x in (Keeper.SAVED, Keeper.WATCHED)]
+    return saved, watched
 
 
 def guard_derivative(

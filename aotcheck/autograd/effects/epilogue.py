@@ -152,7 +152,7 @@ class EpilogueBuilder:
         self.results.make_leaves()
         cut = [a for a in self.arguments if id(a.replica) in self.kernels.detached and a.requires_grad]
         cut += [a for a in self.arguments if self.results.required_for_a_while(a)]
-        kept = self.histories.kept(cut)
+        kept = [*self.histories.kept(cut), *self.wrapped.kept()]
         earlier = self.histories.earlier()
         passed = list(
             {id(t): t for t in [*[a.replica for a in self.arguments], *self.capture.passed.values()]}.values()
@@ -183,6 +183,7 @@ class EpilogueBuilder:
         for o in sorted([*returned, *objects], key=self._order):
             self.results.attach_before(o)
             self.results.name(o)
+        self.wrapped.share()
         returns = [self.results.name(o) if isinstance(o, Tensor) else self._constant(o) for o in outputs]
         self.results.attach_all()
         self._retain_gradients(returned)
@@ -419,6 +420,8 @@ class EpilogueBuilder:
         for made in [s for s in (*self.before, *self.steps) if isinstance(s, Wrap) and objects]:
             held = zip(made.wrapping.inner, made.inner, strict=True)  # objects, whichever tensors they are
             self.steps += [SetAttribute(made.local, name, objects[x]) for (name, _), x in held if x in objects]
+        ragged = self.wrapped.of_plain() if objects else ()
+        self.steps += [SetAttribute(t, name, objects[x]) for t, name, x in ragged if x in objects]
         return [r if isinstance(r, Constant) else objects.get(r, r) for r in returns]
 
     def _retain_gradients(self, returned: Sequence[Tensor]) -> None:

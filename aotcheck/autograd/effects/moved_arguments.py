@@ -272,7 +272,7 @@ class MovedArguments:
         geometry, storage, inference = to
         move = way_to([x for x in left if x.time > then], moment)
         if move is Move.RESHAPED:
-            return [Restride(Arg(a.index), geometry)]
+            return [self._restride(a, geometry)]
         other = geometry[3:] != at[0][3:] or inference != at[2] or kept
         way = Way.DATA if other else _WAYS[move]
         if not self._can_be_reached(storage):  # nothing there is shown
@@ -283,6 +283,10 @@ class MovedArguments:
         if anchor is not None:
             geometry = geometry._replace(offset=geometry.offset - anchor)
         return [PointAt(Arg(a.index), holder, geometry, anchor is not None, way, inference)]
+
+    def _restride(self, a: TracedArgument, geometry: Geometry) -> Restride:
+        changes = self.capture.tracer.reshapings.get(id(a.replica), ())
+        return Restride(Arg(a.index), geometry, not changes or any(c.counted for c in changes))
 
     def _hold_accumulators(self, a: TracedArgument, shapes: set[tuple[int, ...]], anew: bool) -> None:
         """What gradients of the leaf ``a`` arrive at takes such shapes, where they are not the one that ``a`` has."""
@@ -309,7 +313,7 @@ class MovedArguments:
         lies = last[0].geometry if last else geometry
         reshapes = [Reshape(own, change.repeat) for change in last]
         if hold is None:
-            return [*steps, *([] if last and lies == a.geometry else [Restride(own, lies)]), *reshapes]
+            return [*steps, *([] if last and lies == a.geometry else [self._restride(a, lies)]), *reshapes]
         told = self.capture.tracer.set_calls.get(id(t))
         through_data = (
             told is None
@@ -321,7 +325,7 @@ class MovedArguments:
         if last and last[-1].time >= self.kernels.moved.get(id(t), 0):  # it lay there before
             return [*steps, self.results.point(own, t, way, lies, hold.local), *reshapes]
         if last and lies != a.geometry:
-            steps.append(Restride(own, lies))
+            steps.append(self._restride(a, lies))
         return [*steps, *reshapes, self.results.point(own, t, way, holder=hold.local)]
 
     def _move(self, t: Tensor, steps: Sequence[Step]) -> None:
@@ -383,7 +387,10 @@ def _reshapes(step: Step) -> bool:
 
 def _count(steps: Sequence[Step]) -> bool:
     """Whether any of ``steps`` counts as a write."""
-    kinds = (Restride, BumpVersion)
     return any(
-        isinstance(s, kinds) or _reshapes(s) or (isinstance(s, PointAt) and s.way is not Way.DATA) for s in steps
+        isinstance(s, BumpVersion)
+        or (isinstance(s, Restride) and s.counted)
+        or _reshapes(s)
+        or (isinstance(s, PointAt) and s.way is not Way.DATA)
+        for s in steps
     )

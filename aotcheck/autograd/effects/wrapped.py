@@ -32,6 +32,7 @@ from aotcheck.autograd.record.steps import (
     Arg,
     Detach,
     Ref,
+    RenewHistory,
     ReplayMode,
     ReplayView,
     RequireGrad,
@@ -79,10 +80,17 @@ class WrappedResults(WrapperViews):
         views = [o for o in outputs if not is_wrapper(o)] if self.tracer.plain_views else []
         behind = [self._wrapper_behind(o) for o in views]
         wanted.update({id(t): t for t in behind if t is not None and id(t) not in self._known})
-        for t in list(wanted.values()):
+        todo = list(wanted.values())
+        for t in todo:
             base = self._origin(t)
-            if base is not None and id(base) not in self._known:
-                wanted.setdefault(id(base), base)
+            also = [base] if base is not None else []
+            if base is None and self._made_of_plain(t) is None:
+                also = [x for _, x in held_by(t)[0] if is_wrapper(x)]
+            new = [x for x in also if id(x) not in self._known and id(x) not in wanted]
+            if has_history(t) or id(t) in self._anew:  # it is there before views are
+                self._anew.update(id(x) for x in new if x is not base)
+            wanted.update({id(x): x for x in new})
+            todo += new
         plain: list[Tensor] = []
         for t in list(wanted.values()):
             base = self._origin(t)
@@ -105,13 +113,7 @@ class WrappedResults(WrapperViews):
         return plain
 
     def _construct(self, t: Tensor, plain: list[Tensor]) -> None:
-        if id(t) in self._known or id(t) in self._constructed:
-            return
-        for _, held in held_by(t)[0]:
-            if is_wrapper(held):
-                self._construct(held, plain)
-            else:
-                plain.append(held)
+        plain += [x for _, x in held_by(t)[0] if not is_wrapper(x)]
         self._constructed[id(t)] = t
         self.results.makers[id(t)] = functools.partial(self._wrap, t)
 
@@ -135,9 +137,7 @@ class WrappedResults(WrapperViews):
         inner = tuple([(name, None) for name, _ in held])
         wrapping = Wrapping(type(t), context, inner, outer_of(t), is_parameter, inference)
         self._emit(Wrap(local, wrapping, refs))
-        reshaped = [w.replica for w in self.arguments if outer_of(w.replica) != w.outer]
-        reshaped += [a.replica for a in self.capture.arguments if id(a.replica) in self.tracer.regeometried]
-        if any(t is x for t in reshaped for _, x in held):
+        if self.tracer.regeometried and not is_jagged(t):
             self._emit(RestrideWrapper(local, outer_of(t)))  # its class may have looked at what does not lie there yet
         if is_new_leaf(t):
             self._emit(RequireGrad(local, t.is_inference()))
@@ -172,6 +172,8 @@ class WrappedResults(WrapperViews):
                 if has_history(t):
                     raise UnsupportedError("subclass output", "a wrapper and what it holds have each a history")
                 continue  # made when those are attached
+            if self._holds_view(t):
+                continue  # made when that is
             with self.results.before_attaching():
                 ref = self.results.name(t)
             if has_history(t):
@@ -180,6 +182,10 @@ class WrappedResults(WrapperViews):
             base = self._origin(t)
             if base is not None and self._is_given(t, base):
                 self._histories[id(t)] = self.results.stand_in(t)
+
+    def _holds_view(self, t: Tensor) -> bool:
+        held = [x for _, x in held_by(t)[0] if is_wrapper(x)]
+        return any(id(x) in self._replayed or (id(x) in self._constructed and self._holds_view(x)) for x in held)
 
     # -- arguments
 
@@ -195,6 +201,7 @@ class WrappedResults(WrapperViews):
                     continue
                 if differentiable_dtype(t):
                     counted = _torch.version_of(t) != w.version and w.index not in earlier
+                    counted = counted and not self._counts_by_reshapings(w)
                     histories.append(TakeHistory(own, self.results.stand_in(t), counted))
                 else:
                     histories.append(RequireGradOfInteger(own))
@@ -222,6 +229,27 @@ class WrappedResults(WrapperViews):
             if has_other_history(t, replicas[w.base]):
                 steps = found.setdefault(w.base, [])
                 steps.append(TakeHistory(Arg(w.index), self.results.stand_in(t), counted=not steps))
+        return found
+
+    def kept(self) -> list[tuple[float, TakeHistory | RenewHistory]]:
+        """The same as ``Histories.kept`` of wrappers."""
+        by_index = {w.index: w for w in self.arguments}
+        found: list[tuple[float, TakeHistory | RenewHistory]] = []
+        for w in self.arguments:
+            t, base = w.replica, by_index[w.base] if w.replayed and w.base is not None else None
+            if base is None or not (has_history(t) and differentiable_dtype(t)):
+                continue
+            if base.replica.requires_grad and not base.begins_anew:
+                continue
+            node, cut = _torch.grad_fn_of(t), self.tracer.kernels.detached.get(id(base.replica))
+            leads = any(n is not None for n, _ in node.next_functions)
+            if cut is None or not leads or self.results.node_before_changes(t) is w.grad_fn:
+                continue
+            own = Arg(w.index)
+            step: TakeHistory | RenewHistory = RenewHistory(own)
+            if base.real_is_leaf is False:
+                step = TakeHistory(own, self.results.stand_in(t))
+            found.append((cut - 0.5, step))
         return found
 
     def _make_views_before_writes(self) -> None:
@@ -286,6 +314,17 @@ class WrappedResults(WrapperViews):
         for t, name, x in self._held_later:
             ref = self.results.name(x)
             self._emit(SetAttribute(self.results.names[id(t)], name, ref))
+
+    def of_plain(self) -> list[tuple[Ref, str, Ref]]:
+        """What ragged tensors made of plain ones hold of these: tensor, attribute, and what it is."""
+        names, made = self.results.names, [t for t in self._of_plain.values() if id(t) in self.results.names]
+        held = [(names[id(t)], name, x) for t in made for name, x in held_by(t)[0]]
+        return [(ref, name, names[id(x)]) for ref, name, x in held if id(x) in names]
+
+    def held_by_results(self) -> list[tuple[Ref, Tensor]]:
+        """What the caller finds in wrappers that were made anew."""
+        held = [x for t in self._constructed.values() for _, x in held_by(t)[0]]
+        return [(self.results.names[id(x)], x) for x in held if id(x) in self.results.names]
 
     def survivors(self) -> list[Tensor]:
         """The wrappers that are there after the call and have a history."""

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from aotcheck import _torch
 from aotcheck.autograd.effects.results import Results
+from aotcheck.autograd.effects.views import is_new_leaf
 from aotcheck.autograd.record.record import Root
 from aotcheck.autograd.record.steps import Arg, BumpVersion, Constant, Reshape, RestrideWrapper, SetAttribute, Step
 from aotcheck.autograd.tensors.subclasses import outer_of
@@ -93,6 +94,8 @@ class WrapperArguments:
             return True
         if not w.requires_grad:
             return False
+        if w.real_is_leaf and is_new_leaf(w.replica):
+            return False  # nor is it by the end
         if w.replica.requires_grad:  # if it was cut, then it was written since, and has another history
             return id(w.replica) in self.tracer.kernels.detached and not self._is_view(w)
         return bool(w.real_is_leaf) or id(w.replica) in self.tracer.kernels.detached or not self._is_view(w)

@@ -67,6 +67,8 @@ class WrapperViews(WrapperArguments):
         # By id of a view, from which moment on it changes its geometry when it did, and not as soon as it is made.
         self._step_by_step: dict[int, float] = {}
         self._scheduled: set[int] = set()  # ids of those of which that is on the timeline
+        self._anew: set[int] = set()  # ids of those that a new wrapper with a history holds, whatever they are
+        self._shared: set[tuple[int, str]] = set()  # by id of a view and attribute: what it was told to hold
 
     def _note(self, t: Tensor) -> Derivation | None:
         """How ``t`` was made, as autograd saw it, if that was by a view of a tensor that is noted."""
@@ -80,7 +82,7 @@ class WrapperViews(WrapperArguments):
     def _made_of_plain(self, t: Tensor) -> Derivation | None:
         """How ``t`` was made, if it is made again as a view of a plain tensor, with which it counts writes."""
         made, base = self._note(t), _torch.base_of(t)
-        if made is None or base is None or type(made.source) is not Replica:
+        if id(t) in self._anew or made is None or base is None or type(made.source) is not Replica:
             return None
         if t.is_inference() != self.capture.entry_inference or _torch.leafness(t) is None:
             return None
@@ -101,6 +103,8 @@ class WrapperViews(WrapperArguments):
         """The wrapper of which ``t`` is made again as a view, if its history is that of a view."""
         if not is_wrapper(t):
             return self._wrapper_behind(t)
+        if id(t) in self._anew:
+            return None
         base, made = _torch.base_of(t), self._note(t)
         if id(t) in self.tracer.set_calls:
             return None
@@ -183,6 +187,8 @@ class WrapperViews(WrapperArguments):
             mode = ReplayMode.AMBIENT if recorded == self.capture.entry_grad else mode
         if given is None and made is not None and (made.inference or self.capture.entry_inference):
             mode = _mode_around_inference(made, self.capture.entry_inference)
+        if made is not None and made.source.requires_grad and not (t.requires_grad or base.requires_grad):
+            mode = ReplayMode.NO_GRAD  # it was there before that was told to require grad
         if t.requires_grad and not base.requires_grad and _torch.leafness(t) is None:
             again, mode = functools.partial(as_if_required, again), ReplayMode.GRAD
         if made is not None and isinstance(again, Replay) and has_history(t) and self._is_one_of_several(made):
@@ -198,12 +204,25 @@ class WrapperViews(WrapperArguments):
         as_made = (_AS_MADE[mode],) if mode in _AS_MADE else _AS_MADE.values()
         if given is not None or (_torch.base_of(t) is not None and how not in as_made):
             self._emit(SetCreationMeta(local, how))
-        for name, held in held_by(t)[0] if is_wrapper(t) else ():
-            if id(held) in self.results.names:  # somebody else has it too
-                self._emit(SetAttribute(local, name, self.results.name(held)))
+        if is_wrapper(t):
+            self._share(t, local)
         if _torch.leafness(t) is None and made is None:  # eager refuses to say what the history is
             self._emit(BumpVersion(local))
         return local
+
+    def _share(self, t: Tensor, local: Local) -> None:
+        """Let the view ``t`` hold what somebody else has too, as far as that is there."""
+        for name, held in held_by(t)[0]:
+            if id(held) in self.results.names and (id(t), name) not in self._shared:
+                self._shared.add((id(t), name))
+                self._emit(SetAttribute(local, name, self.results.name(held)))
+
+    def share(self) -> None:
+        """Let views hold what has been made since they were."""
+        for t in self._replayed.values():
+            local = self.results.names.get(id(t))
+            if is_wrapper(t) and isinstance(local, Local):
+                self._share(t, local)
 
     def _is_one_of_several(self, made: Derivation) -> bool:
         """Whether another result of the op that made a view is made too; in autograd's graph they share a node."""
@@ -276,9 +295,10 @@ class WrapperViews(WrapperArguments):
         for t in list(self._replayed.values()):
             view, made = t, self._note(t)
             early = False
+            cut = self._cut_behind(t)
             while made is not None and (view is t or self._is_made(view)):
                 source = made.source
-                early = early or self._befallen(source) > made.time
+                early = early or max(self._befallen(source), cut) > made.time
                 # Of a written view of an argument, autograd looks for the history of each view by itself.
                 early = early or (id(source) in self._views and has_history(view) and not made.current)
                 if _torch.leafness(view) is None:
@@ -292,13 +312,21 @@ class WrapperViews(WrapperArguments):
         for t in refused.values():
             timeline.at(last + 0.5, functools.partial(self._count_write, t))
 
+    def _cut_behind(self, t: Tensor) -> int:
+        """When last an argument that ``t`` is a view of, by way of others perhaps, was cut from its history."""
+        made, cut = self._note(t), 0
+        while made is not None and self.tracer.kernels.detached:
+            cut = max(cut, self.tracer.kernels.detached.get(id(made.source), 0))
+            made = self._note(made.source)
+        return cut
+
     def _count_write(self, t: Tensor) -> None:
         self._emit(BumpVersion(self.results.name(t)))
 
     def _befallen(self, t: Tensor) -> int:
         """When last something befell ``t`` that shows in views made later."""
         kernels = self.tracer.kernels
-        held = [x for _, x in held_by(t)[0]] if id(t) in self._known and kernels.moved else []
+        held = [x for _, x in held_by(t)[0]] if is_wrapper(t) and kernels.moved else []
         return max(kernels.moved.get(id(t), 0), kernels.detached.get(id(t), 0), *map(self._befallen, held))
 
     def _schedule_reshapings(self, t: Tensor, timeline: Timeline) -> None:
@@ -344,8 +372,9 @@ class WrapperViews(WrapperArguments):
             x = notes[id(x)].source if id(x) in notes else None
 
     def _counts_by_reshapings(self, w: TracedWrapper) -> bool:
-        """Whether changes in place of views that are made again count all that was counted of ``w``."""
-        reshaped = [t for t in self._replayed.values() if self.results.lasting(t)]
+        """Whether changes in place of other views count all that was counted of ``w``."""
+        views = [*self._replayed.values(), *[o.replica for o in self.arguments if o.replayed and o is not w]]
+        reshaped = [t for t in views if self.results.lasting(t)]
         counting = [t for t in reshaped if _torch.counted_by([w.replica], [t]) != [None]]
         counted = sum(len(self.results.lasting(t)) for t in counting)
         return 0 < counted == _torch.version_of(w.replica) - w.version

@@ -28,7 +28,7 @@ from aotcheck.autograd.ir.trace import (
 from aotcheck.autograd.ops import folding, no_meta, pure_ops, sparse_ops, view_ops, writes
 from aotcheck.autograd.ops.storage import StorageTable
 from aotcheck.autograd.ops.twins import Kind, OpInfo, info_of
-from aotcheck.autograd.replicas.kernel_state import KernelState
+from aotcheck.autograd.replicas.kernel_state import KernelState, exchange
 from aotcheck.autograd.replicas.replicas import Replica, make_replica
 from aotcheck.autograd.replicas.sparse import Selection, SparseReplica, SparseResult
 from aotcheck.autograd.replicas.windows import UNSAFE_VIEWS, Derivation, Reshaping
@@ -44,6 +44,16 @@ _USUAL = {  # what code that checks hopes for
     aten.ge.Scalar: True,
     aten.ne.Scalar: True,
     aten.all.default: True,
+}
+_COMPUTE_INSIDE = {  # ops whose kernels for every backend call others, with tensors that they make
+    aten.abs.default,
+    aten.block_diag.default,
+    aten.clone.default,
+    aten._to_copy.default,
+    aten.complex.default,
+    aten.constant_pad_nd.default,
+    aten.logsumexp.default,
+    aten.rsub.Scalar,
 }
 OPAQUE = frozenset({SparseReplica, Selection})
 _PLAIN = frozenset({int, float, bool, type(None), torch.dtype, torch.layout, torch.device, torch.memory_format})
@@ -199,6 +209,9 @@ class Tracer(_torch.TorchDispatchMode):
             view_ops.note(self, self.views, func, args, kwargs, parts, shares_version=False)
             return parts
         info = info_of(func)
+        if below_autograd and not inference and self._computes_inside(func, args, kwargs):
+            with contextlib.nullcontext() if self.depth else _torch.as_before_dispatch(), self:
+                return _torch.run_composite_kernel(func, args, kwargs)
         if info.transparent and (key := self._transparent(info, args, kwargs)) is not None:
             with contextlib.nullcontext() if self.depth else _torch.as_before_dispatch(), self:
                 return _torch.run_kernel(func, key, args, kwargs)
@@ -290,6 +303,17 @@ class Tracer(_torch.TorchDispatchMode):
             return None
         own = self.device_of(args, kwargs).type.upper()
         return next((k for k in (own, "CompositeExplicitAutograd") if k in info.transparent), None)
+
+    def _computes_inside(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether autograd, which passes over an op on inference tensors, records what its kernel calls.
+
+        Such a tensor may require grad, having been given other data; and so does what the kernel computes of it with
+        tensors of its own.
+        """
+        if func not in _COMPUTE_INSIDE or not torch.is_grad_enabled():
+            return False
+        given = list(tensors_in(args, kwargs))
+        return any(t.requires_grad for t in given) and all(t.is_inference() for t in given)
 
     def _on_wrappers(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Let the wrappers' own classes say what ``func`` does: see Note [Wrappers]."""
@@ -506,12 +530,6 @@ class Tracer(_torch.TorchDispatchMode):
             )
         self.table.bind(out, value)
         return out
-
-
-def exchange(known: dict[int, Any], a: int, b: int) -> None:
-    """Exchange two keys of a dictionary."""
-    values = {key: known.pop(other) for key, other in ((a, b), (b, a)) if other in known}
-    known.update(values)
 
 
 def _same_window(a: Tensor, b: Tensor) -> bool:

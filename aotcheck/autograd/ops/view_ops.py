@@ -170,7 +170,8 @@ def note_reshaping(tracer: Tracer, func: Any, args: tuple[Any, ...], kwargs: dic
         return
     version, geometry = _torch.version_of(t), geometry_of(t)
     grad = torch.is_grad_enabled() and not torch.is_inference_mode_enabled() and t.requires_grad
-    change = Reshaping(func, tuple(args[1:]), dict(kwargs), version, geometry, grad, tracer.kernels.moved[id(t)])
+    moment, counted = tracer.kernels.moved[id(t)], not tracer.depth
+    change = Reshaping(func, tuple(args[1:]), dict(kwargs), version, geometry, grad and counted, moment, counted)
     tracer.reshapings.setdefault(id(t), []).append(change)
 
 

@@ -205,10 +205,11 @@ class GiveHistory:
 
 @dataclasses.dataclass(frozen=True)
 class Restride:
-    """Change the geometry of ``target`` in place, which autograd does not see."""
+    """Change the geometry of ``target`` in place, which autograd does not see. Not ``counted``: the version stays."""
 
     target: Ref
     geometry: Geometry
+    counted: bool = True
 
 
 @dataclasses.dataclass(frozen=True)

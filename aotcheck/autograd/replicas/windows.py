@@ -142,7 +142,7 @@ _COPYING = frozenset({torch.ops.aten.squeeze_.dim, torch.ops.aten.squeeze_.dims}
 class Reshaping:
     """A change of a tensor's geometry in place, under grad if ``grad``: what it was called with and what was before.
 
-    ``time`` is the moment.
+    ``time`` is the moment. Not ``counted``: it was below the class of a wrapper that holds the tensor.
     """
 
     op: Any
@@ -152,6 +152,7 @@ class Reshaping:
     geometry: Geometry
     grad: bool
     time: int
+    counted: bool = True
 
     def repeat(self, t: Tensor) -> None:
         """The same change of another tensor."""
@@ -170,8 +171,11 @@ class Reshaping:
 
     def repeat_unseen(self, t: Tensor) -> None:
         """The same change of another tensor, whose history does not show it."""
+        version = _torch.version_of(t)
         with torch.no_grad():
             self.op(t, *self.args, **self.kwargs)
+        if not self.counted and version >= 0:
+            _torch.set_version(t, version)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -134,8 +134,9 @@ def step_line(step: Step, w: SourceWriter) -> str:
             return f"{w.refer(_torch.grad_fn_of)}({named(target)})"
         case GiveHistory(target, source):
             return f"{named(target)} = {w.refer(history.give_history)}({named(target)}, {named(source)})"
-        case Restride(target, g):
-            return f"{w.refer(memory.restride)}({named(target)}, {g.shape}, {g.stride}, {g.offset})"
+        case Restride(target, g, counted):
+            restride = memory.restride if counted else memory.restride_uncounted
+            return f"{w.refer(restride)}({named(target)}, {g.shape}, {g.stride}, {g.offset})"
         case Reshape(target, change):
             return f"{w.refer(change, 'change')}({named(target)})"
         case PointAt(target, holder, g, relative, way, inference):

@@ -56,7 +56,7 @@ def stand_in(shape: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
 
 def restride_wrapper(t: Tensor, outer: Outer) -> None:
     """Change the geometry that the wrapper ``t`` claims to have; its class is not asked."""
-    with torch.no_grad(), _torch.meta_kernels():
+    with torch.inference_mode() if t.is_inference() else torch.no_grad(), _torch.meta_kernels():
         t.as_strided_(*outer)
 
 
@@ -64,6 +64,14 @@ def restride(t: Tensor, shape: Any, stride: Any, offset: int) -> None:
     """Change the geometry of ``t`` in place; its history does not show it."""
     with torch.inference_mode() if t.is_inference() else torch.no_grad():
         t.as_strided_(shape, stride, offset)
+
+
+def restride_uncounted(t: Tensor, shape: Any, stride: Any, offset: int) -> None:
+    """The same where no write is counted, as below the class of a wrapper that holds ``t``."""
+    version = _torch.version_of(t)
+    restride(t, shape, stride, offset)
+    if version >= 0:
+        _torch.set_version(t, version)
 
 
 def point_at(t: Tensor, holder: Tensor, g: Geometry, relative: bool) -> None:

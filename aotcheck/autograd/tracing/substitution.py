@@ -14,7 +14,7 @@ from torch.autograd.graph import GradientEdge
 from torch.nn.functional import ctc_loss, one_hot
 
 from aotcheck import _torch
-from aotcheck.autograd.errors import RetraceWithCaptured
+from aotcheck.autograd.errors import EagerRaises, RetraceWithCaptured
 from aotcheck.autograd.ops.autocast_forms import PAST_AUTOCAST
 from aotcheck.autograd.ops.tracer import Tracer
 from aotcheck.autograd.replicas.hooks import HookKind, NotedHook
@@ -27,7 +27,8 @@ from aotcheck.autograd.tracing.taken_over import taking_over
 
 _MET = (Tensor, torch.Generator)
 _requires_grad: Any = Tensor.requires_grad
-_TELLING = (Tensor.detach_, Tensor.requires_grad_, _requires_grad.__set__)
+_DETACHING = (Tensor.detach_, torch.detach_)
+_TELLING = (*_DETACHING, Tensor.requires_grad_, _requires_grad.__set__)
 _HOOKS = {
     Tensor.register_hook: HookKind.GRADIENT,
     Tensor.register_post_accumulate_grad_hook: HookKind.ACCUMULATED,
@@ -92,7 +93,14 @@ class Substitution(_torch.FunctionMode):
                 hook = args[1] if len(args) > 1 else kwargs["hook"]
                 noted = NotedHook(t, self.kernels, hook, _HOOKS[func])
                 return noted.installed(func(t, noted.registered))
+        if func in _DETACHING:
+            func, args, kwargs = Tensor.detach_, (self._swap((*args, *(kwargs or {}).values())[0]),), {}
+            if type(args[0]) is Replica:
+                return Replica.detach_(args[0])
         if func in _TELLING and is_wrapper(args[0]):
+            outside = not torch.is_inference_mode_enabled()
+            if func in _DETACHING and outside and id(args[0]) in self.kernels.stand_for_views:
+                raise EagerRaises("a view is detached in place")
             before = args[0].requires_grad
             given = func(*args, **(kwargs or {}))
             self._note_telling(args[0], before)

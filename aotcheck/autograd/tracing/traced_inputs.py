@@ -305,6 +305,8 @@ class TracedInputs:
             r.requires_grad_(False)
         if isinstance(real, torch.nn.Parameter):
             r._is_param = True
+        if _torch.base_of(real) is not None:
+            self._maker.kernels.stand_for_views[id(r)] = True
         if real.requires_grad:
             if _torch.leafness(real) is not False:
                 r.requires_grad_()
