@@ -88,6 +88,7 @@ try:
     )
     from aotcheck._torch.hooks import (
         asked_for_gradient_edge,
+        gradient_hooks_of,
         gradient_of,
         has_hooks,
         has_hooks_of_any_kind,
@@ -275,6 +276,7 @@ __all__ = [
     "generator_address",
     "grad_fn_of",
     "gradient_dtype",
+    "gradient_hooks_of",
     "gradient_of",
     "gradient_shape",
     "gradients_at",

@@ -338,3 +338,31 @@ def test_an_alias_of_an_argument_that_is_reshaped_and_swapped_with_a_view_of_ano
         yield y, x, root
 
     check_session(session)
+
+
+PARTS = {"chunk": lambda x: x.chunk(3)[0], "unbind": lambda x: x.unbind()[0], "slice": lambda x: x[:2]}
+LATER = {
+    "written": lambda x, y: x.zero_(),
+    "written under another name": lambda x, y: y.mul_(2),
+    "written unseen": lambda x, y: x.data.mul_(2),
+}
+
+
+@pytest.mark.parametrize("later", LATER)
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("make", [leaf, non_leaf], ids=["leaf", "non-leaf"])
+def test_a_part_of_a_view_made_without_grad_whose_base_was_cut_before(make, part, later):
+    def f(x, y):
+        y.detach_()
+        made = PARTS[part](x)
+        LATER[later](x, y)
+        return made, made.view(-1), x.t()
+
+    def session(compile):
+        y = make(3)
+        y = y.args[0] if isinstance(y, Given) else y
+        with torch.no_grad():
+            x = y.t()
+        yield compile(f)(x, y), x, y
+
+    check_session(session)

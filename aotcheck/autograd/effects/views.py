@@ -306,7 +306,8 @@ class Views:
     def _made_before_writes(self, t: Tensor, made: Derivation) -> bool:
         """Whether ``t``, which was first ``made`` of an argument that lay as it came, can be made before any write."""
         state, source = self.table.state(t), made.source
-        if any(known.get(id(source), math.inf) < made.time for known in (self.kernels.required, self.kernels.detached)):
+        befell = self.kernels.required, self.kernels.detached
+        if any(known.get(id(x), math.inf) < made.time for known in befell for x in (source, _torch.base_of(source))):
             return False
         first = self.tracer.views[id(t)]
         counted_since = _torch.version_of(first.source) != first.source_version  # set_ counts too, and writes nothing

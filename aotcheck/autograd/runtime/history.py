@@ -276,6 +276,11 @@ def give_history(t: Tensor, source: Tensor) -> Tensor:
         result: Tensor = _GiveHistory.apply((t,), source)
     _hands_on(result)
     _take_place(result, source)
+    beside = getattr(getattr(source.grad_fn, "_forward_cls", None), "mates", ())
+    if beside and len(beside[source.output_nr]) > 1:
+        place = source.output_nr
+        hooks = functools.partial(_call_all_without_gradient, weakref.ref(result), place, beside[place])
+        _torch.grad_fn_of(source).register_prehook(hooks)
     return result
 
 
@@ -327,6 +332,16 @@ def _call_without_gradient(
         return None
     given = hook(None)
     return None if given is None else (*gradients[:place], given, *gradients[place + 1 :])
+
+
+def _call_all_without_gradient(
+    holder: Callable[[], Tensor | None], place: int, mates: Sequence[int], gradients: tuple[Tensor | None, ...]
+) -> tuple[Tensor | None, ...] | None:
+    """The same of all hooks that the tensor of ``holder`` has by then."""
+    t = holder()
+    for hook in () if t is None else _torch.gradient_hooks_of(t):
+        gradients = _call_without_gradient(place, mates, hook, gradients) or gradients
+    return gradients
 
 
 class _HooksOfItsOwn(OrderedDict[int, Callable[[Tensor | None], Any]]):
