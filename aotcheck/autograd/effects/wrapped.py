@@ -80,6 +80,7 @@ class WrappedResults(WrapperViews):
         views = [o for o in outputs if not is_wrapper(o)] if self.tracer.plain_views else []
         behind = [self._wrapper_behind(o) for o in views]
         wanted.update({id(t): t for t in behind if t is not None and id(t) not in self._known})
+        changed: list[Tensor] = []  # what views hold and would not hold if they were made again
         todo = list(wanted.values())
         for t in todo:
             base = self._origin(t)
@@ -87,11 +88,17 @@ class WrappedResults(WrapperViews):
             if base is None and self._made_of_plain(t) is None:
                 also = [x for _, x in held_by(t)[0] if is_wrapper(x)]
             new = [x for x in also if id(x) not in self._known and id(x) not in wanted]
+            if base is not None and id(t) not in self._known:
+                for x in [x for _, x in held_by(t)[0] if self._is_changed(x)]:
+                    if not is_wrapper(x):
+                        changed.append(x)
+                    elif id(x) not in self._known and id(x) not in wanted:
+                        new.append(x)
             if has_history(t) or id(t) in self._anew:  # it is there before views are
                 self._anew.update(id(x) for x in new if x is not base)
             wanted.update({id(x): x for x in new})
             todo += new
-        plain: list[Tensor] = []
+        plain = changed
         for t in list(wanted.values()):
             base = self._origin(t)
             if base is not None and (id(base) in self._known or id(base) in wanted):
@@ -111,6 +118,13 @@ class WrappedResults(WrapperViews):
         for w in self.arguments:
             plain += [t for _, t in self._new_attributes(w) if isinstance(t, Tensor) and not is_wrapper(t)]
         return plain
+
+    def _is_changed(self, x: Tensor) -> bool:
+        """Whether something befell ``x``, which a view holds, that did not come to it by way of that."""
+        if is_wrapper(x):
+            return any(self._is_changed(held) for _, held in held_by(x)[0])
+        reshaped = any(change.counted for change in self.tracer.reshapings.get(id(x), ()))
+        return x.requires_grad or reshaped or id(x) in self.tracer.set_calls or self.tracer.kernels.went_by_data(x)
 
     def _construct(self, t: Tensor, plain: list[Tensor]) -> None:
         plain += [x for _, x in held_by(t)[0] if not is_wrapper(x)]
@@ -242,7 +256,7 @@ class WrappedResults(WrapperViews):
             if base.replica.requires_grad and not base.begins_anew:
                 continue
             node, cut = _torch.grad_fn_of(t), self.tracer.kernels.detached.get(id(base.replica))
-            leads = any(n is not None for n, _ in node.next_functions)
+            leads = node is not None and any(n is not None for n, _ in node.next_functions)
             if cut is None or not leads or self.results.node_before_changes(t) is w.grad_fn:
                 continue
             own = Arg(w.index)
