@@ -44,6 +44,7 @@ from aotcheck.autograd.record.steps import (
     Wrap,
 )
 from aotcheck.autograd.record.timeline import Timeline
+from aotcheck.autograd.replicas.replicas import past
 from aotcheck.autograd.replicas.windows import Derivation, ReplayAmong
 from aotcheck.autograd.tensors.subclasses import Wrapping, held_by, is_jagged, is_wrapper, outer_of
 from aotcheck.autograd.tracing.traced_inputs import TracedWrapper
@@ -63,6 +64,7 @@ class WrappedResults(WrapperViews):
         self._constructed: dict[int, Tensor] = {}
         self._of_plain: dict[int, Tensor] = {}  # views of plain tensors, as ragged ones are
         self._held_later: list[tuple[Tensor, str, Tensor]] = []  # wrapper, attribute, the tensor that it is in the end
+        self._written: list[Tensor] = []  # what views were before they changed their geometry, having been written
         self._over = False  # whether all has happened that befell arguments
 
     # -- what is returned
@@ -152,7 +154,9 @@ class WrappedResults(WrapperViews):
         wrapping = Wrapping(type(t), context, inner, outer_of(t), is_parameter, inference)
         self._emit(Wrap(local, wrapping, refs))
         if self.tracer.regeometried and not is_jagged(t):
-            self._emit(RestrideWrapper(local, outer_of(t)))  # its class may have looked at what does not lie there yet
+            self._emit(
+                RestrideWrapper(local, outer_of(t), counted=False)
+            )  # its class may have looked at what does not lie there yet
         if is_new_leaf(t):
             self._emit(RequireGrad(local, t.is_inference()))
         return local
@@ -261,7 +265,13 @@ class WrappedResults(WrapperViews):
                 continue
             own = Arg(w.index)
             step: TakeHistory | RenewHistory = RenewHistory(own)
-            if base.real_is_leaf is False:
+            if changes := self.results.lasting(t):  # which are repeated
+                written = past(self.results.edge_before_changes(t), t.device, self.tracer.kernels)
+                local = self.results.names[id(written)] = self.results.stand_in(written)
+                self._written.append(written)
+                self.results.takers[id(written)] = t
+                step, cut = TakeHistory(own, local, counted=False), min(cut, changes[0].time)
+            elif base.real_is_leaf is False:
                 step = TakeHistory(own, self.results.stand_in(t))
             found.append((cut - 0.5, step))
         return found
@@ -338,4 +348,4 @@ class WrappedResults(WrapperViews):
         """The wrappers that are there after the call and have a history."""
         wrappers = [w.replica for w in self.arguments]
         wrappers += [*self._constructed.values(), *self._replayed.values(), *self._of_plain.values()]
-        return [t for t in wrappers if has_history(t)]
+        return [*[t for t in wrappers if has_history(t)], *self._written]
