@@ -257,3 +257,26 @@ def test_a_backward_for_which_torch_makes_a_plain_tensor_of_ragged_size():
         yield root.grad
 
     check_session(session)
+
+
+@pytest.mark.parametrize("view", ["values", "view of values", "two"])
+@pytest.mark.parametrize("write", ["logical_not_", "zero_"])
+def test_views_of_a_ragged_argument_made_before_its_memory_was_written_by_another(view, write):
+    """A view of a ragged tensor that is a view of plain memory; torch refuses to say its history afterwards."""
+
+    def function(x, y):
+        v = x.values()
+        made = {"values": (v,), "view of values": (v[1:],), "two": (v, v.unsqueeze(0))}[view]
+        with torch.no_grad():
+            getattr(y, write)()
+        return made
+
+    def session(compile):
+        values = plain(3, 2)
+        alias = values.detach()
+        offsets = torch.tensor([0, 1, 3], device=values.device)
+        x = torch.nested.nested_tensor_from_jagged(alias, offsets).requires_grad_().unsqueeze(-1)
+        results = compile(function)(x, values)
+        yield [t.detach().clone() for t in results], values
+
+    check_session(session)

@@ -282,12 +282,16 @@ class WrappedResults(WrapperViews):
         odd = self.capture.inputs.odd_wrappers  # autograd refuses their views, once these are written
         outlive = [w for w in self.arguments if w.replayed or w.survives_cut or w.index in odd]
         outlive += [w for w in self.arguments if id(_torch.base_of(w.replica)) in cut]
+        of_written = self._views_of_written_memory()
+        outlive += [w for w in self.arguments if id(w.replica) in of_written]
         versions = {id(w.replica): w.version for w in outlive}
         found: list[Tensor] = []
         with self.results.before_attaching():
             for t in list(self._replayed.values()):
                 view, made = t, self._note(t)
                 early = None  # the last view of the chain that was there before the write
+                if of_written and made is not None and made.time < of_written.get(id(self._root_of(t)), 0):
+                    early = t
                 while made is not None:
                     if id(view) in self._constructed:  # it is made anew
                         made = None
@@ -301,8 +305,27 @@ class WrappedResults(WrapperViews):
                 if early is t or self._is_made(early):
                     self._reshape_later(early)
                     found.append(early)
+            before, ahead = self.results.before, 0
             for t in sorted(found, key=self._made_at):
+                first = len(before)
                 self.results.name(t)
+                if id(self._root_of(t)) in of_written:  # that write is counted already
+                    steps = before[first:]
+                    del before[first:]
+                    before[ahead:ahead] = steps
+                    ahead += len(steps)
+
+    def _views_of_written_memory(self) -> dict[int, int]:
+        """By id, the arguments that count versions with plain memory that was written, as ragged ones do, and when."""
+        plain = {a.index: a for a in self.capture.arguments}
+        bases = [(w, plain[w.base]) for w in self.arguments if w.base is not None and w.base in plain]
+        return {id(w.replica): b.state.written for w, b in bases if _torch.version_of(b.replica) != b.version}
+
+    def _root_of(self, t: Tensor) -> Tensor:
+        """What ``t`` was made of by views."""
+        while (made := self._note(t)) is not None:
+            t = made.source
+        return t
 
     def schedule(self, timeline: Timeline) -> None:
         """Let arguments change beside data and history when they did: outer geometry, what they hold, being cut."""
