@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+import aotcheck
 from tests.behaviour.harness import attempt_later, backward, check, check_session, differentiable, leaf, plain
 from tests.behaviour.wrappers import extra, nested, tagged, two
 
@@ -278,5 +279,87 @@ def test_views_of_a_ragged_argument_made_before_its_memory_was_written_by_anothe
         x = torch.nested.nested_tensor_from_jagged(alias, offsets).requires_grad_().unsqueeze(-1)
         results = compile(function)(x, values)
         yield [t.detach().clone() for t in results], values
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("op", [lambda x: x.softmax(-1), torch.exp, torch.sin], ids=["softmax", "exp", "sin"])
+@pytest.mark.parametrize("which", [0, 1], ids=["argument", "result"])
+def test_a_ragged_tensor_that_an_op_keeps_is_written_before_the_backward(op, which):
+    """Eager's message asks the ragged tensor for its size, which raises another error."""
+
+    def session(compile):
+        values = plain(3, 2)
+        offsets = torch.tensor([0, 1, 3], device=values.device)
+        x = torch.nested.nested_tensor_from_jagged(values, offsets).requires_grad_() * 1
+        result = compile(op)(x)
+        with torch.no_grad():
+            (x, result)[which].mul_(2)
+        try:
+            result.backward(torch.ones_like(result.detach()))
+        except Exception as error:
+            yield type(error)
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("write", ["mul_", "fill_", "exp_"])
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside its base"])
+def test_a_ragged_view_of_a_part_is_written(write, beside):
+    """What the view does not show of its base keeps its gradient."""
+
+    def function(x, *_):
+        getattr(x, write)(*([2] if write != "exp_" else []))
+        return ()
+
+    def session(compile):
+        root = leaf(3, 2)
+        base = root * 1
+        offsets = torch.tensor([0, 1, 3], device=root.device)
+        x = torch.nested.nested_tensor_from_jagged(base[:, 0], offsets)
+        compile(function)(x, *([base] if beside else []))
+        yield base, attempt_later(lambda: backward([base])), root
+
+    check_session(session)
+
+
+def test_a_ragged_view_of_what_is_written_is_refused():
+    values = leaf(3, 2) * 1
+    offsets = torch.tensor([0, 1, 3], device=values.device)
+
+    def function(x, y):
+        y.mul_(3)
+        return x * 1
+
+    ragged = torch.nested.nested_tensor_from_jagged(values, offsets)
+    with pytest.raises(aotcheck.UnsupportedError, match="captured tensor"):
+        aotcheck.aot_function(function, lambda graph, _: graph)(ragged, values)
+
+
+def into_a_row(x, y):
+    part = y[1]
+    with torch.no_grad():
+        y.fill_(2)
+    return (part,)
+
+
+def into_the_ragged_tensor(x, y):
+    part = y[1]
+    x.exp_()
+    return (part,)
+
+
+@pytest.mark.parametrize("function", [into_a_row, into_the_ragged_tensor])
+@pytest.mark.parametrize("way", ["row", "values under no_grad"])
+def test_a_view_of_a_plain_view_of_a_ragged_tensor_that_is_then_written(function, way):
+    """Its history cannot be looked for anew, so it is made before the write."""
+
+    def session(compile):
+        offsets = torch.tensor([0, 1, 4], device=plain(1).device)
+        x = torch.nested.nested_tensor_from_jagged(plain(4, 2), offsets).requires_grad_() * 1
+        with torch.set_grad_enabled(way == "row"):
+            y = x.unbind()[1] if way == "row" else x.values()
+        results = compile(function)(x, y)
+        yield [t.data.clone() for t in (*results, y)], [attempt_later(lambda t=t: t.is_leaf) for t in results]
 
     check_session(session)

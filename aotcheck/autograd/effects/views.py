@@ -293,7 +293,8 @@ class Views:
         index = next((a.index for a in self.arguments if a.replica is t), None)
         if index is None:
             return False
-        return self.capture.inputs.is_custom_view[index] or is_odd(t)
+        inputs = self.capture.inputs
+        return inputs.is_custom_view[index] or inputs.is_row[index] or is_odd(t)
 
     def chain(self, t: Tensor) -> list[Tensor]:
         """``t``, what it was made of, what that was made of, and so on, to the tensor that it is a view of."""

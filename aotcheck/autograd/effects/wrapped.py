@@ -319,6 +319,10 @@ class WrappedResults(WrapperViews):
         """By id, the arguments that count versions with plain memory that was written, as ragged ones do, and when."""
         plain = {a.index: a for a in self.capture.arguments}
         bases = [(w, plain[w.base]) for w in self.arguments if w.base is not None and w.base in plain]
+        for w, b in bases:
+            rebased = b.replica.requires_grad and _torch.grad_fn_of(b.replica) is not b.grad_fn
+            if w.real_is_leaf is False and rebased:  # what is computed of it then would lead past the write
+                raise UnsupportedError("captured tensor", "a ragged argument is a view of another that is written")
         return {id(w.replica): b.state.written for w, b in bases if _torch.version_of(b.replica) != b.version}
 
     def _root_of(self, t: Tensor) -> Tensor:
