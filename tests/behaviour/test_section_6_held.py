@@ -227,3 +227,14 @@ def test_what_an_argument_holds_is_written_that_an_op_has_written_and_keeps(make
         yield attempt_later(lambda: backward([result])), root
 
     check_session(session, rtol=1e-6)
+
+
+@every_class
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int64], ids=["bool", "int64"])
+def test_a_wrapper_of_integers_made_inside_is_filled_from_what_requires_grad(make, dtype):
+    def function(x, y):
+        made = x.to(dtype)
+        made.fill_(y.sum())
+        return made, y * 2
+
+    check(function, lambda: (make(2, 2), leaf(2)), probe=False)

@@ -194,8 +194,10 @@ class WrappedResults(WrapperViews):
                 continue  # made when that is
             with self.results.before_attaching():
                 ref = self.results.name(t)
-            if has_history(t):
+            if has_history(t) and differentiable_dtype(t):
                 self.results.attach(ref, t)
+            elif has_history(t):
+                self.results.steps.append(RequireGradOfInteger(ref))
         for t in self._replayed.values():
             base = self._origin(t)
             if base is not None and self._is_given(t, base):
