@@ -238,3 +238,13 @@ def test_a_wrapper_of_integers_made_inside_is_filled_from_what_requires_grad(mak
         return made, y * 2
 
     check(function, lambda: (make(2, 2), leaf(2)), probe=False)
+
+
+@pytest.mark.parametrize("name", ["transpose_", "unsqueeze_"])
+def test_a_new_wrapper_is_reshaped_that_holds_an_argument_and_what_is_made_inside(name):
+    def function(x, y):
+        made = TwoTensor(x, y * 2)
+        getattr(made, name)(*((0, -1) if name == "transpose_" else (0,)))
+        return made, x
+
+    check(function, lambda: (two(2, 2), two(2, 2, seed=5)))

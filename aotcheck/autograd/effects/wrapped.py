@@ -190,7 +190,7 @@ class WrappedResults(WrapperViews):
                 if has_history(t):
                     raise UnsupportedError("subclass output", "a wrapper and what it holds have each a history")
                 continue  # made when those are attached
-            if self._holds_view(t):
+            if not has_history(t) and self._waits(t):
                 continue  # made when that is
             with self.results.before_attaching():
                 ref = self.results.name(t)
@@ -203,9 +203,12 @@ class WrappedResults(WrapperViews):
             if base is not None and self._is_given(t, base):
                 self._histories[id(t)] = self.results.stand_in(t)
 
-    def _holds_view(self, t: Tensor) -> bool:
+    def _waits(self, t: Tensor) -> bool:
+        """Whether ``t`` holds wrappers that are views, or arguments that lie elsewhere only later."""
         held = [x for _, x in held_by(t)[0] if is_wrapper(x)]
-        return any(id(x) in self._replayed or (id(x) in self._constructed and self._holds_view(x)) for x in held)
+        if any(id(x) in self._replayed or (id(x) in self._known and self._befallen(x)) for x in held):
+            return True
+        return any(id(x) in self._constructed and self._waits(x) for x in held)
 
     # -- arguments
 
