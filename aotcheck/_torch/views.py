@@ -92,9 +92,9 @@ def ops_of_view(t: Tensor) -> list[tuple[Any, tuple[Any, ...]]] | None:
 
 def _signed(x: Any) -> Any:
     """A number, or several, as autograd was given them: it tells of negative ones as if they had no sign."""
-    if isinstance(x, int):
-        return x - (1 << 64) if x >= 1 << 63 else x
-    return [_signed(n) for n in x]
+    if isinstance(x, (list, tuple)):
+        return [_signed(n) for n in x]
+    return x - (1 << 64) if isinstance(x, int) and x >= 1 << 63 else x
 
 
 def made_with_tensors(t: Tensor) -> bool:

@@ -12,7 +12,6 @@ import copy
 import dataclasses
 import functools
 import threading
-import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -25,15 +24,12 @@ from aotcheck.autograd.assemble import Assembly, StrideCorrection
 from aotcheck.autograd.calls.closure_modules import ClosureModules
 from aotcheck.autograd.calls.containers import (
     ContainerResult,
-    Held,
     ResultShape,
-    Structure,
-    Watched,
     flattened,
     structure_of,
 )
-from aotcheck.autograd.calls.escapes import Unkept
 from aotcheck.autograd.calls.module_state import ModuleState
+from aotcheck.autograd.calls.original import Outcome, UserError, run_original
 from aotcheck.autograd.calls.specialize import (
     PLAIN_LEAVES,
     call_key,
@@ -50,7 +46,6 @@ from aotcheck.autograd.eager_graph.saved import Compiling
 from aotcheck.autograd.effects.capture import Capture
 from aotcheck.autograd.errors import (
     EXPECTATION,
-    RETRACES,
     EagerRaises,
     InternalError,
     Retrace,
@@ -64,20 +59,17 @@ from aotcheck.autograd.errors import (
     SchemaError,
     TraceMode,
     UnsupportedError,
-    is_lack_of_data,
 )
 from aotcheck.autograd.graphs.compile_graph import Compilers
 from aotcheck.autograd.graphs.failing import GraphFailed
 from aotcheck.autograd.record.steps import BaseOf, TakeHistory
-from aotcheck.autograd.replicas.replicas import attribute_set, disarm
+from aotcheck.autograd.replicas.replicas import disarm
 from aotcheck.autograd.state.global_state import AutocastOff
 from aotcheck.autograd.state.gradients import gradients_of
 from aotcheck.autograd.tensors.captured import Path, locate, read
-from aotcheck.autograd.tensors.plain_values import plain_key
 from aotcheck.autograd.tensors.subclasses import WrapperArgument, expand, held_by, is_wrapper, tells_lengths
 from aotcheck.autograd.tracing.cached_casts import CachedCast, casts_of, in_region
 from aotcheck.autograd.tracing.caller_graph import CallerGraph, caller_graph
-from aotcheck.autograd.tracing.presented_types import PresentingTypes
 
 pytree = _torch.pytree
 
@@ -94,20 +86,6 @@ class Specialization:
     called: bool = False
     result: ContainerResult | None = None
     assignments: tuple[Callable[[], None], ...] = ()
-
-
-@dataclasses.dataclass(frozen=True)
-class Outcome:
-    """How what a traced function gave is put together.
-
-    ``slots`` of the module were assigned; their new values are the last flat results.
-
-    ``containers`` where the function wrote or returned a container that it was passed.
-    """
-
-    spec: Any
-    slots: tuple[int, ...]
-    containers: ContainerResult | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,10 +113,6 @@ class Split:
 def _views_among(arguments: Sequence[Any]) -> tuple[bool, ...]:
     """Which are views: a view of such a one holds its base, of another it holds that."""
     return tuple([isinstance(a, Tensor) and _torch.base_of(a) is not None for a in arguments])
-
-
-class _UserError(Exception):
-    """The traced program raised; its own error is the cause."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -227,7 +201,7 @@ class CompiledFunction:
     def prepare(self, args: tuple[Any, ...]) -> None:
         """Compile for calls like this one, without running. What cannot be compiled shows at the call."""
         flat, spec = self._flatten(args, {})
-        with contextlib.suppress(UnsupportedError, _UserError, _RunsAsItIs):
+        with contextlib.suppress(UnsupportedError, UserError, _RunsAsItIs):
             self._find(flat, spec)
 
     def _look_up(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -246,7 +220,7 @@ class CompiledFunction:
                 key, whole, found = self._find(flat, spec)
             except UnsupportedError as error:
                 return self._refuse(error, args, kwargs)
-            except _UserError as error:
+            except UserError as error:
                 return self._reproduce(args, kwargs, error)
             except _RunsAsItIs:
                 self._last = None
@@ -452,6 +426,7 @@ class CompiledFunction:
         mode = TraceMode()
         first = split.explicit + (len(self.state.slots) if self.state is not None else 0)
         captured = [(whole[i], i) for i in range(first, len(whole))]
+        asking = self._around.asking_types if self._around is not None else ()
         while True:
             self._undo()
             reassigned.clear()
@@ -467,7 +442,9 @@ class CompiledFunction:
 
             def program(replicas: Sequence[Any]) -> tuple[list[Any], int, Outcome]:
                 try:
-                    return self._run_original(replicas[:first], split.explicit, spec, reassigned)
+                    return run_original(
+                        self.original, self.state, asking, replicas[:first], split.explicit, spec, reassigned
+                    )
                 except BaseException:
                     self._undo()
                     raise
@@ -490,63 +467,17 @@ class CompiledFunction:
                 if not mode.tries_custom_views:
                     raise
                 mode = TraceMode(custom_views_tried=True)
-            except _UserError:
+            except UserError:
                 disarm(capture.maker.kernels)
                 if mode.with_bases or not capture.has_views:
                     raise
                 mode = dataclasses.replace(mode, with_bases=True)  # of a view eager may not have raised
             except EagerRaises as raises:
                 disarm(capture.maker.kernels)
-                raise _UserError from raises
+                raise UserError from raises
             except Exception:
                 disarm(capture.maker.kernels)
                 raise
-
-    def _run_original(
-        self, replicas: Sequence[Any], explicit: int, spec: Any, reassigned: list[tuple[int, Any]]
-    ) -> tuple[list[Any], int, Outcome]:
-        """The user's function on replicas: flat outputs, so many, then what it put into containers and slots."""
-        if not isinstance(spec, Structure):
-            args, kwargs, watched = tuple(replicas[:explicit]), {}, None
-        else:
-            args, kwargs = pytree.tree_unflatten(list(replicas[:explicit]), spec.spec)
-            watched = Watched(spec, args, kwargs)
-        types = PresentingTypes(self._around.asking_types if self._around is not None else ())
-        try:
-            if self.state is not None:
-                with self.state.swapped(replicas[explicit:], reassigned), types:
-                    out = self.original(*args, **kwargs)
-            else:
-                with Unkept(self.original), types:
-                    out = self.original(*args, **kwargs)
-        except (UnsupportedError, *RETRACES):
-            raise
-        except Exception as error:
-            if is_lack_of_data(error):
-                raise UnsupportedError("data-dependent", "code of torch's reads values at trace time") from error
-            # A guard that its frames hold, as Dynamo's code does of inference mode, puts the state back when it ends:
-            # that is to be before ours is put back.
-            traceback.clear_frames(error.__traceback__)
-            raise _UserError from error
-        containers = None
-        contents: list[Any] = []
-        if watched is None:
-            flat_out, out_spec = flattened(out)
-        else:
-            flat_out, out_spec = watched.flatten(out)
-            contents, writes = watched.writes()
-            if writes or any(isinstance(o, Held) for o in flat_out):
-                containers = ContainerResult(out_spec, len(flat_out), writes)
-        count = len(flat_out)
-        flat_out += contents
-        for t in (*replicas, *flat_out):
-            if (name := attribute_set(t)) is not None:
-                raise RunsAsItIs(f"it sets the attribute {name!r} of a tensor")
-        for o in flat_out:
-            if not isinstance(o, (Tensor, Held)) and type(o) not in PLAIN_LEAVES and plain_key(o) is None:
-                raise UnsupportedError("unregistered container", f"the function returns a {type(o).__name__}")
-        slots = tuple([k for k, _ in reassigned])
-        return [*flat_out, *[t for _, t in reassigned]], count, Outcome(out_spec, slots, containers)
 
     def _capture_more(self, tensor: Tensor) -> None:
         if self.state is not None and self.state.adopt(tensor):
@@ -591,7 +522,7 @@ class CompiledFunction:
             raise error
         return self.original(*args, **kwargs)
 
-    def _reproduce(self, args: tuple[Any, ...], kwargs: dict[str, Any], failed: GraphFailed | _UserError) -> Any:
+    def _reproduce(self, args: tuple[Any, ...], kwargs: dict[str, Any], failed: GraphFailed | UserError) -> Any:
         """The program raised when traced, or its graph when run: the original raises the same on the real inputs."""
         cause = failed.__cause__
         if isinstance(cause, SchemaError):

@@ -17,6 +17,7 @@ from aotcheck.oracle.undefined import (
     NEGATIVE,
     ODD,
     PLAIN,
+    RANDOM,
     STEEP,
     UNEVEN,
     Pattern,
@@ -61,7 +62,7 @@ class Reference:
         inputs = [call.inputs for call in self.program.calls if call.inputs is not None]
         names = dict.fromkeys(s.dtype for i in inputs for s in i.storages)
         numbers = small(map(dtype_of, dict.fromkeys(("float32", *names))))
-        self._fill((*numbers, LARGE, NEGATIVE, UNEVEN, *MONOTONE, STEEP))
+        self._fill((*numbers, LARGE, NEGATIVE, UNEVEN, *MONOTONE, STEEP, *RANDOM))
 
     def _fill(self, patterns: Iterable[Pattern]) -> bool:
         for pattern in patterns:

@@ -14,6 +14,7 @@ autocast; they are taken apart as they would be without the mode, in the state b
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -92,6 +93,8 @@ MONOTONE = tuple(
     for run in (range(0x7B, 0, -1), range(1, 0x7C), range(0x81, 0xFC), range(0xFB, 0x80, -1))
 )
 STEEP = Pattern(bytes(range(0x7B, 0, -1)), False)  # a fall where the numbers are bytes
+# No two the same way up and down: of short rows too, no place keeps its rank in all of these.
+RANDOM = tuple(Pattern(random.Random(seed).randbytes(241), False) for seed in range(6))
 
 
 class FillUndefined(TorchDispatchMode):

@@ -200,3 +200,25 @@ def test_set_of_a_view_of_what_was_written_and_reshaped(write, reshape, source, 
         yield attempt_later(lambda: torch.autograd.grad(out.sum(), root))
 
     check_session(session)
+
+
+@pytest.mark.parametrize("writes", [True, False])
+@pytest.mark.parametrize("recording", [True, False])
+def test_a_leaf_viewed_under_no_grad_that_is_given_other_data_is_a_leaf_whatever_writes_it_later(writes, recording):
+    def f(x):
+        with torch.no_grad():
+            view = x.t()
+        if writes:
+            x.zero_()
+        other = x.clone()
+        view.requires_grad_()
+        view.data = other
+        return view
+
+    def session(compile):
+        view = compile(f)(plain(2, 3))
+        with torch.set_grad_enabled(recording):
+            yield attempt_later(lambda: view.add_(1))
+        yield attempt_later(lambda: view.is_leaf), view
+
+    check_session(session)

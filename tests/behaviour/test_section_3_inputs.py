@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import Given, backward, check, check_session, given, leaf, overlap, plain
+from tests.behaviour.harness import Given, attempt_later, backward, check, check_session, given, leaf, overlap, plain
 
 # -- data mutation ---------------------------------------------------------------------------------
 
@@ -690,5 +690,21 @@ def test_a_second_call_in_another_grad_mode():
         y = f(x)
         backward([y])
         yield x, y
+
+    check_session(session)
+
+
+def test_an_argument_that_was_sliced_without_saying_from_where_to_where():
+    """Of which autograd says that it began and ended nowhere; what eager raises is looked for among such views."""
+
+    def f(x, y):
+        return torch.gather(x, 0, torch.tensor([0])), y * 2
+
+    def session(compile):
+        a = leaf(1)
+        part = torch.ops.aten.slice.Tensor(a)
+        f_ = compile(f)
+        yield f_(a[:], part)
+        yield attempt_later(lambda: f_(a.unsqueeze(0), part))
 
     check_session(session)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 import torch
 
@@ -75,5 +77,68 @@ def test_data_that_lie_where_the_argument_lay(action: str):
         y.set_(x)
         out = attempt(lambda: compile(f)(x, y))
         yield x.is_inference(), y.is_inference(), x, y, out
+
+    check_session(session)
+
+
+INSIDE = {
+    "clone": lambda x: x.clone(),
+    "to another dtype": lambda x: x.double(),
+    "a scalar first": lambda x: 1 - x,
+    "padded": lambda x: torch.nn.functional.pad(x, (1, 1)),
+    "blocks": lambda x: torch.block_diag(x, x),
+    "raises": lambda x: x.abs(),
+    "made anew in place": lambda x: x.clone().mul_(2),
+    "not recorded": lambda x: x.exp(),
+    "a view": lambda x: x.t(),
+}
+
+
+@pytest.mark.parametrize("op", INSIDE.values(), ids=INSIDE)
+@pytest.mark.parametrize("is_leaf", [True, False], ids=["leaf", "no leaf"])
+@pytest.mark.parametrize("grad", [True, False])
+def test_what_is_computed_of_what_requires_grad_and_has_data_made_in_inference_mode(op, is_leaf, grad):
+    def f(x):
+        with torch.inference_mode():
+            made = x * 2
+        x.data = made
+        with torch.set_grad_enabled(grad):
+            return x, op(x)
+
+    def session(compile):
+        root = leaf(2, 3)
+        x = root if is_leaf else root * 1
+        out = attempt(lambda: compile(f)(x))
+        yield out
+        if isinstance(out, tuple) and out[1].requires_grad:
+            yield torch.autograd.grad(out[1], root, torch.ones_like(out[1]))
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("written", ["argument", "part", "view", "nothing"])
+@pytest.mark.parametrize("looked", [lambda v: v.t(), lambda v: v[:1], lambda v: v.view(1), lambda v: v.detach()])
+@pytest.mark.parametrize("split", [torch.unsafe_chunk, torch.chunk])
+def test_a_view_of_a_part_split_off_in_inference_mode_of_what_is_then_written(split, looked, written, inside):
+    def session(compile):
+        x = leaf(2)
+
+        def f(x):
+            with torch.inference_mode():
+                part = split(x, 2)[0]
+                view = looked(part)
+                if written != "nothing":
+                    {"argument": x, "part": part, "view": view}[written].zero_()
+                return part, view
+
+        def call(x):
+            with contextlib.nullcontext() if inside else torch.inference_mode():
+                return compile(f)(x)
+
+        part, view = call(x)
+        yield x, part, view
+        yield attempt_later(lambda: part.is_leaf), attempt_later(lambda: view.is_leaf)
+        yield attempt_later(lambda: (view * 2).sum().backward()), x.grad
 
     check_session(session)

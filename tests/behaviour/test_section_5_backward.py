@@ -368,6 +368,30 @@ def test_a_backward_that_ends_at_a_written_input_frees_the_write(op):
     check_session(session)
 
 
+@pytest.mark.parametrize(
+    "write", [lambda x, y: x.mul_(y), lambda x, y: x[1:].mul_(y[1:]), lambda x, y: x.mul_(y).add_(1)]
+)
+@pytest.mark.parametrize("made", [lambda y: torch.tensor([2, 3, 4]), lambda y: y, lambda y: y + 1])
+@pytest.mark.parametrize("is_view", [False, True], ids=["whole", "view"])
+@pytest.mark.parametrize("also_leaf", [False, True], ids=["there", "leaf"])
+def test_a_backward_that_ends_at_a_written_input_looks_at_what_the_write_kept(write, made, is_view, also_leaf):
+    def f(x, y):
+        factor = made(y)
+        write(x, factor)
+        return factor
+
+    def session(compile):
+        root = leaf(3)
+        x = root.clone().view(3) if is_view else root.clone()
+        factor = compile(f)(x, plain(3, seed=2))
+        factor.add_(1)
+        wanted = [x, root] if also_leaf else [x]
+        yield attempt_later(lambda: x.sum().backward(inputs=wanted, retain_graph=True)), root, x.detach()
+        yield attempt_later(lambda: torch.autograd.grad(x.sum(), x))
+
+    check_session(session)
+
+
 def test_a_backward_that_would_raise_is_not_run_for_a_gradient_that_is_not_reached():
     def f(x, y):
         y.zero_()

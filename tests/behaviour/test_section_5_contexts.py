@@ -196,3 +196,28 @@ def test_a_second_derivative_by_a_result_that_was_packed_inside(function):
         yield torch.autograd.grad(y.sum() + first.square().sum(), (x, y))
 
     check_session(session, rtol=1e-5)
+
+
+WRITES = {
+    "exp_": lambda x: x.exp_(),
+    "relu_": lambda x: x.relu_(),
+    "two": lambda x: x.tanh_().sigmoid_(),
+    "not kept": lambda x: x.sigmoid_().mul_(2),
+    "read afterwards": lambda x: (x.square_(), x.sin())[0],
+}
+VIEWS = {"itself": lambda x: x, "transposed": lambda x: x.t(), "a part": lambda x: x[1:]}
+
+
+@pytest.mark.parametrize("inner", VIEWS)
+@pytest.mark.parametrize("outer", VIEWS)
+@pytest.mark.parametrize("op", WRITES)
+def test_a_written_view_is_differentiated_twice_by_itself_where_hooks_packed_it(op, outer, inner):
+    def session(compile):
+        root = leaf(3)
+        x = VIEWS[outer](root * 2)
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: t.detach().clone(), lambda t: t):
+            out = compile(lambda x: WRITES[op](VIEWS[inner](x)))(x)
+        (gradient,) = torch.autograd.grad(out.sum(), root, create_graph=True)
+        yield out.detach(), torch.autograd.grad(gradient.square().sum(), (root, out), allow_unused=True)
+
+    check_session(session, rtol=1e-5)

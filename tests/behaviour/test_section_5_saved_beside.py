@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import check_session, leaf, plain
+from tests.behaviour.harness import attempt_later, check_session, leaf, plain
 
 READS = {
     "sin": torch.sin,
@@ -95,5 +95,60 @@ def test_what_was_saved_lies_where_an_argument_was_put(saved, move, wanted):
             y.fill_(5)
         out.sum().backward()
         yield x.grad
+
+    check_session(session)
+
+
+PARTS = {
+    "slice": lambda x: x[:2],
+    "split": lambda x: x.split(2)[0],
+    "unsafe split": lambda x: torch.unsafe_split(x, 2)[0],
+    "unsafe split of a part": lambda x: torch.unsafe_split(x[:3], 2)[0],
+    "data": lambda x: x.data[:2],
+    "unsafe split of data": lambda x: torch.unsafe_split(x.data, 2)[0],
+}
+
+
+@pytest.mark.parametrize("made", [False, True], ids=["argument", "made inside"])
+@pytest.mark.parametrize("first", PARTS)
+@pytest.mark.parametrize("saved", PARTS)
+def test_a_part_is_saved_that_was_met_under_another_counter(saved, first, made):
+    def f(x, w):
+        x = x.clone() if made else x
+        one = PARTS[first](x)
+        return w * PARTS[saved](x), one, x
+
+    def session(compile):
+        w = leaf()
+        for place in (1, 2):
+            out = compile(f)(plain(4), w)
+            out[place].add_(1)
+            yield attempt_later(lambda out=out: torch.autograd.grad(out[0].sum(), w))
+            out = compile(f)(plain(4), w)
+            out[place].data.add_(1)
+            yield attempt_later(lambda out=out: torch.autograd.grad(out[0].sum(), w))
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("returned", ["whole", "part"])
+@pytest.mark.parametrize("saved", PARTS)
+@pytest.mark.parametrize("write", ["before", "after"])
+def test_a_part_is_saved_of_what_was_made_and_written_inside(write, saved, returned):
+    def f(x, w):
+        x = x.clone()
+        part = PARTS[saved](x)
+        if write == "before":
+            part.data.add_(1)
+        out = w * part
+        if write == "after":
+            part.data.add_(1)
+        return out, x if returned == "whole" else part
+
+    def session(compile):
+        w = leaf()
+        out, there = compile(f)(plain(4), w)
+        there.data.add_(3)
+        yield out.detach(), torch.autograd.grad(out.sum(), w)
 
     check_session(session)

@@ -68,6 +68,24 @@ def test_a_write_through_a_lazy_view_keeps_its_result_whatever_wrote_such_a_view
     check_session(session)
 
 
+@pytest.mark.parametrize(
+    "lazy", [torch.conj, lambda z: z.conj().imag, lambda z: z.conj()[:2]], ids=["conj", "neg", "part"]
+)
+@pytest.mark.parametrize("write", [torch.Tensor.mul_, torch.Tensor.copy_, lambda v, y: v.addcmul_(y, y)])
+@pytest.mark.parametrize("also", [True, False])
+def test_a_write_through_a_lazy_view_keeps_its_operands(lazy, write, also):
+    def session(compile):
+        x = leaf(3, dtype=torch.complex64)
+        y = (leaf(1) if also else plain(1)) * 1
+        v = lazy(x * 1)
+        compile(write)(v, y)
+        with torch.no_grad():
+            y.zero_()
+        yield attempt_later(lambda: torch.autograd.grad(v, x, torch.ones_like(v)))
+
+    check_session(session)
+
+
 @pytest.mark.parametrize("where", ["around", "inside"])
 def test_a_write_through_a_view_keeps_its_result_whatever_hooks_packed_such_a_one_before(where):
     hooks = torch.autograd.graph.saved_tensors_hooks

@@ -18,6 +18,7 @@ from aotcheck.autograd.backward.kept import kept_behind, objection_to_write
 from aotcheck.autograd.backward.stage import Stage
 from aotcheck.autograd.backward.stages import Stages
 from aotcheck.autograd.backward.tangents import Key, Trained, described
+from aotcheck.autograd.backward.written_since import guards_of
 from aotcheck.autograd.eager_graph.components import nodes_behind
 from aotcheck.autograd.eager_graph.saved import holds_saved, nodes_behind_output, objection
 from aotcheck.autograd.effects.capture import Capture
@@ -25,9 +26,10 @@ from aotcheck.autograd.errors import RetraceWithCaptured, UnsupportedError
 from aotcheck.autograd.graphs.compile_graph import Compilers
 from aotcheck.autograd.graphs.graph import FakeValues
 from aotcheck.autograd.ir.trace import Value
+from aotcheck.autograd.record.steps import TakeHistory
 from aotcheck.autograd.replicas.replicas import disarm, rearm
 from aotcheck.autograd.runtime import backward, backward_source
-from aotcheck.autograd.runtime.attachments import Function
+from aotcheck.autograd.runtime.attachments import Freed, Function
 from aotcheck.autograd.state.autocast import autocast_as, autocast_state
 from aotcheck.autograd.state.global_state import AutocastOff, autocast_is_on
 from aotcheck.autograd.tensors.subclasses import is_wrapper_type, leaves_of
@@ -99,6 +101,7 @@ class Backwards:
             stage.own,
             raising,
             stage.leads(),
+            stage.minds(),
             stage.mates(),
             bool(stage.views),
             selective,
@@ -106,15 +109,19 @@ class Backwards:
         )
         return Function(apply, functools.partial(self.backward_for, stage), selective)
 
-    def _freeing(self, stage: Stage, once: Iterable[int]) -> Iterator[tuple[int, str | None]]:
-        """The tensors whose own node frees what it keeps, or raises, when a backward ends there; and what it raises."""
+    def _freeing(self, stage: Stage, once: Iterable[int]) -> Iterator[tuple[int, Freed]]:
+        """The tensors whose own node frees what it keeps, or raises, when a backward ends there."""
+        record = self.capture.record
+        taken = not stage.before and any(isinstance(s, TakeHistory) for s in (*record.before, *record.steps))
         for j, a in enumerate(stage.attached):
             node = _torch.grad_fn_of(a.tensor)
             said = _torch.error_of(node)
             if said is not None:
-                yield j, said
+                yield j, Freed(said)
             elif j in once and holds_saved(node, a.tensor):
-                yield j, self._objection(node, a.tensor)
+                objection = self._objection(node, a.tensor)
+                own = guards_of(self.capture, stage, node, a.tensor) if taken and objection is None else ((), ())
+                yield j, Freed(objection, *own)
 
     def _objection(self, node: Any, near: Tensor) -> str | None:
         """What ``node``, behind ``near``, raises in its backward because what it keeps was written since."""
@@ -136,11 +143,16 @@ class Backwards:
                     yield j, error
                     break
 
-    def backward_for(self, stage: Stage, kinds: tuple[type, ...], trained: Trained) -> Callable[..., Any]:
+    def backward_for(
+        self, stage: Stage, kinds: tuple[type, ...], trained: Trained, told: tuple[int, ...] = ()
+    ) -> Callable[..., Any]:
         """The backward of ``stage`` for tangents of these types, in the state of autocast that is in force.
 
-        type(None) is the type where there is none, its layout that of a sparse tensor.
+        type(None) is the type where there is none, its layout that of a sparse tensor. For ``told`` see Note [Undefined
+        gradients].
         """
+        if told:
+            stage = stage.also_from(frozenset(told))
         if stage.asks and self.graphs.division is None:
             return functools.partial(self._run_for_data, stage, kinds, trained)
         if autocast_is_on():
@@ -188,7 +200,8 @@ class Backwards:
         if everything or stage.asked is not None or self.graphs.division is not None:
             return _run_whole(whole, ctx, g)
         with self.rearmed():
-            starts = [_torch.grad_fn_of(a.tensor) for a, t in zip(stage.attached, g, strict=True) if t is not None]
+            begins = [t is not None or j in stage.told for j, t in enumerate(g)]
+            starts = [_torch.grad_fn_of(a.tensor) for a, now in zip(stage.attached, begins, strict=True) if now]
             behind = nodes_behind(starts, set(stage.ends))
         asked = {
             k: node is not None and _torch.will_run(node)

@@ -7,7 +7,7 @@ sandbox of a backward, as if the operands had been written since, one after the 
 node of a custom Function is known from when it said what it wrote: to run its backward is not for us.
 
 What is found is kept for other writes of the same kind, but not of tensors that are conjugated or negated lazily: those
-are written by ``copy_``, whatever op it is that autograd recorded.
+are written by ``copy_``, whatever op it is that autograd recorded, and what is visible may be an operand of that.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _kept_behind(
             continue
         if node not in known:
             try:
-                known[node] = _kept_by(capture, node, output)
+                known[node] = kept_by(capture, node, output)
             except RuntimeError:  # written since: a backward that comes here raises
                 known[node] = None
         kept = known[node]
@@ -87,7 +87,12 @@ def _nodes_of_view(t: Tensor) -> set[Any]:
     return found if node is end else set()
 
 
-def _kept_by(capture: Capture, node: Any, near: Tensor) -> list[Tensor]:
+def kept_by(capture: Capture, node: Any, near: Tensor) -> list[Tensor]:
+    """What ``node``, in the graph of ``near``, keeps, or the write through a view that it is the history of.
+
+    Raises:
+        RuntimeError: it was written since.
+    """
     if _torch.is_write_through_view(node):
         write = capture.maker.kernels.write_of(node)
         if isinstance(write, WriteUnderGrad):
@@ -103,12 +108,18 @@ def self_kept_in(capture: Capture, view: Tensor) -> Any:
     """The history of a write of ``view``, the last that its base has, by an op that keeps it; None if there is none."""
     if is_jagged(view) or not view.requires_grad or _torch.base_of(view) is None:
         return None
-    node = _torch.grad_fn_of(view)
+    own = node = _torch.grad_fn_of(view)
+    steps = 0
     while node is not None and not _torch.is_write_through_view(node):
         node = node.next_functions[0][0] if len(node.next_functions) == 1 else None
+        steps += 1
     write = None if node is None else capture.maker.kernels.write_of(node)
     if not isinstance(write, WriteUnderGrad) or not any(t is view for t in write.operands):
         return None
+    last = _torch.sequence_number(own)
+    if last in capture.maker.kernels.packed and last - _torch.sequence_number(node) == steps:
+        # Hooks packed something when the view had its history and nothing else was made: what the op wrote.
+        return node if write.operands[0] is view else None
     return node if any(t is view for t in _kept_by_write(capture, node, write)) else None
 
 
@@ -133,6 +144,9 @@ def _kept_by_write(capture: Capture, node: Any, write: WriteUnderGrad) -> list[T
     """See Note [Writes through views]."""
     operands = write.operands
     lazy = any(laziness(t) != (False, False) for t in operands)
+    if lazy:
+        others = [t for _, t in capture.visible if not any(t is o for o in operands)]
+        operands += tuple([t for t in others if _torch.version_of(t) >= 0])
     places = None if lazy else _kept_operands.get(write.kind)
     if places is None:
         with capture.tracer.recording(), torch.no_grad():
@@ -161,7 +175,16 @@ def _stopping(
 
     if stops(()):
         return (), False
-    return tuple([k for k, t in enumerate(operands) if stops((t,))]), True
+
+    def among(places: range) -> list[int]:
+        if not places or not stops([operands[k] for k in places]):
+            return []
+        if len(places) == 1:
+            return [*places]
+        half = len(places) // 2
+        return among(places[:half]) + among(places[half:])
+
+    return tuple(among(range(len(operands)))), True
 
 
 def _gradient_for(node: Any, view: Tensor) -> Tensor:

@@ -7,6 +7,8 @@ Note [Saved memory]
     So where a value is what a tensor that eager saves holds in the end, on an argument's storage, a window on that is
     saved. Writes that counters do tell of are watched all the same: see Note [Written since].
 
+    So is a window on a result, where the function wrote to the memory of that after it was made.
+
     An argument that was put elsewhere by ``.data =`` may lie in a result's memory, and counts versions as before:
     where eager saves the argument, its backward reads what the caller writes to the result, and does not object.
 """
@@ -23,6 +25,7 @@ from aotcheck.autograd.effects.capture import Capture
 from aotcheck.autograd.ir.sparse_geometry import is_sparse
 from aotcheck.autograd.ir.storage_state import View
 from aotcheck.autograd.ir.trace import PLACEHOLDER, Geometry, Value, geometry_of
+from aotcheck.autograd.ops.twins import viewed
 from aotcheck.autograd.record.record import Role
 from aotcheck.autograd.record.steps import Result
 from aotcheck.autograd.replicas.replicas import Replica
@@ -35,16 +38,19 @@ __all__ = ["saved_memory"]
 def saved_memory(capture: Capture, stages: Sequence[Stage], saved: Sequence[Value]) -> dict[int, Window]:
     """Which of the values ``saved`` lie in memory that the caller has by other ways when the call ends, and where."""
     written, moved = capture.record.written_placeholders, capture.maker.kernels.moved
-    if not written and not moved:
+    # What is made inside and written there: the graph may compute what is saved of it apart from the result.
+    made = any(state.version and not state.is_input for state in capture.tracer.table.states.values())
+    if not written and not moved and not made:
         return {}
     # The memory of arguments that are not written is saved as it is.
     places = {
         v: k for k, v in enumerate(saved) if v.memory in written or (v.memory is None and v.op is not PLACEHOLDER)
     }
     there = {id(r.state): r.source for r in reversed(capture.roots) if written and capture.stays(r)}
-    results = _results(capture) if moved else {}
+    results = _results(capture) if moved or made else {}
     # Of these a write is to be noticed, as it is where the result itself is saved.
     watched = {stage.saved[n] for stage in stages for which in stage.checked for n in which}
+    shown = set() if moved else {o.value for o in capture.record.outputs}  # views of these lie in their memory anyway
     found: dict[int, Window] = {}
     if not places or not (there or results):
         return found
@@ -57,7 +63,9 @@ def saved_memory(capture: Capture, stages: Sequence[Stage], saved: Sequence[Valu
                     key = id(view.state)
                     if view.value is None or view.value not in places:
                         continue
-                    if not (key in there or (key in results and view.value not in watched)):
+                    if key not in there and (
+                        key not in results or view.value in watched or viewed(view.value, shown) in shown
+                    ):
                         continue
                     if _laid_out_as(view.value, view.geometry):
                         holder, anchor = (there[key], None) if key in there else results[key]

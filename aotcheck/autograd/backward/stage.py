@@ -40,6 +40,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
@@ -126,7 +127,8 @@ class Stage:
     aside: tuple[GradientEdge, ...] = ()
     selective: bool = False
     asked: frozenset[int] | None = None  # of ``reached``, those that its backwards are traced for; None: all
-    variants: dict[Autocast | frozenset[int] | tuple[bool, ...], Stage] = dataclasses.field(default_factory=dict)
+    told: frozenset[int] = frozenset()  # those of its tensors that they come by without a gradient
+    variants: dict[Any, Stage] = dataclasses.field(default_factory=dict)
 
     def under(self, autocast: Autocast) -> Stage:
         """The stage itself, or where autocast is on a variant with backwards of its own."""
@@ -141,6 +143,11 @@ class Stage:
         found = found or self.variants.setdefault(asked, self._variant(asked=asked, aside=(), selective=False))
         found.saved, found.sealed = self.saved, self.sealed  # known only after backwards were traced
         return found
+
+    def also_from(self, told: frozenset[int]) -> Stage:
+        """A variant whose backwards begin at the tensors ``told`` too, without a gradient."""
+        found = self.variants.get(("told", told))
+        return found or self.variants.setdefault(("told", told), self._variant(told=told))
 
     def answered(self, answers: tuple[bool, ...]) -> Stage:
         """The variant for data of which this is so."""
@@ -193,6 +200,12 @@ class Stage:
         behind = [nodes_behind([n for n, _ in s.next_functions], set(self.ends)) if s else set() for s in starts]
         found = tuple(tuple(n for n, there in cuts if there & nodes) for nodes in behind)
         return found if any(found) else ()
+
+    def minds(self) -> tuple[int, ...]:
+        """The tensors behind which a custom Function may give gradients though it is given none."""
+        behind = [nodes_behind_output(a.tensor, self.ends) for a in self.attached]
+        custom = torch.autograd.function.BackwardCFunction
+        return tuple(j for j, nodes in enumerate(behind) if any(isinstance(n, custom) for n in nodes))
 
     def mates(self) -> tuple[tuple[int, ...], ...]:
         """For each tensor those that the same op gave; () if no op gave several."""

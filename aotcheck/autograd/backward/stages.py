@@ -350,7 +350,8 @@ class Stages:
         edges = [t.edges if k in traced_for else () for k, t in enumerate(stage.targets)]
         # What lies beyond the ends of a first backward gets no gradients.
         answers = stage.answers if stage.asks or stage.answers or stage.level > 1 else None
-        trace = functools.partial(self.capture.backward.trace, answers=answers, aside=stage.aside)
+        told = [stage.attached[j] for j in sorted(stage.told)]
+        trace = functools.partial(self.capture.backward.trace, answers=answers, aside=stage.aside, told=told)
         live, ends = self.live.contents, stage.cut_nodes
         if trained is not None:
             return trace(seeds, edges, [trained[place_of(part)] for part in key], ends, live)

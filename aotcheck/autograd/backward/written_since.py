@@ -14,14 +14,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from torch import Tensor
 
 from aotcheck import _torch
-from aotcheck.autograd.backward.kept import itself, kept_behind
+from aotcheck.autograd.backward.kept import itself, kept_behind, kept_by
 from aotcheck.autograd.backward.stage import Stage
 from aotcheck.autograd.effects.capture import Capture
-from aotcheck.autograd.ops.twins import viewed
+from aotcheck.autograd.ops.twins import counts_apart, viewed
 from aotcheck.autograd.record.record import Role
 from aotcheck.autograd.runtime.attachments import Counter, Guard, Keeper
 from aotcheck.autograd.tensors.subclasses import is_jagged
@@ -43,9 +44,9 @@ def guard(capture: Capture, stage: Stage) -> None:
     }
     for n, v in enumerate(stage.saved):
         known = outputs.get(v) if v.memory is None else by_placeholder.get(v.memory, outputs.get(v))
-        if known is not None:
+        if known is not None and (v.memory is None or not counts_apart(v)):
             saved_here[n] = known
-        elif v.memory is None and (known := outputs.get(viewed(v, outputs))) is not None:
+        elif v.memory is None and (known := outputs.get(viewed(v, outputs, hidden=False))) is not None:
             shown_here[n] = known
     behind = kept_behind(capture, stage)
     asked = [*saved_here.values(), *[t for kept in behind for t in kept or ()]]
@@ -79,6 +80,18 @@ def guard(capture: Capture, stage: Stage) -> None:
         ref, t = visible[k]
         saved = Counter(Keeper.SAVED, seen_to[k]) if k in seen_to else None
         stage.counters.append((t, saved or Counter(Keeper.WATCHED, watched[ref])))
+
+
+def guards_of(capture: Capture, stage: Stage, node: Any, near: Tensor) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Where among what ``stage`` saves, and what it watches, is what its ``node`` keeps, behind ``near``."""
+    try:
+        kept = kept_by(capture, node, near)
+    except RuntimeError:  # written since
+        return (), ()
+    found = _distinct(_torch.counted_by(kept, [t for t, _ in stage.counters]))
+    counters = [stage.counters[k][1] for k in found]
+    saved, watched = [tuple(c.index for c in counters if c.keeper is x) for x in (Keeper.SAVED, Keeper.WATCHED)]
+    return saved, watched
 
 
 def guard_derivative(

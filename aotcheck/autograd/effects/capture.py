@@ -23,7 +23,7 @@ from aotcheck.autograd.ir.sparse_geometry import is_sparse
 from aotcheck.autograd.ir.storage_state import StorageState, View
 from aotcheck.autograd.ir.trace import Value, geometry_of
 from aotcheck.autograd.ops import view_ops
-from aotcheck.autograd.ops.tracer import Tracer, exchange
+from aotcheck.autograd.ops.tracer import Tracer
 from aotcheck.autograd.record.record import Record
 from aotcheck.autograd.record.steps import Arg, Constant, Ref, Source
 from aotcheck.autograd.replicas.hooks import NotedHook
@@ -205,12 +205,7 @@ class Capture:
         """See ``Tracer.swap``."""
         self.tracer.swap(a, b)
         kernels = self.maker.kernels
-        exchange(kernels.detached, id(a), id(b))
-        exchange(kernels.required, id(a), id(b))
-        exchange(kernels.moved, id(a), id(b))
-        exchange(kernels.moved_before, id(a), id(b))
-        exchange(kernels.left, id(a), id(b))
-        exchange(kernels.stand_for_views, id(a), id(b))
+        kernels.swap(a, b)
         known: list[TracedRoot | TracedArgument | NotedHook] = [*self.roots, *self.arguments, *kernels.hooks]
         for k in known:
             k.replica = b if k.replica is a else a if k.replica is b else k.replica

@@ -420,6 +420,8 @@ class EpilogueBuilder:
         for made in [s for s in (*self.before, *self.steps) if isinstance(s, Wrap) and objects]:
             held = zip(made.wrapping.inner, made.inner, strict=True)  # objects, whichever tensors they are
             self.steps += [SetAttribute(made.local, name, objects[x]) for (name, _), x in held if x in objects]
+        ragged = self.wrapped.of_plain() if objects else ()
+        self.steps += [SetAttribute(t, name, objects[x]) for t, name, x in ragged if x in objects]
         return [r if isinstance(r, Constant) else objects.get(r, r) for r in returns]
 
     def _retain_gradients(self, returned: Sequence[Tensor]) -> None:

@@ -162,7 +162,7 @@ class Remaking(Attaching, Holders):
         if _torch.leafness(t) is False:
             steps += self._history(window, t)
             mode = ReplayMode.GRAD
-        else:
+        elif (base := _torch.base_of(t)) is None or base.requires_grad:
             steps.append(RequireGrad(window))
         outdated = _torch.leafness(t) is None
         steps.append(ReplayView(local, window, view, mode, outdated))

@@ -371,6 +371,12 @@ class WrappedResults(WrapperViews):
             ref = self.results.name(x)
             self._emit(SetAttribute(self.results.names[id(t)], name, ref))
 
+    def of_plain(self) -> list[tuple[Ref, str, Ref]]:
+        """What ragged tensors made of plain ones hold of these: tensor, attribute, and what it is."""
+        names, made = self.results.names, [t for t in self._of_plain.values() if id(t) in self.results.names]
+        held = [(names[id(t)], name, x) for t in made for name, x in held_by(t)[0]]
+        return [(ref, name, names[id(x)]) for ref, name, x in held if id(x) in names]
+
     def held_by_results(self) -> list[tuple[Ref, Tensor]]:
         """What the caller finds in wrappers that were made anew."""
         held = [x for t in self._constructed.values() for _, x in held_by(t)[0]]

@@ -43,6 +43,8 @@ def inverse(emit: Emitter, view: View, value: Value, whole: Callable[[], Value])
     if op is aten.view_as_complex.default:
         return emit.op(value, aten.view_as_real.default, emit.op(value, aten.resolve_conj.default, value))
     old = whole()
+    if not parent.in_whole_elements:
+        old = emit.op(value, aten.clone.default, old)
     if op is aten.select.int:
         return emit.op(value, aten.select_scatter.default, old, value, *args)
     if op is aten.slice.Tensor:

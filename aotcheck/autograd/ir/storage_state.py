@@ -89,6 +89,19 @@ class View:
         return 0 in g.shape or g.elements_reached * g.dtype.itemsize <= self.state.storage.nbytes()
 
     @property
+    def in_whole_elements(self) -> bool:
+        """Whether the memory behind the view is known to hold a whole number of its elements, in the graph too.
+
+        Ops that copy all the memory behind their operand, those that write a part of it functionally, raise otherwise.
+        """
+        size, view = self.geometry.dtype.itemsize, self
+        while view.parent is not None:
+            view = view.parent
+            if view.geometry.dtype.itemsize < size:
+                return False
+        return not self.state.nbytes % size
+
+    @property
     def invertible(self) -> bool:
         """Whether a write to this view can be carried to its parent by an op of its own."""
         if self.op is WINDOW or self.op in INVERTIBLE:

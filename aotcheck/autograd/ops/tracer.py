@@ -28,7 +28,7 @@ from aotcheck.autograd.ir.trace import (
 from aotcheck.autograd.ops import folding, no_meta, pure_ops, sparse_ops, view_ops, writes
 from aotcheck.autograd.ops.storage import StorageTable
 from aotcheck.autograd.ops.twins import Kind, OpInfo, info_of
-from aotcheck.autograd.replicas.kernel_state import KernelState
+from aotcheck.autograd.replicas.kernel_state import KernelState, exchange
 from aotcheck.autograd.replicas.replicas import Replica, make_replica
 from aotcheck.autograd.replicas.sparse import Selection, SparseReplica, SparseResult
 from aotcheck.autograd.replicas.windows import UNSAFE_VIEWS, Derivation, Reshaping
@@ -44,6 +44,16 @@ _USUAL = {  # what code that checks hopes for
     aten.ge.Scalar: True,
     aten.ne.Scalar: True,
     aten.all.default: True,
+}
+_COMPUTE_INSIDE = {  # ops whose kernels for every backend call others, with tensors that they make
+    aten.abs.default,
+    aten.block_diag.default,
+    aten.clone.default,
+    aten._to_copy.default,
+    aten.complex.default,
+    aten.constant_pad_nd.default,
+    aten.logsumexp.default,
+    aten.rsub.Scalar,
 }
 OPAQUE = frozenset({SparseReplica, Selection})
 _PLAIN = frozenset({int, float, bool, type(None), torch.dtype, torch.layout, torch.device, torch.memory_format})
@@ -172,7 +182,7 @@ class Tracer(_torch.TorchDispatchMode):
         if self.on_cast is not None and (cast := self.on_cast(func, args, kwargs)) is not None:
             return cast
         if func is aten.lift_fresh.default or func is aten.lift_fresh_copy.default:
-            return self._lift(args[0])
+            return self.lift(args[0])
         inference = below_autograd = torch.is_inference_mode_enabled()
         for a in args:
             if type(a) is Replica:
@@ -199,6 +209,9 @@ class Tracer(_torch.TorchDispatchMode):
             view_ops.note(self, self.views, func, args, kwargs, parts, shares_version=False)
             return parts
         info = info_of(func)
+        if below_autograd and not inference and self._computes_inside(func, args, kwargs):
+            with contextlib.nullcontext() if self.depth else _torch.as_before_dispatch(), self:
+                return _torch.run_composite_kernel(func, args, kwargs)
         if info.transparent and (key := self._transparent(info, args, kwargs)) is not None:
             with contextlib.nullcontext() if self.depth else _torch.as_before_dispatch(), self:
                 return _torch.run_kernel(func, key, args, kwargs)
@@ -250,7 +263,7 @@ class Tracer(_torch.TorchDispatchMode):
         values = [self.value_of(a) for a in args]
         certain, answer = folding.known(self.trace, func, values, {k: self.value_of(a) for k, a in kwargs.items()})
         if certain:
-            return pytree.tree_map_only(Tensor, self._lift, answer)
+            return pytree.tree_map_only(Tensor, self.lift, answer)
         if not _torch.schema_of(func).returns or "Tensor" in str(_torch.schema_of(func).returns[0].type):
             raise UnsupportedError("data-dependent", f"{func} gives a shape that depends on values")
         if func is aten.equal.default and (expected := self._expected(args[0], values)) is not None:
@@ -290,6 +303,17 @@ class Tracer(_torch.TorchDispatchMode):
             return None
         own = self.device_of(args, kwargs).type.upper()
         return next((k for k in (own, "CompositeExplicitAutograd") if k in info.transparent), None)
+
+    def _computes_inside(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Whether autograd, which passes over an op on inference tensors, records what its kernel calls.
+
+        Such a tensor may require grad, having been given other data; and so does what the kernel computes of it with
+        tensors of its own.
+        """
+        if func not in _COMPUTE_INSIDE or not torch.is_grad_enabled():
+            return False
+        given = list(tensors_in(args, kwargs))
+        return any(t.requires_grad for t in given) and all(t.is_inference() for t in given)
 
     def _on_wrappers(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Let the wrappers' own classes say what ``func`` does: see Note [Wrappers]."""
@@ -348,7 +372,8 @@ class Tracer(_torch.TorchDispatchMode):
         elif isinstance(a, torch.Generator) and _torch.generator_address(a) not in self.generators:
             raise RetraceWithCaptured(a)
 
-    def _lift(self, t: Tensor) -> Tensor:
+    def lift(self, t: Tensor) -> Tensor:
+        """The tensor ``t``, which no call brings, as a constant of the trace."""
         if isinstance(t, Replica):
             return t
         if t.layout is not torch.strided:
@@ -505,12 +530,6 @@ class Tracer(_torch.TorchDispatchMode):
             )
         self.table.bind(out, value)
         return out
-
-
-def exchange(known: dict[int, Any], a: int, b: int) -> None:
-    """Exchange two keys of a dictionary."""
-    values = {key: known.pop(other) for key, other in ((a, b), (b, a)) if other in known}
-    known.update(values)
 
 
 def _same_window(a: Tensor, b: Tensor) -> bool:

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 
 from aotcheck import _torch
-from aotcheck.autograd.ir.trace import Value
+from aotcheck.autograd.ir.trace import Value, getitem
 from aotcheck.autograd.ops.autocast_forms import LOOKED_INTO
-from aotcheck.autograd.replicas.windows import COPIES_STORAGE
+from aotcheck.autograd.replicas.windows import COPIES_STORAGE, UNSAFE_VIEWS
 
 aten = torch.ops.aten
 
@@ -103,6 +103,8 @@ _ORDERS = {aten.polygamma_.default: (1, 0)}
 UNANNOTATED_ALIASES = frozenset(
     {aten._unsafe_view.default, aten.reshape.default, aten.lift.default, aten._reshape_alias.default}
 )
+
+_HIDDEN_VIEWS = UNSAFE_VIEWS | {aten._unsafe_view.default}
 
 DEPENDS_ON_GRAD_MODE = frozenset({aten.mkldnn_rnn_layer.default})
 """Ops whose kernels give what a backward needs only where grad mode is on, whatever their arguments say."""
@@ -211,8 +213,24 @@ def writes_are_order_free(op: Any) -> bool:
     return op.overloadpacket in (aten.fill_, aten.zero_)
 
 
-def viewed(v: Value, known: Container[Value]) -> Value:
-    """The first value that ``v`` is a view of, or a view of a view, and that is ``known``; else no such."""
-    while v not in known and info_of(v.op).kind is Kind.VIEW and type(v.args[0]) is Value:
+def viewed(v: Value, known: Container[Value], *, hidden: bool = True) -> Value:
+    """The first value that ``v`` is a view of, or a view of a view, and that is ``known``; else no such.
+
+    Unless ``hidden``, views that autograd does not call views are none.
+    """
+    while v not in known and _is_window(v.op, hidden) and type(v.args[0]) is Value:
         v = v.args[0]
     return v
+
+
+def counts_apart(v: Value) -> bool:
+    """Whether ``v``, in a placeholder's memory, counts its versions apart, for an op that hides that it is a view."""
+    while v is not v.memory and v.op not in _HIDDEN_VIEWS and v.args and type(v.args[0]) is Value:
+        v = v.args[0]
+    return v.op in _HIDDEN_VIEWS
+
+
+def _is_window(op: Any, hidden: bool) -> bool:
+    if op in _HIDDEN_VIEWS:
+        return hidden
+    return op is getitem or info_of(op).kind is Kind.VIEW

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from aotcheck.autograd.ops.tracer import Tracer
 
 aten = torch.ops.aten
+_OF_NUMBERS = {complex: torch.complex128, float: torch.float64}
 
 
 def fill_diagonal(tracer: Tracer, t: Replica, value: Any) -> Replica:
@@ -37,6 +38,9 @@ def fill_diagonal(tracer: Tracer, t: Replica, value: Any) -> Replica:
 def view(tracer: Tracer, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """An op that gives one window or several on the memory of its first argument."""
     source = args[0]
+    if type(source) in (complex, float, int, bool):  # a number that was multiplied by: its derivative conjugates it
+        source = tracer.lift(torch.tensor(source, dtype=_OF_NUMBERS.get(type(source))))
+        args = (source, *args[1:])
     if type(source) in (list, tuple) or not isinstance(source, Tensor):
         raise UnsupportedError("view of several tensors", str(func))
     out = tracer.run(func, args, kwargs)

@@ -42,6 +42,8 @@ def in_place(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwa
     value_args = tuple([value_of(a) for a in args])
     value_kwargs = {k: value_of(a) for k, a in kwargs.items()} if kwargs else {}
     lies = geometry_of(target)
+    if info.twin is aten.copy.default and not tracer.table.view(target).in_whole_elements:
+        value_args = (tracer.call(aten.clone.default, (value_args[0],), {}), *value_args[1:])
     tracer.run(func, args, kwargs)
     if target.shape != lies.shape:
         _refuse_shape(tracer, target, lies)

@@ -30,6 +30,17 @@ class WriteUnderGrad:
     operands: tuple[Tensor, ...]
     time: int
 
+    def after_swap(self, a: Tensor, b: Tensor) -> WriteUnderGrad:
+        """The same once the objects ``a`` and ``b`` have exchanged the tensors that they are."""
+        operands = tuple([b if t is a else a if t is b else t for t in self.operands])
+        return dataclasses.replace(self, operands=operands)
+
+
+def exchange(known: dict[int, Any], a: int, b: int) -> None:
+    """Exchange two keys of a dictionary."""
+    values = {key: known.pop(other) for key, other in ((a, b), (b, a)) if other in known}
+    known.update(values)
+
 
 def _kind_of_operands(args: Iterable[Any]) -> tuple[Any, ...]:
     return tuple(
@@ -148,6 +159,15 @@ class KernelState:
         first = max((n for n in self.writes_of_several if n <= number), default=number)
         between = number not in self.writes and not any(first < n <= number for n in self.writes)
         return self.writes.get(first if between else number)
+
+    def swap(self, a: Tensor, b: Tensor) -> None:
+        """Two objects exchanged the tensors that they are: what is known by object is now known of the other one."""
+        by_id: list[dict[int, Any]] = [self.detached, self.required, self.moved, self.moved_before, self.left]
+        for known in (*by_id, self.stand_for_views, self.retained):
+            exchange(known, id(a), id(b))
+        for number, write in self.writes.items():
+            if isinstance(write, WriteUnderGrad):
+                self.writes[number] = write.after_swap(a, b)
 
     def went_by_data(self, t: Tensor) -> bool:
         """Whether it was by ``.data =`` that ``t`` last came to lie elsewhere."""

@@ -12,6 +12,7 @@ from aotcheck.autograd.record.steps import Arg, Ref, Visibility
 
 # Where the context of a Function keeps what it was called with besides results and what is saved.
 CONTEXTS, HANDLES, WATCHED, HELD, LIVE, VIEWS = (f"ctx.kept[{k}]" for k in range(1, 7))
+WATCHED_PLACE = 3
 
 
 class Keeper(enum.Enum):
@@ -55,6 +56,19 @@ class Function:
     apply: Callable[..., Any]
     backward_for: Callable[..., Callable[..., Any]]
     selective: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Freed:
+    """What the op itself that gave a result keeps in eager, which a backward that ends there looks at and frees.
+
+    ``objection`` is what its backward raises because that was written inside already, ``saved`` and ``watched`` are
+    where a Function has what must not have been written since, among what it saves and what it watches.
+    """
+
+    objection: str | None
+    saved: tuple[int, ...] = ()
+    watched: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

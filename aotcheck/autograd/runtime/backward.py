@@ -13,6 +13,7 @@ from aotcheck import _torch
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.ir.sparse_geometry import is_sparse, measure
 from aotcheck.autograd.ir.trace import Geometry, geometry_of
+from aotcheck.autograd.runtime.attachments import WATCHED_PLACE, Freed
 from aotcheck.autograd.tensors.memory import restride
 from aotcheck.autograd.tensors.subclasses import is_jagged, is_wrapper
 
@@ -85,13 +86,22 @@ def with_strides_lazily(t: Tensor, stride: tuple[int, ...]) -> Tensor:
     return _torch.neg_view(t) if neg else t
 
 
-def frees(node: Any) -> dict[int, str | None]:
-    """The results of a Function of ours whose own op in eager keeps what a backward frees.
-
-    With each comes what that op's backward raises because it was written inside already, if it was.
-    """
+def frees(node: Any) -> dict[int, Freed]:
+    """The results of a Function of ours whose own op in eager keeps what a backward frees."""
     function = getattr(node, "_forward_cls", None)
     return getattr(function, "frees", {})
+
+
+def check_own(ctx: Any, freed: Freed) -> None:
+    """Raise as the op does that gave a result of the Function of ``ctx``, if it misses something."""
+    if freed.objection is not None:
+        raise RuntimeError(freed.objection)
+    use_context(ctx)
+    if freed.saved:
+        _torch.unpack_some(ctx, freed.saved)
+    if freed.watched:
+        watched = ctx.kept[WATCHED_PLACE]
+        check_watched([(*watched[k][:3], 0) for k in freed.watched], (True,))
 
 
 def use_context(ctx: Any) -> None:

@@ -22,13 +22,14 @@ from aotcheck.autograd.runtime.attachments import (
     BackwardReshape,
     BackwardWrite,
     Counter,
+    Freed,
     Guard,
     Keeper,
     Shared,
     kept_source,
 )
 from aotcheck.autograd.runtime.step_source import WRITERS
-from aotcheck.autograd.runtime.undefined import pass_on, told
+from aotcheck.autograd.runtime.undefined import at_all, only_told, pass_on, told
 from aotcheck.autograd.tensors.subclasses import Wrapping
 
 
@@ -40,11 +41,12 @@ def function_like(
     guarded: bool,
     checked: tuple[tuple[int, ...], ...],
     once: tuple[int, ...],
-    frees: tuple[tuple[int, str | None], ...],
+    frees: tuple[tuple[int, Freed], ...],
     shared: tuple[Shared, ...],
     own: tuple[int, ...] = (),
     raising: tuple[tuple[int, str], ...] = (),
     leads: tuple[tuple[int, ...], ...] = (),
+    minds: tuple[int, ...] = (),
     mates: tuple[tuple[int, ...], ...] = (),
     views: bool = False,
     selective: bool = False,
@@ -60,10 +62,10 @@ def function_like(
     or not. ``once``: the results from which a second backward raises; torch does that when saved tensors are asked for
     again, even if there are none. ``frees``: see ``backward.frees``. ``shared``: see Note [Shared nodes]. ``own``: the
     results that are saved for their place in autograd's graph. ``raising``: those behind which something raises if a
-    backward leaves nothing out, with what it raises. ``leads``: see ``undefined.pass_on``. ``mates``:
-    for each result those that one op of eager's gave with it. ``views``: whether its context has noted views that
-    derivatives come by. ``selective``: as for Function. ``lenient``: those of ``once`` behind which only writes through
-    views keep anything, which given no gradient do not look for what they keep.
+    backward leaves nothing out, with what it raises. ``leads``: see ``undefined.pass_on``. ``minds``: see
+    Note [Undefined gradients]. ``mates``: for each result those that one op of eager's gave with it. ``views``: whether
+    its context has noted views that derivatives come by. ``selective``: as for Function. ``lenient``: those of ``once``
+    behind which only writes through views keep anything, which given no gradient do not look for what they keep.
     """
     w = SourceWriter()
     w.globals.update(grad_enabled=torch.is_grad_enabled, node=torch.autograd.function.BackwardCFunction)
@@ -93,35 +95,39 @@ def function_like(
         *_check_shared(w, outputs, shared),
     ]
     raises = [f"    if p[{j}] is not None: {w.refer(backward.raise_if_all_runs)}({error!r})" for j, error in raising]
-    passes = [f"        {w.refer(pass_on)}(ctx, (None,) * {targets}, {leads}, p)"] if leads else []
-    passes.append(f"        return {nothing}")
+    some = f"[None if k in {lenient} and g[k] is None else x for k, x in enumerate(p)]"
     lines += [
         "def backward(ctx, *g):",
         f"    {'c = ' if lenient else ''}p = g",
         f"    if {undefined}:",
         f"        p = {w.refer(told)}(ctx, {outputs})",
         f"        if p is None: return {nothing}",
+        *([f"        c = {some}"] if lenient else []),
     ]
+    if outputs > 1:
+        lines += ["    elif hasattr(ctx, 'told'):", f"        p = {w.refer(at_all)}(ctx, g)"]
+        lines += [f"        c = {some}"] if lenient else []
     if lenient:
-        lines += [
-            f"        c = [None if k in {lenient} else x for k, x in enumerate(p)]",
-            "        if not any(c):",
-            *[f"        {line}" for line in raises],
-            *[f"    {line}" for line in passes],
-        ]
+        lines += ["    if p is g or any(x is not None for x in c):", "        pass"]
+        lines += [f"    {line.replace('p[', 'c[')}" for line in checks]
+    else:
+        lines += checks
+    lines += raises
+    begins = f"() if p is g else {w.refer(only_told)}(g, p, {minds})"
     lines += [
-        *[line.replace("p[", "c[") if lenient else line for line in checks],
-        *raises,
-        "    if p is not g:",
-        *(["        ctx.saved_tensors"] if saved and once and outputs == 1 else []),
-        *passes,
+        *([f"    t = {begins}"] if minds else []),
+        f"    if p is not g{' and not t' if minds else ''}{f' and {undefined}' if outputs > 1 else ''}:",
+        *(["        ctx.saved_tensors"] if saved and once and outputs == 1 and not lenient else []),
+        *([f"        {w.refer(pass_on)}(ctx, (None,) * {targets}, {leads}, p)"] if leads else []),
+        f"        return {nothing}",
         f"    trained = ({trained}) if grad_enabled() else None",
-        f"    d = {'*' if selective else ''}ctx.kept[0](({kinds}), trained)(ctx, g){', None' if selective else ''}",
+        f"    d = {'*' if selective else ''}ctx.kept[0](({kinds}), trained{', t' if minds else ''})(ctx, g)"
+        f"{', None' if selective else ''}",
     ]
     passed = sorted({k for places in leads for k in places})
     if passed:
         missing = " or ".join(f"d[{1 + k}] is None" for k in passed)
-        lines.append(f"    if {missing}: {w.refer(pass_on)}(ctx, d[1:], {leads}, g)")
+        lines.append(f"    if {missing}: {w.refer(pass_on)}(ctx, d[1:], {leads}, p)")
     lines.append(f"    return d if isinstance(ctx, node) else (None, *{w.refer(history.defined)}(ctx, d[1:]))")
     w.lines = lines
     define(w, "forward", "function")
@@ -165,7 +171,7 @@ def _check_not_freed(w: SourceWriter, outputs: int, saved: int, once: Sequence[i
 def _make_function(
     forward: Callable[..., Any],
     backward: Callable[..., Any],
-    frees: dict[int, str | None],
+    frees: dict[int, Freed],
     mates: tuple[tuple[int, ...], ...],
 ) -> type[torch.autograd.Function]:
     """An autograd Function; ``frees``: see ``backward.frees``, ``mates``: ``history.register_hook``."""

@@ -15,7 +15,7 @@ from torch import Tensor
 from aotcheck import _torch
 from aotcheck.autograd.ir.sparse_geometry import is_sparse, measure
 from aotcheck.autograd.ir.trace import Geometry, geometry_of
-from aotcheck.autograd.runtime.backward import DEAD_END, frees, use_context
+from aotcheck.autograd.runtime.backward import DEAD_END, check_own, frees
 from aotcheck.autograd.runtime.undefined import told
 from aotcheck.autograd.tensors.memory import hidden_write, stand_in
 from aotcheck.autograd.tensors.subclasses import is_jagged, is_wrapper, wrapping_of
@@ -54,11 +54,9 @@ class _TakeHistory(torch.autograd.Function):
     @_torch.hide_from_dynamo
     def backward(ctx: Any, *grads: Any) -> Any:
         # A backward that ends at ``t`` frees what the op that computed it keeps, which is behind this node, not in it.
-        if ctx.place in frees(ctx.origin) and not _torch.will_run(ctx.origin):
-            objection = frees(ctx.origin)[ctx.place]
-            if objection is not None:
-                raise RuntimeError(objection)
-            use_context(ctx.origin)
+        freed = frees(ctx.origin).get(ctx.place)
+        if freed is not None and not _torch.will_run(ctx.origin):
+            check_own(ctx.origin, freed)
         # Of a ragged view's gradient torch would make all of its base's zero that it does not show.
         own = torch.zeros_like(grads[0]) if ctx.is_ragged_view and grads[0] is not None else None
         return defined(ctx, (own, grads[0]))

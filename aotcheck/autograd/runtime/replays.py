@@ -47,7 +47,8 @@ def replay_outdated(view_func: Callable[[Tensor], Tensor], base: Tensor) -> Tens
             if same_kind and len(addresses) == 1:
                 with _torch.at_another_version(whole):
                     return whole.as_strided(g.shape, g.stride, g.offset)
-    with _torch.at_another_version(base):
+    counting = _torch.base_of(base)  # of a part split off in inference mode a view counts with this, not with the part
+    with _torch.at_another_version(base if counting is None else counting):
         return view_func(base)
 
 

@@ -6,6 +6,8 @@ whether what it keeps is still there and as it was, and lets go of it. So it doe
 gradients to some of what it was computed from, or behind a custom Function that gives None. A Function of ours that
 gives None to one of another group (see Note [Cuts]) tells it that eager comes by, and from which result: without a
 gradient it cannot tell that from a backward that comes by only because the group does (see Note [Shared parts]).
+Behind a result that *minds* is a custom Function, which may be given zeros then, and give gradients: backwards that are
+told of such a result begin there too, without a gradient.
 """
 
 from __future__ import annotations
@@ -41,6 +43,17 @@ def _tell(node: Any, place: int) -> None:
         running = _torch.backward_number()
         before, places = getattr(node, "told", (running, ()))
         node.told = running, (*(places if before == running else ()), place)
+
+
+def at_all(ctx: Any, g: _Presence) -> _Presence:
+    """The gradients ``g`` of the results of ``ctx``, and True where it is told that a backward comes by without one."""
+    found = told(ctx, len(g)) if hasattr(ctx, "told") else None
+    return g if found is None else [t if x is None else x for x, t in zip(g, found, strict=True)]
+
+
+def only_told(g: _Presence, present: _Presence, minds: Sequence[int]) -> tuple[int, ...]:
+    """Those of the results which mind that a backward comes by without giving them a gradient."""
+    return () if g is present else tuple([k for k in minds if g[k] is None and present[k] is not None])
 
 
 def told(ctx: Any, results: int) -> _Presence | None:

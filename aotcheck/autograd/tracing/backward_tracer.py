@@ -54,6 +54,7 @@ class BackwardTracer:
         read: Callable[[Tensor], Any] = lambda t: None,
         answers: Mapping[Any, bool] | None = MappingProxyType({}),
         aside: Sequence[GradientEdge] = (),
+        told: Sequence[Attached] = (),
     ) -> BackwardTrace:
         """The gradients that arrive at ``targets`` when just these tensors have (these) tangents, and what it changes.
 
@@ -61,33 +62,38 @@ class BackwardTracer:
         graph of the replicas is kept, so that other sets can be traced later, and so is all else: see Note [Writes in
         the backward]; so what gradients hold is ``read`` before it is undone. ``trained`` says which tangents require
         grad, if the gradients are to have a graph of their own. ``answers``: see ``for_any_data``; None where no
-        formula depends on data. ``aside``: see Note [Leaves aside].
+        formula depends on data. ``aside``: see Note [Leaves aside]. The backward begins at ``told`` too, without a
+        gradient: see Note [Undefined gradients].
         """
         create_graph = trained is not None
         self._tracer.outside = user_frame()
-        starts = [_torch.grad_fn_of(a.tensor) for a, _ in seeds]
+        starts = [_torch.grad_fn_of(a.tensor) for a in (*[a for a, _ in seeds], *told)]
         stopping = functools.partial(_stopping_at, ends, starts, self._tracer.kernels)
         results: list[Any] = [
             _edge_of(a.tensor) if a.recorded or isinstance(a.tensor, Past) else a.tensor for a, _ in seeds
         ]
+        given = len(results)
         with _torch.without_modes():
             grads_in = [self._tangent(tangent) for _, tangent in seeds]
             for t, requires_grad in zip(grads_in, trained or [False] * len(grads_in), strict=True):
                 if requires_grad:
                     Tensor.requires_grad_(t)
+        begins = _WithoutGradient(self._tracer, told)
+        results += begins.results
+        grads_in += begins.gradients
         wanted = [(k, edge) for k, edges in enumerate(targets) for edge in edges]
         edges = [*[edge for _, edge in wanted], *aside]
         arrived: list[tuple[int, Tensor | None]]
         if not self._accumulates:
             with Sandbox(self._tracer, live) as sandbox:
                 try:
-                    with self._backward_runs(create_graph), for_any_data(starts, answers), stopping():
+                    with self._backward_runs(create_graph), for_any_data(starts, answers), stopping(), begins:
                         found = _differentiate(results, edges, grads_in, create_graph) if edges else ()
                         if all(g is None for g in found):
                             self._run_what_leads_nowhere(seeds, results, grads_in, create_graph, ends, bool(edges))
                         arrived = [(k, g) for (k, _), g in zip(wanted, found, strict=False)]
                         gradients = _summed(len(targets), arrived)
-                    return sandbox.traced(gradients, grads_in, read)
+                    return sandbox.traced(gradients, grads_in[:given], read)
                 except RuntimeError as error:
                     if "passing an `inputs` parameter" not in str(error):
                         raise
@@ -100,12 +106,17 @@ class BackwardTracer:
                 for_any_data(starts, answers),
                 SetAside(leaves) as set_aside,
             ):
-                with _taking(edges, behind) as taken, stopping(), _Bounds(grads_in):  # taken before it is stopped
+                with (
+                    _taking(edges, behind) as taken,
+                    stopping(),
+                    begins,
+                    _Bounds(grads_in),
+                ):  # taken before it is stopped
                     torch.autograd.backward(results, grads_in, retain_graph=True, create_graph=create_graph)
                 arrived = [(k, g) for (k, _), g in zip(wanted, taken, strict=False)]
                 # What a backward inside the backward accumulated went past the graph.
                 gradients = _summed(len(targets), [*arrived, *enumerate(set_aside.accumulated())])
-            return sandbox.traced(gradients, grads_in, read)
+            return sandbox.traced(gradients, grads_in[:given], read)
 
     def run_node(self, node: Any, gradient: Tensor) -> None:
         """Run one node of autograd's graph as a backward would; raises what it raises."""
@@ -177,6 +188,57 @@ class BackwardTracer:
             return t
         with self._tracer.recording(), torch.enable_grad():
             return t.view_as(t)
+
+
+class _Nothing(torch.autograd.Function):
+    """Gives no gradient to what it was applied to."""
+
+    @staticmethod
+    def forward(ctx: Any, t: Tensor) -> Tensor:
+        return torch.empty(0, device="meta")
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> None:
+        return None
+
+
+_nothing_to = _torch.bound_apply(_Nothing)
+
+
+class _WithoutGradient:
+    """Where backwards begin that come by ``told`` without a gradient, which they do where this is entered.
+
+    What stands for a node's result has no history of its own: such a node is given zeros, which it does not get to see.
+    """
+
+    def __init__(self, tracer: Tracer, told: Sequence[Attached]) -> None:
+        self.results: list[Any] = []
+        self.gradients: list[Tensor] = []
+        self._hooks: list[Any] = []
+        self._given: list[tuple[GradientEdge, Tensor]] = []
+        for a in told:
+            if isinstance(a.tensor, Past):
+                with tracer.recording(), torch.no_grad():
+                    zeros = torch.zeros(a.tensor.shape, dtype=a.tensor.dtype, device=a.device)
+                self._given.append((a.tensor.edge, zeros))
+                self.results.append(a.tensor.edge)
+                self.gradients.append(zeros)
+            else:
+                with _torch.without_modes(), torch.enable_grad():
+                    self.results.append(_nothing_to(a.tensor))
+                self.gradients.append(torch.empty(0, device=_torch.META))
+
+    def __enter__(self) -> None:
+        for edge, zeros in self._given:
+            self._hooks.append(edge.node.register_prehook(functools.partial(_none_for, zeros)))
+
+    def __exit__(self, *_: object) -> None:
+        for hook in self._hooks:
+            hook.remove()
+
+
+def _none_for(zeros: Tensor, gradients: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
+    return tuple([None if g is zeros else g for g in gradients])
 
 
 def _edge_of(t: Tensor) -> GradientEdge:

@@ -13,7 +13,18 @@ from aotcheck.oracle import Outcome, check
 from aotcheck.oracle.raised import normalized, raised
 from aotcheck.oracle.snapshot import snapshot
 from aotcheck.oracle.state import canary, global_state
-from aotcheck.oracle.undefined import LARGE, MONOTONE, NEGATIVE, ODD, PLAIN, STEEP, UNEVEN, Pattern, undefined_memory
+from aotcheck.oracle.undefined import (
+    LARGE,
+    MONOTONE,
+    NEGATIVE,
+    ODD,
+    PLAIN,
+    RANDOM,
+    STEEP,
+    UNEVEN,
+    Pattern,
+    undefined_memory,
+)
 from aotcheck.oracle.values import Agreement, compare_values
 from aotcheck.oracle.widen import widened
 from aotcheck.program import Literal, Ref, TupleExpr, harness
@@ -273,3 +284,6 @@ def test_a_closer_look_changes_what_comparisons_and_sorts_make_of_undefined_memo
     kinds = {(bool((run.diff() > 0).all()), bool((run.diff() < 0).all()), bool((run < 0).all())) for run in runs}
     assert kinds == {(rising, not rising, below_zero) for rising in (True, False) for below_zero in (True, False)}
     assert filled(STEEP)[:2].argsort(stable=True).tolist() == [1, 0]
+    for row in range(4):  # of a run that falls, what is in the middle has the rank that it has in one that rises
+        ranks = torch.stack([filled(p)[3 * row : 3 * row + 3].argsort(stable=True) for p in RANDOM])
+        assert [len(rank.unique()) > 1 for rank in ranks.T] == [True, True, True]

@@ -1,0 +1,119 @@
+"""BEHAVIOUR 5: nodes that a backward comes by without a gradient."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.behaviour.harness import attempt_later, check_session, leaf
+
+
+class Materializing(torch.autograd.Function):
+    """Two results; given no gradient at all it is given zeros, if it wants that."""
+
+    @staticmethod
+    def forward(ctx, x, materializes):
+        ctx.set_materialize_grads(materializes)
+        ctx.save_for_backward(x)
+        return x * 2, x * 5
+
+    @staticmethod
+    def backward(ctx, g, h):
+        (x,) = ctx.saved_tensors
+        if g is None and h is None:
+            return None, None
+        return (g if h is None else h * 2 if g is None else g + h) * x, None
+
+
+class GivesNothing(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        return x + y
+
+    @staticmethod
+    def backward(ctx, g):
+        return None, g
+
+
+def first(x, y, materializes):
+    return (Materializing.apply(x, materializes)[0],)
+
+
+def both(x, y, materializes):
+    return Materializing.apply(x, materializes)
+
+
+def behind(x, y, materializes):
+    return (Materializing.apply(x, materializes)[0].exp(),)
+
+
+def beside_one(x, y, materializes):
+    a, b = Materializing.apply(x, materializes)
+    return a + y, b
+
+
+def written(x, y, materializes):
+    a = x.clone()
+    a[1:] = Materializing.apply(x, materializes)[0][1:]
+    return (a,)
+
+
+@pytest.mark.parametrize("given", [(0,), (0, 1), (1,), (0, 2)], ids=str)
+@pytest.mark.parametrize("order", [0, 1])
+@pytest.mark.parametrize("create_graph", [False, True])
+@pytest.mark.parametrize("materializes", [False, True])
+@pytest.mark.parametrize("function", [first, both, behind, beside_one, written])
+def test_a_custom_function_that_another_gives_nothing(function, materializes, create_graph, order, given):
+    def session(compile):
+        x, y = leaf(3), leaf(3, seed=1)
+
+        def f(x, y):
+            results = function(x, y, materializes)
+            return GivesNothing.apply(results[0], y), *results
+
+        results = compile(f)(x, y)
+        wanted = [results[k] for k in given if k < len(results)]
+
+        def gradients(of):
+            return torch.autograd.grad(
+                of, [x, y], [torch.ones_like(r) for r in of], retain_graph=True, create_graph=create_graph,
+                allow_unused=True,
+            )  # fmt: skip
+
+        for of in ([wanted, results[:1]], [results[:1], wanted])[order]:
+            found = gradients(of)
+            yield found
+            more = [g for g in found if g is not None and g.requires_grad]
+            if more:
+                yield gradients(more)
+        yield attempt_later(lambda: wanted[0].sum().backward())
+        yield attempt_later(lambda: wanted[0].sum().backward())
+        yield x.grad, y.grad
+
+    check_session(session)
+
+
+def test_what_stands_for_a_result_that_nobody_has_is_given_nothing():
+    class AndItself(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, gives):
+            ctx.gives = gives
+            return x, x * 2
+
+        @staticmethod
+        def backward(ctx, g, h):
+            return (g + h if ctx.gives else None), None
+
+    def session(compile):
+        x = leaf(3)
+
+        def f(x):
+            a, b = AndItself.apply(x.clone(), True)
+            return AndItself.apply(a, False)[0], b
+
+        a, b = compile(f)(x)
+        yield torch.autograd.grad(a, x, torch.ones(3), retain_graph=True, allow_unused=True)
+        yield torch.autograd.grad(b, x, torch.ones(3), retain_graph=True)
+        yield torch.autograd.grad([a, b], x, [torch.ones(3), torch.ones(3)])
+
+    check_session(session)
