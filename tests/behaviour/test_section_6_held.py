@@ -227,3 +227,24 @@ def test_what_an_argument_holds_is_written_that_an_op_has_written_and_keeps(make
         yield attempt_later(lambda: backward([result])), root
 
     check_session(session, rtol=1e-6)
+
+
+@every_class
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int64], ids=["bool", "int64"])
+def test_a_wrapper_of_integers_made_inside_is_filled_from_what_requires_grad(make, dtype):
+    def function(x, y):
+        made = x.to(dtype)
+        made.fill_(y.sum())
+        return made, y * 2
+
+    check(function, lambda: (make(2, 2), leaf(2)), probe=False)
+
+
+@pytest.mark.parametrize("name", ["transpose_", "unsqueeze_"])
+def test_a_new_wrapper_is_reshaped_that_holds_an_argument_and_what_is_made_inside(name):
+    def function(x, y):
+        made = TwoTensor(x, y * 2)
+        getattr(made, name)(*((0, -1) if name == "transpose_" else (0,)))
+        return made, x
+
+    check(function, lambda: (two(2, 2), two(2, 2, seed=5)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt, backward, check_session, differentiable, plain, through_dynamo
+from tests.behaviour.harness import attempt, backward, check_session, differentiable, leaf, plain, through_dynamo
 
 HALVES = [torch.float16, torch.bfloat16]
 
@@ -240,3 +240,23 @@ def test_calls_in_one_region(session):
 
 def test_calls_in_one_region_of_what_dynamo_compiles():
     check_session(_module, compile=through_dynamo)
+
+
+@pytest.mark.parametrize("change", ["squeeze_", "t_"])
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode], ids=["no_grad", "inference"])
+def test_a_leaf_that_is_reshaped_before_it_is_cast(change, mode):
+    """What the cache holds of it has the shape that it had when it was cast."""
+
+    def function(x, y):
+        with mode():
+            getattr(x, change)(*([0] if change == "squeeze_" else []))
+        return torch.addmm(x, y, y[:, :1].expand(-1, x.shape[1])), x
+
+    def session(compile):
+        compiled = compile(function)
+        for seed in range(2):
+            x = leaf(*((1, 2, 3) if change == "squeeze_" else (3, 2)), seed=seed)
+            with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
+                yield compiled(x, plain(2, 2)), x
+
+    check_session(session)

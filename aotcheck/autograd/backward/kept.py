@@ -44,6 +44,15 @@ def kept_behind(capture: Capture, stage: Stage) -> list[list[Tensor] | None]:
     return stage.kept
 
 
+def itself(capture: Capture, kept: Tensor) -> Tensor:
+    """The wrapper that a node keeps as its own result, where unpacking that lost what it holds."""
+    if type(kept) is not Tensor:
+        return kept
+    node = _torch.grad_fn_of(kept)
+    found = [w for w in capture.maker.kernels.wrappers if node is not None and _torch.grad_fn_of(w) is node]
+    return next((w for w in found if w.output_nr == kept.output_nr), kept)
+
+
 def _kept_behind(
     capture: Capture, output: Tensor, ends: Sequence[Any], known: dict[Any, list[Tensor] | None]
 ) -> list[Tensor] | None:

@@ -19,8 +19,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from aotcheck import _torch
-from aotcheck.autograd.backward.kept import kept_behind
+from aotcheck.autograd.backward.kept import itself, kept_behind
 from aotcheck.autograd.backward.stage import Stage
 from aotcheck.autograd.effects.capture import Capture
 from aotcheck.autograd.ir.sparse_geometry import is_sparse
@@ -57,7 +56,7 @@ def saved_memory(capture: Capture, stages: Sequence[Stage], saved: Sequence[Valu
         return found
     for stage in stages:
         for kept in kept_behind(capture, stage):
-            for t in [x for held in kept or () for x in leaves_of(_itself(capture, held))]:
+            for t in [x for held in kept or () for x in leaves_of(itself(capture, held))]:
                 if is_sparse(t):
                     continue
                 for view in _read_by(capture, t):
@@ -72,15 +71,6 @@ def saved_memory(capture: Capture, stages: Sequence[Stage], saved: Sequence[Valu
                         holder, anchor = (there[key], None) if key in there else results[key]
                         found[places[view.value]] = Window(holder, view.geometry, anchor)
     return found
-
-
-def _itself(capture: Capture, kept: Tensor) -> Tensor:
-    """The wrapper that a node keeps as its own result, where unpacking that lost what it holds."""
-    if type(kept) is not Tensor:
-        return kept
-    node = _torch.grad_fn_of(kept)
-    found = [w for w in capture.maker.kernels.wrappers if node is not None and _torch.grad_fn_of(w) is node]
-    return next((w for w in found if w.output_nr == kept.output_nr), kept)
 
 
 def _read_by(capture: Capture, t: Tensor) -> list[View]:

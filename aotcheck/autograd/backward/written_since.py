@@ -19,7 +19,7 @@ from typing import Any
 from torch import Tensor
 
 from aotcheck import _torch
-from aotcheck.autograd.backward.kept import kept_behind, kept_by
+from aotcheck.autograd.backward.kept import itself, kept_behind, kept_by
 from aotcheck.autograd.backward.stage import Stage
 from aotcheck.autograd.effects.capture import Capture
 from aotcheck.autograd.ops.twins import counts_apart, viewed
@@ -71,7 +71,7 @@ def guard(capture: Capture, stage: Stage) -> None:
         counters_of = list(itertools.islice(of_kept, len(kept)))
         found = _distinct(counters_of)
         met.update(found)
-        ragged = {k for k, t in zip(counters_of, kept, strict=True) if is_jagged(t)}
+        ragged = {k for k, t in zip(counters_of, kept, strict=True) if is_jagged(itself(capture, t))}
         stage.guards += [Guard(visible[k][0], place, k in ragged) for k in found if k not in seen_to]
         stage.checked.append(tuple(sorted(seen_to[k] for k in found if k in seen_to)))
     if None not in behind:

@@ -293,7 +293,8 @@ class Views:
         index = next((a.index for a in self.arguments if a.replica is t), None)
         if index is None:
             return False
-        return self.capture.inputs.is_custom_view[index] or is_odd(t)
+        inputs = self.capture.inputs
+        return inputs.is_custom_view[index] or inputs.is_row[index] or is_odd(t)
 
     def chain(self, t: Tensor) -> list[Tensor]:
         """``t``, what it was made of, what that was made of, and so on, to the tensor that it is a view of."""
@@ -411,7 +412,11 @@ class Views:
 
     def node_before_changes(self, t: Tensor) -> Any:
         """The node of the history that ``t`` had before the changes in place that have come to it."""
-        return _behind(_edge_of(t), len(self.lasting(t))).node
+        return self.edge_before_changes(t).node
+
+    def edge_before_changes(self, t: Tensor) -> GradientEdge:
+        """The history that ``t`` had before the changes in place that have come to it."""
+        return _behind(_edge_of(t), len(self.lasting(t)))
 
     def history_before_changes(self, t: Tensor) -> GradientEdge | None:
         """The history of a write that the argument ``t`` had before the changes in place that have come to it."""

@@ -44,6 +44,7 @@ from aotcheck.autograd.record.steps import (
     Wrap,
 )
 from aotcheck.autograd.record.timeline import Timeline
+from aotcheck.autograd.replicas.replicas import past
 from aotcheck.autograd.replicas.windows import Derivation, ReplayAmong
 from aotcheck.autograd.tensors.subclasses import Wrapping, held_by, is_jagged, is_wrapper, outer_of
 from aotcheck.autograd.tracing.traced_inputs import TracedWrapper
@@ -63,6 +64,7 @@ class WrappedResults(WrapperViews):
         self._constructed: dict[int, Tensor] = {}
         self._of_plain: dict[int, Tensor] = {}  # views of plain tensors, as ragged ones are
         self._held_later: list[tuple[Tensor, str, Tensor]] = []  # wrapper, attribute, the tensor that it is in the end
+        self._written: list[Tensor] = []  # what views were before they changed their geometry, having been written
         self._over = False  # whether all has happened that befell arguments
 
     # -- what is returned
@@ -80,6 +82,7 @@ class WrappedResults(WrapperViews):
         views = [o for o in outputs if not is_wrapper(o)] if self.tracer.plain_views else []
         behind = [self._wrapper_behind(o) for o in views]
         wanted.update({id(t): t for t in behind if t is not None and id(t) not in self._known})
+        changed: list[Tensor] = []  # what views hold and would not hold if they were made again
         todo = list(wanted.values())
         for t in todo:
             base = self._origin(t)
@@ -87,11 +90,17 @@ class WrappedResults(WrapperViews):
             if base is None and self._made_of_plain(t) is None:
                 also = [x for _, x in held_by(t)[0] if is_wrapper(x)]
             new = [x for x in also if id(x) not in self._known and id(x) not in wanted]
+            if base is not None and id(t) not in self._known:
+                for x in [x for _, x in held_by(t)[0] if self._is_changed(x)]:
+                    if not is_wrapper(x):
+                        changed.append(x)
+                    elif id(x) not in self._known and id(x) not in wanted:
+                        new.append(x)
             if has_history(t) or id(t) in self._anew:  # it is there before views are
                 self._anew.update(id(x) for x in new if x is not base)
             wanted.update({id(x): x for x in new})
             todo += new
-        plain: list[Tensor] = []
+        plain = changed
         for t in list(wanted.values()):
             base = self._origin(t)
             if base is not None and (id(base) in self._known or id(base) in wanted):
@@ -111,6 +120,13 @@ class WrappedResults(WrapperViews):
         for w in self.arguments:
             plain += [t for _, t in self._new_attributes(w) if isinstance(t, Tensor) and not is_wrapper(t)]
         return plain
+
+    def _is_changed(self, x: Tensor) -> bool:
+        """Whether something befell ``x``, which a view holds, that did not come to it by way of that."""
+        if is_wrapper(x):
+            return any(self._is_changed(held) for _, held in held_by(x)[0])
+        reshaped = any(change.counted for change in self.tracer.reshapings.get(id(x), ()))
+        return x.requires_grad or reshaped or id(x) in self.tracer.set_calls or self.tracer.kernels.went_by_data(x)
 
     def _construct(self, t: Tensor, plain: list[Tensor]) -> None:
         plain += [x for _, x in held_by(t)[0] if not is_wrapper(x)]
@@ -138,7 +154,9 @@ class WrappedResults(WrapperViews):
         wrapping = Wrapping(type(t), context, inner, outer_of(t), is_parameter, inference)
         self._emit(Wrap(local, wrapping, refs))
         if self.tracer.regeometried and not is_jagged(t):
-            self._emit(RestrideWrapper(local, outer_of(t)))  # its class may have looked at what does not lie there yet
+            self._emit(
+                RestrideWrapper(local, outer_of(t), counted=False)
+            )  # its class may have looked at what does not lie there yet
         if is_new_leaf(t):
             self._emit(RequireGrad(local, t.is_inference()))
         return local
@@ -172,20 +190,25 @@ class WrappedResults(WrapperViews):
                 if has_history(t):
                     raise UnsupportedError("subclass output", "a wrapper and what it holds have each a history")
                 continue  # made when those are attached
-            if self._holds_view(t):
+            if not has_history(t) and self._waits(t):
                 continue  # made when that is
             with self.results.before_attaching():
                 ref = self.results.name(t)
-            if has_history(t):
+            if has_history(t) and differentiable_dtype(t):
                 self.results.attach(ref, t)
+            elif has_history(t):
+                self.results.steps.append(RequireGradOfInteger(ref))
         for t in self._replayed.values():
             base = self._origin(t)
             if base is not None and self._is_given(t, base):
                 self._histories[id(t)] = self.results.stand_in(t)
 
-    def _holds_view(self, t: Tensor) -> bool:
+    def _waits(self, t: Tensor) -> bool:
+        """Whether ``t`` holds wrappers that are views, or arguments that lie elsewhere only later."""
         held = [x for _, x in held_by(t)[0] if is_wrapper(x)]
-        return any(id(x) in self._replayed or (id(x) in self._constructed and self._holds_view(x)) for x in held)
+        if any(id(x) in self._replayed or (id(x) in self._known and self._befallen(x)) for x in held):
+            return True
+        return any(id(x) in self._constructed and self._waits(x) for x in held)
 
     # -- arguments
 
@@ -242,12 +265,18 @@ class WrappedResults(WrapperViews):
             if base.replica.requires_grad and not base.begins_anew:
                 continue
             node, cut = _torch.grad_fn_of(t), self.tracer.kernels.detached.get(id(base.replica))
-            leads = any(n is not None for n, _ in node.next_functions)
+            leads = node is not None and any(n is not None for n, _ in node.next_functions)
             if cut is None or not leads or self.results.node_before_changes(t) is w.grad_fn:
                 continue
             own = Arg(w.index)
             step: TakeHistory | RenewHistory = RenewHistory(own)
-            if base.real_is_leaf is False:
+            if changes := self.results.lasting(t):  # which are repeated
+                written = past(self.results.edge_before_changes(t), t.device, self.tracer.kernels)
+                local = self.results.names[id(written)] = self.results.stand_in(written)
+                self._written.append(written)
+                self.results.takers[id(written)] = t
+                step, cut = TakeHistory(own, local, counted=False), min(cut, changes[0].time)
+            elif base.real_is_leaf is False:
                 step = TakeHistory(own, self.results.stand_in(t))
             found.append((cut - 0.5, step))
         return found
@@ -258,12 +287,16 @@ class WrappedResults(WrapperViews):
         odd = self.capture.inputs.odd_wrappers  # autograd refuses their views, once these are written
         outlive = [w for w in self.arguments if w.replayed or w.survives_cut or w.index in odd]
         outlive += [w for w in self.arguments if id(_torch.base_of(w.replica)) in cut]
+        of_written = self._views_of_written_memory()
+        outlive += [w for w in self.arguments if id(w.replica) in of_written]
         versions = {id(w.replica): w.version for w in outlive}
         found: list[Tensor] = []
         with self.results.before_attaching():
             for t in list(self._replayed.values()):
                 view, made = t, self._note(t)
                 early = None  # the last view of the chain that was there before the write
+                if of_written and made is not None and made.time < of_written.get(id(self._root_of(t)), 0):
+                    early = t
                 while made is not None:
                     if id(view) in self._constructed:  # it is made anew
                         made = None
@@ -277,8 +310,31 @@ class WrappedResults(WrapperViews):
                 if early is t or self._is_made(early):
                     self._reshape_later(early)
                     found.append(early)
+            before, ahead = self.results.before, 0
             for t in sorted(found, key=self._made_at):
+                first = len(before)
                 self.results.name(t)
+                if id(self._root_of(t)) in of_written:  # that write is counted already
+                    steps = before[first:]
+                    del before[first:]
+                    before[ahead:ahead] = steps
+                    ahead += len(steps)
+
+    def _views_of_written_memory(self) -> dict[int, int]:
+        """By id, the arguments that count versions with plain memory that was written, as ragged ones do, and when."""
+        plain = {a.index: a for a in self.capture.arguments}
+        bases = [(w, plain[w.base]) for w in self.arguments if w.base is not None and w.base in plain]
+        for w, b in bases:
+            rebased = b.replica.requires_grad and _torch.grad_fn_of(b.replica) is not b.grad_fn
+            if w.real_is_leaf is False and rebased:  # what is computed of it then would lead past the write
+                raise UnsupportedError("captured tensor", "a ragged argument is a view of another that is written")
+        return {id(w.replica): b.state.written for w, b in bases if _torch.version_of(b.replica) != b.version}
+
+    def _root_of(self, t: Tensor) -> Tensor:
+        """What ``t`` was made of by views."""
+        while (made := self._note(t)) is not None:
+            t = made.source
+        return t
 
     def schedule(self, timeline: Timeline) -> None:
         """Let arguments change beside data and history when they did: outer geometry, what they hold, being cut."""
@@ -330,4 +386,4 @@ class WrappedResults(WrapperViews):
         """The wrappers that are there after the call and have a history."""
         wrappers = [w.replica for w in self.arguments]
         wrappers += [*self._constructed.values(), *self._replayed.values(), *self._of_plain.values()]
-        return [t for t in wrappers if has_history(t)]
+        return [*[t for t in wrappers if has_history(t)], *self._written]

@@ -85,7 +85,9 @@ class WrapperArguments:
             sizes, strides, offset = outer_of(t)
         steps: list[Step] = []
         if (sizes, strides, offset) != w.outer:
-            steps.append(RestrideWrapper(own, (sizes, strides, offset)))
+            changes = self.tracer.reshapings.get(id(t), ())
+            counted = not changes or any(c.counted for c in changes)
+            steps.append(RestrideWrapper(own, (sizes, strides, offset), counted))
         return [*steps, *[Reshape(own, change.repeat_outside) for change in last]]
 
     def _is_cut(self, w: TracedWrapper) -> bool:

@@ -300,7 +300,7 @@ class WrapperViews(WrapperArguments):
                 source = made.source
                 early = early or max(self._befallen(source), cut) > made.time
                 # Of a written view of an argument, autograd looks for the history of each view by itself.
-                early = early or (id(source) in self._views and has_history(view) and not made.current)
+                early = early or (id(source) in self._views and has_history(view) and not self._is_current(view, made))
                 if _torch.leafness(view) is None:
                     refused[id(view)], last = view, max(last, made.time)
                 if early or id(view) in refused:

@@ -19,9 +19,11 @@ from aotcheck.autograd.ir.sparse_geometry import CooGeometry, is_sparse, measure
 from aotcheck.autograd.ir.stand_ins import StandIns, tensors_in
 from aotcheck.autograd.ir.trace import geometry_of
 from aotcheck.autograd.replicas.sparse import KEEPS_ELEMENTS, SparseReplica, SparseResult
+from aotcheck.autograd.tensors.subclasses import holds_ragged_size
 
 aten = torch.ops.aten
 _LIMIT = 1 << 26  # bytes of storage worth allocating
+_RAGGED = "SymIntArrayRef expected to contain only concrete integers"
 _LIMIT_OF_SPARSE = 1 << 30  # where there is a gradient of a large table, eager has allocated it too
 
 
@@ -96,7 +98,8 @@ def _ask(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: list[T
         try:
             out = func(*[stand_ins.of(a) for a in args], **{k: stand_ins.of(a) for k, a in kwargs.items()})
         except Exception as error:  # these numbers do not suit it
-            raise _Unsuitable(error) from None
+            ragged = holds_ragged_size(args) or holds_ragged_size(kwargs)  # which no kernel of eager's takes
+            raise _Unsuitable(RuntimeError(_RAGGED) if ragged else error) from None
     passed = {id(stand_ins.of(t)): t for t in given}
     storages: dict[int, torch.UntypedStorage] = {}
     of_sparse: dict[int, tuple[torch.UntypedStorage, ...]] = {}

@@ -414,10 +414,14 @@ class Wrap:
 
 @dataclasses.dataclass(frozen=True)
 class RestrideWrapper:
-    """Change the geometry that the wrapper ``target`` claims to have; what it holds is left alone."""
+    """Change the geometry that the wrapper ``target`` claims to have; what it holds is left alone.
+
+    Not ``counted``: its version stays.
+    """
 
     target: Ref
     outer: Outer
+    counted: bool = True
 
 
 @dataclasses.dataclass(frozen=True)

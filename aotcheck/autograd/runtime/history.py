@@ -44,8 +44,10 @@ class _TakeHistory(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         ctx.mark_dirty(t)
         ctx.origin, ctx.place = source.grad_fn, source.output_nr
-        if _torch.base_of(t) is None:
+        is_view = _torch.base_of(t) is not None
+        if not is_view:
             _save_place(ctx, t, source)
+        ctx.is_ragged_view = is_view and is_jagged(t)
         return t
 
     @staticmethod
@@ -55,7 +57,9 @@ class _TakeHistory(torch.autograd.Function):
         freed = frees(ctx.origin).get(ctx.place)
         if freed is not None and not _torch.will_run(ctx.origin):
             check_own(ctx.origin, freed)
-        return defined(ctx, (None, grads[0]))
+        # Of a ragged view's gradient torch would make all of its base's zero that it does not show.
+        own = torch.zeros_like(grads[0]) if ctx.is_ragged_view and grads[0] is not None else None
+        return defined(ctx, (own, grads[0]))
 
 
 def _hands_on(t: Tensor) -> None:

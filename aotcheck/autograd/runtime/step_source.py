@@ -197,8 +197,8 @@ def step_line(step: Step, w: SourceWriter) -> str:
         case Wrap(local, wrapping, inner):
             held = "".join(f"{named(x)}, " for x in inner)
             return f"{named(local)} = {w.refer(wrapping.build, 'wrap')}(({held}))"
-        case RestrideWrapper(target, outer):
-            return f"{w.refer(memory.restride_wrapper)}({named(target)}, {w.refer(outer)})"
+        case RestrideWrapper(target, outer, counted):
+            return f"{w.refer(memory.restride_wrapper)}({named(target)}, {w.refer(outer)}, {counted})"
         case SetAttribute(target, name, value):
             what = w.refer(value.value, "k") if isinstance(value, Constant) else named(value)
             return f"setattr({named(target)}, {name!r}, {what})"

@@ -54,10 +54,13 @@ def stand_in(shape: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
         return torch.empty((), dtype=dtype, device=device).expand(shape).detach()
 
 
-def restride_wrapper(t: Tensor, outer: Outer) -> None:
+def restride_wrapper(t: Tensor, outer: Outer, counted: bool = True) -> None:
     """Change the geometry that the wrapper ``t`` claims to have; its class is not asked."""
+    version = _torch.version_of(t)
     with torch.inference_mode() if t.is_inference() else torch.no_grad(), _torch.meta_kernels():
         t.as_strided_(*outer)
+    if not counted and version >= 0:
+        _torch.set_version(t, version)
 
 
 def restride(t: Tensor, shape: Any, stride: Any, offset: int) -> None:

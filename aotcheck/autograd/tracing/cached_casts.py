@@ -125,7 +125,8 @@ class TracedCasts:
             return self._made
         if func is aten._to_copy.default and (k := self._places.get(id(args[0]))) is not None:
             with _torch.as_before_dispatch():
-                if cacheable(args[0], kwargs.get("dtype")) and not self._tracer.table.state(args[0]).version:
+                changed = self._tracer.table.state(args[0]).version or id(args[0]) in self._tracer.regeometried
+                if cacheable(args[0], kwargs.get("dtype")) and not changed:
                     self._met.add(k)
         return None
 

@@ -36,6 +36,7 @@ from aotcheck.autograd.tensors.subclasses import (
     Outer,
     WrapperArgument,
     held_by,
+    is_jagged,
     is_wrapper,
     outer_key,
     outer_of,
@@ -160,6 +161,7 @@ class TracedInputs:
             i for i, a in enumerate(arguments) if (_left_leaf(a) if _is_plain(a) else _is_wrapper_of_leaf(a))
         ]
         self.odd_wrappers = {i for i, a in enumerate(arguments) if is_wrapper(a) and _is_odd_view_of_plain(a)}
+        self.is_row = [_is_plain(a) and _is_view_of_ragged(a) for a in arguments]
         self.is_custom_view = [_is_plain(a) and _is_custom_view(a) for a in arguments]
         self._make_roots(arguments, wrappers)
         self._make_generators(arguments)
@@ -502,6 +504,12 @@ def _is_odd_view_of_plain(a: Tensor) -> bool:
     """Whether the wrapper ``a`` is a view of a plain tensor that eager refuses to write under grad, as ragged ones."""
     base = _torch.base_of(a)
     return base is not None and not is_wrapper(base) and _torch.creation_meta(a) != _torch.CreationMeta.DEFAULT
+
+
+def _is_view_of_ragged(a: Tensor) -> bool:
+    """Whether the plain ``a`` is a view of a ragged tensor, whose history autograd cannot look for anew."""
+    base = _torch.base_of(a)
+    return base is not None and is_wrapper(base) and is_jagged(base)
 
 
 def _is_wrapper_of_leaf(a: Any) -> bool:
