@@ -405,7 +405,11 @@ class Views:
 
     def node_before_changes(self, t: Tensor) -> Any:
         """The node of the history that ``t`` had before the changes in place that have come to it."""
-        return _behind(_edge_of(t), len(self.lasting(t))).node
+        return self.edge_before_changes(t).node
+
+    def edge_before_changes(self, t: Tensor) -> GradientEdge:
+        """The place in the graph where ``t`` was before the changes in place that have come to it."""
+        return _behind(_edge_of(t), len(self.lasting(t)))
 
     def history_before_changes(self, t: Tensor) -> GradientEdge | None:
         """The history of a write that the argument ``t`` had before the changes in place that have come to it."""
