@@ -9,7 +9,6 @@ import torch
 
 from tests.behaviour.harness import attempt_later, check_session, leaf
 
-
 grad = functools.partial(torch.autograd.grad, allow_unused=True, retain_graph=True)
 
 
