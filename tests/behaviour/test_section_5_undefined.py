@@ -117,3 +117,47 @@ def test_what_stands_for_a_result_that_nobody_has_is_given_nothing():
         yield torch.autograd.grad([a, b], x, [torch.ones(3), torch.ones(3)])
 
     check_session(session)
+
+
+def given_nothing(x, y):
+    return (GivesNothing.apply(x, y),)
+
+
+def beside(x, y):
+    return torch._foreach_mul([x, y.detach()], 2.0)
+
+
+def behind_another(x, y):
+    return GivesNothing.apply(x, y), x * 2
+
+
+def apart(x, y):
+    return x * 2, y * 2
+
+
+@pytest.mark.parametrize("raises", [False, True])
+@pytest.mark.parametrize("root", [0, 1])
+@pytest.mark.parametrize("hooked", ["x", "y"])
+@pytest.mark.parametrize("way", ["grad", "backward"])
+@pytest.mark.parametrize("made", ["leaf", "clone", "view", "part"])
+@pytest.mark.parametrize("function", [given_nothing, beside, behind_another, apart])
+def test_a_hook_registered_inside_on_an_argument_that_is_given_nothing(function, made, way, hooked, root, raises):
+    def session(compile):
+        leaves = leaf(3), leaf(3, seed=1)
+        x, y = [{"leaf": t, "clone": t.clone(), "view": t.view(3), "part": t.clone().unbind()[0]}[made] for t in leaves]
+        seen = []
+
+        def f(x, y):
+            t = x if hooked == "x" else y
+            t.register_hook((lambda g: g * 2) if raises else (lambda g: seen.append(g is None)))
+            return function(x, y)
+
+        results = compile(f)(x, y)
+        of = results[root % len(results)]
+        if way == "grad":
+            yield attempt_later(lambda: torch.autograd.grad(of, [x, y], torch.ones_like(of), allow_unused=True))
+        else:
+            yield attempt_later(lambda: of.sum().backward())
+        yield seen, [t.grad for t in leaves]
+
+    check_session(session)
