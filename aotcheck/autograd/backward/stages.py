@@ -99,7 +99,10 @@ class Stages:
             at_hand = forward | given
             stage.saved = list(dict.fromkeys(_all_of_it(v, at_hand, outputs) for v in saved))
             more = [*must, *self.kept_for_derivatives(stage, forward.union(self.inputs))]
-            more += self._kept_beside(stage) if self.shared else []
+            if self.shared:
+                beside = self._kept_beside(stage)
+                forward.update(ancestors(beside))  # a view among them may be of no use to the function
+                more += beside
             stage.saved += [v for v in dict.fromkeys(more) if v not in stage.saved]
         if pack and self.trace.drawn:
             pack_masks(self.trace, forward, [s.saved for s in stages], outputs)
