@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import NamedTuple
 
 import pytest
@@ -406,5 +407,24 @@ def test_a_caller_widens_a_part_of_what_was_written(made):
         y = f(plain(1))
         yield y, y.untyped_storage().nbytes()
         yield y, y.as_strided((3,), (1,)), y.resize_(2)
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("pool", [torch.max_pool1d, torch.nn.functional.max_pool1d, torch.nn.MaxPool1d(2)])
+@pytest.mark.parametrize("make", [plain, leaf], ids=["plain", "leaf"])
+@pytest.mark.parametrize("context", [contextlib.nullcontext, torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("lies", ["in rows", "transposed", "transposed twice"])
+def test_how_the_result_of_max_pool1d_lies(lies, context, make, pool):
+    def f(x):
+        for _ in range({"in rows": 0, "transposed": 1, "transposed twice": 2}[lies]):
+            x = x.transpose(1, 2)
+        return pool(x) if isinstance(pool, torch.nn.Module) else pool(x, 2)
+
+    def session(compile):
+        x = make(2, 4, 6)
+        with context():
+            out = compile(f)(x)
+        yield out, out.stride()
 
     check_session(session)

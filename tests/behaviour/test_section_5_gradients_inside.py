@@ -607,6 +607,27 @@ def test_a_gradient_that_a_written_argument_keeps_is_left_by_no_backward_inside(
     assert x.grad is None
 
 
+@pytest.mark.parametrize("written", ["base", "view"])
+@pytest.mark.parametrize("read", [lambda x: x, lambda x: x * 2], ids=["itself", "result"])
+def test_a_gradient_that_a_view_of_a_written_argument_keeps_is_left_by_no_backward_inside(read, written):
+    def f(base, view):
+        (base if written == "base" else view).mul_(2)
+        y = read(view)
+        return torch.autograd.grad([y], [base], [torch.ones_like(y)])
+
+    def arguments():
+        base = leaf(2, 2).clone()
+        return base, base.view(4)
+
+    compiled = aotcheck.aot_function(f)
+    compiled(*arguments())
+    base, view = arguments()
+    view.retain_grad()
+    with pytest.raises(aotcheck.UnsupportedError, match="hook"):
+        compiled(base, view)
+    assert view.grad is None
+
+
 # -- through arguments that are no leaves --------------------------------------------------------------
 
 

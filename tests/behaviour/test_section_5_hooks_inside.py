@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import aotcheck
-from tests.behaviour.functions import Same
+from tests.behaviour.functions import Same, View
 from tests.behaviour.harness import Raised, attempt_later, backward, check, check_session, given, leaf, plain
 
 PLACES = {
@@ -503,3 +503,31 @@ def test_a_hook_is_called_without_a_gradient_where_only_others_of_the_op_have_on
                 yield found, list(calls)
 
     check_session(session, rtol=1e-4)
+
+
+@pytest.mark.parametrize("beside", [False, True])
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, torch.enable_grad])
+@pytest.mark.parametrize("source", ["custom", "part", "clone"])
+def test_a_view_that_keeps_its_gradient_of_what_is_then_written(source, mode, beside):
+    def session(compile):
+        root = leaf(2, 2)
+        x = {"custom": View.apply, "part": lambda t: t.clone().unbind()[0], "clone": torch.clone}[source](root)
+
+        def f(x):
+            v = x.view(-1)
+            v.retain_grad()
+            with mode():
+                x.zero_()
+            return (v, x * 2) if beside else v
+
+        out = attempt_later(lambda: compile(f)(x))
+        if isinstance(out, Raised):
+            yield out
+            return
+        v = out[0] if beside else out
+        yield v.retains_grad, x
+        yield attempt_later(lambda: v.is_leaf)
+        yield attempt_later(lambda: (v * 3).sum().backward())
+        yield v.grad, root.grad
+
+    check_session(session)

@@ -152,3 +152,26 @@ def test_a_part_is_saved_of_what_was_made_and_written_inside(write, saved, retur
         yield out.detach(), torch.autograd.grad(out.sum(), w)
 
     check_session(session)
+
+
+@pytest.mark.parametrize("kept", ["both", "the view"])
+@pytest.mark.parametrize("unused", [lambda x: torch.nn.functional.avg_pool1d(x, 1), lambda x: x.view(-1)])
+def test_a_view_that_nobody_needs_of_what_lies_beside_what_is_saved(unused, kept):
+    def f(x, y):
+        a = torch.sin(x)
+        unused(y)
+        results = torch._foreach_mul([a, y], 2)
+        return results if kept == "both" else results[1]
+
+    def session(compile):
+        whole = torch.arange(4.0)
+        x, y = whole[:1].detach().requires_grad_(), whole.view(2, 2).detach().requires_grad_()
+        out = compile(f)(x, y)
+        yield out
+        for t in [*out] if kept == "both" else [out]:
+            grads = torch.autograd.grad(
+                t, [x, y], torch.ones_like(t, requires_grad=True), allow_unused=True, create_graph=True,
+            )  # fmt: skip
+            yield grads
+
+    check_session(session)

@@ -117,3 +117,111 @@ def test_what_stands_for_a_result_that_nobody_has_is_given_nothing():
         yield torch.autograd.grad([a, b], x, [torch.ones(3), torch.ones(3)])
 
     check_session(session)
+
+
+def given_nothing(x, y):
+    return (GivesNothing.apply(x, y),)
+
+
+def beside(x, y):
+    return torch._foreach_mul([x, y.detach()], 2.0)
+
+
+def behind_another(x, y):
+    return GivesNothing.apply(x, y), x * 2
+
+
+def apart(x, y):
+    return x * 2, y * 2
+
+
+@pytest.mark.parametrize("raises", [False, True])
+@pytest.mark.parametrize("root", [0, 1])
+@pytest.mark.parametrize("hooked", ["x", "y"])
+@pytest.mark.parametrize("way", ["grad", "backward"])
+@pytest.mark.parametrize("made", ["leaf", "clone", "view", "part"])
+@pytest.mark.parametrize("function", [given_nothing, beside, behind_another, apart])
+def test_a_hook_registered_inside_on_an_argument_that_is_given_nothing(function, made, way, hooked, root, raises):
+    def session(compile):
+        leaves = leaf(3), leaf(3, seed=1)
+        x, y = [{"leaf": t, "clone": t.clone(), "view": t.view(3), "part": t.clone().unbind()[0]}[made] for t in leaves]
+        seen = []
+
+        def f(x, y):
+            t = x if hooked == "x" else y
+            t.register_hook((lambda g: g * 2) if raises else (lambda g: seen.append(g is None)))
+            return function(x, y)
+
+        results = compile(f)(x, y)
+        of = results[root % len(results)]
+        if way == "grad":
+            yield attempt_later(lambda: torch.autograd.grad(of, [x, y], torch.ones_like(of), allow_unused=True))
+        else:
+            yield attempt_later(lambda: of.sum().backward())
+        yield seen, [t.grad for t in leaves]
+
+    check_session(session)
+
+
+class Branching(torch.autograd.Function):
+    """Reads what it saved, or kept, only where a gradient is missing, and for each one something else."""
+
+    @staticmethod
+    def forward(ctx, x, y, keeps):
+        ctx.set_materialize_grads(False)
+        ctx.keeps = keeps
+        kept = x * x, y * 5
+        if keeps:
+            ctx.kept = kept
+        else:
+            ctx.save_for_backward(*kept)
+        return x * 2, y * 3
+
+    @staticmethod
+    def backward(ctx, g, h):
+        first, second = ctx.kept if ctx.keeps else ctx.saved_tensors
+        if g is None and h is None:
+            return None, None, None
+        if g is None:
+            return h * first, h, None
+        return (g * second, None, None) if h is None else (g + h, g - h, None)
+
+
+class FromNothing(torch.autograd.Function):
+    """Gives a gradient though it is given none."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(x * x)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return ctx.saved_tensors[0] if g is None else g * 2
+
+
+@pytest.mark.parametrize("of", [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2)], ids=str)
+@pytest.mark.parametrize("create_graph", [False, True])
+@pytest.mark.parametrize("function", ["saves", "keeps", "among others", "from nothing", "from nothing, read"])
+def test_a_custom_function_that_reads_something_else_where_a_gradient_is_missing(function, create_graph, of):
+    def f(x, y):
+        if function.startswith("from nothing"):
+            a = FromNothing.apply(x * 3)
+            return GivesNothing.apply(a, y), a * y if function.endswith("read") else a, y * 2
+        a, b = Branching.apply(x * 3, y, function == "keeps")
+        return (a * a, b, a * b) if function == "among others" else (a, b, y * 2)
+
+    def session(compile):
+        x, y = leaf(3), leaf(3, seed=1)
+        results = compile(f)(x, y)
+        wanted = [results[k] for k in of]
+        tangents = [torch.ones_like(r) for r in wanted]
+        grads = torch.autograd.grad(wanted, [x, y], tangents, create_graph=create_graph, allow_unused=True)
+        yield grads
+        more = [g for g in grads if g is not None and g.requires_grad]
+        if more:
+            yield attempt_later(lambda: torch.autograd.backward(more, [torch.ones_like(g) for g in more]))
+            yield x.grad, y.grad
+
+    check_session(session)

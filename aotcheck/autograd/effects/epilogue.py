@@ -23,7 +23,7 @@ from aotcheck.autograd.effects.hook_steps import HookSteps
 from aotcheck.autograd.effects.moved_arguments import MovedArguments
 from aotcheck.autograd.effects.node_order import order_nodes
 from aotcheck.autograd.effects.results import Results
-from aotcheck.autograd.effects.views import has_history
+from aotcheck.autograd.effects.views import has_history, is_odd
 from aotcheck.autograd.effects.wrapped import WrappedResults
 from aotcheck.autograd.errors import Retrace, TraceMode, UnsupportedError
 from aotcheck.autograd.ir.sparse_geometry import is_sparse
@@ -38,6 +38,7 @@ from aotcheck.autograd.record.steps import (
     Poison,
     Ref,
     RegisterHook,
+    ReplayView,
     RequireGradOfInteger,
     ResizeStorage,
     RetainGrad,
@@ -437,10 +438,26 @@ class EpilogueBuilder:
         known: dict[int, Tensor] = {id(t): t for t in [*returned, *self.wrapped.survivors()]}
         known.update({id(t): t for t in (*[a.replica for a in self.arguments], *self.capture.passed.values())})
         for t in known.values():
-            if id(t) not in kept and t.requires_grad and _torch.leafness(t) is False and t.retains_grad:
+            if id(t) not in kept and t.requires_grad and _torch.leafness(t) is not True and t.retains_grad:
+                if self._retains_when_made(t):
+                    continue
+                if _torch.leafness(t) is None:
+                    continue
                 if self._retains_of_before(t):
                     raise UnsupportedError("hook", "a gradient is retained of what changed its geometry since")
                 self.steps.append(RetainGrad(self.results.name(t)))
+
+    def _retains_when_made(self, t: Tensor) -> bool:
+        """Let a view ``t`` that is made before a write, which autograd refuses afterwards, keep its gradient at once.
+
+        False if it is made at no such moment.
+        """
+        ref = self.results.name(t)
+        for number, step in enumerate(self.before):
+            if isinstance(step, ReplayView) and step.local == ref and (is_odd(t) or step.version is not None):
+                self.before.insert(number + 1, RetainGrad(ref))
+                return True
+        return False
 
     def _retains_of_before(self, t: Tensor) -> bool:
         """Whether ``t`` keeps the gradient of what it was before it changed its geometry, made inside as it is."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -245,10 +246,20 @@ class Histories:
             if root is None or not has_earlier_history(a.replica, root.replica):
                 continue
             # Only the first counts, lest the others find theirs outdated.
-            step = TakeHistory(Arg(a.index), self.results.stand_in(a.replica), id(root.replica) not in counted)
+            moment, t, changes = self._moment_of_history(root), a.replica, self.results.lasting(a.replica)
+            if changes:  # of what it was before them, and then they come to it by themselves
+                t = past(self.results.edge_before_changes(t), t.device, self.kernels)
+                self.results.takers[id(t)] = a.replica
+                self.written.append(t)
+                moment = min(moment, changes[0].time)
+            local = self.results.stand_in(t)
+            if changes:
+                self.results.names[id(t)] = local
+            step = TakeHistory(Arg(a.index), local, id(root.replica) not in counted)
             counted.add(id(root.replica))
             self.results.pending.setdefault(id(a.replica), []).append(step)
-            found.append((self._moment_of_history(root) - 0.5, a.replica))
+            # Before the root, whenever that is.
+            found.append((min(moment, sys.float_info.max) - 0.5, a.replica))
             self.taken = [
                 dataclasses.replace(s, counted=False) if isinstance(s, TakeHistory) and s.target == root.source else s
                 for s in self.taken

@@ -40,7 +40,7 @@ class HookSteps:
             if h.uses_the_trace:
                 raise UnsupportedError("hook", "one registered inside on an argument uses tensors of the function")
             if argument.requires_grad and h.node is argument.grad_fn:
-                results.before.append(RegisterHook(Arg(argument.index), h.hook, h.kind))
+                results.before.append(RegisterHook(Arg(argument.index), h.hook, h.kind, given=True))
             else:
                 self.late.append(h)
 

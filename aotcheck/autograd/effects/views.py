@@ -415,7 +415,7 @@ class Views:
         return self.edge_before_changes(t).node
 
     def edge_before_changes(self, t: Tensor) -> GradientEdge:
-        """The history that ``t`` had before the changes in place that have come to it."""
+        """The place in the graph where ``t`` was before the changes in place that have come to it."""
         return _behind(_edge_of(t), len(self.lasting(t)))
 
     def history_before_changes(self, t: Tensor) -> GradientEdge | None:

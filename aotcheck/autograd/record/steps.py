@@ -372,11 +372,12 @@ class RetainGrad:
 
 @dataclasses.dataclass(frozen=True)
 class RegisterHook:
-    """Register ``hook`` on ``target`` as the function did."""
+    """Register ``hook`` on ``target`` as the function did; ``given``: on an argument with the history it came with."""
 
     target: Ref
     hook: Callable[[Tensor], Any]
     kind: HookKind
+    given: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

@@ -328,6 +328,18 @@ def register_hook(t: Tensor, hook: Callable[[Tensor | None], Any]) -> None:
         node.register_prehook(functools.partial(_call_without_gradient, t.output_nr, mates[t.output_nr], hook))
 
 
+def register_on_argument(t: Tensor, hook: Callable[[Tensor | None], Any]) -> None:
+    """The same of an argument, to which a backward comes without a gradient where eager's does.
+
+    Unless it is a result of a call itself.
+    """
+    node = _torch.grad_fn_of(t)
+    if getattr(node, "_forward_cls", None) is None:
+        t.register_hook(hook)
+    else:
+        register_hook(t, hook)
+
+
 def _call_without_gradient(
     place: int, mates: Sequence[int], hook: Callable[[Tensor | None], Any], gradients: tuple[Tensor | None, ...]
 ) -> tuple[Tensor | None, ...] | None:

@@ -173,8 +173,9 @@ def step_line(step: Step, w: SourceWriter) -> str:
             return f"{named(target)} = {w.refer(memory.counting_with)}({named(target)}, {named(other)})"
         case RetainGrad(target):
             return f"{w.refer(history.retain_gradient)}({named(target)})"
-        case RegisterHook(target, hook, kind):
-            return f"{w.refer(_REGISTER[kind])}({named(target)}, {w.refer(hook, 'hook')})"
+        case RegisterHook(target, hook, kind, given):
+            register = history.register_on_argument if given and kind is HookKind.GRADIENT else _REGISTER[kind]
+            return f"{w.refer(register)}({named(target)}, {w.refer(hook, 'hook')})"
         case SetGradient(target, source, fits):
             if source is not None and not fits:
                 return f"{w.refer(history.set_gradient)}({named(target)}, {named(source)})"

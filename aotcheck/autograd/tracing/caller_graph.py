@@ -97,7 +97,7 @@ class BackwardsInside:
             if t.requires_grad and _torch.leafness(t) is not None:
                 no_leaf = not _torch.leafness(t) and _torch.base_of(t) is None
                 Tensor.register_hook(t, functools.partial(refuse, no_leaf))
-                if no_leaf and k in self._keeping:
+                if not _torch.leafness(t) and k in self._keeping:
                     self._retained.append((t, _torch.grad_fn_of(t), functools.partial(refuse, False)))
 
     def refuse_views(self, running: Callable[[], bool], places: Sequence[int]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge
-from torch.nn.functional import ctc_loss, one_hot
+from torch.nn.functional import ctc_loss, max_pool1d, one_hot
 
 from aotcheck import _torch
 from aotcheck.autograd.errors import EagerRaises, RetraceWithCaptured
@@ -33,7 +33,8 @@ _HOOKS = {
     Tensor.register_hook: HookKind.GRADIENT,
     Tensor.register_post_accumulate_grad_hook: HookKind.ACCUMULATED,
 }
-_LOOKED_AT = frozenset((*GRADIENT_ACCESS, *_HOOKS, *_TELLING, *PAST_AUTOCAST, *ENGINE, one_hot, ctc_loss))
+_MAX_POOL1D = (torch.max_pool1d, max_pool1d)
+_LOOKED_AT = frozenset((*GRADIENT_ACCESS, *_HOOKS, *_TELLING, *PAST_AUTOCAST, *ENGINE, *_MAX_POOL1D, one_hot, ctc_loss))
 
 
 class StandIns:
@@ -124,6 +125,8 @@ class Substitution(_torch.FunctionMode):
             return found
         if func is ctc_loss:
             return self._ctc_loss(*args, **(kwargs or {}))
+        if func in _MAX_POOL1D:
+            return self._max_pool1d(func, args, kwargs or {})
         if func is one_hot:
             encoded = self._one_hot(*args, **(kwargs or {}))
             if encoded is not None:
@@ -172,6 +175,13 @@ class Substitution(_torch.FunctionMode):
             return ctc_loss(*given, before, after, blank, reduction, zero_infinity)
         losses = ctc_loss(*given, before, after, blank, "none", zero_infinity)
         return (losses / torch.tensor(after, dtype=losses.dtype, device=losses.device).clamp_min_(1)).mean()
+
+    def _max_pool1d(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """``max_pool1d``, which where no gradients are recorded has a kernel of its own for plain tensors alone."""
+        found = self._on_replicas(func, args, kwargs)
+        t = self._swap(args[0] if args else kwargs["input"])
+        alone = type(t) is Replica and t.device.type == "cpu" and not (t.requires_grad and torch.is_grad_enabled())
+        return found.contiguous() if alone and type(found) is Replica else found
 
     def _one_hot(self, tensor: Any, num_classes: int = -1) -> Tensor | None:
         """``one_hot`` with its check of the values left to the graph; None where it gives a shape, or raises."""
