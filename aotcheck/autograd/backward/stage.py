@@ -147,9 +147,7 @@ class Stage:
     def also_from(self, told: frozenset[int]) -> Stage:
         """A variant whose backwards begin at the tensors ``told`` too, without a gradient."""
         found = self.variants.get(("told", told))
-        found = found or self.variants.setdefault(("told", told), self._variant(told=told))
-        found.saved, found.sealed = self.saved, self.sealed  # as for ``only``
-        return found
+        return found or self.variants.setdefault(("told", told), self._variant(told=told))
 
     def answered(self, answers: tuple[bool, ...]) -> Stage:
         """The variant for data of which this is so."""
@@ -250,7 +248,7 @@ class Stage:
         for traced in self.traces.values():
             found += [*traced.draws, *[w.after for w in traced.written]]
         for variant in self.variants.values():
-            found += variant.wanted() if variant.asked is not None or variant.told else []
+            found += variant.wanted() if variant.asked is not None else []
         return found
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -82,7 +81,6 @@ class Stages:
         stages = self.stages_of(1, capture.record.attached, groups)
         while self.live.grew():  # what one stage's backward writes another's may read
             stages = self.stages_of(1, capture.record.attached, groups)
-        self._try_told(stages)
         forward.update(self.trace.states)  # those that a backward goes back to
         forward.update(
             v for v in self.trace.values if v.op is getitem and v.args[0] in forward
@@ -225,38 +223,12 @@ class Stages:
                     # needs alone.
                     for j in everything:
                         self._try(stage, (j,))
-            for key in self._keys_apart(called, {*starts, *[n for n, _ in behind]}):
-                with contextlib.suppress(UnsupportedError):  # if it is ever called
-                    self._try(stage, key)
             self._find_whether_selective(stage, called)
             stage.beyond = values_beyond(self.capture, stage, given, self.live.contents)
             # A backward inside the backward leads past the graph.
             found = {k for gradients in stage.gradients.values() for k, g in enumerate(gradients) if g is not None}
             stage.reached = tuple(sorted(found.union(stage.reached)))
             yield stage
-
-    def _keys_apart(self, called: Key, nodes: set[Any]) -> list[Key]:
-        """For which other sets of a stage's tensors its backward is traced beforehand, to see what that reads.
-
-        The backward of a custom Function among ``nodes`` may do other things where some gradients are missing, or
-        another has given it none.
-        """
-        if len(called) < 2:
-            return []
-        custom = [n for n in nodes if isinstance(n, torch.autograd.function.BackwardCFunction)]
-        if sum(map(_torch.outputs_of, custom)) < 2:
-            return []
-        but_one = [tuple(j for j in called if j != k) for k in called] if len(called) < 6 else []
-        return [key for key in dict.fromkeys([*[(j,) for j in called], *but_one]) if key != called]
-
-    def _try_told(self, stages: Sequence[Stage]) -> None:
-        """See what is read by backwards that come by without a gradient: see Note [Undefined gradients]."""
-        cuts = {n for stage in stages for n in stage.cut_nodes} if len(stages) > 1 else ()
-        for stage in stages if cuts else ():
-            told = [j for j in stage.minds() if _torch.grad_fn_of(stage.attached[j].tensor) in cuts]
-            if told:
-                with AutocastOff(), contextlib.suppress(UnsupportedError):
-                    self._try(stage.also_from(frozenset(told)), ())
 
     def _idle(self, stage: Stage, nodes: set[Any]) -> frozenset[int]:
         """The places of what stands for results that an op keeps for itself, to which only second derivatives lead.

@@ -454,7 +454,8 @@ class EpilogueBuilder:
         """
         ref = self.results.name(t)
         for number, step in enumerate(self.before):
-            if isinstance(step, ReplayView) and step.local == ref and (is_odd(t) or step.version is not None):
+            early = isinstance(step, ReplayView) and step.local == ref
+            if early and (is_odd(t) or step.version is not None):
                 self.before.insert(number + 1, RetainGrad(ref))
                 return True
         return False
