@@ -454,8 +454,7 @@ class EpilogueBuilder:
         """
         ref = self.results.name(t)
         for number, step in enumerate(self.before):
-            early = isinstance(step, ReplayView) and step.local == ref
-            if early and (is_odd(t) or step.version is not None):
+            if isinstance(step, ReplayView) and step.local == ref and (is_odd(t) or step.version is not None):
                 self.before.insert(number + 1, RetainGrad(ref))
                 return True
         return False
