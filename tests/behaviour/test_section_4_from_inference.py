@@ -142,3 +142,23 @@ def test_a_view_of_a_part_split_off_in_inference_mode_of_what_is_then_written(sp
         yield attempt_later(lambda: (view * 2).sum().backward()), x.grad
 
     check_session(session)
+
+
+@pytest.mark.parametrize("returned", ["view", "both", "whole"])
+@pytest.mark.parametrize("write", [lambda v: v.zero_(), lambda v: v.data.zero_(), lambda v: None])
+def test_a_view_of_what_is_given_data_made_in_inference_mode_later(write, returned):
+    def f(x):
+        whole = x.clone()
+        view = whole.t()
+        whole.data = x
+        write(whole)
+        return {"view": view, "both": (view, whole), "whole": whole}[returned]
+
+    def session(compile):
+        with torch.inference_mode():
+            x = plain(2, 3).clone()
+        out = compile(f)(x)
+        for t in out if isinstance(out, tuple) else (out,):
+            yield t.is_inference(), t.clone(), attempt_later(lambda t=t: t.add_(1))
+
+    check_session(session)
