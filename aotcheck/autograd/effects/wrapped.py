@@ -154,9 +154,8 @@ class WrappedResults(WrapperViews):
         wrapping = Wrapping(type(t), context, inner, outer_of(t), is_parameter, inference)
         self._emit(Wrap(local, wrapping, refs))
         if self.tracer.regeometried and not is_jagged(t):
-            self._emit(
-                RestrideWrapper(local, outer_of(t), counted=False)
-            )  # its class may have looked at what does not lie there yet
+            # Its class may have looked at what does not lie there yet.
+            self._emit(RestrideWrapper(local, outer_of(t), counted=False))
         if is_new_leaf(t):
             self._emit(RequireGrad(local, t.is_inference()))
         return local
