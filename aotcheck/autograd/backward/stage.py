@@ -62,6 +62,7 @@ from aotcheck.autograd.backward.tangents import (
 )
 from aotcheck.autograd.eager_graph.components import nodes_behind
 from aotcheck.autograd.eager_graph.saved import holds_saved, kept_results, nodes_behind_output
+from aotcheck.autograd.eager_graph.ways import arrivals
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.ir.sparse_geometry import is_sparse, sparse_geometry_of
 from aotcheck.autograd.ir.trace import Geometry, Value, geometry_of
@@ -126,6 +127,7 @@ class Stage:
     autocast: Autocast = OFF  # what its backwards are traced for
     aside: tuple[GradientEdge, ...] = ()
     selective: bool = False
+    cover: tuple[int, ...] = ()  # of ``reached``, by place: see Note [Gradients asked for]
     asked: frozenset[int] | None = None  # of ``reached``, those that its backwards are traced for; None: all
     told: frozenset[int] = frozenset()  # those of its tensors that they come by without a gradient
     variants: dict[Any, Stage] = dataclasses.field(default_factory=dict)
@@ -142,6 +144,14 @@ class Stage:
         found = self.variants.get(asked)
         found = found or self.variants.setdefault(asked, self._variant(asked=asked, aside=(), selective=False))
         found.saved, found.sealed = self.saved, self.sealed  # known only after backwards were traced
+        return found
+
+    def partly(self, asked: frozenset[int]) -> Stage:
+        """The same where it was looked at before what eager keeps on the way: see Note [Gradients asked for]."""
+        found = self.variants.get(("partly", asked))
+        if found is None:
+            changes = {"asked": asked, "aside": (), "selective": False, "checked": []}
+            found = self.variants[("partly", asked)] = self._variant(**changes)
         return found
 
     def also_from(self, told: frozenset[int]) -> Stage:
@@ -214,9 +224,20 @@ class Stage:
             return ()
         return tuple(tuple(k for k, n in enumerate(nodes) if n is node) for node in nodes)
 
+    def holding(self) -> list[list[Any]]:
+        """For each tensor the nodes between it and the stage's ends that keep what their first backward frees."""
+        behind = [nodes_behind_output(a.tensor, self.ends) for a in self.attached]
+        attached = zip(behind, self.attached, strict=True)
+        return [[n for n in nodes if holds_saved(n, a.tensor)] for nodes, a in attached]
+
     def freeing_nodes(self) -> set[Any]:
-        """The nodes between the stage's tensors and its ends that keep what their first backward frees."""
-        return {n for a in self.attached for n in nodes_behind_output(a.tensor, self.ends) if holds_saved(n, a.tensor)}
+        """All of these."""
+        return {n for nodes in self.holding() for n in nodes}
+
+    def arrivals(self) -> Mapping[Any, int]:
+        """At which of the targets reached, by place, gradients arrive from which of the stage's nodes."""
+        starts = [_torch.grad_fn_of(a.tensor) for a in self.attached]
+        return arrivals(starts, [self.targets[k].edges for k in self.reached])
 
     def hidden_nodes(self, met: set[Any]) -> set[Any]:
         """Those of the nodes ``met`` that the histories of writes through views hide: see Note [Views that end]."""

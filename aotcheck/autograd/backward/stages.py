@@ -27,6 +27,7 @@ from aotcheck.autograd.backward.written_since import guard
 from aotcheck.autograd.eager_graph.components import edges_behind
 from aotcheck.autograd.eager_graph.formulas import depends_on_data
 from aotcheck.autograd.eager_graph.saved import keeps_itself, kept_for_derivatives, nodes_behind_output
+from aotcheck.autograd.eager_graph.ways import covering
 from aotcheck.autograd.effects.capture import Capture
 from aotcheck.autograd.effects.views import is_new_leaf
 from aotcheck.autograd.errors import RetraceWithCaptured, UnsupportedError
@@ -110,8 +111,18 @@ class Stages:
                 stage.saved = list(dict.fromkeys(packed(v, outputs) for v in stage.saved))
         for stage in stages:
             guard(self.capture, stage)
+            if len(stage.reached) > 1:
+                stage.cover = self._cover(stage)
         self.live.settled = True
         return stages
+
+    def _cover(self, stage: Stage) -> tuple[int, ...]:
+        """See Note [Gradients asked for]."""
+        holding = {n for nodes in stage.holding() for n in nodes}
+        if not holding:
+            return ()
+        there = stage.arrivals()
+        return covering((there[n] for n in holding), len(stage.reached))
 
     def _made_before(self, stage: Stage) -> list[Value]:
         """What only the stage's backwards need, but the function itself made, from what the caller may write by then.
