@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from aotcheck import _torch
@@ -57,7 +57,7 @@ class Nodes:
         self._kept: dict[Any, tuple[tuple[int, ...], tuple[int, ...]]] = {}
 
     def way(self, begins: Sequence[int], asked: frozenset[int]) -> tuple[Passed, ...]:
-        """The nodes that a backward comes by from the tensors ``begins`` to the targets ``asked``, by place, in order."""
+        """The nodes that a backward comes by from the tensors ``begins`` to the targets ``asked``, by place."""
         mask = sum(1 << k for k in asked)
         nodes = {n: j for j in begins for n in self.behind[j] if self.masks[n] & mask}
         found = []
@@ -95,7 +95,7 @@ class Partly:
 
     def check(self) -> None:
         """Look at what the nodes on the way keep, as they do, and free it; up to one of them that raises."""
-        ctx, passed = self.ctx, set[int]()
+        ctx, passed, raises = self.ctx, set[int](), True
         try:
             if self.way:
                 backward.check_not_spent(self.context)
@@ -107,9 +107,10 @@ class Partly:
                 watched = [(*ctx.kept[WATCHED_PLACE][k][:3], 0) for k in node.watched]
                 backward.check_watched(watched, (True,))
                 passed.add(node.number)
+            raises = False
         finally:
             if not _torch.backward_keeps_graph():
-                self.finder.free(self.context, passed)
+                self.finder.free(self.context, passed, raises)
 
     def done(self) -> None:
         """The gradients are there."""
@@ -151,11 +152,11 @@ class Finder:
             way = self._ways[places, asked] = self.nodes.way(places, asked)
         return Partly(self, ctx, way, asked)
 
-    def free(self, ctx: Any, nodes: set[int]) -> None:
-        """Autograd frees ``ctx`` now, and eager ``nodes`` alone."""
+    def free(self, ctx: Any, nodes: set[int], raises: bool) -> None:
+        """Eager frees ``nodes``; autograd will free all of ``ctx`` then, unless the backward ``raises``."""
         left = left_of(ctx)
         if left is None:
-            if self.nodes.is_over(nodes) or not can_be_left(ctx):
+            if (not raises and self.nodes.is_over(nodes)) or not can_be_left(ctx):
                 return
             ctx.left = left = Left(ctx)
         left.freed |= nodes

@@ -108,8 +108,7 @@ class Backwards:
             lenient,
             bool(stage.cover),
         )
-        finder = Finder(self, stage)
-        return Function(apply, finder if stage.cover else finder.find, selective)
+        return Function(apply, Finder(self, stage), selective)
 
     def _freeing(self, stage: Stage, once: Iterable[int]) -> Iterator[tuple[int, Freed]]:
         """The tensors whose own node frees what it keeps, or raises, when a backward ends there."""

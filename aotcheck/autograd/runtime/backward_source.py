@@ -134,7 +134,7 @@ def function_like(
         f"        return {nothing}",
         f"    trained = ({trained}) if grad_enabled() else None",
         *(["    find, c = (ctx.kept[0].find, ctx) if w is None else (w.find, w.ctx)"] if divisible else []),
-        f"    d = {'*' if selective else ''}{'find' if divisible else 'ctx.kept[0]'}(({kinds}), trained"
+        f"    d = {'*' if selective else ''}{'find' if divisible else 'ctx.kept[0].find'}(({kinds}), trained"
         f"{', t' if minds else ''})({'c' if divisible else 'ctx'}, g){', None' if selective else ''}",
         *(["    if w is not None: w.done()"] if divisible else []),
     ]
@@ -305,7 +305,7 @@ def write_differentiable_backward(
         given = "".join(f"d[{k}], " for k in a.results) + "".join(f"{x}, " for x in a.saved)
         contexts = f"(ctx, *{CONTEXTS})" if a.contexts else "()"
         watched = f"w{number}" if a.guards else "()"
-        given += kept_source(w.refer(a.function.backward_for, "backward"), contexts, handles, watched, a.held, ())
+        given += kept_source(w.refer(a.function.finder, "finder"), contexts, handles, watched, a.held, ())
         ends = ", ".join(handles) or w.refer(backward.DEAD_END)
         ends += f", {w.refer(backward.beyond())}" if a.function.selective else ""
         lines += [f"    w{number} = []"] if a.guards else []
