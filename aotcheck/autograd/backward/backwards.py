@@ -21,7 +21,7 @@ from aotcheck.autograd.backward.stages import Stages
 from aotcheck.autograd.backward.tangents import Key, Trained, described
 from aotcheck.autograd.backward.written_since import guards_of
 from aotcheck.autograd.eager_graph.components import nodes_behind
-from aotcheck.autograd.eager_graph.saved import holds_saved, nodes_behind_output, objection
+from aotcheck.autograd.eager_graph.saved import holds_saved, objection
 from aotcheck.autograd.effects.capture import Capture
 from aotcheck.autograd.errors import RetraceWithCaptured, UnsupportedError
 from aotcheck.autograd.graphs.compile_graph import Compilers
@@ -81,7 +81,7 @@ class Backwards:
 
     def function(self, stage: Stage) -> Function:
         """What attaches the stage's tensors."""
-        behind = [nodes_behind_output(a.tensor, stage.ends) for a in stage.attached]
+        behind = stage.behind()
         holding = stage.holding()
         once = tuple([j for j, nodes in enumerate(holding) if nodes])
         lenient = tuple([j for j in once if all(map(_torch.is_write_through_view, holding[j]))])
@@ -106,7 +106,7 @@ class Backwards:
             bool(stage.views),
             selective,
             lenient,
-            bool(stage.cover),
+            stage.divisible,
         )
         return Function(apply, Finder(self, stage), selective)
 
