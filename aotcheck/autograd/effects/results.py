@@ -87,9 +87,10 @@ class Results(Remaking):
             if base is not None and self.table.state(base) is not self.table.state(t):
                 stays = self._left(base, t) or self._went(t) or self._follows(t) or self._left_at_stop(base, t)
                 stays = stays or self._is_looked_for(t, base) or self._is_left_behind(t, base)
+                base = base if stays else None
+            if base is not None and base.is_inference() and not t.is_inference():
                 # Of data made in inference mode no view would count versions.
-                uncounted = base.is_inference() and not t.is_inference() and not t.requires_grad
-                base = base if stays and (not uncounted or id(base) in self.names) else None
+                base = base if t.requires_grad or id(base) in self.names else None
             unsafe = self.tracer.unsafe_views.get(id(t))
             if base is None and unsafe is not None and self._lies_as_split(t, unsafe):
                 # The op may have run on a copy (of a conjugated tensor, say), of which autograd knows nothing.
