@@ -320,7 +320,9 @@ class Remaking(Attaching, Holders):
                 mode = ReplayMode.OUTSIDE_WITHOUT_GRAD if under else ReplayMode.OUTSIDE_WITH_GRAD
             if not base.requires_grad and not t.requires_grad and id(base) not in self.kernels.detached:
                 mode = ReplayMode.AMBIENT if (how != _UNDER_NO_GRAD) == self.capture.entry_grad else mode
-            last = self.lasting(t)
+            # A view of what was cut off since has its history by a stand-in, or only memory is wanted of it.
+            cut = t.requires_grad and not base.requires_grad and not is_new_leaf(t)
+            last = () if cut else self.lasting(t)
             there = _torch.storage_address(self.table.state(t).storage)
             elsewhere = self._place_of_base(t, base)[1] != there  # the base has left, or this
             renewed = False  # whether autograd has looked anew for the history of what it was made of
@@ -336,7 +338,7 @@ class Remaking(Attaching, Holders):
                 steps = [ReplayView(local, ref, aten.alias.default, mode), self._on_own_storage(local, t, base, begins)]
             else:
                 replay = self._window_of_base(t, base, lies, base_lay)
-                if t.requires_grad and not base.requires_grad and not is_new_leaf(t):
+                if cut:
                     replay = functools.partial(as_if_required, replay)
                 origin = None if elsewhere else self._made_before(t, last)
                 if origin is not None:
