@@ -443,7 +443,7 @@ class Results(Remaking):
         if id(t) in self.names or not has_history(t) or self.table.state(base).version or id(t) in self._histories:
             return False
         versions = [a.version for a in self.arguments if a.replica is base]
-        if is_odd(t) and versions != [_torch.version_of(base)]:  # it was made after what counts as a write
+        if versions != [_torch.version_of(base)]:  # it was made after what counts as a write, and that is done later
             return False
         events = (self.kernels.moved, self.kernels.detached, self.kernels.required)
         made = self._current(t)
