@@ -148,9 +148,9 @@ class MovedArguments:
 
     def _counted_at(self, t: Tensor) -> int:
         """When last ``t``, or what counts with it, was moved in a way that counts as a write; 0 if none was."""
-        together = [a.replica for a in self.arguments if id(a.replica) in self.kernels.left]
-        together = [x for x in together if _torch.counted_by([x], [t]) != [None]]
-        left = [x for a in together for x in self.kernels.left[id(a)]]
+        known = {id(x): x for x in self.capture.tracer.keep if id(x) in self.kernels.left and _torch.version_of(x) >= 0}
+        together = [key for key, x in known.items() if _torch.counted_by([x], [t]) != [None]]
+        left = [x for key in together for x in self.kernels.left[key]]
         return max([x.time for x in left if x.move is not Move.DATA], default=0)
 
     def _written_unseen(self, a: TracedArgument) -> bool:
