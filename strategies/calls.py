@@ -24,13 +24,17 @@ from aotcheck.program import (
     ListExpr,
     Literal,
     OpCall,
+    Probe,
     Program,
     Ref,
+    Scene,
     Statement,
+    Step,
     Storage,
     Strided,
     TupleExpr,
     Way,
+    Write,
     build_call,
     evaluate,
     flat_calls,
@@ -42,7 +46,7 @@ from strategies.chooser import Chooser
 from strategies.inputs import contiguous, data
 from strategies.plans import Sides, draw_around, draw_before, draw_steps, with_trained_cotangents
 from strategies.profile import Profile
-from strategies.state import EXPECTED, fragile, hazardous, perilous, tidy
+from strategies.state import EXPECTED, fragile, hazardous, hook_may_be_misplaced, perilous, tidy
 
 __all__ = ["Unsafe", "arity", "draw_further_calls", "draw_plan", "inspect", "train", "untrained"]
 
@@ -72,6 +76,13 @@ class _Inspection(DryRun):
     def on_error(self, error: Exception) -> None:
         if fragile(error):
             raise Unsafe
+
+    def step(self, step: Step, scene: Scene, ago: int = 0) -> None:
+        if isinstance(step, Probe) and step.how is Write.GRAD:
+            written = scene.side(step.site.value)[step.index :][:1]
+            if any(map(hook_may_be_misplaced, written)):
+                raise Unsafe
+        super().step(step, scene, ago)
 
     def on_gradients(self, gradients: list[torch.Tensor]) -> None:
         if not all(map(_bounded, gradients)):

@@ -43,7 +43,18 @@ from aotcheck.program.memory import tensors_of as _tensors
 from aotcheck.program.ops import Group, Op, find
 from aotcheck.program.subclasses import held
 
-__all__ = ["EXPECTED", "Ended", "Outcome", "State", "fragile", "hazardous", "overlaps_itself", "perilous", "tidy"]
+__all__ = [
+    "EXPECTED",
+    "Ended",
+    "Outcome",
+    "State",
+    "fragile",
+    "hazardous",
+    "hook_may_be_misplaced",
+    "overlaps_itself",
+    "perilous",
+    "tidy",
+]
 
 _BOUND = 2**18
 _HALF_BOUND = 2**8
@@ -170,15 +181,29 @@ def _held_by_another(changing: Iterable[Expr], env: dict[str, Any]) -> bool:
     )
 
 
+def hook_may_be_misplaced(t: torch.Tensor) -> bool:
+    """Whether a write to ``t`` that autograd records may crash torch in a backward.
+
+    ``retain_grad`` hangs a hook on an output of a node. A write in place gives the tensor another node, to whose first
+    and only output torch moves the hook by the number of the output that the tensor was before.
+    """
+    whole = t if t._base is None else t._base
+    return whole.retains_grad and whole.output_nr > 0
+
+
 def perilous(call: OpCall, env: dict[str, Any], saved: Saved) -> bool:
     """Whether running a call might crash torch, now or in a backward, or leaves memory undefined unseen.
 
     Such are reads of freed memory (Note [Freed memory] of :mod:`aotcheck.program.memory`), ``out=`` that must grow
-    while an operand (``torch.mm`` segfaults), and ``out=`` that begins behind its storage, which leaves a gap as it
-    grows.
+    while an operand (``torch.mm`` segfaults), ``out=`` that begins behind its storage, which leaves a gap as it
+    grows, and writes to what :func:`hook_may_be_misplaced` tells of.
     """
     if not reads_nothing_missing(call, env) or saved.lost(call, env):
         return True
+    if find(call.path)[0].writes or any(keyword == "out" for keyword, _ in call.kwargs):
+        given = (*call.args, *(expr for _, expr in call.kwargs))
+        if any(hook_may_be_misplaced(t) for expr in given for t in _tensors(evaluate(expr, env))):
+            return True
     if find(call.path)[0].group in _OF_STORAGES or call.path == "Tensor.resize_":
         given = (*call.args, *(expr for _, expr in call.kwargs))
         if any(holds_wrapper(evaluate(expr, env)) for expr in given):
