@@ -40,13 +40,13 @@ from aotcheck.program import (
     flat_calls,
     remember,
 )
-from aotcheck.program.memory import size_of
+from aotcheck.program.memory import hook_may_be_misplaced, size_of
 from aotcheck.program.ops import Group, find
 from strategies.chooser import Chooser
 from strategies.inputs import contiguous, data
 from strategies.plans import Sides, draw_around, draw_before, draw_steps, with_trained_cotangents
 from strategies.profile import Profile
-from strategies.state import EXPECTED, fragile, hazardous, hook_may_be_misplaced, perilous, tidy
+from strategies.state import EXPECTED, fragile, hazardous, perilous, tidy
 
 __all__ = ["Unsafe", "arity", "draw_further_calls", "draw_plan", "inspect", "train", "untrained"]
 

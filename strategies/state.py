@@ -38,23 +38,20 @@ from aotcheck.program import (
     build_call,
 )
 from aotcheck.program.interpret import context_of, evaluate
-from aotcheck.program.memory import Saved, address, execute_definite, fits, holds_wrapper, reads_nothing_missing
+from aotcheck.program.memory import (
+    Saved,
+    address,
+    execute_definite,
+    fits,
+    holds_wrapper,
+    hook_may_be_misplaced,
+    reads_nothing_missing,
+)
 from aotcheck.program.memory import tensors_of as _tensors
 from aotcheck.program.ops import Group, Op, find
 from aotcheck.program.subclasses import held
 
-__all__ = [
-    "EXPECTED",
-    "Ended",
-    "Outcome",
-    "State",
-    "fragile",
-    "hazardous",
-    "hook_may_be_misplaced",
-    "overlaps_itself",
-    "perilous",
-    "tidy",
-]
+__all__ = ["EXPECTED", "Ended", "Outcome", "State", "fragile", "hazardous", "overlaps_itself", "perilous", "tidy"]
 
 _BOUND = 2**18
 _HALF_BOUND = 2**8
@@ -179,16 +176,6 @@ def _held_by_another(changing: Iterable[Expr], env: dict[str, Any]) -> bool:
     return any(
         id(t) in changed for value in env.values() if holds_wrapper(value) for t in _tensors(value) if t is not value
     )
-
-
-def hook_may_be_misplaced(t: torch.Tensor) -> bool:
-    """Whether a write to ``t`` that autograd records may crash torch in a backward.
-
-    ``retain_grad`` hangs a hook on an output of a node. A write in place gives the tensor another node, to whose first
-    and only output torch moves the hook by the number of the output that the tensor was before.
-    """
-    whole = t if t._base is None else t._base
-    return whole.retains_grad and whole.output_nr > 0
 
 
 def perilous(call: OpCall, env: dict[str, Any], saved: Saved) -> bool:
