@@ -354,7 +354,8 @@ def _cycle(i: Idiom) -> None:
     held = t.untyped_storage().nbytes()
     if not i.do(resize, ref, Literal(max(extent_in_bytes(t), held))):
         raise Impossible
-    alike = [u for u, s in state.tensors() if s is not t and s.shape == t.shape and s.dtype == t.dtype]
+    elsewhere = ((u, s) for u, s in state.tensors() if address(s) != address(t))
+    alike = [u for u, s in elsewhere if s.shape == t.shape and s.dtype == t.dtype]
     fill = ("Tensor.copy_", Ref(choose.one(alike))) if alike and choose.chance(60) else ("Tensor.fill_", Literal(2))
 
     def filled() -> None:

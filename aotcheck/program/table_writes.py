@@ -36,7 +36,9 @@ entry("Tensor.imag=", "self fit_tensor", _I, dtypes=DTypes.COMPLEX, results=0, w
 entry("Tensor.cumsum_", "self dim", _I, dtypes=DTypes.NUMERIC, ndim=(1, 6), writes=True)
 entry("Tensor.tril_", "self", _I, ndim=(2, 6), writes=True)
 entry("Tensor.triu_", "self diagonal", _I, ndim=(2, 6), writes=True)
-entry("Tensor.addmm_", "self left right alpha={2|2j}? beta={2|0|1j}?", _I, ndim=(2, 2), dtypes=DTypes.NUMERIC, writes=True)
+entry(
+    "Tensor.addmm_", "self left right alpha={2|2j}? beta={2|0|1j}?", _I, ndim=(2, 2), dtypes=DTypes.NUMERIC, writes=True
+)
 entry("torch.nn.functional.relu_", "self", _I, dtypes=DTypes.REAL, writes=True)
 entry(
     "torch.nn.functional.dropout",
