@@ -160,17 +160,17 @@ ShapeResult = Callable[[list[str], Callable[[Any], str]], str]
 class ResultShape:
     """Turns the expressions of the flat results into that of what a call gives.
 
-    The last results are what goes into the module's ``slots``. ``spec`` is None where what the call gives is the flat
-    list itself.
+    The last results, ``tail`` of them, are what ``assign`` puts elsewhere. ``spec`` is None where what the call gives
+    is the flat list itself.
     """
 
     spec: Any
-    slots: tuple[int, ...]
+    tail: int
     assign: Any
 
     def expression(self, flat: list[str], refer: Callable[[Any], str]) -> str:
-        """Python source of the structured result; module slots are assigned on the way."""
-        count = len(flat) - len(self.slots)
+        """Python source of the structured result; what else there is to assign is assigned on the way."""
+        count = len(flat) - self.tail
         flat, tail = flat[:count], flat[count:]
         spec = self.spec
         if spec is None:
@@ -184,5 +184,5 @@ class ResultShape:
         else:
             result = f"{refer(pytree.tree_unflatten)}([{', '.join(flat)}], {refer(spec)})"
         if tail:
-            result = f"({result}, {refer(self.assign)}({self.slots}, [{', '.join(tail)}]))[0]"
+            result = f"({result}, {refer(self.assign)}([{', '.join(tail)}]))[0]"
         return result
