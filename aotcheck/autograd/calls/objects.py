@@ -104,8 +104,10 @@ def _slots_of(x: Any) -> dict[str, Any]:
 
 def changed_to(x: Any, layout: Layout, parts: Sequence[Any]) -> None:
     """Let an object hold these parts and no others."""
-    if isinstance(x, (dict, list)):
-        (OrderedDict.clear if isinstance(x, OrderedDict) else dict.clear if isinstance(x, dict) else list.clear)(x)
+    if isinstance(x, dict):
+        (OrderedDict if isinstance(x, OrderedDict) else dict).clear(x)
+    elif isinstance(x, list):
+        list.clear(x)
     there = {name for where, name in layout if where is not _ITEM}
     for name in {**(variables_of(x) or {}), **_slots_of(x)}:
         if name not in there:
