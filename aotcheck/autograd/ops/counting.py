@@ -35,13 +35,12 @@ def counts(tracer: Tracer, x: Any, weights: Any = None, minlength: int = 0) -> R
     fits = run(aten.logical_and.default, run(aten.ge.Scalar, x, 0), run(aten.lt.Scalar, x, minlength))
     held: Tensor = run(aten.all.default, fits)
     tracer.expect(held)
-    counted = weights is None or not x.numel()
-    kept = weights is not None and weights.dtype is torch.float32
-    dtype = torch.int64 if counted else torch.float32 if kept else torch.float64
     places = x if x.dtype in (torch.int64, torch.int32) else run(aten._to_copy.default, x, dtype=torch.int64)
-    if counted:
+    if weights is None or not x.numel():
+        dtype = torch.int64
         summands = run(aten.ones_like.default, x, dtype=dtype)
     else:
+        dtype = torch.float32 if weights.dtype is torch.float32 else torch.float64
         summands = weights if weights.dtype is dtype else run(aten._to_copy.default, weights, dtype=dtype)
     zeros = run(aten.new_zeros.default, x, [minlength], dtype=dtype)
     made: Replica = run(aten.index_add.default, zeros, 0, places, summands)
