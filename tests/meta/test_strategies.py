@@ -97,6 +97,7 @@ RARER = {
     Feature.RETURNS_CONTAINER_OF_CALLER: 1.5,
     Feature.RETURNS_INFERENCE_TENSOR: 2,
     Feature.RETURNS_FREED: 0.8,
+    Feature.COMPLEX_NUMBER: 4,
 }
 """Least percentages of what happens to storages, aliases and containers: about half of what there is."""
 
