@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3201 --strategy strategies:programs"
-# issue = "not looked up"
+# issue = "https://github.com/pytorch/pytorch/issues/131794"
 # difference = "exception of call after backward of call 1: eager raises TypeError(\u0022unsupported operand type(s) for *: 'NoneType' and 'int'\u0022), compiled raises nothing"
 # [keys]
 # aot_function = "(exception, backward, missing TypeError: unsupported operand type(s) for *: 'X' and 'X')"
