@@ -58,6 +58,9 @@ def add(path: Path, name: str | None, issue: str, backends: tuple[str, ...], fol
         differs = one.judged.outcome is Outcome.DIFFERS
         if differs:
             keys[one.backend] = one.judged.key
+        if one.judged.outcome is Outcome.REFUSED:  # neither agrees nor differs
+            click.echo(f"{path}: {one.backend} refuses it: {', '.join(one.judged.refusals)}")
+            continue
         said = Expected.DIFFERS if differs else Expected.AGREE
         expect[one.backend] = {version if differs or not one.backend.startswith("aotcheck") else "*": said.value}
     if not keys:
