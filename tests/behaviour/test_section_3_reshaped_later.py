@@ -69,6 +69,8 @@ def test_a_view_of_one_that_was_reshaped_before_its_base_was_cut(view, reshape):
         out.sum().backward()
         yield x.grad, attempt_later(lambda: base.add_(1)), base
 
+    check_session(session)
+
 
 _VIEWED = {
     "conj": lambda z: z.conj(),
