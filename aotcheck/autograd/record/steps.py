@@ -74,7 +74,7 @@ class HoldAccumulator:
     """
 
     local: Local
-    source: Arg
+    source: Ref
     recorded: Geometry
     anew: bool
 
