@@ -437,19 +437,22 @@ class Remaking(Attaching, Holders):
         if made is not None and counter is not None and (is_odd(t) or self._is_odd_view(made.source)):
             counted_since = made.source_version != _torch.version_of(made.source)
             if counted_since and made.source_version == counter.version:
-                return self._at_version(step, t, self._entry_version(base), counter.requires_grad)
+                return self._at_version(step, t, self._entry_version(base))
         outdated = step.outdated or _torch.leafness(t) is None or self._waits_for_history(t, base)
         if made is not None and not (t.requires_grad or base.requires_grad or t.is_inference()):
             outdated |= _torch.version_of(t) != made.version  # it shows once the base requires grad
         if outdated and not step.outdated and made is not None and id(made.source) in self._made_at:
             # Made of a view that autograd refuses at any other version.
-            required = counter is None or counter.requires_grad
-            return self._at_version(step, t, self._made_at[id(made.source)], required)
+            return self._at_version(step, t, self._made_at[id(made.source)])
         return dataclasses.replace(step, outdated=outdated)
 
-    def _at_version(self, step: ReplayView, t: Tensor, version: Local, required: bool) -> ReplayView:
-        """The step that makes the view ``t`` at that ``version``; not ``required`` of its base, it has no node yet."""
+    def _at_version(self, step: ReplayView, t: Tensor, version: Local) -> ReplayView:
+        """The step that makes the view ``t`` at that ``version``; it has no node if nothing required grad by then."""
         self._made_at[id(t)] = version
+        known: list[TracedArgument | TracedRoot] = [*self.arguments, *self.roots]
+        source = self.chain(t)[1:]
+        required = any(id(x) in self.kernels.required for x in source)
+        required |= any(k.requires_grad and any(k.replica is x for x in source) for k in known)
         quietly = not required and _torch.creation_meta(t) == _UNDER_NO_GRAD and step.mode is ReplayMode.AMBIENT
         return dataclasses.replace(step, version=version, mode=ReplayMode.NO_GRAD if quietly else step.mode)
 
