@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3201 --strategy strategies:programs"
-# issue = "not looked up"
+# issue = "https://github.com/pytorch/pytorch/pull/118670"
 # difference = "exception of call after grad of call 2: eager raises nothing, compiled raises RuntimeError('')"
 # [keys]
 # aot_function = "(exception, grad, later call, RuntimeError: During the backward, we encountered a tensor subclass where we guessed its)"
