@@ -69,3 +69,35 @@ def test_a_backward_that_goes_on(history, gradient, inside, around):
             yield attempt_later(lambda a=a: (a * 2).sum().backward()), a.grad
 
     check_session(session)
+
+
+class Kept(torch.autograd.Function):
+    """A product of what it keeps."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 2 * ctx.saved_tensors[0]
+
+
+@pytest.mark.parametrize("retained", [False, True])
+@pytest.mark.parametrize("create", [False, True])
+@pytest.mark.parametrize("result", [lambda y: y, lambda y: y.t(), lambda y: y * 2, lambda y: y.sum()])
+@pytest.mark.parametrize("op", [lambda x: Kept.apply(x), lambda x: Kept.apply(x).exp(), lambda x: Kept.apply(x.exp())])
+def test_what_a_backward_inside_came_from_is_returned(op, result, create, retained):
+    def f(x):
+        y = op(x)
+        y.sum().backward(retain_graph=retained)
+        return result(y)
+
+    def session(compile):
+        x = leaf(2, 2)
+        y = compile(f)(x)
+        yield y, x.grad
+        yield attempt_later(lambda: torch.autograd.grad(y.sum(), x, create_graph=create))
+
+    check_session(session)

@@ -259,9 +259,12 @@ def has_packed(node: Any) -> bool:
 
 
 def _raw_kept(node: Any) -> Iterator[Any]:
-    """What the node keeps, as it is kept."""
+    """What the node keeps, as it is kept; a custom Function whose backward has freed that does not tell."""
     for name in _raw_fields(type(node)):
-        kept = getattr(node, name)
+        try:
+            kept = getattr(node, name)
+        except RuntimeError:
+            return
         yield from kept if isinstance(kept, (tuple, list)) else (kept,)
 
 
