@@ -156,6 +156,7 @@ try:
         is_packed,
         saved_of,
         unpack_some,
+        unpacking,
     )
     from aotcheck._torch.storages import (
         content_of,
@@ -358,6 +359,7 @@ __all__ = [
     "transparent_kernels",
     "unbatched",
     "unpack_some",
+    "unpacking",
     "unwrap_dynamo",
     "use_count",
     "variable_of",

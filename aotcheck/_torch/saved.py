@@ -89,3 +89,9 @@ def saved_of(node: Any) -> Sequence[Any]:
 def is_packed(saved: Any) -> bool:
     """Whether hooks packed what is saved."""
     return saved.unpack_hook is not None
+
+
+def unpacking(saved: Any) -> Callable[[], Tensor]:
+    """What unpacks what hooks packed, whatever becomes of ``saved``."""
+    hook, data = saved.unpack_hook, saved.data
+    return lambda: cast("Tensor", hook(data))

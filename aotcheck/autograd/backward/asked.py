@@ -26,7 +26,7 @@ from aotcheck.autograd.backward.written_since import guards_of
 from aotcheck.autograd.eager_graph.ways import covering
 from aotcheck.autograd.runtime import backward
 from aotcheck.autograd.runtime.attachments import WATCHED_PLACE
-from aotcheck.autograd.runtime.left import Left, can_be_left, left_of
+from aotcheck.autograd.runtime.left import Left, left_of, look_at, take_over
 
 if TYPE_CHECKING:
     from aotcheck.autograd.backward.backwards import Backwards
@@ -100,11 +100,11 @@ class Partly:
         try:
             if self.way:
                 backward.check_not_spent(self.context)
-                _torch.unpack_some(ctx, ())
+                look_at(ctx, ())
             for node in self.way:
                 if isinstance(ctx, Left):
                     ctx.check(node.number)
-                _torch.unpack_some(ctx, node.saved)
+                look_at(ctx, node.saved)
                 watched = [(*ctx.kept[WATCHED_PLACE][k][:3], 0) for k in node.watched]
                 backward.check_watched(watched, (True,))
                 passed.add(node.number)
@@ -162,7 +162,7 @@ class Finder:
         """Eager frees ``nodes``; autograd will free all of ``ctx`` then, unless the backward ``raises``."""
         left = left_of(ctx)
         if left is None:
-            if (not raises and self.nodes.is_over(nodes)) or not can_be_left(ctx):
+            if (not raises and self.nodes.is_over(nodes)) or (left := take_over(ctx)) is None:
                 return
-            ctx.left = left = Left(ctx)
+            ctx.left = left
         left.freed |= nodes

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -18,36 +19,50 @@ _FREED = (
 class _Saved:
     """Saved tensors, that raise when they are read after they were written, as autograd's own do."""
 
-    __slots__ = ("_entries",)
+    __slots__ = ("_packed", "_read")
 
     def __init__(self, ctx: Any) -> None:
-        self._entries = [_taken_over(s) for s in _torch.saved_of(ctx)]
+        saved = _torch.saved_of(ctx)
+        self._packed = frozenset(k for k, s in enumerate(saved) if _torch.is_packed(s))
+        self._read = [_taken_over(s) for s in saved]
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._read)
 
     def __iter__(self) -> Iterator[Tensor]:
-        return (self[k] for k in range(len(self._entries)))
+        return (read() for read in self._read)
 
     def __getitem__(self, k: int) -> Tensor:
-        t, version, error = self._entries[k]
-        if t is None:
-            raise RuntimeError(error)
-        now = _torch.version_of(t)
-        if now != version:
-            raise RuntimeError(
-                "one of the variables needed for gradient computation has been modified by an inplace operation: "
-                f"[{t.type()} {list(t.shape)}] is at version {now}; expected version {version} instead"
-            )
-        return t
+        return self._read[k]()
+
+    def look_at(self, k: int) -> None:
+        """Raise if that was written since; what the caller's hooks packed nobody writes."""
+        if k not in self._packed:
+            self._read[k]()
 
 
-def _taken_over(saved: Any) -> tuple[Tensor | None, int, str]:
+def _taken_over(saved: Any) -> Callable[[], Tensor]:
+    if _torch.is_packed(saved):
+        return _torch.unpacking(saved)
     try:
         t = saved.unpack().detach()  # counts versions with what is saved; no circle by a result's history
     except RuntimeError as error:  # written since: no reason to raise before it is needed
-        return None, 0, str(error)
-    return t, _torch.version_of(t), ""
+        return functools.partial(_raise, str(error))
+    return functools.partial(_unwritten, t, _torch.version_of(t))
+
+
+def _raise(error: str) -> Any:
+    raise RuntimeError(error)
+
+
+def _unwritten(t: Tensor, version: int) -> Tensor:
+    now = _torch.version_of(t)
+    if now != version:
+        raise RuntimeError(
+            "one of the variables needed for gradient computation has been modified by an inplace operation: "
+            f"[{t.type()} {list(t.shape)}] is at version {now}; expected version {version} instead"
+        )
+    return t
 
 
 class Left:
@@ -78,6 +93,12 @@ class Left:
         """No backward needs it any more."""
         self._saved = None
 
+    def look_at(self, which: Sequence[int]) -> None:
+        """Raise if one of these saved tensors was written since."""
+        saved = self.saved_tensors
+        for k in which:
+            saved.look_at(k)
+
     def check(self, node: int) -> None:
         """Raise as eager does where a backward comes by this node for the second time."""
         if node in self.freed:
@@ -89,12 +110,18 @@ def left_of(ctx: Any) -> Left | None:
     return getattr(ctx, "left", None)
 
 
-def can_be_left(ctx: Any) -> bool:
-    """Whether what ``ctx`` saved can be taken over: it is still there, and no hooks of the caller's packed it.
-
-    To call those is not for us.
-    """
+def take_over(ctx: Any) -> Left | None:
+    """What ``ctx`` saved, for other backwards; None where it is freed already."""
     try:
-        return not any(_torch.is_packed(s) for s in _torch.saved_of(ctx))
+        return Left(ctx)
     except RuntimeError:
-        return False
+        return None
+
+
+def look_at(ctx: Any, which: Sequence[int]) -> None:
+    """Raise if one of these saved tensors, or all, were freed, or one was written since."""
+    if isinstance(ctx, Left):
+        ctx.look_at(which)
+    else:
+        saved = _torch.saved_of(ctx)
+        _torch.unpack_some(ctx, [k for k in which if not _torch.is_packed(saved[k])])
