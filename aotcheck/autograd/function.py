@@ -65,6 +65,7 @@ from aotcheck.autograd.graphs.compile_graph import Compilers
 from aotcheck.autograd.graphs.failing import GraphFailed
 from aotcheck.autograd.record.steps import BaseOf, TakeHistory
 from aotcheck.autograd.replicas.replicas import disarm
+from aotcheck.autograd.state.autocast import autocast_state
 from aotcheck.autograd.state.global_state import AutocastOff
 from aotcheck.autograd.state.gradients import gradients_of
 from aotcheck.autograd.tensors.captured import Path, locate, read
@@ -180,8 +181,8 @@ class CompiledFunction:
         self._lock = threading.RLock()
         self._made = 0
         self._gradients = False  # whether the gradients of arguments are arguments too
-        # By structure of the call: the arguments that autocast casts, and those that are only cast to its dtype.
-        self._casts: dict[Any, frozenset[int]] = {}
+        # By structure of the call and autocast: the arguments that it casts, and to what; those that others cast alike.
+        self._casts: dict[Any, dict[int, torch.dtype]] = {}
         self._not_cast: dict[Any, frozenset[int]] = {}
         self._valued: dict[Any, frozenset[int]] = {}  # see Note [Values in the key]
         self._backwards = False  # whether the function is known to call backwards
@@ -291,7 +292,8 @@ class CompiledFunction:
             number = around.last_number if around.anything else None
             passed = self._passed(flat)
             structure = spec, len(flat)
-            casts, which = casts_of(passed, self._casts.get(structure, ())) if in_region() else ([], ())
+            region = (structure, autocast_state()) if in_region() else None
+            casts, which = ([], ()) if region is None else casts_of(passed, self._casts.get(region, {}))
             whole, wrappers = expand([*passed, *casts])
             caller = caller_graph(whole) if self._backwards else None
             valued = [k for k in self._valued.get(structure, ()) if k < len(whole) and tells_lengths(whole[k])]
@@ -333,7 +335,7 @@ class CompiledFunction:
                     self._valued[structure] = self._valued.get(structure, frozenset()) | needed.indices
                     continue
                 except RetraceWithCasts as needed:
-                    self._casts[structure] = self._casts.get(structure, frozenset()) | needed.args[0]
+                    self._casts[region] = {**needed.args[0], **self._casts.get(region, {})}
                     continue
                 except RetraceWithCallerGraph:
                     self._backwards, self._last = True, None
@@ -457,8 +459,8 @@ class CompiledFunction:
             reassigned.clear()
             together = self.compilers.partition is not None
             gradients = split.own if split.with_gradients else None
-            structure = spec, split.explicit
-            asked = self._casts.get(structure, frozenset()) | self._not_cast.get(structure, frozenset())
+            region = (spec, split.explicit), autocast_state()
+            asked = frozenset(self._casts.get(region, ())) | self._not_cast.get(region, frozenset())
             asked |= frozenset(range(split.own, len(whole)))
             values = {k: whole[k].detach().clone() for k in split.valued}
             capture = Capture(
@@ -479,8 +481,8 @@ class CompiledFunction:
             try:
                 outcome = capture.run(program, captured, split.own)
                 if capture.casts is not None and (unused := capture.casts.unused):
-                    self._not_cast[structure] = self._not_cast.get(structure, frozenset()) | unused
-                    self._casts[structure] -= unused
+                    self._not_cast[region] = self._not_cast.get(region, frozenset()) | unused
+                    self._casts[region] = {k: to for k, to in self._casts[region].items() if k not in unused}
                 return capture, outcome
             except Retrace as needed:
                 if needed.mode == mode:
