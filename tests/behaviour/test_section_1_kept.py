@@ -131,7 +131,44 @@ def pairs(store):
     return f
 
 
+def moves(store):
+    store.last, store.pair = plain(3), plain(3, seed=1)
+
+    def f(x):
+        store.last, store.pair = store.pair, store.last
+        return x * store.last
+
+    return f
+
+
+def shifts(store):
+    store.named["old"] = plain(3)
+
+    def f(x):
+        store.named["older"] = store.named.get("old", x)
+        store.named["old"] = x * 2
+        return x * store.named["older"]
+
+    return f
+
+
+def forgets(store):
+    store.queue = collections.deque(maxlen=2)
+
+    def f(x):
+        store.queue.append(x.detach() * 2)
+        store.seen.append(x.detach() * 3)
+        if len(store.seen) > 2:
+            store.seen.pop(0)
+        return x * (sum(store.queue) + sum(store.seen))
+
+    return f
+
+
 FUNCTIONS = {
+    "moves": moves,
+    "shifts": shifts,
+    "forgets": forgets,
     "variable": keeps_variable,
     "method": lambda store: store.run,
     "appends": appends,
@@ -150,7 +187,7 @@ def test_tensors_kept_around_a_function(kind):
             x = leaf(3, seed=k)
             y = f(x)
             yield x, y, store.last, store.pair, store.seen, store.named, list(store.queue), store.count
-            if store.pair:
+            if kind == "pairs":
                 one, other, given = store.pair["both"]
                 yield one is other, one is store.last, y is one, given is x
             y.sum().backward(retain_graph=True)
@@ -160,6 +197,25 @@ def test_tensors_kept_around_a_function(kind):
         yield f(plain(3)), store.seen, store.named
 
     check_session(session)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_what_a_forward_hook_keeps(whole):
+    def session(compile):
+        torch.manual_seed(0)
+        features, all_of_them = {}, []
+        net = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU(), torch.nn.Linear(3, 2))
+        net[1].register_forward_hook(lambda module, args, out: features.update(relu=out, given=args))
+        net.register_forward_hook(lambda module, args, out: all_of_them.append(out.detach()))
+        f = through(compile, net, whole)
+        for k in range(4):
+            x = leaf(2, 3, seed=k)
+            y = f(x)
+            yield y, features, all_of_them
+            (features["relu"].sum() + y.sum()).backward()
+            yield x, [p.grad for p in net.parameters()]
+
+    check_session(session, rtol=1e-6)
 
 
 def test_a_global_is_made_by_the_first_call():

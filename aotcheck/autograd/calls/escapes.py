@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from aotcheck import _torch
 from aotcheck.autograd.calls.kept import CONTAINERS, WITHOUT_TENSORS, Kept, Watched, refuse
 from aotcheck.autograd.calls.walk import ABSENT
 from aotcheck.autograd.errors import UnsupportedError
@@ -84,8 +85,12 @@ class Unkept:
         self._kept = kept
 
     def __enter__(self) -> None:
-        self._cells = [Watched.now(c, "cell_contents") for f in self._functions for c in _closure(f)]
         around = [value for f in self._functions for value in _around(f) if type(value) not in WITHOUT_TENSORS]
+        modules = [m for value in around if issubclass(type(value), torch.nn.Module) for m in value.modules()]
+        if hooks := _torch.forward_hooks_of(modules):
+            self._functions = (*self._functions, *hooks)
+            around += [value for f in hooks for value in _around(f) if type(value) not in WITHOUT_TENSORS]
+        self._cells = [Watched.now(c, "cell_contents") for f in self._functions for c in _closure(f)]
         objects = [o for value in (*self._functions, *around) for o in _objects(value)]
         self._namespaces = [Namespace(variables_of(o) or {}) for o in objects]
         for f in self._functions:

@@ -36,7 +36,7 @@ _MORE = object()
 
 @dataclass(frozen=True)
 class Kept:
-    """A ``value`` that is or has tensors of a trace: what ``owner`` has by ``name`` now, an item ``key`` of that, or
+    """A ``value`` that is or has tensors: what ``owner`` has by ``name`` now, an item ``key`` of that, or
     what it was extended by. ``was`` is what there was.
     """
 
@@ -138,17 +138,18 @@ class Watched:
             yield from self._of_sequence(now)
 
     def _of_sequence(self, now: Any) -> Iterator[Kept]:
-        if not any(_holds(x) for x in now):
-            return
         if type(now) is set or len(now) < len(self.copy):
             refuse(now, self.name)
+            return
         pairs = list(zip(now, self.copy, strict=False))
-        if len(now) == len(self.copy):
+        more = tuple(now)[len(self.copy) :]
+        if not more:
             for k, (value, was) in enumerate(pairs):
                 if value is not was and _holds(value):
                     yield Kept(self.owner, self.name, k, value, was)
         elif all(value is was for value, was in pairs):
-            yield Kept(self.owner, self.name, _MORE, tuple(now)[len(self.copy) :], ABSENT)
+            if any(map(_holds, more)):
+                yield Kept(self.owner, self.name, _MORE, more, ABSENT)
         else:
             refuse(now, self.name)
 
@@ -176,13 +177,13 @@ def refuse(value: Any, where: Any) -> None:
 
 
 def _holds(value: Any) -> bool:
-    """Whether ``value`` is a tensor of a trace, or nests one."""
+    """Whether ``value`` is a tensor, or nests one: of the trace, or one that was elsewhere around the function."""
     if type(value) in WITHOUT_TENSORS:
         return False
-    if issubclass(type(value), Replica):
+    if issubclass(type(value), Tensor):
         return True
     return _torch.pytree_children(value) is not None and any(
-        issubclass(type(x), Replica) for x in pytree.tree_leaves(value)
+        issubclass(type(x), Tensor) for x in pytree.tree_leaves(value)
     )
 
 

@@ -82,7 +82,7 @@ class ModuleState:
         slots, originals, before = self.slots, self.tensors(), _Before(self.modules)
         try:
             with _swapped(slots, replicas):
-                with Unkept(*_torch.forward_hooks_of(self.modules)):
+                with Unkept(*_torch.forward_hooks_of(self.modules), kept=kept):
                     yield
                 known = {(id(owner), name) for owner, name in slots}
                 assigned = [(m, name) for m, name in before.assigned() if (id(vars(m)), name) not in known]
