@@ -24,19 +24,23 @@ from aotcheck.program import (
     ListExpr,
     Literal,
     OpCall,
+    Probe,
     Program,
     Ref,
+    Scene,
     Statement,
+    Step,
     Storage,
     Strided,
     TupleExpr,
     Way,
+    Write,
     build_call,
     evaluate,
     flat_calls,
     remember,
 )
-from aotcheck.program.memory import size_of
+from aotcheck.program.memory import hook_may_be_misplaced, size_of
 from aotcheck.program.ops import Group, find
 from strategies.chooser import Chooser
 from strategies.inputs import contiguous, data
@@ -72,6 +76,13 @@ class _Inspection(DryRun):
     def on_error(self, error: Exception) -> None:
         if fragile(error):
             raise Unsafe
+
+    def step(self, step: Step, scene: Scene, ago: int = 0) -> None:
+        if isinstance(step, Probe) and step.how is Write.GRAD:
+            written = scene.side(step.site.value)[step.index :][:1]
+            if any(map(hook_may_be_misplaced, written)):
+                raise Unsafe
+        super().step(step, scene, ago)
 
     def on_gradients(self, gradients: list[torch.Tensor]) -> None:
         if not all(map(_bounded, gradients)):

@@ -38,7 +38,15 @@ from aotcheck.program import (
     build_call,
 )
 from aotcheck.program.interpret import context_of, evaluate
-from aotcheck.program.memory import Saved, address, execute_definite, fits, holds_wrapper, reads_nothing_missing
+from aotcheck.program.memory import (
+    Saved,
+    address,
+    execute_definite,
+    fits,
+    holds_wrapper,
+    hook_may_be_misplaced,
+    reads_nothing_missing,
+)
 from aotcheck.program.memory import tensors_of as _tensors
 from aotcheck.program.ops import Group, Op, find
 from aotcheck.program.subclasses import held
@@ -174,11 +182,15 @@ def perilous(call: OpCall, env: dict[str, Any], saved: Saved) -> bool:
     """Whether running a call might crash torch, now or in a backward, or leaves memory undefined unseen.
 
     Such are reads of freed memory (Note [Freed memory] of :mod:`aotcheck.program.memory`), ``out=`` that must grow
-    while an operand (``torch.mm`` segfaults), and ``out=`` that begins behind its storage, which leaves a gap as it
-    grows.
+    while an operand (``torch.mm`` segfaults), ``out=`` that begins behind its storage, which leaves a gap as it
+    grows, and writes to what :func:`hook_may_be_misplaced` tells of.
     """
     if not reads_nothing_missing(call, env) or saved.lost(call, env):
         return True
+    if find(call.path)[0].writes or any(keyword == "out" for keyword, _ in call.kwargs):
+        given = (*call.args, *(expr for _, expr in call.kwargs))
+        if any(hook_may_be_misplaced(t) for expr in given for t in _tensors(evaluate(expr, env))):
+            return True
     if find(call.path)[0].group in _OF_STORAGES or call.path == "Tensor.resize_":
         given = (*call.args, *(expr for _, expr in call.kwargs))
         if any(holds_wrapper(evaluate(expr, env)) for expr in given):

@@ -28,6 +28,7 @@ from aotcheck.autograd.calls.containers import (
     flattened,
     structure_of,
 )
+from aotcheck.autograd.calls.kept import Kept
 from aotcheck.autograd.calls.module_state import ModuleState
 from aotcheck.autograd.calls.original import Outcome, UserError, run_original
 from aotcheck.autograd.calls.specialize import (
@@ -64,6 +65,7 @@ from aotcheck.autograd.graphs.compile_graph import Compilers
 from aotcheck.autograd.graphs.failing import GraphFailed
 from aotcheck.autograd.record.steps import BaseOf, TakeHistory
 from aotcheck.autograd.replicas.replicas import disarm
+from aotcheck.autograd.state.autocast import autocast_state
 from aotcheck.autograd.state.global_state import AutocastOff
 from aotcheck.autograd.state.gradients import gradients_of
 from aotcheck.autograd.tensors.captured import Path, locate, read
@@ -86,6 +88,7 @@ class Specialization:
     called: bool = False
     result: ContainerResult | None = None
     assignments: tuple[Callable[[], None], ...] = ()
+    kept: tuple[Kept, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,6 +140,19 @@ def _call(original: Callable[..., Any], _: tuple[Any, ...], *args: Any, **kwargs
     return original(*args, **kwargs)
 
 
+class _Each:
+    """Gives the first ``count`` results to one function and the others to another."""
+
+    def __init__(
+        self, count: int, first: Callable[[Sequence[Any]], None], second: Callable[[Sequence[Any]], None]
+    ) -> None:
+        self._count, self._first, self._second = count, first, second
+
+    def __call__(self, flat: Sequence[Any]) -> None:
+        self._first(flat[: self._count])
+        self._second(flat[self._count :])
+
+
 class _RunsAsItIs(Exception):
     """What there is around the function cannot be part of a key."""
 
@@ -165,8 +181,8 @@ class CompiledFunction:
         self._lock = threading.RLock()
         self._made = 0
         self._gradients = False  # whether the gradients of arguments are arguments too
-        # By structure of the call: the arguments that autocast casts, and those that are only cast to its dtype.
-        self._casts: dict[Any, frozenset[int]] = {}
+        # By structure of the call and autocast: the arguments that it casts, and to what; those that others cast alike.
+        self._casts: dict[Any, dict[int, torch.dtype]] = {}
         self._not_cast: dict[Any, frozenset[int]] = {}
         self._valued: dict[Any, frozenset[int]] = {}  # see Note [Values in the key]
         self._backwards = False  # whether the function is known to call backwards
@@ -276,7 +292,8 @@ class CompiledFunction:
             number = around.last_number if around.anything else None
             passed = self._passed(flat)
             structure = spec, len(flat)
-            casts, which = casts_of(passed, self._casts.get(structure, ())) if in_region() else ([], ())
+            region = (structure, autocast_state()) if in_region() else None
+            casts, which = ([], ()) if region is None else casts_of(passed, self._casts.get(region, {}))
             whole, wrappers = expand([*passed, *casts])
             caller = caller_graph(whole) if self._backwards else None
             valued = [k for k in self._valued.get(structure, ()) if k < len(whole) and tells_lengths(whole[k])]
@@ -295,7 +312,7 @@ class CompiledFunction:
                     self._hooks = _torch.has_saved_tensor_hooks()
                     with _torch.WithoutSavedTensorHooks(), _torch.WithoutCompiledAutograd():
                         found = self._specialize(key, split, whole, spec)
-                    changes = around.after_trace(before, (key[0], key[3]))
+                    changes = around.after_trace(before, (key[0], key[3]), found.kept)
                     if around.kept:
                         self._cache.pop(key, None)
                         raise _RunsAsItIs
@@ -318,7 +335,7 @@ class CompiledFunction:
                     self._valued[structure] = self._valued.get(structure, frozenset()) | needed.indices
                     continue
                 except RetraceWithCasts as needed:
-                    self._casts[structure] = self._casts.get(structure, frozenset()) | needed.args[0]
+                    self._casts[region] = {**needed.args[0], **self._casts.get(region, {})}
                     continue
                 except RetraceWithCallerGraph:
                     self._backwards, self._last = True, None
@@ -394,8 +411,7 @@ class CompiledFunction:
         try:
             with Compiling():
                 capture, outcome = self._capture(whole, split, spec, reassigned)
-                assign = self.state.assign if self.state is not None else None
-                shape = ResultShape(None if outcome.containers else outcome.spec, outcome.slots, assign)
+                shape = self._shape_of(outcome)
                 try:
                     with AutocastOff():
                         assembly = Assembly(capture, self.compilers, shape.expression)
@@ -416,9 +432,20 @@ class CompiledFunction:
         count_compiled()
         if assembly.record.swapped:
             self._swaps, self._last = True, None
-        made = Specialization(assembly, result=outcome.containers)
+        made = Specialization(assembly, result=outcome.containers, kept=outcome.kept.kept if outcome.kept else ())
         self._store(key, made)
         return made
+
+    def _shape_of(self, outcome: Outcome) -> ResultShape:
+        spec = None if outcome.containers else outcome.spec
+        assign: list[Callable[[Sequence[Any]], None]] = []
+        tail = len(outcome.slots)
+        if outcome.slots and self.state is not None:
+            assign.append(functools.partial(self.state.assign, outcome.slots))
+        if outcome.kept is not None:
+            assign.append(outcome.kept)
+            tail += outcome.kept.count
+        return ResultShape(spec, tail, _Each(len(outcome.slots), *assign) if len(assign) > 1 else (*assign, None)[0])
 
     def _capture(
         self, whole: Sequence[Any], split: Split, spec: Any, reassigned: list[tuple[int, Any]]
@@ -432,8 +459,8 @@ class CompiledFunction:
             reassigned.clear()
             together = self.compilers.partition is not None
             gradients = split.own if split.with_gradients else None
-            structure = spec, split.explicit
-            asked = self._casts.get(structure, frozenset()) | self._not_cast.get(structure, frozenset())
+            region = (spec, split.explicit), autocast_state()
+            asked = frozenset(self._casts.get(region, ())) | self._not_cast.get(region, frozenset())
             asked |= frozenset(range(split.own, len(whole)))
             values = {k: whole[k].detach().clone() for k in split.valued}
             capture = Capture(
@@ -454,8 +481,8 @@ class CompiledFunction:
             try:
                 outcome = capture.run(program, captured, split.own)
                 if capture.casts is not None and (unused := capture.casts.unused):
-                    self._not_cast[structure] = self._not_cast.get(structure, frozenset()) | unused
-                    self._casts[structure] -= unused
+                    self._not_cast[region] = self._not_cast.get(region, frozenset()) | unused
+                    self._casts[region] = {k: to for k, to in self._casts[region].items() if k not in unused}
                 return capture, outcome
             except Retrace as needed:
                 if needed.mode == mode:

@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from aotcheck._torch import base_of
 from aotcheck.program.interpret import evaluate, execute
 from aotcheck.program.model import OpCall
 from aotcheck.program.ops import Group, find
@@ -32,6 +33,7 @@ __all__ = [
     "extent_in_bytes",
     "fits",
     "holds_wrapper",
+    "hook_may_be_misplaced",
     "operands",
     "reads_nothing_missing",
     "size_of",
@@ -132,6 +134,17 @@ def _reads_a_copy(call: OpCall, env: MutableMapping[str, Any]) -> bool:
     if call.path != _RESIZES_BY_OP and not (call.path == "Tensor.set_" and torch.is_storage(given[-1])):
         return False
     return any(t.is_conj() or t.is_neg() for t in tensors_of(given[0]))
+
+
+def hook_may_be_misplaced(t: torch.Tensor) -> bool:
+    """Whether a write to ``t`` that autograd records may crash torch in a backward.
+
+    ``retain_grad`` hangs a hook on an output of a node. A write in place gives the tensor another node, to whose first
+    and only output torch moves the hook by the number of the output that the tensor was before.
+    """
+    base = base_of(t)
+    whole = t if base is None else base
+    return whole.retains_grad and whole.output_nr > 0
 
 
 class Saved:

@@ -70,3 +70,41 @@ def test_a_view_of_one_that_was_reshaped_before_its_base_was_cut(view, reshape):
         yield x.grad, attempt_later(lambda: base.add_(1)), base
 
     check_session(session)
+
+
+_VIEWED = {
+    "conj": lambda z: z.conj(),
+    "real": lambda z: z.real,
+    "view": lambda z: z.view(2, 2),
+    "transpose": lambda z: z.t(),
+}
+
+
+@pytest.mark.parametrize("view", _VIEWED.values(), ids=_VIEWED)
+@pytest.mark.parametrize("again", [lambda v: v.transpose_(0, -1), lambda v: v.transpose_(0, -1).unsqueeze_(0)])
+@pytest.mark.parametrize("part", [lambda x: x.t(), lambda x: x.unsqueeze(0), lambda x: x[1:]])
+def test_a_view_of_a_view_is_reshaped_whose_base_was_reshaped(view, part, again):
+    """Autograd makes the history of the view between them anew, on the base as it then is, and again after that."""
+
+    def f(x, whole):
+        whole.t_()
+        v = part(x)
+        again(v)
+        return v
+
+    def session(compile):
+        z = leaf(2, 2, dtype=torch.complex64)
+        whole = z.clone()
+        x = view(whole)
+        v = compile(f)(x, whole)
+        yield v, x, whole
+        weights = torch.arange(1.0, v.numel() + 1).view(v.shape)
+        for t in (v, whole, x):
+            sums = (v * weights).abs().square().sum()
+            found = attempt_later(
+                lambda sums=sums, t=t: torch.autograd.grad(sums, [t, z], allow_unused=True, retain_graph=True)
+            )
+            # How a gradient lies is nobody's promise.
+            yield [g if g is None else g.resolve_conj().tolist() for g in found] if isinstance(found, tuple) else found
+
+    check_session(session)

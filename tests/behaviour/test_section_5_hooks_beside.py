@@ -1,4 +1,4 @@
-"""BEHAVIOUR 5: hooks of the caller's on one of several results of an op, in a backward from another."""
+"""BEHAVIOUR 5: hooks of the caller's on one of several results of an op; on a viewed argument."""
 
 from __future__ import annotations
 
@@ -50,5 +50,35 @@ def test_a_hook_on_a_result_is_called_without_a_gradient(make, op, hooked, root,
         out[hooked].register_hook(hook)
         gradient = attempt_later(lambda: torch.autograd.grad(out[root].sum(), x, allow_unused=True))
         yield gradient, len(seen), [g for g in seen if g is not None]
+
+    check_session(session)
+
+
+_VIEWED = {
+    "conj": lambda z: z.conj(),
+    "neg": lambda z: z.conj().imag,
+    "view_as_real": torch.view_as_real,
+    "view": lambda z: z.view(2, 2),
+}
+
+
+@pytest.mark.parametrize("hang", ["register_hook", "retain_grad"])
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("view", _VIEWED.values(), ids=_VIEWED)
+def test_an_argument_with_a_hook_is_viewed_between_writes(view, mode, hang):
+    def f(x):
+        x.zero_()
+        beside = x.t() if x.dim() == 2 else x[0]
+        x.zero_()
+        return beside
+
+    def session(compile):
+        base = leaf(4, dtype=torch.complex64).view(2, 2)
+        x = view(base)
+        x.register_hook(lambda g: g * 2) if hang == "register_hook" else x.retain_grad()
+        with mode():
+            beside = compile(f)(x)
+        yield beside.detach(), x.is_leaf, x
+        yield attempt_later(lambda: torch.autograd.grad(x.clone().sum().abs(), base, allow_unused=True))
 
     check_session(session)

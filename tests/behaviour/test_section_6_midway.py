@@ -54,6 +54,19 @@ def test_made_midway(function, grad):
     check(function, *[lambda: given(leaf(3) if grad else plain(3))] * 2)
 
 
+@pytest.mark.parametrize(("size", "stride"), [((1,), (2,)), ((2, 1), (1, 5)), ((2, 1, 2), (2, 9, 1))])
+def test_a_class_that_holds_strides_against_each_other_that_no_op_looks_at(size, stride):
+    """The graph computes anew what eager writes into memory that is laid out already."""
+
+    def f(x):
+        written = x.clone()
+        torch.add(x, x, out=written)
+        w = TwoTensor(written, x)
+        return w.a.stride(), w
+
+    check(f, *[lambda: given(plain(40).as_strided(size, stride))] * 2)
+
+
 _ELSEWHERE = {
     "set_": lambda x, y: x.set_(y),
     "set_ to what is made inside": lambda x, y: x.set_(y * 2),

@@ -215,7 +215,31 @@ def _saved_tensor_hooks(compile):
     yield torch.Size([0, 3, 2]) in seen, a, w
 
 
+def _another_dtype_inside(compile):
+    def multiply(x, w):
+        with torch.autocast("cpu", torch.bfloat16):
+            return x @ w
+
+    f, (x, w) = compile(multiply), _data()
+    for dtype in (torch.float16, torch.bfloat16, torch.float16):
+        with torch.autocast("cpu", dtype):
+            a, b = f(x, w), f(x * 1.3, w)
+        (a * 1.1 + b * 1.7).sum().backward()
+        yield a, b, w
+
+
+def _regions_of_other_dtypes(compile):
+    f, (x, w) = compile(_multiply), _data()
+    for dtype in (torch.float16, torch.bfloat16, torch.float16):
+        with torch.autocast("cpu", dtype):
+            a, b = f(x, w), f(x * 1.3, w)
+        (a * 1.1 + b * 1.7).sum().backward()
+        yield a, b, w
+
+
 REGIONS = [
+    _another_dtype_inside,
+    _regions_of_other_dtypes,
     _two_calls,
     _backwards_apart,
     _written_in_between,

@@ -30,7 +30,7 @@ from aotcheck.autograd.replicas.hooks import NotedHook
 from aotcheck.autograd.replicas.replica_maker import ReplicaMaker, arrived_at
 from aotcheck.autograd.replicas.replicas import Replica
 from aotcheck.autograd.replicas.sparse import SparseReplica
-from aotcheck.autograd.state.global_state import Unchanged, autocast_is_on
+from aotcheck.autograd.state.global_state import BackwardMode, Unchanged, autocast_is_on
 from aotcheck.autograd.state.gradients import Gradients, own_gradient, set_own_gradient
 from aotcheck.autograd.tensors.subclasses import (
     Bundle,
@@ -57,11 +57,13 @@ class Onward:
     """What a backward inside brought to arguments that are no leaves, from where it goes on in the caller's graph.
 
     A gradient may be a wrapper of such and of arguments. ``versions`` are those that the roots' storages had then.
+    ``mode`` is what it was called in.
     """
 
     gradients: tuple[tuple[Source, Arrived | Bundle], ...]
     retained: bool
     versions: tuple[tuple[StorageState, int], ...]
+    mode: BackwardMode
 
     def precedes_writes(self) -> bool:
         """Whether no root was written before; raises UnsupportedError if one was and one is written since."""
@@ -75,12 +77,14 @@ class Onward:
 class Arrived:
     """A gradient as a backward brought it: where it lay, its ``value``, and how often its memory had been written.
 
-    Nobody holds a ``free`` one, which a leaf may take over: see Note [Gradients taken over].
+    Nobody holds a ``free`` one, which a leaf may take over: see Note [Gradients taken over]. ``inference``: it is an
+    inference tensor.
     """
 
     view: View
     value: Value
     version: int
+    inference: bool
     free: bool = False
 
 
@@ -195,11 +199,11 @@ class Capture:
                 (source, self._arrived(g, id(g) in free) if wrapping is None else Bundle(wrapping, tuple(leaves)))
             )
         versions = [(r.state, r.state.version) for r in self.roots]
-        self.onward.append(Onward(tuple(brought), inside.retained, tuple(versions)))
+        self.onward.append(Onward(tuple(brought), inside.retained, tuple(versions), BackwardMode.now()))
 
     def _arrived(self, g: Tensor, free: bool = False) -> Arrived:
         view = self.tracer.table.view(g)
-        return Arrived(view, self.tracer.table.read(g), view.state.version, free)
+        return Arrived(view, self.tracer.table.read(g), view.state.version, g.is_inference(), free)
 
     def _swapped(self, a: Tensor, b: Tensor) -> None:
         """See ``Tracer.swap``."""

@@ -232,7 +232,9 @@ class EpilogueBuilder:
             given.append(wrapper := self.results.local())
             yield Wrap(wrapper, arrived.wrapping, tuple(leaves))
         free = tuple([not isinstance(arrived, Bundle) and arrived.free for _, arrived in onward.gradients])
-        yield BackwardOnward(tuple([to for to, _ in onward.gradients]), tuple(given), onward.retained, free)
+        targets = tuple([to for to, _ in onward.gradients])
+        kinds = tuple([None if isinstance(arrived, Bundle) else arrived.inference for _, arrived in onward.gradients])
+        yield BackwardOnward(targets, tuple(given), onward.retained, free, kinds, onward.mode)
         yield from afterwards
 
     def _brought(self, arrived: Arrived, afterwards: list[Step]) -> Generator[Step, None, Ref]:

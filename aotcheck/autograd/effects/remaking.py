@@ -358,7 +358,9 @@ class Remaking(Attaching, Holders):
                 if renewed:
                     assert origin is not None
                     again = ReplayReshaped(origin.replay, tuple(last))
-                    steps = [self._when_made(ReplayView(local, ref, again, mode), origin, base, exactly=True)]
+                    steps = [ReplayView(local, ref, again, mode)]
+                    if self.leads_to_entered(self.node_before_changes(t), origin.source):
+                        steps = [self._when_made(ReplayView(local, ref, again, mode), origin, base, exactly=True)]
                 elif last and (lies != begins or self._was_inference(t, last[0])):
                     steps.append(self._apart(local, t, last[0]))
                 elif lies != begins or (apart and not last):

@@ -114,6 +114,11 @@ def node_leads_to(node: Any, source: Tensor) -> bool:
     return any(getattr(n, "variable", None) is source for n in nexts)
 
 
+def _made_anew(node: Any, there: Any) -> bool:
+    """Whether ``there`` is ``node`` once more: a view's history on a base whose own is the same."""
+    return node is not None and (node.name(), node.next_functions) == (there.name(), there.next_functions)
+
+
 class Views:
     """The views of one call, as they were made and as they now are; nothing is made here."""
 
@@ -376,9 +381,19 @@ class Views:
         return bool(left) and all(x.move is Move.DATA for x in left)
 
     def _led_to(self, node: Any, source: Tensor) -> bool:
-        """Whether gradients go from ``node`` straight to ``source``, or did to the argument that it was."""
+        """Whether gradients go from ``node`` straight to ``source``, or did to the argument or the view that it was.
+
+        Autograd makes the history of a view again, and the same, after each change in place that shares its versions.
+        """
+        if node_leads_to(node, source) or self.leads_to_entered(node, source):
+            return True
+        there = _torch.grad_fn_of(source) if _torch.base_of(source) is not None else None
+        return there is not None and any(_made_anew(n, there) for n, _ in getattr(node, "next_functions", ()))
+
+    def leads_to_entered(self, node: Any, source: Tensor) -> bool:
+        """Whether gradients go from ``node`` straight to the argument ``source`` with the history it came with."""
         entered = [a.grad_fn for a in self.arguments if a.replica is source and a.grad_fn is not None]
-        return node_leads_to(node, source) or any(n in entered for n, _ in getattr(node, "next_functions", ()))
+        return any(n in entered for n, _ in getattr(node, "next_functions", ()))
 
     def _changes_of_root(self, t: Tensor) -> Sequence[Reshaping]:
         """All changes in place of the argument ``t`` if nothing else has come to the history with which it came, or to

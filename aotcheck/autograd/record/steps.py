@@ -15,6 +15,7 @@ from torch import Tensor
 
 from aotcheck.autograd.ir.trace import Geometry
 from aotcheck.autograd.replicas.hooks import HookKind
+from aotcheck.autograd.state.global_state import BackwardMode
 from aotcheck.autograd.tensors.subclasses import Outer, Wrapping
 
 
@@ -257,13 +258,16 @@ class BackwardOnward:
     """A backward that the function called goes on, from arguments that are no leaves, in the caller's graph.
 
     It brings ``gradients`` to ``targets``. Not ``retained``: it frees what it uses there. Those that
-    are ``free`` a leaf may take over.
+    are ``free`` a leaf may take over. ``kinds`` says which are inference tensors, of those that are no wrappers.
+    It runs in the ``mode`` in which the function called it.
     """
 
     targets: tuple[Source, ...]
     gradients: tuple[Ref, ...]
     retained: bool
     free: tuple[bool, ...]
+    kinds: tuple[bool | None, ...]
+    mode: BackwardMode
 
 
 class ReplayMode(enum.Enum):

@@ -17,7 +17,8 @@ from aotcheck.autograd.ir.sparse_geometry import is_sparse, measure
 from aotcheck.autograd.ir.trace import Geometry, geometry_of
 from aotcheck.autograd.runtime.backward import DEAD_END, check_own, frees
 from aotcheck.autograd.runtime.undefined import told
-from aotcheck.autograd.tensors.memory import hidden_write, stand_in
+from aotcheck.autograd.state.global_state import BackwardMode
+from aotcheck.autograd.tensors.memory import as_inference, hidden_write, stand_in
 from aotcheck.autograd.tensors.subclasses import is_jagged, is_wrapper, wrapping_of
 
 
@@ -445,11 +446,24 @@ def _raise_poisoned(*_: Any) -> None:
         used.backward()
 
 
-def go_on(targets: Sequence[Tensor], gradients: Sequence[Tensor], retained: bool, free: Sequence[bool]) -> None:
-    """``torch.autograd.backward``, but that leaves may take over those of ``gradients`` that are ``free``.
+def go_on(
+    targets: Sequence[Tensor],
+    gradients: Sequence[Tensor],
+    retained: bool,
+    free: Sequence[bool],
+    kinds: Sequence[bool | None],
+    mode: BackwardMode,
+) -> None:
+    """``torch.autograd.backward`` in a mode, but that leaves may take over those of ``gradients`` that are ``free``.
 
-    The engine has others' references to what it is called with. What a node gives on has none.
+    The engine has others' references to what it is called with. What a node gives on has none. ``kinds`` says which
+    gradients are to be inference tensors.
     """
-    with torch.enable_grad():
+    with torch.inference_mode(False), torch.enable_grad():
         starts = [t.view_as(t) if f else t for t, f in zip(targets, free, strict=True)]
-    torch.autograd.backward(starts, gradients, retained)
+    given = [
+        g if kind is None or g.is_inference() is kind else as_inference(g, kind)
+        for g, kind in zip(gradients, kinds, strict=True)
+    ]
+    with mode.in_force():
+        torch.autograd.backward(starts, given, retained)

@@ -37,19 +37,30 @@ def replay_outdated(view_func: Callable[[Tensor], Tensor], base: Tensor) -> Tens
     autograd will go back anyhow: ``base`` itself would be taken for written, and lose that history.
     """
     whole = None if is_wrapper(base) or not _torch.has_hooks(base) else _torch.base_of(base)
-    if whole is not None and not is_wrapper(whole) and whole.requires_grad and _torch.leafness(base) is False:
+    if whole is not None and _may_be_given_a_window_instead(base, whole) and _torch.leafness(base) is False:
         with torch.no_grad():
             like = view_func(base)
         if isinstance(like, Tensor) and not is_wrapper(like):
             g = geometry_of(like)
             addresses = {_torch.storage_address(_torch.storage_of(t)) for t in (base, whole, like)}
-            same_kind = g[3:] == geometry_of(whole)[3:] == geometry_of(base)[3:] and not (g.conj or g.neg)
-            if same_kind and len(addresses) == 1:
+            if g[3:] == geometry_of(whole)[3:] and len(addresses) == 1:
                 with _torch.at_another_version(whole):
                     return whole.as_strided(g.shape, g.stride, g.offset)
     counting = _torch.base_of(base)  # of a part split off in inference mode a view counts with this, not with the part
     with _torch.at_another_version(base if counting is None else counting):
         return view_func(base)
+
+
+def _may_be_given_a_window_instead(base: Tensor, whole: Tensor) -> bool:
+    """Whether autograd makes ``base``, once ``whole`` was written, by a window on that.
+
+    Any other it makes by the op, and without a history where no gradients are recorded: who looks at its history in
+    such a mode takes it away.
+    """
+    if is_wrapper(whole) or not whole.requires_grad:
+        return False
+    kind = geometry_of(base)[3:]
+    return kind == geometry_of(whole)[3:] and not base.is_conj() and not base.is_neg()
 
 
 def replay_at(view_func: Callable[[Tensor], Tensor], version: int, base: Tensor) -> Tensor:

@@ -145,11 +145,9 @@ def step_line(step: Step, w: SourceWriter) -> str:
             return f"{w.refer(move[way])}({given})"
         case Detach(target, leaf):
             return f"{named(target)}.requires_grad_(False)" if leaf else f"{named(target)}.detach_()"
-        case BackwardOnward(targets, gradients, retained, free):
+        case BackwardOnward(targets, gradients, retained, free, kinds, mode):
             to, given = ("".join(f"{named(x)}, " for x in refs) for refs in (targets, gradients))
-            if any(free):
-                return f"{w.refer(history.go_on)}(({to}), ({given}), {retained}, {free})"
-            return f"{w.refer(torch.autograd.backward)}(({to}), ({given}), {retained})"
+            return f"{w.refer(history.go_on)}(({to}), ({given}), {retained}, {free}, {kinds}, {w.refer(mode)})"
         case ReplayView(local, base, view_func, mode, outdated, version, later, others):
             if outdated:
                 view_func = functools.partial(replays.replay_outdated, view_func)

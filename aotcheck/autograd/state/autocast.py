@@ -32,3 +32,14 @@ def autocast_as(state: Autocast) -> Iterator[None]:
         for device, dtype in before:
             torch.set_autocast_enabled(device, False)
             torch.set_autocast_dtype(device, dtype)
+
+
+@contextlib.contextmanager
+def autocast_to(device: str, dtype: torch.dtype) -> Iterator[None]:
+    """Autocast casts to ``dtype`` inside, where it is on for that device."""
+    before = torch.get_autocast_dtype(device)
+    torch.set_autocast_dtype(device, dtype)
+    try:
+        yield
+    finally:
+        torch.set_autocast_dtype(device, before)

@@ -7,13 +7,16 @@ is in force around it, as in eager, which need not be the forward's: each state 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
 
 from aotcheck import _torch
 from aotcheck.autograd.errors import UnsupportedError
+from aotcheck.autograd.state.autocast import Autocast, autocast_as, autocast_state
 
 _DEVICES = ("cpu", "cuda")
 
@@ -88,6 +91,25 @@ def without_autocast(run: Callable[..., Any]) -> Callable[..., Any]:
                 torch.set_autocast_enabled(device, True)
 
     return call
+
+
+@dataclasses.dataclass(frozen=True)
+class BackwardMode:
+    """What a backward is called in: inference mode or not, and what autocast does."""
+
+    inference: bool
+    autocast: Autocast
+
+    @classmethod
+    def now(cls) -> BackwardMode:
+        """That in force on this thread."""
+        return cls(torch.is_inference_mode_enabled(), autocast_state())
+
+    @contextlib.contextmanager
+    def in_force(self) -> Iterator[None]:
+        """It is, inside."""
+        with torch.inference_mode(self.inference), AutocastOff(), autocast_as(self.autocast):
+            yield
 
 
 def autocast_is_on() -> bool:

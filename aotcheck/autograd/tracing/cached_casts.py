@@ -5,13 +5,14 @@ Autocast casts a leaf that requires grad once in a region and caches that, so th
 weight between them: their gradients are summed up in the lower precision before they become the weight's, and what is
 written to the weight in between is not seen. So in a region, the casts of those arguments that the function lets
 autocast cast are further arguments, after all others, taken from the very cache that eager uses. The first trace that
-meets such a cast begins anew with them. A trace then finds them in the cache too: each is cast there before the
+meets such a cast begins anew with them, cast to the dtype that it met: the function may have an autocast of its own
+inside, and the cache knows of no dtypes. A trace then finds them in the cache too: each is cast there before the
 function runs, and what that gives holds the value of the further argument, at which gradients of it arrive.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -21,7 +22,7 @@ from aotcheck import _torch
 from aotcheck.autograd.errors import RetraceWithCasts
 from aotcheck.autograd.ir.trace import geometry_of
 from aotcheck.autograd.replicas.replicas import Replica, make_replica
-from aotcheck.autograd.state.autocast import autocast_state
+from aotcheck.autograd.state.autocast import autocast_state, autocast_to
 
 if TYPE_CHECKING:
     from aotcheck.autograd.ops.tracer import Tracer
@@ -59,16 +60,25 @@ def cacheable(t: Any, dtype: torch.dtype | None) -> bool:
     )
 
 
-def cast_of(t: Any) -> Tensor | None:
-    """What autocast's cache holds of ``t``, which is cast if it is not there; None where it is not for the cache."""
-    if type(t) not in _PLAIN or not cacheable(t, dtype := dict(autocast_state()).get(t.device.type)):
+def cast_of(t: Any, dtype: torch.dtype) -> Tensor | None:
+    """What autocast's cache holds of ``t``, which is cast to ``dtype`` if it is not there.
+
+    None where it is not for the cache, or has been cast to another dtype.
+    """
+    if type(t) not in _PLAIN:
         return None
-    with _torch.without_modes(), _torch.without_torch_function(), _torch.WithoutSavedTensorHooks():
-        nothing = torch.empty((0, *t.shape), dtype=dtype, device=t.device, requires_grad=True)
-        if not torch.is_grad_enabled():
-            cast_for_product(t, nothing)  # what is cast here has no history
-        with torch.enable_grad():
-            return _torch.factor_of(cast_for_product(t, nothing))
+    with autocast_to(t.device.type, dtype):
+        if not cacheable(t, dtype):
+            return None
+        with _torch.without_modes(), _torch.without_torch_function(), _torch.WithoutSavedTensorHooks():
+            nothing = torch.empty((0, *t.shape), dtype=dtype, device=t.device, requires_grad=True)
+            try:
+                if not torch.is_grad_enabled():
+                    cast_for_product(t, nothing)  # what is cast here has no history
+                with torch.enable_grad():
+                    return _torch.factor_of(cast_for_product(t, nothing))
+            except RuntimeError:
+                return None
 
 
 def cast_for_product(t: Tensor, nothing: Tensor) -> Tensor:
@@ -77,9 +87,9 @@ def cast_for_product(t: Tensor, nothing: Tensor) -> Tensor:
     return result
 
 
-def casts_of(passed: Sequence[Any], wanted: Iterable[int]) -> tuple[list[Tensor], tuple[CachedCast, ...]]:
+def casts_of(passed: Sequence[Any], wanted: Mapping[int, torch.dtype]) -> tuple[list[Tensor], tuple[CachedCast, ...]]:
     """The casts of those of the arguments ``passed`` whose indices are ``wanted``, and of which argument each is."""
-    found = {k: cast for k in sorted(wanted) if (cast := cast_of(passed[k])) is not None}
+    found = {k: cast for k in sorted(wanted) if (cast := cast_of(passed[k], wanted[k])) is not None}
     return list(found.values()), tuple([CachedCast(k, len(passed) + n) for n, k in enumerate(found)])
 
 
@@ -97,7 +107,7 @@ class TracedCasts:
         self._casts = casts
         self._places = {id(t): k for k, t in enumerate(flat) if type(t) is Replica and k not in asked}
         self._seeding: Replica | None = None
-        self._met: set[int] = set()
+        self._met: dict[int, torch.dtype] = {}
         self.made: list[tuple[Tensor, int]] = []  # what each cast of an argument gave, and which argument holds that
 
     def seed(self) -> None:
@@ -108,7 +118,8 @@ class TracedCasts:
                 elem = torch.empty((0, *t.shape), dtype=self._seeding.dtype, device=_torch.META)
                 nothing = make_replica(elem, t.device, self._tracer.kernels)
             try:
-                with self._tracer.recording(), torch.set_grad_enabled(self._seeding.requires_grad):
+                recording = self._tracer.recording(), torch.set_grad_enabled(self._seeding.requires_grad)
+                with autocast_to(t.device.type, self._seeding.dtype), recording[0], recording[1]:
                     cast_for_product(t, nothing)
             except _Seeded:
                 self.made.append((self._made, cast))
@@ -126,14 +137,14 @@ class TracedCasts:
         if func is aten._to_copy.default and (k := self._places.get(id(args[0]))) is not None:
             with _torch.as_before_dispatch():
                 changed = self._tracer.table.state(args[0]).version or id(args[0]) in self._tracer.regeometried
-                if cacheable(args[0], kwargs.get("dtype")) and not changed:
-                    self._met.add(k)
+                if cacheable(args[0], dtype := kwargs.get("dtype")) and not changed:
+                    self._met.setdefault(k, dtype)
         return None
 
     def settle(self) -> None:
         """Raise RetraceWithCasts if arguments were cast whose casts are no arguments."""
         if self._met:
-            raise RetraceWithCasts(frozenset(self._met))
+            raise RetraceWithCasts(self._met)
 
     @property
     def unused(self) -> frozenset[int]:

@@ -1,5 +1,6 @@
 """Each choice shrinks to something simple; writes whose order matters are told apart."""
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -9,10 +10,11 @@ from hypothesis import HealthCheck, Phase, find, settings
 from aotcheck.campaign.generate import load_strategy, programs_of_block
 from aotcheck.minimize import minimize, size
 from aotcheck.program import Feature, Inputs, ListExpr, Literal, OpCall, Program, Ref, Storage, Strided, difficulty
+from aotcheck.program.memory import Saved
 from aotcheck.program.ops import Form, Group, Kind, Op, Param, implementation, ops
 from strategies import programs
 from strategies.kinds import ints
-from strategies.state import Ended, Outcome, State, hazardous, overlaps_itself, tidy
+from strategies.state import Ended, Outcome, State, hazardous, overlaps_itself, perilous, tidy
 
 _SETTINGS = settings(
     max_examples=600,
@@ -96,6 +98,18 @@ def test_a_write_through_overlap_is_hazardous_unless_it_stores_one_value() -> No
     assert hazardous(OpCall(None, "Tensor.copy_", (Ref("x0"), Ref("x1"))), env)
     assert not hazardous(OpCall(None, "Tensor.zero_", (Ref("x0"),)), env)
     assert not hazardous(OpCall(None, "Tensor.copy_", (Ref("x1"), Ref("x0"))), {**env, "x0": torch.ones(2, 2)})
+
+
+def test_a_write_is_left_out_that_makes_torch_hang_a_retaining_hook_on_an_output_that_a_node_does_not_have() -> None:
+    _, vectors = torch.linalg.eigh(torch.eye(2).requires_grad_())
+    (value,) = torch.linalg.eigh(torch.eye(2).requires_grad_())[:1]
+    for t in (vectors, value):
+        t.retain_grad()
+    calls = [OpCall(None, "Tensor.mul_", (Ref(name), Literal(2))) for name in ("x", "row")]
+    for call in calls:
+        assert perilous(call, {"x": vectors, "row": vectors[0]}, Saved())
+        assert not perilous(call, {"x": value, "row": value[0]}, Saved())
+        assert not perilous(replace(call, path="torch.mul", target="y"), {"x": vectors, "row": vectors[0]}, Saved())
 
 
 def test_values_that_would_round_are_not_tidy() -> None:
