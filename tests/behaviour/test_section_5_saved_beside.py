@@ -210,3 +210,36 @@ def test_a_view_is_saved_of_what_was_written_before(later, view, shape, hidden):
         yield out, attempt_later(lambda: torch.autograd.grad(out.sum(), x))
 
     check_session(session)
+
+
+LATER = ["data", "called again", "filled", "written", "nothing"]
+THEN = {"nothing": lambda z: None, "unseen": lambda z: z.data.mul_(2), "counted": lambda z: z.detach().mul_(2)}
+
+
+@pytest.mark.parametrize(
+    ("then", "later"), [(t, x) for t in THEN for x in LATER if (t, x) != ("counted", "data")], ids=str
+)
+@pytest.mark.parametrize("kind", [leaf, plain, lambda *shape: leaf(*shape) * 1], ids=["leaf", "plain", "no leaf"])
+@pytest.mark.parametrize("given", [lambda x: x.clone(), lambda x: x.detach() * 2, lambda x: x.t().clone(), lambda x: x])
+def test_an_argument_is_saved_that_was_given_other_data_and_is_again(then, given, kind, later):
+    """Eager saves the tensor, and goes wherever it is put."""
+
+    def f(x, y, z):
+        y.data.mul_(3)
+        z.data = given(y)
+        THEN[then](z)
+        return x * z
+
+    def session(compile):
+        x, y, z = leaf(1), plain(2, 2).abs(), kind(2, 2)
+        g = compile(f)
+        out = g(x, y, z)
+        if later == "data":
+            z.data = plain(2, 2, seed=3)
+        elif later == "called again":
+            g(x, y, z)
+        elif later != "nothing":
+            (z.data if later == "filled" else z.detach()).fill_(7)
+        yield out, attempt_later(lambda: torch.autograd.grad(out.sum(), x))
+
+    check_session(session)

@@ -19,15 +19,17 @@ from collections.abc import Container, Sequence
 
 from torch import Tensor
 
+from aotcheck import _torch
 from aotcheck.autograd.backward.kept import itself, kept_behind
 from aotcheck.autograd.backward.stage import Stage
 from aotcheck.autograd.effects.capture import Capture
+from aotcheck.autograd.ir.places import Move
 from aotcheck.autograd.ir.sparse_geometry import is_sparse
 from aotcheck.autograd.ir.storage_state import View
 from aotcheck.autograd.ir.trace import PLACEHOLDER, Geometry, Value, geometry_of
 from aotcheck.autograd.ops.twins import viewed
 from aotcheck.autograd.record.record import Role
-from aotcheck.autograd.record.steps import Result
+from aotcheck.autograd.record.steps import Arg, Result
 from aotcheck.autograd.replicas.replicas import Replica
 from aotcheck.autograd.runtime.attachments import Window
 from aotcheck.autograd.tensors.subclasses import leaves_of
@@ -69,9 +71,24 @@ def saved_memory(capture: Capture, stages: Sequence[Stage], saved: Sequence[Valu
                     ):
                         continue
                     if _laid_out_as(view.value, view.geometry):
+                        if (argument := _given_data(capture, t, view)) is not None:
+                            found[places[view.value]] = Window(argument, view.geometry, None, itself=True)
+                            continue
                         holder, anchor = (there[key], None) if key in there else results[key]
                         found[places[view.value]] = Window(holder, view.geometry, anchor)
     return found
+
+
+def _given_data(capture: Capture, t: Tensor, view: View) -> Arg | None:
+    """The argument that ``t`` is, if ``.data =`` put it where the ``view`` is; eager goes wherever it is put later."""
+    left = capture.maker.kernels.left.get(id(t), ())
+    if not left or any(x.move is not Move.DATA or x.inference for x in left) or view.geometry != geometry_of(t):
+        return None
+    if capture.record.entry_inference or t.is_inference() or any(r.inference for r in capture.record.roots):
+        return None
+    # Writes are counted after it is saved.
+    there = (a for a in capture.arguments if a.replica is t and _torch.version_of(t) == a.version)
+    return next((Arg(a.index) for a in there), None)
 
 
 def _read_by(capture: Capture, t: Tensor) -> list[View]:

@@ -98,12 +98,13 @@ class Shared:
 class Window:
     """Memory that a backward reads as it is then, and writes: ``geometry`` on the storage of ``holder``.
 
-    ``anchor`` is as for WindowOn.
+    ``anchor`` is as for WindowOn. It is the holder ``itself`` where eager saves that, wherever it lies by then.
     """
 
     holder: Ref
     geometry: Geometry
     anchor: int | None
+    itself: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

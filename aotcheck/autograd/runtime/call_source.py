@@ -105,7 +105,8 @@ def write_call(
     if as_saved and attachments:
         lines += [f"    {name} = {as_saved}({name})" for name in names[n:]]
     lines += [f"    {step_line(s, w)}" for s in record.before]
-    for k, m in in_memory.items():
+    lines += [f"    s{k} = {named(m.holder)}" for k, m in in_memory.items() if m.itself]
+    for k, m in [x for x in in_memory.items() if not x[1].itself]:
         on = f"{w.refer(memory.window_on)}({named(m.holder)}, {w.refer(m.geometry)}, {m.anchor}, True)"
         lines.append(f"    s{k} = {as_saved}({on})")
 
