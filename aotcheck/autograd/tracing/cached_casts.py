@@ -47,7 +47,7 @@ def in_region() -> bool:
     return bool(autocast_state()) and torch.is_autocast_cache_enabled() and not torch.is_inference_mode_enabled()
 
 
-def cacheable(t: Any, dtype: torch.dtype | None) -> bool:
+def cacheable(t: Any, dtype: torch.dtype) -> bool:
     """Whether autocast caches it if ``t`` is cast to ``dtype``."""
     return (
         isinstance(t, Tensor)
@@ -55,7 +55,6 @@ def cacheable(t: Any, dtype: torch.dtype | None) -> bool:
         and t.requires_grad
         and _torch.leafness(t) is True
         and _torch.base_of(t) is None
-        and dtype is not None
         and dict(autocast_state()).get(t.device.type) is dtype
     )
 
@@ -137,7 +136,8 @@ class TracedCasts:
         if func is aten._to_copy.default and (k := self._places.get(id(args[0]))) is not None:
             with _torch.as_before_dispatch():
                 changed = self._tracer.table.state(args[0]).version or id(args[0]) in self._tracer.regeometried
-                if cacheable(args[0], dtype := kwargs.get("dtype")) and not changed:
+                dtype = kwargs.get("dtype")
+                if dtype is not None and cacheable(args[0], dtype) and not changed:
                     self._met.setdefault(k, dtype)
         return None
 
