@@ -136,7 +136,7 @@ class TracedCasts:
         if func is aten._to_copy.default and (k := self._places.get(id(args[0]))) is not None:
             with _torch.as_before_dispatch():
                 changed = self._tracer.table.state(args[0]).version or id(args[0]) in self._tracer.regeometried
-                dtype = kwargs.get("dtype")
+                dtype: torch.dtype | None = kwargs.get("dtype")
                 if dtype is not None and cacheable(args[0], dtype) and not changed:
                     self._met.setdefault(k, dtype)
         return None
