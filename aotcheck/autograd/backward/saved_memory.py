@@ -71,11 +71,9 @@ def saved_memory(capture: Capture, stages: Sequence[Stage], saved: Sequence[Valu
                     ):
                         continue
                     if _laid_out_as(view.value, view.geometry):
-                        if (argument := _given_data(capture, t, view)) is not None:
-                            found[places[view.value]] = Window(argument, view.geometry, None, itself=True)
-                            continue
                         holder, anchor = (there[key], None) if key in there else results[key]
-                        found[places[view.value]] = Window(holder, view.geometry, anchor)
+                        argument = _given_data(capture, t, view)
+                        found[places[view.value]] = Window(holder, view.geometry, anchor, argument)
     return found
 
 

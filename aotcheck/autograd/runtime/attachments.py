@@ -98,13 +98,13 @@ class Shared:
 class Window:
     """Memory that a backward reads as it is then, and writes: ``geometry`` on the storage of ``holder``.
 
-    ``anchor`` is as for WindowOn. It is the holder ``itself`` where eager saves that, wherever it lies by then.
+    ``anchor`` is as for WindowOn. Eager saves the ``argument``, if one is given, and goes where it lies by then.
     """
 
     holder: Ref
     geometry: Geometry
     anchor: int | None
-    itself: bool = False
+    argument: Arg | None = None
 
 
 @dataclasses.dataclass(frozen=True)

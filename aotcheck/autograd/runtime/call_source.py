@@ -105,8 +105,11 @@ def write_call(
     if as_saved and attachments:
         lines += [f"    {name} = {as_saved}({name})" for name in names[n:]]
     lines += [f"    {step_line(s, w)}" for s in record.before]
-    lines += [f"    s{k} = {named(m.holder)}" for k, m in in_memory.items() if m.itself]
-    for k, m in [x for x in in_memory.items() if not x[1].itself]:
+    unwatched = {k for part in attachments for k in part.unwatched}
+    for k, m in in_memory.items():
+        if m.argument is not None and k not in unwatched:
+            lines.append(f"    s{k} = {named(m.argument)}")
+            continue
         on = f"{w.refer(memory.window_on)}({named(m.holder)}, {w.refer(m.geometry)}, {m.anchor}, True)"
         lines.append(f"    s{k} = {as_saved}({on})")
 
