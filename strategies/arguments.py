@@ -55,7 +55,6 @@ _DRAWERS: dict[Kind, Callable[[Arguments], Expr]] = {
     Kind.LIST: Arguments.write_list,
     Kind.LIST_SAME: Arguments.list_same,
     Kind.SCALAR: Arguments.scalar,
-    Kind.POSITIVE: _just(2, 4),
     Kind.INT: _just(1, 2),
     Kind.BOOLEAN: _just(False, True),
     Kind.DIM: Arguments.draw_dim,
@@ -100,7 +99,7 @@ _DRAWERS: dict[Kind, Callable[[Arguments], Expr]] = {
 
 def _draw(arguments: Arguments, param: Param) -> Expr:
     if param.kind is Kind.CONSTANT:
-        return literal(arguments.choose.one(param.choices)) if param.choices else arguments.numbers()
+        return arguments.constant(param.choices)
     return _DRAWERS[param.kind](arguments)
 
 

@@ -81,6 +81,8 @@ class Idiom:
         options: list[tuple[str, tuple[Expr, ...]]] = [("Tensor.fill_", (Literal(3),)), ("Tensor.zero_", ())]
         if t.dtype != torch.bool:
             options += [("Tensor.mul_", (Literal(2),)), ("Tensor.add_", (Literal(1),)), ("Tensor.mul_", (Literal(-1),))]
+        if t.is_complex():
+            options += [("Tensor.mul_", (Literal(1j),)), ("Tensor.fill_", (Literal(2 - 1j),))]
         path, args = self.choose.one(options)
         return self.do(path, ref, *args)
 
@@ -308,6 +310,34 @@ def _bits(i: Idiom) -> None:
     i.perhaps(70, "Tensor.clone", read)
 
 
+def _turned(i: Idiom) -> None:
+    """What is multiplied by complex numbers, or has them added, in place and not, by an alias and not."""
+    choose = i.choose
+    complexes = [(u, s) for u, s in i.state.tensors() if s.is_complex() and s.numel() <= _SMALL]
+    if complexes and choose.chance(80):
+        ref = Ref(choose.one(complexes)[0])
+    else:
+        name, _ = i.pick(lambda t: 0 < t.numel() <= _SMALL and t.dtype in (torch.float32, torch.float64, torch.int64))
+        ref = i.make("torch.mul", Ref(name), Literal(choose.one((1j, 1 + 2j))))
+    number = Literal(choose.one((1j, complex(0, -1), 2 - 1j, 2j, 2 + 0j)))
+    options: list[tuple[str, tuple[Expr, ...]]] = [
+        ("Tensor.mul_", (number,)),
+        ("Tensor.add_", (number,)),
+        ("Tensor.sub_", (number,)),
+        ("Tensor.fill_", (number,)),
+        ("Tensor.mul_", (number,)),
+    ]
+    written = i.make(choose.one(("Tensor.conj", "Tensor.real", "Tensor.imag")), ref) if choose.chance(30) else ref
+    if choose.chance(40) and i.now(written).is_complex():
+        written = i.view(written) if choose.chance(50) else written
+        path, args = choose.one(options)
+        i.do(path, written, *args)
+    apart = ("torch.mul", "torch.add", "torch.sub", "torch.rsub", "torch.full_like", "torch.masked_fill", "torch.mul")
+    path = choose.one(apart)
+    mask = (i.make("torch.eq", ref, Literal(1)),) if path == "torch.masked_fill" else ()
+    i.make(path, choose.one((ref, ref, written)), *mask, number)
+
+
 def _cycle(i: Idiom) -> None:
     """Memory that is there only while it is used: grown, filled, used, freed."""
     choose, state = i.choose, i.state
@@ -324,7 +354,8 @@ def _cycle(i: Idiom) -> None:
     held = t.untyped_storage().nbytes()
     if not i.do(resize, ref, Literal(max(extent_in_bytes(t), held))):
         raise Impossible
-    alike = [u for u, s in state.tensors() if s is not t and s.shape == t.shape and s.dtype == t.dtype]
+    elsewhere = ((u, s) for u, s in state.tensors() if address(s) != address(t))
+    alike = [u for u, s in elsewhere if s.shape == t.shape and s.dtype == t.dtype]
     fill = ("Tensor.copy_", Ref(choose.one(alike))) if alike and choose.chance(60) else ("Tensor.fill_", Literal(2))
 
     def filled() -> None:
@@ -409,6 +440,7 @@ IDIOMS: tuple[tuple[Callable[[Idiom], None], int], ...] = (
     (_beyond, 3),
     (_foreach, 2),
     (_expanded, 2),
+    (_turned, 2),
     (_bits, 3),
     (_cycle, 3),
     (_no_grad_view, 2),
@@ -431,6 +463,7 @@ _LEADS_TO: dict[Callable[[Idiom], None], tuple[str, ...]] = {
     _cancel: ("op:swap",),
     _expanded: ("layout:expanded",),
     _bits: ("op:dtype_view",),
+    _turned: ("dtype:complex",),
     _beyond: ("op:strided_view",),
     _grad_inside: ("op:autograd",),
     _backward_inside: ("op:autograd",),

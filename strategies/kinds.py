@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
@@ -28,6 +28,10 @@ from strategies.state import Outcome, State, overlaps_itself
 __all__ = ["Arguments", "Impossible", "ints", "literal"]
 
 _VIEWS = ("int32", "float32", "uint8", "int64", "float64", "complex64")
+_COMPLEX = (1j, 2j, 1 + 2j, complex(0, -1), 2 - 1j, 2 + 0j)
+_COMPLEX_BESIDE = 50
+_COMPLEX_ELSEWHERE = 4
+"""Scalars that are complex numbers, in percent: beside a complex tensor, where there is none."""
 
 
 class Impossible(Exception):
@@ -117,7 +121,8 @@ class Arguments:
     # -- kinds
 
     def numbers(self) -> Expr:
-        return literal(self.choose.one(([1, 2], [0, 1], [[1.0, -1.0], [2.0, 3.0]], [1.0, 2.0, 3.0], 2.0)))
+        lists = ([1, 2], [0, 1], [[1.0, -1.0], [2.0, 3.0]], [1.0, 2.0, 3.0], 2.0, [1j, 2 - 1j], 1 + 2j)
+        return literal(self.choose.one(lists))
 
     def first(self) -> Expr:
         low, high = self.op.ndim
@@ -128,7 +133,23 @@ class Arguments:
         return Ref(name)
 
     def scalar(self) -> Expr:
-        return Literal(self.choose.one((2, 1, 0, -1, 3)))
+        return Literal(self.choose.one(_COMPLEX if self.wants_complex() else (2, 1, 0, -1, 3)))
+
+    def wants_complex(self) -> bool:
+        """Whether the next number is to be complex: a real tensor is promoted by it, or the op refused."""
+        drawn = [self.state.env.get(expr.name) for expr in self.drawn if isinstance(expr, Ref)]
+        beside = any(isinstance(t, torch.Tensor) and t.is_complex() for t in (self.self_, *drawn))
+        return self.choose.chance(_COMPLEX_BESIDE if beside else _COMPLEX_ELSEWHERE)
+
+    def constant(self, choices: Sequence[Any]) -> Expr:
+        """One of the table's constants."""
+        if not choices:
+            return self.numbers()
+        real = [c for c in choices if not isinstance(c, complex)]
+        if not real or len(real) == len(choices):
+            return literal(self.choose.one(choices))
+        wanted = self.wants_complex()
+        return literal(self.choose.one([c for c in choices if isinstance(c, complex) is wanted]))
 
     def other(self) -> Expr:
         return self.scalar() if self.choose.chance(30) else self.peer()

@@ -131,6 +131,21 @@ class _Plan:
             steps.append(self.backward(graph, (root,)))
         return steps if len(steps) > 1 else self.twice()
 
+    def by_input(self) -> list[Step]:
+        """Gradients of some inputs, then of others, of the same outputs or not: each comes by nodes of its own."""
+        left = list(range(self.sides.trained))
+        if len(left) < 2:
+            return self.twice()
+        first = self.grad(self.keep()) if self.choose.chance(60) else self.backward(self.keep())
+        steps: list[Step] = []
+        while left and len(steps) < 3:
+            asked = left.pop(self.choose.below(len(left)))
+            step = replace(first, inputs=(asked,))
+            if steps and self.choose.chance(30):
+                step = replace(self.backward(self.keep()), inputs=(asked,) if self.choose.chance(70) else None)
+            steps.append(step)
+        return steps
+
     def returned(self) -> list[Step]:
         """``torch.autograd.grad``, then a backward or another ``grad``."""
         return [self.grad(self.keep()), self.grad() if self.choose.chance(30) else self.backward()]
@@ -176,6 +191,7 @@ class _Plan:
 _RECIPES: tuple[tuple[Callable[[_Plan], list[Step]], int], ...] = (
     (_Plan.twice, 6),
     (_Plan.apart, 5),
+    (_Plan.by_input, 4),
     (_Plan.returned, 4),
     (_Plan.double, 7),
     (_Plan.accumulated, 2),
@@ -184,6 +200,7 @@ _RECIPES: tuple[tuple[Callable[[_Plan], list[Step]], int], ...] = (
 _WEIGHTED = tuple(recipe for recipe, weight in _RECIPES for _ in range(weight))
 _LEADS_TO: dict[Callable[[_Plan], list[Step]], tuple[str, ...]] = {
     _Plan.twice: ("step:several", "step:retained"),
+    _Plan.by_input: ("step:chosen-inputs",),
     _Plan.returned: ("step:grad", "step:grad-of-used"),
     _Plan.double: ("step:of-results", "step:of-penalty", "step:created", "cotangent:trained"),
     _Plan.accumulated: ("step:of-gradients", "step:created-freed"),

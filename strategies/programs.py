@@ -25,7 +25,7 @@ from aotcheck.program import (
     TupleExpr,
     evaluate,
 )
-from aotcheck.program.memory import fits
+from aotcheck.program.memory import address, fits
 from aotcheck.program.ops import Group, Op, Work, find, ops
 from strategies.arguments import Impossible, draw_arguments
 from strategies.calls import Unsafe, arity, draw_further_calls, draw_plan, train, untrained
@@ -212,7 +212,8 @@ class _Drawer:
         leaf = t.requires_grad and not self.state.blocks
         if leaf:
             self.state.open(Context.NO_GRAD)
-        alike = [name for name, u in self.state.tensors() if u is not t and u.shape == t.shape and u.dtype == t.dtype]
+        elsewhere = ((name, u) for name, u in self.state.tensors() if address(u) != address(t))
+        alike = [name for name, u in elsewhere if u.shape == t.shape and u.dtype == t.dtype]
         if alike and self.choose.chance(40):
             call = OpCall(None, "Tensor.copy_", (ref, Ref(self.choose.one(alike))))
         else:

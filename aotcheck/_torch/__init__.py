@@ -172,6 +172,7 @@ try:
         dict_version,
         forward_hooks_of,
         hooks_of,
+        is_pytree_node,
         pytree_children,
         state_of,
     )
@@ -295,6 +296,7 @@ __all__ = [
     "is_kept_by_torch",
     "is_opaque",
     "is_packed",
+    "is_pytree_node",
     "is_view",
     "is_without_memory",
     "is_write_through_view",

@@ -10,7 +10,16 @@ import torch.utils._pytree as pytree
 from torch._C._dynamo.guards import dict_version
 from torch.nn.modules import module as _modules
 
-__all__ = ["GLOBAL_HOOKS", "children_of", "dict_version", "forward_hooks_of", "hooks_of", "pytree_children", "state_of"]
+__all__ = [
+    "GLOBAL_HOOKS",
+    "children_of",
+    "dict_version",
+    "forward_hooks_of",
+    "hooks_of",
+    "is_pytree_node",
+    "pytree_children",
+    "state_of",
+]
 
 # Hooks of all modules.
 GLOBAL_HOOKS: tuple[dict[int, Any], ...] = (
@@ -25,6 +34,11 @@ def pytree_children(node: Any) -> list[Any] | None:
     """What a pytree node holds; None for a leaf."""
     definition = pytree.SUPPORTED_NODES.get(pytree._get_node_type(node))
     return None if definition is None else list(definition.flatten_fn(node)[0])
+
+
+def is_pytree_node(kind: type) -> bool:
+    """Whether pytree knows the class by itself."""
+    return kind in pytree.SUPPORTED_NODES
 
 
 def state_of(module: torch.nn.Module) -> tuple[dict[str, Any], dict[str, Any]]:

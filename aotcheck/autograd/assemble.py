@@ -221,12 +221,14 @@ class Assembly:
         functions: dict[str, Any] = {}
         index = {v: k for k, v in enumerate(self.saved)}
         # What is unpacked by itself may be no output of the Function that saves it.
-        alone = any(len(s.attached) > 1 or len(s.checked_by_backward) < len(s.saved) for s in self.stages)
+        alone = any(
+            len(s.attached) > 1 or len(s.checked_by_backward) < len(s.saved) or s.divisible for s in self.stages
+        )
         fresh_saved = [self._is_fresh(v) and not (alone and v in self.outputs) for v in self.saved_outputs]
         live = self.backwards.stages.live
         for number, stage in enumerate(self.stages):
             function = self.backwards.function(stage)
-            functions[f"apply{number}"], functions[f"backward{number}"] = function.apply, function.backward_for
+            functions[f"apply{number}"], functions[f"finder{number}"] = function.apply, function.finder
             saved = tuple(index[v] for v in stage.saved)
             guards, held = tuple(stage.guards), tuple(stage.held)
             attachments.append(

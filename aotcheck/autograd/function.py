@@ -28,6 +28,7 @@ from aotcheck.autograd.calls.containers import (
     flattened,
     structure_of,
 )
+from aotcheck.autograd.calls.kept import Kept
 from aotcheck.autograd.calls.module_state import ModuleState
 from aotcheck.autograd.calls.original import Outcome, UserError, run_original
 from aotcheck.autograd.calls.specialize import (
@@ -87,6 +88,7 @@ class Specialization:
     called: bool = False
     result: ContainerResult | None = None
     assignments: tuple[Callable[[], None], ...] = ()
+    kept: tuple[Kept, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,6 +138,19 @@ def _nothing() -> None:
 
 def _call(original: Callable[..., Any], _: tuple[Any, ...], *args: Any, **kwargs: Any) -> Any:
     return original(*args, **kwargs)
+
+
+class _Each:
+    """Gives the first ``count`` results to one function and the others to another."""
+
+    def __init__(
+        self, count: int, first: Callable[[Sequence[Any]], None], second: Callable[[Sequence[Any]], None]
+    ) -> None:
+        self._count, self._first, self._second = count, first, second
+
+    def __call__(self, flat: Sequence[Any]) -> None:
+        self._first(flat[: self._count])
+        self._second(flat[self._count :])
 
 
 class _RunsAsItIs(Exception):
@@ -297,7 +312,7 @@ class CompiledFunction:
                     self._hooks = _torch.has_saved_tensor_hooks()
                     with _torch.WithoutSavedTensorHooks(), _torch.WithoutCompiledAutograd():
                         found = self._specialize(key, split, whole, spec)
-                    changes = around.after_trace(before, (key[0], key[3]))
+                    changes = around.after_trace(before, (key[0], key[3]), found.kept)
                     if around.kept:
                         self._cache.pop(key, None)
                         raise _RunsAsItIs
@@ -396,8 +411,7 @@ class CompiledFunction:
         try:
             with Compiling():
                 capture, outcome = self._capture(whole, split, spec, reassigned)
-                assign = self.state.assign if self.state is not None else None
-                shape = ResultShape(None if outcome.containers else outcome.spec, outcome.slots, assign)
+                shape = self._shape_of(outcome)
                 try:
                     with AutocastOff():
                         assembly = Assembly(capture, self.compilers, shape.expression)
@@ -418,9 +432,20 @@ class CompiledFunction:
         count_compiled()
         if assembly.record.swapped:
             self._swaps, self._last = True, None
-        made = Specialization(assembly, result=outcome.containers)
+        made = Specialization(assembly, result=outcome.containers, kept=outcome.kept.kept if outcome.kept else ())
         self._store(key, made)
         return made
+
+    def _shape_of(self, outcome: Outcome) -> ResultShape:
+        spec = None if outcome.containers else outcome.spec
+        assign: list[Callable[[Sequence[Any]], None]] = []
+        tail = len(outcome.slots)
+        if outcome.slots and self.state is not None:
+            assign.append(functools.partial(self.state.assign, outcome.slots))
+        if outcome.kept is not None:
+            assign.append(outcome.kept)
+            tail += outcome.kept.count
+        return ResultShape(spec, tail, _Each(len(outcome.slots), *assign) if len(assign) > 1 else (*assign, None)[0])
 
     def _capture(
         self, whole: Sequence[Any], split: Split, spec: Any, reassigned: list[tuple[int, Any]]

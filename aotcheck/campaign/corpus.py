@@ -6,6 +6,7 @@ A header says of each backend, and of each version of torch, whether it agrees w
     found = "aotcheck fuzz --backend aot_function --seed 0"
     issue = "https://github.com/pytorch/pytorch/issues/1"   # or "none found", or "ours"
     difference = "what the oracle said"
+    alone = ["aot_eager"]        # only where a backend leaves a process that is of no use afterwards
     [keys]                       # the coarse key on each backend that differs, or once did
     aot_function = "(values, output)"
     [expect.aotcheck]
@@ -28,8 +29,11 @@ from aotcheck.program import ParsedFile, Program, ProgramSyntaxError, UnknownOpE
 
 __all__ = ["Entry", "Expected", "backend_of", "canonical", "complaints", "duplicates", "entries", "entry_of", "refresh"]
 
-ENTRIES = ("format", "found", "issue", "difference", "keys", "expect")
+ENTRIES = ("format", "found", "issue", "difference", "alone", "keys", "expect")
 """What the header of a corpus file holds, in this order."""
+
+OPTIONAL = frozenset({"alone"})
+"""Of these, what only some need."""
 
 NO_ISSUE = ("none found", "not looked up", "ours")
 """What is said in place of a link: a search found no report, nobody has searched, or the bug was our own."""
@@ -52,6 +56,7 @@ class Entry:
         issue: where the bug is reported.
         keys: by backend, the coarse key in words.
         expect: by backend and version, what is expected.
+        alone: the backends to judge it on in a process of its own, which is of no use afterwards.
     """
 
     path: Path
@@ -59,6 +64,7 @@ class Entry:
     issue: str
     keys: Mapping[str, str]
     expect: Mapping[str, Mapping[str, Expected]]
+    alone: frozenset[str] = frozenset()
 
     def expected(self, backend: str, torch_version: str) -> Expected | None:
         """What is expected of ``backend`` under a version of torch; None if nothing is said.
@@ -95,8 +101,11 @@ def entry_of(path: Path, parsed: ParsedFile) -> Entry:
 
     header = parsed.header
     expect, keys = header.get("expect", {}), header.get("keys", {})
+    alone = header.get("alone", [])
     if not isinstance(expect, dict) or not isinstance(keys, dict):
         raise wrong("expect and keys are tables")
+    if not isinstance(alone, list):
+        raise wrong("alone is a list of backends")
     found: dict[str, dict[str, Expected]] = {}
     for backend, said in expect.items():
         if not isinstance(said, dict):
@@ -107,7 +116,7 @@ def entry_of(path: Path, parsed: ParsedFile) -> Entry:
                 raise wrong(f"expect.{backend} says {version!r} = {word!r}")
             found[backend][version] = Expected(word)
     named = {str(backend): str(key) for backend, key in keys.items()}
-    return Entry(path, parsed.program, str(header.get("issue", "")), named, found)
+    return Entry(path, parsed.program, str(header.get("issue", "")), named, found, frozenset(map(str, alone)))
 
 
 def entries(folder: Path) -> Iterator[Entry]:
@@ -172,13 +181,16 @@ def complaints(path: Path) -> Iterator[str]:
     except OSError as error:
         yield f"{path}: cannot be read: {error.strerror}"
         return
-    if tuple(parsed.header) != ENTRIES:
-        yield f"{path}: the header holds {', '.join(parsed.header)}; expected {', '.join(ENTRIES)}"
+    wanted = tuple(name for name in ENTRIES if name in parsed.header or name not in OPTIONAL)
+    if tuple(parsed.header) != wanted:
+        yield f"{path}: the header holds {', '.join(parsed.header)}; expected {', '.join(wanted)}"
     if entry.issue not in NO_ISSUE and not entry.issue.startswith("https://github.com/"):
         yield f"{path}: issue is neither a link nor one of {', '.join(NO_ISSUE)}"
     for backend, said in entry.expect.items():
         if Expected.DIFFERS in said.values() and backend not in entry.keys:
             yield f"{path}: expected to differ on {backend}, but [keys] does not say how"
+    for backend in sorted(entry.alone - set(entry.keys)):
+        yield f"{path}: to be judged alone on {backend}, but [keys] does not say how it differs there"
 
 
 def duplicates(found: Iterable[Entry]) -> Iterator[tuple[Entry, Entry]]:

@@ -60,13 +60,14 @@ class Status(Enum):
 @dataclass(frozen=True)
 class Judged:
     """What one run in a process of its own showed. ``key`` is empty where there is no difference; ``rejected`` says
-    why a file could not be judged."""
+    why a file could not be judged, ``unfit`` that the process is of no use afterwards, or no more."""
 
     outcome: Outcome | None = None
     key: str = ""
     texts: tuple[str, ...] = ()
     refusals: tuple[str, ...] = ()
     rejected: str = ""
+    unfit: bool = False
 
 
 @dataclass(frozen=True)
@@ -221,7 +222,7 @@ def judge_file(path: str, backend: str, device: str) -> Judged:
                 return Judged(rejected=f"the inputs of call {index + 1}: {error}")
     verdict = check(parsed.program, compiled, on)
     key = str(verdict.hard[0].key) if verdict.hard else ""
-    return Judged(verdict.outcome, key, tuple(d.text for d in verdict.hard), verdict.refusals)
+    return Judged(verdict.outcome, key, tuple(d.text for d in verdict.hard), verdict.refusals, unfit=verdict.poisoned)
 
 
 def _result(future: Any, timeout: float) -> Judged:
@@ -235,7 +236,7 @@ def _result(future: Any, timeout: float) -> Judged:
     except Exception as error:  # an oracle that cannot cope
         return Judged(rejected=f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"[:300])
     key = CoarseKey(kind.value, "process", how if kind is OracleKind.CRASH else "")
-    return Judged(Outcome.DIFFERS, str(key), (f"{kind.value} of the process: {how}",))
+    return Judged(Outcome.DIFFERS, str(key), (f"{kind.value} of the process: {how}",), unfit=True)
 
 
 def _rejected(path: Path, backend: str, text: str) -> Replayed:

@@ -26,6 +26,7 @@ from aotcheck.program import (
     GradMode,
     Inputs,
     ListExpr,
+    Literal,
     OpCall,
     Program,
     Ref,
@@ -174,6 +175,8 @@ def _expr(expr: Expr) -> str:
             return name
         case DeviceOf():
             return "_"
+        case Literal(complex()):  # a kind of op more than a number
+            return "complex"
         case TupleExpr(items) | ListExpr(items):
             shown = [part for item in items if (part := _expr(item)) != "_"]
             left, right = "()" if isinstance(expr, TupleExpr) else "[]"

@@ -12,6 +12,7 @@ import click
 from aotcheck.cli.base import CORPUS, OneLine, Usage, one_line
 
 if TYPE_CHECKING:
+    from aotcheck.campaign.missing import Group
     from aotcheck.campaign.replay import Replayed
     from aotcheck.program import ParsedFile
 
@@ -57,17 +58,22 @@ def add(path: Path, name: str | None, issue: str, backends: tuple[str, ...], fol
         differs = one.judged.outcome is Outcome.DIFFERS
         if differs:
             keys[one.backend] = one.judged.key
+        if one.judged.outcome is Outcome.REFUSED:  # neither agrees nor differs
+            click.echo(f"{path}: {one.backend} refuses it: {', '.join(one.judged.refusals)}")
+            continue
         said = Expected.DIFFERS if differs else Expected.AGREE
         expect[one.backend] = {version if differs or not one.backend.startswith("aotcheck") else "*": said.value}
     if not keys:
         click.echo(f"{path}: agrees on {', '.join(judged_on)}; add it by hand if it is a fixed bug of ours")
         sys.exit(1)
     first = next(one for one in results if one.backend in keys)
+    alone = [one.backend for one in results if one.backend in keys and one.judged.unfit]
     header: dict[str, object] = {
         "format": 1,
         "found": str(parsed.header.get("found", "by hand")),
         "issue": issue,
         "difference": first.judged.texts[0],
+        **({"alone": alone} if alone else {}),
         "keys": keys,
         "expect": expect,
     }
@@ -123,6 +129,56 @@ def prune(folder: Path, dry_run: bool) -> None:
             new.path.unlink()
         click.echo(f"{new.path}: {'would go' if dry_run else 'deleted'}: shows the same as {old.path}")
     click.echo(f"{len(files) - len(gone)} of {len(files)} files stay")
+
+
+@corpus.command()
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--causes", is_flag=True, help="Look also at findings of known keys that make none of the known calls.")
+@click.option("--corpus", "folder", type=click.Path(path_type=Path), default=CORPUS, show_default=True)
+def missing(runs: tuple[Path, ...], causes: bool, folder: Path) -> None:
+    """Say which coarse keys of RUN... no file of the corpus has, each with the command that comes next.
+
+    First a finding of each is to be minimized, then what that makes to be added. Nothing is executed. Exits 1 if a key
+    is missing.
+    """
+    from aotcheck.campaign import Past
+    from aotcheck.campaign.corpus import entries
+    from aotcheck.campaign.missing import missing as find
+    from aotcheck.report.jsonl import load_events
+
+    _folder(folder)
+    known = list(entries(folder))
+    lacking = False
+    for run in runs:
+        try:
+            past = Past.of(load_events(run / "run.jsonl"))
+        except OSError as error:
+            raise Usage(f"{error.filename or run}: {error.strerror}") from error
+        if past.started is None:
+            raise Usage(f"{run}: run.jsonl does not say what was run")
+        found = find(run, past.started.backend, (*past.events, *past.untold), known, causes)
+        for group in found.uncovered:
+            _print_group(group, folder)
+        if found.unexplained:
+            click.echo("of keys that files have, by other calls:")
+        for group in found.unexplained:
+            _print_group(group, folder)
+        lacks = sum(len(group.findings) for group in found.uncovered)
+        click.echo(
+            f"{run}: {past.started.backend}: {past.programs} programs, {found.findings} findings of {found.keys} "
+            f"coarse keys; {len(found.uncovered)} keys in no file of {folder}, of {lacks} findings"
+        )
+        lacking = lacking or bool(found.uncovered)
+    sys.exit(1 if lacking else 0)
+
+
+def _print_group(group: Group, folder: Path) -> None:
+    click.echo(f"{group.key}: {len(group.findings)} findings")
+    if group.minimized is None:
+        click.echo(f"    aotcheck minimize {group.findings[0]}")
+    else:
+        where = "" if folder == CORPUS else f" --corpus {folder}"
+        click.echo(f"    aotcheck corpus add {group.minimized} --name what-is-wrong{where}")
 
 
 def _folder(folder: Path) -> list[Path]:

@@ -217,6 +217,8 @@ def _number(value: object) -> int:
         case float():
             whole = value == value and abs(value) < 2**40 and value == int(value)
             return 2 * abs(int(value)) + (value < 0) + 1 if whole else 100
+        case complex():
+            return 10 + _number(value.real) + _number(value.imag)
         case None:
             return 0
         case _:

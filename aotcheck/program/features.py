@@ -98,6 +98,7 @@ class Feature(StrEnum):
     RETURNS_INFERENCE_TENSOR = auto()
     RETURNS_FREED = auto()
     SUBCLASS = auto()
+    COMPLEX_NUMBER = auto()  # one that is no tensor
 
 
 def _overloads(program: Program) -> list[Op]:

@@ -9,7 +9,19 @@ import torch
 
 from aotcheck.program.interpret import evaluate
 from aotcheck.program.memory import extent_in_bytes, fits, tensors_of
-from aotcheck.program.model import Block, Context, GradMode, ListExpr, OpCall, Program, Statement, flat_calls
+from aotcheck.program.model import (
+    Block,
+    Context,
+    Expr,
+    GradMode,
+    ListExpr,
+    Literal,
+    OpCall,
+    Program,
+    Statement,
+    TupleExpr,
+    flat_calls,
+)
 from aotcheck.program.ops import Group, find
 
 __all__ = ["after", "around", "before", "contexts", "in_source", "out_sizes", "when_returned"]
@@ -42,6 +54,16 @@ def contexts(program: Program) -> set[Context]:
     return {block.context for block in _blocks(program.body)}
 
 
+def _holds_complex(expr: Expr) -> bool:
+    match expr:
+        case Literal(complex()):
+            return True
+        case TupleExpr(items) | ListExpr(items):
+            return any(map(_holds_complex, items))
+        case _:
+            return False
+
+
 def in_source(program: Program) -> Iterator[str]:
     """What can be read off a program."""
     derived = [s for call in program.calls if call.inputs is not None for s in call.inputs.derived]
@@ -53,6 +75,8 @@ def in_source(program: Program) -> Iterator[str]:
             yield kind
         if any(keyword == "out" for keyword, _ in call.kwargs):
             yield "out_argument"
+        if any(map(_holds_complex, (*call.args, *(expr for _, expr in call.kwargs)))):
+            yield "complex_number"
     if Context.INFERENCE in contexts(program):
         yield "inference_block"
     if any(call.grad_mode is GradMode.INFERENCE for call in program.calls):

@@ -7,7 +7,7 @@ from aotcheck.program.ops import DTypes, Group, Work, entry
 _P = Group.POINTWISE
 
 for _path in ("torch.add", "torch.sub"):
-    entry(_path, "self other alpha={2|-1}?", _P, dtypes=DTypes.NUMERIC, weight=4)
+    entry(_path, "self other alpha={2|-1|2j|1-1j}?", _P, dtypes=DTypes.NUMERIC, weight=4)
 entry("torch.mul", "self other", _P, weight=4)
 for _path in ("torch.neg", "torch.square"):
     entry(_path, "self", _P, dtypes=DTypes.NUMERIC)
@@ -15,18 +15,21 @@ for _path in ("torch.abs", "torch.sign", "torch.relu"):
     entry(_path, "self", _P, dtypes=DTypes.REAL)
 entry("Tensor.clone", "self", _P, weight=3)
 entry("torch.clamp", "self {-1|0} {1|2}", _P, dtypes=DTypes.REAL)
-entry("torch.addcmul", "self peer peer value={2|-1}?", _P, dtypes=DTypes.NUMERIC)
-entry("torch.lerp", "self same {0.5|2.0}", _P, dtypes=DTypes.DIFFERENTIABLE)
+entry("torch.addcmul", "self peer peer value={2|-1|2j}?", _P, dtypes=DTypes.NUMERIC)
+entry("torch.lerp", "self same {0.5|2.0|2j}", _P, dtypes=DTypes.DIFFERENTIABLE)
 entry("torch.where", "mask peer other", _P)
 entry("torch.remainder", "self {2|3}", _P, dtypes=DTypes.REAL)
 entry("torch.pow", "self {2|1}", _P, dtypes=DTypes.NUMERIC)
-entry("torch.rsub", "self other", _P, dtypes=DTypes.NUMERIC)
-entry("torch.masked_fill", "self mask {0|1}", _P)
+entry("torch.rsub", "self other alpha={2|2j}?", _P, dtypes=DTypes.NUMERIC)
+entry("torch.masked_fill", "self mask {0|1|1j}", _P)
+entry("torch.where", "mask {0|1|1j} peer", _P, weight=1)
 entry("torch.nn.functional.leaky_relu", "self {2.0|0.5}", _P, dtypes=DTypes.FLOATING)
 entry("torch.nn.functional.hardtanh", "self", _P, dtypes=DTypes.FLOATING)
 for _path in ("torch.sin", "torch.cos", "torch.exp", "torch.sigmoid", "torch.tanh"):
     entry(_path, "self", _P, dtypes=DTypes.DIFFERENTIABLE, work=Work.INEXACT)
-entry("torch.div", "self positive", _P, dtypes=DTypes.DIFFERENTIABLE, work=Work.INEXACT)
+entry("torch.div", "self {2|4|2j|1+1j}", _P, dtypes=DTypes.DIFFERENTIABLE, work=Work.INEXACT)
+entry("Tensor.pow", "self {0.5|3|1j|1+2j}", _P, dtypes=DTypes.DIFFERENTIABLE, work=Work.INEXACT, weight=1)
+entry("torch.float_power", "{2|1j|1+1j} self", _P, dtypes=DTypes.DIFFERENTIABLE, work=Work.INEXACT, weight=1)
 entry("torch.nn.functional.gelu", "self", _P, dtypes=DTypes.FLOATING, work=Work.INEXACT)
 entry("torch.nn.functional.silu", "self", _P, dtypes=DTypes.FLOATING, work=Work.INEXACT)
 
@@ -69,7 +72,7 @@ entry("torch.dot", "self vec", _M, dtypes=DTypes.NUMERIC, ndim=(1, 1))
 entry("torch.outer", "self same", _M, dtypes=DTypes.NUMERIC, ndim=(1, 1))
 entry("torch.nn.functional.linear", "self mat_t", _M, dtypes=DTypes.NUMERIC, ndim=(1, 3))
 entry("torch.einsum", '{"ij,kj->ik"} self mat_t', _M, dtypes=DTypes.NUMERIC, ndim=(2, 2))
-entry("torch.addmm", "self left right", _M, dtypes=DTypes.NUMERIC, ndim=(2, 2))
+entry("torch.addmm", "self left right alpha={2|2j}? beta={2|0|1j}?", _M, dtypes=DTypes.NUMERIC, ndim=(2, 2))
 
 _N = Group.NN
 entry("torch.nn.functional.conv2d", "self conv_weight padding={0|1}?", _N, dtypes=DTypes.FLOATING, ndim=(4, 4))
@@ -129,13 +132,15 @@ _Y = Group.FACTORY
 entry("torch.zeros", "factory_size dtype=dtype device=device", _Y)
 entry("torch.ones", "factory_size dtype=dtype device=device", _Y)
 entry("torch.full", "factory_size {2|-1} dtype=float_dtype device=device", _Y)
+entry("torch.full", "factory_size {1j|2-1j} device=device", _Y, weight=1)
 entry("torch.arange", "{3|6} dtype=dtype device=device", _Y)
 entry("torch.eye", "{2|3} device=device", _Y)
 entry("torch.tensor", "constant device=device", _Y)
 entry("torch.empty", "factory_size dtype=dtype device=device", _Y, undefined=True, weight=1)
 for _path in ("torch.zeros_like", "torch.ones_like"):
     entry(_path, "self", _Y)
-entry("torch.full_like", "self {2|0}", _Y)
+entry("torch.full_like", "self {2|0|1j}", _Y)
+entry("Tensor.new_full", "self factory_size {2|1j}", _Y)
 entry("torch.empty_like", "self", _Y, undefined=True, weight=1)
 entry("Tensor.new_zeros", "self factory_size", _Y)
 entry("Tensor.new_ones", "self factory_size dtype=dtype", _Y)

@@ -9,7 +9,7 @@ from aotcheck.program.ops import DTypes, Group, Work, entry
 _I = Group.INPLACE
 
 for _path in ("Tensor.add_", "Tensor.sub_"):
-    entry(_path, "self fit alpha={2|-1}?", _I, dtypes=DTypes.NUMERIC, writes=True, weight=4)
+    entry(_path, "self fit alpha={2|-1|2j}?", _I, dtypes=DTypes.NUMERIC, writes=True, weight=4)
 entry("Tensor.mul_", "self fit", _I, dtypes=DTypes.NUMERIC, writes=True, weight=4)
 entry("Tensor.copy_", "self fit_tensor", _I, writes=True, weight=5)
 for _path in ("Tensor.neg_", "Tensor.square_"):
@@ -20,8 +20,8 @@ for _path in ("Tensor.maximum", "Tensor.minimum"):
     entry(_path, "self peer", Group.POINTWISE, dtypes=DTypes.REAL)
 entry("Tensor.clamp_", "self {-1|0} {1|2}", _I, dtypes=DTypes.REAL, writes=True)
 entry("Tensor.clamp_min_", "self {0|1}", _I, dtypes=DTypes.REAL, writes=True)
-entry("Tensor.addcmul_", "self fit_tensor fit_tensor value={2|-1}?", _I, dtypes=DTypes.NUMERIC, writes=True)
-entry("Tensor.lerp_", "self fit_tensor {0.5|1.0|2.0}", _I, dtypes=DTypes.DIFFERENTIABLE, writes=True)
+entry("Tensor.addcmul_", "self fit_tensor fit_tensor value={2|-1|2j}?", _I, dtypes=DTypes.NUMERIC, writes=True)
+entry("Tensor.lerp_", "self fit_tensor {0.5|1.0|2.0|2j}", _I, dtypes=DTypes.DIFFERENTIABLE, writes=True)
 entry("Tensor.remainder_", "self {2|3}", _I, dtypes=DTypes.REAL, writes=True)
 entry("Tensor.floor_divide_", "self {2|3}", _I, dtypes=DTypes.REAL, writes=True)
 entry("Tensor.pow_", "self {2|1}", _I, dtypes=DTypes.NUMERIC, writes=True)
@@ -36,7 +36,9 @@ entry("Tensor.imag=", "self fit_tensor", _I, dtypes=DTypes.COMPLEX, results=0, w
 entry("Tensor.cumsum_", "self dim", _I, dtypes=DTypes.NUMERIC, ndim=(1, 6), writes=True)
 entry("Tensor.tril_", "self", _I, ndim=(2, 6), writes=True)
 entry("Tensor.triu_", "self diagonal", _I, ndim=(2, 6), writes=True)
-entry("Tensor.addmm_", "self left right", _I, ndim=(2, 2), dtypes=DTypes.NUMERIC, writes=True)
+entry(
+    "Tensor.addmm_", "self left right alpha={2|2j}? beta={2|0|1j}?", _I, ndim=(2, 2), dtypes=DTypes.NUMERIC, writes=True
+)
 entry("torch.nn.functional.relu_", "self", _I, dtypes=DTypes.REAL, writes=True)
 entry(
     "torch.nn.functional.dropout",
@@ -47,40 +49,40 @@ entry(
 )
 for _path in ("Tensor.sin_", "Tensor.exp_", "Tensor.sigmoid_", "Tensor.tanh_"):
     entry(_path, "self", _I, dtypes=DTypes.DIFFERENTIABLE, writes=True, work=Work.INEXACT)
-entry("Tensor.div_", "self {2|4}", _I, dtypes=DTypes.DIFFERENTIABLE, writes=True, work=Work.INEXACT)
+entry("Tensor.div_", "self {2|4|2j}", _I, dtypes=DTypes.DIFFERENTIABLE, writes=True, work=Work.INEXACT)
 
 _F = Group.FILL
 entry("Tensor.zero_", "self", _F, writes=True, ordered=True)
 entry("Tensor.fill_", "self scalar", _F, writes=True, ordered=True, weight=3)
 entry("Tensor.masked_fill_", "self mask scalar", _F, writes=True, ordered=True)
-entry("Tensor.fill_diagonal_", "self {0|1|2}", _F, ndim=(2, 2), writes=True)
+entry("Tensor.fill_diagonal_", "self {0|1|2|2j}", _F, ndim=(2, 2), writes=True)
 entry("setitem", "self subscript fit", _F, ndim=(1, 6), results=0, writes=True, weight=5)
 
 _S = Group.SCATTER
 entry("Tensor.index_add_", "self dim index source", _S, ndim=(1, 4), dtypes=DTypes.NUMERIC, writes=True)
 entry("Tensor.index_copy_", "self dim index_once source", _S, ndim=(1, 4), writes=True)
-entry("Tensor.index_fill_", "self dim index {1|0}", _S, ndim=(1, 4), writes=True)
+entry("Tensor.index_fill_", "self dim index {1|0|1j}", _S, ndim=(1, 4), writes=True)
 entry("Tensor.index_put_", "self indices rows accumulate={True}", _S, ndim=(1, 4), dtypes=DTypes.NUMERIC, writes=True)
 entry("Tensor.scatter_", "self dim index_full_once same", _S, ndim=(1, 4), writes=True)
-entry("Tensor.scatter_", "self dim index_full {2|0}", _S, ndim=(1, 4), writes=True)
+entry("Tensor.scatter_", "self dim index_full {2|0|2j}", _S, ndim=(1, 4), writes=True)
 entry("Tensor.scatter_add_", "self dim index_full same", _S, ndim=(1, 4), dtypes=DTypes.NUMERIC, writes=True)
 entry("Tensor.masked_scatter_", "self mask same", _S, ndim=(1, 4), writes=True, weight=1)
 
 _E = Group.FOREACH
 entry("torch._foreach_add_", "list list_same", _E, dtypes=DTypes.NUMERIC, results=0, writes=True)
-entry("torch._foreach_add_", "list {1|2}", _E, dtypes=DTypes.NUMERIC, results=0, writes=True)
-entry("torch._foreach_mul_", "list {2|-1}", _E, dtypes=DTypes.NUMERIC, results=0, writes=True)
+entry("torch._foreach_add_", "list {1|2|1j}", _E, dtypes=DTypes.NUMERIC, results=0, writes=True)
+entry("torch._foreach_mul_", "list {2|-1|1j}", _E, dtypes=DTypes.NUMERIC, results=0, writes=True)
 entry("torch._foreach_copy_", "list list_same", _E, results=0, writes=True)
 entry("torch._foreach_zero_", "list", _E, results=0, writes=True)
 entry("torch._foreach_neg_", "list", _E, dtypes=DTypes.NUMERIC, results=0, writes=True)
 for _path in ("torch._foreach_abs_", "torch._foreach_sign_"):
     entry(_path, "list", _E, dtypes=DTypes.REAL, results=0, writes=True, weight=1)
 entry("torch._foreach_clamp_min_", "list {0|1}", _E, dtypes=DTypes.REAL, results=0, writes=True, weight=1)
-entry("torch._foreach_mul", "list {2|-1}", _E, dtypes=DTypes.NUMERIC, results=None)
+entry("torch._foreach_mul", "list {2|-1|1j}", _E, dtypes=DTypes.NUMERIC, results=None)
 
 _O = Group.OUT
 entry("torch.add", "self same out=out", _O, dtypes=DTypes.NUMERIC, writes=True)
-entry("torch.mul", "self {2|-1} out=out", _O, dtypes=DTypes.NUMERIC, writes=True)
+entry("torch.mul", "self {2|-1|1j} out=out", _O, dtypes=DTypes.NUMERIC, writes=True)
 entry("torch.neg", "self out=out", _O, dtypes=DTypes.NUMERIC, writes=True)
 entry("torch.sum", "self dim out=out", _O, dtypes=DTypes.NUMERIC, ndim=(1, 4), writes=True)
 entry("torch.cumsum", "self dim out=out", _O, dtypes=DTypes.NUMERIC, ndim=(1, 4), writes=True)

@@ -101,3 +101,63 @@ def test_what_is_packed_by_lengths_is_refused_as_data_dependent():
     compiled = aotcheck.aot_function(lambda x, n: torch.nn.utils.rnn.pack_padded_sequence(x, n).data)
     with pytest.raises(aotcheck.UnsupportedError, match="data-dependent"):
         compiled(plain(4, 2, 3), torch.tensor([4, 2]))
+
+
+# -- counts, least squares ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("weights", [None, torch.float32, torch.float64, torch.int64])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8])
+def test_counts_are_as_many_as_foretold_or_more(dtype, weights):
+    def f(x, w, y):
+        found = torch.bincount(x, w, minlength=4)
+        return found, found.sum() * y
+
+    def session(compile):
+        compiled = compile(f)
+        for x in ([0, 3, 1, 3, 3], [2, 2, 0, 0, 1], [], [3]):
+            w = None if weights is None else plain(len(x), dtype=weights) / 4
+            y = leaf(2)
+            found, product = compiled(torch.tensor(x, dtype=dtype), w, y)
+            yield found, product, torch.autograd.grad(product.sum(), y)
+
+    check_session(session)
+
+
+@pytest.mark.filterwarnings("ignore:.*runs this function eagerly")
+def test_there_are_more_counts_than_foretold():
+    def f(x):
+        return torch.bincount(x, minlength=4) * 2
+
+    compiled = aotcheck.aot_function(f, aotcheck.nop)
+    for x in ([0, 3], [0, 7, 1], [2, 2], [4, 4]):
+        assert torch.equal(compiled(torch.tensor(x)), f(torch.tensor(x)))
+    assert aotcheck.counters().refused["data-dependent"]
+
+
+def test_counts_of_numbers_that_are_none():
+    def session(compile):
+        compiled = compile(lambda x: torch.bincount(x, minlength=3))
+        for x in ([0, 2], [0, -1], [1]):
+            yield attempt(lambda x=x: compiled(torch.tensor(x)))
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("driver", [None, "gels", "gelsy"])
+@pytest.mark.parametrize("shape", [(5, 3), (3, 5), (2, 5, 3)])
+def test_least_squares(shape, driver):
+    def f(a, b):
+        found = torch.linalg.lstsq(a, b, driver=driver)
+        return found.solution, found.residuals, found.rank, found.singular_values
+
+    def session(compile):
+        compiled = compile(f)
+        for k in range(2):
+            torch.manual_seed(k)
+            a, b = torch.randn(shape, requires_grad=True), torch.randn((*shape[:-1], 2), requires_grad=True)
+            solution, *others = compiled(a, b)
+            (solution.square().sum()).backward()
+            yield solution, others, a.grad, b.grad
+
+    check_session(session, rtol=1e-4)

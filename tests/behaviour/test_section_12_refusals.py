@@ -179,56 +179,32 @@ def test_shapes_that_depend_on_constants():
 
 class _Store:
     def __init__(self):
-        self.last, self.seen, self.count = None, collections.deque(), 0
-
-    def run(self, x):
-        self.count += 1
-        self.last = x * 2
-        return x * 3
+        self.seen, self.count = collections.deque(), 0
 
     def hook(self, module, args, out):
         self.count += 1
         self.seen.append(out)
 
 
-_KEPT = ["variable", "list", "dictionary", "global", "object", "deque", "method", "module", "forward hook"]
-
-
-@pytest.mark.parametrize("kept", _KEPT)
+@pytest.mark.parametrize("kept", ["set", "in between", "forward hook"])
 def test_tensors_that_are_kept_outside_are_refused_and_taken_back(kept):
-    variable, items, named, store, module = None, [1], {"shape": 2}, _Store(), torch.nn.Identity()
-    module.last = None
+    items, found, store, module = [1], set(), _Store(), torch.nn.Identity()
 
     def f(x):
-        nonlocal variable
-        if kept == "variable":
-            variable = x * 2
-        elif kept == "list":
-            items.append(x.sum())
-        elif kept == "dictionary":
-            named["x"] = x
-        elif kept == "object":
-            store.last = x * 2
-        elif kept == "deque":
-            store.seen.append(x * 2)
-        elif kept == "module":
-            module.last = x * 2
+        if kept == "set":
+            found.add(x * 2)
         else:
-            global _kept
-            _kept = x * 2
-        items.append(x.dim())
+            items.insert(0, x.sum())
         return x * 3
 
-    compiled = aotcheck.aot_function(store.run if kept == "method" else f)
+    compiled = aotcheck.aot_function(f)
     if kept == "forward hook":
         module.register_forward_hook(store.hook)
         compiled = aotcheck.aot_module(module, aotcheck.nop)
     with pytest.raises(aotcheck.UnsupportedError, match="return it") as error:
         compiled(plain(3))
     assert error.value.reason == "kept tensor"
-    assert (variable, items, named, module.last) == (None, [1], {"shape": 2}, None)
-    assert (store.last, list(store.seen), store.count) == (None, [], 0)
-    assert "_kept" not in globals()
+    assert (items, found, list(store.seen), store.count) == ([1], set(), [], 0)
 
 
 def test_what_is_no_tensor_may_be_kept_outside():

@@ -222,3 +222,27 @@ def test_a_leaf_viewed_under_no_grad_that_is_given_other_data_is_a_leaf_whatever
         yield attempt_later(lambda: view.is_leaf), view
 
     check_session(session)
+
+
+@pytest.mark.parametrize("view", [lambda y: y.unsqueeze(0), lambda y: y.detach().unsqueeze(0)], ids=["view", "alias"])
+@pytest.mark.parametrize("of_leaf", [True, False])
+@pytest.mark.parametrize("calls", [1, 2, 3])
+def test_a_view_made_under_no_grad_is_given_data_of_another_shape_again_and_again(calls, of_leaf, view):
+    """No gradient ever arrives at it, of whatever shape."""
+
+    def f(x):
+        y = x * 2
+        x.data = view(y)
+        return y
+
+    def session(compile):
+        root = leaf(2)
+        base = root if of_leaf else root * 1
+        with torch.no_grad():
+            x = base.view(2)
+        g = compile(f)
+        for _ in range(calls):
+            y = g(x)
+            yield y, x, attempt_later(lambda y=y: y.sum().backward()), root.grad
+
+    check_session(session)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import Given, attempt_later, check, check_session, given, leaf, non_leaf, plain
+from tests.behaviour.harness import Given, attempt, attempt_later, check, check_session, given, leaf, non_leaf, plain
 
 
 def _non_leaf() -> Given:
@@ -285,6 +285,35 @@ def test_a_custom_view_that_is_read_after_a_write_is_refused(function, written):
 
     for body in (unused, used):
         check(body, make)
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["by the caller", "by an earlier call"])
+@pytest.mark.parametrize(
+    "use", [lambda x: x.zero_(), lambda x: x.detach() * 2, lambda x: x.view_as(x), lambda x: x * 2]
+)
+@pytest.mark.parametrize("function", [_ReturnsView, _ReturnsInput])
+def test_a_custom_view_whose_history_eager_refuses_to_say_is_an_argument(function, use, before):
+    def session(compile):
+        @compile
+        def f(x):
+            with torch.no_grad():
+                return None if use(x) is x else use(x)
+
+        @compile
+        def g(x):
+            return use(x)
+
+        root = leaf(2, 2)
+        x = function.apply(root.clone())
+        if before:
+            with torch.no_grad():
+                x.fill_(3)
+        yield attempt(lambda: f(x))
+        yield attempt(lambda: f(x))
+        yield attempt(lambda: g(x))
+        yield x.detach()
+
+    check_session(session)
 
 
 @pytest.mark.parametrize("quiet", [torch.no_grad, torch.inference_mode])

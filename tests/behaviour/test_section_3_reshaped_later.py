@@ -50,6 +50,28 @@ def test_an_argument_written_from_one_that_was_written_and_then_reshaped(write, 
     check_session(session)
 
 
+@pytest.mark.parametrize("reshape", RESHAPES.values(), ids=RESHAPES)
+@pytest.mark.parametrize("view", [lambda v: v.unsqueeze(0), lambda v: v[..., :1], lambda v: v.clone()])
+def test_a_view_of_one_that_was_reshaped_before_its_base_was_cut(view, reshape):
+    """To repeat the change would be one of a view of a leaf."""
+
+    def f(x):
+        base = x * 2
+        part = base[:, 1:]
+        reshape(part)
+        base.detach_()
+        return base, view(part)
+
+    def session(compile):
+        x = leaf(3, 3)
+        base, out = compile(f)(x)
+        yield base, out
+        out.sum().backward()
+        yield x.grad, attempt_later(lambda: base.add_(1)), base
+
+    check_session(session)
+
+
 _VIEWED = {
     "conj": lambda z: z.conj(),
     "real": lambda z: z.real,

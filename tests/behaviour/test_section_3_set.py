@@ -1105,3 +1105,27 @@ def test_a_view_is_reshaped_after_its_base_was_set_to_itself():
         yield attempt_later(lambda: backward([out]))
 
     check_session(session)
+
+
+@pytest.mark.parametrize("calls", [1, 2, 3])
+@pytest.mark.parametrize("to", [lambda x: x.set_(), lambda x: x.set_(torch.ones(3)), lambda x: x.unsqueeze_(0)])
+@pytest.mark.parametrize("view", [lambda x: x.t(), lambda x: x.unsqueeze(0), lambda x: x * 2], ids=["t", "more", "*"])
+@pytest.mark.parametrize("grad", [True, False])
+def test_a_leaf_that_is_a_view_is_viewed_after_its_base_goes_elsewhere_again(grad, view, to, calls):
+    """The second time only the version that both count shows that the base moved."""
+
+    def f(x, y):
+        with torch.set_grad_enabled(grad):
+            to(x)
+        return view(y)
+
+    def session(compile):
+        x = torch.tensor(1.0)
+        y = x.t().requires_grad_()
+        g = compile(f)
+        for _ in range(calls):
+            out = g(x, y)
+            out.sum().backward()
+            yield out, y.grad.clone()
+
+    check_session(session)

@@ -225,3 +225,25 @@ def test_a_backward_that_reaches_beyond_a_storage_raises_what_eager_does():
         yield raised.type
 
     check_session(session)
+
+
+@pytest.mark.parametrize("write", [lambda y: y.zero_(), lambda y: y.add_(1), lambda y: None])
+@pytest.mark.parametrize("inside", [True, False])
+@pytest.mark.parametrize("part", [lambda y: y[0], lambda y: y[1:, 1], lambda y: y[:, ::2]], ids=["row", "low", "gaps"])
+def test_memory_beside_what_was_put_on_a_part_of_its_own_and_written(part, inside, write):
+    """The part is computed by itself, and would lie alone in memory."""
+
+    def f(x):
+        y = x.clone()
+        y.set_(part(y))
+        write(y)
+        return y.as_strided((1, 3), (0, 1)) if inside else y
+
+    def session(compile):
+        y = compile(f)(torch.arange(1.0, 41.0).as_strided((3, 3), (4, 12)))
+        around = y.as_strided((1, 3), (0, 1)) if not inside else y
+        yield y, around
+        around.add_(1)
+        yield y, around
+
+    check_session(session)

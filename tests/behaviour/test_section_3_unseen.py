@@ -37,6 +37,30 @@ def test_a_view_of_a_quiet_view_made_between_a_write_that_counts_and_one_that_do
     check_session(session)
 
 
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("counted", COUNTED)
+@pytest.mark.parametrize("twice", [True, False])
+@pytest.mark.parametrize("swapped", [True, False])
+def test_a_view_of_a_quiet_view_made_before_what_that_is_made_of_gets_a_history(view, counted, twice, swapped):
+    def f(x, y):
+        with torch.no_grad():
+            quiet = x.t()
+            COUNTED[counted](x)
+        made = VIEWS[view](quiet)
+        made = VIEWS[view](made) if twice else made
+        if swapped:
+            torch.utils.swap_tensors(made, y)
+        x.mul_(made if swapped else y)
+        return made, quiet
+
+    def session(compile):
+        x, y = plain(2, 2), leaf(2, 2)
+        out = attempt(lambda: compile(f)(x, y))
+        yield out, x, y, attempt_later(lambda: torch.autograd.grad(x.sum(), y))
+
+    check_session(session)
+
+
 @pytest.mark.parametrize("view", [lambda x: x.unbind(0)[-1], lambda x: x[:1]], ids=["one of several", "part"])
 @pytest.mark.parametrize("elsewhere", [True, False], ids=["elsewhere", "there"])
 @pytest.mark.parametrize("unseen", [lambda x, part: part.mul_(2), lambda x, part: x.data.mul_(2)], ids=["part", "data"])

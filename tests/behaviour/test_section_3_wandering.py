@@ -95,16 +95,24 @@ def test_a_view_of_a_reshaped_leaf_is_put_on_the_whole(quietly, beside):
     check_session(session)
 
 
+def _inference_view(x):
+    with torch.inference_mode():
+        return x.t()
+
+
 VIEWS = {
     "unbound": lambda x: x.unbind(0)[0],
     "split": lambda x: x.split(1)[1],
     "quietly": _quiet_view,
+    "in inference mode": _inference_view,
 }
 COUNTED = {
     "reshaped": lambda x, y: y.unsqueeze_(0),
     "reshaped in vain": lambda x, y: y.squeeze_(0),
     "put back": lambda x, y: y.set_(x),
     "written": lambda x, y: y.detach().mul_(2),
+    "alias reshaped": lambda x, y: x.detach().t_(),
+    "alias put back": lambda x, y: x.detach().set_(x.detach()),
 }
 
 

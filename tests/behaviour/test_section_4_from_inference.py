@@ -162,3 +162,20 @@ def test_a_view_of_what_is_given_data_made_in_inference_mode_later(write, return
             yield t.is_inference(), t.clone(), attempt_later(lambda t=t: t.add_(1))
 
     check_session(session)
+
+
+@pytest.mark.parametrize("data", [lambda y: y.view(torch.int32), lambda y: y.detach(), lambda y: y[:1]])
+def test_a_view_of_what_is_given_its_own_data_as_seen_in_inference_mode(data):
+    def f(x):
+        whole = x * 2
+        view = whole.t()
+        with torch.inference_mode():
+            whole.data = data(whole)
+        return view, whole
+
+    def session(compile):
+        view, whole = compile(f)(plain(2, 3))
+        yield whole.is_inference(), view.is_inference(), attempt_later(lambda: view.as_strided((2,), (1,)))
+        yield view, attempt_later(lambda: view.add_(1)), view, whole
+
+    check_session(session)

@@ -78,3 +78,33 @@ def test_a_complex_argument_lies_on_memory_of_an_odd_number_of_reals(write):
         yield out, written, z, attempt_later(lambda: torch.autograd.grad(out.real.sum(), weight))
 
     check_session(session)
+
+
+ENDS = {
+    "tensors": lambda z: (z[0], z[1]),
+    "a tensor and a number": lambda z: (z[0], 3.0),
+    "a number and a tensor": lambda z: (2.0, z[1]),
+    "complex and real": lambda z: (z[0], z[1].real.double()),
+    "complex and integer": lambda z: (z[1], torch.tensor(3)),
+}
+
+
+@pytest.mark.parametrize("default", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+@pytest.mark.parametrize("ends", ENDS)
+@pytest.mark.parametrize("line", [torch.linspace, torch.logspace])
+def test_what_lies_between_complex_ends_is_complex(line, ends, dtype, default):
+    def f(z):
+        points = line(*ENDS[ends](z), 4)
+        return points, points * z, points.imag.sum() * z.real
+
+    def session(compile):
+        torch.set_default_dtype(default)
+        try:
+            z = leaf(4, dtype=dtype)
+            points, product, part = compile(f)(z)
+            yield points, product, part, torch.autograd.grad(product.real.sum() + part.sum(), z)
+        finally:
+            torch.set_default_dtype(torch.float32)
+
+    check_session(session)

@@ -1,11 +1,11 @@
-"""BEHAVIOUR 5: a leaf that an op has kept before it is told to require grad; second derivatives come to it."""
+"""BEHAVIOUR 5: leaves made inside that ops keep before they require grad, or that lie otherwise once they were used."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from tests.behaviour.harness import check_session, leaf, plain
+from tests.behaviour.harness import attempt_later, check_session, leaf, plain
 
 
 def made_inside(x, y):
@@ -86,5 +86,29 @@ def test_told_otherwise_by_the_caller(f):
         if f in (made_inside, argument):
             return  # nothing else leads anywhere
         yield torch.autograd.grad((first**3).sum() + (x**2).sum(), x)
+
+    check_session(session)
+
+
+SHAPES = [(), (1,), (2,), (1, 2), (2, 2), (0,)]
+
+
+@pytest.mark.parametrize("then", SHAPES, ids=str)
+@pytest.mark.parametrize("first", SHAPES, ids=str)
+@pytest.mark.parametrize("use", [lambda t: t.clone(), lambda t: t.unsqueeze(0) * 2], ids=["clone", "view"])
+def test_a_leaf_made_inside_is_given_data_of_another_shape_after_it_was_used(use, first, then):
+    """What its gradients arrive at was made for the shape that it had."""
+
+    def f(x, y):
+        made = x.clone().requires_grad_()
+        before = use(made)
+        made.data = y
+        return made, before, made * 3
+
+    def session(compile):
+        made, before, after = compile(f)(plain(*first), plain(*then, seed=1))
+        for t in (made, before, after):
+            found = attempt_later(lambda t=t: torch.autograd.grad(t.sum(), made, retain_graph=True))
+            yield t, type(found), found if isinstance(found, tuple) else found.type
 
     check_session(session)

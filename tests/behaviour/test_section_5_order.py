@@ -60,8 +60,22 @@ OF_TWO = {
 }
 
 
+def _quietly(t):
+    with torch.no_grad():
+        t.mul_(2)
+
+
 @pytest.mark.parametrize("names", itertools.combinations(OF_TWO, 4), ids="-".join)
-@pytest.mark.parametrize("write", [lambda x, view: x.mul_(2), lambda x, view: view.mul_(2)], ids=["base", "view"])
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda x, view: x.mul_(2),
+        lambda x, view: view.mul_(2),
+        lambda x, view: _quietly(x),
+        lambda x, view: _quietly(view),
+    ],
+    ids=["base", "view", "base quietly", "view quietly"],
+)
 def test_the_order_of_summands_of_a_base_and_its_view_that_are_written(names, write):
     def session(compile):
         for order in itertools.permutations(names):

@@ -175,3 +175,38 @@ def test_a_view_that_nobody_needs_of_what_lies_beside_what_is_saved(unused, kept
             yield grads
 
     check_session(session)
+
+
+@pytest.mark.parametrize("hidden", [True, False])
+@pytest.mark.parametrize("shape", [(), (1,), (2, 2)], ids=str)
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: x.view(-1),
+        lambda x: x.unsqueeze(0),
+        lambda x: x.unsqueeze(0).unsqueeze(0).transpose(0, 1),
+        lambda x: x.view(-1)[:1],
+        lambda x: x.t(),
+        lambda x: x.expand(2, *x.shape),
+    ],
+    ids=["flat", "one more", "two more", "first", "transposed", "expanded"],
+)
+@pytest.mark.parametrize("later", ["written", "called again"])
+def test_a_view_is_saved_of_what_was_written_before(later, view, shape, hidden):
+    """Of what the graph computes only that is saved of which the view is made."""
+
+    def f(x, y):
+        (y.data if hidden else y).mul_(3)
+        return x * view(y)
+
+    def session(compile):
+        x, y = leaf(1), plain(*shape).abs()
+        g = compile(f)
+        out = g(x, y)
+        if later == "written":
+            y.data.mul_(5)
+        else:
+            g(x, y)
+        yield out, attempt_later(lambda: torch.autograd.grad(out.sum(), x))
+
+    check_session(session)

@@ -221,6 +221,15 @@ def dies(fn: Function) -> Function:
     return compiled
 
 
+def dies_of_all(fn: Function) -> Function:
+    """Kills its process on any program."""
+
+    def compiled(*args: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    return compiled
+
+
 def hangs(fn: Function) -> Function:
     def compiled(*args: Any) -> Any:
         while _marked(args):

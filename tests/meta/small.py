@@ -25,9 +25,9 @@ X = Ref("x0")
 V0 = Ref("v0")
 
 
-def op(target: str | None, path: str, *args: Expr | int) -> OpCall:
-    """A statement; integers are constants."""
-    return OpCall(target, path, tuple(Literal(a) if isinstance(a, int) else a for a in args))
+def op(target: str | None, path: str, *args: Expr | complex) -> OpCall:
+    """A statement; numbers are constants."""
+    return OpCall(target, path, tuple(Literal(a) if isinstance(a, (int, complex)) else a for a in args))
 
 
 def program(

@@ -97,6 +97,7 @@ RARER = {
     Feature.RETURNS_CONTAINER_OF_CALLER: 1.5,
     Feature.RETURNS_INFERENCE_TENSOR: 2,
     Feature.RETURNS_FREED: 0.8,
+    Feature.COMPLEX_NUMBER: 4,
 }
 """Least percentages of what happens to storages, aliases and containers: about half of what there is."""
 
@@ -159,12 +160,19 @@ def _execute(statement: Statement, env: dict[str, object]) -> None:
         execute_definite(statement, env)
 
 
+_MODES = {
+    GradMode.ENABLED: torch.enable_grad,
+    GradMode.NO_GRAD: torch.no_grad,
+    GradMode.INFERENCE: torch.inference_mode,
+}
+
+
 def _runs(program: Program, index: int, copied: bool) -> list[bytes] | None:
     """What the first call's storages hold once statement ``index`` has run, perhaps with its operands copied."""
     built = build_call(program, 0)
     env = dict(zip(program.params, built.args, strict=True))
     torch.manual_seed(0)
-    with torch.set_grad_enabled(program.calls[0].grad_mode is GradMode.ENABLED):
+    with _MODES[program.calls[0].grad_mode]():
         for statement in program.body[:index]:
             _execute(statement, env)
         call = program.body[index]

@@ -43,6 +43,7 @@ def test_numbers_sizes_and_dtypes_are_not_in_a_skeleton() -> None:
     assert skeleton(other) == skeleton(DOUBLE) == "v0 = mul(x0); return v0"
     assert skeleton(program(op("v0", "torch.narrow", X, 0, 0, 2))) == "v0 = getitem(x0); return v0"
     assert skeleton(program(op("v0", "torch.mul", X, X))) == skeleton(DOUBLE), "a number or the tensor again: chance"
+    assert skeleton(program(op("v0", "torch.mul", X, 2j))) == "v0 = mul(x0, complex); return v0", "another kind of op"
 
 
 @pytest.mark.parametrize(

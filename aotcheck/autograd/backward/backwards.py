@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch
+from aotcheck.autograd.backward.asked import Finder
 from aotcheck.autograd.backward.backward_graphs import BackwardGraphs
 from aotcheck.autograd.backward.derivatives import differentiable
 from aotcheck.autograd.backward.kept import kept_behind, objection_to_write
@@ -20,7 +21,7 @@ from aotcheck.autograd.backward.stages import Stages
 from aotcheck.autograd.backward.tangents import Key, Trained, described
 from aotcheck.autograd.backward.written_since import guards_of
 from aotcheck.autograd.eager_graph.components import nodes_behind
-from aotcheck.autograd.eager_graph.saved import holds_saved, nodes_behind_output, objection
+from aotcheck.autograd.eager_graph.saved import holds_saved, objection
 from aotcheck.autograd.effects.capture import Capture
 from aotcheck.autograd.errors import RetraceWithCaptured, UnsupportedError
 from aotcheck.autograd.graphs.compile_graph import Compilers
@@ -80,9 +81,8 @@ class Backwards:
 
     def function(self, stage: Stage) -> Function:
         """What attaches the stage's tensors."""
-        behind = [nodes_behind_output(a.tensor, stage.ends) for a in stage.attached]
-        attached = zip(behind, stage.attached, strict=True)
-        holding = [[n for n in nodes if holds_saved(n, a.tensor)] for nodes, a in attached]
+        behind = stage.behind()
+        holding = stage.holding()
         once = tuple([j for j, nodes in enumerate(holding) if nodes])
         lenient = tuple([j for j in once if all(map(_torch.is_write_through_view, holding[j]))])
         stage.sealed = True
@@ -106,8 +106,9 @@ class Backwards:
             bool(stage.views),
             selective,
             lenient,
+            stage.divisible,
         )
-        return Function(apply, functools.partial(self.backward_for, stage), selective)
+        return Function(apply, Finder(self, stage), selective)
 
     def _freeing(self, stage: Stage, once: Iterable[int]) -> Iterator[tuple[int, Freed]]:
         """The tensors whose own node frees what it keeps, or raises, when a backward ends there."""
@@ -144,13 +145,20 @@ class Backwards:
                     break
 
     def backward_for(
-        self, stage: Stage, kinds: tuple[type, ...], trained: Trained, told: tuple[int, ...] = ()
+        self,
+        stage: Stage,
+        kinds: tuple[type, ...],
+        trained: Trained,
+        told: tuple[int, ...] = (),
+        asked: frozenset[int] | None = None,
     ) -> Callable[..., Any]:
         """The backward of ``stage`` for tangents of these types, in the state of autocast that is in force.
 
         type(None) is the type where there is none, its layout that of a sparse tensor. For ``told`` see Note [Undefined
-        gradients].
+        gradients]; ``asked`` are the targets, by place among those reached, whose gradients alone it gives.
         """
+        if asked is not None and self.graphs.division is None and not stage.of_other_kinds:
+            stage = stage.partly(frozenset(stage.reached[k] for k in asked))
         if told:
             stage = stage.also_from(frozenset(told))
         if stage.asks and self.graphs.division is None:

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from aotcheck import _torch
 from aotcheck.autograd.backward.tangents import laziness
-from aotcheck.autograd.eager_graph.saved import held_by_hooks, nodes_behind_output, saved_by
+from aotcheck.autograd.eager_graph.saved import held_by_hooks, saved_by
 from aotcheck.autograd.replicas.kernel_state import WriteUnderGrad
 from aotcheck.autograd.tensors.subclasses import is_jagged, is_wrapper
 
@@ -40,7 +40,8 @@ def kept_behind(capture: Capture, stage: Stage) -> list[list[Tensor] | None]:
     """
     if stage.kept is None:
         known: dict[Any, list[Tensor] | None] = {}
-        stage.kept = [_kept_behind(capture, a.tensor, stage.ends, known) for a in stage.attached]
+        attached = zip(stage.attached, stage.behind(), strict=True)
+        stage.kept = [_kept_behind(capture, a.tensor, nodes, known) for a, nodes in attached]
     return stage.kept
 
 
@@ -54,11 +55,11 @@ def itself(capture: Capture, kept: Tensor) -> Tensor:
 
 
 def _kept_behind(
-    capture: Capture, output: Tensor, ends: Sequence[Any], known: dict[Any, list[Tensor] | None]
+    capture: Capture, output: Tensor, nodes: Sequence[Any], known: dict[Any, list[Tensor] | None]
 ) -> list[Tensor] | None:
     found: list[Tensor] = []
     renewed = _nodes_of_view(output)
-    for node in nodes_behind_output(output, ends):
+    for node in nodes:
         if node in renewed:
             continue
         if node not in known:

@@ -15,7 +15,7 @@ Note [Saved memory]
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from torch import Tensor
 
@@ -59,9 +59,10 @@ def saved_memory(capture: Capture, stages: Sequence[Stage], saved: Sequence[Valu
             for t in [x for held in kept or () for x in leaves_of(itself(capture, held))]:
                 if is_sparse(t):
                     continue
-                for view in _read_by(capture, t):
-                    key = id(view.state)
-                    if view.value is None or view.value not in places:
+                for read in _read_by(capture, t):
+                    view = read if read.value in places else _saved_for(read, places)
+                    key = id(read.state)
+                    if view is None or view.value is None:
                         continue
                     if key not in there and (
                         key not in results or view.value in watched or viewed(view.value, shown) in shown
@@ -87,6 +88,14 @@ def _read_by(capture: Capture, t: Tensor) -> list[View]:
     room = max([*there, state.storage.nbytes()])  # while the epilogue runs
     lost = [v for v in state.views.values() if v.version == state.version and not v.fits and v.geometry.reach <= room]
     return lost or known
+
+
+def _saved_for(read: View, saved: Container[Value]) -> View | None:
+    """What a backward makes the view ``read`` of: the window that holds one of the values ``saved`` now, or None."""
+    if read.value is None or (value := viewed(read.value, saved)) not in saved:
+        return None
+    state = read.state
+    return next((v for v in state.views.values() if v.value is value and v.version == state.version), None)
 
 
 def _results(capture: Capture) -> dict[int, tuple[Result, int]]:

@@ -62,6 +62,7 @@ from aotcheck.autograd.backward.tangents import (
 )
 from aotcheck.autograd.eager_graph.components import nodes_behind
 from aotcheck.autograd.eager_graph.saved import holds_saved, kept_results, nodes_behind_output
+from aotcheck.autograd.eager_graph.ways import arrivals
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.ir.sparse_geometry import is_sparse, sparse_geometry_of
 from aotcheck.autograd.ir.trace import Geometry, Value, geometry_of
@@ -126,9 +127,12 @@ class Stage:
     autocast: Autocast = OFF  # what its backwards are traced for
     aside: tuple[GradientEdge, ...] = ()
     selective: bool = False
+    divisible: bool = False  # whether backwards may leave out some of what keeps anything
     asked: frozenset[int] | None = None  # of ``reached``, those that its backwards are traced for; None: all
     told: frozenset[int] = frozenset()  # those of its tensors that they come by without a gradient
     variants: dict[Any, Stage] = dataclasses.field(default_factory=dict)
+    _behind: tuple[Any, list[list[Any]]] | None = None  # what is found of autograd's graph, and what it was found for
+    _holding: list[list[Any]] | None = None
 
     def under(self, autocast: Autocast) -> Stage:
         """The stage itself, or where autocast is on a variant with backwards of its own."""
@@ -142,6 +146,14 @@ class Stage:
         found = self.variants.get(asked)
         found = found or self.variants.setdefault(asked, self._variant(asked=asked, aside=(), selective=False))
         found.saved, found.sealed = self.saved, self.sealed  # known only after backwards were traced
+        return found
+
+    def partly(self, asked: frozenset[int]) -> Stage:
+        """The same where it was looked at before what eager keeps on the way: see Note [Gradients asked for]."""
+        found = self.variants.get(("partly", asked))
+        if found is None:
+            changes = {"asked": asked, "aside": (), "selective": False, "checked": []}
+            found = self.variants[("partly", asked)] = self._variant(**changes)
         return found
 
     def also_from(self, told: frozenset[int]) -> Stage:
@@ -203,7 +215,7 @@ class Stage:
 
     def minds(self) -> tuple[int, ...]:
         """The tensors behind which a custom Function may give gradients though it is given none."""
-        behind = [nodes_behind_output(a.tensor, self.ends) for a in self.attached]
+        behind = self.behind()
         custom = torch.autograd.function.BackwardCFunction
         return tuple(j for j, nodes in enumerate(behind) if any(isinstance(n, custom) for n in nodes))
 
@@ -214,13 +226,35 @@ class Stage:
             return ()
         return tuple(tuple(k for k, n in enumerate(nodes) if n is node) for node in nodes)
 
+    def behind(self) -> list[list[Any]]:
+        """For each tensor the nodes between it and the stage's ends, its own first."""
+        asked = (self.reached, [_torch.grad_fn_of(a.tensor) for a in self.attached])
+        if self._behind is None or self._behind[0] != asked:
+            ends = self.ends
+            self._behind = asked, [nodes_behind_output(a.tensor, ends) for a in self.attached]
+            self._holding = None
+        return self._behind[1]
+
+    def holding(self) -> list[list[Any]]:
+        """Those of them that keep what their first backward frees."""
+        behind = self.behind()
+        if self._holding is None:
+            attached = zip(behind, self.attached, strict=True)
+            self._holding = [[n for n in nodes if holds_saved(n, a.tensor)] for nodes, a in attached]
+        return self._holding
+
     def freeing_nodes(self) -> set[Any]:
-        """The nodes between the stage's tensors and its ends that keep what their first backward frees."""
-        return {n for a in self.attached for n in nodes_behind_output(a.tensor, self.ends) if holds_saved(n, a.tensor)}
+        """All of these."""
+        return {n for nodes in self.holding() for n in nodes}
+
+    def arrivals(self) -> Mapping[Any, int]:
+        """At which of the targets reached, by place, gradients arrive from which of the stage's nodes."""
+        starts = [_torch.grad_fn_of(a.tensor) for a in self.attached]
+        return arrivals(starts, [self.targets[k].edges for k in self.reached])
 
     def hidden_nodes(self, met: set[Any]) -> set[Any]:
         """Those of the nodes ``met`` that the histories of writes through views hide: see Note [Views that end]."""
-        shown = {n for a in self.attached for n in nodes_behind_output(a.tensor, self.ends)}
+        shown = {n for nodes in self.behind() for n in nodes}
         writes = [_torch.sequence_number(n) for n in shown if _torch.is_write_through_view(n)]
         earlier = {n for n in met - shown if writes and _torch.sequence_number(n) < max(writes)}
         return {n for n in earlier if _torch.is_opaque(n) or kept_results(n, self.attached[0].tensor)}
@@ -232,7 +266,7 @@ class Stage:
         """
         if not self.before:
             return []
-        behind = [set(nodes_behind_output(a.tensor, self.ends)) for a in self.attached]
+        behind = list(map(set, self.behind()))
         found = []
         for other in self.before:
             theirs = other.freeing_nodes()

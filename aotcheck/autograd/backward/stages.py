@@ -26,7 +26,7 @@ from aotcheck.autograd.backward.tangents import (
 from aotcheck.autograd.backward.written_since import guard
 from aotcheck.autograd.eager_graph.components import edges_behind
 from aotcheck.autograd.eager_graph.formulas import depends_on_data
-from aotcheck.autograd.eager_graph.saved import keeps_itself, kept_for_derivatives, nodes_behind_output
+from aotcheck.autograd.eager_graph.saved import keeps_itself, kept_for_derivatives
 from aotcheck.autograd.effects.capture import Capture
 from aotcheck.autograd.effects.views import is_new_leaf
 from aotcheck.autograd.errors import RetraceWithCaptured, UnsupportedError
@@ -110,6 +110,7 @@ class Stages:
                 stage.saved = list(dict.fromkeys(packed(v, outputs) for v in stage.saved))
         for stage in stages:
             guard(self.capture, stage)
+            stage.divisible = len(stage.reached) > 1 and any(stage.holding())
         self.live.settled = True
         return stages
 
@@ -209,7 +210,7 @@ class Stages:
             )
             if level == 1:
                 self._find_views(stage)
-                nodes = {n: None for a in stage.attached for n in nodes_behind_output(a.tensor, stage.ends)}
+                nodes = {n: None for found in stage.behind() for n in found}
                 stage.asks = tuple([n for n in nodes if depends_on_data(n)])
                 stage.aside = self._aside(stage, behind)
             else:
@@ -245,7 +246,8 @@ class Stages:
 
     def kept_for_derivatives(self, stage: Stage, at_hand: set[Value]) -> list[Value]:
         """What of the values ``at_hand`` later derivatives may read: see Note [Formulas that read more]."""
-        tensors = {id(t): t for a in stage.attached for t in kept_for_derivatives(a.tensor, stage.ends)}
+        attached = zip(stage.attached, stage.behind(), strict=True)
+        tensors = {id(t): t for a, nodes in attached for t in kept_for_derivatives(nodes, a.tensor)}
         if not tensors:
             return []
         views = [self.capture.tracer.table.known_view(t) for t in tensors.values() if not is_sparse(t)]
@@ -260,7 +262,7 @@ class Stages:
             self._written_views = [(*x, w) for x in visible if (w := self_kept_in(self.capture, x[1]))]
         if self._written_views:
             places = {id(a.tensor): j for j, a in enumerate(stage.attached)}
-            behind = {n for a in stage.attached for n in nodes_behind_output(a.tensor, stage.ends)}
+            behind = {n for nodes in stage.behind() for n in nodes}
             found = {id(t): (ref, t) for ref, t, write in self._written_views if write in behind}
             stage.own = tuple(sorted({*stage.own, *[places[k] for k in found if k in places]}))
             stage.views = tuple([x for k, x in found.items() if k not in places])

@@ -16,9 +16,11 @@ from typing import Any
 import torch
 
 from aotcheck import _torch
+from aotcheck.autograd.calls.objects import changed_to, is_object, opened, parts_of
 from aotcheck.autograd.errors import UnsupportedError
 
 pytree = _torch.pytree
+_NO_OBJECTS = frozenset({torch.Tensor, torch.nn.Parameter, int, float, bool, str, type(None), complex, torch.dtype})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +40,10 @@ class Held:
 
 @dataclasses.dataclass(frozen=True)
 class NewContents:
-    """What container ``index`` then holds: ``count`` leaves nested as ``spec`` says; in a dict, those of ``keys``."""
+    """What container ``index`` then holds: ``count`` leaves nested as ``spec`` says.
+
+    In a dict, those of ``keys``; in an object, those at these places.
+    """
 
     index: int
     keys: tuple[Any, ...] | None
@@ -64,6 +69,9 @@ class ContainerResult:
             contents = pytree.tree_unflatten(flat[start : start + write.count], write.spec)
             start += write.count
             container = containers[write.index]
+            if write.keys is not None and is_object(container):
+                changed_to(container, write.keys, contents)
+                continue
             container.clear()
             if write.keys is None:
                 container.extend(contents)
@@ -75,10 +83,13 @@ class ContainerResult:
 def flattened(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], Any]:
     """The leaves of ``tree`` and its structure.
 
-    A ``torch.Size`` of plain numbers is a leaf: pytree would make a tuple of it.
+    A ``torch.Size`` of plain numbers is a leaf: pytree would make a tuple of it. Objects are nodes where they can be,
+    see Note [Objects].
     """
     either = _is_plain_size if is_leaf is None else lambda x: _is_plain_size(x) or is_leaf(x)
     flat, spec = pytree.tree_flatten(tree, is_leaf=either)
+    if not _NO_OBJECTS.issuperset(map(type, flat)) and any(is_object(x) for x in flat if not either(x)):
+        flat, spec = pytree.tree_flatten(opened(tree, either), is_leaf=either)
     return flat, spec
 
 
@@ -101,12 +112,20 @@ def containers_in(tree: Any) -> list[Any]:
 
 
 def _collect(node: Any, found: list[Any]) -> None:
-    children = _torch.pytree_children(node)
+    children = _children(node)
     if children is not None:
         if not isinstance(node, tuple):
             found.append(node)
         for child in children:
             _collect(child, found)
+
+
+def _children(node: Any) -> list[Any] | None:
+    """What a container or an object holds; None for a leaf."""
+    if type(node) in _NO_OBJECTS:
+        return None
+    children = _torch.pytree_children(node)
+    return parts_of(node)[1] if children is None and is_object(node) else children
 
 
 class Watched:
@@ -136,18 +155,23 @@ class Watched:
             same = len(now) == len(values) and all(a is b for a, b in zip(now, values, strict=True))
             if same and now_keys == keys:
                 continue
-            if not isinstance(container, (list, deque, dict)):
+            of_object = is_object(container)
+            if not of_object and not isinstance(container, (list, deque, dict)):
                 raise UnsupportedError("write to an input container", f"a {type(container).__name__} was changed")
             if self.shared is not None:
                 raise UnsupportedError("write to an input container", "a container is passed more than once")
             flat, spec = self.flatten(now)
             leaves += flat
-            writes.append(NewContents(k, tuple(now_keys) if isinstance(container, dict) else None, spec, len(flat)))
+            keys_now = tuple(now_keys) if of_object or isinstance(container, dict) else None
+            writes.append(NewContents(k, keys_now, spec, len(flat)))
         return leaves, tuple(writes)
 
 
 def _contents(container: Any) -> tuple[list[Any], list[Any]]:
     """Keys, where there are any, and values."""
+    if is_object(container):
+        layout, parts = parts_of(container)
+        return list(layout), parts
     if isinstance(container, dict):
         return list(container), list(container.values())
     return [], list(_torch.pytree_children(container) or ())
@@ -160,17 +184,17 @@ ShapeResult = Callable[[list[str], Callable[[Any], str]], str]
 class ResultShape:
     """Turns the expressions of the flat results into that of what a call gives.
 
-    The last results are what goes into the module's ``slots``. ``spec`` is None where what the call gives is the flat
-    list itself.
+    The last results, ``tail`` of them, are what ``assign`` puts elsewhere. ``spec`` is None where what the call gives
+    is the flat list itself.
     """
 
     spec: Any
-    slots: tuple[int, ...]
+    tail: int
     assign: Any
 
     def expression(self, flat: list[str], refer: Callable[[Any], str]) -> str:
-        """Python source of the structured result; module slots are assigned on the way."""
-        count = len(flat) - len(self.slots)
+        """Python source of the structured result; what else there is to assign is assigned on the way."""
+        count = len(flat) - self.tail
         flat, tail = flat[:count], flat[count:]
         spec = self.spec
         if spec is None:
@@ -184,5 +208,5 @@ class ResultShape:
         else:
             result = f"{refer(pytree.tree_unflatten)}([{', '.join(flat)}], {refer(spec)})"
         if tail:
-            result = f"({result}, {refer(self.assign)}({self.slots}, [{', '.join(tail)}]))[0]"
+            result = f"({result}, {refer(self.assign)}([{', '.join(tail)}]))[0]"
         return result

@@ -1,4 +1,4 @@
-"""Tensors of a trace that the program puts where they outlive it: refused, and not left there.
+"""Tensors of a trace that the program puts where they outlive it: taken away, and kept by each call or refused.
 
 Looked at is what a function takes from around it, its closure and globals and the object that it is a method of, the
 attributes of objects there, and the lists, dictionaries and sets that are any of these. A trace that does not come to
@@ -8,28 +8,24 @@ its end leaves all of it as it was, for the program to run again.
 from __future__ import annotations
 
 import types
-from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from aotcheck.autograd.calls.kept import CONTAINERS, WITHOUT_TENSORS, Kept, Watched, refuse
+from aotcheck.autograd.calls.walk import ABSENT
 from aotcheck.autograd.errors import UnsupportedError
-from aotcheck.autograd.replicas.replicas import Replica
 from aotcheck.autograd.tensors.captured import children
 from aotcheck.autograd.tensors.plain_values import variables_of
-
-_DICTIONARIES = (dict, OrderedDict, defaultdict)
-_CONTAINERS = (*_DICTIONARIES, list, deque, set)
-_WITHOUT_TENSORS = frozenset({types.FunctionType, types.ModuleType, types.BuiltinFunctionType, type, type(None)})
 
 
 class Contents:
     """What containers among ``objects`` hold now, to be put back."""
 
     def __init__(self, objects: Iterable[Any]) -> None:
-        self._contents = [(c, c.copy()) for c in objects if type(c) in _CONTAINERS]
+        self._contents = [(c, c.copy()) for c in objects if type(c) in CONTAINERS]
 
     def restore(self) -> None:
         """Let them hold that again."""
@@ -47,42 +43,49 @@ class Namespace:
     def __init__(self, variables: dict[str, Any], names: Iterable[str] | None = None) -> None:
         self.variables = variables
         self.names = None if names is None else tuple(names)
-        self.before = {n: variables[n] for n in self._watched() if n in variables}
-        self._contents = Contents(self.before.values())
+        self._watched = {n: Watched.now(variables, n) for n in self._names()}
+        self.before = {n: w.was for n, w in self._watched.items() if w.was is not ABSENT}
 
-    def _watched(self) -> tuple[str, ...]:
+    def _names(self) -> tuple[str, ...]:
         return tuple(self.variables) if self.names is None else self.names
+
+    def kept(self, but: Collection[str] = ()) -> Iterator[Kept]:
+        """What a trace has left here, under other names than ``but``."""
+        for name in self._names():
+            if name not in but:
+                yield from self._watched.get(name, Watched(self.variables, name, ABSENT, None)).kept()
 
     def check(self, where: str) -> None:
         """Raise UnsupportedError if a tensor of a trace is there."""
-        for name in self._watched():
-            refuse_kept(self.variables.get(name), f"{where}{name}")
+        for name in self._names():
+            refuse(self.variables.get(name), f"{where}{name}")
 
     def restore(self) -> None:
         """Let everything be what it was."""
-        for name in self._watched():
-            if name not in self.before:
-                self.variables.pop(name, None)
-            elif self.variables.get(name) is not self.before[name]:
-                self.variables[name] = self.before[name]
-        self._contents.restore()
+        for name in set(self._names()) - self._watched.keys():
+            self.variables.pop(name, None)
+        for watched in self._watched.values():
+            watched.restore()
 
 
 class Unkept:
     """Run a trace inside that calls ``functions``: none of its tensors stays in what these take from around them.
 
+    Those that were put there are taken away again, and noted in ``kept``; without that:
+
     Raises:
-        UnsupportedError: one was put there; it is taken away again.
+        UnsupportedError: one was put there.
     """
 
-    __slots__ = ("_cells", "_contents", "_functions", "_namespaces")
+    __slots__ = ("_cells", "_contents", "_functions", "_kept", "_namespaces")
 
-    def __init__(self, *functions: Callable[..., Any]) -> None:
+    def __init__(self, *functions: Callable[..., Any], kept: list[Kept] | None = None) -> None:
         self._functions = functions
+        self._kept = kept
 
     def __enter__(self) -> None:
-        self._cells = [(c, c.cell_contents) for f in self._functions for c in _closure(f) if not _is_empty(c)]
-        around = [value for f in self._functions for value in _around(f) if type(value) not in _WITHOUT_TENSORS]
+        self._cells = [Watched.now(c, "cell_contents") for f in self._functions for c in _closure(f)]
+        around = [value for f in self._functions for value in _around(f) if type(value) not in WITHOUT_TENSORS]
         objects = [o for value in (*self._functions, *around) for o in _objects(value)]
         self._namespaces = [Namespace(variables_of(o) or {}) for o in objects]
         for f in self._functions:
@@ -94,6 +97,8 @@ class Unkept:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             if kind is None:
+                if self._kept is not None:
+                    self._take(self._kept)
                 self._check()
         except UnsupportedError:
             self._restore()
@@ -101,16 +106,24 @@ class Unkept:
         if kind is not None:
             self._restore()
 
+    def _take(self, all_kept: list[Kept]) -> None:
+        places: list[Watched | Namespace] = [*self._cells, *self._namespaces]
+        for place in places:  # one after the other: a list may be in several
+            kept = list(place.kept())
+            for k in kept:
+                k.take()
+            all_kept += kept
+
     def _check(self) -> None:
         for f in self._functions:
             for value in _around(f):
-                refuse_kept(value, "a variable of its surroundings")
+                refuse(value, "a variable of its surroundings")
         for namespace in self._namespaces:
             namespace.check("")
 
     def _restore(self) -> None:
-        for cell, was in self._cells:
-            cell.cell_contents = was
+        for cell in self._cells:
+            cell.restore()
         for namespace in self._namespaces:
             namespace.restore()
         self._contents.restore()
@@ -123,20 +136,6 @@ def _around(f: Any) -> list[Any]:
         held = [c.cell_contents for c in f.__closure__ or () if not _is_empty(c)]
         return held + [variables[n] for n in f.__code__.co_names if n in variables]
     return [value for _, value in children(f)]
-
-
-def refuse_kept(value: Any, where: str) -> None:
-    """Raise UnsupportedError if ``value`` is a tensor of a trace, or a container that holds one."""
-    if type(value) in _WITHOUT_TENSORS:
-        return
-    held: Iterable[Any] = (value,)
-    if type(value) in _DICTIONARIES:
-        held = value.values()
-    elif type(value) in _CONTAINERS or type(value) is tuple:
-        held = value
-    if any(issubclass(type(x), Replica) for x in held):
-        kind = "" if issubclass(type(value), Replica) else f", a {type(value).__name__}"
-        raise UnsupportedError("kept tensor", f"the program puts a tensor into {where}{kind}; return it instead")
 
 
 def _objects(value: Any) -> Iterable[Any]:

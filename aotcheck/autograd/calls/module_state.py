@@ -4,22 +4,24 @@ Note [Attributes]
 Parameters and buffers are known beforehand. Of what else a module has, tensors in attributes become part of its state
 when a trace meets one, as something read or as something assigned (``self.last = h``), and the trace begins again. From
 then on they are read and assigned on every call. What a module keeps in a list or a dictionary is found when it is
-read; to put a tensor of the trace there, or where a forward hook may keep it, is refused. Other attributes are read
-by Note [Surroundings], and assigned by the trace; by one that does not come to its end, not at all.
+read, and put there as Note [Kept tensors] says; to put a tensor of the trace where a forward hook may keep it is
+refused. Other attributes are read by Note [Surroundings], and assigned by the trace; by one that does not come to its
+end, not at all.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from aotcheck import _torch
-from aotcheck.autograd.calls.escapes import Namespace, Unkept, refuse_kept
+from aotcheck.autograd.calls.escapes import Namespace, Unkept
+from aotcheck.autograd.calls.kept import Kept
 from aotcheck.autograd.errors import RetraceWithAttributes
 from aotcheck.autograd.tensors.captured import Path, locate
 
@@ -68,12 +70,14 @@ class ModuleState:
         return next((path for m in self.modules if (path := locate(m, tensor)) is not None), None)
 
     @contextlib.contextmanager
-    def swapped(self, replicas: Sequence[Any], reassigned: list[tuple[int, Any]]) -> Iterator[None]:
+    def swapped(self, replicas: Sequence[Any], reassigned: list[tuple[int, Any]], kept: list[Kept]) -> Iterator[None]:
         """The module runs on ``replicas`` inside; what it puts into slots goes to ``reassigned``: (slot, object).
+
+        What it puts into lists and the like, or assigns with tensors in it, goes to ``kept``.
 
         Raises:
             RetraceWithAttributes: attributes that were no slots were assigned tensors; now they are slots.
-            UnsupportedError: a tensor of the trace was put into a list or a dictionary.
+            UnsupportedError: a tensor of the trace was put into a container otherwise than by setting or appending it.
         """
         slots, originals, before = self.slots, self.tensors(), _Before(self.modules)
         try:
@@ -85,7 +89,8 @@ class ModuleState:
                 if assigned:
                     self._attributes += assigned
                     raise RetraceWithAttributes
-                before.check({id(r): t for r, t in zip(replicas, originals, strict=True) if isinstance(r, Tensor)})
+                pairs = zip(replicas, originals, strict=True)
+                kept += before.take({id(r): t for r, t in pairs if isinstance(r, Tensor)}, known)
                 for k, ((owner, name), replica) in enumerate(zip(slots, replicas, strict=True)):
                     if owner.get(name) is not replica:
                         reassigned.append((k, owner.get(name)))
@@ -119,13 +124,14 @@ class _Before:
             if isinstance(value, Tensor) and value is not was.before.get(name)
         ]
 
-    def check(self, originals: Mapping[int, Any]) -> None:
-        """Raise UnsupportedError if a container holds a tensor of the trace.
+    def take(self, originals: Mapping[int, Any], slots: Collection[tuple[int, Any]]) -> list[Kept]:
+        """Take away what has a tensor of the trace in it, and say what that was; ``slots`` are seen to otherwise.
 
         Those that stand for something of the module's own are exchanged for that: ``originals``, by id of what stood
         for them.
         """
-        for m, _ in self._attributes:
+        found: list[Kept] = []
+        for m, was in self._attributes:
             for name, value in vars(m).items():
                 if name in _SLOTS or isinstance(value, Tensor):
                     continue
@@ -133,7 +139,12 @@ class _Before:
                     value[:] = [originals.get(id(x), x) for x in value]
                 elif type(value) is dict:
                     value.update({k: originals[id(x)] for k, x in value.items() if id(x) in originals})
-                refuse_kept(value, f"the module's {name}")
+            tensors = [name for name, value in vars(m).items() if isinstance(value, Tensor)]
+            here = [kept for kept in was.kept(tensors) if (id(kept.container), kept.key) not in slots]
+            for kept in here:
+                kept.take()
+            found += here
+        return found
 
     def restore(self) -> None:
         """Make everything what it was."""

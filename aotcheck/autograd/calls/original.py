@@ -12,6 +12,7 @@ from torch import Tensor
 from aotcheck import _torch
 from aotcheck.autograd.calls.containers import ContainerResult, Held, Structure, Watched, flattened
 from aotcheck.autograd.calls.escapes import Unkept
+from aotcheck.autograd.calls.kept import Kept, PutBack
 from aotcheck.autograd.calls.module_state import ModuleState
 from aotcheck.autograd.calls.specialize import PLAIN_LEAVES
 from aotcheck.autograd.errors import RETRACES, RunsAsItIs, UnsupportedError, is_lack_of_data
@@ -30,7 +31,8 @@ class UserError(Exception):
 class Outcome:
     """How what a traced function gave is put together.
 
-    ``slots`` of the module were assigned; their new values are the last flat results.
+    ``slots`` of the module were assigned; their new values come after the other flat results, and then those of what
+    was ``kept``.
 
     ``containers`` where the function wrote or returned a container that it was passed.
     """
@@ -38,6 +40,7 @@ class Outcome:
     spec: Any
     slots: tuple[int, ...]
     containers: ContainerResult | None
+    kept: PutBack | None = None
 
 
 def run_original(
@@ -63,13 +66,13 @@ def run_original(
     else:
         args, kwargs = pytree.tree_unflatten(list(replicas[:explicit]), spec.spec)
         watched = Watched(spec, args, kwargs)
-    types = PresentingTypes(asking_types)
+    types, kept = PresentingTypes(asking_types), list[Kept]()
     try:
         if state is not None:
-            with state.swapped(replicas[explicit:], reassigned), types:
+            with state.swapped(replicas[explicit:], reassigned, kept), types:
                 out = original(*args, **kwargs)
         else:
-            with Unkept(original), types:
+            with Unkept(original, kept=kept), types:
                 out = original(*args, **kwargs)
     except (UnsupportedError, *RETRACES):
         raise
@@ -94,8 +97,12 @@ def run_original(
     for t in (*replicas, *flat_out):
         if (name := attribute_set(t)) is not None:
             raise RunsAsItIs(f"it sets the attribute {name!r} of a tensor")
-    for o in flat_out:
+    left = [flattened(k.value) for k in kept]
+    put_back = PutBack(tuple(kept), tuple([left_spec for _, left_spec in left])) if kept else None
+    tail = [t for flat_left, _ in left for t in flat_left]
+    for o in (*flat_out, *tail):
         if not isinstance(o, (Tensor, Held)) and type(o) not in PLAIN_LEAVES and plain_key(o) is None:
             raise UnsupportedError("unregistered container", f"the function returns a {type(o).__name__}")
     slots = tuple([k for k, _ in reassigned])
-    return [*flat_out, *[t for _, t in reassigned]], count, Outcome(out_spec, slots, containers)
+    outcome = Outcome(out_spec, slots, containers, put_back)
+    return [*flat_out, *[t for _, t in reassigned], *tail], count, outcome

@@ -31,7 +31,7 @@ import types
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from operator import is_
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -142,6 +142,28 @@ class Changes:
 
 
 _NO_CHANGES = Changes()
+
+
+class Left(Protocol):
+    """What a trace has left by ``name``: see Note [Kept tensors]."""
+
+    @property
+    def owner(self) -> Any: ...
+
+    @property
+    def name(self) -> Any: ...
+
+    @property
+    def grows(self) -> bool:
+        """Whether there is more of a container."""
+
+    @property
+    def container(self) -> Any:
+        """What grows."""
+
+    @property
+    def unlike(self) -> bool:
+        """Whether it is nested otherwise than what there was."""
 
 
 class Before:
@@ -365,11 +387,14 @@ class Surroundings:
                     Assignment(owner, name, was)()
             self._look()
 
-    def after_trace(self, before: Before, alike: Any) -> Changes:
-        """Put back what a trace has changed since ``before``; calls that are ``alike`` differ by nothing else."""
+    def after_trace(self, before: Before, alike: Any, left: Sequence[Left] = ()) -> Changes:
+        """Put back what a trace has changed since ``before``; calls that are ``alike`` differ by nothing else.
+
+        Every call keeps tensors as ``left`` says, see Note [Kept tensors].
+        """
         walk = before.walk
         before.kept = before.forget_imports()
-        if not before.kept and before.plain and self._walk is walk and walk.holds():
+        if not before.kept and not left and before.plain and self._walk is walk and walk.holds():
             self.kept = False
             return _NO_CHANGES
         before.clear_caches()
@@ -381,6 +406,13 @@ class Surroundings:
             self.settle_for_eager("it sets a context variable or an attribute of the thread's own")
         assignments = list(before.put_back_unread(self._named.counted))
         ignored: dict[Place, Any] = {}
+        for one in left:
+            there = one.container if one.grows else None
+            places = {p: walk.owners.get(p[0]) for p, c in walk.containers.items() if c is there}
+            if places and self._named.logs.issuperset(name for _, name in places):
+                ignored |= places
+            elif one.unlike:
+                self._count_change(((id(one.owner), one.name), alike), one.name)
         for container, more, contents in before.put_back_lengths():
             places = {p: walk.owners.get(p[0]) for p, c in walk.containers.items() if c is container}
             if more and self._named.logs.issuperset(name for _, name in places):

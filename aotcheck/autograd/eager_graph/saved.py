@@ -221,16 +221,16 @@ def saved_tensors(output: Tensor, stop: Iterable[Any], *, packed: bool = True) -
     return [t for node in behind if packed or not has_packed(node) for t in saved_by(node, output)]
 
 
-def kept_for_derivatives(output: Tensor, stop: Iterable[Any]) -> list[Tensor]:
-    """What the nodes behind ``output`` keep of which a first derivative may read less than a later one.
+def kept_for_derivatives(nodes: Iterable[Any], near: Tensor) -> list[Tensor]:
+    """What ``nodes``, in the graph of ``near``, keep of which a first derivative may read less than a later one.
 
     See Note [Formulas that read more].
     """
     found: list[Tensor] = []
-    for node in nodes_behind_output(output, stop):
+    for node in nodes:
         if _raw_fields(type(node)) and _reads_more_later(node) and not has_packed(node):
             with contextlib.suppress(RuntimeError):  # written since: the backward raises
-                found += saved_by(node, output)
+                found += saved_by(node, near)
     return found
 
 

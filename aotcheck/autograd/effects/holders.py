@@ -129,7 +129,7 @@ class Holders(Draft):
         candidates = [t for t in tops if has_history(t)] or matching or (tops if alike else [])
         candidates = [c for c in candidates if geometry_of(c).reach <= state.storage.nbytes()]
         shown = id(state) in self._shown
-        if shown:
+        if shown or state.version > 0:  # a part of what was written may be computed by itself, without the rest
             candidates = [c for c in candidates if _is_whole(c, state)]
         elif state.sized:  # the caller sees how large the storage is
             candidates = [c for c in candidates if geometry_of(c).reach == state.nbytes]

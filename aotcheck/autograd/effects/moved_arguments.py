@@ -100,6 +100,7 @@ class MovedArguments:
         back = [a for a in self.arguments if a.index not in there and id(a.replica) in self.kernels.moved]
         shapes = self._accumulated_shapes([a.tensor for a in self.results.attached]) if changes or back else {}
         made_again = self._accumulated_shapes([t for t, _ in self.results.tensors.values()]) if changes else {}
+        self._hold_accumulators_of_leaves_made_inside()
         for a in back:  # to where they lay, but it may be used only in between
             used = shapes.get(id(a.replica), set())
             self._hold_accumulators(a, used if len(used) == 1 else set(), anew=False)
@@ -148,9 +149,9 @@ class MovedArguments:
 
     def _counted_at(self, t: Tensor) -> int:
         """When last ``t``, or what counts with it, was moved in a way that counts as a write; 0 if none was."""
-        together = [a.replica for a in self.arguments if id(a.replica) in self.kernels.left]
-        together = [x for x in together if _torch.counted_by([x], [t]) != [None]]
-        left = [x for a in together for x in self.kernels.left[id(a)]]
+        known = {id(x): x for x in self.capture.tracer.keep if id(x) in self.kernels.left and _torch.version_of(x) >= 0}
+        together = [key for key, x in known.items() if _torch.counted_by([x], [t]) != [None]]
+        left = [x for key in together for x in self.kernels.left[key]]
         return max([x.time for x in left if x.move is not Move.DATA], default=0)
 
     def _written_unseen(self, a: TracedArgument) -> bool:
@@ -298,6 +299,18 @@ class MovedArguments:
                 continue
             told = [k for k, s in enumerate(self.before) if isinstance(s, RequireGrad) and s.target == Arg(a.index)]
             self.before.insert(told[0] + 1 if told else 0, accumulator)
+
+    def _hold_accumulators_of_leaves_made_inside(self) -> None:
+        """Those of leaves that were given data of another shape after they were used: they arrive in the former."""
+        moved = [x for x in self.results.leaves if self.kernels.went_by_data(x.tensor)]
+        shapes = self._accumulated_shapes([a.tensor for a in self.results.attached]) if moved else {}
+        for leaf in moved:
+            t, used = leaf.tensor, shapes.get(id(leaf.tensor), set())
+            told = [k for k, s in enumerate(self.before) if isinstance(s, RequireGrad) and s.target == leaf.ref]
+            if told and len(used) == 1 and used != {geometry_of(t).shape}:
+                recorded = row_major(used.pop(), t.dtype)
+                step = HoldAccumulator(self.results.local(), leaf.ref, recorded, anew=False)
+                self.before.insert(told[0] + 1, step)
 
     def _steps_of_move(self, a: TracedArgument, hold: Hold | None, kept: bool) -> list[Step]:
         """What takes ``a`` to where it lies by the end; ``hold`` is of the storage there if it is not its own.

@@ -71,6 +71,7 @@ class Remaking(Attaching, Holders):
         self._writes_follow = False  # whether what is made now is made before anything is written
         self._several: dict[Any, Local] = {}  # where the views are that one op made, by when, of what and in which mode
         self._versions: dict[int, Local] = {}  # id of an argument's replica -> its version when the call began
+        self._made_at: dict[int, Local] = {}  # id of a view -> the version at which it is made, if not at the last
         self._making: set[int] = set()  # ids of what has a name while the steps that make it are being found
         self._histories: dict[int, Local] = {}  # id of a replica -> the stand-in that has its history
 
@@ -320,7 +321,9 @@ class Remaking(Attaching, Holders):
                 mode = ReplayMode.OUTSIDE_WITHOUT_GRAD if under else ReplayMode.OUTSIDE_WITH_GRAD
             if not base.requires_grad and not t.requires_grad and id(base) not in self.kernels.detached:
                 mode = ReplayMode.AMBIENT if (how != _UNDER_NO_GRAD) == self.capture.entry_grad else mode
-            last = self.lasting(t)
+            # A view of what was cut off since has its history by a stand-in, or only memory is wanted of it.
+            cut = t.requires_grad and not base.requires_grad and not is_new_leaf(t)
+            last = () if cut else self.lasting(t)
             there = _torch.storage_address(self.table.state(t).storage)
             elsewhere = self._place_of_base(t, base)[1] != there  # the base has left, or this
             renewed = False  # whether autograd has looked anew for the history of what it was made of
@@ -336,7 +339,7 @@ class Remaking(Attaching, Holders):
                 steps = [ReplayView(local, ref, aten.alias.default, mode), self._on_own_storage(local, t, base, begins)]
             else:
                 replay = self._window_of_base(t, base, lies, base_lay)
-                if t.requires_grad and not base.requires_grad and not is_new_leaf(t):
+                if cut:
                     replay = functools.partial(as_if_required, replay)
                 origin = None if elsewhere else self._made_before(t, last)
                 if origin is not None:
@@ -434,11 +437,24 @@ class Remaking(Attaching, Holders):
         if made is not None and counter is not None and (is_odd(t) or self._is_odd_view(made.source)):
             counted_since = made.source_version != _torch.version_of(made.source)
             if counted_since and made.source_version == counter.version:
-                return dataclasses.replace(step, version=self._entry_version(base))
+                return self._at_version(step, t, self._entry_version(base))
         outdated = step.outdated or _torch.leafness(t) is None or self._waits_for_history(t, base)
         if made is not None and not (t.requires_grad or base.requires_grad or t.is_inference()):
             outdated |= _torch.version_of(t) != made.version  # it shows once the base requires grad
+        if outdated and not step.outdated and made is not None and id(made.source) in self._made_at:
+            # Made of a view that autograd refuses at any other version.
+            return self._at_version(step, t, self._made_at[id(made.source)])
         return dataclasses.replace(step, outdated=outdated)
+
+    def _at_version(self, step: ReplayView, t: Tensor, version: Local) -> ReplayView:
+        """The step that makes the view ``t`` at that ``version``; it has no node if nothing required grad by then."""
+        self._made_at[id(t)] = version
+        known: list[TracedArgument | TracedRoot] = [*self.arguments, *self.roots]
+        source = self.chain(t)[1:]
+        required = any(id(x) in self.kernels.required for x in source)
+        required |= any(k.requires_grad and any(k.replica is x for x in source) for k in known)
+        quietly = not required and _torch.creation_meta(t) == _UNDER_NO_GRAD and step.mode is ReplayMode.AMBIENT
+        return dataclasses.replace(step, version=version, mode=ReplayMode.NO_GRAD if quietly else step.mode)
 
     def _waits_for_history(self, t: Tensor, base: Tensor) -> bool:
         """Whether the view ``t`` was written before its base, elsewhere by now, was told to require grad.

@@ -45,6 +45,7 @@ from aotcheck.autograd.replicas.kernel_state import WriteUnderGrad
 from aotcheck.autograd.replicas.sparse import SparseReplica
 from aotcheck.autograd.replicas.windows import Derivation
 from aotcheck.autograd.tensors.subclasses import is_wrapper
+from aotcheck.autograd.tracing.traced_inputs import TracedArgument
 
 if TYPE_CHECKING:
     from aotcheck.autograd.effects.capture import Capture
@@ -87,9 +88,10 @@ class Results(Remaking):
             if base is not None and self.table.state(base) is not self.table.state(t):
                 stays = self._left(base, t) or self._went(t) or self._follows(t) or self._left_at_stop(base, t)
                 stays = stays or self._is_looked_for(t, base) or self._is_left_behind(t, base)
+                base = base if stays else None
+            if base is not None and base.is_inference() and not t.is_inference():
                 # Of data made in inference mode no view would count versions.
-                uncounted = base.is_inference() and not t.is_inference() and not t.requires_grad
-                base = base if stays and (not uncounted or id(base) in self.names) else None
+                base = base if t.requires_grad or id(base) in self.names else None
             unsafe = self.tracer.unsafe_views.get(id(t))
             if base is None and unsafe is not None and self._lies_as_split(t, unsafe):
                 # The op may have run on a copy (of a conjugated tensor, say), of which autograd knows nothing.
@@ -418,15 +420,30 @@ class Results(Remaking):
         for t, base in list(self.tensors.values()):
             if base is not None and self._is_undisturbed(t, base):
                 turns.append(((_torch.sequence_number(_torch.grad_fn_of(t)),), functools.partial(self.name, t)))
+        last = max([turn for turn, _ in turns], default=())
+        for number, a in self._looked_at_anew():
+            if (number,) < last:
+                turns.append(((number,), functools.partial(self.steps.append, RenewHistory(Arg(a.index)))))
         for _, act in sorted(turns, key=lambda x: x[0]):
             act()
+
+    def _looked_at_anew(self) -> list[tuple[int, TracedArgument]]:
+        """The arguments, views, that were written under no_grad, by when autograd looked for their histories anew."""
+        events = (self.rebased, self.kernels.moved, self.kernels.detached, self.kernels.required)
+        views = [a for a in self.arguments if a.requires_grad and _torch.version_of(a.replica) != a.version]
+        bases = {id(b): b for a in views if (b := _torch.base_of(a.replica)) is not None}
+        quiet = [b for b in bases.values() if b.requires_grad and not any(id(b) in known for known in events)]
+        found = [x for b in quiet for x in self.rewritten_views(b)]
+        return [
+            (n, a) for n, a in found if not any(id(a.replica) in known for known in events) and not is_odd(a.replica)
+        ]
 
     def _is_undisturbed(self, t: Tensor, base: Tensor) -> bool:
         """Whether ``t`` is a view of an argument such that nothing befell either, nor what was made in between."""
         if id(t) in self.names or not has_history(t) or self.table.state(base).version or id(t) in self._histories:
             return False
         versions = [a.version for a in self.arguments if a.replica is base]
-        if is_odd(t) and versions != [_torch.version_of(base)]:  # it was made after what counts as a write
+        if versions != [_torch.version_of(base)]:  # it was made after what counts as a write, and that is done later
             return False
         events = (self.kernels.moved, self.kernels.detached, self.kernels.required)
         made = self._current(t)

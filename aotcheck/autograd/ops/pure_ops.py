@@ -24,6 +24,13 @@ if TYPE_CHECKING:
     from aotcheck.autograd.ops.tracer import Tracer
 
 aten = torch.ops.aten
+_BETWEEN = {
+    getattr(packet, name)
+    for packet in (aten.linspace, aten.logspace)
+    for name in ("Tensor_Tensor", "Tensor_Scalar", "Scalar_Tensor")
+}
+"""Ops on ends that are tensors, of which meta kernels (and compilers) foretell a real dtype."""
+_COMPLEX_OF = {torch.float64: torch.complex128, torch.float16: torch.complex32}
 _SMALL = 1 << 16  # elements of what is computed only to see how it lies
 
 
@@ -39,6 +46,8 @@ def pure(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs:
         return _undropped(tracer, args[0])
     if torch.get_default_dtype() is not tracer.default_dtype:
         kwargs = _with_default_dtype(tracer, func, info, args, kwargs)
+    if info.takes_device and func in _BETWEEN:
+        kwargs = _with_complex_dtype(args, kwargs)
     looked_into = info.looked_into and not tracer.past_autocast
     if looked_into and (form := under_autocast(func, tensors_in(args, kwargs))) is not func:
         out = no_meta.results_of(form, args, kwargs)
@@ -174,6 +183,14 @@ def _with_default_dtype(
     if tensors or not any(a.name == "dtype" for a in _torch.schema_of(func).arguments):
         raise UnsupportedError("global state", f"{func} depends on a default dtype that is set inside")
     return {**kwargs, "dtype": results[0].dtype}
+
+
+def _with_complex_dtype(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments with the dtype that eager gives what lies between complex ends."""
+    given = kwargs.get("dtype") is not None
+    if given or not any(a.is_complex() if isinstance(a, Tensor) else isinstance(a, complex) for a in args):
+        return kwargs
+    return {**kwargs, "dtype": _COMPLEX_OF.get(torch.get_default_dtype(), torch.complex64)}
 
 
 def _in_copied_storage(tracer: Tracer, source: Replica, value: Value) -> Replica:

@@ -25,7 +25,7 @@ from aotcheck.autograd.ir.trace import (
     getitem,
     user_frame,
 )
-from aotcheck.autograd.ops import folding, no_meta, pure_ops, sparse_ops, view_ops, writes
+from aotcheck.autograd.ops import counting, folding, no_meta, pure_ops, sparse_ops, view_ops, writes
 from aotcheck.autograd.ops.storage import StorageTable
 from aotcheck.autograd.ops.twins import Kind, OpInfo, info_of
 from aotcheck.autograd.replicas.kernel_state import KernelState, exchange
@@ -37,6 +37,8 @@ from aotcheck.autograd.tensors.subclasses import is_wrapper, leaves_of, wrappers
 
 aten = torch.ops.aten
 pytree = _torch.pytree
+_TELLING_NO_RANK = (None, "gels", "gelsy")
+"""Drivers of least squares that give residuals, or none, whatever the rank of the matrix is."""
 _FILLED = {aten.new_ones.default: True, aten.new_zeros.default: False}
 _USUAL = {  # what code that checks hopes for
     aten.lt.Scalar: False,
@@ -260,10 +262,14 @@ class Tracer(_torch.TorchDispatchMode):
 
     def _value_dependent(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What depends on values is known if those depend on no input: Python values, or tensors of a known shape."""
+        if func is aten.linalg_lstsq.default and kwargs.get("driver", "gelsy") in _TELLING_NO_RANK:
+            return pure_ops.pure(self, func, info_of(func), args, kwargs)
         values = [self.value_of(a) for a in args]
         certain, answer = folding.known(self.trace, func, values, {k: self.value_of(a) for k, a in kwargs.items()})
         if certain:
             return pytree.tree_map_only(Tensor, self.lift, answer)
+        if func is aten.bincount.default and (made := counting.counts(self, *args, **kwargs)) is not None:
+            return made
         if not _torch.schema_of(func).returns or "Tensor" in str(_torch.schema_of(func).returns[0].type):
             raise UnsupportedError("data-dependent", f"{func} gives a shape that depends on values")
         if func is aten.equal.default and (expected := self._expected(args[0], values)) is not None:

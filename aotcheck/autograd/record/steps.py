@@ -75,7 +75,7 @@ class HoldAccumulator:
     """
 
     local: Local
-    source: Arg
+    source: Ref
     recorded: Geometry
     anew: bool
 

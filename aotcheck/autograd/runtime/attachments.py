@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from aotcheck.autograd.ir.trace import Geometry
 from aotcheck.autograd.record.steps import Arg, Ref, Visibility
@@ -45,6 +45,17 @@ class Guard:
     ragged: bool = True
 
 
+class FindsBackwards(Protocol):
+    """What finds the backwards of a stage."""
+
+    @property
+    def find(self) -> Callable[..., Callable[..., Any]]:
+        """See ``Backwards.backward_for``."""
+
+    def partly(self, ctx: Any, begins: Sequence[Any]) -> Any:
+        """See ``Finder``."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Function:
     """What attaches a stage's tensors: ``apply`` of an autograd Function, and what finds backwards for it.
@@ -54,7 +65,7 @@ class Function:
     """
 
     apply: Callable[..., Any]
-    backward_for: Callable[..., Callable[..., Any]]
+    finder: FindsBackwards
     selective: bool = False
 
 
@@ -156,7 +167,7 @@ class Application:
 
 
 def kept_source(
-    backward_for: str,
+    finder: str,
     contexts: str,
     handles: Sequence[str],
     watched: str,
@@ -166,4 +177,4 @@ def kept_source(
 ) -> str:
     """The source of the tuple that contexts keep."""
     parts = ["".join(f"{x}, " for x in items) for items in (handles, held, live)]
-    return f"({backward_for}, {contexts}, ({parts[0]}), {watched}, ({parts[1]}), ({parts[2]}), {views})"
+    return f"({finder}, {contexts}, ({parts[0]}), {watched}, ({parts[1]}), ({parts[2]}), {views})"

@@ -51,6 +51,7 @@ def function_like(
     views: bool = False,
     selective: bool = False,
     lenient: tuple[int, ...] = (),
+    divisible: bool = False,
 ) -> Callable[..., Any]:
     """``apply`` of a Function that attaches computed results to autograd.
 
@@ -66,6 +67,7 @@ def function_like(
     Note [Undefined gradients]. ``mates``: for each result those that one op of eager's gave with it. ``views``: whether
     its context has noted views that derivatives come by. ``selective``: as for Function. ``lenient``: those of ``once``
     behind which only writes through views keep anything, which given no gradient do not look for what they keep.
+    ``divisible``: whether backwards may leave out some of what keeps anything, see Note [Gradients asked for].
     """
     w = SourceWriter()
     w.globals.update(grad_enabled=torch.is_grad_enabled, node=torch.autograd.function.BackwardCFunction)
@@ -107,8 +109,14 @@ def function_like(
     if outputs > 1:
         lines += ["    elif hasattr(ctx, 'told'):", f"        p = {w.refer(at_all)}(ctx, g)"]
         lines += [f"        c = {some}"] if lenient else []
+    if divisible:  # what compiled autograd has in the context's place leaves nothing out
+        begins = "[x if p is g or any(y is not None for y in c) else None for x in c]" if lenient else "p"
+        lines.append(f"    w = ctx.kept[0].partly(ctx, {begins}) if isinstance(ctx, node) else None")
+        lines += ["    if w is not None: w.check()", "    else:", "        pass"]
+        checks = ["    " + line for line in checks]
     if lenient:
-        lines += ["    if p is g or any(x is not None for x in c):", "        pass"]
+        indent = "    " * divisible
+        lines += [f"{indent}    if p is g or any(x is not None for x in c):", f"{indent}        pass"]
         lines += [f"    {line.replace('p[', 'c[')}" for line in checks]
     else:
         lines += checks
@@ -117,12 +125,18 @@ def function_like(
     lines += [
         *([f"    t = {begins}"] if minds else []),
         f"    if p is not g{' and not t' if minds else ''}{f' and {undefined}' if outputs > 1 else ''}:",
-        *(["        ctx.saved_tensors"] if saved and once and outputs == 1 and not lenient else []),
+        *(
+            [f"        {'if w is None: ' if divisible else ''}ctx.saved_tensors"]
+            if saved and once and outputs == 1 and not lenient
+            else []
+        ),
         *([f"        {w.refer(pass_on)}(ctx, (None,) * {targets}, {leads}, p)"] if leads else []),
         f"        return {nothing}",
         f"    trained = ({trained}) if grad_enabled() else None",
-        f"    d = {'*' if selective else ''}ctx.kept[0](({kinds}), trained{', t' if minds else ''})(ctx, g)"
-        f"{', None' if selective else ''}",
+        *(["    find, c = (ctx.kept[0].find, ctx) if w is None else (w.find, w.ctx)"] if divisible else []),
+        f"    d = {'*' if selective else ''}{'find' if divisible else 'ctx.kept[0].find'}(({kinds}), trained"
+        f"{', t' if minds else ''})({'c' if divisible else 'ctx'}, g){', None' if selective else ''}",
+        *(["    if w is not None: w.done()"] if divisible else []),
     ]
     passed = sorted({k for places in leads for k in places})
     if passed:
@@ -291,7 +305,7 @@ def write_differentiable_backward(
         given = "".join(f"d[{k}], " for k in a.results) + "".join(f"{x}, " for x in a.saved)
         contexts = f"(ctx, *{CONTEXTS})" if a.contexts else "()"
         watched = f"w{number}" if a.guards else "()"
-        given += kept_source(w.refer(a.function.backward_for, "backward"), contexts, handles, watched, a.held, ())
+        given += kept_source(w.refer(a.function.finder, "finder"), contexts, handles, watched, a.held, ())
         ends = ", ".join(handles) or w.refer(backward.DEAD_END)
         ends += f", {w.refer(backward.beyond())}" if a.function.selective else ""
         lines += [f"    w{number} = []"] if a.guards else []

@@ -124,7 +124,7 @@ def write_call(
             live += map(named, part.reshaped)
         held = [named(x) for x in part.held]
         seen = f"v{number}" if part.views else "()"
-        kept = kept_source(f"backward{number}", "()", [handles[k] for k in part.targets], watched, held, live, seen)
+        kept = kept_source(f"finder{number}", "()", [handles[k] for k in part.targets], watched, held, live, seen)
         # Results that lead nowhere require grad all the same: they hang on a leaf of nobody's.
         ends = ", ".join(targets[k] for k in part.targets) or w.refer(backward.DEAD_END)
         ends += f", {w.refer(backward.beyond())}" if part.selective else ""

@@ -90,8 +90,10 @@ def order_nodes(since: int, made: Sequence[Tensor]) -> None:
 def accumulator_of(leaf: Tensor, recorded: Geometry, anew: bool) -> Any:
     """The node of autograd at which gradients of ``leaf`` arrive; one that is made now takes such as ``recorded``.
 
-    It is made now if there is none, and if it is to be made ``anew``.
+    It is made now if there is none, and if it is to be made ``anew``; at a view made under no_grad no gradient arrives.
     """
+    if not _torch.requires_grad_by_itself(leaf):
+        return None
     if anew:
         _torch.drop_accumulator(leaf, _torch.other_dtype_than(leaf, leaf.device))
     with torch.inference_mode(False), torch.enable_grad(), _like(leaf, recorded):

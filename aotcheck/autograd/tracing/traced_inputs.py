@@ -187,12 +187,13 @@ class TracedInputs:
                         self.memories[id(a)] = self._add_root(a, Arg(i), memory).replica
                 else:
                     self._root(a, Arg(i))
-        with self._tracer.recording() if views else contextlib.nullcontext():
+        refused = {id(a): a for a in arguments if _is_plain(a) and _torch.leafness(a) is None}.values()
+        with self._tracer.recording() if views or refused else contextlib.nullcontext():
             for i in views:
                 a = arguments[i]
                 if id(a) not in self.replicas:
                     self.replicas[id(a)] = self._replay_before_the_cut(a) if _survives_cut(a) else self._replay(a)
-            for a in {id(a): a for a in arguments if _is_plain(a) and _torch.leafness(a) is None}.values():
+            for a in refused:
                 if any(r.replica is self.replicas[id(a)] for r in self.roots):
                     self.replicas[id(a)] = self._refused_view(self.replicas[id(a)])
         if wrappers:

@@ -255,7 +255,7 @@ def _simpler_items(expr: TupleExpr | ListExpr, items: tuple[Expr, ...], in_index
 
 
 def _numbers(value: object) -> tuple[bool | int | float | complex | str | None, ...]:
-    """Simpler constants than ``value``, of its own type."""
+    """Simpler constants than ``value``, of its own type, or real where it is complex."""
     match value:
         case bool():
             return (False,) if value else ()
@@ -264,7 +264,7 @@ def _numbers(value: object) -> tuple[bool | int | float | complex | str | None, 
         case float():
             return (0.0, 1.0, 2.0)
         case complex():
-            return (1.0 + 0j,)
+            return (1, 2, 1j, 1.0 + 0j, 2j, complex(value.real, 0), complex(0, value.imag))
         case str():
             return ()
         case _:

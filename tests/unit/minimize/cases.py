@@ -37,7 +37,19 @@ from aotcheck.minimize.passes import (
 from aotcheck.oracle.kinds import Role
 from aotcheck.oracle.snapshot import TensorFacts
 from aotcheck.program import Backward, Program, Ref, flat_calls
-from tests.unit.minimize.scripts import ONCE, PLAIN, Predicate, both, eagerly, has, inputs_hold, paths, program, runs
+from tests.unit.minimize.scripts import (
+    ONCE,
+    PLAIN,
+    Predicate,
+    both,
+    eagerly,
+    has,
+    inputs_hold,
+    paths,
+    program,
+    runs,
+    text,
+)
 
 
 @dataclass(frozen=True)
@@ -328,6 +340,12 @@ CASES = [
         program("def f(x0):\n    x0.add_(-5)\n    return None"),
         both(runs, has("Tensor.add_")),
         program("def f(x0):\n    x0.add_(0)\n    return None"),
+    ),
+    Case(
+        simplify_literals,
+        program("def f(x0):\n    v0 = torch.mul(x0, complex(2.0, -3.0))\n    return v0"),
+        both(runs, lambda made: "torch.mul" in paths(made) and "complex(" in text(made) and ", 0.0)" not in text(made)),
+        program("def f(x0):\n    torch.mul(x0, complex(0.0, 1.0))\n    return None"),
     ),
     Case(
         simplify_steps,

@@ -74,7 +74,7 @@ def runs(made: Program) -> bool:
             warnings.simplefilter("ignore")
             _Whole(made).run()
         return all(step.raised is None for step in eagerly(made))
-    except (RuntimeError, ValueError, TypeError, IndexError):
+    except (RuntimeError, ValueError, TypeError, LookupError):
         return False
 
 

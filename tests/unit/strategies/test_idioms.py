@@ -91,6 +91,7 @@ def test_an_idiom_finds_what_it_needs_and_runs(name: str) -> None:
         ("left_behind", Feature.SWAPPED),
         ("no_grad_view", Feature.INFERENCE_BLOCK),
         ("cancel", Feature.SWAPPED),
+        ("turned", Feature.COMPLEX_NUMBER),
     ],
 )
 def test_an_idiom_does_what_it_is_there_for(name: str, feature: Feature) -> None:

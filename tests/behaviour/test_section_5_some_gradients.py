@@ -1,0 +1,139 @@
+"""BEHAVIOUR 5: backwards that are asked for some gradients, one after the other."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+import torch
+
+import aotcheck
+from tests.behaviour.harness import attempt_later, backward, check_session, leaf
+
+
+class Square(torch.autograd.Function):
+    """Says for which gradient it ran."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return 2 * g * x
+
+
+def _head(b, c, d):
+    h = b * b
+    return h * c, h + d * d
+
+
+ONE_RESULT = {
+    "summands": lambda b, c, d: b * b + c * c,
+    "factors": lambda b, c, d: (b * b) * (c * c),
+    "linear": lambda b, c, d: b * 2 + c * c,
+    "a chain": lambda b, c, d: ((b * 2).relu() * c).relu() * d,
+    "custom Functions": lambda b, c, d: Square.apply(b) + Square.apply(c) * d,
+    "in place": lambda b, c, d: (b * b).mul_(c * c).add_(d * d),
+    "a view of what was written": lambda b, c, d: (b * b).mul_(c)[:2] + (d * d)[:2],
+}
+SEVERAL = {
+    "results apart": lambda b, c, d: (b * b + c * c, (b * b) * (d * d)),
+    "results of one trunk": _head,
+    "a result and a view": lambda b, c, d: ((b * b)[:2] * (c * c)[:2], (d * d)[1:]),
+}
+FUNCTIONS = {**ONE_RESULT, **SEVERAL}
+ORDERS = [(0, 1, 2), (1, 0, 0), (0, 0, 1), (0, None, 1), (2, 2, 0), (2, 1, None), (None, 0, 1)]  # None: all of them
+
+
+def _results(made):
+    return [made] if isinstance(made, torch.Tensor) else list(made)
+
+
+def _ones(results):
+    return [torch.ones_like(r) for r in results]
+
+
+@pytest.mark.parametrize("f", FUNCTIONS.values(), ids=FUNCTIONS)
+@pytest.mark.parametrize("retains", [False, True], ids=["frees", "retains at first"])
+@pytest.mark.parametrize("creates", [False, True], ids=["plain", "create_graph"])
+def test_gradients_asked_for_one_after_the_other(f, retains, creates):
+    def session(compile):
+        for order in ORDERS:
+            leaves = [leaf(3), leaf(3, seed=1), leaf(3, seed=2)]
+            results = _results(compile(f)(*leaves))
+            for n, k in enumerate(order):
+                asked = leaves if k is None else [leaves[k]]
+                roots = results[:1] if n == 1 else results
+                how = {"allow_unused": True, "retain_graph": retains and n == 0, "create_graph": creates}
+                yield attempt_later(functools.partial(torch.autograd.grad, roots, asked, _ones(roots), **how))
+
+    check_session(session)
+
+
+# Of "a chain" a backward to the first comes by everything; which error the next one raises is another matter.
+@pytest.mark.parametrize("f", [f for name, f in FUNCTIONS.items() if name != "a chain"])
+@pytest.mark.parametrize("written", [0, 1, 2])
+@pytest.mark.parametrize("between", [False, True], ids=["before", "between"])
+def test_what_other_gradients_need_may_have_been_written(f, written, between):
+    def session(compile):
+        for order in [(0, 1, 2), (1, 2, 0), (2, 0, 1)]:
+            leaves = [leaf(3), leaf(3, seed=1), leaf(3, seed=2)]
+            results = _results(compile(f)(*leaves))
+            for n, k in enumerate(order):
+                if n == between:
+                    with torch.no_grad():
+                        leaves[written].add_(1)
+                how = {"allow_unused": True}
+                yield attempt_later(functools.partial(torch.autograd.grad, results, [leaves[k]], _ones(results), **how))
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("f", FUNCTIONS.values(), ids=FUNCTIONS)
+def test_inputs_of_backward_one_after_the_other(f):
+    def session(compile):
+        for order in [(0, 1, 2), (1, 2, 0), (2, 0, 1)]:
+            leaves = [leaf(3), leaf(3, seed=1), leaf(3, seed=2)]
+            given = [x * 1 for x in leaves]
+            results = _results(compile(f)(*given))
+            for k in order:
+                yield attempt_later(functools.partial(backward, results, inputs=[leaves[k]]))
+                yield [x.grad for x in leaves]
+            yield attempt_later(functools.partial(backward, results))
+
+    check_session(session)
+
+
+def test_losses_of_one_call_are_differentiated_by_their_own_parameters():
+    def losses(fake, real, g, d):
+        made = fake * g
+        return (d * made).relu().sum() + (d * real).relu().sum()
+
+    def session(compile):
+        g, d = leaf(3), leaf(3, seed=1)
+        for _ in range(3):
+            loss = compile(losses)(leaf(3, seed=3).detach(), leaf(3, seed=4).detach(), g, d)
+            (by_d,) = torch.autograd.grad(loss, [d], retain_graph=True)
+            (by_g,) = torch.autograd.grad(loss, [g])
+            with torch.no_grad():
+                d -= by_d
+                g += by_g
+            yield loss, by_d, by_g, g, d
+            yield attempt_later(functools.partial(torch.autograd.grad, loss, [g]))
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("asked", ["bc", "cb"])
+def test_what_no_backward_needs_any_more_is_let_go(asked):
+    b, c = leaf(3), leaf(3, seed=1)
+    r = aotcheck.aot_function(lambda b, c: (b * 2).exp() + (c * 2).exp())(b, c)
+    first, second = [b if name == "b" else c for name in asked]
+    torch.autograd.grad(r, [first], torch.ones_like(r))
+    assert len(r.grad_fn.left.saved_tensors) == 2
+    torch.autograd.grad(r, [second], torch.ones_like(r))
+    with pytest.raises(RuntimeError, match="a second time"):
+        len(r.grad_fn.left.saved_tensors)
