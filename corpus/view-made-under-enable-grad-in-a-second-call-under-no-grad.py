@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
-# issue = "none found"
+# issue = "https://github.com/pytorch/pytorch/issues/114338"
 # difference = "requires-grad of output after forward of call 2: eager True, compiled False"
 # [keys]
 # aot_eager = "(requires-grad, output, later call)"
