@@ -26,7 +26,8 @@ _SETTINGS = settings(
 
 
 def _minimal(condition) -> Program:
-    return find(programs(), condition, settings=_SETTINGS, random=Random(0))  # shrinking may end in a local minimum
+    found = [find(programs(), condition, settings=_SETTINGS, random=Random(k)) for k in range(2)]
+    return min(found, key=lambda p: (p.statements, len(p.calls)))  # shrinking may end in a local minimum
 
 
 def test_the_simplest_program_is_one_statement_on_one_argument() -> None:
