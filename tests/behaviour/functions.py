@@ -42,6 +42,20 @@ class Flat(torch.autograd.Function):
         return g.view(ctx.shape) * 2
 
 
+class Square(torch.autograd.Function):
+    """A square, of what it keeps."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return 2 * g * x
+
+
 class Once(torch.autograd.Function):
     """A square whose backward may not be differentiated."""
 

@@ -7,6 +7,7 @@ import contextlib
 import pytest
 import torch
 
+from tests.behaviour.functions import Square
 from tests.behaviour.harness import attempt_later, check_session, leaf, plain
 
 _MODES = {
@@ -71,23 +72,10 @@ def test_a_backward_that_goes_on(history, gradient, inside, around):
     check_session(session)
 
 
-class Kept(torch.autograd.Function):
-    """A product of what it keeps."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * x
-
-    @staticmethod
-    def backward(ctx, g):
-        return g * 2 * ctx.saved_tensors[0]
-
-
 @pytest.mark.parametrize("retained", [False, True])
 @pytest.mark.parametrize("create", [False, True])
 @pytest.mark.parametrize("result", [lambda y: y, lambda y: y.t(), lambda y: y * 2, lambda y: y.sum()])
-@pytest.mark.parametrize("op", [lambda x: Kept.apply(x), lambda x: Kept.apply(x).exp(), lambda x: Kept.apply(x.exp())])
+@pytest.mark.parametrize("op", [lambda x: Square.apply(x), lambda x: Square.apply(x).exp(), lambda x: Square.apply(x.exp())])
 def test_what_a_backward_inside_came_from_is_returned(op, result, create, retained):
     def f(x):
         y = op(x)

@@ -8,21 +8,8 @@ import pytest
 import torch
 
 import aotcheck
+from tests.behaviour.functions import Square
 from tests.behaviour.harness import attempt_later, backward, check_session, leaf
-
-
-class Square(torch.autograd.Function):
-    """Says for which gradient it ran."""
-
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * x
-
-    @staticmethod
-    def backward(ctx, g):
-        (x,) = ctx.saved_tensors
-        return 2 * g * x
 
 
 def _head(b, c, d):
