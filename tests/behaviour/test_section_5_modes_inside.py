@@ -75,7 +75,9 @@ def test_a_backward_that_goes_on(history, gradient, inside, around):
 @pytest.mark.parametrize("retained", [False, True])
 @pytest.mark.parametrize("create", [False, True])
 @pytest.mark.parametrize("result", [lambda y: y, lambda y: y.t(), lambda y: y * 2, lambda y: y.sum()])
-@pytest.mark.parametrize("op", [lambda x: Square.apply(x), lambda x: Square.apply(x).exp(), lambda x: Square.apply(x.exp())])
+@pytest.mark.parametrize(
+    "op", [lambda x: Square.apply(x), lambda x: Square.apply(x).exp(), lambda x: Square.apply(x.exp())]
+)
 def test_what_a_backward_inside_came_from_is_returned(op, result, create, retained):
     def f(x):
         y = op(x)
