@@ -124,3 +124,23 @@ def test_what_no_backward_needs_any_more_is_let_go(asked):
     torch.autograd.grad(r, [second], torch.ones_like(r))
     with pytest.raises(RuntimeError, match="a second time"):
         len(r.grad_fn.left.saved_tensors)
+
+
+@pytest.mark.parametrize("asked", ["leaf", "result", "both"])
+@pytest.mark.parametrize("grows", [False, True])
+def test_a_backward_that_ends_at_what_was_written_beyond_what_its_gradient_holds(asked, grows):
+    def f(x):
+        if grows:
+            x.untyped_storage().resize_(8)
+        x.as_strided((1,), (1,), 1).zero_()
+        return x
+
+    def session(compile):
+        x = leaf(1)
+        y = x.clone() if grows else torch.cat([x, x])[:1]
+        r = compile(f)(y)
+        inputs = {"leaf": [x], "result": [y], "both": [x, y]}[asked]
+        yield attempt_later(functools.partial(r.backward, torch.ones_like(r), inputs=inputs))
+        yield x.grad, r if not grows else None
+
+    check_session(session)

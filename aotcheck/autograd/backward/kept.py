@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from aotcheck.autograd.backward.stage import Stage
     from aotcheck.autograd.effects.capture import Capture
 
-_OBJECTIONS = ("modified by an inplace operation", "derivative for")
+_OBJECTIONS = ("modified by an inplace operation", "derivative for", "out of bounds for storage")
 _kept_operands: dict[Any, tuple[int, ...]] = {}
 
 
@@ -127,7 +127,7 @@ def self_kept_in(capture: Capture, view: Tensor) -> Any:
 def objection_to_write(capture: Capture, node: Any) -> str | None:
     """What the history of a write through a view raises because what the write keeps was written since.
 
-    Or because there is no derivative, as of ``set_``.
+    Or because there is no derivative, as of ``set_``, or what it would show of a gradient is not there.
     """
     write = capture.maker.kernels.write_of(node)
     if not isinstance(write, WriteUnderGrad):
