@@ -17,6 +17,19 @@ from aotcheck.autograd.runtime.attachments import WATCHED_PLACE, Freed
 from aotcheck.autograd.tensors.memory import restride
 from aotcheck.autograd.tensors.subclasses import is_jagged, is_wrapper
 
+FREED = (
+    "Trying to backward through the graph a second time (or directly access saved tensors after they have already been "
+    "freed). Specify retain_graph=True if you need to backward through the graph a second time"
+)
+
+
+def written_since(what: str | None, now: int, version: int) -> str:
+    """What eager's backward raises where it needs something at an earlier version than it has."""
+    return (
+        "one of the variables needed for gradient computation has been modified by an inplace operation: "
+        f"[{what}] is at version {now}; expected version {version} instead"
+    )
+
 
 def under_grad_mode(run: Callable[..., Any]) -> Callable[..., Any]:
     """``run`` with grad mode on, on tensors that have no history."""
@@ -61,10 +74,7 @@ def check_watched(watched: Sequence[tuple[Tensor, str | None, int, int]], define
         if defined[place] and now != version:
             if what is None:
                 torch.ops.aten._nested_tensor_size.default(counter)  # eager's message asks for it, which raises
-            raise RuntimeError(
-                "one of the variables needed for gradient computation has been modified by an inplace operation: "
-                f"[{what}] is at version {now}; expected version {version} instead"
-            )
+            raise RuntimeError(written_since(what, now, version))
 
 
 def kind_of(t: Tensor) -> Any:
@@ -128,10 +138,7 @@ def _spend(ctx: Any) -> None:
 def check_not_spent(ctx: Any) -> None:
     """Raise as eager does where a derivative of this backward has freed what it needs."""
     if getattr(ctx, "spent", False):
-        raise RuntimeError(
-            "Trying to backward through the graph a second time (or directly access saved tensors after they have "
-            "already been freed). Specify retain_graph=True if you need to backward through the graph a second time"
-        )
+        raise RuntimeError(FREED)
 
 
 with torch.inference_mode(False):  # this may be imported in it

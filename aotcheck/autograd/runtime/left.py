@@ -9,11 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from aotcheck import _torch
-
-_FREED = (
-    "Trying to backward through the graph a second time (or directly access saved tensors after they have already been "
-    "freed). Specify retain_graph=True if you need to backward through the graph a second time"
-)
+from aotcheck.autograd.runtime.backward import FREED, written_since
 
 
 class _Saved:
@@ -58,10 +54,7 @@ def _raise(error: str) -> Any:
 def _unwritten(t: Tensor, version: int) -> Tensor:
     now = _torch.version_of(t)
     if now != version:
-        raise RuntimeError(
-            "one of the variables needed for gradient computation has been modified by an inplace operation: "
-            f"[{t.type()} {list(t.shape)}] is at version {now}; expected version {version} instead"
-        )
+        raise RuntimeError(written_since(f"{t.type()} {list(t.shape)}", now, version))
     return t
 
 
@@ -86,7 +79,7 @@ class Left:
             RuntimeError: no backward needs it any more.
         """
         if self._saved is None:
-            raise RuntimeError(_FREED)
+            raise RuntimeError(FREED)
         return self._saved
 
     def let_go(self) -> None:
@@ -102,7 +95,7 @@ class Left:
     def check(self, node: int) -> None:
         """Raise as eager does where a backward comes by this node for the second time."""
         if node in self.freed:
-            raise RuntimeError(_FREED)
+            raise RuntimeError(FREED)
 
 
 def left_of(ctx: Any) -> Left | None:
