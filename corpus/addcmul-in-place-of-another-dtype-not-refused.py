@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3106, reduced"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "exception of call after forward of call 1: eager raises RuntimeError(\u0022result type Float can't be cast to the desired output type Byte\u0022), compiled raises nothing"
 # [keys]
 # aot_function = "(exception, forward, missing RuntimeError: result type Float can't be cast to the desired output type Byte)"

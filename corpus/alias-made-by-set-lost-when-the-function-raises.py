@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3103, reduced"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "aliasing of a1 after forward of call 1: eager shares storage with a0, compiled shares storage with nothing before it"
 # [keys]
 # aot_function = "(aliasing, input-input vs none, both raise)"

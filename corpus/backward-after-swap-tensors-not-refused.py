@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3104, reduced"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "exception of call after backward of call 1: eager raises RuntimeError('Trying to execute AccumulateGrad node that was poisoned by swap_tensors this can happen when you try to run backward on a tensor that was swapped. For a module m with `torch.__future__.set_swap_module'), compiled raises nothing"
 # [keys]
 # aot_function = "(exception, backward, missing RuntimeError: Trying to execute AccumulateGrad node that was poisoned by swap_tensors this can happen when you try to run backward on ...)"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3106, reduced"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "exception of call after backward of call 1: eager raises nothing, compiled raises AttributeError(\u0022'Tensor' object has no attribute 'a'\u0022)"
 # [keys]
 # aot_function = "(exception, backward, AttributeError: 'X' object has no attribute 'X')"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3107, reduced"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "exception of call after backward of call 1: eager raises RuntimeError('Tensor must have a last dimension with stride 1'), compiled raises nothing"
 # [keys]
 # aot_function = "(exception, backward, missing RuntimeError: Tensor must have a last dimension with stride N)"

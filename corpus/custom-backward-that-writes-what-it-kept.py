@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3101, reduced"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "values of a0.grad after backward 2 of call 1: eager 13.0 at [], compiled 12.0"
 # [keys]
 # aot_function = "(values, gradient after backward)"

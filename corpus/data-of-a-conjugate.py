@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3101, reduced"
-# issue = "not looked up"
+# issue = "https://github.com/pytorch/pytorch/issues/94773"
 # difference = "aliasing of a2 after forward of call 1: eager shares storage with nothing before it, compiled shares storage with a0"
 # [keys]
 # aot_function = "(aliasing, none vs input-input)"

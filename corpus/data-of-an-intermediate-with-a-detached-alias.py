@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3107, reduced"
-# issue = "not looked up"
+# issue = "https://github.com/pytorch/pytorch/issues/94773"
 # difference = "aliasing of output[1] after forward of call 1: eager shares storage with nothing before it, compiled shares storage with output[0]"
 # [keys]
 # aot_function = "(aliasing, none vs output-output)"

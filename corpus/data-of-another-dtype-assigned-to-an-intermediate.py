@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3103, reduced"
-# issue = "not looked up"
+# issue = "https://github.com/pytorch/pytorch/issues/94773"
 # difference = "dtype of output after forward of call 1: eager torch.float32, compiled torch.bool"
 # [keys]
 # aot_function = "(dtype, output)"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3201 --strategy strategies:programs"
-# issue = "not looked up"
+# issue = "https://github.com/pytorch/pytorch/issues/94773"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises IndexError('tuple index out of range')"
 # [keys]
 # aot_function = "(exception, forward, IndexError: tuple index out of range)"

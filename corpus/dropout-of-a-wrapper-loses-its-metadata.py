@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3106, reduced"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "metadata of output after forward of call 1: eager ('tag', 2), compiled ('tag', 1)"
 # [keys]
 # aot_function = "(metadata, output)"
