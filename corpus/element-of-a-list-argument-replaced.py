@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3101, reduced"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "exception of call after backward of call 1: eager raises RuntimeError('element 0 of tensors does not require grad and does not have a grad_fn'), compiled raises nothing"
 # [keys]
 # aot_function = "(exception, backward, missing RuntimeError: element N of tensors does not require grad and does not have a grad_fn)"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3101, reduced"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises TypeError(\u0022mul(): argument 'input' (position 1) must be Tensor, not NoneType\u0022)"
 # [keys]
 # aot_function = "(exception, forward, TypeError: mul(): argument 'X' (position N) must be Tensor, not NoneType)"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3103, reduced"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "exception of call after grad of call 1: eager raises RuntimeError('derivative for set_ is not implemented'), compiled raises nothing"
 # [keys]
 # aot_function = "(exception, grad, missing RuntimeError: derivative for set_ is not implemented)"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3103, reduced"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "values of result[1] after grad of call 2: eager 0.0 at [0] (2 of 2 elements differ), compiled 1.0"
 # [keys]
 # aot_function = "(values, result after grad, later call)"

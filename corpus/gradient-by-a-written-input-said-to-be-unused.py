@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3105, reduced"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "exception of call after grad of call 1: eager raises nothing, compiled raises RuntimeError('The differentiated Tensor at index 1 appears to not have been used in the graph. Set allow_unused=True if this is the desired behavior.')"
 # [keys]
 # aot_function = "(exception, grad, RuntimeError: The differentiated Tensor at index N appears to not have been used in the graph)"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3101, reduced"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "values of result[1] after grad of call 1: eager 2.0 at [], compiled 1.0"
 # [keys]
 # aot_function = "(values, result after grad)"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3201 --strategy strategies:programs"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('Mismatch in shape: grad_output[0] has a shape of torch.Size([0]) and output[0] has a shape of torch.Size([]).')"
 # [keys]
 # aot_function = "(exception, forward, RuntimeError: Mismatch in shape: grad_output[N] has a shape of torch.Size([N]) and output[N] has a shape of torch.Size([N]))"

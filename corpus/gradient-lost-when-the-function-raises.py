@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3103, reduced"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "gradient-none of a0.grad after forward of call 1: eager torch.float32 of shape (2,), compiled None"
 # [keys]
 # aot_function = "(gradient-none, gradient, both raise)"

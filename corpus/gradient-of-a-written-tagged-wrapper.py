@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3103, reduced"
-# issue = "not looked up"
+# issue = "https://github.com/pytorch/pytorch/issues/172556"
 # difference = "exception of call after backward of call 1: eager raises nothing, compiled raises RuntimeError('')"
 # [keys]
 # aot_function = "(exception, backward, RuntimeError: During the backward, we encountered a tensor subclass where we guessed its)"

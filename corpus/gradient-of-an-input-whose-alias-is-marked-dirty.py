@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3103, reduced"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "gradient-none of result[1] after grad of call 2: eager torch.float32 of shape (), compiled None"
 # [keys]
 # aot_function = "(gradient-none, result after grad, later call)"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3103, reduced"
-# issue = "not looked up"
+# issue = "https://github.com/pytorch/pytorch/pull/186554"
 # difference = "values of hook[0][0] after grad of call 1: eager 0.0 at [0] (2 of 2 elements differ), compiled 1.0"
 # [keys]
 # aot_function = "(values, hook after grad)"

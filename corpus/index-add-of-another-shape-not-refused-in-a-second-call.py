@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
-# issue = "not looked up"
+# issue = "https://github.com/pytorch/pytorch/issues/121135"
 # difference = "exception of call after forward of call 2: eager raises RuntimeError('source tensor shape must match self tensor shape, excluding the specified dimension. Got self.shape = [] source.shape = [3, 1, 1]'), compiled raises nothing"
 # [keys]
 # aot_eager = "(exception, forward, later call, missing RuntimeError: source tensor shape must match self tensor shape, excluding the specified dimension)"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "inference of output after forward of call 2: eager True, compiled False"
 # [keys]
 # aot_eager = "(inference, output, later call)"

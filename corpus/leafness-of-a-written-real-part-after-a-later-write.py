@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3103, reduced"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "leafness of output[0] after probe of call 2: eager False, compiled refused"
 # [keys]
 # aot_function = "(leafness, output after probe, later call)"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3105, reduced"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "structure of output after forward of call 1: eager ; given tuple(a0, a2, list(a0, a0)), compiled ; given tuple(a0, a2, list(a0))"
 # [keys]
 # aot_eager = "(structure, output, both raise)"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3106, reduced"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "aliasing of output after forward of call 1: eager shares storage with nothing before it, compiled shares storage with a5"
 # [keys]
 # aot_eager = "(aliasing, none vs output-input)"

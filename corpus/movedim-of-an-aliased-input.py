@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3104, reduced"
-# issue = "not looked up"
+# issue = "https://github.com/pytorch/pytorch/issues/198095"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('permute(sparse_coo): number of dimensions in the tensor input does not match the length of the desired ordering of dimensions i.e. input.dim() = 1 is not equal to len(dims) = 2')"
 # [keys]
 # aot_function = "(exception, forward, RuntimeError: permute(sparse_coo): number of dimensions in the tensor input does not match the length of the desired ordering of ...)"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3104, reduced"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "leafness of a2 after probe of call 1: eager refused, compiled True"
 # [keys]
 # aot_function = "(leafness, input after probe)"

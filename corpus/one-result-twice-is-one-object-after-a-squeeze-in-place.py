@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3106, reduced"
-# issue = "not looked up"
+# issue = "https://github.com/pytorch/pytorch/issues/114344"
 # difference = "identity of output[2] after forward of call 1: eager is the same object as nothing before it, compiled is the same object as output[0]"
 # [keys]
 # aot_eager = "(identity, none vs output-output)"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3107, reduced"
-# issue = "not looked up"
+# issue = "https://github.com/pytorch/pytorch/issues/118648"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('expected src to have a size equal to the slice of self. src size = [2], slice size = [1]')"
 # [keys]
 # aot_function = "(exception, forward, RuntimeError: expected src to have a size equal to the slice of self)"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3101, reduced"
-# issue = "not looked up"
+# issue = "https://github.com/pytorch/pytorch/issues/118648"
 # difference = "shape of output after forward of call 1: eager (), compiled (1,)"
 # [keys]
 # aot_function = "(shape, output)"
