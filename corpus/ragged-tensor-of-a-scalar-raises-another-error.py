@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3106, reduced"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "exception of call after forward of call 1: eager raises TypeError('len() of a 0-d tensor'), compiled raises IndexError('tuple index out of range')"
 # [keys]
 # aot_eager = "(exception, forward, IndexError: tuple index out of range)"

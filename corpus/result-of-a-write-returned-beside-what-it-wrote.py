@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3101, reduced"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "identity of output[1] after forward of call 1: eager is the same object as output[0], compiled is the same object as nothing before it"
 # [keys]
 # aot_function = "(identity, output-output vs none)"

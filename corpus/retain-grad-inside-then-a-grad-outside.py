@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3103, reduced"
-# issue = "not looked up"
+# issue = "https://github.com/pytorch/pytorch/issues/146212"
 # difference = "gradient-none of a1.grad after grad of call 1: eager torch.float32 of shape (), compiled None"
 # [keys]
 # aot_function = "(gradient-none, gradient after grad)"

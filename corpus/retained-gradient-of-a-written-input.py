@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3105, reduced"
-# issue = "not looked up"
+# issue = "https://github.com/pytorch/pytorch/pull/186554"
 # difference = "values of a3.grad after grad of call 1: eager 3.0 at [], compiled 1.0"
 # [keys]
 # aot_function = "(values, gradient after grad)"

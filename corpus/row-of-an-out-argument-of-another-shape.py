@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3103, reduced"
-# issue = "not looked up"
+# issue = "https://github.com/pytorch/pytorch/issues/118648"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises IndexError('too many indices for tensor of dimension 1')"
 # [keys]
 # aot_function = "(exception, forward, IndexError: too many indices for tensor of dimension N)"

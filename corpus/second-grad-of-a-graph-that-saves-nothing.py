@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3103, reduced"
-# issue = "not looked up"
+# issue = "https://github.com/pytorch/pytorch/issues/118739"
 # difference = "exception of call after grad 2 of call 1: eager raises nothing, compiled raises RuntimeError('Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed). Saved intermediate values of the graph are freed when you call .backward() or ')"
 # [keys]
 # aot_function = "(exception, grad, RuntimeError: Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed))"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3104, reduced"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises NotImplementedError(\u0022argument of type: <class 'torch.storage.UntypedStorage'>\u0022)"
 # [keys]
 # aot_function = "(exception, forward, NotImplementedError: argument of type: <class 'X'>)"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3107, reduced"
-# issue = "not looked up"
+# issue = "https://github.com/pytorch/pytorch/pull/122981"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises AssertionError('Encountered a set_ on a graph input, but the input has other mutations that we cannot')"
 # [keys]
 # aot_function = "(exception, forward, AssertionError: Encountered a set_ on a graph input, but the input has other mutations that we cannot)"

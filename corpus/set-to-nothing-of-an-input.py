@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3101, reduced"
-# issue = "not looked up"
+# issue = "https://github.com/pytorch/pytorch/issues/110842"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('The size of tensor a (2) must match the size of tensor b (0) at non-singleton dimension 0')"
 # [keys]
 # aot_function = "(exception, forward, RuntimeError: The size of tensor a [N] must match the size of tensor b [N] at non-singleton dimension N)"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3103, reduced"
-# issue = "not looked up"
+# issue = "https://github.com/pytorch/pytorch/issues/94773"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('slice() cannot be applied to a 0-dim tensor.')"
 # [keys]
 # aot_function = "(exception, forward, RuntimeError: slice() cannot be applied to a N-dim tensor)"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3106, reduced"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "exception of call after forward of call 1: eager raises RuntimeError(\u0022split_with_sizes expects split_sizes to sum exactly to 3 (input tensor's size at dimension 0), but got split_sizes=[2, 0]\u0022), compiled raises ValueError(\u0022Split sizes add up to 2 but got the tensor's size of 3\u0022)"
 # [keys]
 # aot_function = "(exception, forward, ValueError: Split sizes add up to N but got the tensor's size of N)"

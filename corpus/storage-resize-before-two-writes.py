@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3101"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "storage-size of a1 after forward of call 1: eager 8, compiled 4"
 # [keys]
 # aot_function = "(storage-size, input)"
