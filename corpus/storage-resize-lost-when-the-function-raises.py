@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3101, reduced"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "storage-size of a0 after forward of call 1: eager 0, compiled 4"
 # [keys]
 # aot_function = "(storage-size, input, both raise)"

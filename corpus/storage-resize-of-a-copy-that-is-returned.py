@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3106, reduced"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('The tensor has a non-zero number of elements, but its data is not allocated yet.')"
 # [keys]
 # aot_eager = "(exception, forward, RuntimeError: The tensor has a non-zero number of elements, but its data is not allocated yet)"

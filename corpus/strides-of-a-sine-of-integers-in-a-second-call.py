@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
-# issue = "not looked up"
+# issue = "https://github.com/pytorch/pytorch/issues/133512"
 # difference = "stride of output after forward of call 2: eager (1, 2), compiled (3, 1)"
 # [keys]
 # aot_eager = "(stride, output, later call)"

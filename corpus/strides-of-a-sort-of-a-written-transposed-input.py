@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3104, reduced"
-# issue = "not looked up"
+# issue = "https://github.com/pytorch/pytorch/issues/133512"
 # difference = "stride of output after forward of call 1: eager (1, 2), compiled (2, 1)"
 # [keys]
 # aot_function = "(stride, output)"

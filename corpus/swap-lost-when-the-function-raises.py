@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3103, reduced"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "storage-offset of a0 after forward of call 1: eager 1, compiled 0"
 # [keys]
 # aot_function = "(storage-offset, input, both raise)"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3103, reduced"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "stride of a0 after forward of call 1: eager (1, 2), compiled (2, 1)"
 # [keys]
 # aot_function = "(stride, input, both raise)"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3101, reduced"
-# issue = "not looked up"
+# issue = "https://github.com/pytorch/pytorch/issues/49825"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('Function SumBackward0 returned an invalid gradient at index 0 - got [3, 0] but expected shape compatible with [0, 3]')"
 # [keys]
 # aot_function = "(exception, forward, RuntimeError: Function X returned an invalid gradient at index N - got [N] but expected shape compatible with [N])"

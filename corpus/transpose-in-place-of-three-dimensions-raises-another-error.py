@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3105, reduced"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "exception of call after forward of call 1: eager raises RuntimeError('t_() expects a tensor with <= 2 dimensions, but self is 3D'), compiled raises AssertionError('t_ expects a tensor with <= 2 dimensions, but self is 3D')"
 # [keys]
 # aot_eager = "(exception, forward, AssertionError: t_ expects a tensor with <= N dimensions, but self is ND)"

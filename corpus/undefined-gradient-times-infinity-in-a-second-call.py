@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3103, reduced"
-# issue = "not looked up"
+# issue = "https://github.com/pytorch/pytorch/pull/186355"
 # difference = "values of a0.grad after backward of call 2: eager 1.0 at [0] (2 of 2 elements differ), compiled nan"
 # [keys]
 # aot_function = "(values, gradient after backward, later call)"

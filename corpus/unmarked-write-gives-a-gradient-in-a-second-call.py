@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3103, reduced"
-# issue = "not looked up"
+# issue = "https://github.com/pytorch/pytorch/pull/186355"
 # difference = "gradient-none of a0.grad after backward of call 2: eager None, compiled torch.float32 of shape ()"
 # [keys]
 # aot_function = "(gradient-none, gradient after backward, later call)"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3103, reduced"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "aliasing of output[1] after forward of call 1: eager shares storage with output[0], compiled shares storage with nothing before it"
 # [keys]
 # aot_function = "(aliasing, output-output vs none)"

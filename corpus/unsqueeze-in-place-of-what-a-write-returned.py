@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3101, reduced"
-# issue = "not looked up"
+# issue = "https://github.com/pytorch/pytorch/issues/198100"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises IndexError('list index out of range')"
 # [keys]
 # aot_eager = "(exception, forward, IndexError: list index out of range)"

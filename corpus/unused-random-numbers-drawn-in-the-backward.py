@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3107, reduced"
-# issue = "not looked up"
+# issue = "https://github.com/pytorch/pytorch/issues/143431"
 # difference = "rng of process after backward of call 1: eager leaves the generator in one state, compiled in another"
 # [keys]
 # aot_function = "(rng, process after backward)"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3105, reduced"
-# issue = "not looked up"
+# issue = "https://github.com/pytorch/pytorch/issues/113793"
 # difference = "exception of call after forward of call 2: eager raises nothing, compiled raises RuntimeError('A view was created in no_grad mode and its base or another view of its base has been modified inplace with grad mode enabled. Given that this use case is ambiguous and error-prone, it is forbidden. Yo')"
 # [keys]
 # aot_eager = "(exception, forward, later call, RuntimeError: A view was created in no_grad mode and its base or another view of its base has been modified inplace with grad mode ...)"

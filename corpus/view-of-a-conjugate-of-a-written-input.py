@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3105, reduced"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "conj of output after forward of call 1: eager True, compiled False"
 # [keys]
 # aot_function = "(conj, output)"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3107, reduced"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('new_fn INTERNAL ASSERT FAILED at \u0022/__w/pytorch/pytorch/torch/csrc/autograd/variable.cpp\u0022:198, please report a bug to PyTorch. ')"
 # [keys]
 # aot_function = "(exception, forward, RuntimeError: new_fn INTERNAL ASSERT FAILED at 'X':N, please report a bug to PyTorch)"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3101, reduced"
-# issue = "not looked up"
+# issue = "https://github.com/pytorch/pytorch/pull/121007"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises IndexError('Dimension out of range (expected to be in range of [-1, 0], but got 1)')"
 # [keys]
 # aot_function = "(exception, forward, IndexError: Dimension out of range (expected to be in range of [N], but got N))"

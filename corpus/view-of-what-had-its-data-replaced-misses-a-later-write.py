@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3103, reduced"
-# issue = "not looked up"
+# issue = "https://github.com/pytorch/pytorch/issues/94773"
 # difference = "values of output[0] after probe of call 1: eager 3 at [0, 1] (1 of 2 elements differ), compiled 0"
 # [keys]
 # aot_function = "(values, output after probe)"

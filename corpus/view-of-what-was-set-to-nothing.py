@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3103, reduced"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('Expected index torch.Size([1]) to be no larger than src torch.Size([0])')"
 # [keys]
 # aot_function = "(exception, forward, RuntimeError: Expected index torch.Size([N]) to be no larger than src torch.Size([N]))"
