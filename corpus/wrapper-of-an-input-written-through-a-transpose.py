@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3103, reduced"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises AssertionError('Expected a.stride() == b.stride(), got (1, 1) != (2, 1)')"
 # [keys]
 # aot_function = "(exception, forward, AssertionError: Expected a.stride() == b.stride(), got [N] != [N])"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3101, reduced"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises AssertionError('any_leaf=True != all_leaf=False for outer_indices=[0, 1]')"
 # [keys]
 # aot_function = "(exception, forward, AssertionError: any_leaf=True != all_leaf=False for outer_indices=[N])"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3201 --strategy strategies:programs"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('self.stride(0) must be divisible by 4 to view Byte as Float (different element sizes), but got 1')"
 # [keys]
 # aot_function = "(exception, forward, RuntimeError: self.stride[N] must be divisible by N to view Byte as Float (different element sizes), but got N)"

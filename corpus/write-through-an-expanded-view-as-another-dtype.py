@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3106, reduced"
-# issue = "not looked up"
+# issue = "https://github.com/pytorch/pytorch/issues/197448"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('self.dim() cannot be 0 to view Long as Float (different element sizes)')"
 # [keys]
 # aot_function = "(exception, forward, RuntimeError: self.dim() cannot be N to view Long as Float (different element sizes))"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3107, reduced"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "values of output after forward of call 1: eager 1.0 at [0] (1 of 2 elements differ), compiled 0.0"
 # [keys]
 # aot_function = "(values, output)"

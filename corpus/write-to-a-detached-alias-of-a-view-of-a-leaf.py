@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3101, reduced"
-# issue = "not looked up"
+# issue = "https://github.com/pytorch/pytorch/pull/95980"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('a view of a leaf Variable that requires grad is being used in an in-place operation.')"
 # [keys]
 # aot_function = "(exception, forward, RuntimeError: a view of a leaf Variable that requires grad is being used in an in-place operation)"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3201 --strategy strategies:programs"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "exception of call after backward of call 1: eager raises RuntimeError('Output 0 of SplitWithSizes is a view and its base or another view of its base has been modified inplace. This view is the output of a function that returns multiple views. Such functions do not allow '), compiled raises nothing"
 # [keys]
 # aot_function = "(exception, backward, missing RuntimeError: Output N of X is a view and its base or another view of its base has been modified inplace)"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3105, reduced"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "exception of call after grad of call 1: eager raises RuntimeError('one of the variables needed for gradient computation has been modified by an inplace operation: [torch.FloatTensor []], which is output 0 of Amin, is at version 1; expected version 0 instead. Hint: en'), compiled raises nothing"
 # [keys]
 # aot_eager = "(exception, grad, missing RuntimeError: one of the variables needed for gradient computation has been modified by an inplace operation)"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3101, reduced"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "exception of call after grad of call 1: eager raises RuntimeError('one of the variables needed for gradient computation has been modified by an inplace operation: [torch.FloatTensor []], which is output 0 of Sigmoid, is at version 1; expected version 0 instead. Hint:'), compiled raises nothing"
 # [keys]
 # aot_function = "(exception, grad, missing RuntimeError: one of the variables needed for gradient computation has been modified by an inplace operation)"

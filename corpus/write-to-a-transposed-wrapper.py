@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3101, reduced"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises AssertionError(\u0022Expected return value from <class 'torch.testing._internal.custom_tensor.ConstantExtraMetadataTensor'>__tensor_unflatten__() to have stride equal to (1, 2), but got: (1, 1)\u0022)"
 # [keys]
 # aot_function = "(exception, forward, AssertionError: Expected return value from <class 'X'>__tensor_unflatten__() to have stride equal to [N], but got: [N])"

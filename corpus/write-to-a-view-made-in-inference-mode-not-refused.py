@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3107, reduced"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "exception of call after forward of call 1: eager raises RuntimeError('A view was created in inference mode and is being modified inplace in normal mode. Given that this use case is ambiguous and error-prone, it is forbidden. You can clarify your code by moving both the '), compiled raises nothing"
 # [keys]
 # aot_function = "(exception, forward, missing RuntimeError: A view was created in inference mode and is being modified inplace in normal mode)"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3103, reduced"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "exception of call after backward of call 2: eager raises RuntimeError('one of the variables needed for gradient computation has been modified by an inplace operation: [torch.FloatTensor [0]], which is output 0 of Tanh, is at version 2; expected version 1 instead. Hint: e'), compiled raises nothing"
 # [keys]
 # aot_function = "(exception, backward, later call, missing RuntimeError: one of the variables needed for gradient computation has been modified by an inplace operation)"

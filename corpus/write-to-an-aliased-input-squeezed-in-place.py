@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3101, reduced"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises IndexError('select(): index 1 out of range for tensor of size [1, 2] at dimension 0')"
 # [keys]
 # aot_function = "(exception, forward, IndexError: select(): index N out of range for tensor of size [N] at dimension N)"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3101, reduced"
-# issue = "not looked up"
+# issue = "https://github.com/pytorch/pytorch/pull/88817"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises AssertionError('aot_autograd() does not yet handle non-differentiable view input mutations. input 0 (args[0]) and input 1 (args[1]) share storage but are not differentiable views of each other.')"
 # [keys]
 # aot_function = "(exception, forward, AssertionError: aot_autograd() does not yet handle non-differentiable view input mutations)"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3101, reduced"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "leafness of a1 after forward of call 1: eager True, compiled refused"
 # [keys]
 # aot_function = "(leafness, input)"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3104, reduced"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "neg of output after forward of call 1: eager False, compiled True"
 # [keys]
 # aot_function = "(neg, output)"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "exception of call after forward of call 2: eager raises nothing, compiled raises RuntimeError('a view of a leaf Variable that requires grad is being used in an in-place operation.')"
 # [keys]
 # aot_eager = "(exception, forward, later call, RuntimeError: a view of a leaf Variable that requires grad is being used in an in-place operation)"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_function --device cpu --seed 3201 --strategy strategies:programs"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "aliasing of output after forward of call 1: eager shares storage with a1, compiled shares storage with nothing before it"
 # [keys]
 # aot_function = "(aliasing, output-input vs none)"

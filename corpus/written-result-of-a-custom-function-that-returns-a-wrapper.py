@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3106, reduced"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "identity of output after forward of call 1: eager is the same object as nothing before it, compiled is the same object as a1"
 # [keys]
 # aot_eager = "(identity, none vs output-input)"
