@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3105, reduced"
-# issue = "https://github.com/pytorch/pytorch/issues/120188"
+# issue = "none found"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises AssertionError('Node flip_1 was invalid, but is output')"
 # [keys]
 # aot_eager = "(exception, forward, AssertionError: Node flip_N was invalid, but is output)"
