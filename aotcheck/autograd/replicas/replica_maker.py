@@ -54,13 +54,20 @@ class ReplicaMaker:
 
         Replicas made with equal ``versions`` (not None) share a version counter, as their originals do.
         """
-        r = self._window(real, versions)
-        if not real.is_inference() and _torch.version_of(real) < 0:  # it was one, and was given other data
-            with torch.inference_mode():
-                uncounted = self._window(real, None)
-            _torch.set_data(uncounted, r)
-            return uncounted
+        inference, counted = real.is_inference(), _torch.version_of(real) >= 0
+        if inference is not counted:
+            with torch.inference_mode(inference):
+                return self._window(real, versions)
+        # It was, or was not, one of inference mode when it was made, and was given data of the other kind.
+        with torch.inference_mode(not counted):
+            r = self._window(real, versions if counted else None)
+        self._give_data(r, real, None if counted else versions)
         return r
+
+    def _give_data(self, r: Replica, real: Tensor, versions: Any = None) -> None:
+        """Let ``r`` lie where ``real`` does; it counts versions as before."""
+        with torch.inference_mode(real.is_inference()):
+            _torch.set_data(r, self._window(real, versions))
 
     def _window(self, real: Tensor, versions: Any) -> Replica:
         source = _torch.storage_of(real)
@@ -106,7 +113,10 @@ class ReplicaMaker:
         """A replica with ``real``'s leafness and requires_grad, but no view relation."""
         inference = real.is_inference()
         rebound = real.requires_grad and _torch.leafness(real) is False
-        with torch.inference_mode(inference and not rebound):
+        if rebound and inference:  # it became one when its data was exchanged
+            with torch.inference_mode(False):
+                r = self._window(real, versions)
+        else:
             r = self.plain(real, versions)
         if real.requires_grad:
             if not rebound:
@@ -119,9 +129,8 @@ class ReplicaMaker:
                 self.anchors.append(anchor)
                 with torch.enable_grad():
                     _Rebound.apply(anchor, r)
-                if inference:  # it became one when its data was exchanged
-                    with torch.inference_mode():
-                        _torch.set_data(r, self.plain(real, versions))
+                if inference:
+                    self._give_data(r, real)
         return r
 
     def give_history(self, r: Tensor, anchor: Tensor | None = None) -> None:
