@@ -175,15 +175,14 @@ class TracedInputs:
                     self._root(a, Arg(i))
                 if not _is_plain(a):
                     continue
-                left = self._mode.with_bases and self.is_left[i]
                 based = self._mode.with_bases or _is_quiet(a)
+                left = based and self.is_left[i]
                 base = _torch.base_of(a) if left else _base(a, self._mode) if based else None
                 if base is not None and id(a) not in self.replicas:
                     self._root(base, BaseOf(i))
                     views.append(i)
                     if left and id(a) not in self.memories:
-                        with torch.inference_mode(a.is_inference()):
-                            memory = self._maker.plain(a)
+                        memory = self._maker.plain(a)
                         self.memories[id(a)] = self._add_root(a, Arg(i), memory).replica
                 else:
                     self._root(a, Arg(i))
@@ -401,8 +400,13 @@ class TracedInputs:
                 made = self._made_as(real, base)
                 try:
                     r = _torch.view_func_of(real)(self.replicas[id(base)]) if made is None else made
-                except OutOfBounds as error:
-                    raise UnsupportedError("view of a base that has changed", str(error)) from error
+                except RuntimeError as error:
+                    if id(real) in self.memories and _torch.leafness(real) is not False:
+                        r = self.replicas[id(base)].view(base.shape)  # it has no history, and lies elsewhere
+                    elif isinstance(error, OutOfBounds):
+                        raise UnsupportedError("view of a base that has changed", str(error)) from error
+                    else:
+                        raise
         if id(real) in self.memories:
             with _torch.without_modes():
                 _torch.set_data(r, self.memories[id(real)])
@@ -417,7 +421,8 @@ class TracedInputs:
         if _torch.leafness(real) is None:
             _torch.count_write(self.replicas[id(base)])
         elif _torch.leafness(real) and _torch.requires_grad_by_itself(real):
-            r.requires_grad_()
+            with torch.inference_mode(r.is_inference()):
+                r.requires_grad_()
         return r
 
     def _made_as(self, real: Tensor, base: Tensor) -> Tensor | None:
@@ -479,20 +484,22 @@ def _left_leaf(a: Tensor) -> bool:
 
 
 def _is_left(a: Tensor) -> bool:
-    """Whether ``a`` is a view with a history, and its base, which has one too, lies elsewhere by now.
+    """Whether ``a`` is a view whose base lies elsewhere by now: both have a history, or ``a`` has none.
 
-    Not if the base has become too small.
+    Not if the base has become too small to give the history.
     """
     base = _torch.base_of(a)
     if base is None or is_wrapper(base) or _is_custom_view(a):
         return False
-    if _torch.leafness(base) is not False or _torch.leafness(a) is not False:
-        return False
-    storage, window = _torch.storage_of(base), geometry_of(a)
+    storage = _torch.storage_of(base)
     if _torch.storage_address(storage) == _torch.storage_address(_torch.storage_of(a)):
         return False
-    reached = window.elements_reached * window.dtype.itemsize
-    return reached <= storage.nbytes()
+    if _torch.leafness(a) is not False:
+        return True
+    if _torch.leafness(base) is not False:
+        return False  # its gradients go by the history it has, whatever shape the leaf has by now
+    window = geometry_of(a)
+    return window.elements_reached * window.dtype.itemsize <= storage.nbytes()
 
 
 def _survives_cut(a: Tensor) -> bool:
