@@ -436,7 +436,8 @@ class TracedInputs:
             return None
         for op, args in ops:
             r = op(r, *args)
-        return r if geometry_of(r) == geometry_of(real) else None
+        # What was given other data has its history by the geometry that it had.
+        return r if geometry_of(r) == geometry_of(real) or id(real) in self.memories else None
 
     def _replay_before_the_cut(self, real: Tensor) -> Tensor:
         """The same of a view that was made when its base still had the history from which it was cut."""
@@ -498,6 +499,8 @@ def _is_left(a: Tensor) -> bool:
         return True
     if _torch.leafness(base) is not False:
         return False  # its gradients go by the history it has, whatever shape the leaf has by now
+    if recorded_geometry(base).shape == base.shape and _torch.ops_of_view(a) is not None:
+        return True
     window = geometry_of(a)
     return window.elements_reached * window.dtype.itemsize <= storage.nbytes()
 
