@@ -184,6 +184,7 @@ def call_key(flat: Sequence[Any]) -> tuple[Any, ...]:
     storages: dict[int, int] = {}
     bases: dict[int, int] = {}
     foreign = False
+    waiting: list[Tensor] = []
     wrappers = [a for a in flat if is_wrapper(a)]
     places: dict[int, int] = {}
     for i, a in enumerate(flat if wrappers else ()):
@@ -212,6 +213,7 @@ def call_key(flat: Sequence[Any]) -> tuple[Any, ...]:
         if wrappers and base is not None and is_wrapper(base):
             base_part = (places[id(base)], str(_torch.creation_meta(a)))
         elif base is not None:
+            waits = _torch.waits_for_history(a)  # asked first: who looks at its history has it found
             base_part = (
                 bases.setdefault(id(base), i),
                 objects.get(id(base), -1),
@@ -221,7 +223,10 @@ def call_key(flat: Sequence[Any]) -> tuple[Any, ...]:
                 _torch.leafness(base),
                 str(_torch.creation_meta(a)),
                 _torch.requires_grad_by_itself(a),
+                waits,
             )
+            if waits:
+                waiting.append(a)
         parts.append(
             (
                 type(a),
@@ -238,6 +243,8 @@ def call_key(flat: Sequence[Any]) -> tuple[Any, ...]:
         )
         if base is None:
             bases.setdefault(id(a), i)
+    for a in waiting:  # the key has asked for it since
+        _torch.outdate_history(a)
     # Aliases that count versions together are told from those that do not.
     shared: dict[int, list[Tensor]] = {}
     for i, a in enumerate(flat):

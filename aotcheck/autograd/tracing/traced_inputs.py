@@ -149,6 +149,8 @@ class TracedInputs:
         self.memories: dict[int, Tensor] = {}  # id of a view whose base lies elsewhere -> a tensor where it lies
         self.generators: list[tuple[int, torch.Generator]] = []  # argument -> its stand-in
         self.flat: list[Any] = list(arguments)  # what the function is given
+        outdated = [_is_plain(a) and _torch.waits_for_history(a) for a in arguments]
+        self.is_outdated = outdated  # of views: autograd has not looked for the history of the last write yet
         self.is_left = [_is_plain(a) and _is_left(a) for a in arguments]
         self.is_view = [_is_plain(a) and (_is_left(a) or _base(a, mode) is not None) for a in arguments]
         # Of these, which requires grad while its base does not: a view made of it quietly requires none either.
@@ -165,6 +167,14 @@ class TracedInputs:
         self.is_custom_view = [_is_plain(a) and _is_custom_view(a) for a in arguments]
         self._make_roots(arguments, wrappers)
         self._make_generators(arguments)
+        for a in [a for a, is_outdated in zip(arguments, outdated, strict=True) if is_outdated]:
+            _torch.outdate_history(a)
+
+    def outdate(self) -> None:
+        """Let autograd look for histories anew, if the trace's mode says so, where it has yet to of real views."""
+        for a in self.arguments if self._mode.with_outdated else ():
+            if self.is_outdated[a.index] and _torch.base_of(a.replica) is not None:
+                _torch.outdate_history(a.replica)
 
     def _make_roots(self, arguments: Sequence[Any], wrappers: Sequence[WrapperArgument]) -> None:
         views: list[int] = []
