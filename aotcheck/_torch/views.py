@@ -12,7 +12,7 @@ from torch import Tensor
 
 from aotcheck._torch.dispatch import META, meta_kernels, without_modes
 from aotcheck._torch.nodes import autograd_sequence_number, grad_fn_of, gradient_shape, leafness, sequence_number
-from aotcheck._torch.versions import as_if_written
+from aotcheck._torch.versions import at_another_version
 
 CreationMeta = torch._C._autograd.CreationMeta
 _creation_meta = torch._C._autograd._get_creation_meta
@@ -121,7 +121,7 @@ def outdate_history(t: Tensor) -> None:
     """Let autograd make the history of the view ``t`` anew when it is next asked for."""
     base = base_of(t)
     assert base is not None
-    with as_if_written(base), torch.enable_grad(), torch.inference_mode(False):
+    with at_another_version(base), torch.enable_grad(), torch.inference_mode(False):
         grad_fn_of(t)
 
 
