@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch
+from aotcheck.autograd.ir.trace import recorded_geometry
 from aotcheck.autograd.replicas.kernel_state import KernelState
 from aotcheck.autograd.replicas.replicas import Replica, given_attributes, make_replica
 from aotcheck.autograd.tensors.subclasses import is_wrapper
@@ -123,13 +124,17 @@ class ReplicaMaker:
                 with torch.inference_mode(inference):
                     Tensor.requires_grad_(r)
             else:
-                elem = torch.empty_strided(real.shape, real.stride(), dtype=real.dtype, device="meta")
+                recorded = recorded_geometry(real)
+                other = recorded.shape != real.shape or recorded.dtype != real.dtype
+                elem = torch.empty_strided(recorded.shape, recorded.stride, dtype=recorded.dtype, device="meta")
                 anchor = make_replica(elem, real.device, self.kernels)
+                if other:  # see Note [What a history records]
+                    _torch.set_data(r, make_replica(torch.empty_like(elem), real.device, self.kernels))
                 anchor.requires_grad_()
                 self.anchors.append(anchor)
                 with torch.enable_grad():
                     _Rebound.apply(anchor, r)
-                if inference:
+                if inference or other:
                     self._give_data(r, real)
         return r
 
