@@ -245,13 +245,15 @@ def call_key(flat: Sequence[Any]) -> tuple[Any, ...]:
             bases.setdefault(id(a), i)
     for a in waiting:  # the key has asked for it since
         _torch.outdate_history(a)
-    # Aliases that count versions together are told from those that do not.
-    shared: dict[int, list[Tensor]] = {}
-    for i, a in enumerate(flat):
-        if isinstance(a, Tensor) and objects[id(a)] == i and not is_sparse(a) and not (wrappers and is_wrapper(a)):
-            shared.setdefault(_torch.storage_address(a.untyped_storage()), []).append(a)
+    # Tensors that count versions together are told from those that do not, wherever they lie by now.
+    plain = [
+        a
+        for i, a in enumerate(flat)
+        if isinstance(a, Tensor) and objects[id(a)] == i and not is_sparse(a) and not (wrappers and is_wrapper(a))
+    ]
+    related = len(storages) < len(plain) or any(_torch.base_of(a) is not None for a in plain)
+    versions = tuple(_torch.counted_by(plain, plain)) if related else ()
     versions_of_wrappers = tuple(_torch.version_groups(list({id(w): w for w in wrappers}.values())) if wrappers else ())
-    versions = tuple(tuple(_torch.version_groups(group)) for group in shared.values() if len(group) > 1)
     # A base that is itself an argument further on is told apart from one that is not passed.
     late = tuple(objects.get(b, -1) for b in bases)
     overlaps = foreign_overlaps(flat) if foreign else ()

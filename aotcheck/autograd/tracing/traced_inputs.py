@@ -12,6 +12,7 @@ replayed on the base too, and then moved to where it lies, which is a root witho
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -31,7 +32,6 @@ from aotcheck.autograd.record.steps import Arg, BaseOf, Source
 from aotcheck.autograd.replicas.replica_maker import ReplicaMaker
 from aotcheck.autograd.replicas.replicas import Replica
 from aotcheck.autograd.replicas.sparse import SparseReplica, sparse_argument
-from aotcheck.autograd.replicas.windows import OutOfBounds
 from aotcheck.autograd.tensors.subclasses import (
     Outer,
     WrapperArgument,
@@ -413,10 +413,10 @@ class TracedInputs:
                 except RuntimeError as error:
                     if id(real) in self.memories and _torch.leafness(real) is not False:
                         r = self.replicas[id(base)].view(base.shape)  # it has no history, and lies elsewhere
-                    elif isinstance(error, OutOfBounds):
-                        raise UnsupportedError("view of a base that has changed", str(error)) from error
-                    else:
+                    elif isinstance(error, UnsupportedError):
                         raise
+                    else:
+                        raise UnsupportedError("view of a base that has changed", str(error)) from error
         if id(real) in self.memories:
             with _torch.without_modes():
                 _torch.set_data(r, self.memories[id(real)])
@@ -563,19 +563,21 @@ def _base(a: Tensor, mode: TraceMode) -> Tensor | None:
 
 
 def _shared_versions(arguments: Sequence[Any]) -> dict[int, Any]:
-    """By id, for tensors that share a storage and for their bases: what is equal where they share a version counter."""
-    by_storage: dict[int, dict[int, Tensor]] = {}
+    """By id, for tensors that share a version counter, bases included: what is equal where they do.
+
+    They may have left the storage that they shared.
+    """
+    known: dict[int, Tensor] = {}
     for a in arguments:
         if _is_plain(a):
             base = _torch.base_of(a)
-            base = None if is_wrapper(base) else base
-            group = by_storage.setdefault(_torch.storage_address(_torch.storage_of(a)), {})
-            for t in (a, base) if base is not None else (a,):
-                group[id(t)] = t
-    shared: dict[int, Any] = {}
-    for address, group in by_storage.items():
-        if len(group) > 1:
-            tensors = list(group.values())
-            for t, first in zip(tensors, _torch.version_groups(tensors), strict=True):
-                shared[id(t)] = (address, first)
-    return shared
+            known[id(a)] = a
+            if base is not None and not is_wrapper(base):
+                known[id(base)] = base
+    tensors = list(known.values())
+    storages = {_torch.storage_address(_torch.storage_of(t)) for t in tensors}
+    if len(storages) == len(tensors) == len(arguments):
+        return {}  # no views, nor aliases
+    groups = _torch.counted_by(tensors, tensors)
+    sizes = collections.Counter(groups)
+    return {id(t): k for t, k in zip(tensors, groups, strict=True) if k is not None and sizes[k] > 1}
