@@ -428,7 +428,7 @@ class Tracer(_torch.TorchDispatchMode):
             lacking = error if _torch.lacks_meta_kernel(error) else None
             # A kernel written in Python may refuse what the real ones take.
             asks_eager = _torch.has_python_meta_kernel(func)
-            asks_eager = asks_eager and not (self.kernels.function_runs and func._schema.is_mutable)
+            asks_eager = asks_eager and not (self.kernels.function_runs and _torch.schema_of(func).is_mutable)
             if lacking is None and (isinstance(error, UnsupportedError) or not asks_eager):
                 raise
         finally:
