@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from aotcheck import _torch
-from aotcheck.autograd.ir.trace import recorded_geometry
+from aotcheck.autograd.ir.trace import geometry_of, recorded_geometry
 from aotcheck.autograd.replicas.kernel_state import KernelState
 from aotcheck.autograd.replicas.replicas import Replica, given_attributes, make_replica
 from aotcheck.autograd.tensors.subclasses import is_wrapper
@@ -125,7 +126,10 @@ class ReplicaMaker:
                     Tensor.requires_grad_(r)
             else:
                 recorded = recorded_geometry(real)
-                other = recorded.shape != real.shape or recorded.dtype != real.dtype
+                # Gradients of the shape that it has by now may be summed to the one recorded, where they arrive.
+                other = recorded.dtype != real.dtype or not _is_broadcast(recorded.shape, real.shape)
+                if not other:
+                    recorded = geometry_of(real)
                 elem = torch.empty_strided(recorded.shape, recorded.stride, dtype=recorded.dtype, device="meta")
                 anchor = make_replica(elem, real.device, self.kernels)
                 if other:  # see Note [What a history records]
@@ -161,3 +165,10 @@ def _window(elem: Tensor, storage: torch.UntypedStorage, nbytes: int, offset: in
     if storage.nbytes() != nbytes:  # set_ grows a storage that is too small, as a freed one is
         storage.resize_(nbytes)
     return elem
+
+
+def _is_broadcast(shape: Sequence[int], to: Sequence[int]) -> bool:
+    """Whether what has this ``shape`` can be expanded ``to`` that one."""
+    if len(shape) > len(to):
+        return False
+    return all(n in (1, m) for n, m in zip(reversed(shape), reversed(to), strict=False))

@@ -576,8 +576,8 @@ def _shared_versions(arguments: Sequence[Any]) -> dict[int, Any]:
                 known[id(base)] = base
     tensors = list(known.values())
     storages = {_torch.storage_address(_torch.storage_of(t)) for t in tensors}
-    if len(storages) == len(tensors) == len(arguments):
-        return {}  # no views, nor aliases
+    if len(storages) == len(tensors) and not any(_torch.base_of(t) is not None for t in tensors):
+        return {}
     groups = _torch.counted_by(tensors, tensors)
     sizes = collections.Counter(groups)
     return {id(t): k for t, k in zip(tensors, groups, strict=True) if k is not None and sizes[k] > 1}
