@@ -196,10 +196,12 @@ try:
         made_with_tensors,
         neg_view,
         ops_of_view,
+        outdate_history,
         requires_grad_by_itself,
         set_creation_meta,
         shows_as_leaf,
         view_func_of,
+        waits_for_history,
     )
 except (ImportError, AttributeError, KeyError) as error:  # pragma: no cover - depends on the installed torch
     raise ImportError(
@@ -315,6 +317,7 @@ __all__ = [
     "op_name",
     "ops_of_view",
     "other_dtype_than",
+    "outdate_history",
     "outputs_of",
     "overload_name",
     "own_references",
@@ -366,6 +369,7 @@ __all__ = [
     "version_groups",
     "version_of",
     "view_func_of",
+    "waits_for_history",
     "will_run",
     "without_modes",
     "without_torch_function",

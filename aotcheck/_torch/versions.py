@@ -47,7 +47,10 @@ def at_another_version(t: Tensor) -> contextlib.AbstractContextManager[None]:
 
 def count_write(t: Tensor) -> None:
     """Move the version counter of ``t``, if it has one."""
-    if version_of(t) >= 0:
+    version = version_of(t)
+    if version >= 0 and t.is_inference():  # whose own way of counting leaves out what was given such data
+        set_version(t, version + 1)
+    elif version >= 0:
         torch.autograd.graph.increment_version(t)
 
 

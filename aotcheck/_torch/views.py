@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from aotcheck._torch.dispatch import META, meta_kernels, without_modes
-from aotcheck._torch.nodes import grad_fn_of, gradient_shape, leafness
+from aotcheck._torch.nodes import autograd_sequence_number, grad_fn_of, gradient_shape, leafness, sequence_number
+from aotcheck._torch.versions import at_another_version
 
 CreationMeta = torch._C._autograd.CreationMeta
 _creation_meta = torch._C._autograd._get_creation_meta
@@ -95,6 +96,33 @@ def _signed(x: Any) -> Any:
     if isinstance(x, (list, tuple)):
         return [_signed(n) for n in x]
     return x - (1 << 64) if isinstance(x, int) and x >= 1 << 63 else x
+
+
+def waits_for_history(t: Tensor) -> bool:
+    """Whether autograd makes the history of the view ``t`` anew when it is next asked for; it is not asked here.
+
+    It does once the memory was written: as the view then lies, on its base as that is.
+    """
+    base = base_of(t)
+    if base is None or not (t.requires_grad and base.requires_grad) or t.is_inference():
+        return False
+    if type(base) is not Tensor and type(base) is not torch.nn.Parameter:
+        return False
+    number = autograd_sequence_number()
+    with torch.enable_grad(), torch.inference_mode(False):
+        node = grad_fn_of(t)
+    if node is None or sequence_number(node) < number:
+        return False
+    outdate_history(t)
+    return True
+
+
+def outdate_history(t: Tensor) -> None:
+    """Let autograd make the history of the view ``t`` anew when it is next asked for."""
+    base = base_of(t)
+    assert base is not None
+    with at_another_version(base), torch.enable_grad(), torch.inference_mode(False):
+        grad_fn_of(t)
 
 
 def made_with_tensors(t: Tensor) -> bool:

@@ -39,11 +39,13 @@ class TraceMode:
     with_bases: views among the arguments are replayed on their bases, which become the roots.
     with_custom_views: those that custom Functions made are, too; eager refuses to write them.
     custom_views_tried: such a trace has been made and nothing was refused, so that they need not be.
+    with_outdated: what autograd has yet to look for of views written before, it has of their replicas, too.
     """
 
     with_bases: bool = False
     with_custom_views: bool = False
     custom_views_tried: bool = False
+    with_outdated: bool = False
 
     @property
     def tries_custom_views(self) -> bool:

@@ -63,7 +63,7 @@ from aotcheck.autograd.errors import (
 )
 from aotcheck.autograd.graphs.compile_graph import Compilers
 from aotcheck.autograd.graphs.failing import GraphFailed
-from aotcheck.autograd.record.steps import BaseOf, TakeHistory
+from aotcheck.autograd.record.steps import BaseOf, PointAt, TakeHistory
 from aotcheck.autograd.replicas.replicas import disarm
 from aotcheck.autograd.state.autocast import autocast_state
 from aotcheck.autograd.state.global_state import AutocastOff
@@ -391,7 +391,7 @@ class CompiledFunction:
         if found.guard is None and type(spec) is int and found.assembly is not None and not asks:
             record = found.assembly.record
             # What holds a tensor that is swapped depends on whether it is a view, too.
-            writes = bool(record.swapped) or any(isinstance(s, TakeHistory) for s in record.steps)
+            writes = bool(record.swapped) or any(isinstance(s, (TakeHistory, PointAt)) for s in record.steps)
             around = None if number is None or self._around is None else (self._around.number, number)
             based = any(isinstance(r.source, BaseOf) for r in record.roots)
             if not (found.assembly.capture.mode.with_bases or based):

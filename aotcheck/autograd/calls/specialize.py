@@ -184,6 +184,7 @@ def call_key(flat: Sequence[Any]) -> tuple[Any, ...]:
     storages: dict[int, int] = {}
     bases: dict[int, int] = {}
     foreign = False
+    waiting: list[Tensor] = []
     wrappers = [a for a in flat if is_wrapper(a)]
     places: dict[int, int] = {}
     for i, a in enumerate(flat if wrappers else ()):
@@ -212,6 +213,7 @@ def call_key(flat: Sequence[Any]) -> tuple[Any, ...]:
         if wrappers and base is not None and is_wrapper(base):
             base_part = (places[id(base)], str(_torch.creation_meta(a)))
         elif base is not None:
+            waits = _torch.waits_for_history(a)  # asked first: who looks at its history has it found
             base_part = (
                 bases.setdefault(id(base), i),
                 objects.get(id(base), -1),
@@ -221,7 +223,10 @@ def call_key(flat: Sequence[Any]) -> tuple[Any, ...]:
                 _torch.leafness(base),
                 str(_torch.creation_meta(a)),
                 _torch.requires_grad_by_itself(a),
+                waits,
             )
+            if waits:
+                waiting.append(a)
         parts.append(
             (
                 type(a),
@@ -238,13 +243,17 @@ def call_key(flat: Sequence[Any]) -> tuple[Any, ...]:
         )
         if base is None:
             bases.setdefault(id(a), i)
-    # Aliases that count versions together are told from those that do not.
-    shared: dict[int, list[Tensor]] = {}
-    for i, a in enumerate(flat):
-        if isinstance(a, Tensor) and objects[id(a)] == i and not is_sparse(a) and not (wrappers and is_wrapper(a)):
-            shared.setdefault(_torch.storage_address(a.untyped_storage()), []).append(a)
+    for a in waiting:  # the key has asked for it since
+        _torch.outdate_history(a)
+    # Tensors that count versions together are told from those that do not, wherever they lie by now.
+    plain = [
+        a
+        for i, a in enumerate(flat)
+        if isinstance(a, Tensor) and objects[id(a)] == i and not is_sparse(a) and not (wrappers and is_wrapper(a))
+    ]
+    related = len(storages) < len(plain) or any(_torch.base_of(a) is not None for a in plain)
+    versions = tuple(_torch.counted_by(plain, plain)) if related else ()
     versions_of_wrappers = tuple(_torch.version_groups(list({id(w): w for w in wrappers}.values())) if wrappers else ())
-    versions = tuple(tuple(_torch.version_groups(group)) for group in shared.values() if len(group) > 1)
     # A base that is itself an argument further on is told apart from one that is not passed.
     late = tuple(objects.get(b, -1) for b in bases)
     overlaps = foreign_overlaps(flat) if foreign else ()

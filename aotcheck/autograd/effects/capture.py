@@ -281,6 +281,7 @@ class Capture:
                 _torch.noting_who_writes(self.maker.kernels.note_custom_write),
                 self.tracer.drawing(),
             ):
+                self.inputs.outdate()
                 self.maker.kernels.function_runs = True
                 try:
                     outputs, count, extra = function(self.inputs.flat)

@@ -129,6 +129,9 @@ class EpilogueBuilder:
             raise Retrace(TraceMode(with_bases=True, with_custom_views=True, custom_views_tried=shows))
         if mode.tries_custom_views and not shows:
             raise Retrace(TraceMode(custom_views_tried=True))
+        outdated = [a for a in self.arguments if self.capture.inputs.is_outdated[a.index]]
+        if not mode.with_outdated and any(id(a.replica) in self.kernels.moved for a in outdated):
+            raise Retrace(dataclasses.replace(mode, with_bases=True, with_outdated=True))
         if not self.capture.mode.with_bases and (self._needs_bases() or self.wrapped.needs_bases()):
             raise Retrace(dataclasses.replace(self.capture.mode, with_bases=True))
         input_states = self._input_states()

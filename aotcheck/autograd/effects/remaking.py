@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 
 aten = torch.ops.aten
 _DEFAULT, _UNDER_NO_GRAD = _torch.CreationMeta.DEFAULT, _torch.CreationMeta.NO_GRAD_MODE
+_UNDER_INFERENCE = _torch.CreationMeta.INFERENCE_MODE
 _OF_FUNCTION, _OF_SEVERAL = _torch.CreationMeta.IN_CUSTOM_FUNCTION, _torch.CreationMeta.MULTI_OUTPUT_NODE
 
 
@@ -316,6 +317,9 @@ class Remaking(Attaching, Holders):
                 raise UnsupportedError("captured tensor", "a result is a view by way of a ragged tensor")
             ref = self.name(base)
             mode = ReplayMode.NO_GRAD if how == _UNDER_NO_GRAD else ReplayMode.GRAD
+            quiet = how in (_UNDER_NO_GRAD, _UNDER_INFERENCE) and t.requires_grad and not has_history(t)
+            if quiet and how == _UNDER_INFERENCE and not self.capture.entry_inference:
+                mode = ReplayMode.NO_GRAD
             if self.capture.entry_inference and how != _torch.CreationMeta.INFERENCE_MODE:
                 under = how == _UNDER_NO_GRAD
                 mode = ReplayMode.OUTSIDE_WITHOUT_GRAD if under else ReplayMode.OUTSIDE_WITH_GRAD
@@ -335,8 +339,9 @@ class Remaking(Attaching, Holders):
             apart = elsewhere or base_lay is not None
             if node is not None and apart:
                 lies = self._lay_as(t, number)  # then, if not now, or when it is first reshaped
-            if elsewhere and not t.requires_grad:
-                steps = [ReplayView(local, ref, aten.alias.default, mode), self._on_own_storage(local, t, base, begins)]
+            if elsewhere and (quiet or not t.requires_grad):
+                data = self.point(local, t, Way.DATA) if quiet else self._on_own_storage(local, t, base, begins)
+                steps = [ReplayView(local, ref, aten.alias.default, mode), data]
             else:
                 replay = self._window_of_base(t, base, lies, base_lay)
                 if cut:

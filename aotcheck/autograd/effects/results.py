@@ -85,13 +85,10 @@ class Results(Remaking):
         while t is not None and id(t) not in self.names and id(t) not in self.tensors:
             base = _torch.base_of(t)
             base = None if is_wrapper(base) else base
-            if base is not None and self.table.state(base) is not self.table.state(t):
-                stays = self._left(base, t) or self._went(t) or self._follows(t) or self._left_at_stop(base, t)
-                stays = stays or self._is_looked_for(t, base) or self._is_left_behind(t, base)
-                base = base if stays else None
             if base is not None and base.is_inference() and not t.is_inference():
                 # Of data made in inference mode no view would count versions.
-                base = base if t.requires_grad or id(base) in self.names else None
+                keeps = t.requires_grad and not self._is_fresh(base)  # a fresh one is an inference tensor at once
+                base = base if keeps or id(base) in self.names else None
             unsafe = self.tracer.unsafe_views.get(id(t))
             if base is None and unsafe is not None and self._lies_as_split(t, unsafe):
                 # The op may have run on a copy (of a conjugated tensor, say), of which autograd knows nothing.
@@ -320,7 +317,8 @@ class Results(Remaking):
             early = self.before[first : told[-1] + 1]
             self.before[first : told[-1] + 1] = []
             # Nor does autograd then say where gradients of theirs arrive.
-            bridges = [Bridge(self.local(), s.target) for s in early if isinstance(s, RequireGrad) and s.target in odd]
+            ends = {Arg(a.index) for a in self.arguments if id(a.replica) in self._reached} & odd
+            bridges = [Bridge(self.local(), s.target) for s in early if isinstance(s, RequireGrad) and s.target in ends]
             views = [k for k, s in enumerate(self.before) if any(s is x for x in self._before_odd)]
             there = views[-1] + 1 if views else 0  # those views were made before
             self.before[there:there] = [*early, *bridges]

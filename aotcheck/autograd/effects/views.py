@@ -139,39 +139,12 @@ class Views:
         self.anchors: dict[int, tuple[Ref, int]] = {}  # id of a fresh storage's state -> a tensor on it, its offset
         self._early: dict[int, int] = {}  # by id of a view that is made at its moment, which that is
 
-    def _left(self, base: Tensor, t: Tensor) -> bool:
-        """Whether ``base`` is an argument that went to another storage and left its view ``t`` behind."""
-        state = self.table.state(t)
-        return any(r.replica is base and r.state is state for r in self.roots)
-
     def stop_of(self, made: Derivation) -> Stop | None:
         """The stop of an argument at which a view was made of it: see Note [Stops]."""
         if id(made.source) not in self._arguments or id(made.source) in self.hasty or self.ahead:
             return None
         stops = stops_of(self.kernels.left.get(id(made.source), ()))
         return next((s for s in stops if s.begin < made.time < s.end), None)
-
-    def _left_at_stop(self, base: Tensor, t: Tensor) -> bool:
-        """Whether ``base`` is an argument that was elsewhere in between and left its view ``t`` there."""
-        state, made = self.table.state(t), self.tracer.views.get(id(t))
-        while made is not None and made.source is not base and self.table.state(made.source) is state:
-            made = self.tracer.views.get(id(made.source))
-        stop = None if made is None or made.source is not base else self.stop_of(made)
-        return stop is not None and stop.storage == _torch.storage_address(state.storage)
-
-    def _follows(self, t: Tensor) -> bool:
-        """Whether the view ``t`` was made of an argument, itself a view, that had left its base before."""
-        state = self.table.state(t)
-        while id(t) not in self._arguments:
-            made = self.tracer.views.get(id(t))
-            if made is None or not made.current or not made.source_stays or id(t) in self.tracer.regeometried:
-                return False
-            t = made.source
-            if self.table.state(t) is not state:
-                return False
-            if self._went(t):
-                return True
-        return True
 
     def _went(self, t: Tensor) -> bool:
         """Whether the view ``t`` got data elsewhere by ``.data =``, which leaves its history as it was."""
@@ -184,28 +157,6 @@ class Views:
             return False
         first, state = self.kernels.left[id(t)][0], self.table.state(t)
         return first.storage != _torch.storage_address(state.storage) or self.table.state(made.source) is not state
-
-    def _is_looked_for(self, t: Tensor, base: Tensor) -> bool:
-        """Whether autograd looks for the history of the view ``t``, elsewhere by ``.data =``, on its ``base``."""
-        if is_odd(t) or _torch.leafness(t) is None:
-            return False
-        if self._lies_elsewhere(base) and not self._looked_for_since(t, base):
-            return False
-        chain = [x for x in self.chain(t) if x is not base]
-        return any(self._went_by_data(x) for x in chain) and all(self._stays_or_went_by_data(x) for x in chain)
-
-    def _lies_elsewhere(self, t: Tensor) -> bool:
-        """Whether ``t`` came to lie elsewhere, be it only for a while."""
-        here = geometry_of(t), _torch.storage_address(_torch.storage_of(t))
-        left = self.kernels.left.get(id(t))
-        return id(t) in self.kernels.moved if left is None else any((x.geometry, x.storage) != here for x in left)
-
-    def _looked_for_since(self, t: Tensor, base: Tensor) -> bool:
-        """Whether ``base`` went elsewhere by ``.data =`` alone, and its view ``t``, if not written, was made of it."""
-        made, left = self.tracer.views.get(id(t)), self.kernels.left.get(id(base), ())
-        if made is None or not left or any(x.move is not Move.DATA for x in left):
-            return False
-        return made.source is base or not made.current
 
     def _is_left_behind(self, t: Tensor, base: Tensor) -> bool:
         """Whether ``base``, made inside, went elsewhere by ``.data =`` after the view ``t`` was made of it."""

@@ -37,6 +37,7 @@ def inverse(emit: Emitter, view: View, value: Value, whole: Callable[[], Value])
     if op is aten.view_as_real.default:
         order = view.geometry.dense_order
         kept = order is not None and order[-1] == len(order) - 1  # real and imaginary parts lie together
+        kept = kept and 0 not in view.geometry.shape  # how nothing lies is not always foretold
         layout = torch.preserve_format if kept else torch.contiguous_format
         copy = emit.op(value, aten.clone.default, value, memory_format=layout)
         return emit.op(value, aten.view_as_complex.default, copy)

@@ -426,8 +426,9 @@ class Tracer(_torch.TorchDispatchMode):
             if "NestedTensorImpl" in str(error):
                 raise UnsupportedError("layout", f"{func} makes a nested tensor that is no ragged one") from error
             lacking = error if _torch.lacks_meta_kernel(error) else None
-            # What the function raises its original raises in its place; a backward has none.
-            asks_eager = not self.kernels.function_runs and _torch.has_python_meta_kernel(func)
+            # A kernel written in Python may refuse what the real ones take.
+            asks_eager = _torch.has_python_meta_kernel(func)
+            asks_eager = asks_eager and not (self.kernels.function_runs and _torch.schema_of(func).is_mutable)
             if lacking is None and (isinstance(error, UnsupportedError) or not asks_eager):
                 raise
         finally:

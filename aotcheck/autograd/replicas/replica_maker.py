@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from aotcheck import _torch
+from aotcheck.autograd.ir.trace import geometry_of, recorded_geometry
 from aotcheck.autograd.replicas.kernel_state import KernelState
 from aotcheck.autograd.replicas.replicas import Replica, given_attributes, make_replica
 from aotcheck.autograd.tensors.subclasses import is_wrapper
@@ -54,13 +56,20 @@ class ReplicaMaker:
 
         Replicas made with equal ``versions`` (not None) share a version counter, as their originals do.
         """
-        r = self._window(real, versions)
-        if not real.is_inference() and _torch.version_of(real) < 0:  # it was one, and was given other data
-            with torch.inference_mode():
-                uncounted = self._window(real, None)
-            _torch.set_data(uncounted, r)
-            return uncounted
+        inference, counted = real.is_inference(), _torch.version_of(real) >= 0
+        if inference is not counted:
+            with torch.inference_mode(inference):
+                return self._window(real, versions)
+        # It was, or was not, one of inference mode when it was made, and was given data of the other kind.
+        with torch.inference_mode(not counted):
+            r = self._window(real, versions if counted else None)
+        self._give_data(r, real, None if counted else versions)
         return r
+
+    def _give_data(self, r: Replica, real: Tensor, versions: Any = None) -> None:
+        """Let ``r`` lie where ``real`` does; it counts versions as before."""
+        with torch.inference_mode(real.is_inference()):
+            _torch.set_data(r, self._window(real, versions))
 
     def _window(self, real: Tensor, versions: Any) -> Replica:
         source = _torch.storage_of(real)
@@ -106,22 +115,31 @@ class ReplicaMaker:
         """A replica with ``real``'s leafness and requires_grad, but no view relation."""
         inference = real.is_inference()
         rebound = real.requires_grad and _torch.leafness(real) is False
-        with torch.inference_mode(inference and not rebound):
+        if rebound and inference:  # it became one when its data was exchanged
+            with torch.inference_mode(False):
+                r = self._window(real, versions)
+        else:
             r = self.plain(real, versions)
         if real.requires_grad:
             if not rebound:
                 with torch.inference_mode(inference):
                     Tensor.requires_grad_(r)
             else:
-                elem = torch.empty_strided(real.shape, real.stride(), dtype=real.dtype, device="meta")
+                recorded = recorded_geometry(real)
+                # Gradients of the shape that it has by now may be summed to the one recorded, where they arrive.
+                other = recorded.dtype != real.dtype or not _is_broadcast(recorded.shape, real.shape)
+                if not other:
+                    recorded = geometry_of(real)
+                elem = torch.empty_strided(recorded.shape, recorded.stride, dtype=recorded.dtype, device="meta")
                 anchor = make_replica(elem, real.device, self.kernels)
+                if other:  # see Note [What a history records]
+                    _torch.set_data(r, make_replica(torch.empty_like(elem), real.device, self.kernels))
                 anchor.requires_grad_()
                 self.anchors.append(anchor)
                 with torch.enable_grad():
                     _Rebound.apply(anchor, r)
-                if inference:  # it became one when its data was exchanged
-                    with torch.inference_mode():
-                        _torch.set_data(r, self.plain(real, versions))
+                if inference or other:
+                    self._give_data(r, real)
         return r
 
     def give_history(self, r: Tensor, anchor: Tensor | None = None) -> None:
@@ -147,3 +165,10 @@ def _window(elem: Tensor, storage: torch.UntypedStorage, nbytes: int, offset: in
     if storage.nbytes() != nbytes:  # set_ grows a storage that is too small, as a freed one is
         storage.resize_(nbytes)
     return elem
+
+
+def _is_broadcast(shape: Sequence[int], to: Sequence[int]) -> bool:
+    """Whether what has this ``shape`` can be expanded ``to`` that one."""
+    if len(shape) > len(to):
+        return False
+    return all(n in (1, m) for n, m in zip(reversed(shape), reversed(to), strict=False))

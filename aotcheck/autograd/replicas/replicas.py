@@ -118,7 +118,8 @@ class Replica(Tensor):
 
     def detach_(self) -> Tensor:
         """Noted besides, since no dispatch shows it; refused of a view that is none to autograd here, as eager does."""
-        if id(self) in self.kernels.stand_for_views and not torch.is_inference_mode_enabled():
+        does_nothing = torch.is_inference_mode_enabled() or self.is_inference()
+        if id(self) in self.kernels.stand_for_views and not does_nothing:
             raise EagerRaises("a view is detached in place")
         again = id(self) in self.kernels.detached and not self.requires_grad
         result = super().detach_()

@@ -11,7 +11,7 @@ from aotcheck.autograd.graphs import failing
 from aotcheck.autograd.graphs.graph import SourceWriter
 from aotcheck.autograd.ir.trace import Geometry, geometry_of, recorded_geometry
 from aotcheck.autograd.record.record import Record
-from aotcheck.autograd.record.steps import Attach, BaseOf, Constant, Result
+from aotcheck.autograd.record.steps import Attach, BaseOf, Constant, MakeInference, Result
 from aotcheck.autograd.runtime import backward, history
 from aotcheck.autograd.runtime.attachments import Attachment, Counter, Window, kept_source
 from aotcheck.autograd.runtime.step_source import named, step_line
@@ -101,7 +101,9 @@ def write_call(
     lines += [f"    {name} = {name}.detach()" for k, name in enumerate(names) if not fresh[k] and k not in wrong]
     lines += [f"    s{k} = s{k}.data" for k in sorted(moved)]
     # What eager saved is no inference tensor: it was made outside inference mode, or put on such a one's memory.
-    as_saved = w.refer(memory.as_saved) if record.entry_inference or any(r.inference for r in record.roots) else ""
+    inference = record.entry_inference or any(r.inference for r in record.roots)
+    inference = inference or any(isinstance(s, MakeInference) and s.wanted for s in record.before)
+    as_saved = w.refer(memory.as_saved) if inference else ""
     if as_saved and attachments:
         lines += [f"    {name} = {as_saved}({name})" for name in names[n:]]
     lines += [f"    {step_line(s, w)}" for s in record.before]

@@ -21,6 +21,7 @@ from torch import Tensor
 from aotcheck import _torch
 from aotcheck.autograd.eager_graph.components import nodes_behind
 from aotcheck.autograd.eager_graph.saved import saved_by
+from aotcheck.autograd.ir.trace import geometry_of
 from aotcheck.autograd.replicas.kernel_state import WriteUnderGrad
 
 if TYPE_CHECKING:
@@ -45,6 +46,16 @@ def held_by_program(tracer: Tracer) -> set[int]:
     return {id(t) for t, more in alive if sys.getrefcount(t) - 1 - more > known[id(t)]}
 
 
+def _held_by_view(tracer: Tracer, v: Tensor, base: Tensor) -> int:
+    """How often its view ``v`` holds ``base``: by way of complex numbers and their parts for each differentiation."""
+    kind = geometry_of(base)[3:]
+    while v is not base and (made := tracer.views.get(id(v))) is not None:
+        if made.geometry[3:] != kind:
+            return 2
+        v = made.source
+    return 1
+
+
 def use_count(tracer: Tracer, t: Tensor) -> int:
     """How many would hold the tensor that the replica ``t`` is in eager, as torch counts: its object, what is saved."""
     count, alive = _torch.use_count(t), tracer.kernels.alive
@@ -54,7 +65,7 @@ def use_count(tracer: Tracer, t: Tensor) -> int:
     # Of a view there is no other view: those made of it are views of its base.
     is_view = id(t) in tracer.kernels.stand_for_views
     ended = [v for v in alive if is_view or (id(v) not in held and _torch.use_count(v) == 1)]
-    count -= sum(v is not t and _torch.base_of(v) is t for v in ended)
+    count -= sum(_held_by_view(tracer, v, t) for v in ended if v is not t and _torch.base_of(v) is t)
     if count == 1:
         return 1
     with torch.inference_mode(False):  # in inference mode a written view that is looked at would lose its history

@@ -12,6 +12,7 @@ replayed on the base too, and then moved to where it lies, which is a root witho
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -31,7 +32,6 @@ from aotcheck.autograd.record.steps import Arg, BaseOf, Source
 from aotcheck.autograd.replicas.replica_maker import ReplicaMaker
 from aotcheck.autograd.replicas.replicas import Replica
 from aotcheck.autograd.replicas.sparse import SparseReplica, sparse_argument
-from aotcheck.autograd.replicas.windows import OutOfBounds
 from aotcheck.autograd.tensors.subclasses import (
     Outer,
     WrapperArgument,
@@ -149,6 +149,8 @@ class TracedInputs:
         self.memories: dict[int, Tensor] = {}  # id of a view whose base lies elsewhere -> a tensor where it lies
         self.generators: list[tuple[int, torch.Generator]] = []  # argument -> its stand-in
         self.flat: list[Any] = list(arguments)  # what the function is given
+        outdated = [_is_plain(a) and _torch.waits_for_history(a) for a in arguments]
+        self.is_outdated = outdated  # of views: autograd has not looked for the history of the last write yet
         self.is_left = [_is_plain(a) and _is_left(a) for a in arguments]
         self.is_view = [_is_plain(a) and (_is_left(a) or _base(a, mode) is not None) for a in arguments]
         # Of these, which requires grad while its base does not: a view made of it quietly requires none either.
@@ -165,6 +167,14 @@ class TracedInputs:
         self.is_custom_view = [_is_plain(a) and _is_custom_view(a) for a in arguments]
         self._make_roots(arguments, wrappers)
         self._make_generators(arguments)
+        for a in [a for a, is_outdated in zip(arguments, outdated, strict=True) if is_outdated]:
+            _torch.outdate_history(a)
+
+    def outdate(self) -> None:
+        """Let autograd look for histories anew, if the trace's mode says so, where it has yet to of real views."""
+        for a in self.arguments if self._mode.with_outdated else ():
+            if self.is_outdated[a.index] and _torch.base_of(a.replica) is not None:
+                _torch.outdate_history(a.replica)
 
     def _make_roots(self, arguments: Sequence[Any], wrappers: Sequence[WrapperArgument]) -> None:
         views: list[int] = []
@@ -175,15 +185,14 @@ class TracedInputs:
                     self._root(a, Arg(i))
                 if not _is_plain(a):
                     continue
-                left = self._mode.with_bases and self.is_left[i]
                 based = self._mode.with_bases or _is_quiet(a)
+                left = based and self.is_left[i]
                 base = _torch.base_of(a) if left else _base(a, self._mode) if based else None
                 if base is not None and id(a) not in self.replicas:
                     self._root(base, BaseOf(i))
                     views.append(i)
                     if left and id(a) not in self.memories:
-                        with torch.inference_mode(a.is_inference()):
-                            memory = self._maker.plain(a)
+                        memory = self._maker.plain(a)
                         self.memories[id(a)] = self._add_root(a, Arg(i), memory).replica
                 else:
                     self._root(a, Arg(i))
@@ -401,8 +410,13 @@ class TracedInputs:
                 made = self._made_as(real, base)
                 try:
                     r = _torch.view_func_of(real)(self.replicas[id(base)]) if made is None else made
-                except OutOfBounds as error:
-                    raise UnsupportedError("view of a base that has changed", str(error)) from error
+                except RuntimeError as error:
+                    if id(real) in self.memories and _torch.leafness(real) is not False:
+                        r = self.replicas[id(base)].view(base.shape)  # it has no history, and lies elsewhere
+                    elif isinstance(error, UnsupportedError):
+                        raise
+                    else:
+                        raise UnsupportedError("view of a base that has changed", str(error)) from error
         if id(real) in self.memories:
             with _torch.without_modes():
                 _torch.set_data(r, self.memories[id(real)])
@@ -417,7 +431,8 @@ class TracedInputs:
         if _torch.leafness(real) is None:
             _torch.count_write(self.replicas[id(base)])
         elif _torch.leafness(real) and _torch.requires_grad_by_itself(real):
-            r.requires_grad_()
+            with torch.inference_mode(r.is_inference()):
+                r.requires_grad_()
         return r
 
     def _made_as(self, real: Tensor, base: Tensor) -> Tensor | None:
@@ -431,7 +446,8 @@ class TracedInputs:
             return None
         for op, args in ops:
             r = op(r, *args)
-        return r if geometry_of(r) == geometry_of(real) else None
+        # What was given other data has its history by the geometry that it had.
+        return r if geometry_of(r) == geometry_of(real) or id(real) in self.memories else None
 
     def _replay_before_the_cut(self, real: Tensor) -> Tensor:
         """The same of a view that was made when its base still had the history from which it was cut."""
@@ -479,20 +495,24 @@ def _left_leaf(a: Tensor) -> bool:
 
 
 def _is_left(a: Tensor) -> bool:
-    """Whether ``a`` is a view with a history, and its base, which has one too, lies elsewhere by now.
+    """Whether ``a`` is a view whose base lies elsewhere by now: both have a history, or ``a`` has none.
 
-    Not if the base has become too small.
+    Not if the base has become too small to give the history.
     """
     base = _torch.base_of(a)
     if base is None or is_wrapper(base) or _is_custom_view(a):
         return False
-    if _torch.leafness(base) is not False or _torch.leafness(a) is not False:
-        return False
-    storage, window = _torch.storage_of(base), geometry_of(a)
+    storage = _torch.storage_of(base)
     if _torch.storage_address(storage) == _torch.storage_address(_torch.storage_of(a)):
         return False
-    reached = window.elements_reached * window.dtype.itemsize
-    return reached <= storage.nbytes()
+    if _torch.leafness(a) is not False:
+        return True
+    if _torch.leafness(base) is not False:
+        return False  # its gradients go by the history it has, whatever shape the leaf has by now
+    if recorded_geometry(base).shape == base.shape and _torch.ops_of_view(a) is not None:
+        return True
+    window = geometry_of(a)
+    return window.elements_reached * window.dtype.itemsize <= storage.nbytes()
 
 
 def _survives_cut(a: Tensor) -> bool:
@@ -543,19 +563,21 @@ def _base(a: Tensor, mode: TraceMode) -> Tensor | None:
 
 
 def _shared_versions(arguments: Sequence[Any]) -> dict[int, Any]:
-    """By id, for tensors that share a storage and for their bases: what is equal where they share a version counter."""
-    by_storage: dict[int, dict[int, Tensor]] = {}
+    """By id, for tensors that share a version counter, bases included: what is equal where they do.
+
+    They may have left the storage that they shared.
+    """
+    known: dict[int, Tensor] = {}
     for a in arguments:
         if _is_plain(a):
             base = _torch.base_of(a)
-            base = None if is_wrapper(base) else base
-            group = by_storage.setdefault(_torch.storage_address(_torch.storage_of(a)), {})
-            for t in (a, base) if base is not None else (a,):
-                group[id(t)] = t
-    shared: dict[int, Any] = {}
-    for address, group in by_storage.items():
-        if len(group) > 1:
-            tensors = list(group.values())
-            for t, first in zip(tensors, _torch.version_groups(tensors), strict=True):
-                shared[id(t)] = (address, first)
-    return shared
+            known[id(a)] = a
+            if base is not None and not is_wrapper(base):
+                known[id(base)] = base
+    tensors = list(known.values())
+    storages = {_torch.storage_address(_torch.storage_of(t)) for t in tensors}
+    if len(storages) == len(tensors) and not any(_torch.base_of(t) is not None for t in tensors):
+        return {}
+    groups = _torch.counted_by(tensors, tensors)
+    sizes = collections.Counter(groups)
+    return {id(t): k for t, k in zip(tensors, groups, strict=True) if k is not None and sizes[k] > 1}
