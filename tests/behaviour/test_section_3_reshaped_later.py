@@ -108,3 +108,34 @@ def test_a_view_of_a_view_is_reshaped_whose_base_was_reshaped(view, part, again)
             yield [g if g is None else g.resolve_conj().tolist() for g in found] if isinstance(found, tuple) else found
 
     check_session(session)
+
+
+VIEWS_OF_VIEWS = {
+    "a part of what is viewed": lambda x: x.view(*x.shape, 1)[:, :, 0],
+    "real": lambda x: x.real,
+    "expanded": lambda x: x.unsqueeze(0).expand(2, *x.shape),
+}
+
+
+@pytest.mark.parametrize("view", VIEWS_OF_VIEWS.values(), ids=VIEWS_OF_VIEWS.keys())
+@pytest.mark.parametrize("first", [lambda x: None, lambda x: x.t_()], ids=["as it came", "reshaped before"])
+@pytest.mark.parametrize("count", [0, 3])
+def test_a_view_by_way_of_another_keeps_its_history_when_it_is_reshaped(count, first, view):
+    """Of a window without elements autograd gives back zeros that require no grad, of other views what it is given."""
+
+    def function(x):
+        first(x)
+        made = view(x)
+        made.unsqueeze_(0)
+        return made
+
+    def session(compile):
+        root = torch.zeros(2, count, dtype=torch.complex64, requires_grad=True)
+        made = compile(function)(root.clone())
+        yield root, made
+        given = torch.ones_like(made).requires_grad_()
+        (gradient,) = torch.autograd.grad([made], [root], [given], create_graph=True)
+        yield gradient
+        yield torch.autograd.grad([gradient], [given], torch.ones_like(gradient))
+
+    check_session(session)

@@ -179,3 +179,54 @@ def test_a_view_of_a_ragged_leaf_is_not_written_and_not_touched(view, write):
             yield attempt_later(lambda x=x: x.grad_fn is None), x._version, leaf._version
 
     check_session(session)
+
+
+# -- rows that are views of nothing, and rows that are leaves
+
+
+@pytest.mark.parametrize("again", [lambda r: r.t(), lambda r: r[0], lambda r: r.view(-1)], ids=["t", "row", "flat"])
+@pytest.mark.parametrize("make", [without_gradient, leaf], ids=lambda make: make.__name__)
+def test_a_view_of_a_row_of_what_an_op_gave_in_inference_mode(make, again):
+    def session(compile):
+        x = make()
+        f = compile(lambda x: again(x.positive()[0]))
+        for _ in range(2):
+            with torch.inference_mode():
+                made = f(x)
+            yield x, made, made._base
+            made.add_(1)
+            yield x, made
+
+    check_session(session)
+
+
+ROWS = {
+    "row": lambda x: x[0],
+    "unbound": lambda x: x.unbind()[1],
+    "values": lambda x: x.values(),
+    "part of the values": lambda x: x.values()[1:],
+}
+
+
+@pytest.mark.parametrize("used", [lambda v: v, lambda v: v * 2, lambda v: v.t()], ids=["alone", "doubled", "view"])
+@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS.keys())
+@pytest.mark.parametrize("make", [without_gradient, view_of_values], ids=lambda make: make.__name__)
+def test_a_row_that_is_told_to_require_grad(make, row, used):
+    def function(x):
+        made = row(x)
+        before = made[0:]
+        made.requires_grad_()
+        return made, used(made), before
+
+    def session(compile):
+        x = make()
+        made, computed, before = compile(function)(x)
+        yield x, made, computed, before, made._base is x
+        if computed.grad_fn is not None:
+            computed.sum().backward()
+        yield x, made, computed
+        with torch.no_grad():
+            made.add_(1)
+        yield x, made
+
+    check_session(session)

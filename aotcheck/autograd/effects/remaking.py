@@ -48,7 +48,7 @@ from aotcheck.autograd.record.steps import (
     Way,
     WindowOn,
 )
-from aotcheck.autograd.replicas.windows import UNSAFE_VIEWS, Derivation, ReplayReshaped, Reshaping
+from aotcheck.autograd.replicas.windows import UNSAFE_VIEWS, Derivation, ReplayInTurn, ReplayReshaped, Reshaping
 from aotcheck.autograd.runtime.replays import lie_apart, replay_lying, replay_with_room
 from aotcheck.autograd.tensors.subclasses import is_wrapper
 from aotcheck.autograd.tracing.traced_inputs import TracedArgument, TracedRoot
@@ -114,15 +114,19 @@ class Remaking(Attaching, Holders):
         self._making.discard(id(t))
         required = base is None or id(t) in self.kernels.required or not base.requires_grad
         if self._begins_as_leaf(t) and required and (id(t) in self.kernels.required or not is_odd(t)):
-            if has_history(t) and id(t) in self._histories:
-                raise UnsupportedError("leaf made inside", "it was cut off, and then written from what leads to it")
-            if id(t) in self._late:
-                self._told.add(id(t))
-            elif self._stage is self.before and id(t) in self.kernels.required:
-                self._schedule_requirement(t)
-            else:
-                self._stage.append(RequireGrad(local, t.is_inference()))
+            self.require(t, local)
         return local
+
+    def require(self, t: Tensor, local: Local) -> None:
+        """Let ``t``, a leaf made inside that has just got its name, require grad when it was told to."""
+        if has_history(t) and id(t) in self._histories:
+            raise UnsupportedError("leaf made inside", "it was cut off, and then written from what leads to it")
+        if id(t) in self._late:
+            self._told.add(id(t))
+        elif self._stage is self.before and id(t) in self.kernels.required:
+            self._schedule_requirement(t)
+        else:
+            self._stage.append(RequireGrad(local, t.is_inference()))
 
     # -- windows on storages
 
@@ -354,6 +358,9 @@ class Remaking(Attaching, Holders):
                 if origin is not None:
                     ref, replay, mode = self._made_of(origin.source, base), origin.replay, self._mode_of(origin)
                     lies, base_lay, apart = origin.geometry, None, False
+                elif not elsewhere and (way := self._made_by_way(t, base, last)):
+                    ref, replay = self._made_of(way[0].source, base), ReplayInTurn(tuple([d.replay for d in way]))
+                    lies, base_lay, apart, mode = way[-1].geometry, None, False, self._mode_of(way[-1])
                 if base_lay is not None:
                     room = lies.elements_reached * lies.dtype.itemsize
                     replay = functools.partial(replay_lying, replay, base_lay, room=room)

@@ -57,6 +57,7 @@ class Results(Remaking):
     def __init__(self, capture: Capture) -> None:
         super().__init__(capture)
         self.leaves: list[Leaf] = []
+        self.leaves_of_wrappers: list[tuple[int, Tensor]] = []  # views of wrappers that are leaves, and when made
         self._bridges: dict[Ref, Local] = {}  # what stands for leaves that autograd refuses soon
         self._late_ends: set[int] = set()  # ids of late leaves that results lead to
         self._before_odd: list[Step] = []  # what makes views of views that autograd refuses soon
@@ -287,6 +288,9 @@ class Results(Remaking):
                     self._due.append((time, action))
                 else:
                     self._preceding.at(time, action)
+        for time, view in self.leaves_of_wrappers:
+            if id(view) in reached:
+                self._preceding.at(time, functools.partial(self.name, view))
         for a in self.arguments:
             if id(a.replica) in self.kernels.required and self._begins_as_leaf(a.replica):
                 self._schedule_requirement(a.replica)

@@ -318,13 +318,44 @@ class Views:
         made = self.tracer.views.get(id(t))
         if made is None or not changes or not made.grad or is_odd(t):
             return None
-        stays = self._lies_as_then(made) or self._stays_inside(t, made)
+        stays = self._lies_as_then(made) or self._stays_inside(t, made) or self._moved_before(made)
         if len(changes) < len(self.tracer.reshapings[id(t)]) or not stays:
             return None
         node = _behind(_edge_of(t), len(changes)).node
         same = made.version == changes[0].version
         same = same and (made.geometry == changes[0].geometry or self._went_before(t, changes[0]))
         return made if same and self._led_to(node, made.source) else None
+
+    def _made_by_way(self, t: Tensor, base: Tensor, changes: Sequence[Reshaping]) -> list[Derivation]:
+        """How the view ``t`` was made of ``base`` by way of others, if all of its history is that and ``changes``.
+
+        Nothing otherwise, or where it was made of ``base`` itself.
+        """
+        if not changes or len(changes) < len(self.tracer.reshapings[id(t)]):
+            return []
+        way: list[Derivation] = []
+        node, x = self.node_before_changes(t), t
+        while x is not base:
+            made = self.tracer.views.get(id(x))
+            befell = x is not t and (id(x) in self.kernels.moved or id(x) in self._arguments)
+            if made is None or befell or is_odd(x) or _torch.base_of(x) is not base or node is None:
+                return []
+            if not made.grad or made.version != changes[0].version or made.inference:
+                return []
+            if way:
+                (node, _), *others = node.next_functions
+                if others:
+                    return []
+            way.insert(0, made)
+            x = made.source
+        if len(way) < 2 or way[-1].geometry != changes[0].geometry or not node_leads_to(node, base):
+            return []
+        return way if self._lies_as_then(way[0]) or self._moved_before(way[0]) else []
+
+    def _moved_before(self, made: Derivation) -> bool:
+        """Whether what a view was made of lies where it then lay, whatever befell it before."""
+        moved = self.kernels.moved.get(id(made.source), 0)
+        return moved < made.time and made.source_stays and self._on_that_storage(made)
 
     def _went_before(self, t: Tensor, change: Reshaping) -> bool:
         """Whether ``t`` was given other data before the ``change`` in place, and was not reshaped before."""

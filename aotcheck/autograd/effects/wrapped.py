@@ -201,6 +201,8 @@ class WrappedResults(WrapperViews):
             base = self._origin(t)
             if base is not None and self._is_given(t, base):
                 self._histories[id(t)] = self.results.stand_in(t)
+            if is_wrapper(t) and is_new_leaf(t) and (made := self._note(t)) is not None:
+                self.results.leaves_of_wrappers.append((made.time, t))
 
     def _waits(self, t: Tensor) -> bool:
         """Whether ``t`` holds wrappers that are views, or arguments that lie elsewhere only later."""

@@ -21,6 +21,7 @@ from aotcheck.autograd.effects.views import (
     differentiable_dtype,
     has_history,
     has_other_history,
+    is_new_leaf,
     leads_to,
 )
 from aotcheck.autograd.effects.wrapper_arguments import WrapperArguments
@@ -43,7 +44,7 @@ from aotcheck.autograd.record.timeline import Timeline
 from aotcheck.autograd.replicas.replicas import Replica
 from aotcheck.autograd.replicas.windows import Derivation, Replay, Reshaping
 from aotcheck.autograd.runtime.replays import replay_as_it_lay
-from aotcheck.autograd.tensors.subclasses import held_by, is_wrapper, leaves_of
+from aotcheck.autograd.tensors.subclasses import held_by, is_jagged, is_wrapper, leaves_of
 from aotcheck.autograd.tracing.traced_inputs import TracedWrapper
 
 if TYPE_CHECKING:
@@ -112,12 +113,12 @@ class WrapperViews(WrapperArguments):
         if other and (made is None or t.is_inference() or base is None):  # a view of what is none stays none
             return None
         if base is None:
-            if made is not None and made.op in _ALIASES and not t.requires_grad and is_wrapper(made.source):
+            if made is not None and made.op in _ALIASES and not has_history(t) and is_wrapper(made.source):
                 return None if self._is_made_later(made.source, made.time) else made.source
             return None
         if not is_wrapper(base):
             base = self._view_of_plain_behind(t)
-        if base is None or (t.requires_grad and not has_history(t) and not base.requires_grad):
+        if base is None:
             return None
         if made is None or not self._is_made_later(base, made.time):
             return base
@@ -130,11 +131,13 @@ class WrapperViews(WrapperArguments):
 
         Only if nothing befell any of them: what it shows is a window on what the wrapper holds then.
         """
-        if _torch.base_of(t) is None or (t.is_inference() and not self.capture.entry_inference):
+        if t.is_inference() and not self.capture.entry_inference:
             return None
         while not is_wrapper(t):
             made = self._note(t)
-            if made is None or id(t) in self.tracer.reshapings or self._befallen(t) or id(t) in self.tracer.set_calls:
+            if made is None or _torch.base_of(t) is None:  # what is no view counts versions by itself
+                return None
+            if id(t) in self.tracer.reshapings or self._befallen(t) or id(t) in self.tracer.set_calls:
                 return None
             t = made.source
             if id(t) not in self.tracer.plain_views and not is_wrapper(t):
@@ -155,13 +158,18 @@ class WrapperViews(WrapperArguments):
             return False
         if _torch.leafness(t) is None:
             return False
-        if not base.requires_grad or _torch.creation_meta(t) == _torch.CreationMeta.IN_CUSTOM_FUNCTION:
+        made, of_function = self._note(t), _torch.creation_meta(t) == _torch.CreationMeta.IN_CUSTOM_FUNCTION
+        if not base.requires_grad:
+            leads = made is not None and made.current and made.grad and is_new_leaf(made.source)
+            return of_function or not leads or made is None or not leads_to(t, made.source)
+        if of_function:
             return True
-        made = self._note(t)
         if made is None or not made.current:
             return has_other_history(t, base)
         if not (made.grad and leads_to(t, made.source)):
             return True
+        if is_new_leaf(made.source) and not any(n is not None for n, _ in _torch.grad_fn_of(t).next_functions):
+            return True  # it was there before that, itself a view that leads nowhere, was told to require grad
         return made.source is not base and _torch.base_of(made.source) is base and self._is_given(made.source, base)
 
     def _replay(self, t: Tensor, base: Tensor) -> Ref:
@@ -206,6 +214,10 @@ class WrapperViews(WrapperArguments):
             self._emit(SetCreationMeta(local, how))
         if is_wrapper(t):
             self._share(t, local)
+        # Of a ragged view it is not known whether it was told to require grad, or says what its base says.
+        told = not (base.requires_grad and is_jagged(t)) or _torch.base_of(t) is None
+        if is_new_leaf(t) and told:
+            self.results.require(t, local)
         if _torch.leafness(t) is None and made is None:  # eager refuses to say what the history is
             self._emit(BumpVersion(local))
         return local

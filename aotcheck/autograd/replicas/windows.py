@@ -193,6 +193,19 @@ class ReplayReshaped:
         return made
 
 
+@dataclasses.dataclass(frozen=True)
+class ReplayInTurn:
+    """Makes a window again by way of those that it was made of, which nobody else needs."""
+
+    replays: tuple[Replay, ...]
+
+    def __call__(self, source: Tensor) -> Tensor:
+        """The window on ``source``."""
+        for replay in self.replays:
+            source = replay(source)
+        return source
+
+
 def lasting(changes: Sequence[Reshaping], version: int) -> Sequence[Reshaping]:
     """The last of ``changes``, those that still make up the history of a view whose version is now ``version``.
 
