@@ -82,3 +82,22 @@ def test_an_argument_with_a_hook_is_viewed_between_writes(view, mode, hang):
         yield attempt_later(lambda: torch.autograd.grad(x.clone().sum().abs(), base, allow_unused=True))
 
     check_session(session)
+
+
+@pytest.mark.parametrize("source", [lambda x: x, lambda x: x * 2], ids=["of an argument", "of what is made inside"])
+@pytest.mark.parametrize("use", [lambda b: b * 2, torch.sin], ids=["linear", "nonlinear"])
+@pytest.mark.parametrize("root", [0, 1], ids=["from the other part", "from both"])
+def test_a_hook_on_a_part_that_is_no_view_to_autograd(source, use, root):
+    def f(x):
+        a, b, c = torch.unsafe_split(source(x), 1)
+        return a, use(b), use(b) + a
+
+    def session(compile):
+        x = leaf(3)
+        y = x * 1
+        results = compile(f)(y)
+        seen = []
+        results[0].register_hook(seen.append)
+        yield torch.autograd.grad(results[1 + root].sum(), [x, y]), seen
+
+    check_session(session)

@@ -175,9 +175,7 @@ class Part:
         shows: set[Any] = set()
         for node in reversed(self.order):
             behind = self._next(node)
-            if behind and (
-                type(node).__name__ not in _MOVING or any(arriving[e] > 1 or e[0] in shows for e in behind)
-            ):
+            if behind and (type(node).__name__ not in _MOVING or any(arriving[e] > 1 or e[0] in shows for e in behind)):
                 shows.add(node)
         owners: dict[Any, set[Any]] = {node: set() for node in self.order}
         for node, t in self.starts.items():

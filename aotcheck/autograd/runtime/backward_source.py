@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -30,6 +31,7 @@ from aotcheck.autograd.runtime.attachments import (
 )
 from aotcheck.autograd.runtime.step_source import WRITERS
 from aotcheck.autograd.runtime.undefined import at_all, only_told, pass_on, told
+from aotcheck.autograd.tensors import memory
 from aotcheck.autograd.tensors.subclasses import Wrapping
 
 
@@ -257,6 +259,9 @@ def write_differentiable_backward(
     flat: bool,
     own: Sequence[int] = (),
     views: Sequence[int] = (),
+    heads: Mapping[int, tuple[Geometry, torch.device]] = MappingProxyType({}),
+    cuts: Sequence[int] = (),
+    twins: Mapping[int, int] = MappingProxyType({}),
 ) -> SourceWriter:
     """``run(ctx, g)`` as ``write_backward`` writes it, but what it gives is attached to autograd.
 
@@ -264,7 +269,9 @@ def write_differentiable_backward(
     those of this backward, ``targets`` in number, then the tangents, those with these ``places``, and then results of
     the stage itself, its ``own``, and ``views`` among those that its context has noted. ``same`` says
     which gradients are which tangent itself, ``wrapped`` which are wrappers, made of what. ``flat``: ``g`` is what the
-    tangents are made of.
+    tangents are made of. ``heads`` are results that only stand for what several applications share. The results
+    ``cuts``, on which others hang, are attached before these, and are targets after all others. ``twins`` says of gradients
+    which of them, itself or an earlier one, each is.
     """
     w = SourceWriter()
     whole = "whole" if flat else "g"
@@ -279,7 +286,13 @@ def write_differentiable_backward(
         lines.append(f"    d[{k}] = {w.refer(wrapping.build, 'wrap')}(({''.join(x + ', ' for x in leaves)}))")
     place = {k: n for n, k in enumerate(reached)}
 
+    for k, (lies, device) in heads.items():
+        lines.append(f"    d[{k}] = {w.refer(memory.stand_in)}({lies.shape}, {w.refer(lies.dtype)}, {w.refer(device)})")
+    noted = targets + len(places) + len(own) + len(views)
+
     def handle(k: int) -> str:
+        if k >= noted:
+            return f"d[{cuts[k - noted]}]"
         if k >= targets + len(places) + len(own):
             return f"{VIEWS}[{views[k - targets - len(places) - len(own)]}].place()"
         if k >= targets + len(places):
@@ -311,8 +324,10 @@ def write_differentiable_backward(
         lines += [f"    w{number} = []"] if a.guards else []
         lines.append(f"    {''.join(f'd[{k}], ' for k in a.results)}= {w.refer(a.function.apply)}(({given}), {ends})")
         lines += [f"    {w.refer(history.keep_place)}(d[{a.results[k]}])" for k in a.own]
+        lines += [f"    {w.refer(history.hooks_of_its_own)}(d[{k}])" for k in a.alone]
         lines += [f"    w{number}.append({watch(guard)})" for guard in a.guards]
-    picked = "".join(f"{whole}[{same[k]}], " if k in same else f"d[{k}], " for k in reached) or "None, "
+    parts = [f"{whole}[{same[k]}]" if k in same else f"d[{twins.get(k, k)}]" for k in reached]
+    picked = "".join(f"{x}, " for x in parts) or "None, "
     lines.append(f"    return (None, {picked})")
     w.lines = lines
     return w
