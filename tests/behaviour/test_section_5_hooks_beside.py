@@ -89,7 +89,7 @@ def test_an_argument_with_a_hook_is_viewed_between_writes(view, mode, hang):
 @pytest.mark.parametrize("root", [0, 1], ids=["from the other part", "from both"])
 def test_a_hook_on_a_part_that_is_no_view_to_autograd(source, use, root):
     def f(x):
-        a, b, c = torch.unsafe_split(source(x), 1)
+        a, b, _ = torch.unsafe_split(source(x), 1)
         return a, use(b), use(b) + a
 
     def session(compile):

@@ -55,8 +55,8 @@ def differentiable(backwards: Backwards, stage: Stage, key: Key, trained: Traine
     # Eager may give a tangent itself for a gradient.
     places = [place_of(part) for part in key]
     same = {k: j for k, r in enumerate(replicas) for j, t in zip(places, seeds, strict=True) if r is t}
-    first = {id(r): k for k, r in reversed([*enumerate(replicas)])}
-    twins = {k: first[id(r)] for k, r in enumerate(replicas) if r is not None and k not in same}
+    earliest = {id(r): k for k, r in reversed([*enumerate(replicas)])}
+    twins = {k: earliest[id(r)] for k, r in enumerate(replicas) if r is not None and k not in same}
     replicas = [
         None if twins.get(k, k) != k else r if k in same else capture.backward.as_result(r)
         for k, r in enumerate(replicas)
@@ -221,7 +221,7 @@ def _groups(
 
     for n in range(len(divided)):
         visit(n)
-    found = []
+    found: list[tuple[Sequence[int], Sequence[Target]]] = []
     for group in [divided[n] for n in order]:
         seen = [Target(c.tensor, (c.edge,) if k in group.cuts else (), is_cut=True) for k, c in enumerate(kept)]
         found.append((group.attached, [*targets, *seen]))

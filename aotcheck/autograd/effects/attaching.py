@@ -43,7 +43,7 @@ class Attaching(Draft, abc.ABC):
         self.takers: dict[int, Tensor] = {}
         self._owner: dict[int, int] = {}  # id of an attached replica -> its group
         self._standing: set[int] = set()  # ids of what only stands for a shared part
-        self._apart: set[int] = set()  # and of what does so for second derivatives as well
+        self._not_joined: set[int] = set()  # and of what does so for second derivatives as well
         self._done: set[int] = set()  # groups that are attached
 
     @abc.abstractmethod
@@ -57,7 +57,7 @@ class Attaching(Draft, abc.ABC):
         if together or not tensors:
             self.groups = [Group(tuple(range(len(tensors))))] if tensors else []
         else:
-            standing = [k for k, t in enumerate(tensors) if id(t) in self._standing and id(t) not in self._apart]
+            standing = [k for k, t in enumerate(tensors) if id(t) in self._standing and id(t) not in self._not_joined]
             self.groups, self.cuts = divide(tensors, find_cuts(tensors, survivors, ends), ends, standing)
         for number, group in enumerate(self.groups):
             self._owner.update({id(tensors[k]): number for k in group.attached})
@@ -72,7 +72,7 @@ class Attaching(Draft, abc.ABC):
         found = [self._head(edge) for edge in shared_heads(tensors, stop)]
         if any(r.replica.dtype.is_complex for r in self.capture.differentiated):
             apart = [self._head(e) for e in complex_heads(tensors, stop)]
-            self._apart.update(map(id, apart))
+            self._not_joined.update(map(id, apart))
             found += apart
         attached = [a.tensor for a in self.attached]
         found += [self._head(edge) for edge in sum_heads(attached, stop | {_torch.grad_fn_of(t) for t in found})]

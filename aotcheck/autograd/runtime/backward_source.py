@@ -270,8 +270,8 @@ def write_differentiable_backward(
     the stage itself, its ``own``, and ``views`` among those that its context has noted. ``same`` says
     which gradients are which tangent itself, ``wrapped`` which are wrappers, made of what. ``flat``: ``g`` is what the
     tangents are made of. ``heads`` are results that only stand for what several applications share. The results
-    ``cuts``, on which others hang, are attached before these, and are targets after all others. ``twins`` says of gradients
-    which of them, itself or an earlier one, each is.
+    ``cuts``, on which others hang, are attached before these, and are targets after all others. ``twins`` says of each
+    gradient which of them it is, itself or an earlier one.
     """
     w = SourceWriter()
     whole = "whole" if flat else "g"
