@@ -107,6 +107,7 @@ class Stages:
                 beside = self._kept_beside(stage)
                 forward.update(ancestors(beside))  # a view among them may be of no use to the function
                 more += beside
+            forward.update(v for v in more if v.op is getitem)  # of an op that the forward has
             stage.saved += [v for v in dict.fromkeys(more) if v not in stage.saved]
         if pack and self.trace.drawn:
             pack_masks(self.trace, forward, [s.saved for s in stages], outputs)

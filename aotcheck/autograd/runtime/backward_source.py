@@ -322,6 +322,9 @@ def write_differentiable_backward(
         ends = ", ".join(handles) or w.refer(backward.DEAD_END)
         ends += f", {w.refer(backward.beyond())}" if a.function.selective else ""
         lines += [f"    w{number} = []"] if a.guards else []
+        # A Function forbids to write its results where they are views; of one another they are none to their writers.
+        plain = [f"d[{k}]" for k in a.results if k not in heads and k not in wrapped]
+        lines += [f"    if {x}._base is not None: {x} = {x}.detach()" for x in plain]
         lines.append(f"    {''.join(f'd[{k}], ' for k in a.results)}= {w.refer(a.function.apply)}(({given}), {ends})")
         lines += [f"    {w.refer(history.keep_place)}(d[{a.results[k]}])" for k in a.own]
         lines += [f"    {w.refer(history.hooks_of_its_own)}(d[{k}])" for k in a.alone]
