@@ -64,3 +64,30 @@ def test_an_op_whose_result_only_a_custom_backward_reads():
         yield z, torch.autograd.grad(z, [x, y], torch.ones_like(z), create_graph=True)
 
     check_session(session)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, y: x.view(4).view(2, 2) + y,
+        lambda x, y: x.t().t() - y,
+        lambda x, y: torch.stack([x, y]).sum(0),
+        lambda x, y: x + y,
+    ],
+    ids=["views", "transposed twice", "stack", "sum"],
+)
+@pytest.mark.parametrize("create_graph", [False, True], ids=["first", "second"])
+@pytest.mark.parametrize("kind", ["leaf", "view", "plain"])
+def test_gradients_that_show_their_tangent(function, create_graph, kind):
+    def session(compile):
+        x, y = leaf(2, 2), leaf(2, 2, seed=1)
+        z = compile(function)(x, y)
+        held = torch.ones(2, 2, device=x.device)
+        seed = held if kind == "plain" else held[:].requires_grad_() if kind == "view" else held.requires_grad_()
+        gradients = torch.autograd.grad(z, [x, y], seed, create_graph=create_graph)
+        yield gradients, seed, [g is seed for g in gradients]
+        with torch.no_grad():
+            seed.mul_(3)
+        yield gradients, seed
+
+    check_session(session)

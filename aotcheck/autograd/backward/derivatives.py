@@ -69,6 +69,7 @@ def differentiable(backwards: Backwards, stage: Stage, key: Key, trained: Traine
         if r is not None and r.requires_grad and k not in same
     ]
     distinct = {a.ref.index for a in attached if isinstance(a.ref, Result)}
+    distinct |= {k for k, v in enumerate(values) if v is not None and v in live}
     wrapped: dict[int, tuple[Wrapping, list[str]]] = {}
     for k, g in enumerate(gradients):
         if isinstance(g, Bundle):
@@ -94,7 +95,7 @@ def differentiable(backwards: Backwards, stage: Stage, key: Key, trained: Traine
         s.saved = list(dict.fromkeys(read))
         given = {k: r for k, r in enumerate(replicas) if r is not None and k not in same}
         guard_derivative(capture, s, dict(zip(places, seeds, strict=True)), given)
-    results = _distinct(capture.tracer.trace, values, distinct)
+    results = _distinct(capture.tracer.trace, values, distinct, live)
     saved = list(dict.fromkeys(v for s in stages for v in s.saved))
     kept = [v for v in saved if v not in available]
     graph, used, windows = graphs.cut(stage, live, [*results, *kept], traced.draws)
@@ -245,13 +246,18 @@ def _arriving(t: Target, found: Sequence[GradientEdge]) -> list[GradientEdge]:
     return list(found) if node is None else [*found, GradientEdge(node, t.tensor.output_nr)]
 
 
-def _distinct(trace: Trace, values: Sequence[Value | None], attached: set[int]) -> list[Value | None]:
-    """The results of a backward; what is attached is neither an input of it nor another result."""
+def _distinct(
+    trace: Trace, values: Sequence[Value | None], attached: set[int], tangents: Sequence[Value]
+) -> list[Value | None]:
+    """The results of a backward; those ``attached``, and what shows a tangent, are neither an input nor another result.
+
+    What shows a tangent lies in the memory of that.
+    """
     seen: set[Value] = set()
     results: list[Value | None] = []
     for k, v in enumerate(values):
         if v is not None and k in attached and (v in seen or v.op in (PLACEHOLDER, CONSTANT) or v.memory is not None):
-            copy = trace.call(aten.clone.default, (v,))
+            copy = trace.call(aten.alias.default if v in tangents else aten.clone.default, (v,))
             copy.geometry, copy.device = v.geometry, v.device
             v = copy
         if v is not None:

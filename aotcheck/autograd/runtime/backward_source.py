@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -215,13 +215,15 @@ def write_backward(
     writes: Sequence[BackwardWrite] = (),
     reshaped: Sequence[BackwardReshape] = (),
     unread: Sequence[int] = (),
+    shown: Collection[int] = (),
 ) -> SourceWriter:
     """``run(ctx, g)``: pick what this backward uses of the saved tensors and incoming gradients.
 
     It gives a gradient per differentiated target, of the ``gradients`` that the graph returns. ``wrapped`` says which
     of the differentiated have wrappers for gradients, made of what, ``same`` which have a tangent itself, with the
     strides and the owners it has: autograd looks at both where it accumulates. ``windows`` are those on live memory
-    that the graph reads; ``writes`` and ``reshaped`` come last. ``unread`` is unpacked besides, and not read.
+    that the graph reads; ``writes`` and ``reshaped`` come last. ``unread`` is unpacked besides, and not read. Those of
+    ``same`` that are ``shown`` are a view of their tangent.
     """
     w = SourceWriter()
     lines = ["def run(ctx, g, whole=None):", *_unpack(w, [*used, *unread], saved), *_take_tangents(w, tangents)]
@@ -229,7 +231,7 @@ def write_backward(
     names += [f"{LIVE}[{k}]" for k in windows]
     parts = [f"d[{k}]" for k in differentiated]
     for number, k in same.items():
-        parts[number] = f"g[{k}]"
+        parts[number] = f"{w.refer(torch.ops.aten.alias.default)}(g[{k}])" if number in shown else f"g[{k}]"
     for number, (wrapping, leaves) in wrapped.items():
         parts[number] = f"{w.refer(wrapping.build, 'wrap')}(({''.join(x + ', ' for x in leaves)}))"
     picked = "".join(f"{x}, " for x in parts) or "None, "
