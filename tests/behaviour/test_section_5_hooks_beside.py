@@ -101,3 +101,25 @@ def test_a_hook_on_a_part_that_is_no_view_to_autograd(source, use, root):
         yield torch.autograd.grad(results[1 + root].sum(), [x, y]), seen
 
     check_session(session)
+
+
+@pytest.mark.parametrize("returned", ["operand", "both results", "neither"])
+@pytest.mark.parametrize("part", [False, True], ids=["made alone", "made with another"])
+def test_a_hook_inside_on_one_operand_of_an_op_on_lists(returned, part):
+    seen = []
+
+    def f(x):
+        v, w = x.unbind() if part else (x[0].sin(), x[1])
+        a, b = torch._foreach_mul([v, w], 2)
+        v.register_hook(seen.append)
+        return {"operand": (b, v * 1), "both results": (b, a), "neither": (b, w * 1)}[returned]
+
+    def session(compile):
+        for root in (0, 1):
+            seen.clear()
+            x = leaf(2)
+            y = compile(f)(x)[root]
+            y.backward()
+            yield x.grad, list(seen)
+
+    check_session(session)

@@ -51,9 +51,9 @@ def shared_heads(attached: Sequence[Tensor], stop: set[Any]) -> list[GradientEdg
     starts = {_torch.grad_fn_of(t) for t in attached}
     if len(starts) == 1 and all(node is None or _torch.outputs_of(node) == 1 for node in starts):
         return []
-    whole = Part(attached, stop)
+    whole = _Part(attached, stop)
     for members in components(attached, stop):
-        part = whole if len(members) == len(attached) else Part([attached[k] for k in members], stop)
+        part = whole if len(members) == len(attached) else _Part([attached[k] for k in members], stop)
         if len(part.starts) > 1 and part.shows():
             for node, places in part.heads().items():
                 found.setdefault(node, set()).update(places)
@@ -76,7 +76,7 @@ def sum_heads(attached: Sequence[Tensor], stop: set[Any]) -> list[GradientEdge]:
     groups = components(attached, stop)
     if len(groups) < 2:
         return []
-    found = Part(attached, stop).meetings({attached[k]: n for n, group in enumerate(groups) for k in group})
+    found = _Part(attached, stop).meetings({attached[k]: n for n, group in enumerate(groups) for k in group})
     return [GradientEdge(node, place) for node, places in found.items() for place in sorted(places)]
 
 
@@ -85,11 +85,11 @@ def complex_heads(attached: Sequence[Tensor], stop: set[Any]) -> list[GradientEd
 
     See Note [Where sums are made].
     """
-    found = Part(attached, stop).made_complex()
+    found = _Part(attached, stop).made_complex()
     return [GradientEdge(node, place) for node, places in found.items() for place in sorted(places)]
 
 
-class Part:
+class _Part:
     """A part of autograd's graph: what lies behind ``attached``, up to ``stop``.
 
     ``order`` has each node before those that it leads to; ``met`` says by which of its results others lead to it.
