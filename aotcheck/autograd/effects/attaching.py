@@ -76,7 +76,9 @@ class Attaching(Draft, abc.ABC):
             found += apart
         attached = [a.tensor for a in self.attached]
         found += [self._head(edge) for edge in sum_heads(attached, stop | {_torch.grad_fn_of(t) for t in found})]
-        return found
+        heads = {_torch.grad_fn_of(t) for t in found}
+        # With what stands for one result of an op others that are attached are cuts, be it by a view of them alone.
+        return found + [t for t in attached if _torch.grad_fn_of(t) in heads and all(t is not x for x in found)]
 
     def _head(self, edge: GradientEdge) -> Tensor:
         """What is attached at which gradients arrive at ``edge``, or now stands for it."""
