@@ -737,3 +737,14 @@ def test_an_operand_that_is_too_large_for_what_is_written(write, caught):
         return x * 2
 
     check(f, lambda: given(plain(2), plain(2, seed=1)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64], ids=str)
+@pytest.mark.parametrize("number", [complex(2, 0), complex(0, 1)], ids=str)
+def test_a_complex_number_is_filled_in_by_a_mask(dtype, number):
+    def session(compile):
+        for fill in (torch.Tensor.masked_fill, torch.Tensor.masked_fill_):
+            x, mask = plain(3).to(dtype), torch.tensor([True, False, True], device=plain(1).device)
+            yield attempt(lambda fill=fill, x=x, mask=mask: compile(lambda x, m: fill(x * 1, m, number))(x, mask))
+
+    check_session(session)

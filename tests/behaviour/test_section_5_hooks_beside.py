@@ -82,3 +82,44 @@ def test_an_argument_with_a_hook_is_viewed_between_writes(view, mode, hang):
         yield attempt_later(lambda: torch.autograd.grad(x.clone().sum().abs(), base, allow_unused=True))
 
     check_session(session)
+
+
+@pytest.mark.parametrize("source", [lambda x: x, lambda x: x * 2], ids=["of an argument", "of what is made inside"])
+@pytest.mark.parametrize("use", [lambda b: b * 2, torch.sin], ids=["linear", "nonlinear"])
+@pytest.mark.parametrize("root", [0, 1], ids=["from the other part", "from both"])
+def test_a_hook_on_a_part_that_is_no_view_to_autograd(source, use, root):
+    def f(x):
+        a, b, _ = torch.unsafe_split(source(x), 1)
+        return a, use(b), use(b) + a
+
+    def session(compile):
+        x = leaf(3)
+        y = x * 1
+        results = compile(f)(y)
+        seen = []
+        results[0].register_hook(seen.append)
+        yield torch.autograd.grad(results[1 + root].sum(), [x, y]), seen
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("returned", ["operand", "both results", "neither"])
+@pytest.mark.parametrize("part", [False, True], ids=["made alone", "made with another"])
+def test_a_hook_inside_on_one_operand_of_an_op_on_lists(returned, part):
+    seen = []
+
+    def f(x):
+        v, w = x.unbind() if part else (x[0].sin(), x[1])
+        a, b = torch._foreach_mul([v, w], 2)
+        v.register_hook(seen.append)
+        return {"operand": (b, v * 1), "both results": (b, a), "neither": (b, w * 1)}[returned]
+
+    def session(compile):
+        for root in (0, 1):
+            seen.clear()
+            x = leaf(2)
+            y = compile(f)(x)[root]
+            y.backward()
+            yield x.grad, list(seen)
+
+    check_session(session)

@@ -135,3 +135,39 @@ def test_a_hook_on_one_of_a_result_and_a_view_of_a_custom_function(function, las
         yield x.grad
 
     check_session(session)
+
+
+class Two(torch.autograd.Function):
+    """Gives two results, each by what it kept of the other's operand."""
+
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.save_for_backward(x, y)
+        return x * y, y * 2
+
+    @staticmethod
+    def backward(ctx, g, h):
+        x, y = ctx.saved_tensors
+        return g * y, g * x + h * 2
+
+
+@pytest.mark.parametrize(
+    "view", [lambda t: t.t(), lambda t: t[:1], lambda t: t.view(4)], ids=["transpose", "row", "flat"]
+)
+@pytest.mark.parametrize("use", [torch.sub, torch.mul], ids=["difference", "product"])
+@pytest.mark.parametrize("lead", [lambda x: x, lambda x: x * 1], ids=["leaf", "no leaf"])
+def test_a_view_of_one_of_several_results_is_used_with_another(view, use, lead):
+    def f(x, y):
+        a, b = Two.apply(x, y)
+        part = view(b)
+        return use(view(a), part), part
+
+    def session(compile):
+        x, y = lead(leaf(2, 2)), lead(leaf(2, 2, seed=1))
+        result, part = compile(f)(x, y)
+        seen = []
+        part.register_hook(seen.append)
+        yield torch.autograd.grad(result, [part, x, y], torch.full_like(result, 3), retain_graph=True), seen
+        yield torch.autograd.grad([result, part], [x, y], [torch.ones_like(result), torch.ones_like(part)]), seen
+
+    check_session(session)

@@ -52,6 +52,9 @@ class BackwardGraphs:
         places = [starts[place_of(part)] if flat else place_of(part) for part in key]
         tangents = {id(stage.tangent(part)): place for part, place in zip(key, places, strict=True)}
         same = {n: tangents[id(found[k])] for n, k in enumerate(stage.reached) if id(found[k]) in tangents}
+        traced = stage.traces[key]
+        seeds = set(map(id, traced.seeds))
+        shown = {n for n in same if id(traced.gradients[stage.reached[n]]) not in seeds}
         gradients = self.layout.spread(stage.level, [None if isinstance(g, Bundle) else g for g in found])
         wrapped: dict[int, tuple[Wrapping, list[str]]] = {}
         for number, k in enumerate(stage.reached):
@@ -66,7 +69,6 @@ class BackwardGraphs:
             writes: list[BackwardWrite] = []
             reshaped: list[BackwardReshape] = []
         else:
-            traced = stage.traces[key]
             if stage.level > 1:
                 refuse_writes(traced)
             results = [*gradients, *[w.after for w in traced.written]]
@@ -88,6 +90,7 @@ class BackwardGraphs:
             writes,
             reshaped,
             [k for k in stage.checked_by_backward if k not in used],
+            shown,
         )
         run = define(w, "run", "backward")
         # Its graph has the casts.

@@ -21,21 +21,26 @@ from aotcheck.autograd.backward.stages import whole
 from aotcheck.autograd.backward.tangents import Key, Trained, inputs_of, place_of
 from aotcheck.autograd.backward.written_since import guard_derivative
 from aotcheck.autograd.eager_graph.components import components, reached_leaves
+from aotcheck.autograd.eager_graph.regions import Cut, divide, find_cuts
+from aotcheck.autograd.eager_graph.shared import sum_heads
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.graphs.graph import define
-from aotcheck.autograd.ir.trace import CONSTANT, PLACEHOLDER, Trace, Value
+from aotcheck.autograd.ir.sparse_geometry import is_sparse
+from aotcheck.autograd.ir.trace import CONSTANT, PLACEHOLDER, Trace, Value, geometry_of
 from aotcheck.autograd.partition.default import backward_values, read_by
 from aotcheck.autograd.record.record import Attached
 from aotcheck.autograd.record.steps import Result
+from aotcheck.autograd.replicas.replicas import past
 from aotcheck.autograd.runtime import backward_source
 from aotcheck.autograd.runtime.attachments import HELD, Application, Counter, Keeper
 from aotcheck.autograd.state.autocast import OFF
 from aotcheck.autograd.state.global_state import without_autocast
-from aotcheck.autograd.tensors.subclasses import Bundle, Wrapping
+from aotcheck.autograd.tensors.subclasses import Bundle, Wrapping, is_wrapper
 from aotcheck.autograd.tracing.sandbox import BackwardTrace
 
 if TYPE_CHECKING:
     from aotcheck.autograd.backward.backwards import Backwards
+    from aotcheck.autograd.effects.capture import Capture
 
 aten = torch.ops.aten
 
@@ -50,7 +55,12 @@ def differentiable(backwards: Backwards, stage: Stage, key: Key, trained: Traine
     # Eager may give a tangent itself for a gradient.
     places = [place_of(part) for part in key]
     same = {k: j for k, r in enumerate(replicas) for j, t in zip(places, seeds, strict=True) if r is t}
-    replicas = [r if k in same else capture.backward.as_result(r) for k, r in enumerate(replicas)]
+    earliest = {id(r): k for k, r in reversed([*enumerate(replicas)])}
+    twins = {k: earliest[id(r)] for k, r in enumerate(replicas) if r is not None and k not in same}
+    replicas = [
+        None if twins.get(k, k) != k else r if k in same else capture.backward.as_result(r)
+        for k, r in enumerate(replicas)
+    ]
     gradients = [None if r is None or k in same else maker.gradient(stage, key, r) for k, r in enumerate(replicas)]
     values = [None if isinstance(g, Bundle) else g for g in gradients]
     attached = [
@@ -59,6 +69,7 @@ def differentiable(backwards: Backwards, stage: Stage, key: Key, trained: Traine
         if r is not None and r.requires_grad and k not in same
     ]
     distinct = {a.ref.index for a in attached if isinstance(a.ref, Result)}
+    distinct |= {k for k, v in enumerate(values) if v is not None and v in live}
     wrapped: dict[int, tuple[Wrapping, list[str]]] = {}
     for k, g in enumerate(gradients):
         if isinstance(g, Bundle):
@@ -67,8 +78,11 @@ def differentiable(backwards: Backwards, stage: Stage, key: Key, trained: Traine
             distinct |= set(range(first, len(values))) if k in distinct else set()
     views = [n for n, lasts in enumerate(trained[len(stage.attached) :]) if lasts] if trained else []
     targets = _next_targets(stage, attached, seeds, views)
-    groups = components([a.tensor for a in attached], [e.node for t in targets for e in t.edges])
-    stages = maker.stages_of(stage.level + 1, attached, [(g, targets) for g in groups], (stage, *stage.before))
+    cuts = _cuts(attached, targets)
+    heads = _stand_for_shared(capture, attached, targets, cuts, len(values))
+    values += [None] * len(heads)
+    groups, hung_on = _groups([*attached, *heads], targets, [*cuts, *map(_cut_at, heads)])
+    stages = maker.stages_of(stage.level + 1, [*attached, *heads], groups, (stage, *stage.before))
     if any(k < len(stage.targets) and k not in stage.reached for s in stages for k in s.reached):
         raise UnsupportedError("second derivative", "by what the first derivative does not lead to")
     available = set(stage.saved) | set(live)
@@ -81,7 +95,7 @@ def differentiable(backwards: Backwards, stage: Stage, key: Key, trained: Traine
         s.saved = list(dict.fromkeys(read))
         given = {k: r for k, r in enumerate(replicas) if r is not None and k not in same}
         guard_derivative(capture, s, dict(zip(places, seeds, strict=True)), given)
-    results = _distinct(capture.tracer.trace, values, distinct)
+    results = _distinct(capture.tracer.trace, values, distinct, live)
     saved = list(dict.fromkeys(v for s in stages for v in s.saved))
     kept = [v for v in saved if v not in available]
     graph, used, windows = graphs.cut(stage, live, [*results, *kept], traced.draws)
@@ -110,17 +124,27 @@ def differentiable(backwards: Backwards, stage: Stage, key: Key, trained: Traine
             tuple(f"{HELD}[{stage.held.index(x)}]" for x in s.held),
             s.own,
             tuple(s.guards),
+            _given_alone(s),
         )
         for s in stages
     ]
     w = backward_source.write_differentiable_backward(
         [*used, *unread], len(used), len(stage.saved), expected, stage.reached, applications,
         len(stage.targets), same, places, wrapped, stage.is_flat(key), stage.own, views,
+        {a.ref.index: (geometry_of(a.tensor), a.device) for a in heads if isinstance(a.ref, Result)}, hung_on, twins,
     )  # fmt: skip
     run = define(w, "run", "differentiable backward")
     # Its graph has the casts.
     w.globals["bw"] = compiled if stage.autocast == OFF else without_autocast(compiled)
     return run
+
+
+def _given_alone(stage: Stage) -> tuple[int, ...]:
+    """Which results of a backward, of several that ``stage`` attaches, had a node of autograd's of their own."""
+    if len(stage.attached) == 1:
+        return ()
+    nodes = [(_torch.grad_fn_of(a.tensor), a.ref) for a in stage.attached]
+    return tuple([ref.index for node, ref in nodes if isinstance(ref, Result) and _torch.outputs_of(node) == 1])
 
 
 def _next_targets(
@@ -152,6 +176,67 @@ def _next_targets(
     ]
 
 
+def _cuts(attached: Sequence[Attached], targets: Sequence[Target]) -> list[Cut]:
+    """Where some of ``attached`` hang on others of them."""
+    tensors = [a.tensor for a in attached]
+    if len(tensors) < 2 or any(is_wrapper(t) or is_sparse(t) for t in tensors):
+        return []
+    return find_cuts(tensors, tensors, _ends(targets))
+
+
+def _stand_for_shared(
+    capture: Capture, attached: Sequence[Attached], targets: Sequence[Target], cuts: Sequence[Cut], first: int
+) -> list[Attached]:
+    """What stands where gradients of several groups of ``attached`` are summed up, as results from the ``first`` on.
+
+    See Note [Where sums are made].
+    """
+    tensors = [a.tensor for a in attached]
+    if len(tensors) < 2 or any(is_wrapper(t) or is_sparse(t) for t in tensors):
+        return []
+    edges = sum_heads(tensors, _ends(targets) | {c.edge.node for c in cuts})
+    stand_ins = [past(edge, attached[0].device, capture.maker.kernels) for edge in edges]
+    return [Attached(Result(first + n), t, t.device) for n, t in enumerate(stand_ins)]
+
+
+def _groups(
+    attached: Sequence[Attached], targets: Sequence[Target], cuts: Sequence[Cut]
+) -> tuple[list[tuple[Sequence[int], Sequence[Target]]], list[int]]:
+    """The places of what is attached together, each with all targets as it sees them, and which results ``cuts`` are.
+
+    What others hang on comes first, and is a target after all others.
+    """
+    tensors = [a.tensor for a in attached]
+    if not cuts:
+        return [(places, targets) for places in components(tensors, _ends(targets))], []
+    divided, kept = divide(tensors, cuts, _ends(targets), ())
+    place = {id(t): k for k, t in enumerate(tensors)}
+    owner = {k: n for n, group in enumerate(divided) for k in group.attached}
+    order: dict[int, None] = {}
+
+    def visit(n: int) -> None:
+        for k in divided[n].cuts:
+            if owner[place[id(kept[k].tensor)]] != n:
+                visit(owner[place[id(kept[k].tensor)]])
+        order.setdefault(n)
+
+    for n in range(len(divided)):
+        visit(n)
+    found: list[tuple[Sequence[int], Sequence[Target]]] = []
+    for group in [divided[n] for n in order]:
+        seen = [Target(c.tensor, (c.edge,) if k in group.cuts else (), is_cut=True) for k, c in enumerate(kept)]
+        found.append((group.attached, [*targets, *seen]))
+    return found, [a.ref.index for c in kept if isinstance((a := attached[place[id(c.tensor)]]).ref, Result)]
+
+
+def _cut_at(a: Attached) -> Cut:
+    return Cut(a.tensor, GradientEdge(_torch.grad_fn_of(a.tensor), a.tensor.output_nr))
+
+
+def _ends(targets: Sequence[Target]) -> set[Any]:
+    return {e.node for t in targets for e in t.edges}
+
+
 def _arriving(t: Target, found: Sequence[GradientEdge]) -> list[GradientEdge]:
     """Where gradients of ``t`` arrive, known from where they leave the graph or ``found`` there."""
     if not t.is_cut or not t.edges or _torch.base_of(t.tensor) is None:
@@ -161,13 +246,18 @@ def _arriving(t: Target, found: Sequence[GradientEdge]) -> list[GradientEdge]:
     return list(found) if node is None else [*found, GradientEdge(node, t.tensor.output_nr)]
 
 
-def _distinct(trace: Trace, values: Sequence[Value | None], attached: set[int]) -> list[Value | None]:
-    """The results of a backward; what is attached is neither an input of it nor another result."""
+def _distinct(
+    trace: Trace, values: Sequence[Value | None], attached: set[int], tangents: Sequence[Value]
+) -> list[Value | None]:
+    """The results of a backward; those ``attached``, and what shows a tangent, are neither an input nor another result.
+
+    What shows a tangent lies in the memory of that.
+    """
     seen: set[Value] = set()
     results: list[Value | None] = []
     for k, v in enumerate(values):
         if v is not None and k in attached and (v in seen or v.op in (PLACEHOLDER, CONSTANT) or v.memory is not None):
-            copy = trace.call(aten.clone.default, (v,))
+            copy = trace.call(aten.alias.default if v in tangents else aten.clone.default, (v,))
             copy.geometry, copy.device = v.geometry, v.device
             v = copy
         if v is not None:

@@ -12,7 +12,7 @@ from torch.autograd.graph import GradientEdge
 
 from aotcheck import _torch
 from aotcheck.autograd.backward.beyond import noting_gradients, values_beyond
-from aotcheck.autograd.backward.kept import kept_behind, self_kept_in
+from aotcheck.autograd.backward.kept import kept_behind, kept_by, self_kept_in
 from aotcheck.autograd.backward.live import LiveMemory
 from aotcheck.autograd.backward.stage import Stage, Target
 from aotcheck.autograd.backward.tangents import (
@@ -26,7 +26,7 @@ from aotcheck.autograd.backward.tangents import (
 from aotcheck.autograd.backward.written_since import guard
 from aotcheck.autograd.eager_graph.components import edges_behind
 from aotcheck.autograd.eager_graph.formulas import depends_on_data
-from aotcheck.autograd.eager_graph.saved import keeps_itself, kept_for_derivatives
+from aotcheck.autograd.eager_graph.saved import has_packed, keeps_itself, kept_for_derivatives
 from aotcheck.autograd.effects.capture import Capture
 from aotcheck.autograd.effects.views import is_new_leaf
 from aotcheck.autograd.errors import RetraceWithCaptured, UnsupportedError
@@ -98,11 +98,16 @@ class Stages:
             # Not views of what is at hand: a later derivative may read that, or another view of it.
             at_hand = forward | given
             stage.saved = list(dict.fromkeys(_all_of_it(v, at_hand, outputs) for v in saved))
-            more = [*must, *self.kept_for_derivatives(stage, forward.union(self.inputs))]
+            more = [
+                *must,
+                *self.kept_for_derivatives(stage, forward.union(self.inputs)),
+                *self._computed_again_of(stage),
+            ]
             if self.shared:
                 beside = self._kept_beside(stage)
                 forward.update(ancestors(beside))  # a view among them may be of no use to the function
                 more += beside
+            forward.update(v for v in more if v.op is getitem)  # of an op that the forward has
             stage.saved += [v for v in dict.fromkeys(more) if v not in stage.saved]
         if pack and self.trace.drawn:
             pack_masks(self.trace, forward, [s.saved for s in stages], outputs)
@@ -158,6 +163,27 @@ class Stages:
                 self._memory.setdefault(view.value, id(table.state(t)))
                 known.append(view.value)
         return self.beside(stage.saved, known)
+
+    def _computed_again_of(self, stage: Stage) -> list[Value]:
+        """What hooks of the program's compute anew what they packed of, which a checkpoint does for every backward.
+
+        A first trace of it may read casts that autocast had at hand, others cast once more.
+        """
+        packed = list({n: None for nodes in stage.behind() for n in nodes if has_packed(n)})
+        if not packed:
+            return []
+        near, found = stage.attached[0].tensor, list[Value]()
+        for t in {id(t): t for n in packed for t in self._held_by_hooks(n, near)}.values():
+            view = None if type(t) not in (Replica, Tensor) or is_sparse(t) else self.capture.tracer.table.known_view(t)
+            if view is not None and view.fits and view.value is not None:
+                found.append(view.value)
+        return [v for v in found if v in self.forward or v.op is PLACEHOLDER]
+
+    def _held_by_hooks(self, node: Any, near: Tensor) -> list[Tensor]:
+        try:
+            return kept_by(self.capture, node, near)
+        except RuntimeError:  # written since
+            return []
 
     def beside(self, read: Sequence[Value], known: Sequence[Value]) -> list[Value]:
         """Those of the values ``known`` that lie in the memory of an argument that is ``read``."""

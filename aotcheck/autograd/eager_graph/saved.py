@@ -4,7 +4,8 @@ Note [Formulas that read more]
 The second derivative by a result of ``svd`` or ``slogdet`` comes by the others, and the formula for those reads more of
 what the node keeps. Linear algebra is also differentiated by other formulas where gradients are to have a graph: by the
 matrix, not its factors. No trace of a first backward shows it, nor one of a second what a third reads. So of what such
-nodes keep, all is saved.
+nodes keep, all is saved. And so it is of a custom Function with several results, whose backward may read other things
+where one of them has no gradient.
 
 Note [Looked up once]
 To compile a function is to ask its nodes several times over what they keep, and each time they unpack it. Of a function
@@ -235,7 +236,7 @@ def kept_for_derivatives(nodes: Iterable[Any], near: Tensor) -> list[Tensor]:
 
 
 def _reads_more_later(node: Any) -> bool:
-    if isinstance(node, BackwardCFunction):
+    if isinstance(node, BackwardCFunction) and _torch.outputs_of(node) == 1:
         return False
     return _torch.outputs_of(node) > 1 or type(node).__name__.startswith("Linalg")
 

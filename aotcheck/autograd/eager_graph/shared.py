@@ -15,12 +15,24 @@ node at its head, so groups cannot hang on each other in a circle.
 
 A node may keep results of its own for its backward, as that of ``svd`` does. The second derivative comes by those (see
 Note [Results of their own gradients]), so something stands for each of them beside the one that is wanted.
+
+Note [Where sums are made]
+Gradients that come to a node of autograd's graph by several ways are summed up before it runs. Results that are
+backpropagated separately may share nodes that keep nothing: each group would go through these for itself, and what
+comes of that would be summed up behind them. That is the same where a node only moves elements about, but not where it
+rounds or adds, nor where it makes complex numbers of real ones: a sum of infinite complex numbers has parts that are
+NaN where that of the real ones has none. So there too what several groups share is a group of its own.
+
+A second derivative comes to the graph of the first wherever a node keeps what it was given. If the gradient of a
+complex target comes of a real one on the way, then that which comes by the result itself meets the other before it is
+made complex. So what makes it complex is a group of its own, of whatever the results are.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -51,6 +63,29 @@ def shared_heads(attached: Sequence[Tensor], stop: set[Any]) -> list[GradientEdg
     for node in {*whole.starts, *found}:
         if _torch.outputs_of(node) > 1 and (kept := kept_results(node, attached[0])):
             found.setdefault(node, set()).update(kept)
+    return [GradientEdge(node, place) for node, places in found.items() for place in sorted(places)]
+
+
+def sum_heads(attached: Sequence[Tensor], stop: set[Any]) -> list[GradientEdge]:
+    """Where gradients are summed up that come from several groups of ``attached``, cut off at the nodes ``stop``.
+
+    See Note [Where sums are made].
+    """
+    if len(attached) < 2:
+        return []
+    groups = components(attached, stop)
+    if len(groups) < 2:
+        return []
+    found = _Part(attached, stop).meetings({attached[k]: n for n, group in enumerate(groups) for k in group})
+    return [GradientEdge(node, place) for node, places in found.items() for place in sorted(places)]
+
+
+def complex_heads(attached: Sequence[Tensor], stop: set[Any]) -> list[GradientEdge]:
+    """Where real gradients arrive at what makes them complex; the search ends at the nodes ``stop``.
+
+    See Note [Where sums are made].
+    """
+    found = _Part(attached, stop).made_complex()
     return [GradientEdge(node, place) for node, places in found.items() for place in sorted(places)]
 
 
@@ -130,3 +165,51 @@ class _Part:
             if custom or node in self._keeping or any(n in found for n, _ in self._next(node)):
                 found.add(node)
         return found
+
+    def meetings(self, groups: Mapping[Tensor, int]) -> dict[Any, set[int]]:
+        """The nodes to which results of several ``groups`` lead, and by which of what they made, where it shows.
+
+        See Note [Where sums are made].
+        """
+        arriving = Counter([e for node in self.order for e in self._next(node)])
+        shows: set[Any] = set()
+        for node in reversed(self.order):
+            behind = self._next(node)
+            if behind and (type(node).__name__ not in _MOVING or any(arriving[e] > 1 or e[0] in shows for e in behind)):
+                shows.add(node)
+        owners: dict[Any, set[Any]] = {node: set() for node in self.order}
+        for node, t in self.starts.items():
+            owners[node].add(groups[t])
+        found: dict[Any, set[int]] = {}
+        for node in self.order:
+            leading = owners[node]
+            if len(leading) > 1 and node in shows and node not in self.starts:
+                found[node] = self.met[node]
+                leading = {node}
+            for n, _ in self._next(node):
+                if n not in self.stop:
+                    owners[n] |= leading
+        return found
+
+    def made_complex(self) -> dict[Any, set[int]]:
+        """The nodes that make complex gradients of real ones, where derivatives of these come from elsewhere too."""
+        found: dict[Any, set[int]] = {}
+        derived: set[Any] = set()  # by way of what is kept
+        for node in self.order:
+            behind = self._next(node)
+            if not behind:
+                continue
+            real = not _torch.gradient_dtype(node, 0).is_complex
+            if real and node in derived and any(_torch.gradient_dtype(*e).is_complex for e in behind):
+                found[node] = self.met[node]
+            if node in derived or node in self._keeping:
+                derived.update(n for n, _ in behind)
+        return {node: places for node, places in found.items() if node not in self.starts}
+
+
+# What only moves elements about: of sums of gradients they give the same as of each.
+_MOVING = {f"{op}Backward{n}" for op in (
+    "Alias", "Clone", "Conj", "Detach", "Diagonal", "Narrow", "Neg", "Permute", "Reshape", "ReshapeAlias",
+    "Select", "Slice", "Split", "SplitWithSizes", "Squeeze", "T", "Transpose", "Unbind", "Unsqueeze", "UnsafeView",
+    "View",
+) for n in range(6)}  # fmt: skip

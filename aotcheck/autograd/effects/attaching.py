@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from torch import Tensor
+from torch.autograd.graph import GradientEdge
 
 from aotcheck import _torch
 from aotcheck.autograd.eager_graph.components import reached_leaves
 from aotcheck.autograd.eager_graph.regions import Cut, Group, divide, find_cuts
-from aotcheck.autograd.eager_graph.shared import shared_heads
+from aotcheck.autograd.eager_graph.shared import complex_heads, shared_heads, sum_heads
 from aotcheck.autograd.effects.draft import Draft
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.ir.sparse_geometry import is_sparse
@@ -42,6 +43,7 @@ class Attaching(Draft, abc.ABC):
         self.takers: dict[int, Tensor] = {}
         self._owner: dict[int, int] = {}  # id of an attached replica -> its group
         self._standing: set[int] = set()  # ids of what only stands for a shared part
+        self._not_joined: set[int] = set()  # and of what does so for second derivatives as well
         self._done: set[int] = set()  # groups that are attached
 
     @abc.abstractmethod
@@ -55,7 +57,7 @@ class Attaching(Draft, abc.ABC):
         if together or not tensors:
             self.groups = [Group(tuple(range(len(tensors))))] if tensors else []
         else:
-            standing = [k for k, t in enumerate(tensors) if id(t) in self._standing]
+            standing = [k for k, t in enumerate(tensors) if id(t) in self._standing and id(t) not in self._not_joined]
             self.groups, self.cuts = divide(tensors, find_cuts(tensors, survivors, ends), ends, standing)
         for number, group in enumerate(self.groups):
             self._owner.update({id(tensors[k]): number for k in group.attached})
@@ -67,16 +69,27 @@ class Attaching(Draft, abc.ABC):
             return []
         ends = self.capture.ends
         stop = ends | {c.edge.node for c in find_cuts(tensors, survivors, ends)}
-        found: list[Tensor] = []
-        for edge in shared_heads(tensors, stop):
-            known = (t for t in tensors if _torch.grad_fn_of(t) is edge.node and t.output_nr == edge.output_nr)
-            head = next(known, None)
-            if head is None:
-                head = past(edge, tensors[0].device, self.kernels)
-                self.names[id(head)] = self.stand_in(head)
-                self._standing.add(id(head))
-            found.append(head)
-        return found
+        found = [self._head(edge) for edge in shared_heads(tensors, stop)]
+        if any(r.replica.dtype.is_complex for r in self.capture.differentiated):
+            apart = [self._head(e) for e in complex_heads(tensors, stop)]
+            self._not_joined.update(map(id, apart))
+            found += apart
+        attached = [a.tensor for a in self.attached]
+        found += [self._head(edge) for edge in sum_heads(attached, stop | {_torch.grad_fn_of(t) for t in found})]
+        heads = {_torch.grad_fn_of(t) for t in found}
+        # With what stands for one result of an op others that are attached are cuts, be it by a view of them alone.
+        return found + [t for t in attached if _torch.grad_fn_of(t) in heads and all(t is not x for x in found)]
+
+    def _head(self, edge: GradientEdge) -> Tensor:
+        """What is attached at which gradients arrive at ``edge``, or now stands for it."""
+        attached = [a.tensor for a in self.attached]
+        known = (t for t in attached if _torch.grad_fn_of(t) is edge.node and t.output_nr == edge.output_nr)
+        head = next(known, None)
+        if head is None:
+            head = past(edge, attached[0].device, self.kernels)
+            self.names[id(head)] = self.stand_in(head)
+            self._standing.add(id(head))
+        return head
 
     @property
     def attaches_late(self) -> bool:

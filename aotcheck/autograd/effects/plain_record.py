@@ -19,7 +19,7 @@ from torch import Tensor
 from aotcheck import _torch
 from aotcheck.autograd.eager_graph.regions import Cut, Group
 from aotcheck.autograd.eager_graph.saved import look_up_again, look_up_once
-from aotcheck.autograd.eager_graph.shared import shared_heads
+from aotcheck.autograd.eager_graph.shared import complex_heads, shared_heads
 from aotcheck.autograd.effects.node_order import order_nodes
 from aotcheck.autograd.effects.results import Results
 from aotcheck.autograd.effects.views import differentiable_dtype
@@ -59,7 +59,7 @@ def plain_record(capture: Capture, outputs: Sequence[Any]) -> tuple[Record, list
     attached = tuple([Attached(made[id(o)], o, o.device) for o in fresh if o.requires_grad])
     if attached:
         look_up_once()
-    alone = len(attached) == 1 and not shared_heads([attached[0].tensor], capture.ends)
+    alone = len(attached) == 1 and not _is_divided(capture, attached[0].tensor)
     record = Record(
         roots=tuple([Root(r.source, r.requires_grad, r.real_is_leaf is not False) for r in capture.roots]),
         leaves=(),
@@ -76,6 +76,13 @@ def plain_record(capture: Capture, outputs: Sequence[Any]) -> tuple[Record, list
         entry_inference=False,
     )
     return (record, []) if alone or not attached else _attached(capture, record)
+
+
+def _is_divided(capture: Capture, result: Tensor) -> bool:
+    """Whether something stands for parts of what is behind the only ``result``."""
+    if shared_heads([result], capture.ends):
+        return True
+    return any(r.replica.dtype.is_complex for r in capture.roots) and bool(complex_heads([result], capture.ends))
 
 
 def _attached(capture: Capture, record: Record) -> tuple[Record, list[Cut]]:

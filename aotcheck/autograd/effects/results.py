@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -114,24 +114,36 @@ class Results(Remaking):
 
         They are cuts (see Note [Cuts]): a backward by them alone calls the hooks on the others, with None.
         """
-        views, notes = [t for t, _ in self.tensors.values() if id(t) not in self.names], self.tracer.views
-        parts = [t for t in views if id(t) in notes and notes[id(t)].result is not None and has_history(t)]
+        views = [(t, base) for t, base in self.tensors.values() if id(t) not in self.names]
+        notes = {**self.tracer.views, **self.tracer.unsafe_views} if self.tracer.unsafe_views else self.tracer.views
+        parts = [t for t, base in views if self._is_part(t, base, notes) and has_history(t)]
         if not parts:
             return []
         ends, found = self.capture.ends, []
         met = places_met([a.tensor for a in self.attached], ends)
         for t in parts:
-            node, made = _torch.grad_fn_of(t), self._current(t)
+            node, made = _torch.grad_fn_of(t), notes[id(t)]
             others = met.get(node, set())
-            if made is None or node in ends or not others:
+            if node in ends or not others:
                 continue
             beside = [x.tensor for x in notes.values() if x.time == made.time and x.result in others]
-            found += [x for x in beside if _torch.grad_fn_of(x) is node and self._current(x) is not None]
+            found += [x for x in beside if _torch.grad_fn_of(x) is node and self._is_made_so(x, notes[id(x)])]
         for t in found:
             self.collect(t)
         if found:
             self.find_histories()  # of them too: replayed alone they would lead past a custom Function behind them
         return found
+
+    def _is_part(self, t: Tensor, base: Tensor | None, notes: Mapping[int, Derivation]) -> bool:
+        """Whether ``t`` is made again of ``base`` by an op that gives several."""
+        made = notes.get(id(t))
+        if made is None or made.result is None or base is None:
+            return False
+        return _torch.base_of(t) is None or self._current(t) is not None
+
+    def _is_made_so(self, t: Tensor, made: Derivation) -> bool:
+        """Whether ``t`` is as its op ``made`` it."""
+        return self._lies_as_split(t, made) if _torch.base_of(t) is None else self._current(t) is not None
 
     # -- views that have a moment
 

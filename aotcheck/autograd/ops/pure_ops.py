@@ -30,6 +30,8 @@ _BETWEEN = {
     for name in ("Tensor_Tensor", "Tensor_Scalar", "Scalar_Tensor")
 }
 """Ops on ends that are tensors, of which meta kernels (and compilers) foretell a real dtype."""
+FILLS_BY_MASK = frozenset({aten.masked_fill.Scalar, aten.masked_fill_.Scalar})
+"""Ops that take a complex number for a real tensor, where meta kernels do not."""
 _COMPLEX_OF = {torch.float64: torch.complex128, torch.float16: torch.complex32}
 _SMALL = 1 << 16  # elements of what is computed only to see how it lies
 
@@ -94,6 +96,14 @@ def pure(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs:
     return container(
         [tracer.fresh(g, device, tracer.trace.call(getitem, (value, k))) for k, g in enumerate(geometries)]
     )
+
+
+def filled_with_real(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments of such an op, with the number that eager's kernel makes of a complex one."""
+    t, mask, number = args[:3]
+    if t.dtype.is_complex or (number.imag and t.dtype is not torch.bool):  # the latter eager refuses
+        return args
+    return (t, mask, bool(number) if t.dtype is torch.bool else number.real, *args[3:])
 
 
 def _undropped(tracer: Tracer, t: Replica) -> tuple[Tensor, Tensor]:

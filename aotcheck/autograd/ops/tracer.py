@@ -192,6 +192,8 @@ class Tracer(_torch.TorchDispatchMode):
             elif type(a) not in _PLAIN:
                 if type(a) is list and _INT.issuperset(map(type, a)):  # a size, most often
                     continue
+                if type(a) is complex and func in pure_ops.FILLS_BY_MASK:
+                    args = pure_ops.filled_with_real(args)
                 self._check(a)
                 if type(a) in (list, tuple):
                     below_autograd = below_autograd or any(isinstance(x, Tensor) and x.is_inference() for x in a)

@@ -153,8 +153,8 @@ class Application:
     """A Function that attaches results of a backward.
 
     Which results, what it saves (as source), its targets, whether it needs the contexts of the backwards it is for (see
-    Note [Shared nodes]), the arguments that gradients of wrappers hold (as source), and ``own`` and ``guards`` as for
-    Attachment.
+    Note [Shared nodes]), the arguments that gradients of wrappers hold (as source), ``own`` and ``guards`` as for
+    Attachment, and of several results those that eager's nodes gave ``alone``.
     """
 
     function: Function
@@ -165,6 +165,7 @@ class Application:
     held: tuple[str, ...] = ()
     own: tuple[int, ...] = ()
     guards: tuple[Guard, ...] = ()
+    alone: tuple[int, ...] = ()
 
 
 def kept_source(

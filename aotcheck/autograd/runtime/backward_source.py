@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -30,6 +31,7 @@ from aotcheck.autograd.runtime.attachments import (
 )
 from aotcheck.autograd.runtime.step_source import WRITERS
 from aotcheck.autograd.runtime.undefined import at_all, only_told, pass_on, told
+from aotcheck.autograd.tensors import memory
 from aotcheck.autograd.tensors.subclasses import Wrapping
 
 
@@ -213,13 +215,15 @@ def write_backward(
     writes: Sequence[BackwardWrite] = (),
     reshaped: Sequence[BackwardReshape] = (),
     unread: Sequence[int] = (),
+    shown: Collection[int] = (),
 ) -> SourceWriter:
     """``run(ctx, g)``: pick what this backward uses of the saved tensors and incoming gradients.
 
     It gives a gradient per differentiated target, of the ``gradients`` that the graph returns. ``wrapped`` says which
     of the differentiated have wrappers for gradients, made of what, ``same`` which have a tangent itself, with the
     strides and the owners it has: autograd looks at both where it accumulates. ``windows`` are those on live memory
-    that the graph reads; ``writes`` and ``reshaped`` come last. ``unread`` is unpacked besides, and not read.
+    that the graph reads; ``writes`` and ``reshaped`` come last. ``unread`` is unpacked besides, and not read. Those of
+    ``same`` that are ``shown`` are a view of their tangent.
     """
     w = SourceWriter()
     lines = ["def run(ctx, g, whole=None):", *_unpack(w, [*used, *unread], saved), *_take_tangents(w, tangents)]
@@ -227,7 +231,7 @@ def write_backward(
     names += [f"{LIVE}[{k}]" for k in windows]
     parts = [f"d[{k}]" for k in differentiated]
     for number, k in same.items():
-        parts[number] = f"g[{k}]"
+        parts[number] = f"{w.refer(torch.ops.aten.alias.default)}(g[{k}])" if number in shown else f"g[{k}]"
     for number, (wrapping, leaves) in wrapped.items():
         parts[number] = f"{w.refer(wrapping.build, 'wrap')}(({''.join(x + ', ' for x in leaves)}))"
     picked = "".join(f"{x}, " for x in parts) or "None, "
@@ -257,6 +261,9 @@ def write_differentiable_backward(
     flat: bool,
     own: Sequence[int] = (),
     views: Sequence[int] = (),
+    heads: Mapping[int, tuple[Geometry, torch.device]] = MappingProxyType({}),
+    cuts: Sequence[int] = (),
+    twins: Mapping[int, int] = MappingProxyType({}),
 ) -> SourceWriter:
     """``run(ctx, g)`` as ``write_backward`` writes it, but what it gives is attached to autograd.
 
@@ -264,7 +271,9 @@ def write_differentiable_backward(
     those of this backward, ``targets`` in number, then the tangents, those with these ``places``, and then results of
     the stage itself, its ``own``, and ``views`` among those that its context has noted. ``same`` says
     which gradients are which tangent itself, ``wrapped`` which are wrappers, made of what. ``flat``: ``g`` is what the
-    tangents are made of.
+    tangents are made of. ``heads`` are results that only stand for what several applications share. The results
+    ``cuts``, on which others hang, are attached before these, and are targets after all others. ``twins`` says of each
+    gradient which of them it is, itself or an earlier one.
     """
     w = SourceWriter()
     whole = "whole" if flat else "g"
@@ -279,7 +288,13 @@ def write_differentiable_backward(
         lines.append(f"    d[{k}] = {w.refer(wrapping.build, 'wrap')}(({''.join(x + ', ' for x in leaves)}))")
     place = {k: n for n, k in enumerate(reached)}
 
+    for k, (lies, device) in heads.items():
+        lines.append(f"    d[{k}] = {w.refer(memory.stand_in)}({lies.shape}, {w.refer(lies.dtype)}, {w.refer(device)})")
+    noted = targets + len(places) + len(own) + len(views)
+
     def handle(k: int) -> str:
+        if k >= noted:
+            return f"d[{cuts[k - noted]}]"
         if k >= targets + len(places) + len(own):
             return f"{VIEWS}[{views[k - targets - len(places) - len(own)]}].place()"
         if k >= targets + len(places):
@@ -309,10 +324,15 @@ def write_differentiable_backward(
         ends = ", ".join(handles) or w.refer(backward.DEAD_END)
         ends += f", {w.refer(backward.beyond())}" if a.function.selective else ""
         lines += [f"    w{number} = []"] if a.guards else []
+        # A Function forbids to write its results where they are views; of one another they are none to their writers.
+        plain = [f"d[{k}]" for k in a.results if k not in heads and k not in wrapped]
+        lines += [f"    if {x}._base is not None: {x} = {x}.detach()" for x in plain]
         lines.append(f"    {''.join(f'd[{k}], ' for k in a.results)}= {w.refer(a.function.apply)}(({given}), {ends})")
         lines += [f"    {w.refer(history.keep_place)}(d[{a.results[k]}])" for k in a.own]
+        lines += [f"    {w.refer(history.hooks_of_its_own)}(d[{k}])" for k in a.alone]
         lines += [f"    w{number}.append({watch(guard)})" for guard in a.guards]
-    picked = "".join(f"{whole}[{same[k]}], " if k in same else f"d[{k}], " for k in reached) or "None, "
+    parts = [f"{whole}[{same[k]}]" if k in same else f"d[{twins.get(k, k)}]" for k in reached]
+    picked = "".join(f"{x}, " for x in parts) or "None, "
     lines.append(f"    return (None, {picked})")
     w.lines = lines
     return w

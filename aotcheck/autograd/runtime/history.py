@@ -325,10 +325,15 @@ def register_hook(t: Tensor, hook: Callable[[Tensor | None], Any]) -> None:
     if node is not None and function is None and _torch.outputs_of(node) > 1:  # it is eager's own
         t.register_hook(hook)
         return
+    if not hasattr(function, "frees"):
+        t.register_hook(lambda g: None if g is None else hook(g))
+        return
+    place, mates, ours = t.output_nr, getattr(function, "mates", ()), weakref.ref(node)
+    if not mates:
+        t.register_hook(lambda g: hook(g) if g is not None or comes_by(ours, place) else None)
+        return
     t.register_hook(lambda g: None if g is None else hook(g))
-    mates = getattr(function, "mates", ())
-    if mates:
-        node.register_prehook(functools.partial(_call_without_gradient, t.output_nr, mates[t.output_nr], hook))
+    node.register_prehook(functools.partial(_call_without_gradient, ours, place, mates[place], hook))
 
 
 def register_on_argument(t: Tensor, hook: Callable[[Tensor | None], Any]) -> None:
@@ -344,10 +349,19 @@ def register_on_argument(t: Tensor, hook: Callable[[Tensor | None], Any]) -> Non
 
 
 def _call_without_gradient(
-    place: int, mates: Sequence[int], hook: Callable[[Tensor | None], Any], gradients: tuple[Tensor | None, ...]
+    function: Callable[[], Any] | None,
+    place: int,
+    mates: Sequence[int],
+    hook: Callable[[Tensor | None], Any],
+    gradients: tuple[Tensor | None, ...],
 ) -> tuple[Tensor | None, ...] | None:
-    """Call ``hook`` if there is no gradient for ``place`` among ``gradients``, but for another of ``mates``."""
-    if gradients[place] is not None or all(gradients[k] is None for k in mates):
+    """Call ``hook`` if there is no gradient for ``place`` among ``gradients``, but for another of ``mates``.
+
+    Or if the backward comes to that result of the ``function`` all the same.
+    """
+    if gradients[place] is not None:
+        return None
+    if all(gradients[k] is None for k in mates) and not (function is not None and comes_by(function, place)):
         return None
     given = hook(None)
     return None if given is None else (*gradients[:place], given, *gradients[place + 1 :])
@@ -359,8 +373,15 @@ def _call_all_without_gradient(
     """The same of all hooks that the tensor of ``holder`` has by then."""
     t = holder()
     for hook in () if t is None else _torch.gradient_hooks_of(t):
-        gradients = _call_without_gradient(place, mates, hook, gradients) or gradients
+        gradients = _call_without_gradient(None, place, mates, hook, gradients) or gradients
     return gradients
+
+
+def comes_by(function: Callable[[], Any], place: int) -> bool:
+    """Whether the backward that is running comes to this result of a Function of ours without a gradient."""
+    node = function()
+    present = None if node is None else told(node, place + 1)
+    return present is not None and present[place] is not None
 
 
 class _HooksOfItsOwn(OrderedDict[int, Callable[[Tensor | None], Any]]):
@@ -375,12 +396,7 @@ class _HooksOfItsOwn(OrderedDict[int, Callable[[Tensor | None], Any]]):
         self.place = place
 
     def __setitem__(self, key: int, hook: Callable[[Tensor | None], Any]) -> None:
-        super().__setitem__(key, lambda g: hook(g) if g is not None or self._comes_by() else None)
-
-    def _comes_by(self) -> bool:
-        node = self.node()
-        present = None if node is None else told(node, self.place + 1)
-        return present is not None and present[self.place] is not None
+        super().__setitem__(key, lambda g: hook(g) if g is not None or comes_by(self.node, self.place) else None)
 
 
 def hooks_of_its_own(t: Tensor) -> None:

@@ -1,0 +1,109 @@
+"""BEHAVIOUR 5: gradients are summed up where eager sums them, before the node that several of them come to runs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.behaviour.harness import check_session, plain
+
+INF = float("inf")
+
+
+def numbers(*parts, dtype=torch.complex64):
+    return torch.tensor(parts, dtype=dtype).requires_grad_()
+
+
+SHARED = {
+    "rounded": (lambda x: x.to(torch.bfloat16), lambda v: v * 1.0625, lambda v: v.float() * 7.3, lambda v: v * 0.013),
+    "broadcast": (lambda x: x.expand(3, *x.shape), lambda v: v * 1e8, lambda v: v.sin(), lambda v: v * -1e8),
+    "scaled": (lambda x: x * 1.1, lambda v: v * 1e8, lambda v: (v * 3.3).cos(), lambda v: v * -1e8),
+    "made real": (torch.view_as_real, lambda v: v * INF, lambda v: v * 2, lambda v: v.sin()),
+    "cast to real": (lambda x: x.real.double(), lambda v: v * INF, lambda v: v * -1, lambda v: v.exp()),
+    "split": (lambda x: (x * 1.1).unbind(), lambda v: v[0] * 1e8, lambda v: v[0] * -1e8, lambda v: v[1].sin()),
+}
+
+
+@pytest.mark.parametrize("name", SHARED)
+@pytest.mark.parametrize("together", [True, False], ids=["together", "one by one"])
+def test_results_share_what_keeps_nothing(name, together):
+    share, *uses = SHARED[name]
+
+    def f(x):
+        v = share(x)
+        return [use(v) for use in uses]
+
+    def session(compile):
+        real = name in ("rounded", "broadcast", "scaled", "split")
+        x = numbers(1.3, -2.7, 0.1, dtype=torch.float32 if real else torch.complex64)
+        ys = compile(f)(x)
+        seeds = [torch.full_like(y, 1.7) for y in ys]
+        if together:
+            yield torch.autograd.grad(ys, x, seeds)
+        for y, seed in zip(ys, seeds, strict=True) if not together else ():
+            yield torch.autograd.grad(y, x, seed, retain_graph=True)
+
+    check_session(session)
+
+
+@pytest.mark.parametrize(
+    "cast", [lambda x: x.double(), lambda x: x.real, lambda x: x.abs()], ids=["cast", "real", "abs"]
+)
+@pytest.mark.parametrize(
+    "use", [lambda v: v.sin() * INF, lambda v: v * v, lambda v: v.exp()], ids=["sin", "square", "exp"]
+)
+@pytest.mark.filterwarnings("ignore:Casting complex values to real")
+def test_a_real_result_and_its_gradient_lead_to_a_complex_leaf(cast, use):
+    def session(compile):
+        for parts in ((0, 1, -2), (INF, 2, 0)):
+            x = numbers(*parts)
+            y = compile(lambda x: use(cast(x)))(x)
+            (g,) = torch.autograd.grad(y, x, torch.ones_like(y), create_graph=True)
+            yield g
+            yield torch.autograd.grad([y, g], x, [torch.full_like(y, INF), torch.ones_like(g)])
+
+    check_session(session)
+
+
+def difference(a, b):
+    return (a - b).sin()
+
+
+def through_complex(a, b):
+    return (a + b.to(a.dtype)).t() * 2
+
+
+@pytest.mark.parametrize(
+    "dtypes", [(torch.float32, torch.float32), (torch.complex64, torch.float32)], ids=["real", "complex"]
+)
+@pytest.mark.parametrize("function", [difference, through_complex], ids=["difference", "through complex"])
+def test_a_gradient_is_computed_from_another(function, dtypes):
+    def session(compile):
+        a, b = (plain(2, 2, seed=k).to(dtype).requires_grad_() for k, dtype in enumerate(dtypes))
+        y = compile(function)(a, b)
+        seed = torch.full_like(y, 2).requires_grad_()
+        ga, gb = torch.autograd.grad(y, [a, b], seed, create_graph=True)
+        seen = []
+        ga.register_hook(lambda g: seen.append(("first", g)))
+        gb.register_hook(lambda g: seen.append(("second", g)))
+        yield torch.autograd.grad(gb, [ga, gb, seed], torch.ones_like(gb), allow_unused=True, retain_graph=True)
+        yield torch.autograd.grad(ga, [ga, gb, seed], torch.ones_like(ga), allow_unused=True, retain_graph=True)
+        cotangents = [torch.full_like(g, INF) for g in (ga, gb)]
+        yield torch.autograd.grad([ga, gb], [seed, a], cotangents, allow_unused=True), seen
+
+    check_session(session)
+
+
+def test_hooks_on_gradients_are_called_where_there_is_one():
+    def session(compile):
+        a, b = plain(3).requires_grad_(), plain(3, seed=1).requires_grad_()
+        y = compile(lambda a, b: ((a - b) * (a + b)).sin())(a, b)
+        gradients = torch.autograd.grad(y, [a, b], torch.ones_like(y), create_graph=True)
+        seen = []
+        for k, g in enumerate(gradients):
+            g.register_hook(lambda grad, k=k: seen.append((k, grad)))
+        for g in gradients:
+            yield torch.autograd.grad(g.sum(), [a, b], retain_graph=True)
+        yield seen
+
+    check_session(session)
