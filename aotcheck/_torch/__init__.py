@@ -39,6 +39,7 @@ try:
         batched,
         is_batched,
         node_running,
+        said_to_run,
         unbatched,
         will_run,
     )
@@ -334,6 +335,7 @@ __all__ = [
     "run_composite_kernel",
     "run_kernel",
     "run_without_gradients",
+    "said_to_run",
     "saved_by_custom",
     "saved_of",
     "schema_of",

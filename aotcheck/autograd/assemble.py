@@ -222,7 +222,7 @@ class Assembly:
         index = {v: k for k, v in enumerate(self.saved)}
         # What is unpacked by itself may be no output of the Function that saves it.
         alone = any(
-            len(s.attached) > 1 or len(s.checked_by_backward) < len(s.saved) or s.divisible for s in self.stages
+            len(s.attached) > 1 or len(s.checked_by_backward) < len(s.saved) or s.cover for s in self.stages
         )
         fresh_saved = [self._is_fresh(v) and not (alone and v in self.outputs) for v in self.saved_outputs]
         live = self.backwards.stages.live
@@ -244,6 +244,7 @@ class Assembly:
                     function.selective,
                     frozenset(index[v] for v in stage.unwatched),
                     tuple(ref for ref, _ in stage.views),
+                    stage.cover or (),
                 )
             )
         fresh = [self._is_fresh(v) for v in self.outputs] + fresh_saved

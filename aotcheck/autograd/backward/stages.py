@@ -110,7 +110,7 @@ class Stages:
                 stage.saved = list(dict.fromkeys(packed(v, outputs) for v in stage.saved))
         for stage in stages:
             guard(self.capture, stage)
-            stage.divisible = len(stage.reached) > 1 and any(stage.holding())
+            stage.cover_of()  # while its graph is at hand
         self.live.settled = True
         return stages
 
