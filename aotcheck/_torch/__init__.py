@@ -76,6 +76,7 @@ try:
         meta_kernels,
         past_function_modes,
         without_modes,
+        with_torch_function,
         without_torch_function,
     )
     from aotcheck._torch.fakes import Fakes
@@ -370,6 +371,7 @@ __all__ = [
     "view_func_of",
     "will_run",
     "without_modes",
+    "with_torch_function",
     "without_torch_function",
     "zeros_for",
     "zeros_without_memory",

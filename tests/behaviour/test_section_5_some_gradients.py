@@ -105,8 +105,8 @@ def test_gradients_asked_for_of_calls_after_one_whose_gradients_were(f, creates)
             leaves = [leaf(3), leaf(3, seed=1), leaf(3, seed=2)]
             hooked = []
             for k, x in enumerate(leaves):
-                x.register_post_accumulate_grad_hook(lambda x, k=k: hooked.append(k))
-                x.register_hook(lambda grad, k=k: hooked.append(-k))
+                x.register_post_accumulate_grad_hook(lambda x, k=k, hooked=hooked: hooked.append(k))
+                x.register_hook(lambda grad, k=k, hooked=hooked: hooked.append(-k))
             results = _results(g(*leaves))
             for n, k in enumerate(order):
                 asked = leaves if k is None else [leaves[k]]

@@ -4,9 +4,10 @@ Note [Gradients asked for]
 A backward that is asked for certain gradients (``torch.autograd.grad``, ``inputs=``) comes in eager only by the nodes
 that lead to those: only what these keep must be as it was, and only that is freed. The engine comes to a Function of
 ours wherever one of its targets is asked for. So a Function has a *cover*, few targets by one of which everything goes
-that keeps something: if all of these are asked for, the backward is as any other. If not, it is told which nodes it comes by,
-its *way*; it looks at what these keep, and gives the gradients that are asked for. Autograd frees all of the Function's
-context then. What other ways still need is taken over before that (``runtime/left.py``), and the nodes freed are noted.
+that keeps something: if all of these are asked for, the backward is as any other. If not, it is told which nodes it
+comes by, its *way*; it looks at what these keep, and gives the gradients that are asked for. Autograd frees all of the
+Function's context then. What other ways still need is taken over before that (``runtime/left.py``), and the nodes freed
+are noted.
 
 To ask of a leaf whether it is asked for takes 20 us in ``torch.autograd.grad``, an exception of torch's. So once that
 was met, calls put a node before such leaves of which the engine says (``history.by_way``).

@@ -78,6 +78,11 @@ class Stages:
         for group in capture.record.groups:
             inside = {first_cut + k for k in group.inside}
             groups.append((group.attached, [Target(t.tensor, ()) if k in inside else t for k, t in enumerate(targets)]))
+        with capture.quietly():
+            return self._first(groups, pack)
+
+    def _first(self, groups: Sequence[tuple[Sequence[int], Sequence[Target]]], pack: bool) -> list[Stage]:
+        capture, forward = self.capture, self.forward
         stages = self.stages_of(1, capture.record.attached, groups)
         while self.live.grew():  # what one stage's backward writes another's may read
             stages = self.stages_of(1, capture.record.attached, groups)

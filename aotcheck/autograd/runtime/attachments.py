@@ -136,8 +136,8 @@ class Attachment:
     It says which of the attached tensors those are, which saved values it keeps, and to which roots and leaves
     gradients go. ``held`` are arguments that gradients of wrappers hold too, ``own`` the outputs (counted among its
     own) that it keeps a place of, ``views`` those that it notes: see Note [Results of their own gradients]. For
-    ``selective`` see Function. Whether the saved values ``unwatched`` were written since is nobody's business. Backwards
-    ask of the targets ``cover``, by place, whether they come there.
+    ``selective`` see Function. Whether the saved values ``unwatched`` were written since is nobody's business.
+    Backwards ask of the targets ``cover``, by place, whether they come there.
     """
 
     outputs: tuple[int, ...]

@@ -115,7 +115,9 @@ def write_call(
 
     def by_way(number: int, k: int) -> str:
         """A target of which a backward asks whether it comes there; of a leaf that is slow: see ``history.by_way``."""
-        is_leaf = k < len(roots) and record.roots[k].is_leaf and not (record.roots[k].inference or record.entry_inference)
+        is_leaf = (
+            k < len(roots) and record.roots[k].is_leaf and not (record.roots[k].inference or record.entry_inference)
+        )
         if not is_leaf or targets[k] != handles[k]:
             return targets[k]
         return f"{w.refer(history.by_way)}({targets[k]}) if finder{number}.asks_leaves else {targets[k]}"

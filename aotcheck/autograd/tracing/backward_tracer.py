@@ -126,6 +126,7 @@ class BackwardTracer:
     @contextlib.contextmanager
     def _backward_runs(self, create_graph: bool) -> Iterator[None]:
         with (
+            _torch.with_torch_function(),
             self._tracer.recording(),
             torch.set_grad_enabled(create_graph),
             torch.autograd.set_detect_anomaly(False) if torch.is_anomaly_enabled() else contextlib.nullcontext(),
