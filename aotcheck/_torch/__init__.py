@@ -75,8 +75,8 @@ try:
         make_subclass,
         meta_kernels,
         past_function_modes,
-        without_modes,
         with_torch_function,
+        without_modes,
         without_torch_function,
     )
     from aotcheck._torch.fakes import Fakes
@@ -370,8 +370,8 @@ __all__ = [
     "version_of",
     "view_func_of",
     "will_run",
-    "without_modes",
     "with_torch_function",
+    "without_modes",
     "without_torch_function",
     "zeros_for",
     "zeros_without_memory",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import torch
@@ -106,11 +107,11 @@ class ReplicaMaker:
         """A replica with ``real``'s leafness and requires_grad, but no view relation."""
         inference = real.is_inference()
         rebound = real.requires_grad and _torch.leafness(real) is False
-        with torch.inference_mode(inference and not rebound):
+        with _inference(inference and not rebound):
             r = self.plain(real, versions)
         if real.requires_grad:
             if not rebound:
-                with torch.inference_mode(inference):
+                with _inference(inference):
                     Tensor.requires_grad_(r)
             else:
                 elem = torch.empty_strided(real.shape, real.stride(), dtype=real.dtype, device="meta")
@@ -132,6 +133,11 @@ class ReplicaMaker:
         self.anchors.append(anchor)
         with torch.enable_grad():
             _Rebound.apply(anchor, r, is_wrapper(r))
+
+
+def _inference(mode: bool) -> contextlib.AbstractContextManager[Any]:
+    """Inference mode on or off inside."""
+    return contextlib.nullcontext() if mode is torch.is_inference_mode_enabled() else torch.inference_mode(mode)
 
 
 def arrived_at(node: Any) -> Tensor | None:
