@@ -79,7 +79,7 @@ def by_way(leaf: Tensor) -> Tensor:
 
     See Note [Gradients asked for].
     """
-    t = _alias(leaf)
+    t: Tensor = _alias(leaf)
     _torch.set_sequence_number(t.grad_fn, _END)
     return t
 
