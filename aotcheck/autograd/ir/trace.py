@@ -112,8 +112,9 @@ class Geometry(NamedTuple):
 
 
 _new = tuple.__new__  # what a named tuple's constructor calls
-# Replicas say what happens where an attribute is missing, and so each that is looked up at one takes longer.
-_offset, _size, _stride, _is_neg = Tensor.storage_offset, Tensor.size, Tensor.stride, Tensor.is_neg
+# Replicas say what happens where an attribute is missing, so each that is looked up at one takes longer. (Sparse ones
+# have strides of their own.)
+_offset, _is_neg = Tensor.storage_offset, Tensor.is_neg
 
 
 def contiguous(shape: Iterable[int], stride: Iterable[int]) -> bool:
@@ -133,7 +134,7 @@ def geometry_of(t: Tensor) -> Geometry:
     """The geometry of a strided tensor, real or replica."""
     dtype = t.dtype
     conj = dtype.is_complex and t.is_conj()
-    return _new(Geometry, (int(_offset(t)), tuple(_size(t)), _stride(t), dtype, conj, _is_neg(t)))
+    return _new(Geometry, (int(_offset(t)), tuple(t.shape), t.stride(), dtype, conj, _is_neg(t)))
 
 
 def recorded_geometry(t: Tensor) -> Geometry:
