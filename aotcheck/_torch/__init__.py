@@ -39,6 +39,7 @@ try:
         batched,
         is_batched,
         node_running,
+        said_to_run,
         unbatched,
         will_run,
     )
@@ -74,6 +75,7 @@ try:
         make_subclass,
         meta_kernels,
         past_function_modes,
+        with_torch_function,
         without_modes,
         without_torch_function,
     )
@@ -337,6 +339,7 @@ __all__ = [
     "run_composite_kernel",
     "run_kernel",
     "run_without_gradients",
+    "said_to_run",
     "saved_by_custom",
     "saved_of",
     "schema_of",
@@ -371,6 +374,7 @@ __all__ = [
     "view_func_of",
     "waits_for_history",
     "will_run",
+    "with_torch_function",
     "without_modes",
     "without_torch_function",
     "zeros_for",

@@ -63,8 +63,13 @@ def will_run(node: Any) -> bool:
     """Whether the backward that is running on this thread comes to ``node``; of a leaf's, in ``torch.autograd.grad``,
     the engine does not say, and it is taken for granted.
     """
+    return said_to_run(node) is not False
+
+
+def said_to_run(node: Any) -> bool | None:
+    """The same; None where the engine does not say."""
     try:
-        comes: bool = torch._C._will_engine_execute_node(node)
+        comes: bool = _C._will_engine_execute_node(node)
     except RuntimeError:
-        return True
+        return None
     return comes

@@ -21,6 +21,7 @@ _skip_one_hop = _C._skip_one_hop_torch_function
 
 META = torch.device("meta")
 without_torch_function: Callable[[], contextlib.AbstractContextManager[Any]] = _C.DisableTorchFunction
+with_torch_function: Callable[[], contextlib.AbstractContextManager[Any]] = vars(_C)["_EnableTorchFunction"]
 disabled_torch_function = _C._disabled_torch_function_impl
 disabled_torch_dispatch: Any = _C._disabled_torch_dispatch_impl
 

@@ -16,7 +16,7 @@ _set_version = torch._C._autograd._unsafe_set_version_counter
 def version_of(tensor: torch.Tensor) -> int:
     """The version counter of ``tensor``; -1 where it has none: inference tensors, and what is put on their memory."""
     try:
-        return int(tensor._version)
+        return tensor._version
     except RuntimeError:
         return -1
 

@@ -221,9 +221,7 @@ class Assembly:
         functions: dict[str, Any] = {}
         index = {v: k for k, v in enumerate(self.saved)}
         # What is unpacked by itself may be no output of the Function that saves it.
-        alone = any(
-            len(s.attached) > 1 or len(s.checked_by_backward) < len(s.saved) or s.divisible for s in self.stages
-        )
+        alone = any(len(s.attached) > 1 or len(s.checked_by_backward) < len(s.saved) or s.cover for s in self.stages)
         fresh_saved = [self._is_fresh(v) and not (alone and v in self.outputs) for v in self.saved_outputs]
         live = self.backwards.stages.live
         for number, stage in enumerate(self.stages):
@@ -244,6 +242,7 @@ class Assembly:
                     function.selective,
                     frozenset(index[v] for v in stage.unwatched),
                     tuple(ref for ref, _ in stage.views),
+                    stage.cover or (),
                 )
             )
         fresh = [self._is_fresh(v) for v in self.outputs] + fresh_saved

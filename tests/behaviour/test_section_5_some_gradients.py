@@ -94,6 +94,33 @@ def test_inputs_of_backward_one_after_the_other(f):
     check_session(session)
 
 
+@pytest.mark.parametrize("f", FUNCTIONS.values(), ids=FUNCTIONS)
+@pytest.mark.parametrize("creates", [False, True], ids=["plain", "create_graph"])
+def test_gradients_asked_for_of_calls_after_one_whose_gradients_were(f, creates):
+    """Whether a leaf is asked for is found out in another way from the second call on."""
+
+    def session(compile):
+        g = compile(f)
+        for order in [(None,), *ORDERS]:
+            leaves = [leaf(3), leaf(3, seed=1), leaf(3, seed=2)]
+            hooked = []
+            for k, x in enumerate(leaves):
+                x.register_post_accumulate_grad_hook(lambda x, k=k, hooked=hooked: hooked.append(k))
+                x.register_hook(lambda grad, k=k, hooked=hooked: hooked.append(-k))
+            results = _results(g(*leaves))
+            for n, k in enumerate(order):
+                asked = leaves if k is None else [leaves[k]]
+                how = {"allow_unused": True, "retain_graph": n == 0, "create_graph": creates}
+                yield attempt_later(functools.partial(torch.autograd.grad, results, asked, _ones(results), **how))
+            results = _results(g(*leaves))
+            yield attempt_later(functools.partial(backward, results, inputs=leaves[1:]))
+            results = _results(g(*leaves))
+            yield attempt_later(functools.partial(backward, results))
+            yield [x.grad for x in leaves], [x.grad is not None and x.grad._base is None for x in leaves], set(hooked)
+
+    check_session(session)
+
+
 def test_losses_of_one_call_are_differentiated_by_their_own_parameters():
     def losses(fake, real, g, d):
         made = fake * g

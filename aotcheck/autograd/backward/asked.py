@@ -4,10 +4,13 @@ Note [Gradients asked for]
 A backward that is asked for certain gradients (``torch.autograd.grad``, ``inputs=``) comes in eager only by the nodes
 that lead to those: only what these keep must be as it was, and only that is freed. The engine comes to a Function of
 ours wherever one of its targets is asked for. So a Function has a *cover*, few targets by one of which everything goes
-that keeps something: if all of these are asked for, the backward is as any other. (To ask of a leaf whether it is, in
-``torch.autograd.grad``, takes 20 us, an exception of torch's.) If not, it is told which nodes it comes by, its *way*;
-it looks at what these keep, and gives the gradients that are asked for. Autograd frees all of the Function's context
-then. What other ways still need is taken over before that (``runtime/left.py``), and the nodes freed are noted.
+that keeps something: if all of these are asked for, the backward is as any other. If not, it is told which nodes it
+comes by, its *way*; it looks at what these keep, and gives the gradients that are asked for. Autograd frees all of the
+Function's context then. What other ways still need is taken over before that (``runtime/left.py``), and the nodes freed
+are noted.
+
+To ask of a leaf whether it is asked for takes 20 us in ``torch.autograd.grad``, an exception of torch's. So once that
+was met, calls put a node before such leaves of which the engine says (``history.by_way``).
 
 What derivatives of such a backward share with it (see Note [Shared nodes]) is taken for freed as a whole.
 """
@@ -23,7 +26,6 @@ from aotcheck import _torch
 from aotcheck.autograd.backward.stage import Stage
 from aotcheck.autograd.backward.tangents import Trained
 from aotcheck.autograd.backward.written_since import guards_of
-from aotcheck.autograd.eager_graph.ways import covering
 from aotcheck.autograd.runtime import backward
 from aotcheck.autograd.runtime.attachments import WATCHED_PLACE
 from aotcheck.autograd.runtime.left import Left, left_of, look_at, take_over
@@ -130,12 +132,8 @@ class Finder:
     def __init__(self, backwards: Backwards, stage: Stage) -> None:
         self.backwards, self.stage = backwards, stage
         self.find = functools.partial(backwards.backward_for, stage)
+        self.asks_leaves = False  # whether the engine did not say of a leaf whether it comes there
         self._ways: dict[tuple[tuple[int, ...], frozenset[int]], tuple[Passed, ...]] = {}
-
-    @functools.cached_property
-    def cover(self) -> tuple[int, ...]:
-        """Those targets, by place, that a backward which leaves nothing out is asked for."""
-        return covering(self.nodes.masks.values(), len(self.stage.reached))
 
     @functools.cached_property
     def nodes(self) -> Nodes:
@@ -149,7 +147,7 @@ class Finder:
         ``begins`` has None for each tensor from which the backward does not come.
         """
         ends = ctx.next_functions
-        if left_of(ctx) is None and all(_torch.will_run(ends[k][0]) for k in self.cover):
+        if left_of(ctx) is None and self._comes_by_all(ends):
             return None
         asked = frozenset(k for k in range(len(self.stage.reached)) if _torch.will_run(ends[k][0]))
         places = tuple(j for j, t in enumerate(begins) if t is not None)
@@ -157,6 +155,15 @@ class Finder:
         if way is None:
             way = self._ways[places, asked] = self.nodes.way(places, asked)
         return Partly(self, ctx, way, asked)
+
+    def _comes_by_all(self, ends: Sequence[Any]) -> bool:
+        for k in self.stage.cover or ():
+            comes = _torch.said_to_run(ends[k][0])
+            if comes is None:
+                self.asks_leaves = True
+            elif not comes:
+                return False
+        return True
 
     def free(self, ctx: Any, nodes: set[int], raises: bool) -> None:
         """Eager frees ``nodes``; autograd will free all of ``ctx`` then, unless the backward ``raises``."""

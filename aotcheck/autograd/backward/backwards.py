@@ -106,7 +106,7 @@ class Backwards:
             bool(stage.views),
             selective,
             lenient,
-            stage.divisible,
+            bool(stage.cover),
         )
         return Function(apply, Finder(self, stage), selective)
 

@@ -62,7 +62,7 @@ from aotcheck.autograd.backward.tangents import (
 )
 from aotcheck.autograd.eager_graph.components import nodes_behind
 from aotcheck.autograd.eager_graph.saved import holds_saved, kept_results, nodes_behind_output
-from aotcheck.autograd.eager_graph.ways import arrivals
+from aotcheck.autograd.eager_graph.ways import arrivals, covering
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.ir.sparse_geometry import is_sparse, sparse_geometry_of
 from aotcheck.autograd.ir.trace import Geometry, Value, geometry_of
@@ -127,7 +127,7 @@ class Stage:
     autocast: Autocast = OFF  # what its backwards are traced for
     aside: tuple[GradientEdge, ...] = ()
     selective: bool = False
-    divisible: bool = False  # whether backwards may leave out some of what keeps anything
+    cover: tuple[int, ...] | None = None  # see ``cover_of``, where it was looked for
     asked: frozenset[int] | None = None  # of ``reached``, those that its backwards are traced for; None: all
     told: frozenset[int] = frozenset()  # those of its tensors that they come by without a gradient
     variants: dict[Any, Stage] = dataclasses.field(default_factory=dict)
@@ -251,6 +251,17 @@ class Stage:
         """At which of the targets reached, by place, gradients arrive from which of the stage's nodes."""
         starts = [_torch.grad_fn_of(a.tensor) for a in self.attached]
         return arrivals(starts, [self.targets[k].edges for k in self.reached])
+
+    def cover_of(self) -> tuple[int, ...]:
+        """Few of the targets reached, by place, by one of which everything goes that keeps something.
+
+        () if all of that leads to all of them: then a backward leaves none of it out.
+        """
+        if self.cover is None:
+            holding = self.holding() if len(self.reached) > 1 else ()
+            found = self.arrivals() if any(holding) else {}
+            self.cover = covering([found[n] for nodes in holding for n in nodes], len(self.reached)) if found else ()
+        return self.cover
 
     def hidden_nodes(self, met: set[Any]) -> set[Any]:
         """Those of the nodes ``met`` that the histories of writes through views hide: see Note [Views that end]."""

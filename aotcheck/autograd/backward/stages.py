@@ -78,6 +78,11 @@ class Stages:
         for group in capture.record.groups:
             inside = {first_cut + k for k in group.inside}
             groups.append((group.attached, [Target(t.tensor, ()) if k in inside else t for k, t in enumerate(targets)]))
+        with capture.quietly():
+            return self._first(groups, pack)
+
+    def _first(self, groups: Sequence[tuple[Sequence[int], Sequence[Target]]], pack: bool) -> list[Stage]:
+        capture, forward = self.capture, self.forward
         stages = self.stages_of(1, capture.record.attached, groups)
         while self.live.grew():  # what one stage's backward writes another's may read
             stages = self.stages_of(1, capture.record.attached, groups)
@@ -115,7 +120,7 @@ class Stages:
                 stage.saved = list(dict.fromkeys(packed(v, outputs) for v in stage.saved))
         for stage in stages:
             guard(self.capture, stage)
-            stage.divisible = len(stage.reached) > 1 and any(stage.holding())
+            stage.cover_of()  # while its graph is at hand
         self.live.settled = True
         return stages
 

@@ -205,6 +205,13 @@ class Capture:
         view = self.tracer.table.view(g)
         return Arrived(view, self.tracer.table.read(g), view.state.version, g.is_inference(), free)
 
+    def quietly(self) -> contextlib.AbstractContextManager[Any]:
+        """What is found out inside is asked of replicas alone, of which nobody else is to be told."""
+        kernels = self.maker.kernels
+        if kernels.wrappers or kernels.packed or self.hooks or self.tracer.table.opaque:
+            return contextlib.nullcontext()
+        return _torch.without_torch_function()
+
     def _swapped(self, a: Tensor, b: Tensor) -> None:
         """See ``Tracer.swap``."""
         self.tracer.swap(a, b)
@@ -326,7 +333,10 @@ class Capture:
                     raise UnsupportedError("subclass output", type(x).__name__)
         objects: Mapping[Ref, Ref] = {}
         kept: list[tuple[Ref, Tensor]] = []
-        plain = plain_record(self, outputs) if count == len(outputs) and not changes else None
+        plain = None
+        if count == len(outputs) and not changes:
+            with self.quietly():
+                plain = plain_record(self, outputs)
         if plain is not None:
             self.record, self.cuts = plain
             self.recounted = set()  # neither was an argument written, nor does it lie elsewhere

@@ -173,12 +173,10 @@ class FakeValues:
     def _make(self, v: Value) -> Any:
         if v.op is getitem:
             return self.of(v.args[0])[v.args[1]]
-        if v.op is CONSTANT:
-            return self.fakes.mode.from_tensor(v.constant)
         if v.sparse is not None:
             return self._like(v.sparse, v.device)
         g = v.geometry
-        if g is not None and (v.op is PLACEHOLDER or not (g.conj or g.neg)):
+        if g is not None and (v.op is PLACEHOLDER or v.op is CONSTANT or not (g.conj or g.neg)):
             return self._like(g, v.device)
         if v.op is PLACEHOLDER:
             return v.constant

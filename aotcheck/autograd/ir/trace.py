@@ -92,7 +92,10 @@ class Geometry(NamedTuple):
         """Elements of storage needed to hold the tensor, its offset included."""
         if 0 in self.shape:
             return self.offset
-        return self.offset + 1 + sum((n - 1) * s for n, s in zip(self.shape, self.stride, strict=True))
+        reached = self.offset + 1
+        for n, s in zip(self.shape, self.stride, strict=True):
+            reached += (n - 1) * s
+        return reached
 
     @property
     def reach(self) -> int:
@@ -109,6 +112,9 @@ class Geometry(NamedTuple):
 
 
 _new = tuple.__new__  # what a named tuple's constructor calls
+# Replicas say what happens where an attribute is missing, so each that is looked up at one takes longer. (Sparse ones
+# have strides of their own.)
+_offset, _is_neg = Tensor.storage_offset, Tensor.is_neg
 
 
 def contiguous(shape: Iterable[int], stride: Iterable[int]) -> bool:
@@ -128,7 +134,7 @@ def geometry_of(t: Tensor) -> Geometry:
     """The geometry of a strided tensor, real or replica."""
     dtype = t.dtype
     conj = dtype.is_complex and t.is_conj()
-    return _new(Geometry, (int(t.storage_offset()), tuple(t.shape), t.stride(), dtype, conj, t.is_neg()))
+    return _new(Geometry, (int(_offset(t)), tuple(t.shape), t.stride(), dtype, conj, _is_neg(t)))
 
 
 def recorded_geometry(t: Tensor) -> Geometry:

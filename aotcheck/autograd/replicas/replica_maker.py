@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -116,13 +117,13 @@ class ReplicaMaker:
         inference = real.is_inference()
         rebound = real.requires_grad and _torch.leafness(real) is False
         if rebound and inference:  # it became one when its data was exchanged
-            with torch.inference_mode(False):
+            with _inference(False):
                 r = self._window(real, versions)
         else:
             r = self.plain(real, versions)
         if real.requires_grad:
             if not rebound:
-                with torch.inference_mode(inference):
+                with _inference(inference):
                     Tensor.requires_grad_(r)
             else:
                 recorded = recorded_geometry(real)
@@ -150,6 +151,11 @@ class ReplicaMaker:
         self.anchors.append(anchor)
         with torch.enable_grad():
             _Rebound.apply(anchor, r, is_wrapper(r))
+
+
+def _inference(mode: bool) -> contextlib.AbstractContextManager[Any]:
+    """Inference mode on or off inside."""
+    return contextlib.nullcontext() if mode is torch.is_inference_mode_enabled() else torch.inference_mode(mode)
 
 
 def arrived_at(node: Any) -> Tensor | None:

@@ -49,6 +49,10 @@ class FindsBackwards(Protocol):
     """What finds the backwards of a stage."""
 
     @property
+    def asks_leaves(self) -> bool:
+        """Whether the engine did not say of a leaf whether it comes there."""
+
+    @property
     def find(self) -> Callable[..., Callable[..., Any]]:
         """See ``Backwards.backward_for``."""
 
@@ -133,6 +137,7 @@ class Attachment:
     gradients go. ``held`` are arguments that gradients of wrappers hold too, ``own`` the outputs (counted among its
     own) that it keeps a place of, ``views`` those that it notes: see Note [Results of their own gradients]. For
     ``selective`` see Function. Whether the saved values ``unwatched`` were written since is nobody's business.
+    Backwards ask of the targets ``cover``, by place, whether they come there.
     """
 
     outputs: tuple[int, ...]
@@ -146,6 +151,7 @@ class Attachment:
     selective: bool = False
     unwatched: frozenset[int] = frozenset()
     views: tuple[Ref, ...] = ()
+    cover: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

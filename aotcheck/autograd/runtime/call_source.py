@@ -115,6 +115,15 @@ def write_call(
         on = f"{w.refer(memory.window_on)}({named(m.holder)}, {w.refer(m.geometry)}, {m.anchor}, True)"
         lines.append(f"    s{k} = {as_saved}({on})")
 
+    def by_way(number: int, k: int) -> str:
+        """A target of which a backward asks whether it comes there; of a leaf that is slow: see ``history.by_way``."""
+        is_leaf = (
+            k < len(roots) and record.roots[k].is_leaf and not (record.roots[k].inference or record.entry_inference)
+        )
+        if not is_leaf or targets[k] != handles[k]:
+            return targets[k]
+        return f"{w.refer(history.by_way)}({targets[k]}) if finder{number}.asks_leaves else {targets[k]}"
+
     def attach(number: int) -> list[str]:
         part, attached, returned_later = attachments[number], [], []
         results = "".join(f"{named(record.attached[k].ref)}, " for k in part.outputs)
@@ -132,7 +141,9 @@ def write_call(
         seen = f"v{number}" if part.views else "()"
         kept = kept_source(f"finder{number}", "()", [handles[k] for k in part.targets], watched, held, live, seen)
         # Results that lead nowhere require grad all the same: they hang on a leaf of nobody's.
-        ends = ", ".join(targets[k] for k in part.targets) or w.refer(backward.DEAD_END)
+        asked = {part.targets[n] for n in part.cover}
+        ends = ", ".join(by_way(number, k) if k in asked else targets[k] for k in part.targets)
+        ends = ends or w.refer(backward.DEAD_END)
         ends += f", {w.refer(backward.beyond())}" if part.selective else ""
         for x in [record.attached[k] for k in part.outputs]:
             if x.recorded is not None and isinstance(x.ref, Result):

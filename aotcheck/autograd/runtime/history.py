@@ -34,6 +34,7 @@ def defined(ctx: Any, gradients: Sequence[Tensor | None]) -> Sequence[Tensor | N
     )
 
 
+_alias = _torch.raw_op(torch.ops.aten.alias.default)
 _END = 1 << 62  # what only hands on gradients has this number, what accumulates them a greater one
 
 
@@ -71,6 +72,16 @@ def _hands_on(t: Tensor) -> None:
     node: Any = t.grad_fn
     if isinstance(node, torch.autograd.function.BackwardCFunction):
         _torch.set_sequence_number(node, _END)
+
+
+def by_way(leaf: Tensor) -> Tensor:
+    """``leaf`` behind a node that hands on gradients, of which the engine always says whether it comes there.
+
+    See Note [Gradients asked for].
+    """
+    t: Tensor = _alias(leaf)
+    _torch.set_sequence_number(t.grad_fn, _END)
+    return t
 
 
 def order_nodes(since: int, made: Sequence[Tensor]) -> None:

@@ -19,9 +19,13 @@ def autocast_state() -> Autocast:
     return tuple([(d, torch.get_autocast_dtype(d)) for d in _DEVICES if torch.is_autocast_enabled(d)])
 
 
-@contextlib.contextmanager
-def autocast_as(state: Autocast) -> Iterator[None]:
+def autocast_as(state: Autocast) -> contextlib.AbstractContextManager[None]:
     """``state`` is in force inside, where autocast is off."""
+    return _autocast_as(state) if state else contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def _autocast_as(state: Autocast) -> Iterator[None]:
     before = [(d, torch.get_autocast_dtype(d)) for d, _ in state]
     for device, dtype in state:
         torch.set_autocast_enabled(device, True)

@@ -126,6 +126,7 @@ class BackwardTracer:
     @contextlib.contextmanager
     def _backward_runs(self, create_graph: bool) -> Iterator[None]:
         with (
+            _torch.with_torch_function(),
             self._tracer.recording(),
             torch.set_grad_enabled(create_graph),
             torch.autograd.set_detect_anomaly(False) if torch.is_anomaly_enabled() else contextlib.nullcontext(),
@@ -245,17 +246,20 @@ def _edge_of(t: Tensor) -> GradientEdge:
     return GradientEdge(_torch.grad_fn_of(t), t.output_nr)
 
 
-@contextlib.contextmanager
-def _stopping_at(nodes: Sequence[Any], starts: Sequence[Any], kernels: KernelState) -> Iterator[None]:
+def _stopping_at(
+    nodes: Sequence[Any], starts: Sequence[Any], kernels: KernelState
+) -> contextlib.AbstractContextManager[None]:
     """Backwards from ``starts`` deliver gradients to ``nodes`` but nothing beyond.
 
     The engine goes on from there without any where that leads to what is asked for, and is led to otherwise too. The
     backward of a custom Function might give zeros for that, so those beyond are not run; others might give anything, so
     nothing comes of them.
     """
-    if not nodes and not kernels.stopped:
-        yield
-        return
+    return _stopping(nodes, starts, kernels) if nodes or kernels.stopped else contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def _stopping(nodes: Sequence[Any], starts: Sequence[Any], kernels: KernelState) -> Iterator[None]:
     stopped = dict.fromkeys(nodes)
     hooks = [n.register_prehook(lambda grads: (None,) * len(grads)) for n in stopped]
     beyond = nodes_behind(stopped, set()) - (nodes_behind(starts, set(stopped)) - stopped.keys()) if stopped else ()
