@@ -31,6 +31,7 @@ from aotcheck.autograd.calls.containers import (
 from aotcheck.autograd.calls.kept import Kept
 from aotcheck.autograd.calls.module_state import ModuleState
 from aotcheck.autograd.calls.original import Outcome, UserError, run_original
+from aotcheck.autograd.calls.places import Reached
 from aotcheck.autograd.calls.specialize import (
     PLAIN_LEAVES,
     call_key,
@@ -244,10 +245,11 @@ class CompiledFunction:
             assert found.assembly is not None
             self._remember(found, flat, whole, spec, key[2])
             try:
+                before = None if found.result is None else found.result.before(args, kwargs)
                 result = found.assembly.call(whole)
                 for assign in found.assignments:
                     assign()
-                return result if found.result is None else found.result.finish(args, kwargs, result)
+                return result if found.result is None or before is None else found.result.finish(before, result)
             except StrideCorrection:
                 with self._lock:
                     self._cache.pop(key, None)
@@ -388,7 +390,7 @@ class CompiledFunction:
             found.called, self._last = True, None
             return
         asks = self._backwards or self._swaps  # for more than a guard looks at
-        if found.guard is None and type(spec) is int and found.assembly is not None and not asks:
+        if found.guard is None and type(spec) is int and found.assembly is not None and not asks and not found.result:
             record = found.assembly.record
             # What holds a tensor that is swapped depends on whether it is a view, too.
             writes = bool(record.swapped) or any(isinstance(s, TakeHistory) for s in record.steps)
@@ -442,7 +444,7 @@ class CompiledFunction:
         tail = len(outcome.slots)
         if outcome.slots and self.state is not None:
             assign.append(functools.partial(self.state.assign, outcome.slots))
-        if outcome.kept is not None:
+        if outcome.kept is not None and (outcome.containers is None or outcome.containers.keep is None):
             assign.append(outcome.kept)
             tail += outcome.kept.count
         return ResultShape(spec, tail, _Each(len(outcome.slots), *assign) if len(assign) > 1 else (*assign, None)[0])
@@ -454,6 +456,7 @@ class CompiledFunction:
         first = split.explicit + (len(self.state.slots) if self.state is not None else 0)
         captured = [(whole[i], i) for i in range(first, len(whole))]
         asking = self._around.asking_types if self._around is not None else ()
+        reached = self._around.reached if self._around is not None else Reached()
         while True:
             self._undo()
             reassigned.clear()
@@ -470,7 +473,7 @@ class CompiledFunction:
             def program(replicas: Sequence[Any]) -> tuple[list[Any], int, Outcome]:
                 try:
                     return run_original(
-                        self.original, self.state, asking, replicas[:first], split.explicit, spec, reassigned
+                        self.original, self.state, asking, replicas[:first], split.explicit, spec, reassigned, reached
                     )
                 except BaseException:
                     self._undo()

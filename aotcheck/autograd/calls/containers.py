@@ -17,10 +17,14 @@ import torch
 
 from aotcheck import _torch
 from aotcheck.autograd.calls.objects import changed_to, is_object, opened, parts_of
+from aotcheck.autograd.calls.places import There, found_at, put_in
 from aotcheck.autograd.errors import UnsupportedError
 
 pytree = _torch.pytree
 _NO_OBJECTS = frozenset({torch.Tensor, torch.nn.Parameter, int, float, bool, str, type(None), complex, torch.dtype})
+
+
+Flatten = Callable[[Any], tuple[list[Any], Any]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,16 +57,28 @@ class NewContents:
 
 @dataclasses.dataclass(frozen=True)
 class ContainerResult:
-    """The result of a call that writes or returns containers it was passed."""
+    """The result of a call that writes or returns containers it was passed, or returns such as are ``there``.
+
+    ``keep`` puts the last of the flat results where they are kept, if containers are among them, too.
+    """
 
     spec: Any
     count: int
     writes: tuple[NewContents, ...]
+    there: tuple[There, ...] = ()
+    keep: Callable[[Sequence[Any]], None] | None = None
 
-    def finish(self, args: tuple[Any, ...], kwargs: dict[str, Any], flat: Sequence[Any]) -> Any:
+    def before(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], dict[int, Any]]:
+        """The containers as they are before the call, for ``finish``."""
+        return containers_in((args, kwargs)), found_at(self.there)
+
+    def finish(self, before: tuple[list[Any], dict[int, Any]], flat: Sequence[Any]) -> Any:
         """Write into the caller's containers and build what the call returns, out of the flat results."""
-        containers = containers_in((args, kwargs))
+        containers, found = before
         flat = [containers[x.index] if type(x) is Held else x for x in flat]
+        if self.keep is not None:
+            self.keep(flat[self.count + sum(write.count for write in self.writes) :])
+        flat = put_in(flat, found) if self.there else flat
         result = pytree.tree_unflatten(flat[: self.count], self.spec)
         start = self.count
         for write in self.writes:
@@ -137,12 +153,12 @@ class Watched:
         self.before = [_contents(c) for c in self.containers]
         self.places = {id(c): k for k, c in enumerate(self.containers)}
 
-    def flatten(self, tree: Any) -> tuple[list[Any], Any]:
-        """The leaves of ``tree``, containers of the call among them, and its structure."""
-        flat, spec = flattened(tree, lambda x: id(x) in self.places)
-        return [Held(self.places[id(x)]) if id(x) in self.places else x for x in flat], spec
+    @property
+    def held(self) -> dict[int, Held]:
+        """What stands for each container, by id."""
+        return {k: Held(place) for k, place in self.places.items()}
 
-    def writes(self) -> tuple[list[Any], tuple[NewContents, ...]]:
+    def writes(self, flatten: Flatten) -> tuple[list[Any], tuple[NewContents, ...]]:
         """The leaves of all new contents, one container after another.
 
         Raises:
@@ -160,11 +176,23 @@ class Watched:
                 raise UnsupportedError("write to an input container", f"a {type(container).__name__} was changed")
             if self.shared is not None:
                 raise UnsupportedError("write to an input container", "a container is passed more than once")
-            flat, spec = self.flatten(now)
+            flat, spec = flatten(now)
             leaves += flat
             keys_now = tuple(now_keys) if of_object or isinstance(container, dict) else None
             writes.append(NewContents(k, keys_now, spec, len(flat)))
         return leaves, tuple(writes)
+
+
+def named_parts(node: Any) -> list[tuple[Any, Any]] | None:
+    """What a container or an object holds, and by which names; None for a leaf."""
+    if type(node) in _NO_OBJECTS:
+        return None
+    if is_object(node):
+        layout, parts = parts_of(node)
+        return [(name, part) for (_, name), part in zip(layout, parts, strict=True)]
+    if isinstance(node, dict):
+        return list(dict.items(node))
+    return list(enumerate(node)) if isinstance(node, (list, tuple, deque)) else None
 
 
 def _contents(container: Any) -> tuple[list[Any], list[Any]]:

@@ -21,7 +21,8 @@ from torch import Tensor
 
 from aotcheck import _torch
 from aotcheck.autograd.calls.escapes import Namespace, Unkept
-from aotcheck.autograd.calls.kept import Kept
+from aotcheck.autograd.calls.kept import Item, Kept
+from aotcheck.autograd.calls.places import Reached
 from aotcheck.autograd.errors import RetraceWithAttributes
 from aotcheck.autograd.tensors.captured import Path, locate
 
@@ -70,7 +71,9 @@ class ModuleState:
         return next((path for m in self.modules if (path := locate(m, tensor)) is not None), None)
 
     @contextlib.contextmanager
-    def swapped(self, replicas: Sequence[Any], reassigned: list[tuple[int, Any]], kept: list[Kept]) -> Iterator[None]:
+    def swapped(
+        self, replicas: Sequence[Any], reassigned: list[tuple[int, Any]], kept: list[Kept], reached: Reached
+    ) -> Iterator[None]:
         """The module runs on ``replicas`` inside; what it puts into slots goes to ``reassigned``: (slot, object).
 
         What it puts into lists and the like, or assigns with tensors in it, goes to ``kept``.
@@ -79,10 +82,11 @@ class ModuleState:
             RetraceWithAttributes: attributes that were no slots were assigned tensors; now they are slots.
             UnsupportedError: a tensor of the trace was put into a container otherwise than by setting or appending it.
         """
-        slots, originals, before = self.slots, self.tensors(), _Before(self.modules)
+        slots, originals, before = self.slots, self.tensors(), _Before(self.modules, reached)
+        own = {id(d) for m in self.modules for d in (vars(m), *vars(m).values())}
         try:
             with _swapped(slots, replicas):
-                with Unkept(*_torch.forward_hooks_of(self.modules), kept=kept):
+                with Unkept(*_torch.forward_hooks_of(self.modules), kept=kept, reached=reached, but=own):
                     yield
                 known = {(id(owner), name) for owner, name in slots}
                 assigned = [(m, name) for m, name in before.assigned() if (id(vars(m)), name) not in known]
@@ -112,8 +116,9 @@ class ModuleState:
 class _Before:
     """What the attributes of modules are, and what containers among them hold, before a trace."""
 
-    def __init__(self, modules: Sequence[torch.nn.Module]) -> None:
+    def __init__(self, modules: Sequence[torch.nn.Module], reached: Reached) -> None:
         self._attributes = [(m, Namespace(vars(m))) for m in modules]
+        self._reached = reached
 
     def assigned(self) -> list[tuple[torch.nn.Module, str]]:
         """The attributes that are tensors now, and were not or were others."""
@@ -140,7 +145,11 @@ class _Before:
                 elif type(value) is dict:
                     value.update({k: originals[id(x)] for k, x in value.items() if id(x) in originals})
             tensors = [name for name, value in vars(m).items() if isinstance(value, Tensor)]
-            here = [kept for kept in was.kept(tensors) if (id(kept.container), kept.key) not in slots]
+            here = [
+                kept
+                for kept in was.kept(self._reached, tensors)
+                if not (isinstance(kept, Item) and (id(kept.container), kept.key) in slots)
+            ]
             for kept in here:
                 kept.take()
             found += here

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch
-from aotcheck.autograd.calls.walk import ABSENT
+from aotcheck.autograd.calls.places import ABSENT
 from aotcheck.autograd.tensors.plain_values import plain_key, variables_of
 
 pytree = _torch.pytree

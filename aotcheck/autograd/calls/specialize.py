@@ -17,7 +17,7 @@ from torch import Tensor
 
 from aotcheck import _torch
 from aotcheck.autograd.calls.naming import is_of_others
-from aotcheck.autograd.calls.surroundings import serial_of
+from aotcheck.autograd.calls.serials import serial_of
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.graphs.graph import compiled
 from aotcheck.autograd.ir.sparse_geometry import is_sparse, parts_of, sparse_geometry_of
