@@ -89,7 +89,7 @@ class Specialization:
     called: bool = False
     result: ContainerResult | None = None
     assignments: tuple[Callable[[], None], ...] = ()
-    kept: tuple[Kept, ...] = ()
+    left: tuple[Kept, ...] = ()  # by the trace, until that is over
 
 
 @dataclasses.dataclass(frozen=True)
@@ -314,7 +314,8 @@ class CompiledFunction:
                     self._hooks = _torch.has_saved_tensor_hooks()
                     with _torch.WithoutSavedTensorHooks(), _torch.WithoutCompiledAutograd():
                         found = self._specialize(key, split, whole, spec)
-                    changes = around.after_trace(before, (key[0], key[3]), found.kept)
+                    changes = around.after_trace(before, (key[0], key[3]), found.left)
+                    found.left = ()
                     if around.kept:
                         self._cache.pop(key, None)
                         raise _RunsAsItIs
@@ -434,7 +435,7 @@ class CompiledFunction:
         count_compiled()
         if assembly.record.swapped:
             self._swaps, self._last = True, None
-        made = Specialization(assembly, result=outcome.containers, kept=outcome.kept.kept if outcome.kept else ())
+        made = Specialization(assembly, result=outcome.containers, left=outcome.left)
         self._store(key, made)
         return made
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,10 +24,11 @@ def assign(owner: Any, name: Any, value: Any) -> None:
         elif name in vars(owner):
             delattr(owner, name)
     elif isinstance(owner, dict):
-        if value is ABSENT:
-            dict.pop(owner, name, None)
-        else:
-            dict.__setitem__(owner, name, value)
+        kind = OrderedDict if isinstance(owner, OrderedDict) else dict  # whatever a class of the user's makes of it
+        if value is not ABSENT:
+            kind.__setitem__(owner, name, value)
+        elif dict.__contains__(owner, name):
+            kind.__delitem__(owner, name)
     elif isinstance(owner, (list, deque)):
         owner[name] = value
     elif value is not ABSENT:

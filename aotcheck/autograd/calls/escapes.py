@@ -17,7 +17,7 @@ from torch import Tensor
 from aotcheck import _torch
 from aotcheck.autograd.calls.changes import assign
 from aotcheck.autograd.calls.kept import CONTAINERS, WITHOUT_TENSORS, Kept, Watched, is_alike, refill, refuse
-from aotcheck.autograd.calls.places import ABSENT, Reached, Route, read
+from aotcheck.autograd.calls.places import ABSENT, Reached, read
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.tensors.captured import children
 from aotcheck.autograd.tensors.plain_values import variables_of
@@ -39,21 +39,23 @@ class Contents:
 class Namespace:
     """The variables that an owner has, all or some of them, and what containers among them hold, to be put back."""
 
-    def __init__(self, owner: Any, names: Iterable[Any] | None = None, seen: set[int] | None = None) -> None:
-        self.owner = owner
+    def __init__(
+        self, owner: Any, reached: Reached, names: Iterable[Any] | None = None, seen: set[int] | None = None
+    ) -> None:
+        self.owner, self._reached = owner, reached
         self.names = None if names is None else tuple(names)
-        self._watched = {n: Watched.now(owner, Route(owner, (n,)), seen) for n in self._names()}
+        self._watched = {n: Watched.now(owner, reached.to(owner, n), seen) for n in self._names()}
         self.before = {n: w.was for n, w in self._watched.items() if w.was is not ABSENT}
 
     def _names(self) -> tuple[Any, ...]:
         return tuple(self.owner) if self.names is None else self.names
 
-    def kept(self, reached: Reached, but: Collection[Any] = ()) -> Iterator[Kept]:
+    def kept(self, but: Collection[Any] = ()) -> Iterator[Kept]:
         """What a trace has left here, under other names than ``but``."""
         for name in self._names():
             if name not in but:
-                new = Watched(self.owner, Route(self.owner, (name,)), ABSENT, None)
-                yield from self._watched.get(name, new).kept(reached)
+                new = Watched(self.owner, self._reached.to(self.owner, name), ABSENT, None)
+                yield from self._watched.get(name, new).kept(self._reached)
 
     def check(self, where: str) -> None:
         """Raise UnsupportedError if a tensor of a trace is there."""
@@ -105,7 +107,9 @@ class Unkept:
             before = owners.get(id(owner), (owner, ()))[1]
             owners[id(owner)] = owner, None if names is None or before is None else tuple({*before, *names})
         seen = set(self._but)
-        self._namespaces = [Namespace(*found, seen) for k, found in owners.items() if k not in seen]
+        self._namespaces = [
+            Namespace(o, self._reached, names, seen) for k, (o, names) in owners.items() if k not in seen
+        ]
         self._nested = [Watched.now(route.holder(), route, seen) for route in self._reached.nested]
         self._contents = Contents(around)
 
@@ -121,9 +125,9 @@ class Unkept:
             self._restore()
 
     def _take(self) -> None:
-        places: list[Watched | Namespace] = [*self._namespaces, *self._nested]
-        for place in places:
-            kept = list(place.kept(self._reached))
+        all_kept = [n.kept() for n in self._namespaces] + [w.kept(self._reached) for w in self._nested]
+        for one in all_kept:
+            kept = list(one)
             for k in kept:
                 k.take()
             self._kept += kept

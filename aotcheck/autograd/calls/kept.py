@@ -220,13 +220,14 @@ class Watched:
     def kept(self, reached: Reached) -> Iterator[Kept]:
         """What a trace has left here."""
         now = self.route.now()
-        if now is not self.was:
-            if _holds(now, reached):
-                yield Kept(self.holder, self.route, now, self.was)
-        elif type(now) in DICTIONARIES and self.copy is not None:
-            yield from self._of_dictionary(now, reached)
-        elif self.copy is not None:
-            yield from self._of_sequence(now, reached)
+        if now is not self.was and _holds(now, reached):
+            yield Kept(self.holder, self.route, now, self.was)
+        if self.copy is None:
+            return
+        if type(self.was) in DICTIONARIES:
+            yield from self._of_dictionary(self.was, reached)
+        else:
+            yield from self._of_sequence(self.was, reached)
 
     def _of_dictionary(self, now: Any, reached: Reached) -> Iterator[Kept]:
         there = [(k, dict.get(self.copy, k, ABSENT), value) for k, value in now.items()]

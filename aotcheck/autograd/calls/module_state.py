@@ -117,8 +117,7 @@ class _Before:
     """What the attributes of modules are, and what containers among them hold, before a trace."""
 
     def __init__(self, modules: Sequence[torch.nn.Module], reached: Reached) -> None:
-        self._attributes = [(m, Namespace(vars(m))) for m in modules]
-        self._reached = reached
+        self._attributes = [(m, Namespace(vars(m), reached)) for m in modules]
 
     def assigned(self) -> list[tuple[torch.nn.Module, str]]:
         """The attributes that are tensors now, and were not or were others."""
@@ -147,7 +146,7 @@ class _Before:
             tensors = [name for name, value in vars(m).items() if isinstance(value, Tensor)]
             here = [
                 kept
-                for kept in was.kept(self._reached, tensors)
+                for kept in was.kept(tensors)
                 if not (isinstance(kept, Item) and (id(kept.container), kept.key) in slots)
             ]
             for kept in here:

@@ -35,13 +35,14 @@ class Outcome:
     ``slots`` of the module were assigned; their new values come after the other flat results, and then those of what
     was ``kept``.
 
-    ``containers`` where the function wrote or returned a container that it was passed.
+    ``left`` is what was kept as the trace left it. ``containers`` where the function wrote or returned a container that it was passed.
     """
 
     spec: Any
     slots: tuple[int, ...]
     containers: ContainerResult | None
     kept: PutBack | None = None
+    left: tuple[Kept, ...] = ()
 
 
 def run_original(
@@ -91,7 +92,8 @@ def run_original(
     in_result, leaves.there = tuple(leaves.there), []
     left = [leaves.of(k.value, k) for k in kept]
     tail = [t for flat_left, _ in left for t in flat_left]
-    put_back = PutBack(tuple(kept), tuple([spec for _, spec in left]), tuple(leaves.there)) if kept else None
+    done = tuple([dataclasses.replace(k, holder=None, value=None, was=None) for k in kept])
+    put_back = PutBack(done, tuple([spec for _, spec in left]), tuple(leaves.there)) if kept else None
     count, containers = len(flat_out), None
     if writes or any(isinstance(o, (Held, There)) for o in flat_out) or any(isinstance(o, Held) for o in tail):
         keep = put_back if any(isinstance(o, Held) for o in tail) else None
@@ -104,7 +106,7 @@ def run_original(
         if not isinstance(o, (Tensor, Held, There)) and type(o) not in PLAIN_LEAVES and plain_key(o) is None:
             raise UnsupportedError("unregistered container", f"the function returns a {type(o).__name__}")
     slots = tuple([k for k, _ in reassigned])
-    outcome = Outcome(out_spec, slots, containers, put_back)
+    outcome = Outcome(out_spec, slots, containers, put_back, tuple(kept))
     assigned = [t for _, t in reassigned]
     rest = [*assigned, *tail] if containers is None or containers.keep is None else [*tail, *assigned]
     return [*flat_out, *rest], count, outcome

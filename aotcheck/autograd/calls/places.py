@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import types
+import weakref
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from aotcheck.autograd.calls.serials import serial_of
+from aotcheck.autograd.tensors.plain_values import variables_of
 
 ABSENT = object()
 TENSOR = object()
@@ -56,10 +58,19 @@ def follow(owner: Any, names: Sequence[Any]) -> Any:
 
 
 @dataclass(frozen=True)
+class Attributes:
+    """The dictionary of an object's attributes, or the object ``itself``."""
+
+    of: weakref.ref[Any]
+    itself: bool = False
+
+
+@dataclass(frozen=True)
 class Route:
     """To a variable, attribute or item: what ``owner`` has by these names, one after the other.
 
-    ``owner`` is nothing that may be exchanged for another one like it.
+    ``owner`` is nothing that may be exchanged for another one like it. A route to an object's attributes does not keep
+    it alive.
     """
 
     owner: Any
@@ -72,11 +83,18 @@ class Route:
 
     def holder(self) -> Any:
         """What has it."""
-        return follow(self.owner, self.names[:-1])
+        return follow(self._start(), self.names[:-1])
 
     def now(self) -> Any:
         """What is there."""
-        return follow(self.owner, self.names)
+        return follow(self._start(), self.names)
+
+    def _start(self) -> Any:
+        owner = self.owner
+        if type(owner) is Attributes:
+            obj = owner.of()
+            return obj if owner.itself else variables_of(obj) if obj is not None else ABSENT
+        return owner
 
     def then(self, name: Any) -> Route:
         """What that has by another name."""
@@ -86,20 +104,28 @@ class Route:
 @dataclass(frozen=True)
 class Reached:
     """What a walk reached: ``variables``, each what has them and their names (None: all that it has), and ``nested``
-    containers. Ways to all ``containers`` and the ``objects`` themselves, by id.
+    containers. Ways to all ``containers``, and the ``objects`` and what attributes are of, by id.
     """
 
     variables: tuple[tuple[Any, tuple[Any, ...] | None], ...] = ()
     nested: tuple[Route, ...] = ()
     containers: Mapping[int, Route] = dataclasses.field(default_factory=dict)
     objects: Mapping[int, Any] = dataclasses.field(default_factory=dict)
+    attributes: Mapping[int, Attributes] = dataclasses.field(default_factory=dict)
 
     def __contains__(self, x: object) -> bool:
         return id(x) in self.containers or id(x) in self.objects
 
     def route(self, x: Any) -> Route:
         """The way to a container or an object."""
-        return self.containers.get(id(x)) or Route(x, ())
+        found = self.containers.get(id(x))
+        if found is None:
+            found = Route(self.objects[id(x)] or x, ())
+        return found
+
+    def to(self, owner: Any, name: Any) -> Route:
+        """The way to what ``owner`` has by a name."""
+        return Route(self.attributes.get(id(owner), owner), (name,))
 
 
 @dataclass(frozen=True, eq=False)

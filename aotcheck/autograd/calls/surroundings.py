@@ -159,6 +159,7 @@ class Before:
 
     def put_back_unread(self, counted: frozenset[str]) -> Iterator[Callable[[], None]]:
         """Names that nothing reads have what they had; yields what every call is to do."""
+        route = self.walk.routes()
         for owner, name, was in self._unread:
             becomes = read(owner, name)
             if becomes is not was and _holds_replica(becomes):
@@ -169,9 +170,9 @@ class Before:
                 continue
             assign(owner, name, was)
             if name in counted and type(was) is int and type(becomes) is int:
-                yield Addition(Route(owner, (name,)), becomes - was)
+                yield Addition(route(owner, name), becomes - was)
             else:
-                yield Assignment(Route(owner, (name,)), becomes)
+                yield Assignment(route(owner, name), becomes)
 
     def put_back_random(self) -> bool:
         """No random number of Python's or numpy's was drawn; whether one was."""

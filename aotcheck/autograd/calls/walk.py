@@ -36,7 +36,7 @@ from aotcheck.autograd.calls.naming import (
     is_of_others,
     named_in,
 )
-from aotcheck.autograd.calls.places import ABSENT, TENSOR, Place, Reached, Route, key_of, read
+from aotcheck.autograd.calls.places import ABSENT, TENSOR, Attributes, Place, Reached, Route, key_of, read
 from aotcheck.autograd.calls.serials import serial_of
 from aotcheck.autograd.tensors.plain_values import plain_key, variables_of
 from aotcheck.autograd.tracing.presented_types import PresentedType
@@ -98,11 +98,13 @@ class Walk:
         "_seen",
         "_shared",
         "_slots",
+        "_stores",
         "_tensors",
         "_to_import",
         "_versions",
         "_watched",
         "asking_types",
+        "attributes",
         "caches",
         "cells",
         "classes",
@@ -129,7 +131,8 @@ class Walk:
         self.classes: set[type] = set()
         self.containers: dict[Place, Any] = {}
         self.owners: dict[int, Any] = {}
-        self.objects: dict[int, Any] = {}
+        self.objects: dict[int, Attributes | None] = {}
+        self.attributes: dict[int, Attributes] = {}  # by id of the dictionary
         self.cells: list[types.CellType] = []
         self.generators: list[Any] = []
         self.caches: list[Any] = []
@@ -142,6 +145,7 @@ class Walk:
         self.names_matter = bool(self._counted or self._assigned)  # another walk may find more
         self._attributes = None if named.dynamic else self._watched | self._counted | {"forward"}
         self._only = self._counted | self._assigned
+        self._stores = bool(named.stores or named.adds or named.dynamic)
         self._dicts: list[tuple[dict[Any, Any], frozenset[str] | None, list[Any]]] = []
         self._globals: dict[int, tuple[dict[str, Any], set[str]]] = {}
         self._empty: list[dict[Any, Any]] = []
@@ -217,7 +221,7 @@ class Walk:
         while (place := above.get(id(owner))) is not None and place[0] in self.owners and len(names) <= STEPS:
             owner = self.owners[place[0]]
             names.insert(0, place[1])
-        return Route(owner, tuple(names))
+        return Route(self.attributes.get(id(owner), owner), tuple(names))
 
     def reached(self) -> Reached:
         """Everything that may be assigned."""
@@ -248,7 +252,7 @@ class Walk:
                 containers.setdefault(id(container), route)
                 if k in above or isinstance(owners[k], (types.FunctionType, functools.partial)):
                     nested.append(route)
-        return Reached(tuple(variables), tuple(nested), containers, self.objects)
+        return Reached(tuple(variables), tuple(nested), containers, self.objects, self.attributes)
 
     def holds(self) -> bool:
         """Whether nothing that matters was assigned since."""
@@ -374,13 +378,23 @@ class Walk:
                 self._next.append((original, depth))
                 return
             self._watch(variables, variables, self._attributes, depth)
-        self.objects[id(obj)] = obj
+        self._known(obj, variables)
         for c in kind.__mro__:
             slots = vars(c).get("__slots__", ())
             for name in (slots,) if isinstance(slots, str) else tuple(slots):
                 if isinstance(vars(c).get(name), types.MemberDescriptorType):
                     self._slot(obj, name, depth)
         self._class(kind, depth)
+
+    def _known(self, obj: Any, variables: dict[str, Any] | None) -> None:
+        try:
+            reference = weakref.ref(obj)
+        except TypeError:
+            self.objects[id(obj)] = None
+            return
+        self.objects[id(obj)] = Attributes(reference, itself=True)
+        if variables is not None:
+            self.attributes[id(variables)] = Attributes(reference)
 
     def _slot(self, obj: Any, name: str, depth: int) -> None:
         if name in self._only:
@@ -468,6 +482,11 @@ class Walk:
         if vars(f):
             self.names_matter = True
             self._watch(vars(f), vars(f), self._watched | self._counted | {"__wrapped__"}, depth)
+        elif depth:
+            self.names_matter = True
+            if self._stores:  # perhaps an attribute of it
+                self.owners[id(vars(f))] = vars(f)
+                self._empty.append(vars(f))
 
     def _variables(self, f: types.FunctionType, depth: int) -> None:
         """The globals that ``f`` uses."""
