@@ -1,9 +1,4 @@
-"""A compiled function as its caller holds it: finds or makes the specialization of each call, falls back honestly.
-
-Note [Callable arguments]
-A module, or a function with a closure, that is an argument brings along what it reads: parameters, hooks, numbers. A
-function that is called with such arguments is compiled as one that has them in its closure, once for each choice.
-"""
+"""A compiled function as its caller holds it: finds or makes the specialization of each call, falls back honestly."""
 
 from __future__ import annotations
 
@@ -21,10 +16,13 @@ from torch import Tensor
 
 from aotcheck import _torch
 from aotcheck.autograd.assemble import Assembly, StrideCorrection
+from aotcheck.autograd.calls.bound import bound_among
 from aotcheck.autograd.calls.closure_modules import ClosureModules
 from aotcheck.autograd.calls.containers import (
     ContainerResult,
     ResultShape,
+    Structure,
+    containers_in,
     flattened,
     structure_of,
 )
@@ -36,7 +34,6 @@ from aotcheck.autograd.calls.specialize import (
     PLAIN_LEAVES,
     call_key,
     callable_key,
-    callables_in,
     check_supported,
     fast_guard,
     foreign_overlaps,
@@ -48,6 +45,7 @@ from aotcheck.autograd.eager_graph.saved import Compiling
 from aotcheck.autograd.effects.capture import Capture
 from aotcheck.autograd.errors import (
     EXPECTATION,
+    BindingNeeded,
     EagerRaises,
     InternalError,
     Retrace,
@@ -188,7 +186,7 @@ class CompiledFunction:
         self._valued: dict[Any, frozenset[int]] = {}  # see Note [Values in the key]
         self._backwards = False  # whether the function is known to call backwards
         self._swaps = False  # whether it is known to swap arguments, which asks whether views of them are held
-        self._bound = False  # whether what the arguments can call is looked at as the function's own surroundings are
+        self._bound: frozenset[int] = frozenset()  # the arguments, by id, that are among the function's surroundings
         self._for_callables: OrderedDict[Any, CompiledFunction] = OrderedDict()
         self._hooks = False  # whether saved-tensor hooks are in force around the call being traced
 
@@ -230,11 +228,14 @@ class CompiledFunction:
             self.state.refresh()
             return result
         flat, spec = self._flatten(args, kwargs)
-        if type(spec) is not int and not self._bound and (callables := callables_in(flat)):
-            return self._with(callables)._look_up(args, kwargs)
+        if isinstance(spec, Structure) and (bound := self._to_bind(flat, args, kwargs)):
+            return self._with(bound)._look_up(args, kwargs)
         for _ in range(_MAX_RETRACES):
             try:
                 key, whole, found = self._find(flat, spec)
+            except BindingNeeded as error:
+                containers = containers_in((args, kwargs), self._bound)
+                return self._with([containers[k] for k in error.places])._look_up(args, kwargs)
             except UnsupportedError as error:
                 return self._refuse(error, args, kwargs)
             except UserError as error:
@@ -258,15 +259,24 @@ class CompiledFunction:
                 return self._reproduce(args, kwargs, failed)
         raise InternalError("the strides of the function's results could not be settled")
 
+    def _to_bind(self, flat: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        """The arguments of a call that are to be bound, see Note [Bound arguments], and are not yet."""
+        containers = [c for c in containers_in((args, kwargs), self._bound) if c is not kwargs]
+        if containers:
+            with self._lock:
+                is_reached = self._surroundings().reaches
+                return bound_among(flat, containers, self._bound, is_reached)
+        return bound_among(flat, (), self._bound)
+
     def _with(self, callables: list[Any]) -> CompiledFunction:
-        """Compiles this function for calls with such arguments: see Note [Callable arguments]."""
+        """Compiles this function for calls with such arguments: see Note [Bound arguments]."""
         key = tuple(map(callable_key, callables))
         with self._lock:
             known = self._for_callables.get(key)
             if known is None:
                 function = functools.partial(_call, self.original, tuple(callables))
                 known = CompiledFunction(function, self.compilers, self.on_unsupported)
-                known._bound = True
+                known._bound = self._bound.union(map(id, callables))  # which it keeps
                 if self.state is not None:
                     known.state = ModuleState(self.state.module)
                 self._for_callables[key] = known
@@ -300,7 +310,7 @@ class CompiledFunction:
             caller = caller_graph(whole) if self._backwards else None
             valued = [k for k in self._valued.get(structure, ()) if k < len(whole) and tells_lengths(whole[k])]
             split = Split(len(flat), len(passed), self._gradients, wrappers, caller, which, tuple(sorted(valued)))
-            check_supported(whole)
+            check_supported(whole, self._bound)
             values = tuple([(k, *whole[k].tolist()) for k in split.valued])
             views = _views_among(whole) if self._swaps else None
             key = (spec, len(flat), number, call_key(whole), caller, values, views)
@@ -351,6 +361,8 @@ class CompiledFunction:
             else:
                 self._cache.move_to_end(key)
             if found.refusal is not None:
+                if isinstance(found.refusal, BindingNeeded):
+                    raise BindingNeeded(found.refusal.places)
                 raise UnsupportedError(found.refusal.reason, found.refusal.detail)
             return key, whole, found
         raise UnsupportedError(
@@ -374,8 +386,9 @@ class CompiledFunction:
     def _flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], Any]:
         if not kwargs and all(type(a) in PLAIN_LEAVES for a in args):
             return list(args), len(args)
-        flat, spec = flattened((args, kwargs))
-        return flat, structure_of(args, kwargs, spec)
+        bound = self._bound
+        flat, spec = flattened((args, kwargs), (lambda x: id(x) in bound) if bound else None)
+        return flat, structure_of(spec, containers_in((args, kwargs), bound), bound)
 
     def _passed(self, flat: Sequence[Any]) -> list[Any]:
         """All arguments of a call: its own, those of the module or the closure, and perhaps the gradients of both."""

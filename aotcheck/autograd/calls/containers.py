@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ import torch
 from aotcheck import _torch
 from aotcheck.autograd.calls.objects import changed_to, is_object, opened, parts_of
 from aotcheck.autograd.calls.places import There, found_at, put_in
-from aotcheck.autograd.errors import UnsupportedError
+from aotcheck.autograd.errors import BindingNeeded
 
 pytree = _torch.pytree
 _NO_OBJECTS = frozenset({torch.Tensor, torch.nn.Parameter, int, float, bool, str, type(None), complex, torch.dtype})
@@ -29,10 +29,14 @@ Flatten = Callable[[Any], tuple[list[Any], Any]]
 
 @dataclasses.dataclass(frozen=True)
 class Structure:
-    """How a call's arguments are nested; ``shared`` says which containers are the same object, None if none are."""
+    """How a call's arguments are nested; ``shared`` says which containers are the same object, None if none are.
+
+    Those ``bound``, by id, are leaves.
+    """
 
     spec: Any
     shared: tuple[int, ...] | None
+    bound: frozenset[int] = frozenset()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,12 +69,13 @@ class ContainerResult:
     spec: Any
     count: int
     writes: tuple[NewContents, ...]
+    bound: frozenset[int]
     there: tuple[There, ...] = ()
     keep: Callable[[Sequence[Any]], None] | None = None
 
     def before(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], dict[int, Any]]:
         """The containers as they are before the call, for ``finish``."""
-        return containers_in((args, kwargs)), found_at(self.there)
+        return containers_in((args, kwargs), self.bound), found_at(self.there)
 
     def finish(self, before: tuple[list[Any], dict[int, Any]], flat: Sequence[Any]) -> Any:
         """Write into the caller's containers and build what the call returns, out of the flat results."""
@@ -113,27 +118,57 @@ def _is_plain_size(x: Any) -> bool:
     return type(x) is torch.Size and all(type(n) is int for n in x)
 
 
-def structure_of(args: tuple[Any, ...], kwargs: dict[str, Any], spec: Any) -> Structure:
+def structure_of(spec: Any, containers: Sequence[Any], bound: frozenset[int]) -> Structure:
     """The structure of a call that ``spec`` describes but for which containers are the same."""
     first: dict[int, int] = {}
-    places = tuple([first.setdefault(id(c), k) for k, c in enumerate(containers_in((args, kwargs)))])
-    return Structure(spec, places if len(first) < len(places) else None)
+    places = tuple([first.setdefault(id(c), k) for k, c in enumerate(containers)])
+    return Structure(spec, places if len(first) < len(places) else None, bound)
 
 
-def containers_in(tree: Any) -> list[Any]:
-    """Every node of ``tree`` that is no tuple, outermost first; the call's own dict of keyword arguments is one."""
+def containers_in(tree: Any, bound: frozenset[int]) -> list[Any]:
+    """Every node of ``tree`` that is no tuple, outermost first; the call's own dict of keyword arguments is one.
+
+    Those ``bound``, by id, are no nodes.
+    """
     found: list[Any] = []
-    _collect(tree, found)
+    _collect(tree, found, bound)
     return found
 
 
-def _collect(node: Any, found: list[Any]) -> None:
-    children = _children(node)
+def _collect(node: Any, found: list[Any], bound: frozenset[int]) -> None:
+    children = _children(node) if id(node) not in bound else None
     if children is not None:
         if not isinstance(node, tuple):
             found.append(node)
         for child in children:
-            _collect(child, found)
+            _collect(child, found, bound)
+
+
+def shared_again(tree: Any, structure: Structure) -> Any:
+    """A ``tree`` that was made as ``structure`` says, with one container where several are to be the same."""
+    containers = containers_in(tree, structure.bound)
+    shared = structure.shared or ()
+    first = {id(c): containers[k] for c, k in zip(containers, shared, strict=True) if containers[k] is not c}
+    return _exchanged(tree, first)
+
+
+def _exchanged(node: Any, first: Mapping[int, Any]) -> Any:
+    if id(node) in first:
+        return first[id(node)]
+    parts = named_parts(node)
+    if parts is None:
+        return node
+    now = [_exchanged(part, first) for _, part in parts]
+    if all(a is b for a, (_, b) in zip(now, parts, strict=True)):
+        return node
+    if isinstance(node, tuple):
+        return type(node)(*now) if hasattr(node, "_fields") else type(node)(now)
+    if is_object(node):
+        changed_to(node, parts_of(node)[0], now)
+    else:
+        for (name, _), part in zip(parts, now, strict=True):
+            node[name] = part
+    return node
 
 
 def _children(node: Any) -> list[Any] | None:
@@ -149,7 +184,7 @@ class Watched:
 
     def __init__(self, structure: Structure, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.shared = structure.shared
-        self.containers = containers_in((args, kwargs))
+        self.containers = containers_in((args, kwargs), structure.bound)
         self.before = [_contents(c) for c in self.containers]
         self.places = {id(c): k for k, c in enumerate(self.containers)}
 
@@ -162,7 +197,7 @@ class Watched:
         """The leaves of all new contents, one container after another.
 
         Raises:
-            UnsupportedError: something was written that is neither list, deque nor dict, or that is passed twice.
+            BindingNeeded: something was written that is neither list, deque nor dict, or some are passed twice.
         """
         leaves: list[Any] = []
         writes: list[NewContents] = []
@@ -173,9 +208,9 @@ class Watched:
                 continue
             of_object = is_object(container)
             if not of_object and not isinstance(container, (list, deque, dict)):
-                raise UnsupportedError("write to an input container", f"a {type(container).__name__} was changed")
+                raise BindingNeeded((k,))
             if self.shared is not None:
-                raise UnsupportedError("write to an input container", "a container is passed more than once")
+                raise BindingNeeded(tuple([j for j, first in enumerate(self.shared) if self.shared.count(first) > 1]))
             flat, spec = flatten(now)
             leaves += flat
             keys_now = tuple(now_keys) if of_object or isinstance(container, dict) else None

@@ -140,8 +140,10 @@ class Unkept:
             namespace.check("")
 
     def _restore(self) -> None:
-        for place in (*self._namespaces, *self._nested):
-            place.restore()
+        for namespace in self._namespaces:
+            namespace.restore()
+        for watched in self._nested:
+            watched.restore()
         self._contents.restore()
 
 

@@ -295,7 +295,7 @@ def _holds(value: Any, reached: Reached) -> bool:
         return False
     if issubclass(type(value), Tensor) or id(value) in reached.containers:
         return True
-    if id(value) in reached.objects:
+    if value in reached:
         return False
     return any(
         issubclass(type(x), Tensor) or id(x) in reached.containers for x in flattened(value, reached.__contains__)[0]

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from aotcheck import _torch
-from aotcheck.autograd.calls.containers import ContainerResult, Held, Structure, Watched
+from aotcheck.autograd.calls.containers import ContainerResult, Held, Structure, Watched, shared_again
 from aotcheck.autograd.calls.escapes import Unkept
 from aotcheck.autograd.calls.kept import Kept, Leaves, PutBack
 from aotcheck.autograd.calls.module_state import ModuleState
@@ -35,7 +35,9 @@ class Outcome:
     ``slots`` of the module were assigned; their new values come after the other flat results, and then those of what
     was ``kept``.
 
-    ``left`` is what was kept as the trace left it. ``containers`` where the function wrote or returned a container that it was passed.
+    ``containers`` where the function wrote or returned a container that it was passed, or returned one from around it.
+
+    ``left`` is what was kept, as the trace left it.
     """
 
     spec: Any
@@ -68,6 +70,8 @@ def run_original(
         args, kwargs, watched = tuple(replicas[:explicit]), {}, None
     else:
         args, kwargs = pytree.tree_unflatten(list(replicas[:explicit]), spec.spec)
+        if spec.shared is not None:
+            args, kwargs = shared_again((args, kwargs), spec)
         watched = Watched(spec, args, kwargs)
     types, kept = PresentingTypes(asking_types), list[Kept]()
     try:
@@ -97,7 +101,8 @@ def run_original(
     count, containers = len(flat_out), None
     if writes or any(isinstance(o, (Held, There)) for o in flat_out) or any(isinstance(o, Held) for o in tail):
         keep = put_back if any(isinstance(o, Held) for o in tail) else None
-        containers = ContainerResult(out_spec, count, writes, in_result, keep)
+        bound = spec.bound if isinstance(spec, Structure) else frozenset[int]()
+        containers = ContainerResult(out_spec, count, writes, bound, in_result, keep)
     flat_out += contents
     for t in (*replicas, *flat_out):
         if (name := attribute_set(t)) is not None:

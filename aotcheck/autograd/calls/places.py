@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import types
-import weakref
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,7 +60,7 @@ def follow(owner: Any, names: Sequence[Any]) -> Any:
 class Attributes:
     """The dictionary of an object's attributes, or the object ``itself``."""
 
-    of: weakref.ref[Any]
+    of: Callable[[], Any]
     itself: bool = False
 
 
@@ -110,17 +109,18 @@ class Reached:
     variables: tuple[tuple[Any, tuple[Any, ...] | None], ...] = ()
     nested: tuple[Route, ...] = ()
     containers: Mapping[int, Route] = dataclasses.field(default_factory=dict)
-    objects: Mapping[int, Any] = dataclasses.field(default_factory=dict)
+    objects: Mapping[int, Attributes] = dataclasses.field(default_factory=dict)
     attributes: Mapping[int, Attributes] = dataclasses.field(default_factory=dict)
 
     def __contains__(self, x: object) -> bool:
-        return id(x) in self.containers or id(x) in self.objects
+        known = self.objects.get(id(x))
+        return id(x) in self.containers or (known is not None and known.of() is x)
 
     def route(self, x: Any) -> Route:
         """The way to a container or an object."""
         found = self.containers.get(id(x))
         if found is None:
-            found = Route(self.objects[id(x)] or x, ())
+            found = Route(self.objects[id(x)], ())
         return found
 
     def to(self, owner: Any, name: Any) -> Route:

@@ -122,7 +122,7 @@ class Before:
             if len(s) != len(was) or not all(map(is_, s, was)):
                 _put_back(s, was)
 
-    def put_back_lengths(self) -> Iterator[tuple[Any, Sequence[Any], Sequence[Any]]]:
+    def put_back_lengths(self) -> Iterator[tuple[Any, Any, Any]]:
         """Those whose length changed hold what they held; yields each, and what it held before the trace and after."""
         for s, was in self._contents:
             if len(s) == len(was) and (not isinstance(s, set) or s == was):
@@ -282,6 +282,10 @@ class Surroundings:
     def reached(self) -> Reached:
         """What may be assigned, as of the last walk."""
         return self._walk.reached()
+
+    def reaches(self, x: Any) -> bool:
+        """Whether the last walk met this container or object."""
+        return self._walk.met(x)
 
     def before_trace(self) -> Before:
         """What there is, for ``after_trace``."""

@@ -131,7 +131,7 @@ class Walk:
         self.classes: set[type] = set()
         self.containers: dict[Place, Any] = {}
         self.owners: dict[int, Any] = {}
-        self.objects: dict[int, Attributes | None] = {}
+        self.objects: dict[int, Attributes] = {}
         self.attributes: dict[int, Attributes] = {}  # by id of the dictionary
         self.cells: list[types.CellType] = []
         self.generators: list[Any] = []
@@ -233,9 +233,9 @@ class Walk:
             names.setdefault(id(owner), set()).update(some)
         for obj, name in self._slots:
             names.setdefault(id(obj), set()).add(name)
-        for d, some, _ in self._dicts:
+        for d, watched, _ in self._dicts:
             if "__builtins__" in d:  # of a Python module's variables those that are named
-                names.setdefault(id(d), set()).update(some or ())
+                names.setdefault(id(d), set()).update(watched or ())
         variables: list[tuple[Any, tuple[Any, ...] | None]] = [(c, ("cell_contents",)) for c in self.cells]
         for k, owner in owners.items():
             if isinstance(owner, dict):
@@ -245,7 +245,8 @@ class Walk:
                 variables.append((owner, tuple(vars(owner))))
             elif not isinstance(owner, (types.CellType, types.FunctionType, functools.partial, *SEQUENCES)):
                 variables.append((owner, tuple(names.get(k, ()))))
-        nested, containers = [], {}
+        nested: list[Route] = []
+        containers: dict[int, Route] = {}
         for (k, name), container in self.containers.items():
             if k in owners and isinstance(container, (dict, list, deque, set)):
                 route = self._route(owners[k], name, above)
@@ -253,6 +254,13 @@ class Walk:
                 if k in above or isinstance(owners[k], (types.FunctionType, functools.partial)):
                     nested.append(route)
         return Reached(tuple(variables), tuple(nested), containers, self.objects, self.attributes)
+
+    def met(self, x: Any) -> bool:
+        """Whether this container or object is around the function."""
+        known = self.objects.get(id(x))
+        if known is None:
+            return self.owners.get(id(x)) is x
+        return bool(known.of() is x)
 
     def holds(self) -> bool:
         """Whether nothing that matters was assigned since."""
@@ -387,11 +395,11 @@ class Walk:
         self._class(kind, depth)
 
     def _known(self, obj: Any, variables: dict[str, Any] | None) -> None:
+        reference: Callable[[], Any]
         try:
             reference = weakref.ref(obj)
         except TypeError:
-            self.objects[id(obj)] = None
-            return
+            reference = functools.partial(_itself, obj)
         self.objects[id(obj)] = Attributes(reference, itself=True)
         if variables is not None:
             self.attributes[id(variables)] = Attributes(reference)
@@ -575,9 +583,15 @@ class Walk:
         place = id(owner), name
         if place in self._ignored:
             return False
+        if type(name) not in (str, int) and plain_key(name) is None:
+            self._known(name, None)
         self.found[place] = key_of(name), key
         self.values[place] = owner, value
         return True
+
+
+def _itself(obj: Any) -> Any:
+    return obj
 
 
 _BUILTIN = frozenset(vars(__import__("builtins")))
