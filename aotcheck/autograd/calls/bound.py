@@ -10,7 +10,7 @@ arguments is compiled as one that has them in its closure, once for each choice.
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
@@ -29,14 +29,15 @@ _OPS = (type(torch.ops.aten.add), type(torch.ops.aten.add.Tensor))
 def bound_among(
     flat: Sequence[Any],
     containers: Sequence[Any],
-    bound: Container[int],
+    bound: Collection[int],
     is_reached: Callable[[Any], bool] | None = None,
 ) -> list[Any]:
     """What is to be bound of the leaves and the ``containers`` of a call, and is not yet ``bound``, by id.
 
     ``is_reached`` tells what the function reaches by another way.
     """
-    found = [a for a in flat if type(a) not in PLAIN_LEAVES and id(a) not in bound and _is_bound(a)]
+    leaves = [a for a in flat if type(a) not in PLAIN_LEAVES and id(a) not in bound and _is_bound(a)]
+    found = [a for a in leaves if not (bound and callable(a))]  # another function just like the one that is bound
     return found if is_reached is None else found + [c for c in containers if is_reached(c)]
 
 
