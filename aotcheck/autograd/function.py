@@ -16,12 +16,11 @@ from torch import Tensor
 
 from aotcheck import _torch
 from aotcheck.autograd.assemble import Assembly, StrideCorrection
-from aotcheck.autograd.calls.bound import bound_among
+from aotcheck.autograd.calls.bound import bindable
 from aotcheck.autograd.calls.closure_modules import ClosureModules
 from aotcheck.autograd.calls.containers import (
     ContainerResult,
     ResultShape,
-    Structure,
     containers_in,
     flattened,
     structure_of,
@@ -215,7 +214,7 @@ class CompiledFunction:
 
     def prepare(self, args: tuple[Any, ...]) -> None:
         """Compile for calls like this one, without running. What cannot be compiled shows at the call."""
-        flat, spec = self._flatten(args, {})
+        flat, spec, _ = self._flatten(args, {})
         with contextlib.suppress(UnsupportedError, UserError, _RunsAsItIs):
             self._find(flat, spec)
 
@@ -227,14 +226,13 @@ class CompiledFunction:
             result = self.original(*args, **kwargs)
             self.state.refresh()
             return result
-        flat, spec = self._flatten(args, kwargs)
-        if isinstance(spec, Structure) and (bound := self._to_bind(flat, args, kwargs)):
+        flat, spec, containers = self._flatten(args, kwargs)
+        if type(spec) is not int and (bound := self._to_bind(flat, containers, kwargs)):
             return self._with(bound)._look_up(args, kwargs)
         for _ in range(_MAX_RETRACES):
             try:
                 key, whole, found = self._find(flat, spec)
             except BindingNeeded as error:
-                containers = containers_in((args, kwargs), self._bound)
                 return self._with([containers[k] for k in error.places])._look_up(args, kwargs)
             except UnsupportedError as error:
                 return self._refuse(error, args, kwargs)
@@ -246,7 +244,7 @@ class CompiledFunction:
             assert found.assembly is not None
             self._remember(found, flat, whole, spec, key[2])
             try:
-                before = None if found.result is None else found.result.before(args, kwargs)
+                before = None if found.result is None else found.result.before(containers)
                 result = found.assembly.call(whole)
                 for assign in found.assignments:
                     assign()
@@ -259,14 +257,14 @@ class CompiledFunction:
                 return self._reproduce(args, kwargs, failed)
         raise InternalError("the strides of the function's results could not be settled")
 
-    def _to_bind(self, flat: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    def _to_bind(self, flat: Sequence[Any], containers: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
         """The arguments of a call that are to be bound, see Note [Bound arguments], and are not yet."""
-        containers = [c for c in containers_in((args, kwargs), self._bound) if c is not kwargs]
-        if containers:
+        found = bindable(flat, self._bound)
+        if len(containers) > 1 or (containers and containers[0] is not kwargs):
             with self._lock:
-                is_reached = self._surroundings().reaches
-                return bound_among(flat, containers, self._bound, is_reached)
-        return bound_among(flat, (), self._bound)
+                around = self._surroundings()
+                found += [c for c in containers if around.reaches(c)]
+        return found
 
     def _with(self, callables: list[Any]) -> CompiledFunction:
         """Compiles this function for calls with such arguments: see Note [Bound arguments]."""
@@ -383,12 +381,14 @@ class CompiledFunction:
             self._cache.clear()
         return around
 
-    def _flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], Any]:
+    def _flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], Any, list[Any]]:
+        """The leaves of the arguments, their structure, a number where there is none, and their containers."""
         if not kwargs and all(type(a) in PLAIN_LEAVES for a in args):
-            return list(args), len(args)
+            return list(args), len(args), []
         bound = self._bound
         flat, spec = flattened((args, kwargs), (lambda x: id(x) in bound) if bound else None)
-        return flat, structure_of(spec, containers_in((args, kwargs), bound), bound)
+        containers = containers_in((args, kwargs), bound)
+        return flat, structure_of(spec, containers, bound), containers
 
     def _passed(self, flat: Sequence[Any]) -> list[Any]:
         """All arguments of a call: its own, those of the module or the closure, and perhaps the gradients of both."""

@@ -10,12 +10,13 @@ arguments is compiled as one that has them in its closure, once for each choice.
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from aotcheck.autograd.calls.contents import GENERATORS
 from aotcheck.autograd.calls.naming import is_of_others
 from aotcheck.autograd.calls.objects import may_be_object
 from aotcheck.autograd.calls.specialize import PLAIN_LEAVES
@@ -26,19 +27,10 @@ _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _OPS = (type(torch.ops.aten.add), type(torch.ops.aten.add.Tensor))
 
 
-def bound_among(
-    flat: Sequence[Any],
-    containers: Sequence[Any],
-    bound: Collection[int],
-    is_reached: Callable[[Any], bool] | None = None,
-) -> list[Any]:
-    """What is to be bound of the leaves and the ``containers`` of a call, and is not yet ``bound``, by id.
-
-    ``is_reached`` tells what the function reaches by another way.
-    """
+def bindable(flat: Sequence[Any], bound: Collection[int]) -> list[Any]:
+    """What of the leaves of a call is to be bound and is not yet ``bound``, by id."""
     leaves = [a for a in flat if type(a) not in PLAIN_LEAVES and id(a) not in bound and _is_bound(a)]
-    found = [a for a in leaves if not (bound and callable(a))]  # another function just like the one that is bound
-    return found if is_reached is None else found + [c for c in containers if is_reached(c)]
+    return [a for a in leaves if not (bound and callable(a))]  # one just like that is bound
 
 
 def _is_bound(a: Any) -> bool:
@@ -49,5 +41,7 @@ def _is_bound(a: Any) -> bool:
     if isinstance(a, (Tensor, *_WITHOUT_STATE, *_OPS)):
         return False
     if not callable(a):
-        return plain_key(a) is None and may_be_object(type(a)) and not isinstance(a, _SYMBOLIC)
+        return isinstance(a, GENERATORS) or (
+            plain_key(a) is None and may_be_object(type(a)) and not isinstance(a, _SYMBOLIC)
+        )
     return not (type(a) is types.FunctionType and is_of_others(a.__module__))

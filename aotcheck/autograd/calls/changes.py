@@ -13,7 +13,9 @@ from aotcheck.autograd.calls.places import ABSENT, Route
 
 def assign(owner: Any, name: Any, value: Any) -> None:
     """Let ``owner`` have ``value`` by that name; nothing by it if that is ABSENT."""
-    if isinstance(owner, types.CellType):
+    if type(owner) is dict and value is not ABSENT:
+        owner[name] = value
+    elif isinstance(owner, types.CellType):
         if value is ABSENT:
             del owner.cell_contents
         else:

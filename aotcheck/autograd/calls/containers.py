@@ -69,15 +69,14 @@ class ContainerResult:
     spec: Any
     count: int
     writes: tuple[NewContents, ...]
-    bound: frozenset[int]
     there: tuple[There, ...] = ()
     keep: Callable[[Sequence[Any]], None] | None = None
 
-    def before(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], dict[int, Any]]:
-        """The containers as they are before the call, for ``finish``."""
-        return containers_in((args, kwargs), self.bound), found_at(self.there)
+    def before(self, containers: Sequence[Any]) -> tuple[Sequence[Any], dict[int, Any]]:
+        """The containers of a call, and others as they are before it, for ``finish``."""
+        return containers, found_at(self.there)
 
-    def finish(self, before: tuple[list[Any], dict[int, Any]], flat: Sequence[Any]) -> Any:
+    def finish(self, before: tuple[Sequence[Any], dict[int, Any]], flat: Sequence[Any]) -> Any:
         """Write into the caller's containers and build what the call returns, out of the flat results."""
         containers, found = before
         flat = [containers[x.index] if type(x) is Held else x for x in flat]

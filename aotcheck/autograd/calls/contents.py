@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import random
 import threading
 import weakref
 from collections import deque
@@ -16,6 +17,7 @@ from aotcheck.autograd.calls.places import TENSOR
 from aotcheck.autograd.calls.serials import serial_of
 from aotcheck.autograd.tensors.plain_values import plain_key
 
+GENERATORS = (random.Random, np.random.Generator, np.random.RandomState)
 SEQUENCES = (list, tuple, deque, set, frozenset)
 _BYTES = 65536  # of an array
 

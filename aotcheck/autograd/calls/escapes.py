@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch
-from aotcheck.autograd.calls.changes import assign
 from aotcheck.autograd.calls.kept import CONTAINERS, WITHOUT_TENSORS, Kept, Watched, is_alike, refill, refuse
 from aotcheck.autograd.calls.places import ABSENT, Reached, read
 from aotcheck.autograd.errors import UnsupportedError
@@ -44,18 +43,30 @@ class Namespace:
     ) -> None:
         self.owner, self._reached = owner, reached
         self.names = None if names is None else tuple(names)
-        self._watched = {n: Watched.now(owner, reached.to(owner, n), seen) for n in self._names()}
-        self.before = {n: w.was for n, w in self._watched.items() if w.was is not ABSENT}
+        there = [(n, read(owner, n)) for n in self._names()]
+        self.before = {n: value for n, value in there if value is not ABSENT}
+        self._copies: dict[Any, Any] = {}
+        for name, value in there:
+            if type(value) in CONTAINERS and (seen is None or id(value) not in seen):
+                self._copies[name] = value.copy()
+                if seen is not None:
+                    seen.add(id(value))
 
     def _names(self) -> tuple[Any, ...]:
         return tuple(self.owner) if self.names is None else self.names
 
+    def _changed(self) -> Iterator[tuple[Any, Watched]]:
+        for name in dict.fromkeys((*self._names(), *self.before)):
+            was = self.before.get(name, ABSENT)
+            if name in self._copies or read(self.owner, name) is not was:
+                route = self._reached.to(self.owner, name)
+                yield name, Watched(self.owner, route, was, self._copies.get(name))
+
     def kept(self, but: Collection[Any] = ()) -> Iterator[Kept]:
         """What a trace has left here, under other names than ``but``."""
-        for name in self._names():
+        for name, watched in self._changed():
             if name not in but:
-                new = Watched(self.owner, self._reached.to(self.owner, name), ABSENT, None)
-                yield from self._watched.get(name, new).kept(self._reached)
+                yield from watched.kept(self._reached)
 
     def check(self, where: str) -> None:
         """Raise UnsupportedError if a tensor of a trace is there."""
@@ -64,9 +75,7 @@ class Namespace:
 
     def restore(self) -> None:
         """Let everything be what it was."""
-        for name in set(self._names()) - self._watched.keys():
-            assign(self.owner, name, ABSENT)
-        for watched in self._watched.values():
+        for _, watched in self._changed():
             watched.restore()
 
 

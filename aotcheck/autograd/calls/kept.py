@@ -191,11 +191,12 @@ class PutBack:
     def __call__(self, flat: Sequence[Any]) -> None:
         """Do it."""
         targets = [kept.target() for kept in self.kept]
-        before = found_at(self.there)
+        before = found_at(self.there) if self.there else {}
         start = 0
         for kept, spec, target in zip(self.kept, self.specs, targets, strict=True):
             end = start + spec.num_leaves
-            kept.put(pytree.tree_unflatten(put_in(flat[start:end], before), spec), target)
+            values = put_in(flat[start:end], before) if self.there else flat[start:end]
+            kept.put(values[0] if spec.is_leaf() else pytree.tree_unflatten(values, spec), target)
             start = end
 
 

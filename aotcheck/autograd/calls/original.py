@@ -101,8 +101,7 @@ def run_original(
     count, containers = len(flat_out), None
     if writes or any(isinstance(o, (Held, There)) for o in flat_out) or any(isinstance(o, Held) for o in tail):
         keep = put_back if any(isinstance(o, Held) for o in tail) else None
-        bound = spec.bound if isinstance(spec, Structure) else frozenset[int]()
-        containers = ContainerResult(out_spec, count, writes, bound, in_result, keep)
+        containers = ContainerResult(out_spec, count, writes, in_result, keep)
     flat_out += contents
     for t in (*replicas, *flat_out):
         if (name := attribute_set(t)) is not None:

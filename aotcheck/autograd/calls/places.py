@@ -24,6 +24,8 @@ Place = tuple[int, Any]
 
 def read(owner: Any, name: Any) -> Any:
     """What ``owner`` has by that name: a cell, dictionary, list, class or an object with slots."""
+    if type(owner) is dict:
+        return owner.get(name, ABSENT)
     if isinstance(owner, types.CellType):
         try:
             return owner.cell_contents
@@ -82,7 +84,7 @@ class Route:
 
     def holder(self) -> Any:
         """What has it."""
-        return follow(self._start(), self.names[:-1])
+        return self._start() if len(self.names) == 1 else follow(self._start(), self.names[:-1])
 
     def now(self) -> Any:
         """What is there."""

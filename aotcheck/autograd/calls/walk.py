@@ -10,7 +10,6 @@ import gc
 import importlib.util
 import itertools
 import os
-import random
 import sys
 import threading
 import types
@@ -25,7 +24,14 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch
-from aotcheck.autograd.calls.contents import SEQUENCES, content_of, in_this_thread, items_of, without_tensors
+from aotcheck.autograd.calls.contents import (
+    GENERATORS,
+    SEQUENCES,
+    content_of,
+    in_this_thread,
+    items_of,
+    without_tensors,
+)
 from aotcheck.autograd.calls.naming import (
     Named,
     called_implicitly,
@@ -45,7 +51,6 @@ STEPS = 6  # from the function to what is looked at
 MOST = 2048  # items of a container that is looked through
 _OBJECTS = 4000
 
-_GENERATORS = (random.Random, np.random.Generator, np.random.RandomState)
 _ITERATORS: tuple[Any, ...] = (
     types.GeneratorType,
     itertools.count,
@@ -349,7 +354,7 @@ class Walk:
             self._class(obj, depth)
         elif issubclass(kind, _WITH_CONTENT):
             self._content(obj, depth)
-        elif issubclass(kind, _GENERATORS):
+        elif issubclass(kind, GENERATORS):
             self.generators.append(obj)
         elif kind is types.MappingProxyType:
             self._next += [(d, depth) for d in gc.get_referents(obj) if issubclass(type(d), dict)]
@@ -556,7 +561,7 @@ class Walk:
             return False
         if issubclass(kind, _ITERATORS) and depth < 2:
             self.iterator = str(name)
-        if kind is types.BuiltinFunctionType and issubclass(type(value.__self__), _GENERATORS):
+        if kind is types.BuiltinFunctionType and issubclass(type(value.__self__), GENERATORS):
             self.generators.append(value.__self__)
         if issubclass(kind, (dict, *SEQUENCES)):
             self.containers[id(owner), name] = value
