@@ -1,10 +1,13 @@
-"""What tells whether something changed in place: arrays, context variables, sequences."""
+"""Kinds of objects that change in place, arrays, context variables, sequences, and what tells whether one did."""
 
 from __future__ import annotations
 
 import array
+import contextvars
+import itertools
 import random
 import threading
+import types
 import weakref
 from collections import deque
 from collections.abc import Iterator
@@ -19,6 +22,30 @@ from aotcheck.autograd.tensors.plain_values import plain_key
 
 GENERATORS = (random.Random, np.random.Generator, np.random.RandomState)
 SEQUENCES = (list, tuple, deque, set, frozenset)
+ITERATORS: tuple[Any, ...] = (
+    types.GeneratorType,
+    itertools.count,
+    itertools.cycle,
+    enumerate,
+    zip,
+    map,
+    type(iter([])),
+    type(iter(())),
+    type(iter(range(0))),
+    type(iter({})),
+    type(iter({}.values())),
+    type(iter({}.items())),
+    type(iter(set())),
+)
+WITH_CONTENT = (
+    np.ndarray,
+    array.array,
+    bytearray,
+    contextvars.ContextVar,
+    memoryview,
+    threading.local,
+    weakref.ref,
+)
 _BYTES = 65536  # of an array
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import array
 import contextlib
 import contextvars
 import functools
 import gc
 import importlib.util
-import itertools
 import os
 import sys
 import threading
@@ -19,14 +17,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from operator import is_
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from aotcheck import _torch
 from aotcheck.autograd.calls.contents import (
     GENERATORS,
+    ITERATORS,
     SEQUENCES,
+    WITH_CONTENT,
     content_of,
     in_this_thread,
     items_of,
@@ -51,30 +50,6 @@ STEPS = 6  # from the function to what is looked at
 MOST = 2048  # items of a container that is looked through
 _OBJECTS = 4000
 
-_ITERATORS: tuple[Any, ...] = (
-    types.GeneratorType,
-    itertools.count,
-    itertools.cycle,
-    enumerate,
-    zip,
-    map,
-    type(iter([])),
-    type(iter(())),
-    type(iter(range(0))),
-    type(iter({})),
-    type(iter({}.values())),
-    type(iter({}.items())),
-    type(iter(set())),
-)
-_WITH_CONTENT = (
-    np.ndarray,
-    array.array,
-    bytearray,
-    contextvars.ContextVar,
-    memoryview,
-    threading.local,
-    weakref.ref,
-)
 _OF_CONTAINERS = frozenset((dict, OrderedDict, defaultdict, *SEQUENCES))
 _OF_MODULES = frozenset(vars(torch.nn.Module())) - {"training"}
 
@@ -352,7 +327,7 @@ class Walk:
             self._next.append((obj.__wrapped__, depth))
         elif issubclass(kind, type):
             self._class(obj, depth)
-        elif issubclass(kind, _WITH_CONTENT):
+        elif issubclass(kind, WITH_CONTENT):
             self._content(obj, depth)
         elif issubclass(kind, GENERATORS):
             self.generators.append(obj)
@@ -559,7 +534,7 @@ class Walk:
         if issubclass(kind, types.ModuleType):
             self._python_module(value, depth)
             return False
-        if issubclass(kind, _ITERATORS) and depth < 2:
+        if issubclass(kind, ITERATORS) and depth < 2:
             self.iterator = str(name)
         if kind is types.BuiltinFunctionType and issubclass(type(value.__self__), GENERATORS):
             self.generators.append(value.__self__)
