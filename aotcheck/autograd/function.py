@@ -337,7 +337,8 @@ class CompiledFunction:
                     around.settle_for_eager(met.detail)
                     raise _RunsAsItIs from met
                 except RetraceWithCaptured as needed:
-                    self._capture_more(needed.args[0])
+                    for tensor in needed.args:
+                        self._capture_more(tensor)
                     continue
                 except RetraceWithGradients:
                     self._gradients, self._last = True, None
@@ -497,6 +498,10 @@ class CompiledFunction:
                 capture.backward.swapping = self.state.swapping(capture.inputs.flat[split.explicit : first])
             try:
                 outcome = capture.run(program, captured, split.own)
+                kernels = capture.maker.kernels
+                looked_at, kernels.looked_at = kernels.looked_at, {}
+                if within_reach := [t for t in looked_at.values() if self._way_to(t) is not None]:
+                    raise RetraceWithCaptured(*within_reach)  # their geometry is to be part of the key
                 if capture.casts is not None and (unused := capture.casts.unused):
                     self._not_cast[region] = self._not_cast.get(region, frozenset()) | unused
                     self._casts[region] = {k: to for k, to in self._casts[region].items() if k not in unused}
@@ -527,25 +532,27 @@ class CompiledFunction:
         if self.state is not None and self.state.adopt(tensor):
             self._last = None
             return
-        paths = self._modules.state_with(tensor) if self._modules is not None else []
-        if paths:
-            self._paths += paths
-            self._last = None
-            return
-        path = self._around.path_to(tensor) if self._around is not None else None
-        if path is None:
-            path = locate(self.original, tensor) if self.state is None else self.state.locate(tensor)
-        if path is None and is_wrapper(tensor):
+        paths = self._way_to(tensor)
+        if paths is None and is_wrapper(tensor):
             for _, held in held_by(tensor)[0]:
                 self._capture_more(held)
             return
-        if path is None:
+        if paths is None:
             raise UnsupportedError(
                 "captured tensor",
                 "the function uses a tensor that is no argument and cannot be reached from its closure",
             )
-        self._paths.append(path)
+        self._paths += paths
         self._last = None
+
+    def _way_to(self, tensor: Tensor) -> list[Path] | None:
+        """How to read the tensor, and with it all that a model has that it is of; None if it is nowhere."""
+        if paths := self._modules.state_with(tensor) if self._modules is not None else []:
+            return paths
+        path = self._around.path_to(tensor) if self._around is not None else None
+        if path is None:
+            path = locate(self.original, tensor) if self.state is None else self.state.locate(tensor)
+        return None if path is None else [path]
 
     def _store(self, key: Any, made: Specialization) -> None:
         self._cache[key] = made
