@@ -6,6 +6,7 @@ import types
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import is_
 from typing import Any
 
 from aotcheck.autograd.calls.places import ABSENT, Route
@@ -101,6 +102,20 @@ def splice(sequence: Any, first: int, last: int, items: Sequence[Any]) -> None:
         now[first : len(now) - last] = items
         sequence.clear()
         sequence.extend(now)
+
+
+def appended(now: Any, was: Any) -> tuple[Any, ...]:
+    """What was appended or added, if that is all that was done; a deque that is full has lost as much."""
+    if isinstance(now, set):
+        return tuple(now - was) if now >= was else ()
+    items, before = tuple(now), tuple(was)
+    lost = range(1)
+    if isinstance(now, deque) and len(items) == now.maxlen:
+        lost = range(len(before) + 1)
+    for k in lost:
+        if len(before) - k <= len(items) and all(map(is_, before[k:], items)):
+            return items[len(before) - k :]
+    return ()
 
 
 def spliced(now: Iterable[Any], was: Iterable[Any]) -> tuple[int, int, tuple[Any, ...]]:

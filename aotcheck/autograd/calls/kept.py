@@ -22,7 +22,7 @@ from typing import Any
 from torch import Tensor
 
 from aotcheck import _torch
-from aotcheck.autograd.calls.changes import assign, splice, spliced
+from aotcheck.autograd.calls.changes import appended, assign, splice, spliced
 from aotcheck.autograd.calls.containers import flattened, named_parts
 from aotcheck.autograd.calls.places import ABSENT, Place, Reached, Route, There, found_at, put_in
 from aotcheck.autograd.errors import UnsupportedError
@@ -240,9 +240,9 @@ class Watched:
             yield Item(self.holder, self.route, value, was, k)
 
     def _of_sequence(self, now: Any, reached: Reached) -> Iterator[Kept]:
-        if type(now) is set:
-            more = tuple(now - self.copy)
-            if now >= self.copy and any(_holds(x, reached) for x in more):
+        more = appended(now, self.copy)
+        if more or type(now) is set:
+            if any(_holds(x, reached) for x in more):
                 yield More(self.holder, self.route, more, self.copy, None)
             return
         first, last, items = spliced(now, self.copy)
@@ -251,10 +251,7 @@ class Watched:
                 if value is not was and _holds(value, reached):
                     yield Item(self.holder, self.route, value, was, k)
         elif any(_holds(x, reached) for x in items):
-            if first == len(self.copy):
-                yield More(self.holder, self.route, items, self.copy, None)
-            else:
-                yield Middle(self.holder, self.route, items, self.copy, None, first, last)
+            yield Middle(self.holder, self.route, items, self.copy, None, first, last)
 
     def restore(self) -> None:
         """Let everything be what it was."""

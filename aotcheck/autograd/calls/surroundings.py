@@ -44,6 +44,7 @@ from aotcheck.autograd.calls.changes import (
     Growth,
     Members,
     Splice,
+    appended,
     assign,
     spliced,
 )
@@ -125,7 +126,8 @@ class Before:
     def put_back_lengths(self) -> Iterator[tuple[Any, Any, Any]]:
         """Those whose length changed hold what they held; yields each, and what it held before the trace and after."""
         for s, was in self._contents:
-            if len(s) == len(was) and (not isinstance(s, set) or s == was):
+            moved = s != was if isinstance(s, set) else isinstance(s, deque) and appended(s, was)
+            if len(s) == len(was) and not moved:
                 continue
             now = s.copy()
             _put_back(s, was)
@@ -342,7 +344,7 @@ class Surroundings:
         for container, was, now in before.put_back_lengths():
             places = {p: walk.owners.get(p[0]) for p, c in walk.containers.items() if c is container}
             (_, name), owner = next(iter(places.items()))
-            more = _appended(was, now)
+            more = appended(now, was)
             if more and self._named.logs.issuperset(name for _, name in places):
                 assignments.append(Growth(routes(owner, name), more))
                 ignored |= places
@@ -432,13 +434,6 @@ def _tensor_at(route: Route) -> Any:
 def _put_back(container: Any, was: Any) -> None:
     container.clear()
     (container.update if isinstance(container, set) else container.extend)(was)
-
-
-def _appended(was: Any, now: Any) -> tuple[Any, ...]:
-    """What was appended, if that is all that was done."""
-    if isinstance(now, set):
-        return tuple(now - was) if now >= was else ()
-    return tuple(now)[len(was) :] if all(map(is_, was, now)) else ()
 
 
 def _exchange(route: Route, was: Any, now: Any) -> Splice | Members:

@@ -32,6 +32,7 @@ from aotcheck.autograd.calls.contents import (
     without_tensors,
 )
 from aotcheck.autograd.calls.naming import (
+    MAKING,
     Named,
     called_implicitly,
     functions_of,
@@ -327,6 +328,7 @@ class Walk:
             self._next.append((obj.__wrapped__, depth))
         elif issubclass(kind, type):
             self._class(obj, depth)
+            self._made(obj, depth)
         elif issubclass(kind, WITH_CONTENT):
             self._content(obj, depth)
         elif issubclass(kind, GENERATORS):
@@ -411,6 +413,13 @@ class Walk:
                     self._next.append((variables[name], depth))
             if type(c) is not type:
                 self._class(type(c), depth)
+
+    def _made(self, cls: type, depth: int) -> None:
+        """What makes objects of a class that is at hand."""
+        for c in cls.__mro__:
+            if is_looked_into(c) and c.__module__.split(".")[0] not in ("builtins", "torch"):
+                for name in MAKING:
+                    self._next += [(f, depth) for f in functions_of(vars(c).get(name))]
 
     def _module(self, m: torch.nn.Module, depth: int) -> None:
         if not self.modules:
@@ -534,7 +543,7 @@ class Walk:
         if issubclass(kind, types.ModuleType):
             self._python_module(value, depth)
             return False
-        if issubclass(kind, ITERATORS) and depth < 2:
+        if issubclass(kind, ITERATORS) and (depth < 2 or "next" in self._reads):
             self.iterator = str(name)
         if kind is types.BuiltinFunctionType and issubclass(type(value.__self__), GENERATORS):
             self.generators.append(value.__self__)
