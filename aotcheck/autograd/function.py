@@ -227,7 +227,7 @@ class CompiledFunction:
             self.state.refresh()
             return result
         flat, spec, containers = self._flatten(args, kwargs)
-        if type(spec) is not int and (bound := self._to_bind(flat, containers, kwargs)):
+        if type(spec) is not int and (bound := self._to_bind(flat, containers, kwargs, spec.classes)):
             return self._with(bound)._look_up(args, kwargs)
         for _ in range(_MAX_RETRACES):
             try:
@@ -257,12 +257,18 @@ class CompiledFunction:
                 return self._reproduce(args, kwargs, failed)
         raise InternalError("the strides of the function's results could not be settled")
 
-    def _to_bind(self, flat: Sequence[Any], containers: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
-        """The arguments of a call that are to be bound, see Note [Bound arguments], and are not yet."""
+    def _to_bind(
+        self, flat: Sequence[Any], containers: Sequence[Any], kwargs: dict[str, Any], classes: frozenset[type]
+    ) -> list[Any]:
+        """The arguments of a call that are to be bound, see Note [Bound arguments], and are not yet.
+
+        What methods of ``classes`` find around them is looked at from now on.
+        """
         found = bindable(flat, self._bound)
-        if len(containers) > 1 or (containers and containers[0] is not kwargs):
+        if classes or len(containers) > 1 or (containers and containers[0] is not kwargs):
             with self._lock:
                 around = self._surroundings()
+                around.include(classes)
                 found += [c for c in containers if around.reaches(c)]
         return found
 
@@ -388,8 +394,9 @@ class CompiledFunction:
             return list(args), len(args), []
         bound = self._bound
         flat, spec = flattened((args, kwargs), (lambda x: id(x) in bound) if bound else None)
-        containers = containers_in((args, kwargs), bound)
-        return flat, structure_of(spec, containers, bound), containers
+        classes: set[type] = set()
+        containers = containers_in((args, kwargs), bound, classes)
+        return flat, structure_of(spec, containers, bound, frozenset(classes)), containers
 
     def _passed(self, flat: Sequence[Any]) -> list[Any]:
         """All arguments of a call: its own, those of the module or the closure, and perhaps the gradients of both."""

@@ -16,11 +16,13 @@ from typing import Any
 import torch
 
 from aotcheck import _torch
+from aotcheck.autograd.calls.naming import is_of_others
 from aotcheck.autograd.calls.objects import changed_to, is_object, opened, parts_of
 from aotcheck.autograd.calls.places import There, found_at, put_in
 from aotcheck.autograd.errors import BindingNeeded
 
 pytree = _torch.pytree
+_PYTHONS = frozenset({list, tuple, dict, deque})
 _NO_OBJECTS = frozenset({torch.Tensor, torch.nn.Parameter, int, float, bool, str, type(None), complex, torch.dtype})
 
 
@@ -31,12 +33,13 @@ Flatten = Callable[[Any], tuple[list[Any], Any]]
 class Structure:
     """How a call's arguments are nested; ``shared`` says which containers are the same object, None if none are.
 
-    Those ``bound``, by id, are leaves.
+    Those ``bound``, by id, are leaves. ``classes`` are the user's own among those of containers and tuples.
     """
 
     spec: Any
     shared: tuple[int, ...] | None
     bound: frozenset[int] = frozenset()
+    classes: frozenset[type] = frozenset()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,30 +120,35 @@ def _is_plain_size(x: Any) -> bool:
     return type(x) is torch.Size and all(type(n) is int for n in x)
 
 
-def structure_of(spec: Any, containers: Sequence[Any], bound: frozenset[int]) -> Structure:
+def structure_of(
+    spec: Any, containers: Sequence[Any], bound: frozenset[int], classes: frozenset[type] = frozenset()
+) -> Structure:
     """The structure of a call that ``spec`` describes but for which containers are the same."""
     first: dict[int, int] = {}
     places = tuple([first.setdefault(id(c), k) for k, c in enumerate(containers)])
-    return Structure(spec, places if len(first) < len(places) else None, bound)
+    own = frozenset([c for c in classes if not is_of_others(c.__module__)]) if classes else classes
+    return Structure(spec, places if len(first) < len(places) else None, bound, own)
 
 
-def containers_in(tree: Any, bound: frozenset[int]) -> list[Any]:
+def containers_in(tree: Any, bound: frozenset[int], classes: set[type] | None = None) -> list[Any]:
     """Every node of ``tree`` that is no tuple, outermost first; the call's own dict of keyword arguments is one.
 
-    Those ``bound``, by id, are no nodes.
+    Those ``bound``, by id, are no nodes. Adds to ``classes`` those of nodes that are none of Python's.
     """
     found: list[Any] = []
-    _collect(tree, found, bound)
+    _collect(tree, found, bound, set() if classes is None else classes)
     return found
 
 
-def _collect(node: Any, found: list[Any], bound: frozenset[int]) -> None:
+def _collect(node: Any, found: list[Any], bound: frozenset[int], classes: set[type]) -> None:
     children = _children(node) if id(node) not in bound else None
     if children is not None:
+        if type(node) not in _PYTHONS:
+            classes.add(type(node))
         if not isinstance(node, tuple):
             found.append(node)
         for child in children:
-            _collect(child, found, bound)
+            _collect(child, found, bound, classes)
 
 
 def shared_again(tree: Any, structure: Structure) -> Any:

@@ -28,7 +28,7 @@ import random
 import sys
 import types
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from operator import is_
 from typing import Any, Protocol
 
@@ -234,6 +234,7 @@ class Surroundings:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
+        self._classes: dict[type, None] = {}  # of arguments
         self._named = NOTHING
         self._ignored: dict[Place, Any] = {}  # logs, and what has them
         self._changes: dict[Any, int] = {}  # by place and call
@@ -284,6 +285,12 @@ class Surroundings:
     def reached(self) -> Reached:
         """What may be assigned, as of the last walk."""
         return self._walk.reached()
+
+    def include(self, classes: Set[type]) -> None:
+        """Look at what methods of these find around them, too."""
+        if not self._classes.keys() >= classes:
+            self._classes |= dict.fromkeys(classes)
+            self._look()
 
     def reaches(self, x: Any) -> bool:
         """Whether the last walk met this container or object."""
@@ -407,16 +414,16 @@ class Surroundings:
             tell(f"aotcheck runs a function as it is: {because}")
 
     def _look(self) -> None:
-        walk = Walk(self._function, self._named, self._ignored)
+        walk = Walk(self._function, self._named, self._ignored, self._classes)
         while self._named != (named := read_around(walk.code, walk.classes, self._named)):
             self._named = named
             if walk.names_matter or named.counted or named.assigned:
-                walk = Walk(self._function, named, self._ignored)
+                walk = Walk(self._function, named, self._ignored, self._classes)
             elif not walk.classes:
                 break
         if self._ignored and not self._named.logs.issuperset(name for _, name in self._ignored):
             self._ignored = {p: o for p, o in self._ignored.items() if p[1] in self._named.logs}
-            walk = Walk(self._function, self._named, self._ignored)
+            walk = Walk(self._function, self._named, self._ignored, self._classes)
         self._number = self._number_of(*walk.key)
         self._walk = walk
 

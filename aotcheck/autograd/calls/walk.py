@@ -13,7 +13,7 @@ import threading
 import types
 import weakref
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import is_
 from typing import Any
 
@@ -104,7 +104,7 @@ class Walk:
         "values",
     )
 
-    def __init__(self, root: Any, named: Named, ignored: Mapping[Place, Any]) -> None:
+    def __init__(self, root: Any, named: Named, ignored: Mapping[Place, Any], classes: Iterable[type]) -> None:
         self.found: dict[Place, Any] = {}
         self.values: dict[Place, tuple[Any, Any]] = {}  # what has it, and what it is
         self.modules: list[torch.nn.Module] = []
@@ -139,7 +139,7 @@ class Walk:
         self._seen: dict[int, Any] = {}  # by id, and kept so that ids are of these
         self._tensors: dict[int, list[tuple[Any, Any]]] = {}  # by id, where each is
         self._shared: dict[int, list[Place]] = {}  # where each container is
-        self._next: list[tuple[Any, int]] = [(root, 0)]
+        self._next: list[tuple[Any, int]] = [(root, 0), *[(cls, 0) for cls in classes]]
         while self._next and len(self._seen) < _OBJECTS:
             level, self._next = self._next, []
             for obj, depth in level:
