@@ -1,4 +1,4 @@
-"""BEHAVIOUR 1: what methods of arguments find around them: variables, attributes of their classes, what is kept there."""
+"""BEHAVIOUR 1: what methods of arguments find around them: variables, what their classes have and keep."""
 
 from __future__ import annotations
 
