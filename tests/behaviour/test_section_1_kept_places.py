@@ -468,3 +468,26 @@ def test_what_is_kept_keeps_nothing_else_alive():
     f(plain(3))
     gc.collect()
     assert [r() for r in gone] == [None] * len(gone)
+
+
+def test_a_variable_that_the_first_call_binds():
+    def session(compile):
+        def make():
+            def f(x):
+                nonlocal table
+                try:
+                    table  # raises where nothing was assigned
+                except NameError:
+                    table = x * 2
+                return x + table
+
+            if make is None:
+                table = None
+            return f, lambda: table
+
+        f, table_of = make()
+        g = compile(f)
+        for k in range(3):
+            yield g(plain(3, seed=k)), table_of()
+
+    check_session(session)

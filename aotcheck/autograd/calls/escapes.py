@@ -53,7 +53,9 @@ class Namespace:
                     seen.add(id(value))
 
     def _names(self) -> tuple[Any, ...]:
-        return tuple(self.owner) if self.names is None else self.names
+        if self.names is not None:
+            return self.names
+        return tuple(vars(self.owner) if isinstance(self.owner, type) else self.owner)
 
     def _changed(self) -> Iterator[tuple[Any, Watched]]:
         for name in dict.fromkeys((*self._names(), *self.before)):

@@ -154,7 +154,10 @@ class Walk:
         self._items = [without_tensors(s) for s in self.sequences]
         looked_up = self._dicts or self._empty or self._functions or self._slots or self.sequences or self._contents
         looked_up = looked_up or self._to_import
-        exactly = all(seen is read(c, name) for (c, name), seen in zip(self._cells, self._loose, strict=False))
+        exactly = all(
+            seen is not ABSENT and seen is read(c, name)
+            for (c, name), seen in zip(self._cells, self._loose, strict=False)
+        )
         self._bound = [(c, read(c, name)) for c, name in self._cells] if exactly and not looked_up else None
         self._alike = [places for places in self._tensors.values() if len(places) > 1]
         self._tensors.clear()
@@ -223,7 +226,7 @@ class Walk:
                 if k not in above:
                     variables.append((owner, tuple(names[k]) if "__builtins__" in owner else None))
             elif isinstance(owner, type):
-                variables.append((owner, tuple(vars(owner))))
+                variables.append((owner, None))
             elif not isinstance(owner, (types.CellType, types.FunctionType, functools.partial, *SEQUENCES)):
                 variables.append((owner, tuple(names.get(k, ()))))
         nested: list[Route] = []
@@ -466,7 +469,11 @@ class Walk:
             value = read(cell, name)
             if not issubclass(type(value), Tensor) and name not in self._assigned:
                 self.owners[id(cell)] = cell
-                if value is not ABSENT and self._value(cell, name, value, depth):
+                if (
+                    self._note(cell, name, "nothing", ABSENT)
+                    if value is ABSENT
+                    else self._value(cell, name, value, depth)
+                ):
                     self._cells.append((cell, name))
         self._variables(f, depth)
         if f.__defaults__ or f.__kwdefaults__:
