@@ -1,8 +1,8 @@
 """Tensors of a trace that the program puts where they outlive it: taken away, and kept by each call or refused.
 
-Looked at is what a function takes from around it, its closure and globals and the object that it is a method of, the
-attributes of objects there, and the lists, dictionaries and sets that are any of these. A trace that does not come to
-its end leaves all of it as it was, for the program to run again.
+Looked at is what a function takes from around it, its closure and globals and the object that it is a method of, and
+whatever a walk from there reached: see Note [Surroundings]. A trace that does not come to its end leaves all of it as
+it was, for the program to run again.
 """
 
 from __future__ import annotations

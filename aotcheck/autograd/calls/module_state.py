@@ -3,10 +3,9 @@
 Note [Attributes]
 Parameters and buffers are known beforehand. Of what else a module has, tensors in attributes become part of its state
 when a trace meets one, as something read or as something assigned (``self.last = h``), and the trace begins again. From
-then on they are read and assigned on every call. What a module keeps in a list or a dictionary is found when it is
-read, and put there as Note [Kept tensors] says; to put a tensor of the trace where a forward hook may keep it is
-refused. Other attributes are read by Note [Surroundings], and assigned by the trace; by one that does not come to its
-end, not at all.
+then on they are read and assigned on every call. What a module, or a forward hook, keeps in a list or a dictionary is
+found when it is read, and put there as Note [Kept tensors] says. Other attributes are read by Note [Surroundings], and
+assigned by the trace; by one that does not come to its end, not at all.
 """
 
 from __future__ import annotations

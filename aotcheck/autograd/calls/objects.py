@@ -4,7 +4,7 @@ Note [Objects]
 To pytree they are leaves. One that consists of nothing but tensors, numbers and the like, and of other such objects, is
 a node here: its attributes and items are arguments or results of their own, and a trace runs on an object of the same
 class that holds replicas. It is made without calling the class, as ``copy`` does. What becomes of an object that a call
-was passed, its attributes and items, the caller's own object becomes.
+was passed, its attributes and items, the caller's own object becomes. Others are bound: see Note [Bound arguments].
 """
 
 from __future__ import annotations

@@ -3,9 +3,10 @@
 Note [Surroundings]
 A module may be told another dropout probability, lose a hook or a layer; a variable in a closure may be bound to
 another number. A walk from the function finds such values: in its closure, globals and defaults, in lists and
-dictionaries, in attributes that code near it names, of objects, classes and Python modules, in modules and their hooks.
-Numbers, strings and the like count by value, what holds others by what it holds, arrays by their bytes, anything else
-by identity. Tensors do not count: they are arguments once a trace has met them.
+dictionaries, in attributes that code near it names, of objects, classes and Python modules, in modules and their hooks,
+and from the classes of its arguments. Numbers, strings and the like count by value, lists and dictionaries by what they
+hold and by which of them are one, arrays by their bytes, anything else by identity. Tensors do not count: they are
+arguments once a trace has met them, be it that it only asks for their geometry.
 
 What a walk found has a number, and equal finds have equal ones. A call asks only whether anything was assigned since
 the last walk; dictionaries are asked for their versions.

@@ -469,11 +469,8 @@ class Walk:
             value = read(cell, name)
             if not issubclass(type(value), Tensor) and name not in self._assigned:
                 self.owners[id(cell)] = cell
-                if (
-                    self._note(cell, name, "nothing", ABSENT)
-                    if value is ABSENT
-                    else self._value(cell, name, value, depth)
-                ):
+                there = value is not ABSENT
+                if self._value(cell, name, value, depth) if there else self._note(cell, name, "nothing", value):
                     self._cells.append((cell, name))
         self._variables(f, depth)
         if f.__defaults__ or f.__kwdefaults__:
