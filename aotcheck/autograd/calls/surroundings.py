@@ -59,6 +59,7 @@ from aotcheck.autograd.tensors.plain_values import plain_key, variables_of
 
 _CHANGES = 8  # of a value, by traces
 _NUMBERED = 256
+_CLASSES = 64  # of arguments, that are looked at
 _ASSIGNED = (dict, list, deque, types.CellType, type)
 
 
@@ -290,7 +291,8 @@ class Surroundings:
     def include(self, classes: Set[type]) -> None:
         """Look at what methods of these find around them, too."""
         if not self._classes.keys() >= classes:
-            self._classes |= dict.fromkeys(classes)
+            before = self._classes if len(self._classes) < _CLASSES else {}
+            self._classes = before | dict.fromkeys(classes)
             self._look()
 
     def reaches(self, x: Any) -> bool:
