@@ -34,7 +34,7 @@ TORCHS_AOT_AUTOGRAD = (
     "functorch.compile",
 )
 
-COPIED_INTO_SCRIPTS = ("aotcheck/program/harness.py", "aotcheck/program/wrapped.py")
+COPIED_INTO_SCRIPTS = ("aotcheck/program/harness.py", "aotcheck/program/both_ways.py", "aotcheck/program/wrapped.py")
 """Their text goes into scripts that need torch alone, so these names cannot go through ``aotcheck._torch``."""
 
 ALLOWED_IN_SCRIPTS = (

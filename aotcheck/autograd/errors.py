@@ -108,6 +108,17 @@ class RunsAsItIs(UnsupportedError):
         return type(self), (self.detail,)
 
 
+class BindingNeeded(UnsupportedError):
+    """The trace wrote containers among the arguments that are to be bound: see Note [Bound arguments].
+
+    ``places`` says which of all that are among the arguments.
+    """
+
+    def __init__(self, places: tuple[int, ...]) -> None:
+        super().__init__("write to an input container", "of a class of its own, or passed more than once")
+        self.places = places
+
+
 RETRACES = (Retrace, RetraceWithGradients, RetraceWithCallerGraph, RetraceWithCaptured, RetraceWithAttributes)
 
 

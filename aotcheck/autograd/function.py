@@ -1,9 +1,4 @@
-"""A compiled function as its caller holds it: finds or makes the specialization of each call, falls back honestly.
-
-Note [Callable arguments]
-A module, or a function with a closure, that is an argument brings along what it reads: parameters, hooks, numbers. A
-function that is called with such arguments is compiled as one that has them in its closure, once for each choice.
-"""
+"""A compiled function as its caller holds it: finds or makes the specialization of each call, falls back honestly."""
 
 from __future__ import annotations
 
@@ -21,21 +16,23 @@ from torch import Tensor
 
 from aotcheck import _torch
 from aotcheck.autograd.assemble import Assembly, StrideCorrection
+from aotcheck.autograd.calls.bound import bindable
 from aotcheck.autograd.calls.closure_modules import ClosureModules
 from aotcheck.autograd.calls.containers import (
     ContainerResult,
     ResultShape,
+    containers_in,
     flattened,
     structure_of,
 )
 from aotcheck.autograd.calls.kept import Kept
 from aotcheck.autograd.calls.module_state import ModuleState
 from aotcheck.autograd.calls.original import Outcome, UserError, run_original
+from aotcheck.autograd.calls.places import Reached
 from aotcheck.autograd.calls.specialize import (
     PLAIN_LEAVES,
     call_key,
     callable_key,
-    callables_in,
     check_supported,
     fast_guard,
     foreign_overlaps,
@@ -47,6 +44,7 @@ from aotcheck.autograd.eager_graph.saved import Compiling
 from aotcheck.autograd.effects.capture import Capture
 from aotcheck.autograd.errors import (
     EXPECTATION,
+    BindingNeeded,
     EagerRaises,
     InternalError,
     Retrace,
@@ -88,7 +86,7 @@ class Specialization:
     called: bool = False
     result: ContainerResult | None = None
     assignments: tuple[Callable[[], None], ...] = ()
-    kept: tuple[Kept, ...] = ()
+    left: tuple[Kept, ...] = ()  # by the trace, until that is over
 
 
 @dataclasses.dataclass(frozen=True)
@@ -187,7 +185,7 @@ class CompiledFunction:
         self._valued: dict[Any, frozenset[int]] = {}  # see Note [Values in the key]
         self._backwards = False  # whether the function is known to call backwards
         self._swaps = False  # whether it is known to swap arguments, which asks whether views of them are held
-        self._bound = False  # whether what the arguments can call is looked at as the function's own surroundings are
+        self._bound: frozenset[int] = frozenset()  # the arguments, by id, that are among the function's surroundings
         self._for_callables: OrderedDict[Any, CompiledFunction] = OrderedDict()
         self._hooks = False  # whether saved-tensor hooks are in force around the call being traced
 
@@ -216,7 +214,7 @@ class CompiledFunction:
 
     def prepare(self, args: tuple[Any, ...]) -> None:
         """Compile for calls like this one, without running. What cannot be compiled shows at the call."""
-        flat, spec = self._flatten(args, {})
+        flat, spec, _ = self._flatten(args, {})
         with contextlib.suppress(UnsupportedError, UserError, _RunsAsItIs):
             self._find(flat, spec)
 
@@ -228,12 +226,14 @@ class CompiledFunction:
             result = self.original(*args, **kwargs)
             self.state.refresh()
             return result
-        flat, spec = self._flatten(args, kwargs)
-        if type(spec) is not int and not self._bound and (callables := callables_in(flat)):
-            return self._with(callables)._look_up(args, kwargs)
+        flat, spec, containers = self._flatten(args, kwargs)
+        if type(spec) is not int and (bound := self._to_bind(flat, containers, kwargs, spec.classes)):
+            return self._with(bound)._look_up(args, kwargs)
         for _ in range(_MAX_RETRACES):
             try:
                 key, whole, found = self._find(flat, spec)
+            except BindingNeeded as error:
+                return self._with([containers[k] for k in error.places])._look_up(args, kwargs)
             except UnsupportedError as error:
                 return self._refuse(error, args, kwargs)
             except UserError as error:
@@ -244,10 +244,11 @@ class CompiledFunction:
             assert found.assembly is not None
             self._remember(found, flat, whole, spec, key[2])
             try:
+                before = None if found.result is None else found.result.before(containers)
                 result = found.assembly.call(whole)
                 for assign in found.assignments:
                     assign()
-                return result if found.result is None else found.result.finish(args, kwargs, result)
+                return result if found.result is None or before is None else found.result.finish(before, result)
             except StrideCorrection:
                 with self._lock:
                     self._cache.pop(key, None)
@@ -256,15 +257,30 @@ class CompiledFunction:
                 return self._reproduce(args, kwargs, failed)
         raise InternalError("the strides of the function's results could not be settled")
 
+    def _to_bind(
+        self, flat: Sequence[Any], containers: Sequence[Any], kwargs: dict[str, Any], classes: frozenset[type]
+    ) -> list[Any]:
+        """The arguments of a call that are to be bound, see Note [Bound arguments], and are not yet.
+
+        What methods of ``classes`` find around them is looked at from now on.
+        """
+        found = bindable(flat, self._bound)
+        if classes or len(containers) > 1 or (containers and containers[0] is not kwargs):
+            with self._lock:
+                around = self._surroundings()
+                around.include(classes)
+                found += [c for c in containers if around.reaches(c)]
+        return found
+
     def _with(self, callables: list[Any]) -> CompiledFunction:
-        """Compiles this function for calls with such arguments: see Note [Callable arguments]."""
+        """Compiles this function for calls with such arguments: see Note [Bound arguments]."""
         key = tuple(map(callable_key, callables))
         with self._lock:
             known = self._for_callables.get(key)
             if known is None:
                 function = functools.partial(_call, self.original, tuple(callables))
                 known = CompiledFunction(function, self.compilers, self.on_unsupported)
-                known._bound = True
+                known._bound = self._bound.union(map(id, callables))  # which it keeps
                 if self.state is not None:
                     known.state = ModuleState(self.state.module)
                 self._for_callables[key] = known
@@ -298,7 +314,7 @@ class CompiledFunction:
             caller = caller_graph(whole) if self._backwards else None
             valued = [k for k in self._valued.get(structure, ()) if k < len(whole) and tells_lengths(whole[k])]
             split = Split(len(flat), len(passed), self._gradients, wrappers, caller, which, tuple(sorted(valued)))
-            check_supported(whole)
+            check_supported(whole, self._bound)
             values = tuple([(k, *whole[k].tolist()) for k in split.valued])
             views = _views_among(whole) if self._swaps else None
             key = (spec, len(flat), number, call_key(whole), caller, values, views)
@@ -312,7 +328,8 @@ class CompiledFunction:
                     self._hooks = _torch.has_saved_tensor_hooks()
                     with _torch.WithoutSavedTensorHooks(), _torch.WithoutCompiledAutograd():
                         found = self._specialize(key, split, whole, spec)
-                    changes = around.after_trace(before, (key[0], key[3]), found.kept)
+                    changes = around.after_trace(before, (key[0], key[3]), found.left)
+                    found.left = ()
                     if around.kept:
                         self._cache.pop(key, None)
                         raise _RunsAsItIs
@@ -326,7 +343,8 @@ class CompiledFunction:
                     around.settle_for_eager(met.detail)
                     raise _RunsAsItIs from met
                 except RetraceWithCaptured as needed:
-                    self._capture_more(needed.args[0])
+                    for tensor in needed.args:
+                        self._capture_more(tensor)
                     continue
                 except RetraceWithGradients:
                     self._gradients, self._last = True, None
@@ -348,6 +366,8 @@ class CompiledFunction:
             else:
                 self._cache.move_to_end(key)
             if found.refusal is not None:
+                if isinstance(found.refusal, BindingNeeded):
+                    raise BindingNeeded(found.refusal.places)
                 raise UnsupportedError(found.refusal.reason, found.refusal.detail)
             return key, whole, found
         raise UnsupportedError(
@@ -368,11 +388,15 @@ class CompiledFunction:
             self._cache.clear()
         return around
 
-    def _flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], Any]:
+    def _flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], Any, list[Any]]:
+        """The leaves of the arguments, their structure, a number where there is none, and their containers."""
         if not kwargs and all(type(a) in PLAIN_LEAVES for a in args):
-            return list(args), len(args)
-        flat, spec = flattened((args, kwargs))
-        return flat, structure_of(args, kwargs, spec)
+            return list(args), len(args), []
+        bound = self._bound
+        flat, spec = flattened((args, kwargs), (lambda x: id(x) in bound) if bound else None)
+        classes: set[type] = set()
+        containers = containers_in((args, kwargs), bound, classes)
+        return flat, structure_of(spec, containers, bound, frozenset(classes)), containers
 
     def _passed(self, flat: Sequence[Any]) -> list[Any]:
         """All arguments of a call: its own, those of the module or the closure, and perhaps the gradients of both."""
@@ -388,7 +412,7 @@ class CompiledFunction:
             found.called, self._last = True, None
             return
         asks = self._backwards or self._swaps  # for more than a guard looks at
-        if found.guard is None and type(spec) is int and found.assembly is not None and not asks:
+        if found.guard is None and type(spec) is int and found.assembly is not None and not asks and not found.result:
             record = found.assembly.record
             # What holds a tensor that is swapped depends on whether it is a view, too.
             writes = bool(record.swapped) or any(isinstance(s, (TakeHistory, PointAt)) for s in record.steps)
@@ -432,7 +456,7 @@ class CompiledFunction:
         count_compiled()
         if assembly.record.swapped:
             self._swaps, self._last = True, None
-        made = Specialization(assembly, result=outcome.containers, kept=outcome.kept.kept if outcome.kept else ())
+        made = Specialization(assembly, result=outcome.containers, left=outcome.left)
         self._store(key, made)
         return made
 
@@ -442,7 +466,7 @@ class CompiledFunction:
         tail = len(outcome.slots)
         if outcome.slots and self.state is not None:
             assign.append(functools.partial(self.state.assign, outcome.slots))
-        if outcome.kept is not None:
+        if outcome.kept is not None and (outcome.containers is None or outcome.containers.keep is None):
             assign.append(outcome.kept)
             tail += outcome.kept.count
         return ResultShape(spec, tail, _Each(len(outcome.slots), *assign) if len(assign) > 1 else (*assign, None)[0])
@@ -454,6 +478,7 @@ class CompiledFunction:
         first = split.explicit + (len(self.state.slots) if self.state is not None else 0)
         captured = [(whole[i], i) for i in range(first, len(whole))]
         asking = self._around.asking_types if self._around is not None else ()
+        reached = self._around.reached if self._around is not None else Reached()
         while True:
             self._undo()
             reassigned.clear()
@@ -470,7 +495,7 @@ class CompiledFunction:
             def program(replicas: Sequence[Any]) -> tuple[list[Any], int, Outcome]:
                 try:
                     return run_original(
-                        self.original, self.state, asking, replicas[:first], split.explicit, spec, reassigned
+                        self.original, self.state, asking, replicas[:first], split.explicit, spec, reassigned, reached
                     )
                 except BaseException:
                     self._undo()
@@ -480,6 +505,10 @@ class CompiledFunction:
                 capture.backward.swapping = self.state.swapping(capture.inputs.flat[split.explicit : first])
             try:
                 outcome = capture.run(program, captured, split.own)
+                kernels = capture.maker.kernels
+                looked_at, kernels.looked_at = kernels.looked_at, {}
+                if within_reach := [t for t in looked_at.values() if self._way_to(t) is not None]:
+                    raise RetraceWithCaptured(*within_reach)  # their geometry is to be part of the key
                 if capture.casts is not None and (unused := capture.casts.unused):
                     self._not_cast[region] = self._not_cast.get(region, frozenset()) | unused
                     self._casts[region] = {k: to for k, to in self._casts[region].items() if k not in unused}
@@ -510,25 +539,27 @@ class CompiledFunction:
         if self.state is not None and self.state.adopt(tensor):
             self._last = None
             return
-        paths = self._modules.state_with(tensor) if self._modules is not None else []
-        if paths:
-            self._paths += paths
-            self._last = None
-            return
-        path = self._around.path_to(tensor) if self._around is not None else None
-        if path is None:
-            path = locate(self.original, tensor) if self.state is None else self.state.locate(tensor)
-        if path is None and is_wrapper(tensor):
+        paths = self._way_to(tensor)
+        if paths is None and is_wrapper(tensor):
             for _, held in held_by(tensor)[0]:
                 self._capture_more(held)
             return
-        if path is None:
+        if paths is None:
             raise UnsupportedError(
                 "captured tensor",
                 "the function uses a tensor that is no argument and cannot be reached from its closure",
             )
-        self._paths.append(path)
+        self._paths += paths
         self._last = None
+
+    def _way_to(self, tensor: Tensor) -> list[Path] | None:
+        """How to read the tensor, and with it all that a model has that it is of; None if it is nowhere."""
+        if paths := self._modules.state_with(tensor) if self._modules is not None else []:
+            return paths
+        path = self._around.path_to(tensor) if self._around is not None else None
+        if path is None:
+            path = locate(self.original, tensor) if self.state is None else self.state.locate(tensor)
+        return None if path is None else [path]
 
     def _store(self, key: Any, made: Specialization) -> None:
         self._cache[key] = made

@@ -93,7 +93,7 @@ class Specimen:
 
     def _compile(self) -> None:
         """Make the code for the call, as the call itself would."""
-        flat, spec = self.compiled._flatten(self.scene.args, {})
+        flat, spec, _ = self.compiled._flatten(self.scene.args, {})
         self.flat: Sequence[Any] = flat
         try:
             _, whole, found = self.compiled._find(flat, spec)

@@ -13,14 +13,15 @@ import torch
 
 from aotcheck._torch import is_view, storage_key, version_of
 from aotcheck.oracle.kinds import Role
-from aotcheck.program.harness import addressing, held, history, metadata, opened, plain
+from aotcheck.program.both_ways import history
+from aotcheck.program.harness import addressing, held, metadata, opened, plain
 
 
 @dataclass(frozen=True, slots=True)
 class TensorFacts:
     """What can be seen of one tensor.
 
-    ``is_leaf`` and ``grad_fn`` are as :func:`aotcheck.program.harness.history` says. ``addressing`` are the strides
+    ``is_leaf`` and ``grad_fn`` are as :func:`aotcheck.program.both_ways.history` says. ``addressing`` are the strides
     that matter, ``storage`` and ``identity`` name the first place that shows the same storage or the same object;
     ``metadata`` is what a wrapper subclass has beside tensors, which follow it under names of their own; ``value`` is a
     dense copy, None where it cannot be read (freed storage) or is covered by the storage's own copy.

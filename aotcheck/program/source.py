@@ -50,6 +50,7 @@ __all__ = ["FORMAT", "HARNESS_MARK", "body_source", "emit", "function_of", "show
 
 FORMAT = 1
 HARNESS_MARK = "# -- harness 1: canonical text, ignored when the file is read back"
+SECOND_PART_MARK = "# -- harness 1: its second part\n"
 SUBCLASSES_MARK = "# -- subclasses 1: canonical text, ignored when the file is read back"
 FUNCTIONS_MARK = "# -- functions 1: canonical text, ignored when the file is read back"
 
@@ -225,8 +226,9 @@ def _toml_value(value: object) -> str:
 
 @lru_cache(maxsize=1)
 def _harness() -> str:
-    text = Path(__file__).with_name("harness.py").read_text(encoding="utf-8")
-    return text[text.index(HARNESS_MARK) :]
+    first = Path(__file__).with_name("harness.py").read_text(encoding="utf-8")
+    second = Path(__file__).with_name("both_ways.py").read_text(encoding="utf-8")
+    return first[first.index(HARNESS_MARK) :] + second.partition(SECOND_PART_MARK)[2]
 
 
 @lru_cache(maxsize=1)

@@ -69,3 +69,17 @@ class Once(torch.autograd.Function):
     def backward(ctx, g):
         (x,) = ctx.saved_tensors
         return g * x * 3
+
+
+class Halves(torch.autograd.Function):
+    """Two results, the second of which is not differentiable."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y, z = x * 2, x * 3
+        ctx.mark_non_differentiable(z)
+        return y, z
+
+    @staticmethod
+    def backward(ctx, g, _):
+        return g * 2

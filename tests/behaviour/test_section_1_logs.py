@@ -443,3 +443,29 @@ def test_backward_inside_to_parameters_in_a_closure(as_keyword):
             yield compiled(plain(2, 3, seed=k)), net.weight.grad, net.bias.grad
 
     check_session(session, rtol=1e-5)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("kind", ["tensors", "numbers", "both"])
+def test_a_queue_that_is_full_loses_what_it_had_first(kind, whole):
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.seen, self.count = collections.deque(maxlen=2), {"n": 0}
+            self.seen.append(0)
+
+        def forward(self, x):
+            self.count["n"] += 1
+            if kind != "numbers":
+                self.seen.append(x.sum())
+            if kind != "tensors":
+                self.seen.append(x.shape[0])
+            return x * 2
+
+    def session(compile):
+        net = Net()
+        f = compile(net if whole else lambda x: net(x))
+        for k in range(5):
+            yield f(plain(3 + k % 2, seed=k)), list(net.seen), net.seen.maxlen, net.count
+
+    check_session(session)

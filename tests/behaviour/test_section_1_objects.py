@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import io
+import threading
 import types
+import weakref
 from collections import OrderedDict
 from typing import Any
 
@@ -226,12 +229,46 @@ def test_a_module_takes_and_gives_objects():
     check_session(session)
 
 
-def test_objects_that_hold_what_is_not_supported_are_refused():
-    class Knot:
-        def __init__(self):
-            self.itself, self.x = self, plain(2)
+class Knot:
+    """Holds itself."""
 
-    for o in (Knot(), Batch(plain(2), object()), Batch(plain(2), iter([1]))):
-        with pytest.raises(aotcheck.UnsupportedError, match="register it") as error:
-            aotcheck.aot_function(lambda o: o.x * 2)(o)
-        assert error.value.reason == "unregistered container"
+    def __init__(self, x):
+        self.itself, self.x, self.n, self.y = self, x, 1, None
+
+
+HOLDING = {
+    "itself": Knot,
+    "an object": lambda x: Batch(x, object()),
+    "a lock": lambda x: Batch(x, threading.Lock()),
+    "an iterator": lambda x: Batch(x, iter([1])),
+    "a reference": lambda x: Batch(x, weakref.ref(_parent)),
+    "much": lambda x: Batch(x, list(range(600))),
+}
+_parent = Batch(plain(3))
+
+
+@pytest.mark.parametrize("holding", HOLDING)
+def test_objects_that_hold_what_cannot_be_taken_apart(holding):
+    def f(o, y):
+        o.n += 1
+        o.x = o.x * y
+        return o.x * o.n
+
+    def session(compile):
+        g = compile(f)
+        for x in (plain(3), leaf(3)):
+            o = HOLDING[holding](x)
+            for k in range(3):
+                y = plain(3, seed=k)
+                yield g(o, y), o.x, o.n, type(o.y).__name__
+            if x.requires_grad:
+                o.x.sum().backward()
+                yield x
+
+    check_session(session)
+
+
+def test_an_argument_that_is_no_object_is_refused():
+    with pytest.raises(aotcheck.UnsupportedError, match="register it") as error:
+        aotcheck.aot_function(lambda o, x: x * 2)(io.StringIO(), plain(3))
+    assert error.value.reason == "unregistered container"

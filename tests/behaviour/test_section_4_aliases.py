@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils import _pytree as pytree
 
-from tests.behaviour.functions import Flat, Same
+from tests.behaviour.functions import Flat, Halves, Same
 from tests.behaviour.harness import (
     Given,
     attempt_later,
@@ -508,18 +508,7 @@ def test_views_beside_an_input_marked_dirty(wanted):
 
 
 def test_an_output_marked_non_differentiable():
-    class Half(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            y, z = x * 2, x * 3
-            ctx.mark_non_differentiable(z)
-            return y, z
-
-        @staticmethod
-        def backward(ctx, g, _):
-            return g * 2
-
-    check(Half.apply, lambda: given(leaf(3)))
+    check(Halves.apply, lambda: given(leaf(3)))
 
 
 @pytest.mark.parametrize("how", ["no_grad", "grad"])

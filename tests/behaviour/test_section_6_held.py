@@ -7,7 +7,7 @@ import torch
 from torch.testing._internal.two_tensor import TwoTensor
 
 from tests.behaviour.harness import attempt, attempt_later, backward, check, check_session, leaf, plain
-from tests.behaviour.wrappers import Tagged, extra, nested, tagged, two
+from tests.behaviour.wrappers import Tagged, Wraps, extra, nested, tagged, two
 
 every_class = pytest.mark.parametrize("make", [two, extra, tagged, nested], ids=lambda make: make.__name__)
 
@@ -173,18 +173,6 @@ def test_a_new_wrapper_is_reshaped_which_holds_an_alias_of_a_view_made_under_no_
 
 
 # -- what the caller writes of it before a backward
-
-
-class Wraps(torch.autograd.Function):
-    """Makes a wrapper of a plain tensor, differentiably."""
-
-    @staticmethod
-    def forward(ctx, x):
-        return TwoTensor(x * 1, x * 2)
-
-    @staticmethod
-    def backward(ctx, g):
-        return g.a + 2 * g.b
 
 
 @pytest.mark.parametrize("part", [0, 1])

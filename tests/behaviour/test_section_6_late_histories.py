@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import aotcheck
+from tests.behaviour.functions import Halves
 from tests.behaviour.harness import attempt_later, backward, check, check_session, differentiable, leaf, plain
 from tests.behaviour.wrappers import extra, nested, tagged, two
 
@@ -225,20 +226,6 @@ def test_a_tensor_requires_grad_after_a_wrapper_of_a_view_of_it_was_reshaped():
 
 
 # -- ragged sizes
-
-
-class Halves(torch.autograd.Function):
-    """Two results, the second of which is not differentiable."""
-
-    @staticmethod
-    def forward(ctx, x):
-        y, z = x * 2, x * 3
-        ctx.mark_non_differentiable(z)
-        return y, z
-
-    @staticmethod
-    def backward(ctx, g, _):
-        return g * 2
 
 
 def test_a_backward_for_which_torch_makes_a_plain_tensor_of_ragged_size():

@@ -11,7 +11,7 @@ from torch.testing._internal.two_tensor import TwoTensor, TwoTensorMode
 
 import aotcheck
 from tests.behaviour.harness import attempt, check, check_session, cotangent, given, leaf, plain
-from tests.behaviour.wrappers import Tagged, extra, jagged, nested, quantized, tagged, two
+from tests.behaviour.wrappers import Tagged, Wraps, extra, jagged, nested, quantized, tagged, two
 
 MAKERS: list[Callable[..., Any]] = [two, extra, tagged, nested]
 every_class = pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
@@ -286,16 +286,6 @@ def test_made_of_intermediates():
     check(lambda x: TwoTensor(x * 2, x + 1) * 3, lambda: given(plain(3)))
 
 
-class ToTwo(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return TwoTensor(x * 1, x * 2)
-
-    @staticmethod
-    def backward(ctx, g):
-        return g.a + 2 * g.b
-
-
 class FromTwo(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
@@ -307,7 +297,7 @@ class FromTwo(torch.autograd.Function):
 
 
 def test_made_by_a_custom_function():
-    check(lambda x: ToTwo.apply(x) * 3, lambda: given(leaf(3)))
+    check(lambda x: Wraps.apply(x) * 3, lambda: given(leaf(3)))
 
 
 def test_left_by_a_custom_function():
@@ -315,7 +305,7 @@ def test_left_by_a_custom_function():
 
 
 def test_only_inside():
-    check(lambda x: FromTwo.apply(ToTwo.apply(x) * 3), lambda: given(leaf(3)))
+    check(lambda x: FromTwo.apply(Wraps.apply(x) * 3), lambda: given(leaf(3)))
 
 
 def test_a_mode_inside():

@@ -143,6 +143,20 @@ OPS: dict[Any, Callable[..., Any]] = {
 # -- how tests make them
 
 
+class Wraps(torch.autograd.Function):
+    """Makes a wrapper of a plain tensor, differentiably."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> Any:
+        """A wrapper."""
+        return TwoTensor(x * 1, x * 2)
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> Any:
+        """Of both that it holds."""
+        return g.a + 2 * g.b
+
+
 def two(*shape: int, seed: int = 0, grad: bool = False) -> TwoTensor:
     """A TwoTensor of small integers."""
     return TwoTensor(plain(*shape, seed=seed), plain(*shape, seed=seed + 3)).requires_grad_(grad)

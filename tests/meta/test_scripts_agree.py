@@ -18,7 +18,7 @@ from aotcheck.backends import Backend, resolve
 from aotcheck.campaign.generate import load_strategy, programs_of_block
 from aotcheck.oracle import OracleKind, Outcome, as_promised, check
 from aotcheck.oracle.state import canary
-from aotcheck.program import Program, emit, exact, harness, parse
+from aotcheck.program import Program, both_ways, emit, exact, parse
 from tests.meta import planted
 from tests.meta.test_oracles_fire import PLANTS, Plant, clean_process
 
@@ -133,16 +133,16 @@ def test_scripts_and_oracles_take_off_the_same_wrapping() -> None:
     with pytest.raises(Exception, match="invalid for input of size 4") as caught:
         compiled(torch.ones(2, 2))
     assert type(caught.value) is not RuntimeError, "Dynamo wraps what the program raises"
-    for unwrap in (harness.unwrapped, unwrap_dynamo):
+    for unwrap in (both_ways.unwrapped, unwrap_dynamo):
         inner = unwrap(caught.value)
         assert type(inner) is RuntimeError
         assert str(inner).startswith("shape '[7, 5]' is invalid")
     alone = ValueError("the program's own")
     alone.__context__ = KeyError("handled before")
-    assert harness.unwrapped(alone) is unwrap_dynamo(alone) is alone
+    assert both_ways.unwrapped(alone) is unwrap_dynamo(alone) is alone
 
 
 def test_scripts_list_kinds_in_the_order_of_the_oracles() -> None:
     made_elsewhere = {*NOT_IN_SCRIPTS, OracleKind.CRASH, OracleKind.TIMEOUT, OracleKind.MEMORY}
     soft = set(list(OracleKind)[list(OracleKind).index(OracleKind.PERMISSIVE) :])
-    assert [kind.value for kind in OracleKind if kind not in made_elsewhere | soft] == harness.KINDS
+    assert [kind.value for kind in OracleKind if kind not in made_elsewhere | soft] == both_ways.KINDS

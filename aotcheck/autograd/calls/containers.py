@@ -10,25 +10,36 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from aotcheck import _torch
+from aotcheck.autograd.calls.naming import is_of_others
 from aotcheck.autograd.calls.objects import changed_to, is_object, opened, parts_of
-from aotcheck.autograd.errors import UnsupportedError
+from aotcheck.autograd.calls.places import There, found_at, put_in
+from aotcheck.autograd.errors import BindingNeeded
 
 pytree = _torch.pytree
+_PYTHONS = frozenset({list, tuple, dict, deque})
 _NO_OBJECTS = frozenset({torch.Tensor, torch.nn.Parameter, int, float, bool, str, type(None), complex, torch.dtype})
+
+
+Flatten = Callable[[Any], tuple[list[Any], Any]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Structure:
-    """How a call's arguments are nested; ``shared`` says which containers are the same object, None if none are."""
+    """How a call's arguments are nested; ``shared`` says which containers are the same object, None if none are.
+
+    Those ``bound``, by id, are leaves. ``classes`` are the user's own among those of containers and tuples.
+    """
 
     spec: Any
     shared: tuple[int, ...] | None
+    bound: frozenset[int] = frozenset()
+    classes: frozenset[type] = frozenset()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,16 +64,28 @@ class NewContents:
 
 @dataclasses.dataclass(frozen=True)
 class ContainerResult:
-    """The result of a call that writes or returns containers it was passed."""
+    """The result of a call that writes or returns containers it was passed, or returns such as are ``there``.
+
+    ``keep`` puts the last of the flat results where they are kept, if containers are among them, too.
+    """
 
     spec: Any
     count: int
     writes: tuple[NewContents, ...]
+    there: tuple[There, ...] = ()
+    keep: Callable[[Sequence[Any]], None] | None = None
 
-    def finish(self, args: tuple[Any, ...], kwargs: dict[str, Any], flat: Sequence[Any]) -> Any:
+    def before(self, containers: Sequence[Any]) -> tuple[Sequence[Any], dict[int, Any]]:
+        """The containers of a call, and others as they are before it, for ``finish``."""
+        return containers, found_at(self.there)
+
+    def finish(self, before: tuple[Sequence[Any], dict[int, Any]], flat: Sequence[Any]) -> Any:
         """Write into the caller's containers and build what the call returns, out of the flat results."""
-        containers = containers_in((args, kwargs))
+        containers, found = before
         flat = [containers[x.index] if type(x) is Held else x for x in flat]
+        if self.keep is not None:
+            self.keep(flat[self.count + sum(write.count for write in self.writes) :])
+        flat = put_in(flat, found) if self.there else flat
         result = pytree.tree_unflatten(flat[: self.count], self.spec)
         start = self.count
         for write in self.writes:
@@ -97,27 +120,62 @@ def _is_plain_size(x: Any) -> bool:
     return type(x) is torch.Size and all(type(n) is int for n in x)
 
 
-def structure_of(args: tuple[Any, ...], kwargs: dict[str, Any], spec: Any) -> Structure:
+def structure_of(
+    spec: Any, containers: Sequence[Any], bound: frozenset[int], classes: frozenset[type] = frozenset()
+) -> Structure:
     """The structure of a call that ``spec`` describes but for which containers are the same."""
     first: dict[int, int] = {}
-    places = tuple([first.setdefault(id(c), k) for k, c in enumerate(containers_in((args, kwargs)))])
-    return Structure(spec, places if len(first) < len(places) else None)
+    places = tuple([first.setdefault(id(c), k) for k, c in enumerate(containers)])
+    own = frozenset([c for c in classes if not is_of_others(c.__module__)]) if classes else classes
+    return Structure(spec, places if len(first) < len(places) else None, bound, own)
 
 
-def containers_in(tree: Any) -> list[Any]:
-    """Every node of ``tree`` that is no tuple, outermost first; the call's own dict of keyword arguments is one."""
+def containers_in(tree: Any, bound: frozenset[int], classes: set[type] | None = None) -> list[Any]:
+    """Every node of ``tree`` that is no tuple, outermost first; the call's own dict of keyword arguments is one.
+
+    Those ``bound``, by id, are no nodes. Adds to ``classes`` those of nodes that are none of Python's.
+    """
     found: list[Any] = []
-    _collect(tree, found)
+    _collect(tree, found, bound, set() if classes is None else classes)
     return found
 
 
-def _collect(node: Any, found: list[Any]) -> None:
-    children = _children(node)
+def _collect(node: Any, found: list[Any], bound: frozenset[int], classes: set[type]) -> None:
+    children = _children(node) if id(node) not in bound else None
     if children is not None:
+        if type(node) not in _PYTHONS:
+            classes.add(type(node))
         if not isinstance(node, tuple):
             found.append(node)
         for child in children:
-            _collect(child, found)
+            _collect(child, found, bound, classes)
+
+
+def shared_again(tree: Any, structure: Structure) -> Any:
+    """A ``tree`` that was made as ``structure`` says, with one container where several are to be the same."""
+    containers = containers_in(tree, structure.bound)
+    shared = structure.shared or ()
+    first = {id(c): containers[k] for c, k in zip(containers, shared, strict=True) if containers[k] is not c}
+    return _exchanged(tree, first)
+
+
+def _exchanged(node: Any, first: Mapping[int, Any]) -> Any:
+    if id(node) in first:
+        return first[id(node)]
+    parts = named_parts(node)
+    if parts is None:
+        return node
+    now = [_exchanged(part, first) for _, part in parts]
+    if all(a is b for a, (_, b) in zip(now, parts, strict=True)):
+        return node
+    if isinstance(node, tuple):
+        return type(node)(*now) if hasattr(node, "_fields") else type(node)(now)
+    if is_object(node):
+        changed_to(node, parts_of(node)[0], now)
+    else:
+        for (name, _), part in zip(parts, now, strict=True):
+            node[name] = part
+    return node
 
 
 def _children(node: Any) -> list[Any] | None:
@@ -133,20 +191,20 @@ class Watched:
 
     def __init__(self, structure: Structure, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.shared = structure.shared
-        self.containers = containers_in((args, kwargs))
+        self.containers = containers_in((args, kwargs), structure.bound)
         self.before = [_contents(c) for c in self.containers]
         self.places = {id(c): k for k, c in enumerate(self.containers)}
 
-    def flatten(self, tree: Any) -> tuple[list[Any], Any]:
-        """The leaves of ``tree``, containers of the call among them, and its structure."""
-        flat, spec = flattened(tree, lambda x: id(x) in self.places)
-        return [Held(self.places[id(x)]) if id(x) in self.places else x for x in flat], spec
+    @property
+    def held(self) -> dict[int, Held]:
+        """What stands for each container, by id."""
+        return {k: Held(place) for k, place in self.places.items()}
 
-    def writes(self) -> tuple[list[Any], tuple[NewContents, ...]]:
+    def writes(self, flatten: Flatten) -> tuple[list[Any], tuple[NewContents, ...]]:
         """The leaves of all new contents, one container after another.
 
         Raises:
-            UnsupportedError: something was written that is neither list, deque nor dict, or that is passed twice.
+            BindingNeeded: something was written that is neither list, deque nor dict, or some are passed twice.
         """
         leaves: list[Any] = []
         writes: list[NewContents] = []
@@ -157,14 +215,26 @@ class Watched:
                 continue
             of_object = is_object(container)
             if not of_object and not isinstance(container, (list, deque, dict)):
-                raise UnsupportedError("write to an input container", f"a {type(container).__name__} was changed")
+                raise BindingNeeded((k,))
             if self.shared is not None:
-                raise UnsupportedError("write to an input container", "a container is passed more than once")
-            flat, spec = self.flatten(now)
+                raise BindingNeeded(tuple([j for j, first in enumerate(self.shared) if self.shared.count(first) > 1]))
+            flat, spec = flatten(now)
             leaves += flat
             keys_now = tuple(now_keys) if of_object or isinstance(container, dict) else None
             writes.append(NewContents(k, keys_now, spec, len(flat)))
         return leaves, tuple(writes)
+
+
+def named_parts(node: Any) -> list[tuple[Any, Any]] | None:
+    """What a container or an object holds, and by which names; None for a leaf."""
+    if type(node) in _NO_OBJECTS:
+        return None
+    if is_object(node):
+        layout, parts = parts_of(node)
+        return [(name, part) for (_, name), part in zip(layout, parts, strict=True)]
+    if isinstance(node, dict):
+        return list(dict.items(node))
+    return list(enumerate(node)) if isinstance(node, (list, tuple, deque)) else None
 
 
 def _contents(container: Any) -> tuple[list[Any], list[Any]]:

@@ -1,8 +1,8 @@
 """Tensors of a trace that the program puts where they outlive it: taken away, and kept by each call or refused.
 
-Looked at is what a function takes from around it, its closure and globals and the object that it is a method of, the
-attributes of objects there, and the lists, dictionaries and sets that are any of these. A trace that does not come to
-its end leaves all of it as it was, for the program to run again.
+Looked at is what a function takes from around it, its closure and globals and the object that it is a method of, and
+whatever a walk from there reached: see Note [Surroundings]. A trace that does not come to its end leaves all of it as
+it was, for the program to run again.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch
-from aotcheck.autograd.calls.kept import CONTAINERS, WITHOUT_TENSORS, Kept, Watched, refuse
-from aotcheck.autograd.calls.walk import ABSENT
+from aotcheck.autograd.calls.kept import CONTAINERS, WITHOUT_TENSORS, Kept, Watched, is_alike, refill, refuse
+from aotcheck.autograd.calls.places import ABSENT, Reached, read
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.tensors.captured import children
 from aotcheck.autograd.tensors.plain_values import variables_of
@@ -31,58 +31,73 @@ class Contents:
     def restore(self) -> None:
         """Let them hold that again."""
         for container, was in self._contents:
-            container.clear()
-            if isinstance(container, (dict, set)):
-                container.update(was)
-            else:
-                container.extend(was)
+            if not is_alike(container, was):
+                refill(container, was)
 
 
 class Namespace:
-    """The variables in a dictionary, all or some of them, and what containers among them hold, to be put back."""
+    """The variables that an owner has, all or some of them, and what containers among them hold, to be put back."""
 
-    def __init__(self, variables: dict[str, Any], names: Iterable[str] | None = None) -> None:
-        self.variables = variables
+    def __init__(
+        self, owner: Any, reached: Reached, names: Iterable[Any] | None = None, seen: set[int] | None = None
+    ) -> None:
+        self.owner, self._reached = owner, reached
         self.names = None if names is None else tuple(names)
-        self._watched = {n: Watched.now(variables, n) for n in self._names()}
-        self.before = {n: w.was for n, w in self._watched.items() if w.was is not ABSENT}
+        there = [(n, read(owner, n)) for n in self._names()]
+        self.before = {n: value for n, value in there if value is not ABSENT}
+        self._copies: dict[Any, Any] = {}
+        for name, value in there:
+            if type(value) in CONTAINERS and (seen is None or id(value) not in seen):
+                self._copies[name] = value.copy()
+                if seen is not None:
+                    seen.add(id(value))
 
-    def _names(self) -> tuple[str, ...]:
-        return tuple(self.variables) if self.names is None else self.names
+    def _names(self) -> tuple[Any, ...]:
+        if self.names is not None:
+            return self.names
+        return tuple(vars(self.owner) if isinstance(self.owner, type) else self.owner)
 
-    def kept(self, but: Collection[str] = ()) -> Iterator[Kept]:
+    def _changed(self) -> Iterator[tuple[Any, Watched]]:
+        for name in dict.fromkeys((*self._names(), *self.before)):
+            was = self.before.get(name, ABSENT)
+            if name in self._copies or read(self.owner, name) is not was:
+                route = self._reached.to(self.owner, name)
+                yield name, Watched(self.owner, route, was, self._copies.get(name))
+
+    def kept(self, but: Collection[Any] = ()) -> Iterator[Kept]:
         """What a trace has left here, under other names than ``but``."""
-        for name in self._names():
+        for name, watched in self._changed():
             if name not in but:
-                yield from self._watched.get(name, Watched(self.variables, name, ABSENT, None)).kept()
+                yield from watched.kept(self._reached)
 
     def check(self, where: str) -> None:
         """Raise UnsupportedError if a tensor of a trace is there."""
         for name in self._names():
-            refuse(self.variables.get(name), f"{where}{name}")
+            refuse(read(self.owner, name), f"{where}{name}")
 
     def restore(self) -> None:
         """Let everything be what it was."""
-        for name in set(self._names()) - self._watched.keys():
-            self.variables.pop(name, None)
-        for watched in self._watched.values():
+        for _, watched in self._changed():
             watched.restore()
 
 
 class Unkept:
     """Run a trace inside that calls ``functions``: none of its tensors stays in what these take from around them.
 
-    Those that were put there are taken away again, and noted in ``kept``; without that:
+    Looked at is all that was ``reached`` ``but`` for some, by id. Tensors that were put there are taken away again, and
+    noted in ``kept``.
 
     Raises:
-        UnsupportedError: one was put there.
+        UnsupportedError: one was put where it cannot be taken from.
     """
 
-    __slots__ = ("_cells", "_contents", "_functions", "_kept", "_namespaces")
+    __slots__ = ("_but", "_contents", "_functions", "_kept", "_namespaces", "_nested", "_reached")
 
-    def __init__(self, *functions: Callable[..., Any], kept: list[Kept] | None = None) -> None:
+    def __init__(
+        self, *functions: Callable[..., Any], kept: list[Kept], reached: Reached, but: Collection[int] = ()
+    ) -> None:
         self._functions = functions
-        self._kept = kept
+        self._kept, self._reached, self._but = kept, reached, but
 
     def __enter__(self) -> None:
         around = [value for f in self._functions for value in _around(f) if type(value) not in WITHOUT_TENSORS]
@@ -90,20 +105,29 @@ class Unkept:
         if hooks := _torch.forward_hooks_of(modules):
             self._functions = (*self._functions, *hooks)
             around += [value for f in hooks for value in _around(f) if type(value) not in WITHOUT_TENSORS]
-        self._cells = [Watched.now(c, "cell_contents") for f in self._functions for c in _closure(f)]
+        owners: dict[int, tuple[Any, tuple[Any, ...] | None]] = {
+            id(c): (c, ("cell_contents",)) for f in self._functions for c in _closure(f)
+        }
         objects = [o for value in (*self._functions, *around) for o in _objects(value)]
-        self._namespaces = [Namespace(variables_of(o) or {}) for o in objects]
+        owners |= {id(v): (v, None) for o in objects if (v := variables_of(o)) is not None}
         for f in self._functions:
             plain = f.__func__ if isinstance(f, types.MethodType) else f
             if isinstance(plain, types.FunctionType):
-                self._namespaces.append(Namespace(plain.__globals__, plain.__code__.co_names))
+                owners[id(plain.__globals__)] = plain.__globals__, plain.__code__.co_names
+        for owner, names in self._reached.variables:
+            before = owners.get(id(owner), (owner, ()))[1]
+            owners[id(owner)] = owner, None if names is None or before is None else tuple({*before, *names})
+        seen = set(self._but)
+        self._namespaces = [
+            Namespace(o, self._reached, names, seen) for k, (o, names) in owners.items() if k not in seen
+        ]
+        self._nested = [Watched.now(route.holder(), route, seen) for route in self._reached.nested]
         self._contents = Contents(around)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             if kind is None:
-                if self._kept is not None:
-                    self._take(self._kept)
+                self._take()
                 self._check()
         except UnsupportedError:
             self._restore()
@@ -111,13 +135,13 @@ class Unkept:
         if kind is not None:
             self._restore()
 
-    def _take(self, all_kept: list[Kept]) -> None:
-        places: list[Watched | Namespace] = [*self._cells, *self._namespaces]
-        for place in places:  # one after the other: a list may be in several
-            kept = list(place.kept())
+    def _take(self) -> None:
+        all_kept = [n.kept() for n in self._namespaces] + [w.kept(self._reached) for w in self._nested]
+        for one in all_kept:
+            kept = list(one)
             for k in kept:
                 k.take()
-            all_kept += kept
+            self._kept += kept
 
     def _check(self) -> None:
         for f in self._functions:
@@ -127,10 +151,10 @@ class Unkept:
             namespace.check("")
 
     def _restore(self) -> None:
-        for cell in self._cells:
-            cell.restore()
         for namespace in self._namespaces:
             namespace.restore()
+        for watched in self._nested:
+            watched.restore()
         self._contents.restore()
 
 

@@ -3,10 +3,9 @@
 Note [Attributes]
 Parameters and buffers are known beforehand. Of what else a module has, tensors in attributes become part of its state
 when a trace meets one, as something read or as something assigned (``self.last = h``), and the trace begins again. From
-then on they are read and assigned on every call. What a module keeps in a list or a dictionary is found when it is
-read, and put there as Note [Kept tensors] says; to put a tensor of the trace where a forward hook may keep it is
-refused. Other attributes are read by Note [Surroundings], and assigned by the trace; by one that does not come to its
-end, not at all.
+then on they are read and assigned on every call. What a module, or a forward hook, keeps in a list or a dictionary is
+found when it is read, and put there as Note [Kept tensors] says. Other attributes are read by Note [Surroundings], and
+assigned by the trace; by one that does not come to its end, not at all.
 """
 
 from __future__ import annotations
@@ -21,7 +20,8 @@ from torch import Tensor
 
 from aotcheck import _torch
 from aotcheck.autograd.calls.escapes import Namespace, Unkept
-from aotcheck.autograd.calls.kept import Kept
+from aotcheck.autograd.calls.kept import Item, Kept
+from aotcheck.autograd.calls.places import Reached
 from aotcheck.autograd.errors import RetraceWithAttributes
 from aotcheck.autograd.tensors.captured import Path, locate
 
@@ -70,7 +70,9 @@ class ModuleState:
         return next((path for m in self.modules if (path := locate(m, tensor)) is not None), None)
 
     @contextlib.contextmanager
-    def swapped(self, replicas: Sequence[Any], reassigned: list[tuple[int, Any]], kept: list[Kept]) -> Iterator[None]:
+    def swapped(
+        self, replicas: Sequence[Any], reassigned: list[tuple[int, Any]], kept: list[Kept], reached: Reached
+    ) -> Iterator[None]:
         """The module runs on ``replicas`` inside; what it puts into slots goes to ``reassigned``: (slot, object).
 
         What it puts into lists and the like, or assigns with tensors in it, goes to ``kept``.
@@ -79,10 +81,11 @@ class ModuleState:
             RetraceWithAttributes: attributes that were no slots were assigned tensors; now they are slots.
             UnsupportedError: a tensor of the trace was put into a container otherwise than by setting or appending it.
         """
-        slots, originals, before = self.slots, self.tensors(), _Before(self.modules)
+        slots, originals, before = self.slots, self.tensors(), _Before(self.modules, reached)
+        own = {id(d) for m in self.modules for d in (vars(m), *vars(m).values())}
         try:
             with _swapped(slots, replicas):
-                with Unkept(*_torch.forward_hooks_of(self.modules), kept=kept):
+                with Unkept(*_torch.forward_hooks_of(self.modules), kept=kept, reached=reached, but=own):
                     yield
                 known = {(id(owner), name) for owner, name in slots}
                 assigned = [(m, name) for m, name in before.assigned() if (id(vars(m)), name) not in known]
@@ -112,8 +115,8 @@ class ModuleState:
 class _Before:
     """What the attributes of modules are, and what containers among them hold, before a trace."""
 
-    def __init__(self, modules: Sequence[torch.nn.Module]) -> None:
-        self._attributes = [(m, Namespace(vars(m))) for m in modules]
+    def __init__(self, modules: Sequence[torch.nn.Module], reached: Reached) -> None:
+        self._attributes = [(m, Namespace(vars(m), reached)) for m in modules]
 
     def assigned(self) -> list[tuple[torch.nn.Module, str]]:
         """The attributes that are tensors now, and were not or were others."""
@@ -140,7 +143,11 @@ class _Before:
                 elif type(value) is dict:
                     value.update({k: originals[id(x)] for k, x in value.items() if id(x) in originals})
             tensors = [name for name, value in vars(m).items() if isinstance(value, Tensor)]
-            here = [kept for kept in was.kept(tensors) if (id(kept.container), kept.key) not in slots]
+            here = [
+                kept
+                for kept in was.kept(tensors)
+                if not (isinstance(kept, Item) and (id(kept.container), kept.key) in slots)
+            ]
             for kept in here:
                 kept.take()
             found += here

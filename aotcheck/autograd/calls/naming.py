@@ -31,6 +31,7 @@ _BY_NAME = frozenset(("getattr", "hasattr", "setattr", "delattr"))  # of an attr
 _OF_ALL = frozenset(("vars", "__dict__", "asdict", "fields", "attrgetter"))
 _NOT_CALLED = frozenset(("__init__", "__new__", "__post_init__", "__repr__", "__str__", "__del__", "__init_subclass__"))
 _NOT_CALLED |= {"__class_getitem__", "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__copy__"}
+MAKING = ("__init__", "__new__", "__post_init__")  # of an object; what they assign to that is nobody else's
 _COMPARED = frozenset(("__eq__", "__hash__", "__lt__", "__le__", "__gt__", "__ge__"))  # by a dataclass: all of it
 _OF_FUNCTIONS = frozenset(("setup_context", "backward", "vjp", "jvp", "vmap"))  # autograd calls these
 _CODE = (types.FunctionType, property, staticmethod, classmethod, functools.cached_property)
@@ -121,7 +122,8 @@ def named_in(code: types.CodeType) -> Named:
     if _STORE_CODES.isdisjoint(code.co_code[::2]):
         found = Named(names | strings)
     else:
-        found = _read_and_stored(list(dis.get_instructions(code)))
+        made = code.co_varnames[0] if code.co_name in MAKING and code.co_argcount else None
+        found = _read_and_stored(list(dis.get_instructions(code)), made)
         found = dataclasses.replace(found, reads=found.reads | strings)
     if _APPENDING.isdisjoint(code.co_names):
         found = dataclasses.replace(found, uses=found.reads)
@@ -155,7 +157,8 @@ def _is_of_torch(code: types.CodeType) -> bool:
 _TORCH = torch.__file__.rsplit("/", 1)[0]
 
 
-def _read_and_stored(steps: list[dis.Instruction]) -> Named:
+def _read_and_stored(steps: list[dis.Instruction], made: str | None) -> Named:
+    """What is assigned to attributes of ``made`` is left out."""
     reads, adds, stores = set(), set(), set()
     added: set[int] = set()  # stores that are the ends of additions
     for k, step in enumerate(steps):
@@ -163,7 +166,8 @@ def _read_and_stored(steps: list[dis.Instruction]) -> Named:
         if not isinstance(name, str) or step.opname in _NO_READS or "CONST" in step.opname:
             continue
         if step.opname in _STORES:
-            if k not in added:
+            new = made is not None and step.opname == "STORE_ATTR" and steps[k - 1].argval == made
+            if k not in added and not new:
                 stores.add(name)
         elif (end := _end_of_addition(steps, k)) is not None:
             added.add(end)

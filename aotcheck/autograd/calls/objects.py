@@ -4,7 +4,7 @@ Note [Objects]
 To pytree they are leaves. One that consists of nothing but tensors, numbers and the like, and of other such objects, is
 a node here: its attributes and items are arguments or results of their own, and a trace runs on an object of the same
 class that holds replicas. It is made without calling the class, as ``copy`` does. What becomes of an object that a call
-was passed, its attributes and items, the caller's own object becomes.
+was passed, its attributes and items, the caller's own object becomes. Others are bound: see Note [Bound arguments].
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch
-from aotcheck.autograd.calls.walk import ABSENT
+from aotcheck.autograd.calls.places import ABSENT
 from aotcheck.autograd.tensors.plain_values import plain_key, variables_of
 
 pytree = _torch.pytree
 
-__all__ = ["Layout", "changed_to", "is_object", "opened", "parts_of"]
+__all__ = ["Layout", "changed_to", "is_object", "may_be_object", "opened", "parts_of"]
 
 Layout = tuple[tuple[str, Any], ...]
 """Where each part of an object is: an item, an attribute, or both under one name."""
@@ -38,12 +38,13 @@ _MOST = 512  # parts of an object, and of those in it
 
 def is_object(x: Any) -> bool:
     """Whether ``x`` is to be taken for what it holds, if that is anything."""
-    if type(x) in _LEAVES or not _may_be_object(type(x)) or callable(x):
+    if type(x) in _LEAVES or not may_be_object(type(x)) or callable(x):
         return False
     return bool((count := _parts_within(x, _DEPTH)) or isinstance(x, (dict, list))) and count <= _MOST
 
 
-def _may_be_object(kind: type) -> bool:
+def may_be_object(kind: type) -> bool:
+    """Whether it is a class whose objects are made as Python makes them, and that pytree knows nothing about."""
     return not issubclass(kind, _NO_OBJECTS) and kind.__new__ in _MADE_BY and not _torch.is_pytree_node(kind)
 
 
@@ -58,7 +59,7 @@ def _parts_within(x: Any, depth: int) -> int:
                 return count
             if type(leaf) in _LEAVES or issubclass(type(leaf), Tensor) or plain_key(leaf) is not None:
                 continue
-            if not depth or callable(leaf) or not _may_be_object(type(leaf)):
+            if not depth or callable(leaf) or not may_be_object(type(leaf)):
                 return _MOST + 1
             more = _parts_within(leaf, depth - 1)
             count += more if more or isinstance(leaf, (dict, list)) else _MOST + 1

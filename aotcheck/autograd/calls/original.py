@@ -10,10 +10,11 @@ from typing import Any
 from torch import Tensor
 
 from aotcheck import _torch
-from aotcheck.autograd.calls.containers import ContainerResult, Held, Structure, Watched, flattened
+from aotcheck.autograd.calls.containers import ContainerResult, Held, Structure, Watched, shared_again
 from aotcheck.autograd.calls.escapes import Unkept
-from aotcheck.autograd.calls.kept import Kept, PutBack
+from aotcheck.autograd.calls.kept import Kept, Leaves, PutBack
 from aotcheck.autograd.calls.module_state import ModuleState
+from aotcheck.autograd.calls.places import Reached, There
 from aotcheck.autograd.calls.specialize import PLAIN_LEAVES
 from aotcheck.autograd.errors import RETRACES, RunsAsItIs, UnsupportedError, is_lack_of_data
 from aotcheck.autograd.replicas.replicas import attribute_set
@@ -34,13 +35,16 @@ class Outcome:
     ``slots`` of the module were assigned; their new values come after the other flat results, and then those of what
     was ``kept``.
 
-    ``containers`` where the function wrote or returned a container that it was passed.
+    ``containers`` where the function wrote or returned a container that it was passed, or returned one from around it.
+
+    ``left`` is what was kept, as the trace left it.
     """
 
     spec: Any
     slots: tuple[int, ...]
     containers: ContainerResult | None
     kept: PutBack | None = None
+    left: tuple[Kept, ...] = ()
 
 
 def run_original(
@@ -51,13 +55,14 @@ def run_original(
     explicit: int,
     spec: Any,
     reassigned: list[tuple[int, Any]],
+    reached: Reached,
 ) -> tuple[list[Any], int, Outcome]:
     """The user's function on replicas: flat outputs, so many, then what it put into containers and slots.
 
     ``replicas``, of which the first ``explicit`` are of what it is called with, laid out as ``spec`` says; those of the
     slots of a module's ``state`` follow, and ``reassigned`` is to hold which of these it assigned, and what.
 
-    ``asking_types`` are the globals of code that calls ``type``.
+    ``asking_types`` are the globals of code that calls ``type``, ``reached`` is what is around the original.
 
     Raises :class:`UserError` from what the function raises, and what the trace itself raises.
     """
@@ -65,14 +70,16 @@ def run_original(
         args, kwargs, watched = tuple(replicas[:explicit]), {}, None
     else:
         args, kwargs = pytree.tree_unflatten(list(replicas[:explicit]), spec.spec)
+        if spec.shared is not None:
+            args, kwargs = shared_again((args, kwargs), spec)
         watched = Watched(spec, args, kwargs)
     types, kept = PresentingTypes(asking_types), list[Kept]()
     try:
         if state is not None:
-            with state.swapped(replicas[explicit:], reassigned, kept), types:
+            with state.swapped(replicas[explicit:], reassigned, kept, reached), types:
                 out = original(*args, **kwargs)
         else:
-            with Unkept(original, kept=kept), types:
+            with Unkept(original, kept=kept, reached=reached), types:
                 out = original(*args, **kwargs)
     except (UnsupportedError, *RETRACES):
         raise
@@ -83,26 +90,27 @@ def run_original(
         # that is to be before ours is put back.
         traceback.clear_frames(error.__traceback__)
         raise UserError from error
-    containers = None
-    contents: list[Any] = []
-    if watched is None:
-        flat_out, out_spec = flattened(out)
-    else:
-        flat_out, out_spec = watched.flatten(out)
-        contents, writes = watched.writes()
-        if writes or any(isinstance(o, Held) for o in flat_out):
-            containers = ContainerResult(out_spec, len(flat_out), writes)
-    count = len(flat_out)
+    leaves = Leaves({} if watched is None else watched.held, reached, kept)
+    flat_out, out_spec = leaves.of(out)
+    contents, writes = ([], ()) if watched is None else watched.writes(leaves.of)
+    in_result, leaves.there = tuple(leaves.there), []
+    left = [leaves.of(k.value, k) for k in kept]
+    tail = [t for flat_left, _ in left for t in flat_left]
+    done = tuple([dataclasses.replace(k, holder=None, value=None, was=None) for k in kept])
+    put_back = PutBack(done, tuple([spec for _, spec in left]), tuple(leaves.there)) if kept else None
+    count, containers = len(flat_out), None
+    if writes or any(isinstance(o, (Held, There)) for o in flat_out) or any(isinstance(o, Held) for o in tail):
+        keep = put_back if any(isinstance(o, Held) for o in tail) else None
+        containers = ContainerResult(out_spec, count, writes, in_result, keep)
     flat_out += contents
     for t in (*replicas, *flat_out):
         if (name := attribute_set(t)) is not None:
             raise RunsAsItIs(f"it sets the attribute {name!r} of a tensor")
-    left = [flattened(k.value) for k in kept]
-    put_back = PutBack(tuple(kept), tuple([left_spec for _, left_spec in left])) if kept else None
-    tail = [t for flat_left, _ in left for t in flat_left]
     for o in (*flat_out, *tail):
-        if not isinstance(o, (Tensor, Held)) and type(o) not in PLAIN_LEAVES and plain_key(o) is None:
+        if not isinstance(o, (Tensor, Held, There)) and type(o) not in PLAIN_LEAVES and plain_key(o) is None:
             raise UnsupportedError("unregistered container", f"the function returns a {type(o).__name__}")
     slots = tuple([k for k, _ in reassigned])
-    outcome = Outcome(out_spec, slots, containers, put_back)
-    return [*flat_out, *[t for _, t in reassigned], *tail], count, outcome
+    outcome = Outcome(out_spec, slots, containers, put_back, tuple(kept))
+    assigned = [t for _, t in reassigned]
+    rest = [*assigned, *tail] if containers is None or containers.keep is None else [*tail, *assigned]
+    return [*flat_out, *rest], count, outcome

@@ -9,15 +9,14 @@ met before is traced.
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from aotcheck import _torch
-from aotcheck.autograd.calls.naming import is_of_others
-from aotcheck.autograd.calls.surroundings import serial_of
+from aotcheck.autograd.calls.serials import serial_of
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.graphs.graph import compiled
 from aotcheck.autograd.ir.sparse_geometry import is_sparse, parts_of, sparse_geometry_of
@@ -45,12 +44,9 @@ PLAIN_LEAVES = frozenset(
     }
 )
 
-_WITHOUT_STATE = (type, types.BuiltinFunctionType)
-_OPS = (type(torch.ops.aten.add), type(torch.ops.aten.add.Tensor))
 
-
-def check_supported(flat: Sequence[Any]) -> None:
-    """Raise UnsupportedError for arguments that cannot be traced."""
+def check_supported(flat: Sequence[Any], bound: Container[int] = ()) -> None:
+    """Raise UnsupportedError for arguments that cannot be traced; those ``bound``, by id, are what they are."""
     for i, a in enumerate(flat):
         if is_wrapper(a):
             continue  # what it holds are arguments too
@@ -68,7 +64,7 @@ def check_supported(flat: Sequence[Any]) -> None:
                 "symbolic sizes",
                 f"argument {i} is a {type(a).__name__}; use static shapes (torch.compile(dynamic=False))",
             )
-        elif type(a) not in PLAIN_LEAVES and not callable(a) and plain_key(a) is None:
+        elif type(a) not in PLAIN_LEAVES and not callable(a) and plain_key(a) is None and id(a) not in bound:
             raise UnsupportedError(
                 "unregistered container", f"argument {i} is a {type(a).__name__}; register it with torch.utils._pytree"
             )
@@ -97,19 +93,6 @@ def callable_key(f: Any) -> Any:
         parts = [plain_key(x) or serial_of(x) for x in held]
         return kind, f.__code__, serial_of(f.__globals__), *parts
     return kind, serial_of(f)
-
-
-def callables_in(flat: Sequence[Any]) -> list[Any]:
-    """Functions, modules and the like among arguments; those of libraries change nothing and read nothing."""
-    return [
-        a
-        for a in flat
-        if type(a) not in PLAIN_LEAVES
-        and callable(a)
-        and not isinstance(a, (Tensor, *_WITHOUT_STATE))
-        and not (type(a) is types.FunctionType and is_of_others(a.__module__))
-        and not isinstance(a, _OPS)
-    ]
 
 
 def context_key() -> tuple[Any, ...]:

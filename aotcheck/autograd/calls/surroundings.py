@@ -3,9 +3,10 @@
 Note [Surroundings]
 A module may be told another dropout probability, lose a hook or a layer; a variable in a closure may be bound to
 another number. A walk from the function finds such values: in its closure, globals and defaults, in lists and
-dictionaries, in attributes that code near it names, of objects, classes and Python modules, in modules and their hooks.
-Numbers, strings and the like count by value, what holds others by what it holds, arrays by their bytes, anything else
-by identity. Tensors do not count: they are arguments once a trace has met them.
+dictionaries, in attributes that code near it names, of objects, classes and Python modules, in modules and their hooks,
+and from the classes of its arguments. Numbers, strings and the like count by value, lists and dictionaries by what they
+hold and by which of them are one, arrays by their bytes, anything else by identity. Tensors do not count: they are
+arguments once a trace has met them, be it that it only asks for their geometry.
 
 What a walk found has a number, and equal finds have equal ones. A call asks only whether anything was assigned since
 the last walk; dictionaries are asked for their versions.
@@ -21,7 +22,6 @@ from __future__ import annotations
 
 import contextvars
 import copy
-import dataclasses
 import functools
 import gc
 import itertools
@@ -29,7 +29,7 @@ import random
 import sys
 import types
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from operator import is_
 from typing import Any, Protocol
 
@@ -37,121 +37,38 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from aotcheck.autograd.calls.naming import NOTHING, read_around
-from aotcheck.autograd.calls.walk import (
-    ABSENT,
-    MOST,
-    SEQUENCES,
-    TENSOR,
-    Place,
-    Walk,
-    follow,
-    in_this_thread,
-    items_of,
-    read,
-    serial_of,
+from aotcheck.autograd.calls.changes import (
+    NO_CHANGES,
+    Addition,
+    Assignment,
+    Changes,
+    Growth,
+    Members,
+    Splice,
+    appended,
+    assign,
+    spliced,
 )
+from aotcheck.autograd.calls.contents import SEQUENCES, in_this_thread, items_of
+from aotcheck.autograd.calls.naming import NOTHING, read_around
+from aotcheck.autograd.calls.places import ABSENT, TENSOR, Place, Reached, Route, read
+from aotcheck.autograd.calls.walk import MOST, Walk
 from aotcheck.autograd.counters import tell
 from aotcheck.autograd.replicas.replicas import Replica
 from aotcheck.autograd.tensors.plain_values import plain_key, variables_of
 
-__all__ = ["Assignment", "Changes", "Surroundings", "serial_of"]
-
 _CHANGES = 8  # of a value, by traces
 _NUMBERED = 256
+_CLASSES = 64  # of arguments, that are looked at
 _ASSIGNED = (dict, list, deque, types.CellType, type)
-
-
-@dataclasses.dataclass(frozen=True)
-class Assignment:
-    """Of a variable, attribute or item that a traced function changes."""
-
-    owner: Any
-    name: Any
-    value: Any
-
-    def __call__(self) -> None:
-        """Do it."""
-        owner, name, value = self.owner, self.name, self.value
-        if isinstance(owner, types.CellType):
-            if value is ABSENT:
-                del owner.cell_contents
-            else:
-                owner.cell_contents = value
-        elif isinstance(owner, type):
-            if value is not ABSENT:
-                setattr(owner, name, value)
-            elif name in vars(owner):
-                delattr(owner, name)
-        elif isinstance(owner, dict):
-            if value is ABSENT:
-                dict.pop(owner, name, None)
-            else:
-                dict.__setitem__(owner, name, value)
-        elif isinstance(owner, (list, deque)):
-            owner[name] = value
-        elif value is not ABSENT:
-            object.__setattr__(owner, name, value)
-        else:
-            object.__delattr__(owner, name)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Addition:
-    owner: Any
-    name: Any
-    number: int
-
-    def __call__(self) -> None:
-        Assignment(self.owner, self.name, read(self.owner, self.name) + self.number)()
-
-
-@dataclasses.dataclass(frozen=True)
-class _Growth:
-    """Of a log, which may be another one by the time of a call."""
-
-    owner: Any
-    name: Any
-    log: Any
-    more: tuple[Any, ...]
-
-    def __call__(self) -> None:
-        there = read(self.owner, self.name)
-        log = there if type(there) is type(self.log) else self.log
-        (log.update if isinstance(log, set) else log.extend)(self.more)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Contents:
-    """Of a list or the like whose length a traced function changes."""
-
-    owner: Any
-    contents: tuple[Any, ...]
-
-    def __call__(self) -> None:
-        self.owner.clear()
-        (self.owner.update if isinstance(self.owner, set) else self.owner.extend)(self.contents)
-
-
-@dataclasses.dataclass(frozen=True)
-class Changes:
-    """What a trace changed: the ``number`` of what there was, if some of it is not looked at any more."""
-
-    number: int | None = None
-    assignments: tuple[Callable[[], None], ...] = ()
-
-
-_NO_CHANGES = Changes()
 
 
 class Left(Protocol):
     """What a trace has left by ``name``: see Note [Kept tensors]."""
 
     @property
-    def owner(self) -> Any: ...
-
-    @property
-    def name(self) -> Any: ...
+    def place(self) -> Place:
+        """Where it is."""
 
     @property
     def grows(self) -> bool:
@@ -206,33 +123,33 @@ class Before:
         """Lists and the like hold what they held."""
         for s, was in self._contents:
             if len(s) != len(was) or not all(map(is_, s, was)):
-                _Contents(s, tuple(was))()
+                _put_back(s, was)
 
-    def put_back_lengths(self) -> Iterator[tuple[Any, tuple[Any, ...], tuple[Any, ...]]]:
-        """Those whose length changed hold what they held; yields each, what was appended, if that is all, and what it
-        held after the trace.
-        """
+    def put_back_lengths(self) -> Iterator[tuple[Any, Any, Any]]:
+        """Those whose length changed hold what they held; yields each, and what it held before the trace and after."""
         for s, was in self._contents:
-            if len(s) == len(was):
+            moved = s != was if isinstance(s, set) else isinstance(s, deque) and appended(s, was)
+            if len(s) == len(was) and not moved:
                 continue
-            now = tuple(s)
-            more = now[len(was) :] if all(map(is_, was, now)) else ()
-            if isinstance(s, set):
-                more = tuple(s.difference(was)) if s.issuperset(was) else ()
-            _Contents(s, tuple(was))()
+            now = s.copy()
+            _put_back(s, was)
             if any(_holds_replica(x) for x in now):
                 self.kept = True
             else:
-                yield s, more, now
+                yield s, was, now
 
     def put_back_tensors(self) -> bool:
         """No tensor of a trace is where there were others; whether there was one."""
         kept = False
         for owner, name, was in self._tensors:
             if isinstance(read(owner, name), Replica):
-                Assignment(owner, name, was)()
+                assign(owner, name, was)
                 kept = True
         return kept
+
+    def tensor_at(self, owner: Any, name: Any) -> Any:
+        """The tensor that was there; ABSENT if none was."""
+        return next((t for o, n, t in self._tensors if o is owner and n == name), ABSENT)
 
     def forget_imports(self) -> bool:
         """Modules whose code a trace was the first to run are not there if they have tensors of it; whether one was."""
@@ -246,19 +163,20 @@ class Before:
 
     def put_back_unread(self, counted: frozenset[str]) -> Iterator[Callable[[], None]]:
         """Names that nothing reads have what they had; yields what every call is to do."""
+        route = self.walk.routes()
         for owner, name, was in self._unread:
             becomes = read(owner, name)
             if becomes is not was and _holds_replica(becomes):
-                Assignment(owner, name, was)()
+                assign(owner, name, was)
                 self.kept = True
                 continue
             if becomes is was or isinstance(was, Tensor) or isinstance(becomes, Tensor):
                 continue
-            Assignment(owner, name, was)()
+            assign(owner, name, was)
             if name in counted and type(was) is int and type(becomes) is int:
-                yield _Addition(owner, name, becomes - was)
+                yield Addition(route(owner, name), becomes - was)
             else:
-                yield Assignment(owner, name, becomes)
+                yield Assignment(route(owner, name), becomes)
 
     def put_back_random(self) -> bool:
         """No random number of Python's or numpy's was drawn; whether one was."""
@@ -318,6 +236,7 @@ class Surroundings:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
+        self._classes: dict[type, None] = {}  # of arguments
         self._named = NOTHING
         self._ignored: dict[Place, Any] = {}  # logs, and what has them
         self._changes: dict[Any, int] = {}  # by place and call
@@ -362,7 +281,23 @@ class Surroundings:
     def path_to(self, tensor: Tensor) -> Callable[[], Any] | None:
         """How to read what is where ``tensor`` is; None if it is nowhere."""
         route = self._walk.route_to(tensor)
-        return None if route is None else functools.partial(_tensor_at, *route)
+        return None if route is None else functools.partial(_tensor_at, route)
+
+    @property
+    def reached(self) -> Reached:
+        """What may be assigned, as of the last walk."""
+        return self._walk.reached()
+
+    def include(self, classes: Set[type]) -> None:
+        """Look at what methods of these find around them, too."""
+        if not self._classes.keys() >= classes:
+            before = self._classes if len(self._classes) < _CLASSES else {}
+            self._classes = before | dict.fromkeys(classes)
+            self._look()
+
+    def reaches(self, x: Any) -> bool:
+        """Whether the last walk met this container or object."""
+        return self._walk.met(x)
 
     def before_trace(self) -> Before:
         """What there is, for ``after_trace``."""
@@ -383,8 +318,10 @@ class Surroundings:
         if self._walk is not before.walk or not before.walk.holds():
             self._look()
             for _, owner, name, was, becomes in self._changed(before.walk):
-                if was is not TENSOR and (becomes is not TENSOR or was is ABSENT) and self._assignable(owner, becomes):
-                    Assignment(owner, name, was)()
+                if was is TENSOR:
+                    was = before.tensor_at(owner, name)
+                if self._assignable(owner, becomes):
+                    assign(owner, name, was)
             self._look()
 
     def after_trace(self, before: Before, alike: Any, left: Sequence[Left] = ()) -> Changes:
@@ -396,7 +333,7 @@ class Surroundings:
         before.kept = before.forget_imports()
         if not before.kept and not left and before.plain and self._walk is walk and walk.holds():
             self.kept = False
-            return _NO_CHANGES
+            return NO_CHANGES
         before.clear_caches()
         if before.put_back_random():
             self.drawn = True
@@ -412,15 +349,17 @@ class Surroundings:
             if places and self._named.logs.issuperset(name for _, name in places):
                 ignored |= places
             elif one.unlike:
-                self._count_change(((id(one.owner), one.name), alike), one.name)
-        for container, more, contents in before.put_back_lengths():
+                self._count_change((one.place, alike), one.place[1])
+        routes = walk.routes()
+        for container, was, now in before.put_back_lengths():
             places = {p: walk.owners.get(p[0]) for p, c in walk.containers.items() if c is container}
+            (_, name), owner = next(iter(places.items()))
+            more = appended(now, was)
             if more and self._named.logs.issuperset(name for _, name in places):
-                (_, name), owner = next(iter(places.items()))
-                assignments.append(_Growth(owner, name, container, more))
+                assignments.append(Growth(routes(owner, name), more))
                 ignored |= places
             else:
-                assignments.append(_Contents(container, contents))
+                assignments.append(_exchange(routes(owner, name), was, now))
                 for place in places:
                     self._count_change((place, alike), place[1])
         self.kept = before.put_back_tensors() or before.kept
@@ -436,15 +375,16 @@ class Surroundings:
             self._count_change("kept", "tensors around it")
             return Changes()
         for place, owner, name, was, becomes in changed:
-            if was is TENSOR or becomes is TENSOR or not self._assignable(owner, becomes):
+            if becomes is TENSOR or not self._assignable(owner, becomes):
                 continue
-            self._count_change((place if was is not ABSENT else (id(owner), None), alike), name)
-            Assignment(owner, name, was)()
-            assignments.append(Assignment(owner, name, becomes))
+            if was is not TENSOR:
+                self._count_change((place if was is not ABSENT else (id(owner), None), alike), name)
+            assign(owner, name, before.tensor_at(owner, name) if was is TENSOR else was)
+            assignments.append(Assignment(routes(owner, name), becomes))
         self._ignored |= ignored
         self._look()
         kept = tuple([key for place, key in walk.found.items() if place in self._walk.found])
-        kept += walk.groups
+        kept += walk.groups([place for place in walk.found if place in self._walk.found])
         return Changes(self._number_of(self.modules, kept) if ignored else None, tuple(assignments))
 
     def _changed(self, walk: Walk) -> Iterator[tuple[Place, Any, Any, Any, Any]]:
@@ -477,16 +417,16 @@ class Surroundings:
             tell(f"aotcheck runs a function as it is: {because}")
 
     def _look(self) -> None:
-        walk = Walk(self._function, self._named, self._ignored)
+        walk = Walk(self._function, self._named, self._ignored, self._classes)
         while self._named != (named := read_around(walk.code, walk.classes, self._named)):
             self._named = named
             if walk.names_matter or named.counted or named.assigned:
-                walk = Walk(self._function, named, self._ignored)
+                walk = Walk(self._function, named, self._ignored, self._classes)
             elif not walk.classes:
                 break
         if self._ignored and not self._named.logs.issuperset(name for _, name in self._ignored):
             self._ignored = {p: o for p, o in self._ignored.items() if p[1] in self._named.logs}
-            walk = Walk(self._function, self._named, self._ignored)
+            walk = Walk(self._function, self._named, self._ignored, self._classes)
         self._number = self._number_of(*walk.key)
         self._walk = walk
 
@@ -496,9 +436,21 @@ class Surroundings:
         return self._numbers.setdefault((modules, found), next(self._count))
 
 
-def _tensor_at(owner: Any, names: Sequence[Any]) -> Any:
-    found = follow(owner, names)
+def _tensor_at(route: Route) -> Any:
+    found = route.now()
     return None if found is ABSENT else found
+
+
+def _put_back(container: Any, was: Any) -> None:
+    container.clear()
+    (container.update if isinstance(container, set) else container.extend)(was)
+
+
+def _exchange(route: Route, was: Any, now: Any) -> Splice | Members:
+    """What makes of a container that holds what one did what that holds now."""
+    if isinstance(now, set):
+        return Members(route, tuple(was - now), tuple(now - was))
+    return Splice(route, *spliced(now, was))
 
 
 def _random_state() -> tuple[Any, Any]:

@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
-import array
 import contextlib
 import contextvars
 import functools
 import gc
 import importlib.util
-import itertools
 import os
-import random
 import sys
 import threading
 import types
 import weakref
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import is_
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from aotcheck import _torch
+from aotcheck.autograd.calls.contents import (
+    GENERATORS,
+    ITERATORS,
+    SEQUENCES,
+    WITH_CONTENT,
+    content_of,
+    in_this_thread,
+    items_of,
+    without_tensors,
+)
 from aotcheck.autograd.calls.naming import (
+    MAKING,
     Named,
     called_implicitly,
     functions_of,
@@ -35,83 +42,17 @@ from aotcheck.autograd.calls.naming import (
     is_of_others,
     named_in,
 )
+from aotcheck.autograd.calls.places import ABSENT, TENSOR, Attributes, Place, Reached, Route, key_of, read
+from aotcheck.autograd.calls.serials import serial_of
 from aotcheck.autograd.tensors.plain_values import plain_key, variables_of
 from aotcheck.autograd.tracing.presented_types import PresentedType
 
 STEPS = 6  # from the function to what is looked at
 MOST = 2048  # items of a container that is looked through
 _OBJECTS = 4000
-_BYTES = 65536  # of an array
 
-SEQUENCES = (list, tuple, deque, set, frozenset)
-_GENERATORS = (random.Random, np.random.Generator, np.random.RandomState)
-_ITERATORS: tuple[Any, ...] = (
-    types.GeneratorType,
-    itertools.count,
-    itertools.cycle,
-    enumerate,
-    zip,
-    map,
-    type(iter([])),
-    type(iter(())),
-    type(iter(range(0))),
-    type(iter({})),
-    type(iter({}.values())),
-    type(iter({}.items())),
-    type(iter(set())),
-)
-_WITH_CONTENT = (
-    np.ndarray,
-    array.array,
-    bytearray,
-    contextvars.ContextVar,
-    memoryview,
-    threading.local,
-    weakref.ref,
-)
 _OF_CONTAINERS = frozenset((dict, OrderedDict, defaultdict, *SEQUENCES))
 _OF_MODULES = frozenset(vars(torch.nn.Module())) - {"training"}
-ABSENT = object()
-TENSOR = object()
-
-Place = tuple[int, Any]
-
-_serials = itertools.count()
-_known_objects: dict[int, tuple[Any, int]] = {}  # id -> what tells that it is still that object, its serial number
-
-
-class _Same:
-    """Equal for one object, which it keeps."""
-
-    __slots__ = ("_of",)
-
-    def __init__(self, of: Any) -> None:
-        self._of = of
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and other._of is self._of
-
-    def __hash__(self) -> int:
-        return id(self._of)
-
-
-def serial_of(obj: Any) -> Any:
-    """What no other object has or will have: a number where there are weak references to such objects."""
-    known = _known_objects.get(id(obj))
-    if known is not None and known[0]() is obj:
-        return known[1]
-    try:
-        alive = weakref.ref(obj, functools.partial(_forget, id(obj)))
-    except TypeError:
-        return _Same(obj)
-    serial = next(_serials)
-    _known_objects[id(obj)] = alive, serial
-    return serial
-
-
-def _forget(address: int, reference: Any) -> None:
-    if (known := _known_objects.get(address)) is not None and known[0] is reference:
-        del _known_objects[address]
 
 
 class Walk:
@@ -136,30 +77,34 @@ class Walk:
         "_only",
         "_reads",
         "_seen",
+        "_shared",
         "_slots",
+        "_stores",
         "_tensors",
         "_to_import",
         "_versions",
         "_watched",
         "asking_types",
+        "attributes",
         "caches",
+        "cells",
         "classes",
         "code",
         "containers",
         "found",
         "generators",
-        "groups",
         "iterator",
         "key",
         "modules",
         "names_matter",
+        "objects",
         "owners",
         "sequences",
         "unread",
         "values",
     )
 
-    def __init__(self, root: Any, named: Named, ignored: Mapping[Place, Any]) -> None:
+    def __init__(self, root: Any, named: Named, ignored: Mapping[Place, Any], classes: Iterable[type]) -> None:
         self.found: dict[Place, Any] = {}
         self.values: dict[Place, tuple[Any, Any]] = {}  # what has it, and what it is
         self.modules: list[torch.nn.Module] = []
@@ -167,6 +112,9 @@ class Walk:
         self.classes: set[type] = set()
         self.containers: dict[Place, Any] = {}
         self.owners: dict[int, Any] = {}
+        self.objects: dict[int, Attributes] = {}
+        self.attributes: dict[int, Attributes] = {}  # by id of the dictionary
+        self.cells: list[types.CellType] = []
         self.generators: list[Any] = []
         self.caches: list[Any] = []
         self.asking_types: dict[int, dict[str, Any]] = {}  # globals of code that calls `type`
@@ -178,6 +126,7 @@ class Walk:
         self.names_matter = bool(self._counted or self._assigned)  # another walk may find more
         self._attributes = None if named.dynamic else self._watched | self._counted | {"forward"}
         self._only = self._counted | self._assigned
+        self._stores = bool(named.stores or named.adds or named.dynamic)
         self._dicts: list[tuple[dict[Any, Any], frozenset[str] | None, list[Any]]] = []
         self._globals: dict[int, tuple[dict[str, Any], set[str]]] = {}
         self._empty: list[dict[Any, Any]] = []
@@ -189,7 +138,8 @@ class Walk:
         self._contents: list[tuple[Any, Any]] = []
         self._seen: dict[int, Any] = {}  # by id, and kept so that ids are of these
         self._tensors: dict[int, list[tuple[Any, Any]]] = {}  # by id, where each is
-        self._next: list[tuple[Any, int]] = [(root, 0)]
+        self._shared: dict[int, list[Place]] = {}  # where each container is
+        self._next: list[tuple[Any, int]] = [(root, 0), *[(cls, 0) for cls in classes]]
         while self._next and len(self._seen) < _OBJECTS:
             level, self._next = self._next, []
             for obj, depth in level:
@@ -201,38 +151,100 @@ class Walk:
         self._seen.clear()
         self._versions = self._versions_now()
         self._loose = self._loose_now()
-        self._items = [_without_tensors(s) for s in self.sequences]
+        self._items = [without_tensors(s) for s in self.sequences]
         looked_up = self._dicts or self._empty or self._functions or self._slots or self.sequences or self._contents
         looked_up = looked_up or self._to_import
-        exactly = all(seen is read(c, name) for (c, name), seen in zip(self._cells, self._loose, strict=False))
+        exactly = all(
+            seen is not ABSENT and seen is read(c, name)
+            for (c, name), seen in zip(self._cells, self._loose, strict=False)
+        )
         self._bound = [(c, read(c, name)) for c, name in self._cells] if exactly and not looked_up else None
         self._alike = [places for places in self._tensors.values() if len(places) > 1]
         self._tensors.clear()
-        # Which places of a tensor's the function reads is not known.
-        self.groups = tuple([tuple([key_of(name) for _, name in places]) for places in self._alike])
-        self.key = (tuple([serial_of(m) for m in self.modules]), (*self.found.values(), *self.groups))
+        self._shared = {k: places for k, places in self._shared.items() if len(places) > 1}
+        self.key = (tuple([serial_of(m) for m in self.modules]), (*self.found.values(), *self.groups(self.found)))
 
     @property
     def anything(self) -> bool:
         """Whether there is anything to look at, or to do after a call."""
         return bool(self.found or self.modules or self.unread or self.generators or self.iterator)
 
+    def groups(self, places: Collection[Place]) -> tuple[Any, ...]:
+        """Which of these places have the same tensor or container."""
+        # Which places of a tensor's the function reads is not known.
+        tensors = [tuple([key_of(name) for _, name in alike]) for alike in self._alike]
+        if not self._shared:
+            return tuple(tensors)
+        numbers = {place: k for k, place in enumerate(places)}
+        shared = [tuple([numbers.get(place, -1) for place in alike]) for alike in self._shared.values()]
+        return (*tensors, *shared)
+
     def logs(self) -> list[Any]:
         """What there is now at places that are ignored."""
         return [read(self.owners.get(p[0]), p[1]) for p in self.containers if p in self._ignored]
 
-    def route_to(self, tensor: Tensor) -> tuple[Any, list[Any]] | None:
-        """What has the tensor, and by which names: those of containers that may be exchanged for others like them."""
-        above = {id(c): place for place, c in self.containers.items()}
+    def route_to(self, tensor: Tensor) -> Route | None:
+        """The way to the tensor."""
+        above = self._above()
         for (_, name), (owner, value) in self.values.items():
             if value is TENSOR and read(owner, name) is tensor:
-                names = [name]
-                while (place := above.get(id(owner))) is not None:
-                    owner = self.owners.get(place[0])
-                    names.insert(0, place[1])
-                if follow(owner, names) is tensor:
-                    return owner, names
+                route = self._route(owner, name, above)
+                if route.now() is tensor:
+                    return route
         return None
+
+    def routes(self) -> Callable[[Any, Any], Route]:
+        """The way to what an owner has by a name."""
+        return functools.partial(self._route, above=self._above())
+
+    def _above(self) -> dict[int, Place]:
+        return {id(c): place for place, c in reversed(self.containers.items())}
+
+    def _route(self, owner: Any, name: Any, above: Mapping[int, Place]) -> Route:
+        names = [name]
+        while (place := above.get(id(owner))) is not None and place[0] in self.owners and len(names) <= STEPS:
+            owner = self.owners[place[0]]
+            names.insert(0, place[1])
+        return Route(self.attributes.get(id(owner), owner), tuple(names))
+
+    def reached(self) -> Reached:
+        """Everything that may be assigned."""
+        above = self._above()
+        names: dict[int, set[str]] = {}
+        owners = dict(self.owners)
+        for owner, some in self.unread:
+            owners[id(owner)] = owner
+            names.setdefault(id(owner), set()).update(some)
+        for obj, name in self._slots:
+            names.setdefault(id(obj), set()).add(name)
+        for d, watched, _ in self._dicts:
+            if "__builtins__" in d:  # of a Python module's variables those that are named
+                names.setdefault(id(d), set()).update(watched or ())
+        variables: list[tuple[Any, tuple[Any, ...] | None]] = [(c, ("cell_contents",)) for c in self.cells]
+        for k, owner in owners.items():
+            if isinstance(owner, dict):
+                if k not in above:
+                    variables.append((owner, tuple(names[k]) if "__builtins__" in owner else None))
+            elif isinstance(owner, type):
+                variables.append((owner, None))
+            elif not isinstance(owner, (types.CellType, types.FunctionType, functools.partial, *SEQUENCES)):
+                variables.append((owner, tuple(names.get(k, ()))))
+        nested: list[Route] = []
+        containers: dict[int, Route] = {}
+        for (k, name), container in self.containers.items():
+            if k in owners and isinstance(container, (dict, list, deque, set)):
+                route = self._route(owners[k], name, above)
+                containers.setdefault(id(container), route)
+                if k in above or isinstance(owners[k], (types.FunctionType, functools.partial)):
+                    nested.append(route)
+        return Reached(tuple(variables), tuple(nested), containers, self.objects, self.attributes)
+
+    def met(self, x: Any) -> bool:
+        """Whether this container or object is around the function."""
+        known = self.objects.get(id(x))
+        if known is None:
+            return self.owners.get(id(x)) is x
+        return bool(known.of() is x)
 
     def holds(self) -> bool:
         """Whether nothing that matters was assigned since."""
@@ -247,7 +259,7 @@ class Walk:
         if any(self._empty) or (self._loose and not _same(self._loose_now(), self._loose)):
             return False
         for s, was in zip(self.sequences, self._items, strict=True):
-            if not (len(s) == len(was) and all(map(is_, s, was))) and not _same(_without_tensors(s), was):
+            if not (len(s) == len(was) and all(map(is_, s, was))) and not _same(without_tensors(s), was):
                 return False
         if self._to_import and any(name in sys.modules for name in self._to_import):
             return False
@@ -310,6 +322,7 @@ class Walk:
             self._watch(vars(obj), vars(obj), self._watched, depth)
         elif issubclass(kind, functools.partial):
             self._next.append((obj.func, depth))
+            self.owners[id(obj)] = obj
             for k, value in enumerate(obj.args):
                 self._value(obj, k, value, depth)
             self._watch(obj.keywords, obj.keywords, None, depth)
@@ -318,9 +331,10 @@ class Walk:
             self._next.append((obj.__wrapped__, depth))
         elif issubclass(kind, type):
             self._class(obj, depth)
-        elif issubclass(kind, _WITH_CONTENT):
+            self._made(obj, depth)
+        elif issubclass(kind, WITH_CONTENT):
             self._content(obj, depth)
-        elif issubclass(kind, _GENERATORS):
+        elif issubclass(kind, GENERATORS):
             self.generators.append(obj)
         elif kind is types.MappingProxyType:
             self._next += [(d, depth) for d in gc.get_referents(obj) if issubclass(type(d), dict)]
@@ -357,12 +371,23 @@ class Walk:
                 self._next.append((original, depth))
                 return
             self._watch(variables, variables, self._attributes, depth)
+        self._known(obj, variables)
         for c in kind.__mro__:
             slots = vars(c).get("__slots__", ())
             for name in (slots,) if isinstance(slots, str) else tuple(slots):
                 if isinstance(vars(c).get(name), types.MemberDescriptorType):
                     self._slot(obj, name, depth)
         self._class(kind, depth)
+
+    def _known(self, obj: Any, variables: dict[str, Any] | None) -> None:
+        reference: Callable[[], Any]
+        try:
+            reference = weakref.ref(obj)
+        except TypeError:
+            reference = functools.partial(_itself, obj)
+        self.objects[id(obj)] = Attributes(reference, itself=True)
+        if variables is not None:
+            self.attributes[id(variables)] = Attributes(reference)
 
     def _slot(self, obj: Any, name: str, depth: int) -> None:
         if name in self._only:
@@ -391,6 +416,13 @@ class Walk:
                     self._next.append((variables[name], depth))
             if type(c) is not type:
                 self._class(type(c), depth)
+
+    def _made(self, cls: type, depth: int) -> None:
+        """What makes objects of a class that is at hand."""
+        for c in cls.__mro__:
+            if is_looked_into(c) and c.__module__.split(".")[0] not in ("builtins", "torch"):
+                for name in MAKING:
+                    self._next += [(f, depth) for f in functions_of(vars(c).get(name))]
 
     def _module(self, m: torch.nn.Module, depth: int) -> None:
         if not self.modules:
@@ -430,17 +462,20 @@ class Walk:
             return
         code = f.__code__
         self.code.add(code)
+        self.cells += f.__closure__ or ()
         for name, cell in zip(code.co_freevars, f.__closure__ or (), strict=True):
             if name in self._only:
                 self.unread.append((cell, frozenset((name,))))
             value = read(cell, name)
             if not issubclass(type(value), Tensor) and name not in self._assigned:
                 self.owners[id(cell)] = cell
-                if value is not ABSENT and self._value(cell, name, value, depth):
+                there = value is not ABSENT
+                if self._value(cell, name, value, depth) if there else self._note(cell, name, "nothing", value):
                     self._cells.append((cell, name))
         self._variables(f, depth)
         if f.__defaults__ or f.__kwdefaults__:
             self._functions.append(f)
+            self.owners[id(f)] = f
         for k, value in enumerate(f.__defaults__ or ()):
             self._value(f, k, value, depth)
         if f.__kwdefaults__:
@@ -448,6 +483,11 @@ class Walk:
         if vars(f):
             self.names_matter = True
             self._watch(vars(f), vars(f), self._watched | self._counted | {"__wrapped__"}, depth)
+        elif depth:
+            self.names_matter = True
+            if self._stores:  # perhaps an attribute of it
+                self.owners[id(vars(f))] = vars(f)
+                self._empty.append(vars(f))
 
     def _variables(self, f: types.FunctionType, depth: int) -> None:
         """The globals that ``f`` uses."""
@@ -507,12 +547,13 @@ class Walk:
         if issubclass(kind, types.ModuleType):
             self._python_module(value, depth)
             return False
-        if issubclass(kind, _ITERATORS) and depth < 2:
+        if issubclass(kind, ITERATORS) and (depth < 2 or "next" in self._reads):
             self.iterator = str(name)
-        if kind is types.BuiltinFunctionType and issubclass(type(value.__self__), _GENERATORS):
+        if kind is types.BuiltinFunctionType and issubclass(type(value.__self__), GENERATORS):
             self.generators.append(value.__self__)
         if issubclass(kind, (dict, *SEQUENCES)):
             self.containers[id(owner), name] = value
+            self._shared.setdefault(id(value), []).append((id(owner), name))
             many = not issubclass(kind, dict) or len(value) > MOST
             key = (serial_of(kind), len(value) if many else None)
         else:
@@ -535,85 +576,18 @@ class Walk:
         place = id(owner), name
         if place in self._ignored:
             return False
+        if type(name) not in (str, int) and plain_key(name) is None:
+            self._known(name, None)
         self.found[place] = key_of(name), key
         self.values[place] = owner, value
         return True
 
 
+def _itself(obj: Any) -> Any:
+    return obj
+
+
 _BUILTIN = frozenset(vars(__import__("builtins")))
-
-
-def read(owner: Any, name: Any) -> Any:
-    """What ``owner`` has by that name: a cell, dictionary, list, class or an object with slots."""
-    if isinstance(owner, types.CellType):
-        try:
-            return owner.cell_contents
-        except ValueError:  # nothing was assigned yet
-            return ABSENT
-    if isinstance(owner, type):
-        return vars(owner).get(name, ABSENT)
-    if isinstance(owner, dict):
-        return dict.get(owner, name, ABSENT)
-    if isinstance(owner, (list, deque, tuple)):
-        return owner[name] if type(name) is int and name < len(owner) else ABSENT
-    if type(name) is not str:
-        kept: Any = getattr(owner, "__defaults__", None) or getattr(owner, "args", None)  # of a function or a partial
-        return kept[name] if type(name) is int and type(kept) is tuple and name < len(kept) else ABSENT
-    try:
-        return object.__getattribute__(owner, name)
-    except AttributeError:
-        return ABSENT
-
-
-def key_of(name: Any) -> Any:
-    """What of a name is part of a key."""
-    return name if type(name) in (str, int) else serial_of(name)
-
-
-def follow(owner: Any, names: Sequence[Any]) -> Any:
-    """What there is now by these names, one after the other."""
-    for name in names:
-        owner = read(owner, name)
-    return owner
-
-
-def content_of(obj: Any) -> Any:
-    """What tells whether it changed in place."""
-    if isinstance(obj, np.ndarray):
-        known = obj.nbytes <= _BYTES and not obj.dtype.hasobject
-        return (obj.shape, obj.dtype.str, obj.tobytes() if known else None)
-    if isinstance(obj, (array.array, bytearray, memoryview)):
-        view = memoryview(obj)
-        return view.tobytes() if view.nbytes <= _BYTES else None
-    if isinstance(obj, threading.local):
-        return tuple([(name, _key_within(value)) for name, value in sorted(in_this_thread(obj).items())])
-    held = obj() if isinstance(obj, weakref.ref) else obj.get(None)
-    return _key_within(held)
-
-
-def _key_within(value: Any) -> Any:
-    """Of a value that nothing within is looked at of."""
-    if issubclass(type(value), Tensor):
-        return TENSOR
-    key = plain_key(value)
-    return serial_of(value) if key is None else key
-
-
-def in_this_thread(obj: threading.local) -> dict[str, Any]:
-    """The attributes that ``obj`` has for the thread that asks."""
-    found: dict[str, Any] = threading.local.__getattribute__(obj, "__dict__")
-    return found
-
-
-def items_of(sequence: Any) -> Iterator[Any]:
-    """Its items, whatever its class makes of iteration."""
-    kind: Any = next(c for c in SEQUENCES if issubclass(type(sequence), c))
-    iterator: Iterator[Any] = kind.__iter__(sequence)
-    return iterator
-
-
-def _without_tensors(sequence: Any) -> list[Any]:
-    return [TENSOR if issubclass(type(v), Tensor) else v for v in items_of(sequence)]
 
 
 def _same(now: Sequence[Any], was: Sequence[Any]) -> bool:

@@ -70,6 +70,7 @@ class KernelState:
         "hooks",
         "inside",
         "left",
+        "looked_at",
         "moved",
         "moved_before",
         "on_backward",
@@ -99,6 +100,7 @@ class KernelState:
         self.arrived: dict[int, Tensor | None] = {}
         self.arrived_free: dict[int, bool] = {}  # and whether nobody in the program held that
         self.asked = weakref.WeakSet[Any]()  # custom Functions, as nodes, that asked for what they saved
+        self.looked_at: dict[int, Tensor] = {}  # what is no argument and was asked for its geometry, by id
         self.swapped: list[Tensor] = []  # replicas that were swapped, in pairs
         self.on_swap: Callable[[Tensor, Tensor], None] = lambda a, b: None
         self.use_count: Callable[[Tensor], int] = _torch.use_count  # as eager's swap_tensors would count

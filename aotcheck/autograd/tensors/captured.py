@@ -78,11 +78,12 @@ def _item_of(obj: Any, attribute: str, key: Any) -> Any:
 
 
 def read(path: Path) -> Any:
-    """What is there now; None if the place is gone."""
+    """The tensor or generator that is there now; None if there is something else, or the place is gone."""
     try:
-        return path()
+        found = path()
     except (AttributeError, LookupError, ValueError):
         return None
+    return found if isinstance(found, (Tensor, torch.Generator)) else None
 
 
 def locate(function: Callable[..., Any], tensor: Any) -> Path | None:

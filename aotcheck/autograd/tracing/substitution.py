@@ -148,12 +148,15 @@ class Substitution(_torch.FunctionMode):
         return func(*swapped, **given)
 
     def _check_met(self, func: Any, args: Sequence[Any]) -> None:
-        """What is no argument yet may be asked for its geometry, and is not to be changed by a trace."""
+        """What is no argument yet is not to be changed by a trace; that it is asked for its geometry is noted."""
         for a in args:
             real = type(a) in (Tensor, torch.nn.Parameter) and self.kernels.function_runs
             real = real and not a.is_meta  # stand-ins of views that autograd refuses are no replicas
-            if real and not _only_looks(func) and not _torch.functorch_active():  # whose tensors are of no class
+            if not real or _torch.functorch_active():  # whose tensors are of no class
+                continue
+            if not _only_looks(func):
                 raise RetraceWithCaptured(a)
+            self.kernels.looked_at[id(a)] = a
 
     def _ctc_loss(
         self,
