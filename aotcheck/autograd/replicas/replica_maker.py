@@ -59,7 +59,7 @@ class ReplicaMaker:
         """
         inference, counted = real.is_inference(), _torch.version_of(real) >= 0
         if inference is not counted:
-            with torch.inference_mode(inference):
+            with _inference(inference):
                 return self._window(real, versions)
         # It was, or was not, one of inference mode when it was made, and was given data of the other kind.
         with torch.inference_mode(not counted):
