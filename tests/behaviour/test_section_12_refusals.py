@@ -231,6 +231,15 @@ def test_a_view_that_what_it_was_made_of_does_not_give_any_more():
     check(f, lambda: given(plain(2, dtype=torch.complex64)))
 
 
+def test_a_view_whose_base_was_given_more_elements_than_it_was_made_of():
+    base = leaf(1) * 1
+    view = base.view(-1)
+    base.data = plain(3)
+    view.data = base
+    with pytest.raises(aotcheck.UnsupportedError, match="view of a base that has changed"):
+        aotcheck.aot_function(lambda x, y: x.set_(x))(base, view)
+
+
 def test_what_the_frames_of_an_error_hold_ends_before_the_trace_does():
     """Dynamo's code enters inference mode by hand, and leaves it when the frame that raised ends."""
 

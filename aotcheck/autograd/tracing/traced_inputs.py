@@ -407,8 +407,8 @@ class TracedInputs:
                 g = geometry_of(real)  # of what its base now is, autograd makes a window once it was written
                 r = self.replicas[id(base)].as_strided(g.shape, g.stride, g.offset)
             else:
-                made = self._made_as(real, base)
                 try:
+                    made = self._made_as(real, base)
                     r = _torch.view_func_of(real)(self.replicas[id(base)]) if made is None else made
                 except RuntimeError as error:
                     if id(real) in self.memories and _torch.leafness(real) is not False:
