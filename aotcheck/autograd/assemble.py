@@ -252,8 +252,9 @@ class Assembly:
         random = bool(self.trace.effects)
         memory = saved_memory(self.capture, self.stages, self.saved) if self.division is None else {}
         w = call_source.write_call(
-            record, attachments, wrong, fresh, self._shape_result, random, aliases, memory, shared
-        )
+            record, attachments, wrong, fresh, self._shape_result, random, aliases, memory, shared,
+            self.capture.hooks_called > 0,
+        )  # fmt: skip
         w.globals.update(functions)
         w.globals["fw"] = self._compiled
         self.code, self._namespace = w, w.globals

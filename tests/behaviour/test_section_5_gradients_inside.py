@@ -375,19 +375,13 @@ def test_a_backward_inside_retains_the_gradient_of_what_it_is_asked_for_as_that_
 # -- refusals ----------------------------------------------------------------------------------------
 
 
-def _over_a_hook():
-    x = leaf(3)
-    x.register_hook(lambda g: g * 2)
-    return lambda x: (x * x).sum().backward(), x
-
-
 def _over_a_hook_for_after_accumulation():
     x = leaf(3)
     x.register_post_accumulate_grad_hook(lambda t: None)
     return lambda x: (x * x).sum().backward(), x
 
 
-@pytest.mark.parametrize("make", [_over_a_hook, _over_a_hook_for_after_accumulation])
+@pytest.mark.parametrize("make", [_over_a_hook_for_after_accumulation])
 def test_what_is_refused(make):
     f, x = make()
     with pytest.raises(aotcheck.UnsupportedError):
@@ -797,14 +791,22 @@ def test_a_gradient_that_goes_on_in_the_callers_graph_is_made_smaller_then(shrin
     check(f, make, probe=False)
 
 
-def test_a_gradient_inside_for_an_argument_with_a_hook_after_a_backward_that_goes_on_is_refused():
+@pytest.mark.parametrize("given", [lambda x: x.detach(), lambda x: x], ids=["a gradient", "itself"])
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_a_hook_on_an_argument_that_the_graph_cannot_call_in_time_is_refused(given, goes_on):
+    """It is called for another gradient first, or of one that requires grad."""
+
     def f(x):
-        x.backward(x)
-        return torch.autograd.grad(x * 2, x, x)[0]
+        if goes_on:
+            x.backward(given(x))
+        return torch.autograd.grad(x, x, given(x))[0]
 
     x = leaf(3) * 2
     x.register_hook(lambda g: None)
-    with pytest.raises(aotcheck.UnsupportedError, match="hooks"):
+    if goes_on or given(x) is x:
+        with pytest.raises(aotcheck.UnsupportedError, match="hooks"):
+            aotcheck.aot_function(f)(x)
+    else:
         aotcheck.aot_function(f)(x)
 
 

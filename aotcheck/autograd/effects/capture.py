@@ -19,6 +19,7 @@ from aotcheck.autograd.eager_graph.saved import unpack_snapshot
 from aotcheck.autograd.effects.epilogue import EpilogueBuilder
 from aotcheck.autograd.effects.plain_record import plain_record
 from aotcheck.autograd.errors import EagerRaises, Retrace, RetraceWithCaptured, TraceMode, UnsupportedError
+from aotcheck.autograd.graphs.caller_hooks import call_hooks
 from aotcheck.autograd.ir.sparse_geometry import is_sparse
 from aotcheck.autograd.ir.storage_state import StorageState, View
 from aotcheck.autograd.ir.trace import Value, geometry_of
@@ -115,6 +116,7 @@ class Capture:
         self.entry_inference = torch.is_inference_mode_enabled()
         self.maker = ReplicaMaker()
         self.tracer = Tracer(self.maker.kernels)
+        self.hooks_called = 0  # by backwards inside, of the caller's
         self.meets_empty_views = False  # whether a tensor without elements was met, of which its place can be asked
         self.record: Record
         self.cuts: Sequence[Cut] = ()
@@ -142,7 +144,7 @@ class Capture:
         with self.tracer.recording():
             self.gradients = Gradients(arguments, self.inputs.flat, gradients)
             inside = BackwardsInside(arguments, self.inputs.flat, caller, self._trace_views_as_such)
-            inside.refuse_hooks(lambda: kernels.function_runs)
+            inside.meet_hooks(lambda: kernels.function_runs, self._call_hooks)
             if mode.with_custom_views:
                 custom = [k for k, is_custom in enumerate(self.inputs.is_custom_view) if is_custom]
                 inside.refuse_views(lambda: kernels.function_runs, custom)
@@ -213,8 +215,16 @@ class Capture:
             brought.append(
                 (source, self._arrived(g, id(g) in free) if wrapping is None else Bundle(wrapping, tuple(leaves)))
             )
+        inside.went_on = True
         versions = [(r.state, r.state.version) for r in self.roots]
         self.onward.append(Onward(tuple(brought), inside.retained, tuple(versions), BackwardMode.now()))
+
+    def _call_hooks(self, argument: int, gradient: Tensor) -> Tensor:
+        """See Note [The caller's hooks]."""
+        if self.together:
+            raise UnsupportedError("hook", "a backward inside calls one, with a partition_fn of the user's")
+        self.hooks_called += 1
+        return call_hooks(self.tracer, gradient, argument, self.hooks_called)
 
     def _arrived(self, g: Tensor, free: bool = False) -> Arrived:
         view = self.tracer.table.view(g)

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from aotcheck import _torch
-from aotcheck.autograd.graphs import failing
+from aotcheck.autograd.graphs import caller_hooks, failing
 from aotcheck.autograd.graphs.graph import SourceWriter
 from aotcheck.autograd.ir.trace import Geometry, geometry_of, recorded_geometry
 from aotcheck.autograd.record.record import Record
@@ -29,6 +29,7 @@ def write_call(
     moved: frozenset[int] = frozenset(),
     in_memory: Mapping[int, Window] = MappingProxyType({}),
     merged: frozenset[int] = frozenset(),
+    hooked: bool = False,
 ) -> SourceWriter:
     """The function ``call(a)``: flat arguments in, the caller's result out.
 
@@ -37,8 +38,9 @@ def write_call(
     no_grad is hidden by ``detach``, its autograd identity being an accident. ``moved`` are saved values (counted
     from the first) whose version counter the epilogue moves, ``in_memory`` such as lie in an argument's memory once
     that is written: they are saved as windows on it (see Note [Saved memory]). ``merged`` of what the forward returns
-    has to be copied (see Note [First run]). ``shape_result`` turns the expressions of the flat results into that of
-    what the caller gets. The names ``fw``, ``apply0`` ... and ``backward0`` ... are to be set in the writer's globals.
+    has to be copied (see Note [First run]). ``hooked``: it calls hooks of the caller's. ``shape_result`` turns the
+    expressions of the flat results into that of what the caller gets. The names ``fw``, ``apply0`` ... and
+    ``backward0`` ... are to be set in the writer's globals.
     """
     w = SourceWriter()
     w.globals.update(base_of=_torch.base_of, grad_mode=_torch.set_grad_enabled_raw, layout=memory.with_layout)
@@ -90,7 +92,8 @@ def write_call(
     lines.append("    try:")
     if record.entry_grad:
         lines.append("        grad_mode(False)")
-    lines.append(f"        {left}fw({', '.join(inputs)})")
+    forward = f"{w.refer(caller_hooks.with_hooks)}(a, fw, " if hooked else "fw("
+    lines.append(f"        {left}{forward}{', '.join(inputs)})")
     lines.append(f"    except {w.refer(failing.StrideCorrection)}: raise")
     undo = f"{w.refer(failing.restore_generators)}(states); " if random else ""
     lines.append(f"    except Exception as e: {undo}raise {w.refer(failing.GraphFailed)} from e")

@@ -7,7 +7,8 @@ graph. What only goes on in it does so in each call, before anything is written 
 arguments is then the gradient that a backward from them is called with. What the trace itself would need of it is
 refused. To tell, the key of a call says which arguments have hooks and from which of them the caller's graph leads to
 which others; this costs a walk through that graph, so it is done for functions that are known to call a backward. The
-first trace that meets one begins anew.
+first trace that meets one begins anew. Where a backward ends at an argument, the graph calls the hooks there: see Note
+[The caller's hooks].
 """
 
 from __future__ import annotations
@@ -32,11 +33,14 @@ ENGINE = frozenset({torch.autograd.grad, torch.autograd.backward, Tensor.backwar
 
 @dataclasses.dataclass(frozen=True)
 class CallerGraph:
-    """The places of arguments that are ``hooked``, and pairs of places: the graph behind the one ``leads`` to the
-    other. ``made`` says by which ops those that are views were made.
+    """The places of arguments that are ``hooked``, those of them on which hooks are for after the accumulation of a
+    gradient, and those that are ``keeping`` their gradients without being leaves; and pairs of places: the graph behind
+    the one ``leads`` to the other. ``made`` says by which ops those that are views were made.
     """
 
     hooked: tuple[int, ...]
+    accumulating: frozenset[int]
+    keeping: frozenset[int]
     leads: frozenset[tuple[int, int]]
     made: tuple[tuple[int, str], ...]
 
@@ -45,9 +49,11 @@ def caller_graph(flat: Sequence[Any]) -> CallerGraph:
     """What a backward inside may meet behind the arguments ``flat``."""
     tensors = {k: a for k, a in enumerate(flat) if isinstance(a, Tensor) and a.requires_grad}
     hooked = [k for k, a in tensors.items() if _torch.has_hooks_of_any_kind(a)]
+    accumulating = frozenset([k for k in hooked if _torch.has_accumulation_hooks(tensors[k])])
+    keeping = frozenset([k for k in hooked if tensors[k].retains_grad])
     views = {k: a for k, a in tensors.items() if _torch.base_of(a) is not None and not is_wrapper(a)}
     made = [(k, repr(_torch.ops_of_view(a))) for k, a in views.items()]
-    return CallerGraph(tuple(hooked), _leads(tensors), tuple(made))
+    return CallerGraph(tuple(hooked), accumulating, keeping, _leads(tensors), tuple(made))
 
 
 def _leads(tensors: Mapping[int, Tensor]) -> frozenset[tuple[int, int]]:
@@ -77,28 +83,39 @@ class BackwardsInside:
     ) -> None:
         self.known = known
         self.replicas = replicas
-        self._keeping = {k for k, a in enumerate(arguments) if isinstance(a, Tensor) and a.retains_grad}
         self.retained = False  # whether the backward that was called last retains the graph
+        self._accumulates = False  # whether it accumulates gradients
+        self.went_on = False  # whether one did, which each call does after all else
         self.goes_on = False  # and whether it goes on where it comes to an argument that is no leaf
         self.with_bases = with_bases
-        self._retained: list[tuple[Tensor, Any, Callable[[Tensor], None]]] = []  # arguments, their nodes, what refuses
+        self._retained: list[tuple[Tensor, Any, Callable[[Tensor], Any]]] = []  # arguments, their nodes, what refuses
         tensors = {k: r for k, r in enumerate(replicas) if isinstance(r, Tensor) and arguments[k].requires_grad}
         self._hidden = known.leads - _leads(tensors) if known is not None and known.leads else frozenset()
 
-    def refuse_hooks(self, running: Callable[[], bool]) -> None:
-        """Let a backward inside (while ``running``) fail where it would call hooks that the caller registered."""
+    def meet_hooks(self, running: Callable[[], bool], call: Callable[[int, Tensor], Tensor]) -> None:
+        """Let a backward inside (while ``running``) ``call`` the hooks that the caller registered on an argument, of a
+        gradient, where it comes to that; or fail where it cannot.
+        """
+        known = self.known
+        if known is None:
+            return
 
-        def refuse(no_leaf: bool, _: Tensor) -> None:
-            if running() and not (no_leaf and self.goes_on):
+        def meet(k: int, no_leaf: bool, g: Tensor) -> Tensor | None:
+            if not running() or (no_leaf and self.goes_on):
+                return None
+            after = self._accumulates and k in known.accumulating
+            shown = torch.is_grad_enabled() or type(g) is not Replica or g.requires_grad
+            if after or shown or self.went_on or k in known.keeping:
                 raise UnsupportedError("hook", "a backward inside reaches an argument on which hooks are registered")
+            return call(k, g)
 
-        for k in self.known.hooked if self.known is not None else ():
+        for k in known.hooked:
             t = self.replicas[k]
             if t.requires_grad and _torch.leafness(t) is not None:
                 no_leaf = not _torch.leafness(t) and _torch.base_of(t) is None
-                Tensor.register_hook(t, functools.partial(refuse, no_leaf))
-                if not _torch.leafness(t) and k in self._keeping:
-                    self._retained.append((t, _torch.grad_fn_of(t), functools.partial(refuse, False)))
+                Tensor.register_hook(t, functools.partial(meet, k, no_leaf))
+                if not _torch.leafness(t) and k in known.keeping:
+                    self._retained.append((t, _torch.grad_fn_of(t), functools.partial(meet, k, False)))
 
     def refuse_views(self, running: Callable[[], bool], places: Sequence[int]) -> None:
         """Let a backward inside fail where it comes by those at ``places``: views, traced as such, that custom
@@ -126,7 +143,8 @@ class BackwardsInside:
                 Tensor.register_hook(t, refuse)
                 self._retained[k] = (t, now, refuse)
         self.goes_on = False
-        if func is torch.autograd.backward:
+        self._accumulates = func is torch.autograd.backward
+        if self._accumulates:
             positional = dict(zip(("tensors", "grad_tensors", "retain_graph", "create_graph"), args, strict=False))
             given = {**positional, **kwargs}
             retained, create_graph = given.get("retain_graph"), bool(given.get("create_graph"))

@@ -1,0 +1,80 @@
+"""Hooks that the caller registered on an argument, where a backward inside the function comes to it.
+
+Note [The caller's hooks]
+What such a hook makes of a gradient no trace can know: it is Python, and another one perhaps in the next call. So the
+graph calls it, by an op of ours, on the real argument, and goes on with what it gave. To differentiate a tensor by
+itself is to call the hooks on it, in order, and nothing else. In one call each is called once, however often the graph
+or a part of it is run again to find out how results lie.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from aotcheck.autograd.graphs.failing import StrideCorrection
+
+if TYPE_CHECKING:
+    from aotcheck.autograd.ops.tracer import Tracer
+
+_library = torch.library.Library("aotcheck", "FRAGMENT")
+_library.define("through_hooks(Tensor gradient, int argument, int number) -> Tensor")
+
+
+class _Calls(threading.local):
+    """The call that this thread is in: its arguments, and what hooks gave by the number of their op.
+
+    ``again`` is that of a call that begins anew, with the ids of its arguments.
+    """
+
+    arguments: Sequence[Any] | None = None
+    given: dict[int, Tensor] | None = None
+    again: tuple[tuple[int, ...], dict[int, Tensor]] | None = None
+
+
+_now = _Calls()
+
+
+def _through_hooks(gradient: Tensor, argument: int, number: int) -> Tensor:
+    arguments, given = _now.arguments, _now.given
+    if arguments is None or given is None:
+        raise RuntimeError("hooks are called in a call alone")
+    if number not in given:
+        t = arguments[argument]
+        # A hook may keep what it is given.
+        (given[number],) = torch.autograd.grad([t], [t], [gradient.clone()])
+    return torch.empty_like(gradient).copy_(given[number].detach())
+
+
+def _like(gradient: Tensor, argument: int, number: int) -> Tensor:
+    return torch.empty_like(gradient)
+
+
+_library.impl("through_hooks", _through_hooks, "CompositeExplicitAutograd")
+_library.impl("through_hooks", _like, "Meta")
+
+
+def with_hooks(arguments: Sequence[Any], forward: Callable[..., Any], *inputs: Any) -> Any:
+    """``forward`` of ``inputs``, in a call with these ``arguments``."""
+    before = _now.arguments, _now.given
+    again, _now.again = _now.again, None
+    ids = tuple(map(id, arguments))
+    _now.arguments, _now.given = arguments, again[1] if again is not None and again[0] == ids else {}
+    try:
+        return forward(*inputs)
+    except StrideCorrection:
+        _now.again = ids, _now.given
+        raise
+    finally:
+        _now.arguments, _now.given = before
+
+
+def call_hooks(tracer: Tracer, gradient: Tensor, argument: int, number: int) -> Tensor:
+    """What the hooks on an argument make of ``gradient``, a replica; ``number`` is for this op alone."""
+    found: Tensor = torch.ops.aotcheck.through_hooks.default(gradient, argument, number)
+    tracer.trace.effects.append(tracer.table.read(found))
+    return found
