@@ -127,3 +127,64 @@ def test_hooks_for_after_an_accumulation_are_not_called_where_none_is():
         yield x.grad, seen
 
     check_session(session)
+
+
+OTHERS = {
+    "result": lambda x: x * 3,
+    "view": lambda x: x.view(-1),
+    "part": lambda x: x[:1],
+    "result of a view": lambda x: x[0].sin(),
+}
+
+
+@pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS)
+@pytest.mark.parametrize("order", ["before", "between", "after"])
+@pytest.mark.parametrize("directly", [False, True], ids=["by another", "both ways"])
+@pytest.mark.parametrize("write", [False, True], ids=["", "written"])
+def test_a_backward_inside_comes_by_another_argument_to_one_with_a_hook_of_the_function(other, order, directly, write):
+    """It goes on in the caller's graph, which leads from the one to the other."""
+    seen = []
+
+    def f(x, y):
+        for moment in ("before", "between", "after"):
+            if moment == order:
+                x.register_hook(lambda g: (seen.append(g.detach().clone()), g * 2)[1])
+            if moment != "after":
+                (y.sum() * 2 + (x.sum() if directly else 0)).backward(retain_graph=True)
+            if write and moment == "before":
+                x.detach().add_(1)
+        return x * 1
+
+    def session(compile):
+        compiled = compile(f)
+        for _ in range(2):
+            seen.clear()
+            root = leaf(2, 2)
+            x = root * 2
+            y = attempt(lambda x=x: compiled(x, other(x)))
+            yield y, list(seen), root.grad
+            attempt_later(lambda y=y: y.sum().backward())
+            yield list(seen), root.grad
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("order", ["before", "after"])
+def test_a_backward_inside_comes_by_another_argument_to_one_that_keeps_its_gradient(order):
+    def f(x, y):
+        if order == "before":
+            x.retain_grad()
+        (y * 2).sum().backward(retain_graph=True)
+        if order == "after":
+            x.retain_grad()
+        return x * 1
+
+    def session(compile):
+        root = leaf(3)
+        x = root * 2
+        y = compile(f)(x, x * 3)
+        yield x.grad, root.grad
+        y.sum().backward()
+        yield x.grad, root.grad
+
+    check_session(session)

@@ -58,13 +58,14 @@ class Onward:
     """What a backward inside brought to arguments that are no leaves, from where it goes on in the caller's graph.
 
     A gradient may be a wrapper of such and of arguments. ``versions`` are those that the roots' storages had then.
-    ``mode`` is what it was called in.
+    ``mode`` is what it was called in, ``moment`` when it was over.
     """
 
     gradients: tuple[tuple[Source, Arrived | Bundle], ...]
     retained: bool
     versions: tuple[tuple[StorageState, int], ...]
     mode: BackwardMode
+    moment: int
 
     def precedes_writes(self) -> bool:
         """Whether no root was written before; raises UnsupportedError if one was and one is written since."""
@@ -156,6 +157,10 @@ class Capture:
         self.onward: list[Onward] = []  # in order
         kernels.arrived = {id(r.anchor): None for r in self.roots if r.anchor is not None}
         kernels.after_backward = lambda: self._goes_on(inside)
+        self._led_to = {id(a.replica): a.grad_fn for a in self.arguments if a.index in inside.led_to}
+        if self._led_to:
+            ends = {id(r.replica) for r in self.roots}  # other views have their bases behind them in the trace
+            kernels.goes_on_at = lambda t, node: inside.goes_on and id(t) in ends and self.led_to(t, node)
         kernels.on_gradient = lambda t: self.gradients.note(t) if kernels.function_runs else None
         kernels.on_backward = lambda *call: inside.note(*call) if kernels.function_runs else None
 
@@ -172,6 +177,10 @@ class Capture:
         """See ``KernelState.counts_ahead``; the roots' originals had these ``versions``."""
         (k,) = _torch.counted_by([t], [r.replica for r in self.roots])
         return 0 if k is None else self.roots[k].version - versions[k]
+
+    def led_to(self, t: Tensor, node: Any) -> bool:
+        """Whether ``t`` is an argument, with this history, to which the caller's graph leads from others."""
+        return node is not None and self._led_to.get(id(t)) is node
 
     def _note_values(
         self, arguments: Sequence[Any], wrappers: Sequence[WrapperArgument], values: Mapping[int, Tensor]
@@ -217,7 +226,8 @@ class Capture:
             )
         inside.went_on = True
         versions = [(r.state, r.state.version) for r in self.roots]
-        self.onward.append(Onward(tuple(brought), inside.retained, tuple(versions), BackwardMode.now()))
+        moment = self.maker.kernels.now()
+        self.onward.append(Onward(tuple(brought), inside.retained, tuple(versions), BackwardMode.now(), moment))
 
     def _call_hooks(self, argument: int, gradient: Tensor) -> Tensor:
         """See Note [The caller's hooks]."""

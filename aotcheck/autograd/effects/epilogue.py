@@ -190,7 +190,7 @@ class EpilogueBuilder:
         self.wrapped.share()
         returns = [self.results.name(o) if isinstance(o, Tensor) else self._constant(o) for o in outputs]
         self.results.attach_all()
-        self._retain_gradients(returned)
+        self._retain_gradients(returned, hooks.early)
         for t, g in gradients:
             fits = g is None or (g.shape, g.dtype) == (t.shape, t.dtype)
             self.steps.append(SetGradient(self.results.name(t), None if g is None else self.results.name(g), fits))
@@ -199,7 +199,7 @@ class EpilogueBuilder:
         self._shrink()
         self.steps += [Poison(Arg(a.index)) for a in self.capture.poisoned]
         returns = self._swap(outputs, returns)
-        self._go_on()
+        self._go_on(hooks.early)
         # Some views are made, and some gradients go on, before all else.
         self.before[:0] = [*self.grown, *self.results.holds]
         if self.capture.exit_grad != self.capture.entry_grad:
@@ -208,18 +208,26 @@ class EpilogueBuilder:
 
     # -- helpers
 
-    def _go_on(self) -> None:
+    def _go_on(self, hooks: Sequence[tuple[int, Step]]) -> None:
         """Let backwards go on in the caller's graph before anything of the call's is written, or after all is.
 
-        What the function's hooks made of a gradient is in what they bring, so these are registered after that.
+        What the function's hooks made of a gradient is in what they bring, so these are registered after that; but for
+        ``hooks``, with their moments, which those are to call that come later.
         """
         first: list[Step] = []
         last: list[Step] = []
+        hooks = sorted(hooks, key=lambda x: x[0])
         for onward in self.capture.onward:
-            (first if onward.precedes_writes() else last).extend(self._goes_on(onward))
+            there = first if onward.precedes_writes() else last
+            there += [hook for moment, hook in hooks if moment < onward.moment]
+            hooks = [x for x in hooks if x[0] >= onward.moment]
+            there += self._goes_on(onward)
         if last:
-            hooks = [s for s in self.before if isinstance(s, RegisterHook)]
-            self.before[:] = [*[s for s in self.before if not isinstance(s, RegisterHook)], *last, *hooks]
+            others = [s for s in self.before if isinstance(s, RegisterHook)]
+            self.before[:] = [*[s for s in self.before if not isinstance(s, RegisterHook)], *last, *others]
+            self.before += [hook for _, hook in hooks]
+        else:
+            first += [hook for _, hook in hooks]
         self.before[:0] = first
 
     def _goes_on(self, onward: Onward) -> Iterator[Step]:
@@ -430,14 +438,17 @@ class EpilogueBuilder:
         self.steps += [SetAttribute(t, name, objects[x]) for t, name, x in ragged if x in objects]
         return [r if isinstance(r, Constant) else objects.get(r, r) for r in returns]
 
-    def _retain_gradients(self, returned: Sequence[Tensor]) -> None:
-        """What is no leaf and was told to keep its gradient."""
+    def _retain_gradients(self, returned: Sequence[Tensor], early: list[tuple[int, Step]]) -> None:
+        """What is no leaf and was told to keep its gradient; ``early`` as for ``_go_on``."""
         kept: set[int] = set()  # ids of those that keep the gradient of the history that they had and have
         for a in self.arguments:
             retained, swapped = self.kernels.retained.get(id(a.replica)), self.capture.passed[a.index] is not a.replica
             stays = _torch.grad_fn_of(a.replica) is retained
             if retained is not None and retained is a.grad_fn and not (swapped and stays):
-                self.before.insert(0, RetainGrad(Arg(a.index)))  # before anything is written
+                if self.capture.onward and self.capture.led_to(a.replica, retained):
+                    early.append((self._moment_of_retaining(a), RetainGrad(Arg(a.index))))
+                else:
+                    self.before.insert(0, RetainGrad(Arg(a.index)))  # before anything is written
                 if stays:
                     kept.add(id(a.replica))
         known: dict[int, Tensor] = {id(t): t for t in [*returned, *self.wrapped.survivors()]}
@@ -451,6 +462,15 @@ class EpilogueBuilder:
                 if self._retains_of_before(t):
                     raise UnsupportedError("hook", "a gradient is retained of what changed its geometry since")
                 self.steps.append(RetainGrad(self.results.name(t)))
+
+    def _moment_of_retaining(self, a: TracedArgument) -> int:
+        moment = self.kernels.retained_at.get(id(a.replica), 0)
+        for onward in self.capture.onward:
+            if onward.moment > moment and any(to == Arg(a.index) for to, _ in onward.gradients):
+                raise UnsupportedError(
+                    "hook", "a gradient is retained of an argument that a backward inside comes to by others too"
+                )
+        return moment
 
     def _retains_when_made(self, t: Tensor) -> bool:
         """Let a view ``t`` that is made before a write, which autograd refuses afterwards, keep its gradient at once.

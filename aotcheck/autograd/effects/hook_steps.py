@@ -10,7 +10,7 @@ from aotcheck import _torch
 from aotcheck.autograd.eager_graph.components import nodes_behind, reached_leaves
 from aotcheck.autograd.effects.views import has_history
 from aotcheck.autograd.errors import UnsupportedError
-from aotcheck.autograd.record.steps import Arg, RegisterHook
+from aotcheck.autograd.record.steps import Arg, RegisterHook, Step
 from aotcheck.autograd.replicas.hooks import NotedHook, hooks_in_force
 from aotcheck.autograd.tracing.traced_inputs import TracedArgument, TracedWrapper
 
@@ -27,6 +27,7 @@ class HookSteps:
         self.capture = capture
         self.results = results
         self.wrapped = wrapped
+        self.early: list[tuple[int, Step]] = []  # with their moments, where others lead to arguments
         self.late: list[NotedHook] = []  # registered at the end, on what is there by then
         known: list[TracedArgument | TracedWrapper] = [*capture.arguments, *capture.wrappers]
         arguments = {id(a.replica): a for a in known}
@@ -40,7 +41,11 @@ class HookSteps:
             if h.uses_the_trace:
                 raise UnsupportedError("hook", "one registered inside on an argument uses tensors of the function")
             if argument.requires_grad and h.node is argument.grad_fn:
-                results.before.append(RegisterHook(Arg(argument.index), h.hook, h.kind, given=True))
+                step = RegisterHook(Arg(argument.index), h.hook, h.kind, given=True)
+                if capture.led_to(h.replica, h.node):
+                    self.early.append((h.time, step))
+                else:
+                    results.before.append(step)
             else:
                 self.late.append(h)
 

@@ -4,7 +4,9 @@ Note [Hooks registered inside]
 A hook is Python that runs in the backward, so the trace must not swallow it: it is registered anew by each call, on the
 real tensor that stands where the replica stood, and sees the real gradient. An intermediate tensor has no real
 counterpart; where some result is computed from it a *stand-in* without memory becomes one, which is a cut (see Note
-[Cuts]): gradients come by it. While the function itself runs, a backward that it calls runs the hooks on replicas.
+[Cuts]): gradients come by it. While the function itself runs, a backward that it calls runs the hooks on replicas;
+but if it goes on in the caller's graph (see Note [Backwards inside]), and there comes to an argument by others too, the
+hooks on that are registered before it does.
 
 A hook that uses tensors of the call has no meaning outside the trace: it is traced with the backward, on intermediate
 tensors and results, and refused on arguments, whose whole gradient no trace knows.
@@ -48,6 +50,7 @@ class NotedHook:
         self.hook = hook
         self.kind = kind
         self.node = _torch.grad_fn_of(replica)  # None for a leaf
+        self.time = kernels.now()
         self.traced = False
         self._table: Callable[[], OrderedDict[int, Any] | None] = lambda: None
         self._handle: Callable[[], RemovableHandle | None] = lambda: None
@@ -68,7 +71,11 @@ class NotedHook:
         """Run the hook, unless it will be registered on the real tensor, or where a backward ends that others go on."""
         if self.traced and self.node in self.kernels.stopped:
             return None
-        return self.hook(t) if self.traced or self.kernels.function_runs else None
+        if self.traced:
+            return self.hook(t)
+        if not self.kernels.function_runs or self.kernels.goes_on_at(self.replica, self.node):
+            return None
+        return self.hook(t)
 
     def installed(self, handle: RemovableHandle) -> RemovableHandle:
         """Note the handle that the user gets."""

@@ -68,6 +68,7 @@ class KernelState:
         "counts_ahead",
         "detached",
         "function_runs",
+        "goes_on_at",
         "hooks",
         "inside",
         "left",
@@ -83,6 +84,7 @@ class KernelState:
         "required",
         "reshaped_leaves",
         "retained",
+        "retained_at",
         "sizes_matter",
         "stand_for_views",
         "stopped",
@@ -114,6 +116,9 @@ class KernelState:
         self.on_gradient: Callable[[Tensor], None] = lambda t: None  # called when ``t.grad`` is read or written
         self.on_backward: Callable[..., None] = lambda *call: None  # called with the call of a backward
         self.after_backward: Callable[[], None] = lambda: None  # called when a backward that accumulates is over
+        # whether the backward that runs goes on in the caller's graph at a replica with that history, and comes there
+        # by other ways too
+        self.goes_on_at: Callable[[Tensor, Any], bool] = lambda t, node: False
         self.detached: dict[int, int] = {}  # id of a replica -> when detach_ was last called on it
         self.required: dict[int, int] = {}  # and requires_grad_
         self.moved: dict[int, int] = {}  # and when it last came to lie elsewhere
@@ -125,6 +130,7 @@ class KernelState:
         # by the number of a node of autograd: what the hooks that the caller has around the call packed for it
         self.packed: dict[int, list[Tensor]] = {}
         self.retained: dict[int, Any] = {}  # id of a replica -> the history for which retain_grad was last called on it
+        self.retained_at: dict[int, int] = {}  # and when that was
         self.reshaped_leaves: list[Tensor] = []  # that just got another shape: see Note [Accumulators that end]
         self.sizes_matter = False  # whether what the program does may depend on the sizes of storages
         self.function_runs = False  # whether what runs is the user's function, not a backward of it
@@ -168,7 +174,7 @@ class KernelState:
     def swap(self, a: Tensor, b: Tensor) -> None:
         """Two objects exchanged the tensors that they are: what is known by object is now known of the other one."""
         by_id: list[dict[int, Any]] = [self.detached, self.required, self.moved, self.moved_before, self.left]
-        for known in (*by_id, self.stand_for_views, self.retained):
+        for known in (*by_id, self.stand_for_views, self.retained, self.retained_at):
             exchange(known, id(a), id(b))
         for number, write in self.writes.items():
             if isinstance(write, WriteUnderGrad):

@@ -176,6 +176,7 @@ class Replica(Tensor):
         super().retain_grad()
         if self.retains_grad:  # else autograd took it for a leaf, and is not to look for its history now
             self.kernels.retained[id(self)] = _torch.grad_fn_of(self)
+            self.kernels.retained_at[id(self)] = self.kernels.now()
 
     def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> RemovableHandle:
         """Noted besides: see Note [Hooks registered inside]."""

@@ -88,6 +88,7 @@ class BackwardsInside:
         self.went_on = False  # whether one did, which each call does after all else
         self.goes_on = False  # and whether it goes on where it comes to an argument that is no leaf
         self.with_bases = with_bases
+        self.led_to = frozenset([j for k, j in known.leads if j != k]) if known is not None else frozenset()
         self._retained: list[tuple[Tensor, Any, Callable[[Tensor], Any]]] = []  # arguments, their nodes, what refuses
         tensors = {k: r for k, r in enumerate(replicas) if isinstance(r, Tensor) and arguments[k].requires_grad}
         self._hidden = known.leads - _leads(tensors) if known is not None and known.leads else frozenset()
