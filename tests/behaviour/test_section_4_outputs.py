@@ -454,3 +454,20 @@ def test_an_op_that_hangs_on_strides_of_what_is_foretold_otherwise(make, n):
         return normal.expand(2, n, n).view(torch.uint8), x * 1
 
     check(f, lambda: given(make(n, n)))
+
+
+@pytest.mark.parametrize(
+    "lay", [lambda x: x.expand(3, 2), lambda x: x[::2], lambda x: x.conj(), lambda x: x[1:1], lambda x: x.conj().imag]
+)
+def test_what_the_function_wrote_before_it_raised(lay):
+    """However its arguments lie, of which the trace tries what its ops give."""
+
+    def f(x, y):
+        x.mul_(2)
+        return (x.t() + 1).sum(0), y.sum(7)
+
+    def session(compile):
+        x, y = plain(2, 2), plain(2, dtype=torch.complex64)
+        yield attempt(lambda: compile(f)(x, lay(y))), x, y
+
+    check_session(session)

@@ -26,7 +26,7 @@ from aotcheck.autograd.ir.trace import CONSTANT, PLACEHOLDER, Geometry, Trace, V
 from aotcheck.autograd.ops.twins import viewed
 from aotcheck.autograd.record.record import GraphOutput
 from aotcheck.autograd.state.global_state import AutocastOff
-from aotcheck.autograd.tensors.memory import with_layout
+from aotcheck.autograd.tensors.memory import ones, with_layout
 from aotcheck.autograd.tensors.subclasses import is_wrapper
 
 _MOST_TO_TRY = 1 << 26  # bytes of what is made to see how the results of ops lie
@@ -70,7 +70,7 @@ def learn_of_failed(trace: Trace, keys: dict[Value, Any]) -> bool:
         warnings.simplefilter("ignore")
         for v, g, device in placeholders:
             if g is not None:
-                known[v] = with_layout(torch.ones(g.shape, dtype=g.dtype, device=device), g)
+                known[v] = ones(g, device)
         learnt = _learn(trace.values, known, keys)
     METADATA.settle(asked)
     return learnt

@@ -167,6 +167,14 @@ def as_saved(t: Tensor) -> Tensor:
     return as_inference(t, False) if t.is_inference() and not is_sparse(t) else t
 
 
+def ones(g: Geometry, device: torch.device | None) -> Tensor:
+    """A tensor of the geometry ``g`` in whose memory there are ones."""
+    room = torch.ones(g.elements_reached, dtype=g.dtype, device=device)
+    made = torch.empty(0, dtype=g.dtype, device=device)
+    _torch.set_geometry(made, room.untyped_storage(), g.offset, g.shape, g.stride)
+    return _lazily(made, g)
+
+
 def with_layout(t: Tensor, g: Geometry) -> Tensor:
     """``t`` copied to the geometry ``g``, storage offset included."""
     room = torch.empty(g.elements_reached, dtype=g.dtype, device=t.device)
