@@ -315,8 +315,16 @@ class Capture:
         with self.tracer.recording(), torch.set_grad_enabled(self.entry_grad):
             return self._settle(outputs, count, extra)
 
+    def _waits_for_history(self, t: Any) -> bool:
+        """Whether ``t`` is a view, made inside, for whose history since a write autograd has not looked yet."""
+        if type(t) is not Replica or id(t) not in self.tracer.views or _torch.version_of(t) <= 0:
+            return False
+        return _torch.replica_waits_for_history(t)
+
     def _settle(self, outputs: list[Any], count: int, extra: Any) -> Any:
         """Build the record of a function that gave ``outputs``, inside the tracing mode."""
+        # Ids of views for whose histories autograd has not looked since they were written: asked before anyone looks.
+        self.waiting = {id(o) for o in outputs if self._waits_for_history(o)}
         changes = self.gradients.changes([*[r.replica for r in self.roots], *self.maker.anchors], outputs)
         hidden: list[tuple[Tensor, Tensor]] = []
         if self.gradients.others:
