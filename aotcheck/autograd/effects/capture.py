@@ -304,6 +304,7 @@ class Capture:
             self.meets_empty_views |= any(0 in g.shape for g in left)
         finally:
             torch.set_grad_enabled(self.entry_grad)
+        self.waiting = self._find_waiting([mapped.of(o) for o in outputs])
         if self.inputs.of_leaves or self.wrappers:
             with self.tracer.recording():  # autograd makes written views again where it looks for their histories
                 self._refuse_writes_of_odd_views()
@@ -315,16 +316,21 @@ class Capture:
         with self.tracer.recording(), torch.set_grad_enabled(self.entry_grad):
             return self._settle(outputs, count, extra)
 
-    def _waits_for_history(self, t: Any) -> bool:
-        """Whether ``t`` is a view, made inside, for whose history since a write autograd has not looked yet."""
-        if type(t) is not Replica or id(t) not in self.tracer.views or _torch.version_of(t) <= 0:
-            return False
-        return _torch.replica_waits_for_history(t)
+    def _find_waiting(self, outputs: Sequence[Any]) -> set[int]:
+        """Ids of the views for whose histories autograd has not looked since they were written.
+
+        To be asked before anyone looks at them.
+        """
+        written = [o for o in outputs if type(o) is Replica and id(o) in self.tracer.views and _torch.version_of(o) > 0]
+        written += [a.replica for a in self.arguments if _torch.version_of(a.replica) != a.version]
+        views = {id(t): t for t in written if type(t) is Replica and _torch.base_of(t) is not None}
+        if not views:
+            return set()
+        with self.tracer.recording():  # autograd makes written views again where it looks for their histories
+            return {k for k, t in views.items() if _torch.replica_waits_for_history(t)}
 
     def _settle(self, outputs: list[Any], count: int, extra: Any) -> Any:
         """Build the record of a function that gave ``outputs``, inside the tracing mode."""
-        # Ids of views for whose histories autograd has not looked since they were written: asked before anyone looks.
-        self.waiting = {id(o) for o in outputs if self._waits_for_history(o)}
         changes = self.gradients.changes([*[r.replica for r in self.roots], *self.maker.anchors], outputs)
         hidden: list[tuple[Tensor, Tensor]] = []
         if self.gradients.others:
