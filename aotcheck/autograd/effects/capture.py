@@ -321,7 +321,8 @@ class Capture:
 
         To be asked before anyone looks at them.
         """
-        written = [o for o in outputs if type(o) is Replica and id(o) in self.tracer.views and _torch.version_of(o) > 0]
+        made = [o for o in outputs if type(o) is Replica and id(o) in self.tracer.views]
+        written: list[Tensor] = [o for o in made if _torch.version_of(o) > 0]
         written += [a.replica for a in self.arguments if _torch.version_of(a.replica) != a.version]
         views = {id(t): t for t in written if type(t) is Replica and _torch.base_of(t) is not None}
         if not views:
