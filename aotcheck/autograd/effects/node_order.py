@@ -55,6 +55,7 @@ def order_nodes(results: Results) -> None:
             node = _torch.grad_fn_of(written.pop(s.target))
             if node is not None:
                 made.append(((_torch.sequence_number(node),), s.target))
+    made += [((number,), Arg(a.index)) for number, a in results.rewritten_later() if Arg(a.index) in written]
     wanted = sorted(made, key=lambda x: x[0])
     if wanted != made:
         since = results.local()
