@@ -255,11 +255,13 @@ class Stages:
             )
             if level == 1:
                 self._find_views(stage)
+                stage.entered = self._entered(stage)
                 nodes = {n: None for found in stage.behind() for n in found}
                 stage.asks = tuple([n for n in nodes if depends_on_data(n)])
                 stage.aside = self._aside(stage, behind)
             else:
                 stage.answers = before[0].answers
+                stage.entered = tuple([k for k in before[0].entered if k not in stage.reached])
             everything = tuple(range(len(group)))
             stage.idle = self._idle(stage, {*starts, *[n for n, _ in behind]})
             called = tuple([j for j in everything if j not in stage.idle])
@@ -314,6 +316,16 @@ class Stages:
         required = self.capture.maker.kernels.required
         if required:
             self._find_late_leaves(stage, required)
+
+    def _entered(self, stage: Stage) -> tuple[int, ...]:
+        """The views among the targets by whose histories only derivatives of the stage's backwards may come."""
+        first = len(stage.targets) - len(self.capture.cuts) - len(self.capture.views)
+        places = [k for k in range(first, first + len(self.capture.views)) if k not in stage.reached]
+        if not any(stage.targets[k].edges for k in places):
+            return ()
+        if not any(_torch.is_write_through_view(n) for nodes in stage.behind() for n in nodes):
+            return ()
+        return tuple([k for k in places if stage.targets[k].edges])
 
     def _find_late_leaves(self, stage: Stage, required: Mapping[int, int]) -> None:
         """The leaves that ops behind the stage's tensors keep, and that were told to require grad after that."""

@@ -25,7 +25,7 @@ from aotcheck.autograd.ir.trace import Value, geometry_of
 from aotcheck.autograd.ops import view_ops
 from aotcheck.autograd.ops.tracer import Tracer
 from aotcheck.autograd.record.record import Record
-from aotcheck.autograd.record.steps import Arg, Constant, Ref, Source
+from aotcheck.autograd.record.steps import Arg, BaseOf, Constant, Ref, Source
 from aotcheck.autograd.replicas.hooks import NotedHook
 from aotcheck.autograd.replicas.replica_maker import ReplicaMaker, arrived_at
 from aotcheck.autograd.replicas.replicas import Replica
@@ -137,6 +137,7 @@ class Capture:
         kernels.on_swap, kernels.on_poison = self._swapped, self._poisoned
         kernels.on_squeeze = lambda t, op, dims: view_ops.note_reshaping(self.tracer, op, (t, *dims), {})
         kernels.use_count = functools.partial(use_count, self.tracer)
+        kernels.counts_ahead = functools.partial(self._counts_ahead, self._real_versions(arguments))
         self.poisoned: list[TracedArgument] = []  # whose accumulators of gradients a swap has poisoned
         with self.tracer.recording():
             self.gradients = Gradients(arguments, self.inputs.flat, gradients)
@@ -155,6 +156,20 @@ class Capture:
         kernels.after_backward = lambda: self._goes_on(inside)
         kernels.on_gradient = lambda t: self.gradients.note(t) if kernels.function_runs else None
         kernels.on_backward = lambda *call: inside.note(*call) if kernels.function_runs else None
+
+    def _real_versions(self, arguments: Sequence[Any]) -> list[int]:
+        """The versions of the roots' originals."""
+        versions = []
+        for r in self.roots:
+            real = arguments[r.source.index]
+            base = _torch.base_of(real) if isinstance(r.source, BaseOf) else None
+            versions.append(_torch.version_of(real if base is None else base))
+        return versions
+
+    def _counts_ahead(self, versions: Sequence[int], t: Tensor) -> int:
+        """See ``KernelState.counts_ahead``; the roots' originals had these ``versions``."""
+        (k,) = _torch.counted_by([t], [r.replica for r in self.roots])
+        return 0 if k is None else self.roots[k].version - versions[k]
 
     def _note_values(
         self, arguments: Sequence[Any], wrappers: Sequence[WrapperArgument], values: Mapping[int, Tensor]

@@ -309,7 +309,7 @@ class Remaking(Attaching, Holders):
                 then = functools.partial(self._when_made, made=made, base=base, exactly=exactly)
                 steps = [then(s) if isinstance(s, ReplayView) else s for s in steps]
             if hidden:  # a view to autograd in inference mode, but for its versions
-                counted = _torch.version_of(t) - (made.base_version if self._is_fresh(base) else 0)
+                counted = _torch.version_of(t) - made.base_version
                 counted -= sum(isinstance(s, PointAt) and s.way is not Way.DATA for s in steps)
                 steps += [BumpVersion(local)] * abs(counted)  # autograd asks only whether the two are the same
         elif (behind := self.left_behind_as_made(t, base)) is not None:

@@ -65,6 +65,7 @@ class KernelState:
         "arrived_free",
         "asked",
         "beyond",
+        "counts_ahead",
         "detached",
         "function_runs",
         "hooks",
@@ -105,6 +106,8 @@ class KernelState:
         self.swapped: list[Tensor] = []  # replicas that were swapped, in pairs
         self.on_swap: Callable[[Tensor, Tensor], None] = lambda a, b: None
         self.use_count: Callable[[Tensor], int] = _torch.use_count  # as eager's swap_tensors would count
+        # how many more versions a replica counted than the tensor that it stands for when the function began
+        self.counts_ahead: Callable[[Tensor], int] = lambda t: 0
         self.stand_for_views: dict[int, bool] = {}  # ids of replicas of views that are no views themselves
         self.on_poison: Callable[[Tensor], None] = lambda t: None
         # called before what is conjugated or negated lazily is squeezed in place by an op
