@@ -125,6 +125,31 @@ def test_a_hook_inside_on_one_operand_of_an_op_on_lists(returned, part):
     check_session(session)
 
 
+@pytest.mark.parametrize("retain", [False, True])
+@pytest.mark.parametrize("write", [None, lambda v: v.mul_(2)])
+@pytest.mark.parametrize("use", [lambda t: t.clone(), lambda t: t.sin(), lambda t: t[0] * 2])
+def test_a_hook_on_what_a_returned_view_is_a_view_of(use, write, retain):
+    """Gradients of what was computed from that come by it, though the function returns it by no other way."""
+
+    def f(x):
+        t = x * 3
+        v = t.t()
+        if write is not None:
+            write(v)
+        return v, use(t), v * 3
+
+    def session(compile):
+        x, seen = leaf(2, 2), []
+        v, y, z = compile(f)(x)
+        base = v._base
+        base.retain_grad() if retain else base.register_hook(lambda g: seen.append(g.tolist()))
+        torch.autograd.backward([y.sum(), z.sum()], retain_graph=True)
+        yield x.grad, seen, base.grad if retain else None
+        yield torch.autograd.grad(y.sum(), base)
+
+    check_session(session)
+
+
 WRITES = {
     "keeps its operand": lambda v: v.sin_(),
     "keeps its result": lambda v: v.exp_(),

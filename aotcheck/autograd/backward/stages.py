@@ -107,6 +107,7 @@ class Stages:
                 *must,
                 *self.kept_for_derivatives(stage, forward.union(self.inputs)),
                 *self._computed_again_of(stage),
+                *self._kept_leaves(stage),
             ]
             if self.shared:
                 beside = self._kept_beside(stage)
@@ -153,6 +154,19 @@ class Stages:
             wanted = ancestors(stage.wanted())
             found = [v for v in found if v in wanted]
         return found
+
+    def _kept_leaves(self, stage: Stage) -> list[Value]:
+        """The leaves among arguments that eager's graph keeps, themselves or a view, be it for their geometry alone.
+
+        ``swap_tensors`` counts who keeps a tensor.
+        """
+        leaves = {id(r.replica): r for r in self.capture.roots if r.requires_grad and r.real_is_leaf}
+        if not leaves:
+            return []
+        found = [t for kept in kept_behind(self.capture, stage) for t in kept or ()]
+        places = {id(x) for t in found for x in (t, _torch.base_of(t))} & leaves.keys()
+        known = {k: self.capture.tracer.table.known_view(leaves[k].replica) for k in places}
+        return [r.placeholder for k, r in leaves.items() if (x := known.get(k)) and x.value is r.placeholder]
 
     def _kept_beside(self, stage: Stage) -> list[Value]:
         """What eager's graph keeps of memory of which the stage saves another argument.

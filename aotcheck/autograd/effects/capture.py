@@ -339,6 +339,7 @@ class Capture:
             self.meets_empty_views |= any(0 in g.shape for g in left)
         finally:
             torch.set_grad_enabled(self.entry_grad)
+        self.waiting = self._find_waiting([mapped.of(o) for o in outputs])
         if self.inputs.of_leaves or self.wrappers:
             with self.tracer.recording():  # autograd makes written views again where it looks for their histories
                 self._refuse_writes_of_odd_views()
@@ -349,6 +350,20 @@ class Capture:
         self.maker.kernels.wrappers += [o for o in outputs if isinstance(o, Tensor) and is_wrapper(o)]
         with self.tracer.recording(), torch.set_grad_enabled(self.entry_grad):
             return self._settle(outputs, count, extra)
+
+    def _find_waiting(self, outputs: Sequence[Any]) -> set[int]:
+        """Ids of the views for whose histories autograd has not looked since they were written.
+
+        To be asked before anyone looks at them.
+        """
+        made = [o for o in outputs if type(o) is Replica and id(o) in self.tracer.views]
+        written: list[Tensor] = [o for o in made if _torch.version_of(o) > 0]
+        written += [a.replica for a in self.arguments if _torch.version_of(a.replica) != a.version]
+        views = {id(t): t for t in written if type(t) is Replica and _torch.base_of(t) is not None}
+        if not views:
+            return set()
+        with self.tracer.recording():  # autograd makes written views again where it looks for their histories
+            return {k for k, t in views.items() if _torch.replica_waits_for_history(t)}
 
     def _settle(self, outputs: list[Any], count: int, extra: Any) -> Any:
         """Build the record of a function that gave ``outputs``, inside the tracing mode."""

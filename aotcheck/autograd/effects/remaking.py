@@ -452,6 +452,7 @@ class Remaking(Attaching, Holders):
             if counted_since and made.source_version == counter.version:
                 return self._at_version(step, t, self._entry_version(base))
         outdated = step.outdated or _torch.leafness(t) is None or self._waits_for_history(t, base)
+        outdated |= id(t) in self.capture.waiting and self.table.state(t) is self.table.state(base)
         if made is not None and not (t.requires_grad or base.requires_grad or t.is_inference()):
             outdated |= _torch.version_of(t) != made.version  # it shows once the base requires grad
         if outdated and not step.outdated and made is not None and id(made.source) in self._made_at:

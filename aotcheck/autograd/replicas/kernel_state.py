@@ -82,6 +82,7 @@ class KernelState:
         "on_swap",
         "packed",
         "required",
+        "required_besides",
         "reshaped_leaves",
         "retained",
         "retained_at",
@@ -121,6 +122,8 @@ class KernelState:
         self.goes_on_at: Callable[[Tensor, Any], bool] = lambda t, node: False
         self.detached: dict[int, int] = {}  # id of a replica -> when detach_ was last called on it
         self.required: dict[int, int] = {}  # and requires_grad_
+        # and that of a view which required grad already, so that it shows only once the view has lost its history
+        self.required_besides: dict[int, int] = {}
         self.moved: dict[int, int] = {}  # and when it last came to lie elsewhere
         self.left: dict[int, list[Left]] = {}  # and which places it left
         self.moved_before: dict[int, int] = {}  # and before which node of autograd, by its number, that was
@@ -173,7 +176,8 @@ class KernelState:
 
     def swap(self, a: Tensor, b: Tensor) -> None:
         """Two objects exchanged the tensors that they are: what is known by object is now known of the other one."""
-        by_id: list[dict[int, Any]] = [self.detached, self.required, self.moved, self.moved_before, self.left]
+        required = self.required, self.required_besides
+        by_id: list[dict[int, Any]] = [self.detached, *required, self.moved, self.moved_before, self.left]
         for known in (*by_id, self.stand_for_views, self.retained, self.retained_at):
             exchange(known, id(a), id(b))
         for number, write in self.writes.items():

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+import torch
+
 from aotcheck import _torch
 from aotcheck.autograd.graphs import caller_hooks, failing
 from aotcheck.autograd.graphs.graph import SourceWriter
@@ -29,6 +31,7 @@ def write_call(
     moved: frozenset[int] = frozenset(),
     in_memory: Mapping[int, Window] = MappingProxyType({}),
     merged: frozenset[int] = frozenset(),
+    by_views: frozenset[int] = frozenset(),
     hooked: bool = False,
 ) -> SourceWriter:
     """The function ``call(a)``: flat arguments in, the caller's result out.
@@ -38,9 +41,9 @@ def write_call(
     no_grad is hidden by ``detach``, its autograd identity being an accident. ``moved`` are saved values (counted
     from the first) whose version counter the epilogue moves, ``in_memory`` such as lie in an argument's memory once
     that is written: they are saved as windows on it (see Note [Saved memory]). ``merged`` of what the forward returns
-    has to be copied (see Note [First run]). ``hooked``: it calls hooks of the caller's. ``shape_result`` turns the
-    expressions of the flat results into that of what the caller gets. The names ``fw``, ``apply0`` ... and
-    ``backward0`` ... are to be set in the writer's globals.
+    has to be copied (see Note [First run]). ``by_views`` are saved arguments of which eager saves views alone.
+    ``hooked``: it calls hooks of the caller's. ``shape_result`` turns the expressions of the flat results into that of
+    what the caller gets. The names ``fw``, ``apply0`` ... and ``backward0`` ... are to be set in the writer's globals.
     """
     w = SourceWriter()
     w.globals.update(base_of=_torch.base_of, grad_mode=_torch.set_grad_enabled_raw, layout=memory.with_layout)
@@ -103,6 +106,8 @@ def write_call(
     lines += [f"    r{k} = layout(r{k}, {w.refer(g)})" for k, g in wrong.items()]
     lines += [f"    {name} = {name}.detach()" for k, name in enumerate(names) if not fresh[k] and k not in wrong]
     lines += [f"    s{k} = s{k}.data" for k in sorted(moved)]
+    # A view keeps the argument, for `swap_tensors` to count.
+    lines += [f"    s{k} = {w.refer(torch.ops.aten.alias.default)}(s{k})" for k in sorted(by_views - moved)]
     # What eager saved is no inference tensor: it was made outside inference mode, or put on such a one's memory.
     inference = record.entry_inference or any(r.inference for r in record.roots)
     inference = inference or any(isinstance(s, MakeInference) and s.wanted for s in record.before)
