@@ -420,7 +420,8 @@ class Surroundings:
         walk = Walk(self._function, self._named, self._ignored, self._classes)
         while self._named != (named := read_around(walk.code, walk.classes, self._named)):
             self._named = named
-            if walk.names_matter or named.counted or named.assigned:
+            stores = walk.stores_matter and (named.stores or named.adds or named.dynamic)
+            if walk.names_matter or stores or named.counted or named.assigned:
                 walk = Walk(self._function, named, self._ignored, self._classes)
             elif not walk.classes:
                 break

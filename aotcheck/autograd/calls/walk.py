@@ -100,6 +100,7 @@ class Walk:
         "objects",
         "owners",
         "sequences",
+        "stores_matter",
         "unread",
         "values",
     )
@@ -124,6 +125,7 @@ class Walk:
         self._reads, self._watched = named.reads, named.watched
         self._counted, self._assigned = named.counted, named.assigned
         self.names_matter = bool(self._counted or self._assigned)  # another walk may find more
+        self.stores_matter = False  # it may where anything is assigned to attributes
         self._attributes = None if named.dynamic else self._watched | self._counted | {"forward"}
         self._only = self._counted | self._assigned
         self._stores = bool(named.stores or named.adds or named.dynamic)
@@ -484,7 +486,7 @@ class Walk:
             self.names_matter = True
             self._watch(vars(f), vars(f), self._watched | self._counted | {"__wrapped__"}, depth)
         elif depth:
-            self.names_matter = True
+            self.stores_matter = True
             if self._stores:  # perhaps an attribute of it
                 self.owners[id(vars(f))] = vars(f)
                 self._empty.append(vars(f))
@@ -547,8 +549,10 @@ class Walk:
         if issubclass(kind, types.ModuleType):
             self._python_module(value, depth)
             return False
-        if issubclass(kind, ITERATORS) and (depth < 2 or "next" in self._reads):
-            self.iterator = str(name)
+        if issubclass(kind, ITERATORS):
+            self.names_matter = True
+            if depth < 2 or "next" in self._reads:
+                self.iterator = str(name)
         if kind is types.BuiltinFunctionType and issubclass(type(value.__self__), GENERATORS):
             self.generators.append(value.__self__)
         if issubclass(kind, (dict, *SEQUENCES)):

@@ -116,6 +116,7 @@ class Capture:
         self.maker = ReplicaMaker()
         self.tracer = Tracer(self.maker.kernels)
         self.meets_empty_views = False  # whether a tensor without elements was met, of which its place can be asked
+        self.only_computes = False  # whether nothing was written, and nothing that is saved was packed by hooks
         self.record: Record
         self.cuts: Sequence[Cut] = ()
         _torch.ready_ragged_tensors()
@@ -339,6 +340,7 @@ class Capture:
                 plain = plain_record(self, outputs)
         if plain is not None:
             self.record, self.cuts = plain
+            self.only_computes = self.tracer.only_computes and not self.hooks
             self.recounted = set()  # neither was an argument written, nor does it lie elsewhere
         else:
             builder = EpilogueBuilder(self)

@@ -136,6 +136,7 @@ class Tracer(_torch.TorchDispatchMode):
         self.depth = 0  # how many wrappers' classes are at work
         self.outside = user_frame()  # who called what is traced
         self.on_cast: Callable[..., Tensor | None] | None = None  # given each op; what it gives is the op's result
+        self.only_computes = True  # whether no op wrote, was given a wrapper, or had something saved by hooks
         self.past_autocast = False  # whether what runs was called by a kernel of autocast's
         self.regeometried: set[int] = set()  # ids of tensors whose own geometry was changed in place
         # ids of tensors on which set_ was called, and whether autograd was told of a call
@@ -180,6 +181,7 @@ class Tracer(_torch.TorchDispatchMode):
             raise UnsupportedError("another tracer inside", "the function traces one of its own, as linearize does")
         for t in types:
             if t is not Replica and t is not Tensor and t is not torch.nn.Parameter and t not in OPAQUE:
+                self.only_computes = False
                 return self._on_wrappers(func, types, args, kwargs)
         if self.on_cast is not None and (cast := self.on_cast(func, args, kwargs)) is not None:
             return cast
@@ -227,11 +229,14 @@ class Tracer(_torch.TorchDispatchMode):
             kwargs = {**rest, "device": self.device_of(args, rest)}
         if info.kind in _NOTED and torch.is_grad_enabled():
             self._note_write(func, args, kwargs)
+        if _torch.has_saved_tensor_hooks():
+            self.only_computes = False
+        if info.kind is Kind.PURE:
+            return pure_ops.pure(self, func, info, args, kwargs)
+        if info.kind is Kind.VIEW:
+            return view_ops.view(self, func, args, kwargs)
+        self.only_computes = False
         match info.kind:
-            case Kind.PURE:
-                return pure_ops.pure(self, func, info, args, kwargs)
-            case Kind.VIEW:
-                return view_ops.view(self, func, args, kwargs)
             case Kind.IN_PLACE:
                 return writes.in_place(self, func, info, args, kwargs)
             case Kind.OUT:
