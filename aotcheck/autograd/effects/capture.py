@@ -161,6 +161,8 @@ class Capture:
         self, arguments: Sequence[Any], wrappers: Sequence[WrapperArgument], values: Mapping[int, Tensor]
     ) -> None:
         """See Note [Values in the key]."""
+        if not wrappers and not values:
+            return
         placeholders = {r.source.index: r.placeholder for r in self.roots if isinstance(r.source, Arg)}
         held = [k for w in wrappers if is_jagged(arguments[w.index]) for _, k in w.inner]
         trace = self.tracer.trace

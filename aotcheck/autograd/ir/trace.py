@@ -277,6 +277,10 @@ class Value:
         return f"%{self.name or _torch.op_name(self.op)}"
 
 
+NO_KWARGS: dict[str, Any] = {}
+"""What ops that are given none share, in place of an empty dictionary each; nobody changes it."""
+
+
 def _nested(items: Any) -> Iterator[Value]:
     for a in items:
         if type(a) is Value:
@@ -299,7 +303,7 @@ class Trace:
 
     def placeholder(self, geometry: Geometry, device: torch.device) -> Value:
         """A new input."""
-        v = Value(PLACEHOLDER, (), {})
+        v = Value(PLACEHOLDER, (), NO_KWARGS)
         v.geometry, v.device, v.memory = geometry, device, v
         self.placeholders.append(v)
         return v
@@ -313,7 +317,7 @@ class Trace:
 
     def call(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Value:
         """Record one more operation."""
-        v = Value(op, args, kwargs or {})
+        v = Value(op, args, kwargs or NO_KWARGS)
         self.values.append(v)
         return v
 

@@ -395,8 +395,9 @@ class TracedInputs:
     def _add_root(self, real: Tensor, source: Source, r: Replica) -> TracedRoot:
         """Let ``r`` hold what the call brings in ``real``, which it finds by way of ``source``."""
         table = self._tracer.table
-        value = self._tracer.trace.placeholder(geometry_of(r), real.device)
-        state = table.bind_sparse(r, value) if isinstance(r, SparseReplica) else table.bind(r, value).state
+        geometry = geometry_of(r)
+        value = self._tracer.trace.placeholder(geometry, real.device)
+        state = table.bind_sparse(r, value) if isinstance(r, SparseReplica) else table.bind(r, value, geometry).state
         if state.source is None:
             state.source = source
         root = TracedRoot(
@@ -404,7 +405,7 @@ class TracedInputs:
             _torch.leafness(real),
             r.requires_grad,
             r,
-            geometry_of(r),
+            geometry,
             state,
             _torch.version_of(r),
             r.grad_fn,
