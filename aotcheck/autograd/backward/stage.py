@@ -206,7 +206,7 @@ class Stage:
         """For each tensor the targets, by their places among ``reached``, to which it leads in other groups; () if none
         does: see Note [Undefined gradients].
         """
-        if not any([self.targets[k].is_cut for k in self.reached]):
+        if not any(self.targets[k].is_cut for k in self.reached):
             return ()
         cuts = [
             (n, {e.node for e in self.targets[k].edges}) for n, k in enumerate(self.reached) if self.targets[k].is_cut

@@ -248,7 +248,7 @@ class Stages:
                         break
             stage.reached = tuple(reached)
             met = {*starts, *[n for n, _ in behind]}
-            stage.custom = any([isinstance(n, torch.autograd.function.BackwardCFunction) for n in met])
+            stage.custom = any(isinstance(n, torch.autograd.function.BackwardCFunction) for n in met)
             stage.own = tuple(
                 j for j, a in enumerate(stage.attached) if not is_jagged(a.tensor) and keeps_itself(a.tensor)
             )

@@ -159,10 +159,7 @@ class Unkept:
         for f in self._functions:
             if not _is_bare(f):
                 return False
-        for n in self._namespaces:
-            if not n.is_as_before():
-                return False
-        return True
+        return all(n.is_as_before() for n in self._namespaces)
 
     def _take(self) -> None:
         all_kept = [n.kept() for n in self._namespaces] + [w.kept(self._reached) for w in self._nested]

@@ -6,7 +6,7 @@ import itertools
 import operator
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -350,8 +350,10 @@ def real(a: Any, known: Mapping[Value, Any]) -> Any:
 _NOT_THE_USERS = ("torch.", "aotcheck.autograd", "aotcheck._torch")
 _RUN_THE_USERS = ("aotcheck.autograd.effects.capture", "aotcheck.autograd.tracing.backward_tracer")
 _users: dict[str, bool | None] = {}  # by name, whether a module is the user's; None of what runs the user's code
+_passed: dict[int, dict[str, Any]] = {}  # by id, the variables of modules that are not
 
 
+_NO_MODULE = ModuleType("")
 Where = tuple[str, int, str]
 
 
@@ -373,7 +375,11 @@ def user_frame(outside: Where | None = None) -> Where | None:
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        module = frame.f_globals.get("__name__", "")
+        variables = frame.f_globals
+        if id(variables) in _passed:
+            frame = frame.f_back
+            continue
+        module = variables.get("__name__", "")
         users = _users.get(module, ...)
         if users is ...:
             users = module != "torch" and not module.startswith(_NOT_THE_USERS)
@@ -382,5 +388,7 @@ def user_frame(outside: Where | None = None) -> Where | None:
             return frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name
         if users is None and outside is not None:
             return outside
+        if users is False and variables is vars(sys.modules.get(module, _NO_MODULE)):
+            _passed[id(variables)] = variables
         frame = frame.f_back
     return None

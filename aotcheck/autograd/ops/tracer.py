@@ -60,7 +60,7 @@ _COMPUTE_INSIDE = {  # ops whose kernels for every backend call others, with ten
 OPAQUE = frozenset({SparseReplica, Selection})
 _PLAIN = frozenset({int, float, bool, type(None), torch.dtype, torch.layout, torch.device, torch.memory_format})
 _INT = frozenset({int})
-_NOTED = frozenset({Kind.IN_PLACE, Kind.WRITES})
+_NOTED = (Kind.IN_PLACE, Kind.WRITES)  # no set: members of an enumeration hash slowly, as ops do
 _TANGENT_OP = aten.to.dtype_layout
 # What C++ code asks the class of a wrapper, where it may not raise.
 _ASKED = ("size", "sym_size", "stride", "sym_stride", "numel", "sym_numel", "dim", "sym_storage_offset")

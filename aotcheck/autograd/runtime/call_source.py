@@ -106,7 +106,7 @@ def write_call(
     for k in sorted(moved):
         lines.append(f"    s{k} = s{k}.data")
     # What eager saved is no inference tensor: it was made outside inference mode, or put on such a one's memory.
-    inference = record.entry_inference or any([r.inference for r in record.roots])
+    inference = record.entry_inference or any(r.inference for r in record.roots)
     for s in record.before:
         inference = inference or (isinstance(s, MakeInference) and s.wanted)
     as_saved = w.refer(memory.as_saved) if inference else ""
