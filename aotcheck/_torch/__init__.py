@@ -41,6 +41,7 @@ try:
         is_batched,
         node_running,
         said_to_run,
+        set_multithreading,
         unbatched,
         will_run,
     )
@@ -353,6 +354,7 @@ __all__ = [
     "set_geometry",
     "set_grad_enabled_raw",
     "set_hooks",
+    "set_multithreading",
     "set_sequence_number",
     "set_version",
     "shows_as_leaf",

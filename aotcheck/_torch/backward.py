@@ -15,6 +15,13 @@ _running = vars(torch.autograd.graph)["_engine_run_backward"].__code__
 _functorch = vars(_C)["_functorch"]
 
 
+def set_multithreading(wanted: bool) -> bool:
+    """Whether backwards may run on other threads from now on; returns whether they might."""
+    before: bool = _C._is_multithreading_enabled()
+    _C._set_multithreading_enabled(wanted)
+    return before
+
+
 def autograd_node_running() -> str | None:
     """The name of the node whose backward is running on this thread; None if none is."""
     node = _C._current_autograd_node()

@@ -139,7 +139,8 @@ class Capture:
         kernels.on_squeeze = lambda t, op, dims: view_ops.note_reshaping(self.tracer, op, (t, *dims), {})
         kernels.use_count = functools.partial(use_count, self.tracer)
         self.poisoned: list[TracedArgument] = []  # whose accumulators of gradients a swap has poisoned
-        with self.tracer.recording():
+        alone = gradients is None and caller is None and not mode.with_custom_views  # nothing is asked of autograd
+        with contextlib.nullcontext() if alone else self.tracer.recording():
             self.gradients = Gradients(arguments, self.inputs.flat, gradients)
             inside = BackwardsInside(arguments, self.inputs.flat, caller, self._trace_views_as_such)
             inside.refuse_hooks(lambda: kernels.function_runs)

@@ -85,14 +85,14 @@ class _Recording:
         self._tracer = tracer
 
     def __enter__(self) -> None:
-        self._threads = torch.autograd.set_multithreading_enabled(False)
+        self._threads = _torch.set_multithreading(False)
         self._tracer.__enter__()
 
     def __exit__(self, *exception: Any) -> None:
         try:
             self._tracer.__exit__(*exception)
         finally:
-            self._threads.__exit__(*exception)
+            _torch.set_multithreading(self._threads)
 
 
 _marking = threading.RLock()
