@@ -237,7 +237,7 @@ def graph_module(
     """The graph as an FX GraphModule with its example inputs (fake tensors)."""
     names = graph.named(input_names)
     g = fx.Graph()
-    root = torch.nn.Module() if any(v.op is CONSTANT for v in graph.values) else _NO_CONSTANTS
+    root = torch.nn.Module() if CONSTANT in [v.op for v in graph.values] else _NO_CONSTANTS
     nodes: dict[Value, fx.Node] = {}
 
     def arg(a: Any) -> Any:
