@@ -56,7 +56,7 @@ class Compiling:
         _found.is_compiling, _found.is_packed, _found.packed, _found.kept = self._before
 
 
-def look_up_once(is_packed: bool) -> None:
+def look_up_once(is_packed: bool = True) -> None:
     """From now on nobody but a backward writes: see Note [Looked up once].
 
     ``is_packed``: whether hooks may have packed what nodes keep; of a custom Function they may in any case.
