@@ -243,6 +243,7 @@ class Assembly:
                     frozenset(index[v] for v in stage.unwatched),
                     tuple(ref for ref, _ in stage.views),
                     stage.cover or (),
+                    stage.entered,
                 )
             )
         fresh = [self._is_fresh(v) for v in self.outputs] + fresh_saved

@@ -28,6 +28,8 @@ from aotcheck.oracle.widen import widened
 from aotcheck.program import Program, exact, flat_calls
 from aotcheck.program.interpret import dtype_of
 
+_SMALL = 8  # memory that is back may hold any number of the inputs; those of large ones are too many to try
+
 ByStep = dict[tuple[int, Phase, int, int], Observation]
 
 
@@ -60,8 +62,9 @@ class Reference:
         for all numbers but some.
         """
         inputs = [call.inputs for call in self.program.calls if call.inputs is not None]
-        names = dict.fromkeys(s.dtype for i in inputs for s in i.storages)
-        numbers = small(map(dtype_of, dict.fromkeys(("float32", *names))))
+        storages = [s for i in inputs for s in i.storages]
+        put = dict.fromkeys(n for s in storages for n in s.data if abs(n) < _SMALL)
+        numbers = small(map(dtype_of, dict.fromkeys(("float32", *[s.dtype for s in storages]))), put)
         self._fill((*numbers, LARGE, NEGATIVE, UNEVEN, *MONOTONE, STEEP, *RANDOM))
 
     def _fill(self, patterns: Iterable[Pattern]) -> bool:

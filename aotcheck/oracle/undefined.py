@@ -74,11 +74,12 @@ PLAIN = Pattern(b"\x3f", True)
 ODD = Pattern(b"\xff", False)
 
 
-def small(dtypes: Iterable[torch.dtype]) -> Iterator[Pattern]:
-    """Small numbers as memory of these dtypes may hold them."""
+def small(dtypes: Iterable[torch.dtype], beside: Iterable[int] = ()) -> Iterator[Pattern]:
+    """Small numbers, and some ``beside`` them, as memory of these dtypes may hold them."""
+    values = dict.fromkeys((0, 1, 2, -1, *beside))
     for dtype in dtypes:
         if dtype is not torch.bool:
-            for value in (0, 1, 2) if dtype is torch.uint8 else (0, 1, 2, -1):
+            for value in [v for v in values if v >= 0] if dtype is torch.uint8 else values:
                 number = torch.tensor([value], dtype=dtype)
                 yield Pattern(bytes(number.view(torch.uint8).tolist()), bool(value))
 

@@ -323,3 +323,23 @@ def test_a_used_leaf_that_is_set_or_gets_another_shape_in_a_call_of_another_mode
             yield attempt_later(lambda out=out, x=x: torch.autograd.grad(out, x, torch.ones_like(out)))
 
     check_session(session)
+
+
+@pytest.mark.parametrize("before", [torch.float32, torch.float64, torch.complex64])
+@pytest.mark.parametrize("after", [torch.float32, torch.float64, torch.complex64])
+@pytest.mark.parametrize("shape", [(), (3,), (1, 3)])
+def test_a_leaf_that_gets_another_dtype_and_shape_after_something_hung_on_it_and_on_a_result(before, after, shape):
+    def f(x, y):
+        z = x.clone()
+        s = z + y
+        y.data = x
+        return s, z
+
+    def session(compile):
+        x, y = leaf(3, 3, dtype=after), leaf(*shape, seed=1, dtype=before)
+        s, z = compile(f)(x, y)
+        yield s, z, y
+        yield attempt_later(lambda: torch.autograd.backward([s, z], [torch.ones_like(s), torch.ones_like(z)]))
+        yield x, y
+
+    check_session(session)

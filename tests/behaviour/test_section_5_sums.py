@@ -107,3 +107,42 @@ def test_hooks_on_gradients_are_called_where_there_is_one():
         yield seen
 
     check_session(session)
+
+
+VIEWS = {"imag": lambda z: z.imag, "real": lambda z: z.real, "t": lambda z: z.t(), "row": lambda z: z[0]}
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["base first", "view first"])
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_written_base_and_its_view_times_infinity(view, first):
+    """Of a sum of complex numbers the summand that comes second decides what becomes NaN."""
+
+    def f(x):
+        z = x.clone()
+        v = VIEWS[view](z)
+        v.fill_(3)
+        ys = [z.clone(), v * INF] if first else [v * INF, z.clone()]
+        return *ys, v
+
+    def session(compile):
+        x = numbers(1, 2, 3, 4).detach().view(2, 2).requires_grad_()
+        *ys, _ = compile(f)(x)
+        yield torch.autograd.grad(ys, x, [torch.full_like(y, 2) for y in ys])
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("view", ["imag", "real"])
+def test_a_base_is_reshaped_before_its_view_is_written(view):
+    def f(z, v):
+        z.transpose_(0, 1)
+        v.zero_()
+        return z[1:], v, v * INF
+
+    def session(compile):
+        x = numbers(1, 2, 3, 4).detach().view(2, 2).requires_grad_()
+        z = x.clone()
+        part, _, y = compile(f)(z, VIEWS[view](z))
+        yield torch.autograd.grad([part, y], x, [torch.full_like(part, 2), torch.ones_like(y)])
+
+    check_session(session)

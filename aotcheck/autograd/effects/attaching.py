@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
@@ -141,11 +142,15 @@ class Attaching(Draft, abc.ABC):
         """The cuts under the names that they have."""
         return tuple(Leaf(self.names[id(c.tensor)], c.tensor) for c in self.cuts)
 
-    def attach_what_leads_to(self, t: Tensor) -> None:
-        """Attach the groups that lead to the late leaf ``t``, which is about to require grad no more."""
+    def attach_what_leads_to(self, t: Tensor, dtypes: Collection[torch.dtype] | None = None) -> None:
+        """Attach the groups that lead to the leaf ``t``, which is about to require grad no more.
+
+        Or to have another dtype, whereby gradients of what it was, of these ``dtypes``, arrive elsewhere.
+        """
         for number, group in enumerate(self.groups):
-            tensors = [self.attached[k].tensor for k in group.attached]
-            if id(t) in reached_leaves(tensors) and self._is_ready(number):
+            found = reached_leaves([self.attached[k].tensor for k in group.attached]).get(id(t), ())
+            arriving = [_torch.gradient_dtype(x.node, 0) for x in found]
+            if (arriving if dtypes is None else any(d in dtypes for d in arriving)) and self._is_ready(number):
                 self._attach_group(number)
 
     def attach_before(self, t: Tensor) -> None:
@@ -184,16 +189,25 @@ class Attaching(Draft, abc.ABC):
     def rewritten_views(self, base: Tensor) -> list[tuple[int, TracedArgument]]:
         """The arguments that are views of ``base`` and have the history of a write to it, by when they looked for it.
 
-        Not those that looked for it after ``base`` went elsewhere: they will do so again.
+        Not those that looked for it after ``base`` went elsewhere: they will do so again. Nor those that do so when
+        the caller asks.
         """
+        moved = self.kernels.moved_before.get(id(base), math.inf)
+        return [(number, a) for number, a in self._rewritten(base) if number < moved]
+
+    def rewritten_later(self) -> list[tuple[int, TracedArgument]]:
+        """The arguments that are views and looked for the history of a write after their base went elsewhere."""
+        moved = self.kernels.moved_before
+        bases = {id(b): b for a in self.arguments if (b := _torch.base_of(a.replica)) is not None} if moved else {}
+        found = [(moved[key], self._rewritten(b)) for key, b in bases.items() if key in moved]
+        return [(number, a) for went, views in found for number, a in views if number >= went]
+
+    def _rewritten(self, base: Tensor) -> list[tuple[int, TracedArgument]]:
         views = [a for a in self.arguments if _torch.base_of(a.replica) is base and a.replica is not base]
+        views = [a for a in views if id(a.replica) not in self.capture.waiting]
         found = [(node, a) for a in views if (node := self.node_before_changes(a.replica)) not in (None, a.grad_fn)]
         numbered = [(_torch.sequence_number(node), a) for node, a in found]
-        moved = self.kernels.moved_before.get(id(base), math.inf)
-        return sorted(
-            [(number, a) for number, a in numbered if number < moved and self._is_there(a, number)],
-            key=lambda x: x[0],
-        )
+        return sorted([(number, a) for number, a in numbered if self._is_there(a, number)], key=lambda x: x[0])
 
     def _stays(self, a: TracedArgument) -> bool:
         return geometry_of(a.replica) == a.geometry and self.table.state(a.replica) is a.state

@@ -39,6 +39,7 @@ from aotcheck.autograd.record.steps import (
     Ref,
     RegisterHook,
     ReplayView,
+    RequireGrad,
     RequireGradOfInteger,
     ResizeStorage,
     RetainGrad,
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
 
 aten = torch.ops.aten
 _HIDDEN = Visibility.HIDDEN
+_OF_FUNCTION = _torch.CreationMeta.IN_CUSTOM_FUNCTION
 
 
 class EpilogueBuilder:
@@ -165,6 +167,10 @@ class EpilogueBuilder:
         survivors = [t for t in [*passed, *[r.replica for r in self.roots], *returned] if has_history(t)]
         survivors += [*self.wrapped.survivors(), *hooks.tensors, *self.histories.written]
         survivors += [t for t, _ in casts if has_history(t)]
+        # The hooks of a module come by a view that a custom Function gave, and belong to one backward.
+        made = [(t, b) for t, b in self.results.tensors.values() if b is not None and b is _torch.base_of(t)]
+        bases = {id(b): b for t, b in made if _torch.creation_meta(t) != _OF_FUNCTION}
+        survivors += [b for b in bases.values() if has_history(b)]
         survivors += self.results.parts_beside()
         survivors += self.results.stand_for_shared(survivors)
         self.results.group(survivors, self.capture.together)
@@ -191,6 +197,7 @@ class EpilogueBuilder:
         returns = [self.results.name(o) if isinstance(o, Tensor) else self._constant(o) for o in outputs]
         self.results.attach_all()
         self._retain_gradients(returned)
+        self._require_besides(returned)
         for t, g in gradients:
             fits = g is None or (g.shape, g.dtype) == (t.shape, t.dtype)
             self.steps.append(SetGradient(self.results.name(t), None if g is None else self.results.name(g), fits))
@@ -451,6 +458,12 @@ class EpilogueBuilder:
                 if self._retains_of_before(t):
                     raise UnsupportedError("hook", "a gradient is retained of what changed its geometry since")
                 self.steps.append(RetainGrad(self.results.name(t)))
+
+    def _require_besides(self, returned: Sequence[Tensor]) -> None:
+        """Tell results that are no leaves to require grad, as the function did."""
+        for t in {id(t): t for t in returned if id(t) in self.kernels.required_besides}.values():
+            if t.requires_grad and _torch.leafness(t) is False:
+                self.steps.append(RequireGrad(self.results.name(t)))
 
     def _retains_when_made(self, t: Tensor) -> bool:
         """Let a view ``t`` that is made before a write, which autograd refuses afterwards, keep its gradient at once.

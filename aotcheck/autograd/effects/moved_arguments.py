@@ -44,6 +44,7 @@ _WAYS = {Move.DATA: Way.DATA, Move.SET: Way.SET, Move.SET_UNTOLD: Way.SET_UNTOLD
 
 
 _Place = tuple[Geometry, int, bool]  # the storage by its address; whether what lies there is an inference tensor
+_Taken = tuple[tuple[int, ...], torch.dtype]  # the gradients that something takes
 
 
 class MovedArguments:
@@ -59,6 +60,8 @@ class MovedArguments:
         self.steps = results.steps
         self._stops: dict[int, set[Stop]] = {}  # by id of the replica of an argument that goes from place to place
         self._holds: dict[int, Local] = {}  # by id of the state of a storage of theirs
+        # by id of the replica of a leaf that is given another dtype: those in which gradients arrived before
+        self._retyped: dict[int, set[torch.dtype]] = {}
         self._counting: set[int] = set()  # ids of replicas of those whose moves count as a write
         self._bumps: list[BumpVersion] = []  # what counts writes that no move does
 
@@ -98,8 +101,8 @@ class MovedArguments:
         self._counting = {id(a.replica) for a, steps in moves if _count(steps)}
         there = {a.index for a, _ in changes}
         back = [a for a in self.arguments if a.index not in there and id(a.replica) in self.kernels.moved]
-        shapes = self._accumulated_shapes([a.tensor for a in self.results.attached]) if changes or back else {}
-        made_again = self._accumulated_shapes([t for t, _ in self.results.tensors.values()]) if changes else {}
+        shapes = self._accumulated([a.tensor for a in self.results.attached]) if changes or back else {}
+        made_again = self._accumulated([t for t, _ in self.results.tensors.values()]) if changes else {}
         self._hold_accumulators_of_leaves_made_inside()
         for a in back:  # to where they lay, but it may be used only in between
             used = shapes.get(id(a.replica), set())
@@ -110,11 +113,12 @@ class MovedArguments:
             t, geometry = a.replica, geometry_of(a.replica)
             # A leaf's gradient has the shape that the leaf had when it was first used.
             used = shapes.get(id(t), set())
-            if len(used) > 1:
+            if len({shape for shape, _ in used}) > 1:
                 raise UnsupportedError("change of metadata of a leaf", "it was used both before and after")
             anew = self._used_only_since(a)
-            kept = anew and used != {geometry.shape}  # what gradients arrive at keeps the shape that it was made for
-            early = used == {geometry.shape} and (anew or geometry.shape != a.geometry.shape)
+            now = {(geometry.shape, geometry.dtype)}
+            kept = anew and used != now  # what gradients arrive at keeps the shape that it was made for
+            early = used == now and (anew or geometry.shape != a.geometry.shape)
             early = early and not self.results.begins_late(t)
             if id(t) in self._stops and not early:
                 self._hold_accumulators(a, used | made_again.get(id(t), set()), anew)
@@ -289,11 +293,13 @@ class MovedArguments:
         changes = self.capture.tracer.reshapings.get(id(a.replica), ())
         return Restride(Arg(a.index), geometry, not changes or any(c.counted for c in changes))
 
-    def _hold_accumulators(self, a: TracedArgument, shapes: set[tuple[int, ...]], anew: bool) -> None:
-        """What gradients of the leaf ``a`` arrive at takes such shapes, where they are not the one that ``a`` has."""
+    def _hold_accumulators(self, a: TracedArgument, taken: set[_Taken], anew: bool) -> None:
+        """What gradients of the leaf ``a`` arrive at has ``taken`` such, where they are not like what ``a`` is now."""
         t = a.replica
-        for shape in shapes - {geometry_of(t).shape}:
-            accumulator = HoldAccumulator(self.results.local(), Arg(a.index), row_major(shape, t.dtype), anew)
+        for shape, dtype in taken - {(geometry_of(t).shape, t.dtype)}:
+            accumulator = HoldAccumulator(self.results.local(), Arg(a.index), row_major(shape, dtype), anew)
+            if dtype != t.dtype:
+                self._retyped.setdefault(id(t), set()).add(dtype)
             if self.results.begins_late(t):
                 self.results.held_accumulators.setdefault(id(t), []).append(accumulator)
                 continue
@@ -303,12 +309,12 @@ class MovedArguments:
     def _hold_accumulators_of_leaves_made_inside(self) -> None:
         """Those of leaves that were given data of another shape after they were used: they arrive in the former."""
         moved = [x for x in self.results.leaves if self.kernels.went_by_data(x.tensor)]
-        shapes = self._accumulated_shapes([a.tensor for a in self.results.attached]) if moved else {}
+        shapes = self._accumulated([a.tensor for a in self.results.attached]) if moved else {}
         for leaf in moved:
             t, used = leaf.tensor, shapes.get(id(leaf.tensor), set())
             told = [k for k, s in enumerate(self.before) if isinstance(s, RequireGrad) and s.target == leaf.ref]
-            if told and len(used) == 1 and used != {geometry_of(t).shape}:
-                recorded = row_major(used.pop(), t.dtype)
+            if told and len(used) == 1 and used != {(geometry_of(t).shape, t.dtype)}:
+                recorded = row_major(*used.pop())
                 step = HoldAccumulator(self.results.local(), leaf.ref, recorded, anew=False)
                 self.before.insert(told[0] + 1, step)
 
@@ -343,6 +349,8 @@ class MovedArguments:
 
     def _move(self, t: Tensor, steps: Sequence[Step]) -> None:
         self.results.entered.pop(id(t), None)
+        if id(t) in self._retyped:
+            self.results.attach_what_leads_to(t, self._retyped.pop(id(t)))
         self.steps += steps
 
     def _is_leaf_after_set(self, a: TracedArgument) -> bool:
@@ -385,11 +393,11 @@ class MovedArguments:
         before = [x for x in left if x.node <= _torch.sequence_number(node)]
         return before[-1] if before and len(before) < len(left) else None
 
-    def _accumulated_shapes(self, tensors: Sequence[Tensor]) -> dict[int, set[tuple[int, ...]]]:
-        """By id of a leaf, the shapes in which its gradients arrive from ``tensors``."""
+    def _accumulated(self, tensors: Sequence[Tensor]) -> dict[int, set[_Taken]]:
+        """By id of a leaf, the shapes and dtypes in which its gradients arrive from ``tensors``."""
         reached = reached_leaves(tensors)
         return {
-            leaf: {_torch.gradient_shape(accumulator.node) for accumulator in accumulators}
+            leaf: {(_torch.gradient_shape(x.node), _torch.gradient_dtype(x.node, 0)) for x in accumulators}
             for leaf, accumulators in reached.items()
         }
 

@@ -64,7 +64,7 @@ def write_call(
         targets += map(named, [x.ref for x in record.cuts])
     reached: set[int] = set()
     for part in attachments:
-        reached.update(part.targets)
+        reached.update(part.held_targets())
     for k, root in enumerate((*record.roots, *record.wrappers)):
         if root.moves and k in reached:
             name = f"e{k}" if k < len(roots) else f"ew{k}"
@@ -146,7 +146,9 @@ def write_call(
             live += map(named, part.reshaped)
         held = list(map(named, part.held))
         seen = f"v{number}" if part.views else "()"
-        kept = kept_source(f"finder{number}", "()", [handles[k] for k in part.targets], watched, held, live, seen)
+        kept = kept_source(
+            f"finder{number}", "()", [handles[k] for k in part.held_targets()], watched, held, live, seen
+        )
         # Results that lead nowhere require grad all the same: they hang on a leaf of nobody's.
         asked = {part.targets[n] for n in part.cover} if part.cover else ()
         ends = ", ".join([by_way(number, k) if k in asked else targets[k] for k in part.targets])
