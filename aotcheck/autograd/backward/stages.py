@@ -41,6 +41,7 @@ from aotcheck.autograd.replicas.replicas import Past, Replica
 from aotcheck.autograd.state.global_state import AutocastOff
 from aotcheck.autograd.tensors.subclasses import Bundle, is_jagged, leaves_of, wrapping_of
 from aotcheck.autograd.tracing.sandbox import BackwardTrace
+from aotcheck.autograd.tracing.traced_inputs import TracedRoot
 
 _WINDOW = torch.ops.aten.as_strided.default
 
@@ -162,7 +163,10 @@ class Stages:
 
         ``swap_tensors`` counts who keeps a tensor.
         """
-        leaves = {id(r.replica): r for r in self.capture.roots if r.requires_grad and r.real_is_leaf}
+        leaves: dict[int, TracedRoot] = {}
+        for r in self.capture.roots:
+            if r.requires_grad and r.real_is_leaf and r.placeholder not in stage.saved:
+                leaves[id(r.replica)] = r
         if not leaves:
             return []
         found = [t for kept in kept_behind(self.capture, stage) for t in kept or ()]
