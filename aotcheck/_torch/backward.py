@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import torch
 
 _C = torch._C
+_grad = torch.autograd.grad.__code__
+_running = vars(torch.autograd.graph)["_engine_run_backward"].__code__
 _functorch = vars(_C)["_functorch"]
+
+
+def set_multithreading(wanted: bool) -> bool:
+    """Whether backwards may run on other threads from now on; returns whether they might."""
+    before: bool = _C._is_multithreading_enabled()
+    _C._set_multithreading_enabled(wanted)
+    return before
 
 
 def autograd_node_running() -> str | None:
@@ -64,6 +75,21 @@ def will_run(node: Any) -> bool:
     the engine does not say, and it is taken for granted.
     """
     return said_to_run(node) is not False
+
+
+def grad_asks_for(accumulator: Any) -> bool:
+    """Whether ``torch.autograd.grad`` has called the backward that is running, for the gradient of a leaf.
+
+    ``accumulator`` is the leaf's node. Of other callers, and where the stack does not show the call, it is False.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code is not _running:
+        frame = frame.f_back
+    caller = None if frame is None else frame.f_back
+    if caller is None or caller.f_code is not _grad:
+        return False
+    leaf = accumulator.variable
+    return any(x is leaf for x in caller.f_locals["inputs"])
 
 
 def said_to_run(node: Any) -> bool | None:

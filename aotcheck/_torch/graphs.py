@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, cast
 
 import torch.utils._pytree as pytree
@@ -20,6 +20,11 @@ def append_node(
     graph._find_nodes_lookup_table.insert(node)
     graph._len += 1
     return node
+
+
+def inputs_of_node(node: fx.Node) -> Iterable[fx.Node]:
+    """The nodes that ``node`` is computed from, not to be changed."""
+    return node._input_nodes
 
 
 def append_output(graph: fx.Graph, result: Any, taken: Collection[str]) -> fx.Node:

@@ -10,7 +10,8 @@ Function's context then. What other ways still need is taken over before that (`
 are noted.
 
 To ask of a leaf whether it is asked for takes 20 us in ``torch.autograd.grad``, an exception of torch's. So once that
-was met, calls put a node before such leaves of which the engine says (``history.by_way``).
+was met, or the first backward is seen to be such a call, calls put a node before such leaves of which the engine says
+(``history.by_way``).
 
 What derivatives of such a backward share with it (see Note [Shared nodes]) is taken for freed as a whole.
 """
@@ -133,6 +134,7 @@ class Finder:
         self.backwards, self.stage = backwards, stage
         self.find = functools.partial(backwards.backward_for, stage)
         self.asks_leaves = False  # whether the engine did not say of a leaf whether it comes there
+        self._is_new = True  # whether it was not asked of any yet
         self._ways: dict[tuple[tuple[int, ...], frozenset[int]], tuple[Passed, ...]] = {}
 
     @functools.cached_property
@@ -158,6 +160,11 @@ class Finder:
 
     def _comes_by_all(self, ends: Sequence[Any]) -> bool:
         for k in self.stage.cover or ():
+            if self._is_new and _torch.accumulates(ends[k][0]):
+                self._is_new = False
+                if _torch.grad_asks_for(ends[k][0]):  # then it would not say
+                    self.asks_leaves = True
+                    continue
             comes = _torch.said_to_run(ends[k][0])
             if comes is None:
                 self.asks_leaves = True

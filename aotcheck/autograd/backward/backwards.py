@@ -251,7 +251,10 @@ class Backwards:
     def _backward(self, stage: Stage, key: Key, trained: Trained) -> Callable[..., Any]:
         found = stage.backwards.get((key, trained))
         if found is None:
-            with self.rearmed(), autocast_as(stage.autocast):
+            # What was traced already and only computes is cut from the trace, without a look at replicas.
+            traced = stage.traces.get(key) if trained is None and not stage.of_other_kinds else None
+            is_cut = traced is not None and not (traced.written or traced.reshaped)
+            with self.alone() if is_cut else self.rearmed(), autocast_as(stage.autocast):
                 found = stage.backwards.get((key, trained))
                 if found is None:
                     if trained is None:

@@ -66,6 +66,8 @@ def values_beyond(
     ``given`` is what the Functions gave in those.
     """
     found: list[Value] = []
+    if not given:
+        return found
     met: set[Edge] = set()
     edges = [t.edges for t in stage.targets]
     ends = [e.node for t in stage.targets if t.is_cut for e in t.edges]

@@ -44,7 +44,11 @@ def saved_memory(capture: Capture, stages: Sequence[Stage], saved: Sequence[Valu
     """Which of the values ``saved`` lie in memory that the caller has by other ways when the call ends, and where."""
     written, moved = capture.record.written_placeholders, capture.maker.kernels.moved
     # What is made inside and written there: the graph may compute what is saved of it apart from the result.
-    made = any(state.version and not state.is_input for state in capture.tracer.table.states.values())
+    made = False
+    for state in capture.tracer.table.states.values():
+        if state.version and not state.is_input:
+            made = True
+            break
     if not written and not moved and not made:
         return {}
     # The memory of arguments that are not written is saved as it is.

@@ -136,6 +136,7 @@ class Stage:
     selective: bool = False
     cover: tuple[int, ...] | None = None  # see ``cover_of``, where it was looked for
     asked: frozenset[int] | None = None  # of ``reached``, those that its backwards are traced for; None: all
+    custom: bool = True  # whether there may be custom Functions behind them
     told: frozenset[int] = frozenset()  # those of its tensors that they come by without a gradient
     variants: dict[Any, Stage] = dataclasses.field(default_factory=dict)
     _behind: tuple[Any, list[list[Any]]] | None = None  # what is found of autograd's graph, and what it was found for
@@ -217,22 +218,28 @@ class Stage:
         """For each tensor the targets, by their places among ``reached``, to which it leads in other groups; () if none
         does: see Note [Undefined gradients].
         """
+        if not any(self.targets[k].is_cut for k in self.reached):
+            return ()
         cuts = [
             (n, {e.node for e in self.targets[k].edges}) for n, k in enumerate(self.reached) if self.targets[k].is_cut
         ]
-        starts = [_torch.grad_fn_of(a.tensor) for a in self.attached] if cuts else []
+        starts = [_torch.grad_fn_of(a.tensor) for a in self.attached]
         behind = [nodes_behind([n for n, _ in s.next_functions], set(self.ends)) if s else set() for s in starts]
         found = tuple(tuple(n for n, there in cuts if there & nodes) for nodes in behind)
         return found if any(found) else ()
 
     def minds(self) -> tuple[int, ...]:
         """The tensors behind which a custom Function may give gradients though it is given none."""
+        if not self.custom:
+            return ()
         behind = self.behind()
         custom = torch.autograd.function.BackwardCFunction
         return tuple(j for j, nodes in enumerate(behind) if any(isinstance(n, custom) for n in nodes))
 
     def mates(self) -> tuple[tuple[int, ...], ...]:
         """For each tensor those that the same op gave; () if no op gave several."""
+        if len(self.attached) == 1:
+            return ()
         nodes = [_torch.grad_fn_of(a.tensor) for a in self.attached]
         if len(set(nodes)) == len(nodes):
             return ()

@@ -41,6 +41,7 @@ from aotcheck.autograd.replicas.replicas import Past, Replica
 from aotcheck.autograd.state.global_state import AutocastOff
 from aotcheck.autograd.tensors.subclasses import Bundle, is_jagged, leaves_of, wrapping_of
 from aotcheck.autograd.tracing.sandbox import BackwardTrace
+from aotcheck.autograd.tracing.traced_inputs import TracedRoot
 
 _WINDOW = torch.ops.aten.as_strided.default
 
@@ -141,9 +142,11 @@ class Stages:
         """What the tensors hold that eager's graph keeps and the stage's backwards read, and the forward does not have.
 
         It is to have it, though it may not need it itself where it was written past autograd: to compute it later
-        would be to read what else the caller may have written by then.
+        would be to read what else the caller may have written by then. What was only computed it has.
         """
         found: list[Value] = []
+        if self.capture.only_computes and not stage.custom:
+            return found
         for t in {id(t): t for kept in kept_behind(self.capture, stage) for t in kept or ()}.values():
             plain = type(t) in (Replica, Tensor) and not is_sparse(t)
             view = self.capture.tracer.table.known_view(t) if plain else None
@@ -160,7 +163,10 @@ class Stages:
 
         ``swap_tensors`` counts who keeps a tensor.
         """
-        leaves = {id(r.replica): r for r in self.capture.roots if r.requires_grad and r.real_is_leaf}
+        leaves: dict[int, TracedRoot] = {}
+        for r in self.capture.roots:
+            if r.requires_grad and r.real_is_leaf and r.placeholder not in stage.saved:
+                leaves[id(r.replica)] = r
         if not leaves:
             return []
         found = [t for kept in kept_behind(self.capture, stage) for t in kept or ()]
@@ -188,6 +194,8 @@ class Stages:
 
         A first trace of it may read casts that autocast had at hand, others cast once more.
         """
+        if self.capture.only_computes and not stage.custom:
+            return []
         packed = list({n: None for nodes in stage.behind() for n in nodes if has_packed(n)})
         if not packed:
             return []
@@ -244,28 +252,43 @@ class Stages:
                 (),
                 before,
             )
-            cuts = {e.node for t in targets if t.is_cut for e in t.edges}
+            cuts: set[Any] = set()
+            for t in targets:
+                if t.is_cut:
+                    cuts.update([e.node for e in t.edges])
             starts = [_torch.grad_fn_of(a.tensor) for a in stage.attached]
             behind = edges_behind([s for s in starts if s is not None], cuts)
-            stage.reached = tuple(
-                k for k, t in enumerate(targets) if any((e.node, e.output_nr) in behind for e in t.edges)
-            )
+            reached: list[int] = []
+            for k, t in enumerate(targets):
+                for e in t.edges:
+                    if (e.node, e.output_nr) in behind:
+                        reached.append(k)
+                        break
+            stage.reached = tuple(reached)
+            met = {*starts, *[n for n, _ in behind]}
+            stage.custom = any(isinstance(n, torch.autograd.function.BackwardCFunction) for n in met)
             stage.own = tuple(
                 j for j, a in enumerate(stage.attached) if not is_jagged(a.tensor) and keeps_itself(a.tensor)
             )
             if level == 1:
-                self._find_views(stage)
+                kernels = self.capture.maker.kernels
+                if self._written_views is None and not kernels.writes:
+                    self._written_views = []
+                if self._written_views is None or self._written_views or kernels.required:
+                    self._find_views(stage)
                 stage.entered = self._entered(stage)
-                nodes = {n: None for found in stage.behind() for n in found}
-                stage.asks = tuple([n for n in nodes if depends_on_data(n)])
+                for nodes in stage.behind():
+                    for n in nodes:
+                        if depends_on_data(n) and n not in stage.asks:
+                            stage.asks += (n,)
                 stage.aside = self._aside(stage, behind)
             else:
                 stage.answers = before[0].answers
                 stage.entered = tuple([k for k in before[0].entered if k not in stage.reached])
             everything = tuple(range(len(group)))
-            stage.idle = self._idle(stage, {*starts, *[n for n, _ in behind]})
+            stage.idle = self._idle(stage)
             called = tuple([j for j in everything if j not in stage.idle])
-            with noting_gradients({*starts, *[n for n, _ in behind]}) as given:
+            with noting_gradients(met if stage.custom else ()) as given:
                 if not self._try(stage, called) and len(group) > 1:
                     # Eager's backward from all of them raises too, and will say so when called; saved is what each
                     # needs alone.
@@ -278,16 +301,18 @@ class Stages:
             stage.reached = tuple(sorted(found.union(stage.reached)))
             yield stage
 
-    def _idle(self, stage: Stage, nodes: set[Any]) -> frozenset[int]:
+    def _idle(self, stage: Stage) -> frozenset[int]:
         """The places of what stands for results that an op keeps for itself, to which only second derivatives lead.
 
-        What backwards from there read is known without tracing them, unless there are custom Functions among ``nodes``:
-        see Note [Formulas that read more].
+        What backwards from there read is known without tracing them, unless there are custom Functions: see Note
+        [Formulas that read more].
         """
-        if stage.level > 1 or any(isinstance(n, torch.autograd.function.BackwardCFunction) for n in nodes):
+        if stage.level > 1 or stage.custom:
+            return frozenset()
+        heads = [(j, a.tensor) for j, a in enumerate(stage.attached) if isinstance(a.tensor, Past)]
+        if not heads:
             return frozenset()
         cuts = {tuple(c.edge) for c in self.capture.cuts}
-        heads = [(j, a.tensor) for j, a in enumerate(stage.attached) if isinstance(a.tensor, Past)]
         idle = frozenset([j for j, t in heads if tuple(t.edge) not in cuts])
         return idle if len(idle) < len(stage.attached) else frozenset()
 
@@ -305,7 +330,7 @@ class Stages:
     def _find_views(self, stage: Stage) -> None:
         """The views that ops behind the stage's tensors wrote and keep: see Note [Results of their own gradients]."""
         if self._written_views is None:
-            visible = self.capture.visible if self.capture.maker.kernels.writes else ()
+            visible = self.capture.visible
             self._written_views = [(*x, w) for x in visible if (w := self_kept_in(self.capture, x[1]))]
         if self._written_views:
             places = {id(a.tensor): j for j, a in enumerate(stage.attached)}
@@ -319,6 +344,8 @@ class Stages:
 
     def _entered(self, stage: Stage) -> tuple[int, ...]:
         """The views among the targets by whose histories only derivatives of the stage's backwards may come."""
+        if not self.capture.views:
+            return ()
         first = len(stage.targets) - len(self.capture.cuts) - len(self.capture.views)
         places = [k for k in range(first, first + len(self.capture.views)) if k not in stage.reached]
         if not any(stage.targets[k].edges for k in places):
@@ -352,13 +379,16 @@ class Stages:
 
     def _aside(self, stage: Stage, behind: Iterable[tuple[Any, int]]) -> tuple[GradientEdge, ...]:
         """The leaves aside, where something on the way may do more than give gradients: see Note [Leaves aside]."""
+        leaves = [(n, k) for n, k in behind if _torch.accumulates(n)]
+        if not leaves:
+            return ()
         known = {e.node for t in stage.targets for e in t.edges}
-        found = tuple([GradientEdge(n, k) for n, k in behind if _torch.accumulates(n) and n not in known])
+        found = tuple([GradientEdge(n, k) for n, k in leaves if n not in known])
         if not found:
             return ()
         kernels = self.capture.maker.kernels
         nodes = {*[_torch.grad_fn_of(a.tensor) for a in stage.attached], *[n for n, _ in behind]} - known
-        custom = any(isinstance(n, torch.autograd.function.BackwardCFunction) for n in nodes)
+        custom = stage.custom and any(isinstance(n, torch.autograd.function.BackwardCFunction) for n in nodes)
         return found if custom or kernels.hooks or kernels.packed else ()
 
     def _find_whether_selective(self, stage: Stage, called: Key) -> None:

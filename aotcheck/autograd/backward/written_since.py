@@ -40,9 +40,10 @@ def guard(capture: Capture, stage: Stage) -> None:
     shown_here: dict[int, Tensor] = {}  # the same of views of results, unless a compiler copies them
     by_placeholder = {r.placeholder: r.replica for r in capture.roots if r.placeholder not in copied}
     # What an argument is overwritten with is another tensor than the argument; so is what counts versions with one.
-    others = {
-        x.target.index for x in capture.record.before if isinstance(x, CountWith) and isinstance(x.target, Result)
-    }
+    others: set[int] = set()
+    for x in capture.record.before:
+        if isinstance(x, CountWith) and isinstance(x.target, Result):
+            others.add(x.target.index)
     outputs = {
         o.value: o.tensor
         for k, o in enumerate(capture.record.outputs)
@@ -71,7 +72,9 @@ def guard(capture: Capture, stage: Stage) -> None:
         counters_of = list(itertools.islice(of_kept, len(kept)))
         found = _distinct(counters_of)
         met.update(found)
-        ragged = {k for k, t in zip(counters_of, kept, strict=True) if is_jagged(itself(capture, t))}
+        ragged: set[int | None] = set()
+        if not capture.only_computes:
+            ragged = {k for k, t in zip(counters_of, kept, strict=True) if is_jagged(itself(capture, t))}
         stage.guards += [Guard(visible[k][0], place, k in ragged) for k in found if k not in seen_to]
         stage.checked.append(tuple(sorted(seen_to[k] for k in found if k in seen_to)))
     if None not in behind:

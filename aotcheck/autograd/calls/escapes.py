@@ -46,7 +46,11 @@ class Namespace:
         there = [(n, read(owner, n)) for n in self._names()]
         self.before = {n: value for n, value in there if value is not ABSENT}
         self._copies: dict[Any, Any] = {}
+        self._is_plain = True
         for name, value in there:
+            if type(value) in WITHOUT_TENSORS or value is ABSENT:
+                continue
+            self._is_plain = False
             if type(value) in CONTAINERS and (seen is None or id(value) not in seen):
                 self._copies[name] = value.copy()
                 if seen is not None:
@@ -56,6 +60,16 @@ class Namespace:
         if self.names is not None:
             return self.names
         return tuple(vars(self.owner) if isinstance(self.owner, type) else self.owner)
+
+    def is_as_before(self) -> bool:
+        """Whether all the variables are what they were, and such as can have no tensors in them."""
+        if not self._is_plain:
+            return False
+        names, before = self._names(), self.before
+        for n in names:
+            if read(self.owner, n) is not before.get(n, ABSENT):
+                return False
+        return self.names is not None or len(names) == len(before)
 
     def _changed(self) -> Iterator[tuple[Any, Watched]]:
         for name in dict.fromkeys((*self._names(), *self.before)):
@@ -91,7 +105,7 @@ class Unkept:
         UnsupportedError: one was put where it cannot be taken from.
     """
 
-    __slots__ = ("_but", "_contents", "_functions", "_kept", "_namespaces", "_nested", "_reached")
+    __slots__ = ("_but", "_contents", "_functions", "_has_values", "_kept", "_namespaces", "_nested", "_reached")
 
     def __init__(
         self, *functions: Callable[..., Any], kept: list[Kept], reached: Reached, but: Collection[int] = ()
@@ -108,6 +122,7 @@ class Unkept:
         owners: dict[int, tuple[Any, tuple[Any, ...] | None]] = {
             id(c): (c, ("cell_contents",)) for f in self._functions for c in _closure(f)
         }
+        self._has_values = bool(around)
         objects = [o for value in (*self._functions, *around) for o in _objects(value)]
         owners |= {id(v): (v, None) for o in objects if (v := variables_of(o)) is not None}
         for f in self._functions:
@@ -127,6 +142,8 @@ class Unkept:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             if kind is None:
+                if self._is_as_before():
+                    return
                 self._take()
                 self._check()
         except UnsupportedError:
@@ -134,6 +151,15 @@ class Unkept:
             raise
         if kind is not None:
             self._restore()
+
+    def _is_as_before(self) -> bool:
+        """Whether there is nothing around the functions that could have tensors in it, and nothing has changed."""
+        if self._has_values or self._nested:
+            return False
+        for f in self._functions:
+            if not _is_bare(f):
+                return False
+        return all(n.is_as_before() for n in self._namespaces)
 
     def _take(self) -> None:
         all_kept = [n.kept() for n in self._namespaces] + [w.kept(self._reached) for w in self._nested]
@@ -160,11 +186,16 @@ class Unkept:
 
 def _around(f: Any) -> list[Any]:
     """What can be reached from ``f`` in one step."""
-    if type(f) is types.FunctionType and not (f.__defaults__ or f.__kwdefaults__ or f.__dict__):
+    if _is_bare(f):
         variables = f.__globals__
         held = [c.cell_contents for c in f.__closure__ or () if not _is_empty(c)]
         return held + [variables[n] for n in f.__code__.co_names if n in variables]
     return [value for _, value in children(f)]
+
+
+def _is_bare(f: Any) -> bool:
+    """Whether ``f`` is a function that has nothing but its closure and globals."""
+    return type(f) is types.FunctionType and not (f.__defaults__ or f.__kwdefaults__ or f.__dict__)
 
 
 def _objects(value: Any) -> Iterable[Any]:

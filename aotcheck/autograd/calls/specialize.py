@@ -167,6 +167,8 @@ def call_key(flat: Sequence[Any]) -> tuple[Any, ...]:
     storages: dict[int, int] = {}
     bases: dict[int, int] = {}
     foreign = False
+    plain: list[Tensor] = []
+    related = False  # whether some may count versions together
     waiting: list[Tensor] = []
     wrappers = [a for a in flat if is_wrapper(a)]
     places: dict[int, int] = {}
@@ -193,6 +195,8 @@ def call_key(flat: Sequence[Any]) -> tuple[Any, ...]:
         foreign |= not storage.resizable()
         base = _torch.base_of(a)
         base_part: Any = None
+        plain.append(a)
+        related = related or base is not None
         if wrappers and base is not None and is_wrapper(base):
             base_part = (places[id(base)], str(_torch.creation_meta(a)))
         elif base is not None:
@@ -229,12 +233,7 @@ def call_key(flat: Sequence[Any]) -> tuple[Any, ...]:
     for a in waiting:  # the key has asked for it since
         _torch.outdate_history(a)
     # Tensors that count versions together are told from those that do not, wherever they lie by now.
-    plain = [
-        a
-        for i, a in enumerate(flat)
-        if isinstance(a, Tensor) and objects[id(a)] == i and not is_sparse(a) and not (wrappers and is_wrapper(a))
-    ]
-    related = len(storages) < len(plain) or any(_torch.base_of(a) is not None for a in plain)
+    related = related or len(storages) < len(plain)
     versions = tuple(_torch.counted_by(plain, plain)) if related else ()
     versions_of_wrappers = tuple(_torch.version_groups(list({id(w): w for w in wrappers}.values())) if wrappers else ())
     # A base that is itself an argument further on is told apart from one that is not passed.

@@ -105,16 +105,23 @@ class Before:
 
     def __init__(self, walk: Walk, draws: bool) -> None:
         self.walk = walk
-        sequences = [s for s in (*walk.sequences, *walk.logs()) if isinstance(s, (list, deque, set))]
-        self._contents = [(s, s.copy()) for s in sequences]
-        self._tensors = [
-            (*p, read(*p)) for p in [(o, name) for (_, name), (o, v) in walk.values.items() if v is TENSOR]
-        ]
-        self._unread = [(owner, name, read(owner, name)) for owner, names in walk.unread for name in names]
-        self._contexts = [(c, _held_now(c)) for c in walk.contexts]
+        self._contents: list[tuple[Any, Any]] = []
+        for s in (*walk.sequences, *walk.logs()):
+            if isinstance(s, (list, deque, set)):
+                self._contents.append((s, s.copy()))
+        self._tensors: list[tuple[Any, Any, Any]] = []
+        for (_, name), (owner, value) in walk.values.items():
+            if value is TENSOR:
+                self._tensors.append((owner, name, read(owner, name)))
+        self._unread: list[tuple[Any, Any, Any]] = []
+        for owner, names in walk.unread:
+            self._unread += [(owner, name, read(owner, name)) for name in names]
+        self._contexts: list[tuple[Any, dict[Any, Any]]] = []
+        for c in walk.contexts:
+            self._contexts.append((c, _held_now(c)))
         self._random = _random_state() if draws else None
-        self._states = [copy.deepcopy(_state_of(g)) for g in walk.generators]
-        self._misses = [c.cache_info().misses for c in walk.caches]
+        self._states = [copy.deepcopy(_state_of(g)) for g in walk.generators] if walk.generators else []
+        self._misses = [c.cache_info().misses for c in walk.caches] if walk.caches else []
         self._imported = len(sys.modules)
         self.kept = False  # whether a name that nothing reads was given a tensor of the trace
         self.plain = not (draws or walk.generators or walk.caches or self._tensors or self._unread or self._contents)
@@ -420,7 +427,8 @@ class Surroundings:
         walk = Walk(self._function, self._named, self._ignored, self._classes)
         while self._named != (named := read_around(walk.code, walk.classes, self._named)):
             self._named = named
-            if walk.names_matter or named.counted or named.assigned:
+            stores = walk.stores_matter and (named.stores or named.adds or named.dynamic)
+            if walk.names_matter or stores or named.counted or named.assigned:
                 walk = Walk(self._function, named, self._ignored, self._classes)
             elif not walk.classes:
                 break

@@ -100,6 +100,7 @@ class Walk:
         "objects",
         "owners",
         "sequences",
+        "stores_matter",
         "unread",
         "values",
     )
@@ -124,6 +125,7 @@ class Walk:
         self._reads, self._watched = named.reads, named.watched
         self._counted, self._assigned = named.counted, named.assigned
         self.names_matter = bool(self._counted or self._assigned)  # another walk may find more
+        self.stores_matter = False  # it may where anything is assigned to attributes
         self._attributes = None if named.dynamic else self._watched | self._counted | {"forward"}
         self._only = self._counted | self._assigned
         self._stores = bool(named.stores or named.adds or named.dynamic)
@@ -151,7 +153,7 @@ class Walk:
         self._seen.clear()
         self._versions = self._versions_now()
         self._loose = self._loose_now()
-        self._items = [without_tensors(s) for s in self.sequences]
+        self._items = [without_tensors(s) for s in self.sequences] if self.sequences else []
         looked_up = self._dicts or self._empty or self._functions or self._slots or self.sequences or self._contents
         looked_up = looked_up or self._to_import
         exactly = all(
@@ -159,9 +161,10 @@ class Walk:
             for (c, name), seen in zip(self._cells, self._loose, strict=False)
         )
         self._bound = [(c, read(c, name)) for c, name in self._cells] if exactly and not looked_up else None
-        self._alike = [places for places in self._tensors.values() if len(places) > 1]
+        self._alike = [places for places in self._tensors.values() if len(places) > 1] if self._tensors else []
         self._tensors.clear()
-        self._shared = {k: places for k, places in self._shared.items() if len(places) > 1}
+        if self._shared:
+            self._shared = {k: places for k, places in self._shared.items() if len(places) > 1}
         self.key = (tuple([serial_of(m) for m in self.modules]), (*self.found.values(), *self.groups(self.found)))
 
     @property
@@ -172,7 +175,7 @@ class Walk:
     def groups(self, places: Collection[Place]) -> tuple[Any, ...]:
         """Which of these places have the same tensor or container."""
         # Which places of a tensor's the function reads is not known.
-        tensors = [tuple([key_of(name) for _, name in alike]) for alike in self._alike]
+        tensors = [tuple([key_of(name) for _, name in alike]) for alike in self._alike] if self._alike else []
         if not self._shared:
             return tuple(tensors)
         numbers = {place: k for k, place in enumerate(places)}
@@ -181,7 +184,8 @@ class Walk:
 
     def logs(self) -> list[Any]:
         """What there is now at places that are ignored."""
-        return [read(self.owners.get(p[0]), p[1]) for p in self.containers if p in self._ignored]
+        ignored = self._ignored
+        return [read(self.owners.get(p[0]), p[1]) for p in self.containers if p in ignored] if ignored else []
 
     def route_to(self, tensor: Tensor) -> Route | None:
         """The way to the tensor."""
@@ -292,9 +296,13 @@ class Walk:
         return [version(d) for d, _, _ in self._dicts]
 
     def _loose_now(self) -> list[Any]:
-        found = [self._seen_as(name, read(c, name)) for c, name in self._cells]
-        found += [d for f in self._functions for d in (f.__defaults__, f.__kwdefaults__, f.__code__)]
-        found += [self._seen_as(name, read(obj, name)) for obj, name in self._slots]
+        found: list[Any] = []
+        for c, name in self._cells:
+            found.append(self._seen_as(name, read(c, name)))
+        for f in self._functions:
+            found += (f.__defaults__, f.__kwdefaults__, f.__code__)
+        for obj, name in self._slots:
+            found.append(self._seen_as(name, read(obj, name)))
         return found
 
     def _seen_as(self, name: Any, value: Any) -> Any:
@@ -484,7 +492,7 @@ class Walk:
             self.names_matter = True
             self._watch(vars(f), vars(f), self._watched | self._counted | {"__wrapped__"}, depth)
         elif depth:
-            self.names_matter = True
+            self.stores_matter = True
             if self._stores:  # perhaps an attribute of it
                 self.owners[id(vars(f))] = vars(f)
                 self._empty.append(vars(f))
@@ -547,8 +555,10 @@ class Walk:
         if issubclass(kind, types.ModuleType):
             self._python_module(value, depth)
             return False
-        if issubclass(kind, ITERATORS) and (depth < 2 or "next" in self._reads):
-            self.iterator = str(name)
+        if issubclass(kind, ITERATORS):
+            self.names_matter = True
+            if depth < 2 or "next" in self._reads:
+                self.iterator = str(name)
         if kind is types.BuiltinFunctionType and issubclass(type(value.__self__), GENERATORS):
             self.generators.append(value.__self__)
         if issubclass(kind, (dict, *SEQUENCES)):

@@ -65,9 +65,8 @@ def reached_leaves(outputs: Sequence[Tensor]) -> dict[int, list[GradientEdge]]:
             continue
         for node in nodes_behind([_torch.grad_fn_of(output)], seen) - seen:
             seen.add(node)
-            variable = getattr(node, "variable", None)
-            if isinstance(variable, Tensor):
-                found.setdefault(id(variable), []).append(GradientEdge(node, 0))
+            if _torch.accumulates(node):
+                found.setdefault(id(_torch.variable_of(node)), []).append(GradientEdge(node, 0))
     return found
 
 

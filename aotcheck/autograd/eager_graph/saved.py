@@ -35,6 +35,7 @@ class _Found(threading.local):
     """What was found of nodes, by node: see Note [Looked up once]. None where it is to be looked up each time."""
 
     is_compiling = False
+    is_packed = True  # whether hooks may have packed anything
     packed: dict[Any, bool] | None = None
     kept: dict[Any, tuple[list[Tensor], list[int]]] | None = None
 
@@ -48,22 +49,26 @@ class Compiling:
     __slots__ = ("_before",)
 
     def __enter__(self) -> None:
-        self._before = _found.is_compiling, _found.packed, _found.kept
-        _found.is_compiling, _found.packed, _found.kept = True, None, None
+        self._before = _found.is_compiling, _found.is_packed, _found.packed, _found.kept
+        _found.is_compiling, _found.is_packed, _found.packed, _found.kept = True, True, None, None
 
     def __exit__(self, *exception: object) -> None:
-        _found.is_compiling, _found.packed, _found.kept = self._before
+        _found.is_compiling, _found.is_packed, _found.packed, _found.kept = self._before
 
 
-def look_up_once() -> None:
-    """From now on nobody but a backward writes: see Note [Looked up once]."""
+def look_up_once(is_packed: bool = True) -> None:
+    """From now on nobody but a backward writes: see Note [Looked up once].
+
+    ``is_packed``: whether hooks may have packed what nodes keep; of a custom Function they may in any case.
+    """
     if _found.is_compiling and _found.kept is None:
-        _found.packed, _found.kept = {}, {}
+        _found.packed, _found.kept, _found.is_packed = {}, {}, is_packed
 
 
 def look_up_again() -> None:
     """Take ``look_up_once`` back."""
     _found.packed = _found.kept = None
+    _found.is_packed = True
 
 
 def holds_saved(node: Any, near: Tensor) -> bool:
@@ -248,7 +253,7 @@ def unpack_snapshot(t: Tensor) -> Tensor:
 
 def has_packed(node: Any) -> bool:
     """Whether hooks of the user's packed what the node keeps, which to unpack may run more of the program."""
-    if not _raw_fields(type(node)):
+    if not _raw_fields(type(node)) or not (_found.is_packed or isinstance(node, BackwardCFunction)):
         return False
     found = _found.packed
     known = None if found is None else found.get(node)

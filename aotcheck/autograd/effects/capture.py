@@ -119,6 +119,7 @@ class Capture:
         self.tracer = Tracer(self.maker.kernels)
         self.hooks_called = 0  # by backwards inside, of the caller's
         self.meets_empty_views = False  # whether a tensor without elements was met, of which its place can be asked
+        self.only_computes = False  # whether nothing was written, and nothing that is saved was packed by hooks
         self.record: Record
         self.cuts: Sequence[Cut] = ()
         _torch.ready_ragged_tensors()
@@ -142,7 +143,8 @@ class Capture:
         kernels.use_count = functools.partial(use_count, self.tracer)
         kernels.counts_ahead = functools.partial(self._counts_ahead, self._real_versions(arguments))
         self.poisoned: list[TracedArgument] = []  # whose accumulators of gradients a swap has poisoned
-        with self.tracer.recording():
+        alone = gradients is None and caller is None and not mode.with_custom_views  # nothing is asked of autograd
+        with contextlib.nullcontext() if alone else self.tracer.recording():
             self.gradients = Gradients(arguments, self.inputs.flat, gradients)
             inside = BackwardsInside(arguments, self.inputs.flat, caller, self._trace_views_as_such)
             inside.meet_hooks(lambda: kernels.function_runs, self._call_hooks)
@@ -186,6 +188,8 @@ class Capture:
         self, arguments: Sequence[Any], wrappers: Sequence[WrapperArgument], values: Mapping[int, Tensor]
     ) -> None:
         """See Note [Values in the key]."""
+        if not wrappers and not values:
+            return
         placeholders = {r.source.index: r.placeholder for r in self.roots if isinstance(r.source, Arg)}
         held = [k for w in wrappers if is_jagged(arguments[w.index]) for _, k in w.inner]
         trace = self.tracer.trace
@@ -356,6 +360,8 @@ class Capture:
 
         To be asked before anyone looks at them.
         """
+        if self.tracer.only_computes:  # nothing was written
+            return set()
         made = [o for o in outputs if type(o) is Replica and id(o) in self.tracer.views]
         written: list[Tensor] = [o for o in made if _torch.version_of(o) > 0]
         written += [a.replica for a in self.arguments if _torch.version_of(a.replica) != a.version]
@@ -389,6 +395,7 @@ class Capture:
                 plain = plain_record(self, outputs)
         if plain is not None:
             self.record, self.cuts = plain
+            self.only_computes = self.tracer.only_computes and not self.hooks
             self.recounted = set()  # neither was an argument written, nor does it lie elsewhere
         else:
             builder = EpilogueBuilder(self)

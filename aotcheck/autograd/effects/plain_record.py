@@ -58,7 +58,7 @@ def plain_record(capture: Capture, outputs: Sequence[Any]) -> tuple[Record, list
     read = capture.tracer.table.read
     attached = tuple([Attached(made[id(o)], o, o.device) for o in fresh if o.requires_grad])
     if attached:
-        look_up_once()
+        look_up_once(is_packed=capture.hooks or not capture.tracer.only_computes)
     alone = len(attached) == 1 and not _is_divided(capture, attached[0].tensor)
     record = Record(
         roots=tuple([Root(r.source, r.requires_grad, r.real_is_leaf is not False) for r in capture.roots]),

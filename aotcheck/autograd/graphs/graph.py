@@ -33,9 +33,16 @@ class Graph:
     inputs: tuple[Value, ...]
     values: tuple[Value, ...]
     outputs: tuple[Value | None, ...]
+    _named: dict[tuple[str, ...], dict[Value, str]] = dataclasses.field(default_factory=dict, compare=False)
 
     def named(self, input_names: Sequence[str]) -> dict[Value, str]:
-        """A unique name per value, inputs under the given ones."""
+        """A unique name per value, inputs under the given ones; not to be changed."""
+        known = tuple(input_names)
+        if known not in self._named:
+            self._named[known] = self._name(known)
+        return self._named[known]
+
+    def _name(self, input_names: Sequence[str]) -> dict[Value, str]:
         names = dict(zip(self.inputs, input_names, strict=True))
         counts: dict[str, int] = {}
         for v in self.values:
@@ -230,7 +237,7 @@ def graph_module(
     """The graph as an FX GraphModule with its example inputs (fake tensors)."""
     names = graph.named(input_names)
     g = fx.Graph()
-    root = torch.nn.Module() if any(v.op is CONSTANT for v in graph.values) else _NO_CONSTANTS
+    root = torch.nn.Module() if CONSTANT in [v.op for v in graph.values] else _NO_CONSTANTS
     nodes: dict[Value, fx.Node] = {}
 
     def arg(a: Any) -> Any:
@@ -276,7 +283,7 @@ def _write_forward(module: fx.GraphModule) -> Callable[..., Any] | None:
         names[node] = f"v{k}"
     seen: set[fx.Node] = set()
     for node in reversed(nodes):
-        for source in node.all_input_nodes:
+        for source in _torch.inputs_of_node(node):
             if source not in seen:
                 seen.add(source)
                 if node.op != "output" and source.op == "call_function":

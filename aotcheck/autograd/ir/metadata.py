@@ -20,19 +20,24 @@ class MetadataCache:
     """
 
     def __init__(self) -> None:
-        self._known: OrderedDict[Any, Any] = OrderedDict()
+        self._known: OrderedDict[Any, tuple[Any, Any]] = OrderedDict()  # with the key itself
         self._lock = threading.Lock()
         self.corrections: dict[Any, tuple[Geometry, ...]] = {}
         self.settled: set[Any] = set()
 
     def get(self, key: Any) -> Any:
         """What was put under ``key``, or None."""
+        found = self._known.get(key)
+        return None if found is None else found[1]
+
+    def find(self, key: Any) -> tuple[Any, Any] | None:
+        """The key under which something was put that is equal to ``key``, for who keeps it, and that; or None."""
         return self._known.get(key)
 
     def put(self, key: Any, value: Any) -> None:
         """Remember ``value`` for ``key``; what was put first is forgotten once there are too many."""
         with self._lock:
-            self._known[key] = value
+            self._known[key] = key, value
             if len(self._known) > _METADATA_LIMIT:
                 self._known.popitem(last=False)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from aotcheck.autograd.ir.trace import Geometry, Value
+from aotcheck.autograd.ir.trace import NO_KWARGS, Geometry, Value
 
 aten = torch.ops.aten
 
@@ -65,7 +65,7 @@ class View:
         self.parent: View | None = None
         self.op: Any = None
         self.args: tuple[Any, ...] = ()
-        self.kwargs: dict[str, Any] = {}
+        self.kwargs = NO_KWARGS
         self.index: int | None = None
         self.results: list[Geometry] | None = None
         self.value: Value | None = None
@@ -80,7 +80,7 @@ class View:
         index: int | None = None,
     ) -> None:
         """From now on the view is what ``op`` makes of ``parent``, as result ``index`` if of several."""
-        self.parent, self.op, self.args, self.kwargs, self.index = parent, op, args, kwargs or {}, index
+        self.parent, self.op, self.args, self.kwargs, self.index = parent, op, args, kwargs or NO_KWARGS, index
 
     @property
     def fits(self) -> bool:
@@ -111,6 +111,10 @@ class View:
             and self.parent is not None
             and self.geometry.numel == self.parent.geometry.numel
         )
+
+
+NOTHING: list[tuple[View, Value, int]] = []
+"""What is pending of a storage that nobody writes; it is of all of them, and stays empty."""
 
 
 class StorageState:
@@ -144,7 +148,7 @@ class StorageState:
         self.views: dict[Geometry, View] = {}
         self.roots: list[View] = []
         self.flat: View | None = None
-        self.pending: list[tuple[View, Value, int]] = []
+        self.pending = NOTHING
         self.lost: View | None = None  # all it held before it last shrank: see Note [Lost memory]
         self.sized = False  # whether its size is not that of the tensor for which it was made
         self.source: Any = None  # for an input's storage: where the runtime finds a tensor on it

@@ -6,7 +6,7 @@ import itertools
 import operator
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -277,6 +277,10 @@ class Value:
         return f"%{self.name or _torch.op_name(self.op)}"
 
 
+NO_KWARGS: dict[str, Any] = {}
+"""What ops that are given none share, in place of an empty dictionary each; nobody changes it."""
+
+
 def _nested(items: Any) -> Iterator[Value]:
     for a in items:
         if type(a) is Value:
@@ -299,7 +303,7 @@ class Trace:
 
     def placeholder(self, geometry: Geometry, device: torch.device) -> Value:
         """A new input."""
-        v = Value(PLACEHOLDER, (), {})
+        v = Value(PLACEHOLDER, (), NO_KWARGS)
         v.geometry, v.device, v.memory = geometry, device, v
         self.placeholders.append(v)
         return v
@@ -313,7 +317,7 @@ class Trace:
 
     def call(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Value:
         """Record one more operation."""
-        v = Value(op, args, kwargs or {})
+        v = Value(op, args, kwargs or NO_KWARGS)
         self.values.append(v)
         return v
 
@@ -346,8 +350,10 @@ def real(a: Any, known: Mapping[Value, Any]) -> Any:
 _NOT_THE_USERS = ("torch.", "aotcheck.autograd", "aotcheck._torch")
 _RUN_THE_USERS = ("aotcheck.autograd.effects.capture", "aotcheck.autograd.tracing.backward_tracer")
 _users: dict[str, bool | None] = {}  # by name, whether a module is the user's; None of what runs the user's code
+_passed: dict[int, dict[str, Any]] = {}  # by id, the variables of modules that are not
 
 
+_NO_MODULE = ModuleType("")
 Where = tuple[str, int, str]
 
 
@@ -369,7 +375,11 @@ def user_frame(outside: Where | None = None) -> Where | None:
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        module = frame.f_globals.get("__name__", "")
+        variables = frame.f_globals
+        if id(variables) in _passed:
+            frame = frame.f_back
+            continue
+        module = variables.get("__name__", "")
         users = _users.get(module, ...)
         if users is ...:
             users = module != "torch" and not module.startswith(_NOT_THE_USERS)
@@ -378,5 +388,7 @@ def user_frame(outside: Where | None = None) -> Where | None:
             return frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name
         if users is None and outside is not None:
             return outside
+        if users is False and variables is vars(sys.modules.get(module, _NO_MODULE)):
+            _passed[id(variables)] = variables
         frame = frame.f_back
     return None

@@ -171,11 +171,11 @@ def metadata(
             torch.get_default_dtype(),
         )
         try:
-            known = METADATA.get(key)
+            found = METADATA.find(key)
         except TypeError:
             return None, None
-        if known is not None:
-            return key, known
+        if found is not None:
+            return found
     return key, None
 
 

@@ -29,7 +29,7 @@ from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.ir.emit import Emitter
 from aotcheck.autograd.ir.flat_values import flat_of_root, gather, pad, scatter
 from aotcheck.autograd.ir.inverses import inverse
-from aotcheck.autograd.ir.storage_state import WINDOW, StorageState, View, known_at
+from aotcheck.autograd.ir.storage_state import NOTHING, WINDOW, StorageState, View, known_at
 from aotcheck.autograd.ir.trace import Geometry, Trace, Value, disjoint, flat_geometry, geometry_of, getitem
 from aotcheck.autograd.replicas.sparse import SparseReplica
 
@@ -101,6 +101,8 @@ class StorageTable:
         One made behind the tracer's back is cut from the flat value.
         """
         state, geometry = self.state(t), geometry or geometry_of(t)
+        if state.flat is None and len(state.roots) == 1 and state.roots[0].geometry == geometry:
+            return state.roots[0]  # most are; to look up a geometry is to hash all of it
         view = state.views.get(geometry)
         if view is None:
             if not state.roots and state.flat is None:
@@ -141,7 +143,7 @@ class StorageTable:
         flat.value, flat.version = value, state.version
         for r in state.roots:
             r.derive_from(flat, WINDOW)
-        state.roots, state.flat, state.flushed, state.pending = [flat], flat, state.version, []
+        state.roots, state.flat, state.flushed, state.pending = [flat], flat, state.version, NOTHING
 
     def _resize_flat(self, state: StorageState) -> None:
         nbytes = state.storage.nbytes()
@@ -310,12 +312,14 @@ class StorageTable:
         view.value, view.version = value, state.version
         if value.geometry is None:
             value.geometry = view.geometry
-        if state.pending and state.pending[-1][0] is view:
+        if not state.pending:
+            state.pending = [(view, value, state.version)]
+        elif state.pending[-1][0] is view:
             state.pending[-1] = (view, value, state.version)
         else:
             state.pending.append((view, value, state.version))
         if view.parent is None:
-            state.pending = []
+            state.pending = NOTHING
             state.flushed = state.version
         elif view.geometry.may_self_overlap:
             self.flush(state)
@@ -323,7 +327,7 @@ class StorageTable:
 
     def flush(self, state: StorageState) -> None:
         """Carry every pending write up to the root."""
-        pending, state.pending = state.pending, []
+        pending, state.pending = state.pending, NOTHING
         before = state.flushed
         for view, value, version in pending:
             step = view

@@ -60,7 +60,7 @@ _COMPUTE_INSIDE = {  # ops whose kernels for every backend call others, with ten
 OPAQUE = frozenset({SparseReplica, Selection})
 _PLAIN = frozenset({int, float, bool, type(None), torch.dtype, torch.layout, torch.device, torch.memory_format})
 _INT = frozenset({int})
-_NOTED = frozenset({Kind.IN_PLACE, Kind.WRITES})
+_NOTED = (Kind.IN_PLACE, Kind.WRITES)  # no set: members of an enumeration hash slowly, as ops do
 _TANGENT_OP = aten.to.dtype_layout
 # What C++ code asks the class of a wrapper, where it may not raise.
 _ASKED = ("size", "sym_size", "stride", "sym_stride", "numel", "sym_numel", "dim", "sym_storage_offset")
@@ -85,14 +85,14 @@ class _Recording:
         self._tracer = tracer
 
     def __enter__(self) -> None:
-        self._threads = torch.autograd.set_multithreading_enabled(False)
+        self._threads = _torch.set_multithreading(False)
         self._tracer.__enter__()
 
     def __exit__(self, *exception: Any) -> None:
         try:
             self._tracer.__exit__(*exception)
         finally:
-            self._threads.__exit__(*exception)
+            _torch.set_multithreading(self._threads)
 
 
 _marking = threading.RLock()
@@ -136,6 +136,7 @@ class Tracer(_torch.TorchDispatchMode):
         self.depth = 0  # how many wrappers' classes are at work
         self.outside = user_frame()  # who called what is traced
         self.on_cast: Callable[..., Tensor | None] | None = None  # given each op; what it gives is the op's result
+        self.only_computes = True  # whether no op wrote, was given a wrapper, or had something saved by hooks
         self.past_autocast = False  # whether what runs was called by a kernel of autocast's
         self.regeometried: set[int] = set()  # ids of tensors whose own geometry was changed in place
         # ids of tensors on which set_ was called, and whether autograd was told of a call
@@ -180,6 +181,7 @@ class Tracer(_torch.TorchDispatchMode):
             raise UnsupportedError("another tracer inside", "the function traces one of its own, as linearize does")
         for t in types:
             if t is not Replica and t is not Tensor and t is not torch.nn.Parameter and t not in OPAQUE:
+                self.only_computes = False
                 return self._on_wrappers(func, types, args, kwargs)
         if self.on_cast is not None and (cast := self.on_cast(func, args, kwargs)) is not None:
             return cast
@@ -228,11 +230,14 @@ class Tracer(_torch.TorchDispatchMode):
             kwargs = {**rest, "device": self.device_of(args, rest)}
         if info.kind in _NOTED and torch.is_grad_enabled():
             self._note_write(func, args, kwargs)
+        if _torch.has_saved_tensor_hooks():
+            self.only_computes = False
+        if info.kind is Kind.PURE:
+            return pure_ops.pure(self, func, info, args, kwargs)
+        if info.kind is Kind.VIEW:
+            return view_ops.view(self, func, args, kwargs)
+        self.only_computes = False
         match info.kind:
-            case Kind.PURE:
-                return pure_ops.pure(self, func, info, args, kwargs)
-            case Kind.VIEW:
-                return view_ops.view(self, func, args, kwargs)
             case Kind.IN_PLACE:
                 return writes.in_place(self, func, info, args, kwargs)
             case Kind.OUT:

@@ -106,7 +106,7 @@ UNANNOTATED_ALIASES = frozenset(
 
 _HIDDEN_VIEWS = UNSAFE_VIEWS | {aten._unsafe_view.default}
 
-DEPENDS_ON_GRAD_MODE = frozenset({aten.mkldnn_rnn_layer.default})
+DEPENDS_ON_GRAD_MODE = (aten.mkldnn_rnn_layer.default,)
 """Ops whose kernels give what a backward needs only where grad mode is on, whatever their arguments say."""
 
 _infos: dict[int, tuple[OpInfo, Any]] = {}  # by id, as ops hash slowly; each is kept, so that its id stays its own

@@ -12,7 +12,7 @@ from aotcheck import _torch
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.ir.places import Move
 from aotcheck.autograd.ir.storage_state import View
-from aotcheck.autograd.ir.trace import Geometry, geometry_of
+from aotcheck.autograd.ir.trace import NO_KWARGS, Geometry, geometry_of
 from aotcheck.autograd.ops import writes
 from aotcheck.autograd.ops.twins import info_of
 from aotcheck.autograd.replicas.replicas import Replica, make_replica
@@ -61,6 +61,8 @@ def bind(
     source: Replica = args[0]
     tracer.keep.append(source)
     state, lies = tracer.table.state(source), geometry_of(source)
+    if state.flat is None and (whole := state.views.get(lies)) is not None:
+        lies = whole.geometry  # of equal ones that are kept one is enough
     parent: View | None = None
     replicas, geometries = [], []
     many = not isinstance(out, Tensor)
@@ -76,7 +78,7 @@ def bind(
                 tracer.table.view(r, geometry)
             else:
                 made = state.views[geometry] = View(state, geometry)
-                made.derive_from(parent, func, tuple(args[1:]), dict(kwargs), k if many else None)
+                made.derive_from(parent, func, tuple(args[1:]), dict(kwargs) if kwargs else None, k if many else None)
                 made.results = geometries if many else None
     bound = type(out)(replicas) if many else replicas[0]
     note(tracer, notes, func, args, kwargs, bound, geometries=(lies, *geometries))
@@ -122,7 +124,7 @@ def note(
             shared,
             func,
             tuple(args[1:]),
-            dict(kwargs),
+            dict(kwargs) if kwargs else NO_KWARGS,
             k if many else None,
             grad,
             inference,

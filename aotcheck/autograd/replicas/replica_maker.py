@@ -74,6 +74,8 @@ class ReplicaMaker:
 
     def _window(self, real: Tensor, versions: Any) -> Replica:
         source = _torch.storage_of(real)
+        if versions is None and (elem := self._whole(real, source)) is not None:
+            return self._made(real, elem)
         storage = self.storage(source)
         if versions is None:
             elem = _window(
@@ -105,6 +107,22 @@ class ReplicaMaker:
                     elem = _torch.conj_view(elem)
                 if real.is_neg():
                     elem = _torch.neg_view(elem)
+        return self._made(real, elem)
+
+    def _whole(self, real: Tensor, source: torch.UntypedStorage) -> Tensor | None:
+        """What lies as ``real`` in a new stand-in for its storage ``source``, if it is all of that and as it is."""
+        key = _torch.storage_address(source)
+        if key in self.storages or real.storage_offset() or real.is_conj() or real.is_neg():
+            return None
+        elem = torch.empty_strided(real.shape, real.stride(), dtype=real.dtype, device=_torch.META)
+        own = _torch.storage_of(elem)
+        if own.nbytes() != source.nbytes():
+            return None
+        self.storages[key] = own
+        return elem
+
+    def _made(self, real: Tensor, elem: Tensor) -> Replica:
+        """``elem`` as a replica of ``real``."""
         r = make_replica(elem, real.device, self.kernels)
         if isinstance(real, torch.nn.Parameter):
             r.is_parameter = True

@@ -191,5 +191,5 @@ def kept_source(
     views: str = "()",
 ) -> str:
     """The source of the tuple that contexts keep."""
-    parts = ["".join(f"{x}, " for x in items) for items in (handles, held, live)]
-    return f"({finder}, {contexts}, ({parts[0]}), {watched}, ({parts[1]}), ({parts[2]}), {views})"
+    lists = [", ".join((*items, "")) if items else "" for items in (handles, held, live)]
+    return f"({finder}, {contexts}, ({lists[0]}), {watched}, ({lists[1]}), ({lists[2]}), {views})"

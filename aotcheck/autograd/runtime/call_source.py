@@ -55,23 +55,22 @@ def write_call(
         lines += [f"    {w.refer(history.forget_notes)}(a[{i}])", f"    {w.refer(failing.check_swap)}(a[{i}])"]
     lines += [f"    {b}" for b in _bases(record)]
     roots = [named(r.source) for r in record.roots]
-    wrappers = [named(r.source) for r in record.wrappers]
+    targets = [*roots, *map(named, [r.source for r in record.wrappers])] if record.wrappers else [*roots]
     # See Note [Handles]. What is swapped becomes another object's, which the graph follows.
-    exchanged = {f"a[{i}]" for i in record.swapped}
-    handles = [
-        r if root.is_leaf and r not in exchanged else f"{w.refer(history.bridge)}({r})"
-        for r, root in zip([*roots, *wrappers], [*record.roots, *record.wrappers], strict=True)
-    ]
-    views = [f"e{len(roots) + k}" for k in range(len(record.views))]
-    targets = [
-        *roots,
-        *wrappers,
-        *[named(x.ref) for x in record.leaves],
-        *views,
-        *[named(x.ref) for x in record.cuts],
-    ]
-    reached = {k for part in attachments for k in part.held_targets()}
-    for k, root in enumerate([*record.roots, *record.wrappers]):
+    exchanged = {f"a[{i}]" for i in record.swapped} if record.swapped else ()
+    handles = []
+    for r, root in zip(targets, (*record.roots, *record.wrappers), strict=True):
+        handles.append(r if root.is_leaf and r not in exchanged else f"{w.refer(history.bridge)}({r})")
+    leaves = list(map(named, [x.ref for x in record.leaves])) if record.leaves else []
+    views = [f"e{len(roots) + k}" for k in range(len(record.views))] if record.views else []
+    targets += leaves
+    targets += views
+    if record.cuts:
+        targets += map(named, [x.ref for x in record.cuts])
+    reached: set[int] = set()
+    for part in attachments:
+        reached.update(part.held_targets())
+    for k, root in enumerate((*record.roots, *record.wrappers)):
         if root.moves and k in reached:
             name = f"e{k}" if k < len(roots) else f"ew{k}"
             lines.append(f"    {name} = {w.refer(history.early_bridge)}({targets[k]})")
@@ -79,7 +78,8 @@ def write_call(
     for x, name in zip(record.views, views, strict=True):
         if targets.index(name) in reached:
             lines.append(f"    {name} = {w.refer(history.early_bridge)}({named(x.ref)})")
-    handles += [*[named(x.ref) for x in record.leaves], *views]
+    handles += leaves
+    handles += views
     for x in record.cuts:
         recorded = None if is_wrapper(x.tensor) else recorded_geometry(x.tensor)
         other = recorded is not None and recorded != geometry_of(x.tensor)
@@ -88,7 +88,7 @@ def write_call(
     for k, flat in enumerate(record.flats):
         lines.append(f"    f{k} = {w.refer(memory.flat_view)}({named(flat.source)}, {w.refer(flat.dtype)})")
         inputs.append(f"f{k}")
-    generators = [f"a[{i}]" for i in record.generators]
+    generators = [f"a[{i}]" for i in record.generators] if record.generators else []
     inputs += generators
     if random:
         lines.append(f"    states = {w.refer(failing.generator_states)}({', '.join(generators)})")
@@ -102,20 +102,27 @@ def write_call(
     lines.append(f"    except Exception as e: {undo}raise {w.refer(failing.GraphFailed)} from e")
     if record.entry_grad:
         lines.append("    finally: grad_mode(True)")
-    lines += [f"    {names[k]} = {names[k]}.detach().clone()" for k in sorted(merged)]
-    lines += [f"    r{k} = layout(r{k}, {w.refer(g)})" for k, g in wrong.items()]
-    lines += [f"    {name} = {name}.detach()" for k, name in enumerate(names) if not fresh[k] and k not in wrong]
-    lines += [f"    s{k} = s{k}.data" for k in sorted(moved)]
-    # A view keeps the argument, for `swap_tensors` to count.
-    lines += [f"    s{k} = {w.refer(torch.ops.aten.alias.default)}(s{k})" for k in sorted(by_views - moved)]
+    for k in sorted(merged):
+        lines.append(f"    {names[k]} = {names[k]}.detach().clone()")
+    for k, g in wrong.items():
+        lines.append(f"    r{k} = layout(r{k}, {w.refer(g)})")
+    for k, name in enumerate(names):
+        if not fresh[k] and k not in wrong:
+            lines.append(f"    {name} = {name}.detach()")
+    for k in sorted(moved):
+        lines.append(f"    s{k} = s{k}.data")
+    for k in sorted(by_views - moved):  # such a view keeps the argument, for `swap_tensors` to count
+        lines.append(f"    s{k} = {w.refer(torch.ops.aten.alias.default)}(s{k})")
     # What eager saved is no inference tensor: it was made outside inference mode, or put on such a one's memory.
     inference = record.entry_inference or any(r.inference for r in record.roots)
-    inference = inference or any(isinstance(s, MakeInference) and s.wanted for s in record.before)
+    for s in record.before:
+        inference = inference or (isinstance(s, MakeInference) and s.wanted)
     as_saved = w.refer(memory.as_saved) if inference else ""
     if as_saved and attachments:
         lines += [f"    {name} = {as_saved}({name})" for name in names[n:]]
-    lines += [f"    {step_line(s, w)}" for s in record.before]
-    unwatched = {k for part in attachments for k in part.unwatched}
+    for s in record.before:
+        lines.append(f"    {step_line(s, w)}")
+    unwatched = {k for part in attachments for k in part.unwatched} if in_memory else ()
     for k, m in in_memory.items():
         if m.argument is not None and k not in unwatched:
             lines.append(f"    s{k} = {named(m.argument)}")
@@ -134,8 +141,8 @@ def write_call(
 
     def attach(number: int) -> list[str]:
         part, attached, returned_later = attachments[number], [], []
-        results = "".join(f"{named(record.attached[k].ref)}, " for k in part.outputs)
-        given = results + "".join(f"s{k}{'.data' if k in part.unwatched else ''}, " for k in part.saved)
+        results = "".join([f"{named(record.attached[k].ref)}, " for k in part.outputs])
+        given = results + "".join([f"s{k}{'.data' if k in part.unwatched else ''}, " for k in part.saved])
         if part.guards:
             attached.append(f"w{number} = []")
         watched = f"w{number}" if part.guards else "()"
@@ -145,17 +152,18 @@ def write_call(
             on = w.refer(memory.window_on)
             live = [f"{on}({named(x.holder)}, {w.refer(x.geometry)}, {x.anchor}, False)" for x in part.windows]
             live += map(named, part.reshaped)
-        held = [named(x) for x in part.held]
+        held = list(map(named, part.held))
         seen = f"v{number}" if part.views else "()"
         kept = kept_source(
             f"finder{number}", "()", [handles[k] for k in part.held_targets()], watched, held, live, seen
         )
         # Results that lead nowhere require grad all the same: they hang on a leaf of nobody's.
-        asked = {part.targets[n] for n in part.cover}
-        ends = ", ".join(by_way(number, k) if k in asked else targets[k] for k in part.targets)
+        asked = {part.targets[n] for n in part.cover} if part.cover else ()
+        ends = ", ".join([by_way(number, k) if k in asked else targets[k] for k in part.targets])
         ends = ends or w.refer(backward.DEAD_END)
         ends += f", {w.refer(backward.beyond())}" if part.selective else ""
-        for x in [record.attached[k] for k in part.outputs]:
+        for k in part.outputs:
+            x = record.attached[k]
             if x.recorded is not None and isinstance(x.ref, Result):
                 attached.append(f"h{x.ref.index} = {w.refer(history.lend)}({named(x.ref)}, {w.refer(x.recorded)})")
                 returned_later.append(f"{named(x.ref)}.data = h{x.ref.index}")
@@ -183,7 +191,8 @@ def write_call(
             watch = w.refer(backward.watch)
             assert not isinstance(guard.watched, Counter)
             lines.append(f"    w{number}.append({watch}({named(guard.watched)}, {guard.place}, {guard.ragged}))")
-        lines += [f"    v{number}.append({w.refer(history.note)}({named(x)}))" for x in part.views]
+        for ref in part.views:
+            lines.append(f"    v{number}.append({w.refer(history.note)}({named(ref)}))")
     returned = [w.refer(r.value, "k") if isinstance(r, Constant) else named(r) for r in record.returns]
     lines.append(f"    return {shape_result(returned, w.refer)}")
     w.lines = lines

@@ -41,7 +41,8 @@ class Gradients:
             for k in tensors:
                 set_own_gradient(replicas[k], replicas[count + k])
         self.others: dict[int, Tensor] = {}  # by id, what else the function asked for a gradient
-        self._before = {key: _known_gradient(t) for key, t in self._tensors.items()}
+        # Replicas come without.
+        self._before = {key: _known_gradient(t) if self.lifted else None for key, t in self._tensors.items()}
 
     def note(self, t: Tensor) -> None:
         """The function reads or writes ``t.grad``."""

@@ -211,7 +211,10 @@ class WrapperArgument:
 def expand(flat: Sequence[Any]) -> tuple[list[Any], tuple[WrapperArgument, ...]]:
     """The arguments followed by those that their wrappers stand for: see Note [Wrappers]."""
     whole = list(flat)
-    if not any(is_wrapper(a) or _is_view_of_wrapper(a) for a in flat):
+    for a in flat:
+        if isinstance(a, Tensor) and (is_wrapper(a) or is_wrapper(_torch.base_of(a))):
+            break
+    else:
         return whole, ()
     places: dict[int, int] = {}
     for k, a in enumerate(flat):

@@ -149,26 +149,40 @@ class TracedInputs:
         self.memories: dict[int, Tensor] = {}  # id of a view whose base lies elsewhere -> a tensor where it lies
         self.generators: list[tuple[int, torch.Generator]] = []  # argument -> its stand-in
         self.flat: list[Any] = list(arguments)  # what the function is given
-        outdated = [_is_plain(a) and _torch.waits_for_history(a) for a in arguments]
-        self.is_outdated = outdated  # of views: autograd has not looked for the history of the last write yet
+        none = [False] * len(arguments)
+        self.is_outdated = none  # of views: autograd has not looked for the history of the last write yet
+        self.is_left = none
+        self.is_view = none
+        # Of these, which requires grad while its base does not: a view made of it quietly requires none either.
+        self.requires_alone = none
+        self.of_leaves: list[int] = []  # eager refuses to write these under grad, wherever they lie by now
+        self.odd_wrappers: set[int] = set()
+        self.is_row = none
+        self.is_custom_view = none
+        self._has_views = any(map(_is_related, arguments))
+        if self._has_views:
+            self._look_at_views(arguments, mode)
+        self._make_roots(arguments, wrappers)
+        self._make_generators(arguments)
+        for k, is_outdated in enumerate(self.is_outdated if self._has_views else ()):
+            if is_outdated:
+                _torch.outdate_history(arguments[k])
+
+    def _look_at_views(self, arguments: Sequence[Any], mode: TraceMode) -> None:
+        """What there is to know of views, and of wrappers."""
+        self.is_outdated = [_is_plain(a) and _torch.waits_for_history(a) for a in arguments]
         self.is_left = [_is_plain(a) and _is_left(a) for a in arguments]
         self.is_view = [_is_plain(a) and (_is_left(a) or _base(a, mode) is not None) for a in arguments]
-        # Of these, which requires grad while its base does not: a view made of it quietly requires none either.
         self.requires_alone = [
             view and a.requires_grad and (base := _torch.base_of(a)) is not None and not base.requires_grad
             for view, a in zip(self.is_view, arguments, strict=True)
         ]
-        # Eager refuses to write these under grad, wherever they lie by now.
         self.of_leaves = [
             i for i, a in enumerate(arguments) if (_left_leaf(a) if _is_plain(a) else _is_wrapper_of_leaf(a))
         ]
         self.odd_wrappers = {i for i, a in enumerate(arguments) if is_wrapper(a) and _is_odd_view_of_plain(a)}
         self.is_row = [_is_plain(a) and _is_view_of_ragged(a) for a in arguments]
         self.is_custom_view = [_is_plain(a) and _is_custom_view(a) for a in arguments]
-        self._make_roots(arguments, wrappers)
-        self._make_generators(arguments)
-        for a in [a for a, is_outdated in zip(arguments, outdated, strict=True) if is_outdated]:
-            _torch.outdate_history(a)
 
     def outdate(self) -> None:
         """Let autograd look for histories anew, if the trace's mode says so, where it has yet to of real views."""
@@ -185,6 +199,9 @@ class TracedInputs:
                     self._root(a, Arg(i))
                 if not _is_plain(a):
                     continue
+                if not self._has_views:
+                    self._root(a, Arg(i))
+                    continue
                 based = self._mode.with_bases or _is_quiet(a)
                 left = based and self.is_left[i]
                 base = _torch.base_of(a) if left else _base(a, self._mode) if based else None
@@ -196,15 +213,8 @@ class TracedInputs:
                         self.memories[id(a)] = self._add_root(a, Arg(i), memory).replica
                 else:
                     self._root(a, Arg(i))
-        refused = {id(a): a for a in arguments if _is_plain(a) and _torch.leafness(a) is None}.values()
-        with self._tracer.recording() if views or refused else contextlib.nullcontext():
-            for i in views:
-                a = arguments[i]
-                if id(a) not in self.replicas:
-                    self.replicas[id(a)] = self._replay_before_the_cut(a) if _survives_cut(a) else self._replay(a)
-            for a in refused:
-                if any(r.replica is self.replicas[id(a)] for r in self.roots):
-                    self.replicas[id(a)] = self._refused_view(self.replicas[id(a)])
+        if self._has_views:
+            self._replay_views(arguments, views)
         if wrappers:
             self._make_wrappers(arguments, wrappers)
         for i, a in enumerate(arguments):
@@ -234,6 +244,18 @@ class TracedInputs:
         for root in self.roots:
             root.version = _torch.version_of(root.replica)
             root.grad_fn = root.replica.grad_fn
+
+    def _replay_views(self, arguments: Sequence[Any], views: Sequence[int]) -> None:
+        """The replicas of ``views``, made of those of their bases, and of what eager refuses to write."""
+        refused = {id(a): a for a in arguments if _is_plain(a) and _torch.leafness(a) is None}.values()
+        with self._tracer.recording() if views or refused else contextlib.nullcontext():
+            for i in views:
+                a = arguments[i]
+                if id(a) not in self.replicas:
+                    self.replicas[id(a)] = self._replay_before_the_cut(a) if _survives_cut(a) else self._replay(a)
+            for a in refused:
+                if any(r.replica is self.replicas[id(a)] for r in self.roots):
+                    self.replicas[id(a)] = self._refused_view(self.replicas[id(a)])
 
     def _make_wrappers(self, arguments: Sequence[Any], wrappers: Sequence[WrapperArgument]) -> None:
         """Wrappers of the same classes on replicas, each after what it is made from."""
@@ -373,8 +395,9 @@ class TracedInputs:
     def _add_root(self, real: Tensor, source: Source, r: Replica) -> TracedRoot:
         """Let ``r`` hold what the call brings in ``real``, which it finds by way of ``source``."""
         table = self._tracer.table
-        value = self._tracer.trace.placeholder(geometry_of(r), real.device)
-        state = table.bind_sparse(r, value) if isinstance(r, SparseReplica) else table.bind(r, value).state
+        geometry = geometry_of(r)
+        value = self._tracer.trace.placeholder(geometry, real.device)
+        state = table.bind_sparse(r, value) if isinstance(r, SparseReplica) else table.bind(r, value, geometry).state
         if state.source is None:
             state.source = source
         root = TracedRoot(
@@ -382,7 +405,7 @@ class TracedInputs:
             _torch.leafness(real),
             r.requires_grad,
             r,
-            geometry_of(r),
+            geometry,
             state,
             _torch.version_of(r),
             r.grad_fn,
@@ -478,6 +501,11 @@ class TracedInputs:
 def _is_plain(a: Any) -> bool:
     """Whether ``a`` is a tensor with a storage of its own."""
     return isinstance(a, Tensor) and not is_wrapper(a) and not is_sparse(a)
+
+
+def _is_related(a: Any) -> bool:
+    """Whether ``a`` is a view, or a wrapper."""
+    return isinstance(a, Tensor) and (_torch.base_of(a) is not None or is_wrapper(a))
 
 
 def _is_quiet(a: Tensor) -> bool:
