@@ -127,7 +127,7 @@ def test_a_written_base_and_its_view_times_infinity(view, first):
     def session(compile):
         x = numbers(1, 2, 3, 4).detach().view(2, 2).requires_grad_()
         *ys, v = compile(f)(x)
-        yield torch.autograd.grad(ys, x, [torch.full_like(y, 2) for y in ys])
+        yield torch.view_as_real(*torch.autograd.grad(ys, x, [torch.full_like(y, 2) for y in ys]))
 
     check_session(session)
 
@@ -144,5 +144,27 @@ def test_a_base_is_reshaped_before_its_view_is_written(view):
         z = x.clone()
         part, _, y = compile(f)(z, VIEWS[view](z))
         yield torch.autograd.grad([part, y], x, [torch.full_like(part, 2), torch.ones_like(y)])
+
+    check_session(session)
+
+
+BEFORE = {"neg": torch.neg, "twice": lambda z: z * 2 * 3, "transposed": lambda z: (z * 2).t(), "sum": lambda z: z.sum()}
+
+
+@pytest.mark.parametrize("inside", [True, False])
+@pytest.mark.parametrize("before", BEFORE)
+def test_a_result_leads_by_itself_to_what_a_write_leads_to_as_well(before, inside):
+    """What was made before the write hands its gradient on after the write does."""
+
+    def f(z):
+        z = z.clone() if inside else z
+        r = BEFORE[before](z)
+        z.conj().mul_(INF)
+        return z, r + z.sum()
+
+    def session(compile):
+        x = numbers(1, 2, 3, 4).detach().view(2, 2).requires_grad_()
+        _, y = compile(f)(x.clone())
+        yield torch.view_as_real(*torch.autograd.grad(y, x, torch.ones_like(y)))
 
     check_session(session)
