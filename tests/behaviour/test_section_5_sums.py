@@ -168,3 +168,22 @@ def test_a_result_leads_by_itself_to_what_a_write_leads_to_as_well(before, insid
         yield torch.view_as_real(*torch.autograd.grad(y, x, torch.ones_like(y)))
 
     check_session(session)
+
+
+@pytest.mark.parametrize("seeds", [(INF, 1), (1, INF), (INF, INF)], ids=["part", "use", "both"])
+@pytest.mark.parametrize("inside", [True, False])
+@pytest.mark.parametrize("real", [lambda z: z.imag, lambda z: torch.view_as_real(z)[..., 0]], ids=["imag", "first"])
+def test_a_part_of_a_real_view_and_what_is_computed_of_that(real, inside, seeds):
+    """What comes by both is a real sum, though the function returns neither the view nor what it is a view of."""
+
+    def f(z):
+        v = real(z * 2 if inside else z)
+        return v[:1], v * 3
+
+    def session(compile):
+        x = numbers(1, 2)
+        ys = compile(f)(x.clone())
+        cotangents = [torch.full_like(y, seed) for y, seed in zip(ys, seeds, strict=True)]
+        yield torch.view_as_real(*torch.autograd.grad(ys, x, cotangents))
+
+    check_session(session)
