@@ -220,7 +220,7 @@ class _Part:
         return found
 
     def overtaken(self, last: Mapping[Any, int]) -> list[Any]:
-        """The nodes that hand complex gradients to where others, made since, do so from elsewhere: ``last`` says when."""
+        """The nodes that hand complex gradients to where others do later by other ways, as ``last`` says."""
         found = []
         for node in self.order:
             if node in self.starts or node in self.stop or node in last:

@@ -205,9 +205,11 @@ def test_a_program_is_widened_unless_that_changes_its_meaning() -> None:
 
 
 _RESIZE = "Tensor.untyped_storage().resize_"
+
+
 @pytest.mark.parametrize("number", [1, 3])
 def test_a_comparison_of_memory_that_nobody_has_written_is_not_compared(number: int) -> None:
-    """Neither pattern equals the number, so that the two fills agree; memory that is back may hold what the input did."""
+    """Neither pattern equals the number, so the two fills agree; memory that is back may hold what the input did."""
     regrown = program(
         op(None, _RESIZE, X, 0),
         op(None, _RESIZE, X, 16),
