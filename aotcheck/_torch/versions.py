@@ -87,14 +87,12 @@ def counted_by(tensors: Sequence[Tensor], counters: Sequence[Tensor]) -> list[in
     """For each of ``tensors`` the index of one of ``counters`` that counts versions with it; the last if several do."""
     if not tensors:
         return []
-    before = tuple(map(version_of, counters))
-    if -1 in before:
-        counters = [t for t, version in zip(counters, before, strict=True) if version >= 0]
-        before = tuple([version for version in before if version >= 0])
-    counters, first = tuple(counters), 1_000_003
+    counting = [k for k, t in enumerate(counters) if version_of(t) >= 0]
+    there, first = tuple([counters[k] for k in counting]), 1_000_003
+    before = tuple(map(version_of, there))
     try:
-        _set_version(counters, tuple(range(first, first + len(counters))))
+        _set_version(there, tuple(range(first, first + len(there))))
         found = [version_of(t) - first for t in tensors]
     finally:
-        _set_version(counters, before)
-    return [k if 0 <= k < len(counters) else None for k in found]
+        _set_version(there, before)
+    return [counting[k] if 0 <= k < len(there) else None for k in found]

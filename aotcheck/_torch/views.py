@@ -108,6 +108,18 @@ def waits_for_history(t: Tensor) -> bool:
         return False
     if type(base) is not Tensor and type(base) is not torch.nn.Parameter:
         return False
+    return _renews_history(t)
+
+
+def replica_waits_for_history(t: Tensor) -> bool:
+    """The same of the replica of a view."""
+    base = base_of(t)
+    if base is None or not (t.requires_grad and base.requires_grad) or t.is_inference():
+        return False
+    return _renews_history(t)
+
+
+def _renews_history(t: Tensor) -> bool:
     number = autograd_sequence_number()
     with torch.enable_grad(), torch.inference_mode(False):
         node = grad_fn_of(t)

@@ -11,7 +11,7 @@ import torch
 from aotcheck import _torch
 from aotcheck.autograd.backward.backward_graphs import examples
 from aotcheck.autograd.backward.backwards import Backwards
-from aotcheck.autograd.backward.saved_memory import saved_memory
+from aotcheck.autograd.backward.saved_memory import saved_by_views, saved_memory
 from aotcheck.autograd.backward.tangents import inputs_of, values_of
 from aotcheck.autograd.backward.written_since import guard
 from aotcheck.autograd.calls.containers import ShapeResult
@@ -223,6 +223,8 @@ class Assembly:
         # What is unpacked by itself may be no output of the Function that saves it.
         alone = any(len(s.attached) > 1 or len(s.checked_by_backward) < len(s.saved) or s.cover for s in self.stages)
         fresh_saved = [self._is_fresh(v) and not (alone and v in self.outputs) for v in self.saved_outputs]
+        views = saved_by_views(self.capture, self.stages, self.saved_outputs)
+        by_views = frozenset(k for k, v in enumerate(self.saved_outputs) if v in views)
         live = self.backwards.stages.live
         for number, stage in enumerate(self.stages):
             function = self.backwards.function(stage)
@@ -243,6 +245,7 @@ class Assembly:
                     frozenset(index[v] for v in stage.unwatched),
                     tuple(ref for ref, _ in stage.views),
                     stage.cover or (),
+                    stage.entered,
                 )
             )
         fresh = [self._is_fresh(v) for v in self.outputs] + fresh_saved
@@ -251,7 +254,7 @@ class Assembly:
         random = bool(self.trace.effects)
         memory = saved_memory(self.capture, self.stages, self.saved) if self.division is None else {}
         w = call_source.write_call(
-            record, attachments, wrong, fresh, self._shape_result, random, aliases, memory, shared
+            record, attachments, wrong, fresh, self._shape_result, random, aliases, memory, shared, by_views
         )
         w.globals.update(functions)
         w.globals["fw"] = self._compiled

@@ -61,6 +61,7 @@ from aotcheck.autograd.errors import (
 )
 from aotcheck.autograd.graphs.compile_graph import Compilers
 from aotcheck.autograd.graphs.failing import GraphFailed
+from aotcheck.autograd.graphs.first_run import learn_of_failed
 from aotcheck.autograd.record.steps import BaseOf, PointAt, TakeHistory
 from aotcheck.autograd.replicas.replicas import disarm
 from aotcheck.autograd.state.autocast import autocast_state
@@ -525,6 +526,8 @@ class CompiledFunction:
                 mode = TraceMode(custom_views_tried=True)
             except UserError:
                 disarm(capture.maker.kernels)
+                if learn_of_failed(capture.tracer.trace, capture.tracer.keys):
+                    continue
                 if mode.with_bases or not capture.has_views:
                     raise
                 mode = dataclasses.replace(mode, with_bases=True)  # of a view eager may not have raised

@@ -1,11 +1,11 @@
-"""BEHAVIOUR 3: two tensors exchanged (``swap_tensors``) inside, and what was known of either before."""
+"""BEHAVIOUR 3: two tensors exchanged (``swap_tensors``), inside or by the caller, and what was known of either."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt_later, check_session, leaf, plain
+from tests.behaviour.harness import Raised, attempt_later, check_session, leaf, plain
 
 GOES = {
     "emptied": lambda x: x.set_(),
@@ -50,5 +50,34 @@ def test_what_a_ragged_tensor_is_made_of_was_exchanged(with_argument):
         yield x, y, made._values, made._values is x
         x.add_(1)
         yield x, y, made._values
+
+    check_session(session)
+
+
+KEPT = {
+    "by gather": lambda x: x.gather(0, torch.arange(3)),
+    "a view of it": lambda x: torch.take_along_dim(x, torch.arange(3), 0),
+    "another": lambda x: x.view(3, 1)[:, 0].gather(0, torch.arange(3)),
+    "by index_add": lambda x: x.index_add(0, torch.arange(3), x),
+    "its values": lambda x: x.sin(),
+    "not": lambda x: x * 2,
+    "not, written": lambda x: x.clone().mul_(2),
+    "what it was copied to": lambda x: x.clone().gather(0, torch.arange(3)),
+}
+
+
+@pytest.mark.parametrize("kept", KEPT)
+@pytest.mark.parametrize("after_backward", [True, False], ids=["after a backward", "before one"])
+def test_the_caller_exchanges_a_leaf_that_a_graph_may_keep(kept, after_backward):
+    def session(compile):
+        compiled = compile(KEPT[kept])
+        for _ in range(2):
+            x, other = leaf(3), plain(3)
+            result = compiled(x)
+            if after_backward:
+                result.sum().backward()
+            found = attempt_later(lambda x=x, other=other: torch.utils.swap_tensors(x, other))
+            yield isinstance(found, Raised)  # the message has a count
+            yield x.detach(), other.detach(), result
 
     check_session(session)

@@ -399,6 +399,29 @@ def test_where_an_empty_part_lies_that_is_then_resized():
     check(f, lambda: given(torch.ones(2).as_strided((1, 2), (1, 1))), compile=aotcheck.aot_function)
 
 
+@pytest.mark.parametrize(
+    "like",
+    [
+        torch.zeros_like,
+        torch.rand_like,
+        lambda x: torch.zeros_like(x, memory_format=torch.contiguous_format),
+        torch.neg,
+        lambda x: torch.add(x, x.clone()),
+    ],
+    ids=["zeros", "random", "in rows", "negated", "sum"],
+)
+@pytest.mark.parametrize(
+    "geometry", [((1, 2), (3, 1)), ((2, 1, 3), (1, 9, 2)), ((1,), (3,)), ((1, 2), (0, 1))], ids=str
+)
+def test_where_an_empty_part_lies_of_what_was_made_like_another_and_wholly_overwritten(like, geometry):
+    def f(x):
+        y = like(x)
+        torch.cumsum(x, 0, out=y)
+        return [y.narrow(d, 1, 0) for d in range(y.dim())]
+
+    check(f, lambda: given(torch.ones(20).as_strided(*geometry)), compile=aotcheck.aot_function)
+
+
 LAZY = {
     "conjugated": lambda z: z.conj(),
     "row": lambda z: z.conj()[:1],

@@ -179,3 +179,37 @@ def test_a_view_of_what_is_given_its_own_data_as_seen_in_inference_mode(data):
         yield view, attempt_later(lambda: view.add_(1)), view, whole
 
     check_session(session)
+
+
+SPLIT = {
+    "leaf": lambda: leaf(4),
+    "non-leaf": lambda: leaf(4) * 1,
+    "view": lambda: (leaf(6) * 1)[1:5],
+    "written before": lambda: (leaf(4) * 1).mul_(2),
+    "plain": lambda: plain(4),
+}
+
+
+@pytest.mark.parametrize("make", SPLIT.values(), ids=SPLIT)
+@pytest.mark.parametrize("op", [lambda x: torch.unsafe_chunk(x, 2), lambda x: torch.unsafe_split_with_sizes(x, [1, 3])])
+@pytest.mark.parametrize("written", [None, 0, 1])
+def test_parts_that_count_versions_anew_are_used_outside(make, op, written):
+    """Autograd takes one for written if it does not stand where what it is a part of did."""
+
+    def inside(x):
+        with torch.inference_mode():
+            parts = op(x)
+            if written is not None:
+                (x, parts[0])[written].mul_(2)
+        return torch.neg(parts[1]), parts
+
+    def session(compile):
+        compiled = compile(inside)
+        for _ in range(2):
+            x = make()
+            made = attempt(lambda x=x: compiled(x))
+            yield x, made
+            if made and isinstance(made, tuple):
+                yield attempt_later(lambda made=made: write(made[1][1])), x, made
+
+    check_session(session)

@@ -1,4 +1,4 @@
-"""BEHAVIOUR 4: what shows of how a returned view was made once the caller gives its base a history."""
+"""BEHAVIOUR 4: what shows of a returned view later, when its base gets a history or it has lost its own."""
 
 from __future__ import annotations
 
@@ -51,5 +51,38 @@ def test_a_view_of_what_gets_a_history_later(ambient, inside, written, base, lat
             yield "raised" if isinstance(found, Raised) else found
             yield isinstance(attempt_later(lambda v=v: v.mul_(2)), Raised)
             yield leafness(v)
+
+    check_session(session)
+
+
+# -- told to require grad though it does: what shows when autograd has lost the view's history ---------------------
+
+
+@pytest.mark.parametrize("ambient", ["grad", "no_grad"])
+@pytest.mark.parametrize("returned", ["alone", "beside another part", "beside a result", "a view of it", "cut"])
+def test_a_part_that_is_told_to_require_grad_of_a_view_told_by_itself(ambient, returned):
+    def function(x):
+        v = x.real.requires_grad_()
+        match returned:
+            case "alone":
+                return (v,)
+            case "beside another part":
+                return v, x.imag
+            case "beside a result":
+                return v, v * 2
+            case "a view of it":
+                return (v[1:],)
+        return (v.detach(),)
+
+    def session(compile):
+        for written in (lambda v: v.add_(1), lambda v: v.data.add_(1)):
+            x = torch.zeros(3, dtype=torch.complex64).t().requires_grad_()
+            with MODES[ambient]():
+                results = compile(function)(x)
+            with torch.no_grad():
+                written(results[0])
+            for t in (*results, x):
+                yield leafness(t)  # torch fails an assertion, and by that forgets the history
+                yield leafness(t)
 
     check_session(session)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from tests.behaviour.harness import Given, attempt_later, backward, check, check_session, given, leaf, plain
+from tests.behaviour.harness import Given, attempt, attempt_later, backward, check, check_session, given, leaf, plain
 
 
 def non_leaf(*shape: int) -> Given:
@@ -428,3 +428,29 @@ def test_how_the_result_of_max_pool1d_lies(lies, context, make, pool):
         yield out, out.stride()
 
     check_session(session)
+
+
+@pytest.mark.parametrize("context", [contextlib.nullcontext, torch.no_grad, torch.inference_mode])
+def test_the_result_of_max_pool1d_is_no_view(context):
+    def f(x):
+        pooled = torch.max_pool1d(x, 2)
+        return pooled.detach_(), pooled[0]
+
+    def session(compile):
+        compiled = compile(f)
+        for x in (plain(2, 4), plain(1, 2, 4)):
+            with context():
+                pooled, part = attempt(lambda x=x: compiled(x))
+            yield pooled, part, getattr(part._base, "shape", None)
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("make", [plain, leaf], ids=["plain", "leaf"])
+@pytest.mark.parametrize("n", [2, 3, 5])
+def test_an_op_that_hangs_on_strides_of_what_is_foretold_otherwise(make, n):
+    def f(x):
+        normal = torch.nn.functional.batch_norm(x.t(), None, None, training=True)
+        return normal.expand(2, n, n).view(torch.uint8), x * 1
+
+    check(f, lambda: given(make(n, n)))

@@ -167,3 +167,46 @@ def test_a_hook_on_what_a_returned_view_is_a_view_of(use, write, retain):
         yield torch.autograd.grad(y.sum(), base)
 
     check_session(session)
+
+
+WRITES = {
+    "keeps its operand": lambda v: v.sin_(),
+    "keeps its result": lambda v: v.exp_(),
+    "keeps it by another": lambda v: v.mul_(v.clone()),
+    "by a part": lambda v: v[:1].cos_(),
+    "twice": lambda v: v.pow_(2).exp_(),
+    "nothing": lambda v: v.mul_(2),
+    "several": lambda v: torch._foreach_cos_([v]),
+}
+
+
+@pytest.mark.parametrize("changes", [False, True], ids=["looks", "changes"])
+@pytest.mark.parametrize("used", [False, True], ids=["only written", "used before"])
+@pytest.mark.parametrize("view", [lambda x: x.t(), lambda x: x[0], lambda x: x.view(-1)[1:]])
+@pytest.mark.parametrize("make_written", WRITES.values(), ids=WRITES)
+def test_higher_derivatives_by_the_history_that_a_written_view_had(make_written, view, used, changes):
+    """What a write through a view keeps has the history that the view had when the call began, with its hooks."""
+
+    def f(x, v, w):
+        before = (v * 3).sin() if used else v.detach()
+        make_written(v)
+        return x * 1, w.sin(), before
+
+    def session(compile):
+        root, seen = leaf(2, 2), []
+        with torch.no_grad():
+            root /= 4
+        x = root * 2
+        v = view(x)
+        for t in (x, v):
+            t.register_hook(lambda g: (seen.append(g.detach().contiguous()), g * 2 if changes else None)[1])
+        results = compile(f)(x, v, x[:1])
+        gradients = [y for y in results if y.requires_grad]
+        for _ in range(3):
+            gradients = torch.autograd.grad([g.sum() for g in gradients], root, create_graph=True)
+            yield gradients[0].detach(), list(seen)
+            seen.clear()
+            if not gradients[0].requires_grad:
+                break
+
+    check_session(session, rtol=1e-5)

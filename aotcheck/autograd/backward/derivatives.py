@@ -77,13 +77,13 @@ def differentiable(backwards: Backwards, stage: Stage, key: Key, trained: Traine
             wrapped[k] = g.wrapping, graphs.pick_leaves(stage, key, g, values)
             distinct |= set(range(first, len(values))) if k in distinct else set()
     views = [n for n, lasts in enumerate(trained[len(stage.attached) :]) if lasts] if trained else []
-    targets = _next_targets(stage, attached, seeds, views)
+    targets = _next_targets(capture, stage, attached, seeds, views)
     cuts = _cuts(attached, targets)
     heads = _stand_for_shared(capture, attached, targets, cuts, len(values))
     values += [None] * len(heads)
     groups, hung_on = _groups([*attached, *heads], targets, [*cuts, *map(_cut_at, heads)])
     stages = maker.stages_of(stage.level + 1, [*attached, *heads], groups, (stage, *stage.before))
-    if any(k < len(stage.targets) and k not in stage.reached for s in stages for k in s.reached):
+    if any(k < len(stage.targets) and k not in stage.led_to for s in stages for k in s.reached):
         raise UnsupportedError("second derivative", "by what the first derivative does not lead to")
     available = set(stage.saved) | set(live)
     at_hand = available | backward_values([*values, *traced.draws], available)
@@ -125,6 +125,7 @@ def differentiable(backwards: Backwards, stage: Stage, key: Key, trained: Traine
             s.own,
             tuple(s.guards),
             _given_alone(s),
+            s.entered,
         )
         for s in stages
     ]
@@ -132,6 +133,7 @@ def differentiable(backwards: Backwards, stage: Stage, key: Key, trained: Traine
         [*used, *unread], len(used), len(stage.saved), expected, stage.reached, applications,
         len(stage.targets), same, places, wrapped, stage.is_flat(key), stage.own, views,
         {a.ref.index: (geometry_of(a.tensor), a.device) for a in heads if isinstance(a.ref, Result)}, hung_on, twins,
+        stage.entered,
     )  # fmt: skip
     run = define(w, "run", "differentiable backward")
     # Its graph has the casts.
@@ -148,7 +150,7 @@ def _given_alone(stage: Stage) -> tuple[int, ...]:
 
 
 def _next_targets(
-    stage: Stage, attached: Sequence[Attached], seeds: Sequence[Tensor], views: Sequence[int]
+    capture: Capture, stage: Stage, attached: Sequence[Attached], seeds: Sequence[Tensor], views: Sequence[int]
 ) -> list[Target]:
     """The targets of a backward of ``stage``, its tangents, its own results where gradients come by those, and those
     of its ``views`` that last.
@@ -157,11 +159,15 @@ def _next_targets(
     behind that is the stage's too.
     """
     reached = reached_leaves([a.tensor for a in attached])
-    known = [Target(t.tensor, ()) if t.is_cut and k not in stage.reached else t for k, t in enumerate(stage.targets)]
+    known = [Target(t.tensor, ()) if t.is_cut and k not in stage.led_to else t for k, t in enumerate(stage.targets)]
     leaves = {id(t) for _, t in stage.views if _torch.leafness(t) is True}
     elsewhere = leaves | {id(t.tensor) for t in known if t.edges}  # held as a view is, or another target
+    written = {id(v.replica) for v in capture.views if _torch.version_of(v.replica) != v.version}
     targets = []
     for t in [*known, *[Target(s, ()) for s in seeds]]:
+        if id(t.tensor) in written and t.edges:  # it is for the history that it had, not for the one that it has
+            targets.append(t)
+            continue
         if id(t.tensor) in (elsewhere if not t.edges else leaves):
             targets.append(Target(t.tensor, ()))
             continue

@@ -9,6 +9,9 @@ Note [Saved memory]
 
     So is a window on a result, where the function wrote to the memory of that after it was made.
 
+    Of an argument that eager saves only views of, an alias is saved: whoever gives the argument other data later
+    (``w.data = ...`` between a layer and its backward) does not change what that reads.
+
     An argument that was put elsewhere by ``.data =`` may lie in a result's memory, and counts versions as before:
     where eager saves the argument, its backward reads what the caller writes to the result, and does not object.
 """
@@ -34,7 +37,7 @@ from aotcheck.autograd.replicas.replicas import Replica
 from aotcheck.autograd.runtime.attachments import Window
 from aotcheck.autograd.tensors.subclasses import leaves_of
 
-__all__ = ["saved_memory"]
+__all__ = ["saved_by_views", "saved_memory"]
 
 
 def saved_memory(capture: Capture, stages: Sequence[Stage], saved: Sequence[Value]) -> dict[int, Window]:
@@ -74,6 +77,19 @@ def saved_memory(capture: Capture, stages: Sequence[Stage], saved: Sequence[Valu
                         holder, anchor = (there[key], None) if key in there else results[key]
                         argument = _given_data(capture, t, view)
                         found[places[view.value]] = Window(holder, view.geometry, anchor, argument)
+    return found
+
+
+def saved_by_views(capture: Capture, stages: Sequence[Stage], saved: Sequence[Value]) -> set[Value]:
+    """Which of the values ``saved`` are arguments that eager does not save themselves: see Note [Saved memory]."""
+    found: set[Value] = set()
+    if not capture.tracer.views or capture.wrappers:
+        return found
+    roots = {r.placeholder: id(r.replica) for r in capture.roots if not r.inference}
+    known = [v for v in saved if v in roots]
+    if known:
+        kept = {id(t) for stage in stages for held in kept_behind(capture, stage) for t in held or ()}
+        found.update(v for v in known if roots[v] not in kept)
     return found
 
 

@@ -25,6 +25,11 @@ Function, so the view is noted weakly. Once it has ended, or was written again, 
 A leaf is kept as the object that it is. Told to require grad only after that, it is no target of a first derivative,
 but of the second. So it is noted like such a view, and held, as eager holds it.
 
+Note [Histories from before a call]
+What an op that writes a view keeps may have the history that an argument, a view, had when the call began. The history
+of the write leads to the base, so no first derivative comes by the view's own node in the caller's graph, but second
+derivatives do, and meet the hooks there. Such views are no targets of first derivatives, but are held like them.
+
 Note [Leaves aside]
 A leaf made inside that nobody has (a weight made for the moment, a view made under no_grad) is no target. But in eager
 gradients go there: backwards of custom Functions and hooks on the way run, and may write, draw or raise. So where there
@@ -91,9 +96,10 @@ class Stage:
     ``reached`` those that autograd's graph leads to from the tensors: a backward must not reach the others' graphs, let
     alone free them. ``before`` are the stages of lower levels of whose backwards these tensors are results, the nearest
     first. ``own`` are those of its tensors that gradients of their own gradients come by, ``views`` other tensors that
-    they come by. ``beyond`` is what only derivatives of its backwards need. ``asks`` are nodes whose formulas depend on
-    data, ``answers`` which of those it is: see Note [Formulas for data]. ``aside`` and ``selective``: see Note [Leaves
-    aside].
+    they come by. ``entered`` are views of arguments among the targets that only derivatives of its backwards may lead
+    to: see Note [Histories from before a call]. ``beyond`` is what only derivatives of its backwards need. ``asks`` are
+    nodes whose formulas depend on data, ``answers`` which of those it is: see Note [Formulas for data]. ``aside`` and
+    ``selective``: see Note [Leaves aside].
     """
 
     level: int
@@ -120,6 +126,7 @@ class Stage:
     own: tuple[int, ...] = ()
     idle: frozenset[int] = frozenset()  # those of its tensors that no first derivative comes by
     views: tuple[tuple[Ref, Tensor], ...] = ()
+    entered: tuple[int, ...] = ()
     beyond: Sequence[Value] = ()
     asks: tuple[Any, ...] = ()
     answers: Mapping[Any, bool] = dataclasses.field(default_factory=dict)
@@ -176,6 +183,11 @@ class Stage:
     def traced_for(self) -> tuple[int, ...]:
         """The targets whose gradients backwards give."""
         return tuple(k for k in self.reached if self.asked is None or k in self.asked)
+
+    @property
+    def led_to(self) -> frozenset[int]:
+        """The targets that derivatives of its backwards may lead to."""
+        return frozenset((*self.reached, *self.entered))
 
     @property
     def checked_by_backward(self) -> tuple[int, ...]:

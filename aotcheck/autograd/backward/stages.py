@@ -107,6 +107,7 @@ class Stages:
                 *must,
                 *self.kept_for_derivatives(stage, forward.union(self.inputs)),
                 *self._computed_again_of(stage),
+                *self._kept_leaves(stage),
             ]
             if self.shared:
                 beside = self._kept_beside(stage)
@@ -153,6 +154,19 @@ class Stages:
             wanted = ancestors(stage.wanted())
             found = [v for v in found if v in wanted]
         return found
+
+    def _kept_leaves(self, stage: Stage) -> list[Value]:
+        """The leaves among arguments that eager's graph keeps, themselves or a view, be it for their geometry alone.
+
+        ``swap_tensors`` counts who keeps a tensor.
+        """
+        leaves = {id(r.replica): r for r in self.capture.roots if r.requires_grad and r.real_is_leaf}
+        if not leaves:
+            return []
+        found = [t for kept in kept_behind(self.capture, stage) for t in kept or ()]
+        places = {id(x) for t in found for x in (t, _torch.base_of(t))} & leaves.keys()
+        known = {k: self.capture.tracer.table.known_view(leaves[k].replica) for k in places}
+        return [r.placeholder for k, r in leaves.items() if (x := known.get(k)) and x.value is r.placeholder]
 
     def _kept_beside(self, stage: Stage) -> list[Value]:
         """What eager's graph keeps of memory of which the stage saves another argument.
@@ -241,11 +255,13 @@ class Stages:
             )
             if level == 1:
                 self._find_views(stage)
+                stage.entered = self._entered(stage)
                 nodes = {n: None for found in stage.behind() for n in found}
                 stage.asks = tuple([n for n in nodes if depends_on_data(n)])
                 stage.aside = self._aside(stage, behind)
             else:
                 stage.answers = before[0].answers
+                stage.entered = tuple([k for k in before[0].entered if k not in stage.reached])
             everything = tuple(range(len(group)))
             stage.idle = self._idle(stage, {*starts, *[n for n, _ in behind]})
             called = tuple([j for j in everything if j not in stage.idle])
@@ -300,6 +316,16 @@ class Stages:
         required = self.capture.maker.kernels.required
         if required:
             self._find_late_leaves(stage, required)
+
+    def _entered(self, stage: Stage) -> tuple[int, ...]:
+        """The views among the targets by whose histories only derivatives of the stage's backwards may come."""
+        first = len(stage.targets) - len(self.capture.cuts) - len(self.capture.views)
+        places = [k for k in range(first, first + len(self.capture.views)) if k not in stage.reached]
+        if not any(stage.targets[k].edges for k in places):
+            return ()
+        if not any(_torch.is_write_through_view(n) for nodes in stage.behind() for n in nodes):
+            return ()
+        return tuple([k for k in places if stage.targets[k].edges])
 
     def _find_late_leaves(self, stage: Stage, required: Mapping[int, int]) -> None:
         """The leaves that ops behind the stage's tensors keep, and that were told to require grad after that."""

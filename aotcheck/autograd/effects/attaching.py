@@ -190,7 +190,8 @@ class Attaching(Draft, abc.ABC):
     def rewritten_views(self, base: Tensor) -> list[tuple[int, TracedArgument]]:
         """The arguments that are views of ``base`` and have the history of a write to it, by when they looked for it.
 
-        Not those that looked for it after ``base`` went elsewhere: they will do so again.
+        Not those that looked for it after ``base`` went elsewhere: they will do so again. Nor those that do so when
+        the caller asks.
         """
         moved = self.kernels.moved_before.get(id(base), math.inf)
         return [(number, a) for number, a in self._rewritten(base) if number < moved]
@@ -204,6 +205,7 @@ class Attaching(Draft, abc.ABC):
 
     def _rewritten(self, base: Tensor) -> list[tuple[int, TracedArgument]]:
         views = [a for a in self.arguments if _torch.base_of(a.replica) is base and a.replica is not base]
+        views = [a for a in views if id(a.replica) not in self.capture.waiting]
         found = [(node, a) for a in views if (node := self.node_before_changes(a.replica)) not in (None, a.grad_fn)]
         numbered = [(_torch.sequence_number(node), a) for node, a in found]
         return sorted([(number, a) for number, a in numbered if self._is_there(a, number)], key=lambda x: x[0])

@@ -25,7 +25,7 @@ from aotcheck.autograd.ir.trace import Value, geometry_of
 from aotcheck.autograd.ops import view_ops
 from aotcheck.autograd.ops.tracer import Tracer
 from aotcheck.autograd.record.record import Record
-from aotcheck.autograd.record.steps import Arg, Constant, Ref, Source
+from aotcheck.autograd.record.steps import Arg, BaseOf, Constant, Ref, Source
 from aotcheck.autograd.replicas.hooks import NotedHook
 from aotcheck.autograd.replicas.replica_maker import ReplicaMaker, arrived_at
 from aotcheck.autograd.replicas.replicas import Replica
@@ -137,6 +137,7 @@ class Capture:
         kernels.on_swap, kernels.on_poison = self._swapped, self._poisoned
         kernels.on_squeeze = lambda t, op, dims: view_ops.note_reshaping(self.tracer, op, (t, *dims), {})
         kernels.use_count = functools.partial(use_count, self.tracer)
+        kernels.counts_ahead = functools.partial(self._counts_ahead, self._real_versions(arguments))
         self.poisoned: list[TracedArgument] = []  # whose accumulators of gradients a swap has poisoned
         with self.tracer.recording():
             self.gradients = Gradients(arguments, self.inputs.flat, gradients)
@@ -155,6 +156,20 @@ class Capture:
         kernels.after_backward = lambda: self._goes_on(inside)
         kernels.on_gradient = lambda t: self.gradients.note(t) if kernels.function_runs else None
         kernels.on_backward = lambda *call: inside.note(*call) if kernels.function_runs else None
+
+    def _real_versions(self, arguments: Sequence[Any]) -> list[int]:
+        """The versions of the roots' originals."""
+        versions = []
+        for r in self.roots:
+            real = arguments[r.source.index]
+            base = _torch.base_of(real) if isinstance(r.source, BaseOf) else None
+            versions.append(_torch.version_of(real if base is None else base))
+        return versions
+
+    def _counts_ahead(self, versions: Sequence[int], t: Tensor) -> int:
+        """See ``KernelState.counts_ahead``; the roots' originals had these ``versions``."""
+        (k,) = _torch.counted_by([t], [r.replica for r in self.roots])
+        return 0 if k is None else self.roots[k].version - versions[k]
 
     def _note_values(
         self, arguments: Sequence[Any], wrappers: Sequence[WrapperArgument], values: Mapping[int, Tensor]
@@ -304,6 +319,7 @@ class Capture:
             self.meets_empty_views |= any(0 in g.shape for g in left)
         finally:
             torch.set_grad_enabled(self.entry_grad)
+        self.waiting = self._find_waiting([mapped.of(o) for o in outputs])
         if self.inputs.of_leaves or self.wrappers:
             with self.tracer.recording():  # autograd makes written views again where it looks for their histories
                 self._refuse_writes_of_odd_views()
@@ -314,6 +330,20 @@ class Capture:
         self.maker.kernels.wrappers += [o for o in outputs if isinstance(o, Tensor) and is_wrapper(o)]
         with self.tracer.recording(), torch.set_grad_enabled(self.entry_grad):
             return self._settle(outputs, count, extra)
+
+    def _find_waiting(self, outputs: Sequence[Any]) -> set[int]:
+        """Ids of the views for whose histories autograd has not looked since they were written.
+
+        To be asked before anyone looks at them.
+        """
+        made = [o for o in outputs if type(o) is Replica and id(o) in self.tracer.views]
+        written: list[Tensor] = [o for o in made if _torch.version_of(o) > 0]
+        written += [a.replica for a in self.arguments if _torch.version_of(a.replica) != a.version]
+        views = {id(t): t for t in written if type(t) is Replica and _torch.base_of(t) is not None}
+        if not views:
+            return set()
+        with self.tracer.recording():  # autograd makes written views again where it looks for their histories
+            return {k for k, t in views.items() if _torch.replica_waits_for_history(t)}
 
     def _settle(self, outputs: list[Any], count: int, extra: Any) -> Any:
         """Build the record of a function that gave ``outputs``, inside the tracing mode."""

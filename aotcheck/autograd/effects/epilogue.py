@@ -39,6 +39,7 @@ from aotcheck.autograd.record.steps import (
     Ref,
     RegisterHook,
     ReplayView,
+    RequireGrad,
     RequireGradOfInteger,
     ResizeStorage,
     RetainGrad,
@@ -192,6 +193,7 @@ class EpilogueBuilder:
         returns = [self.results.name(o) if isinstance(o, Tensor) else self._constant(o) for o in outputs]
         self.results.attach_all()
         self._retain_gradients(returned)
+        self._require_besides(returned)
         for t, g in gradients:
             fits = g is None or (g.shape, g.dtype) == (t.shape, t.dtype)
             self.steps.append(SetGradient(self.results.name(t), None if g is None else self.results.name(g), fits))
@@ -452,6 +454,12 @@ class EpilogueBuilder:
                 if self._retains_of_before(t):
                     raise UnsupportedError("hook", "a gradient is retained of what changed its geometry since")
                 self.steps.append(RetainGrad(self.results.name(t)))
+
+    def _require_besides(self, returned: Sequence[Tensor]) -> None:
+        """Tell results that are no leaves to require grad, as the function did."""
+        for t in {id(t): t for t in returned if id(t) in self.kernels.required_besides}.values():
+            if t.requires_grad and _torch.leafness(t) is False:
+                self.steps.append(RequireGrad(self.results.name(t)))
 
     def _retains_when_made(self, t: Tensor) -> bool:
         """Let a view ``t`` that is made before a write, which autograd refuses afterwards, keep its gradient at once.

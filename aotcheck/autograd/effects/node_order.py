@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 def order_nodes(results: Results) -> None:
     """Let the nodes that the steps make be numbered in the program's order; adds nothing if they are."""
     steps = [*results.before, *results.steps]
-    views = {results.names[key]: made for key, made in results.tracer.views.items() if key in results.names}
+    named, waiting = results.names, results.capture.waiting  # what waits gets its node later
+    views = {named[key]: made for key, made in results.tracer.views.items() if key in named and key not in waiting}
     for s in steps:
         if isinstance(s, GiveHistory):
             views.pop(s.target, None)

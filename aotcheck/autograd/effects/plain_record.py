@@ -110,7 +110,8 @@ def _is_traced_plainly(capture: Capture) -> bool:
     """Whether nothing was noted of the trace that an epilogue is built for, but for what befell arguments' memory."""
     kernels, tracer, inputs = capture.maker.kernels, capture.tracer, capture.inputs
     noted = (
-        *(kernels.detached, kernels.required, kernels.moved, kernels.retained, kernels.hooks, kernels.swapped),
+        *(kernels.detached, kernels.required, kernels.required_besides, kernels.moved, kernels.retained),
+        *(kernels.hooks, kernels.swapped),
         *(tracer.regeometried, tracer.set_calls, tracer.reshapings, tracer.table.flat_inputs),
         *(capture.wrappers, capture.poisoned, capture.onward, inputs.generators),
     )

@@ -309,7 +309,7 @@ class Remaking(Attaching, Holders):
                 then = functools.partial(self._when_made, made=made, base=base, exactly=exactly)
                 steps = [then(s) if isinstance(s, ReplayView) else s for s in steps]
             if hidden:  # a view to autograd in inference mode, but for its versions
-                counted = _torch.version_of(t) - (made.base_version if self._is_fresh(base) else 0)
+                counted = _torch.version_of(t) - made.base_version
                 counted -= sum(isinstance(s, PointAt) and s.way is not Way.DATA for s in steps)
                 steps += [BumpVersion(local)] * abs(counted)  # autograd asks only whether the two are the same
         elif (behind := self.left_behind_as_made(t, base)) is not None:
@@ -451,6 +451,7 @@ class Remaking(Attaching, Holders):
             if counted_since and made.source_version == counter.version:
                 return self._at_version(step, t, self._entry_version(base))
         outdated = step.outdated or _torch.leafness(t) is None or self._waits_for_history(t, base)
+        outdated |= id(t) in self.capture.waiting and self.table.state(t) is self.table.state(base)
         if made is not None and not (t.requires_grad or base.requires_grad or t.is_inference()):
             outdated |= _torch.version_of(t) != made.version  # it shows once the base requires grad
         if outdated and not step.outdated and made is not None and id(made.source) in self._made_at:

@@ -11,6 +11,7 @@ may also hand back its operand where eager copies it: such a result is copied (`
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,11 +22,14 @@ from aotcheck import _torch
 from aotcheck.autograd.graphs import failing
 from aotcheck.autograd.graphs.graph import Graph, cut, interpreter
 from aotcheck.autograd.ir.metadata import METADATA
-from aotcheck.autograd.ir.trace import CONSTANT, PLACEHOLDER, Geometry, Value, ancestors, real
+from aotcheck.autograd.ir.trace import CONSTANT, PLACEHOLDER, Geometry, Trace, Value, ancestors, real
 from aotcheck.autograd.ops.twins import viewed
 from aotcheck.autograd.record.record import GraphOutput
+from aotcheck.autograd.state.global_state import AutocastOff
 from aotcheck.autograd.tensors.memory import with_layout
 from aotcheck.autograd.tensors.subclasses import is_wrapper
+
+_MOST_TO_TRY = 1 << 26  # bytes of what is made to see how the results of ops lie
 
 
 def run_dead_code(values: Sequence[Value], inputs: Sequence[Value], forward: set[Value], args: Sequence[Any]) -> bool:
@@ -46,23 +50,46 @@ def run_dead_code(values: Sequence[Value], inputs: Sequence[Value], forward: set
 
 
 def learn_strides(graph: Graph, keys: dict[Value, Any], inputs: Sequence[Any]) -> bool:
-    """Run ``graph`` op by op; note shapes and strides that are not what the meta kernel said. True if any was new.
+    """Run ``graph`` op by op; note shapes and strides that are not what the meta kernel said. True if any was new."""
+    return _learn(graph.values, dict(zip(graph.inputs, inputs, strict=True)), keys)
 
-    The first answer to a key counts.
+
+def learn_of_failed(trace: Trace, keys: dict[Value, Any]) -> bool:
+    """Run what was recorded of a call whose trace raised, on ones; note what was foretold wrongly. True if any was.
+
+    What raised may have met strides that eager does not: it is asked once what each op gives.
     """
-    known: dict[Value, Any] = dict(zip(graph.inputs, inputs, strict=True))
+    asked = set(keys.values())
+    placeholders = [(v, v.geometry, v.device) for v in trace.placeholders]
+    size = sum(g.elements_reached * g.dtype.itemsize for _, g, _ in placeholders if g is not None)
+    if METADATA.settled.issuperset(asked) or size > _MOST_TO_TRY:
+        return False
+    known: dict[Value, Any] = {}
+    devices = [d for d in {device for _, _, device in placeholders} if d is not None and d.type == "cuda"]
+    with AutocastOff(), torch.no_grad(), warnings.catch_warnings(), torch.random.fork_rng(devices=devices):
+        warnings.simplefilter("ignore")
+        for v, g, device in placeholders:
+            if g is not None:
+                known[v] = with_layout(torch.ones(g.shape, dtype=g.dtype, device=device), g)
+        learnt = _learn(trace.values, known, keys)
+    METADATA.settle(asked)
+    return learnt
+
+
+def _learn(values: Sequence[Value], known: dict[Value, Any], keys: dict[Value, Any]) -> bool:
+    """Run ``values``, in order, on what is ``known``. The first answer to a key counts."""
     learnt = False
     answered: set[Any] = set()
     with torch.no_grad():
-        for v in graph.values:
+        for v in values:
             if v.op is CONSTANT:
                 known[v] = v.constant
                 continue
-            args, kwargs = [real(a, known) for a in v.args], {k: real(a, known) for k, a in v.kwargs.items()}
             try:
+                args, kwargs = [real(a, known) for a in v.args], {k: real(a, known) for k, a in v.kwargs.items()}
                 result = known[v] = v.op(*args, **kwargs)
-            except Exception:
-                break
+            except Exception:  # nor is what is computed of it known
+                continue
             key = keys.get(v)
             told = METADATA.get(key) if key is not None else None
             if told is None or key in answered:

@@ -33,6 +33,13 @@ _BETWEEN = {
 FILLS_BY_MASK = frozenset({aten.masked_fill.Scalar, aten.masked_fill_.Scalar})
 """Ops that take a complex number for a real tensor, where meta kernels do not."""
 _COMPLEX_OF = {torch.float64: torch.complex128, torch.float16: torch.complex32}
+_LIKE = frozenset(
+    overload
+    for name in ("empty", "full", "ones", "rand", "randint", "randn", "zeros")
+    for packet in [getattr(aten, f"{name}_like")]
+    for overload in [getattr(packet, o) for o in packet.overloads()]
+)
+"""Ops of which the first argument says how the result lies, if ``memory_format`` does not."""
 _SMALL = 1 << 16  # elements of what is computed only to see how it lies
 
 
@@ -115,14 +122,17 @@ def _undropped(tracer: Tracer, t: Replica) -> tuple[Tensor, Tensor]:
 
 
 def _may_be_foretold_otherwise(func: Any, args: tuple[Any, ...], out: Any) -> bool:
-    """Whether a pointwise op gives strides for which real kernels break ties between dimensions, and meta kernels not:
-    operands are broadcast, and not all of them are contiguous.
+    """Whether real kernels choose strides where meta kernels see no difference: operands do not lie in rows, and
+    are broadcast or have dimensions with one element, or none.
     """
-    if torch.Tag.pointwise not in func.tags or not isinstance(out, Tensor) or out.dim() < 2 or out.numel() > _SMALL:
+    if not isinstance(out, Tensor) or not out.dim() or out.numel() > _SMALL:
+        return False
+    if torch.Tag.pointwise not in func.tags and func not in _LIKE:
         return False
     operands = [a for a in args if type(a) is Replica]
-    shapes = {a.shape for a in operands}
-    return len(shapes) > 1 and any(a.stride() != row_major(a.shape, a.dtype).stride for a in operands)
+    if all(a.stride() == row_major(a.shape, a.dtype).stride for a in operands):
+        return False
+    return len({a.shape for a in operands}) > 1 or any(n < 2 for n in out.shape)
 
 
 def _restrided_as_in_eager(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> Tensor:
@@ -132,7 +142,10 @@ def _restrided_as_in_eager(func: Any, args: tuple[Any, ...], kwargs: dict[str, A
             torch.empty_strided(a.shape, a.stride(), dtype=a.dtype).fill_(1) if type(a) is Replica else a for a in args
         ]
         try:
-            given = func(*real, **kwargs)
+            if func in _LIKE:  # without its drawing anything
+                given = aten.empty_like.default(real[0], memory_format=kwargs.get("memory_format"))
+            else:
+                given = func(*real, **kwargs)
         except (RuntimeError, TypeError):  # what it objects to is found where the graph runs
             return out
     if given.stride() == out.stride() or given.shape != out.shape:

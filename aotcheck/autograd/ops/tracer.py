@@ -210,6 +210,7 @@ class Tracer(_torch.TorchDispatchMode):
         if inference and func in UNSAFE_VIEWS:
             with _torch.as_before_dispatch(), self:
                 parts = _torch.run_composite_kernel(func, args, kwargs)
+            self._count_apart(args[0], parts)
             view_ops.note(self, self.views, func, args, kwargs, parts, shares_version=False)
             return parts
         info = info_of(func)
@@ -255,6 +256,16 @@ class Tracer(_torch.TorchDispatchMode):
                 return writes.by_form(self, func, info, args, kwargs)
             case Kind.UNKNOWN:
                 raise UnsupportedError("op without a functional form", str(func))
+
+    def _count_apart(self, source: Tensor, parts: Sequence[Tensor]) -> None:
+        """Let ``parts``, views of ``source`` that count versions anew, be as much behind it as in eager.
+
+        There they begin at 0, and autograd takes one for written if it does not stand where ``source`` did.
+        """
+        ahead = self.kernels.counts_ahead(source)
+        for part in parts if ahead else ():
+            if not part.is_inference():
+                _torch.set_version(part, ahead if ahead > 0 else _torch.version_of(source) + 1)
 
     def _note_write(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Note what is about to be written through a view: see Note [Writes through views]."""

@@ -65,6 +65,7 @@ class KernelState:
         "arrived_free",
         "asked",
         "beyond",
+        "counts_ahead",
         "detached",
         "function_runs",
         "hooks",
@@ -80,6 +81,7 @@ class KernelState:
         "on_swap",
         "packed",
         "required",
+        "required_besides",
         "reshaped_leaves",
         "retained",
         "sizes_matter",
@@ -104,6 +106,8 @@ class KernelState:
         self.swapped: list[Tensor] = []  # replicas that were swapped, in pairs
         self.on_swap: Callable[[Tensor, Tensor], None] = lambda a, b: None
         self.use_count: Callable[[Tensor], int] = _torch.use_count  # as eager's swap_tensors would count
+        # how many more versions a replica counted than the tensor that it stands for when the function began
+        self.counts_ahead: Callable[[Tensor], int] = lambda t: 0
         self.stand_for_views: dict[int, bool] = {}  # ids of replicas of views that are no views themselves
         self.on_poison: Callable[[Tensor], None] = lambda t: None
         # called before what is conjugated or negated lazily is squeezed in place by an op
@@ -113,6 +117,8 @@ class KernelState:
         self.after_backward: Callable[[], None] = lambda: None  # called when a backward that accumulates is over
         self.detached: dict[int, int] = {}  # id of a replica -> when detach_ was last called on it
         self.required: dict[int, int] = {}  # and requires_grad_
+        # and that of a view which required grad already, so that it shows only once the view has lost its history
+        self.required_besides: dict[int, int] = {}
         self.moved: dict[int, int] = {}  # and when it last came to lie elsewhere
         self.left: dict[int, list[Left]] = {}  # and which places it left
         self.moved_before: dict[int, int] = {}  # and before which node of autograd, by its number, that was
@@ -164,7 +170,8 @@ class KernelState:
 
     def swap(self, a: Tensor, b: Tensor) -> None:
         """Two objects exchanged the tensors that they are: what is known by object is now known of the other one."""
-        by_id: list[dict[int, Any]] = [self.detached, self.required, self.moved, self.moved_before, self.left]
+        required = self.required, self.required_besides
+        by_id: list[dict[int, Any]] = [self.detached, *required, self.moved, self.moved_before, self.left]
         for known in (*by_id, self.stand_for_views, self.retained):
             exchange(known, id(a), id(b))
         for number, write in self.writes.items():

@@ -137,7 +137,8 @@ class Attachment:
     gradients go. ``held`` are arguments that gradients of wrappers hold too, ``own`` the outputs (counted among its
     own) that it keeps a place of, ``views`` those that it notes: see Note [Results of their own gradients]. For
     ``selective`` see Function. Whether the saved values ``unwatched`` were written since is nobody's business.
-    Backwards ask of the targets ``cover``, by place, whether they come there.
+    Backwards ask of the targets ``cover``, by place, whether they come there. For ``entered`` see Note [Histories from
+    before a call].
     """
 
     outputs: tuple[int, ...]
@@ -152,6 +153,11 @@ class Attachment:
     unwatched: frozenset[int] = frozenset()
     views: tuple[Ref, ...] = ()
     cover: tuple[int, ...] = ()
+    entered: tuple[int, ...] = ()
+
+    def held_targets(self) -> tuple[int, ...]:
+        """Those whose handles its context keeps."""
+        return (*self.targets, *self.entered)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,8 +165,8 @@ class Application:
     """A Function that attaches results of a backward.
 
     Which results, what it saves (as source), its targets, whether it needs the contexts of the backwards it is for (see
-    Note [Shared nodes]), the arguments that gradients of wrappers hold (as source), ``own`` and ``guards`` as for
-    Attachment, and of several results those that eager's nodes gave ``alone``.
+    Note [Shared nodes]), the arguments that gradients of wrappers hold (as source), ``own``, ``guards`` and ``entered``
+    as for Attachment, and of several results those that eager's nodes gave ``alone``.
     """
 
     function: Function
@@ -172,6 +178,7 @@ class Application:
     own: tuple[int, ...] = ()
     guards: tuple[Guard, ...] = ()
     alone: tuple[int, ...] = ()
+    entered: tuple[int, ...] = ()
 
 
 def kept_source(

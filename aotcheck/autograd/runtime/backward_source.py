@@ -264,6 +264,7 @@ def write_differentiable_backward(
     heads: Mapping[int, tuple[Geometry, torch.device]] = MappingProxyType({}),
     cuts: Sequence[int] = (),
     twins: Mapping[int, int] = MappingProxyType({}),
+    entered: Sequence[int] = (),
 ) -> SourceWriter:
     """``run(ctx, g)`` as ``write_backward`` writes it, but what it gives is attached to autograd.
 
@@ -273,7 +274,8 @@ def write_differentiable_backward(
     which gradients are which tangent itself, ``wrapped`` which are wrappers, made of what. ``flat``: ``g`` is what the
     tangents are made of. ``heads`` are results that only stand for what several applications share. The results
     ``cuts``, on which others hang, are attached before these, and are targets after all others. ``twins`` says of each
-    gradient which of them it is, itself or an earlier one.
+    gradient which of them it is, itself or an earlier one. ``entered`` are targets that this backward does not reach,
+    and of which its context has handles after those ``reached``.
     """
     w = SourceWriter()
     whole = "whole" if flat else "g"
@@ -286,7 +288,7 @@ def write_differentiable_backward(
     lines += [f"    h, d = {HANDLES}, list(d)"]
     for k, (wrapping, leaves) in wrapped.items():
         lines.append(f"    d[{k}] = {w.refer(wrapping.build, 'wrap')}(({''.join(x + ', ' for x in leaves)}))")
-    place = {k: n for n, k in enumerate(reached)}
+    place = {k: n for n, k in enumerate((*reached, *entered))}
 
     for k, (lies, device) in heads.items():
         lines.append(f"    d[{k}] = {w.refer(memory.stand_in)}({lies.shape}, {w.refer(lies.dtype)}, {w.refer(device)})")
@@ -320,7 +322,8 @@ def write_differentiable_backward(
         given = "".join(f"d[{k}], " for k in a.results) + "".join(f"{x}, " for x in a.saved)
         contexts = f"(ctx, *{CONTEXTS})" if a.contexts else "()"
         watched = f"w{number}" if a.guards else "()"
-        given += kept_source(w.refer(a.function.finder, "finder"), contexts, handles, watched, a.held, ())
+        kept = [*handles, *map(handle, a.entered)]
+        given += kept_source(w.refer(a.function.finder, "finder"), contexts, kept, watched, a.held, ())
         ends = ", ".join(handles) or w.refer(backward.DEAD_END)
         ends += f", {w.refer(backward.beyond())}" if a.function.selective else ""
         lines += [f"    w{number} = []"] if a.guards else []

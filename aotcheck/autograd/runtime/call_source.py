@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+import torch
+
 from aotcheck import _torch
 from aotcheck.autograd.graphs import failing
 from aotcheck.autograd.graphs.graph import SourceWriter
@@ -29,6 +31,7 @@ def write_call(
     moved: frozenset[int] = frozenset(),
     in_memory: Mapping[int, Window] = MappingProxyType({}),
     merged: frozenset[int] = frozenset(),
+    by_views: frozenset[int] = frozenset(),
 ) -> SourceWriter:
     """The function ``call(a)``: flat arguments in, the caller's result out.
 
@@ -37,8 +40,9 @@ def write_call(
     no_grad is hidden by ``detach``, its autograd identity being an accident. ``moved`` are saved values (counted
     from the first) whose version counter the epilogue moves, ``in_memory`` such as lie in an argument's memory once
     that is written: they are saved as windows on it (see Note [Saved memory]). ``merged`` of what the forward returns
-    has to be copied (see Note [First run]). ``shape_result`` turns the expressions of the flat results into that of
-    what the caller gets. The names ``fw``, ``apply0`` ... and ``backward0`` ... are to be set in the writer's globals.
+    has to be copied (see Note [First run]). ``by_views`` are saved arguments of which eager saves views alone.
+    ``shape_result`` turns the expressions of the flat results into that of what the caller gets. The names ``fw``,
+    ``apply0`` ... and ``backward0`` ... are to be set in the writer's globals.
     """
     w = SourceWriter()
     w.globals.update(base_of=_torch.base_of, grad_mode=_torch.set_grad_enabled_raw, layout=memory.with_layout)
@@ -65,7 +69,7 @@ def write_call(
         *views,
         *[named(x.ref) for x in record.cuts],
     ]
-    reached = {k for part in attachments for k in part.targets}
+    reached = {k for part in attachments for k in part.held_targets()}
     for k, root in enumerate([*record.roots, *record.wrappers]):
         if root.moves and k in reached:
             name = f"e{k}" if k < len(roots) else f"ew{k}"
@@ -100,6 +104,8 @@ def write_call(
     lines += [f"    r{k} = layout(r{k}, {w.refer(g)})" for k, g in wrong.items()]
     lines += [f"    {name} = {name}.detach()" for k, name in enumerate(names) if not fresh[k] and k not in wrong]
     lines += [f"    s{k} = s{k}.data" for k in sorted(moved)]
+    # A view keeps the argument, for `swap_tensors` to count.
+    lines += [f"    s{k} = {w.refer(torch.ops.aten.alias.default)}(s{k})" for k in sorted(by_views - moved)]
     # What eager saved is no inference tensor: it was made outside inference mode, or put on such a one's memory.
     inference = record.entry_inference or any(r.inference for r in record.roots)
     inference = inference or any(isinstance(s, MakeInference) and s.wanted for s in record.before)
@@ -139,7 +145,9 @@ def write_call(
             live += map(named, part.reshaped)
         held = [named(x) for x in part.held]
         seen = f"v{number}" if part.views else "()"
-        kept = kept_source(f"finder{number}", "()", [handles[k] for k in part.targets], watched, held, live, seen)
+        kept = kept_source(
+            f"finder{number}", "()", [handles[k] for k in part.held_targets()], watched, held, live, seen
+        )
         # Results that lead nowhere require grad all the same: they hang on a leaf of nobody's.
         asked = {part.targets[n] for n in part.cover}
         ends = ", ".join(by_way(number, k) if k in asked else targets[k] for k in part.targets)

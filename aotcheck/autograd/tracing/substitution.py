@@ -184,7 +184,9 @@ class Substitution(_torch.FunctionMode):
         found = self._on_replicas(func, args, kwargs)
         t = self._swap(args[0] if args else kwargs["input"])
         alone = type(t) is Replica and t.device.type == "cpu" and not (t.requires_grad and torch.is_grad_enabled())
-        return found.contiguous() if alone and type(found) is Replica else found
+        if not alone or type(found) is not Replica:
+            return found
+        return torch.ops.aten._unsafe_view(found, found.shape) if found.is_contiguous() else found.contiguous()
 
     def _one_hot(self, tensor: Any, num_classes: int = -1) -> Tensor | None:
         """``one_hot`` with its check of the values left to the graph; None where it gives a shape, or raises."""
