@@ -67,8 +67,13 @@ def _may_be_given_a_window_instead(base: Tensor, whole: Tensor) -> bool:
 
 
 def _is_made_by_its_op(base: Tensor, whole: Tensor) -> bool:
-    """Whether autograd makes ``base`` by its op, once ``whole`` was written; both lie where they did."""
-    if is_wrapper(whole) or not whole.requires_grad or _torch.leafness(base) is not False:
+    """Whether autograd makes ``base`` by its op, once ``whole`` was written; both lie where they did.
+
+    False where no gradients are recorded: see ``_may_be_given_a_window_instead``.
+    """
+    if not torch.is_grad_enabled() or is_wrapper(whole) or not whole.requires_grad:
+        return False
+    if _torch.leafness(base) is not False:
         return False
     if geometry_of(base)[3:] == geometry_of(whole)[3:]:
         return False
