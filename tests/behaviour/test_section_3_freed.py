@@ -126,3 +126,37 @@ def test_part_of_a_parameters_memory_is_left():
         yield y, torch.autograd.grad(y.sum() + z.sum(), [x, w])
 
     check_session(session)
+
+
+GROWS = {
+    "storage": lambda x: x.untyped_storage().resize_(4),
+    "op": lambda x: torch.ops.inductor.resize_storage_bytes_(x, 4),
+}
+
+
+@pytest.mark.parametrize("grow", GROWS.values(), ids=GROWS)
+@pytest.mark.parametrize("later", [True, False], ids=["parts made later", "parts made before"])
+@pytest.mark.parametrize("through", [0, 2], ids=["freed", "shrunk"])
+def test_parts_of_what_reaches_beyond_its_storage(through, later, grow):
+    """What they were cut from no graph can hold."""
+
+    def f(x):
+        a, b, _ = (None,) * 3 if later else x.split(1)
+        x.untyped_storage().resize_(through)
+        x.untyped_storage().resize_(2)
+        first = x[:1] if later else a
+        first.fill_(2)
+        y = first * 3
+        grow(x)
+        second = x.as_strided((1,), (1,), 1) if later else b
+        second.fill_(1)
+        second.add_(first)
+        return y, first * 5, second.clone()
+
+    def session(compile):
+        compiled = compile(f)
+        for seed in (0, 1):
+            x = plain(3, dtype=torch.bfloat16, seed=seed)
+            yield compiled(x), x.untyped_storage().nbytes(), x.as_strided((2,), (1,))
+
+    check_session(session)

@@ -84,6 +84,25 @@ def test_an_argument_with_a_hook_is_viewed_between_writes(view, mode, hang):
     check_session(session)
 
 
+@pytest.mark.parametrize("root", [0, 1])
+@pytest.mark.parametrize("view", _VIEWED.values(), ids=_VIEWED)
+def test_an_argument_with_a_hook_is_viewed_and_then_reshaped(view, root):
+    def f(x):
+        beside = x.mT
+        x.transpose_(0, 1)
+        return beside, x
+
+    def session(compile):
+        base = leaf(4, dtype=torch.complex64).view(2, 2) * 1
+        x, seen = view(base), []
+        x.register_hook(lambda g: seen.append(g.tolist()))
+        results = compile(f)(x)
+        yield results, x
+        yield torch.autograd.grad(results[root].abs().sum(), base), seen
+
+    check_session(session)
+
+
 @pytest.mark.parametrize("source", [lambda x: x, lambda x: x * 2], ids=["of an argument", "of what is made inside"])
 @pytest.mark.parametrize("use", [lambda b: b * 2, torch.sin], ids=["linear", "nonlinear"])
 @pytest.mark.parametrize("root", [0, 1], ids=["from the other part", "from both"])

@@ -127,7 +127,7 @@ def test_a_written_base_and_its_view_times_infinity(view, first):
     def session(compile):
         x = numbers(1, 2, 3, 4).detach().view(2, 2).requires_grad_()
         *ys, _ = compile(f)(x)
-        yield torch.autograd.grad(ys, x, [torch.full_like(y, 2) for y in ys])
+        yield torch.view_as_real(*torch.autograd.grad(ys, x, [torch.full_like(y, 2) for y in ys]))
 
     check_session(session)
 
@@ -144,5 +144,46 @@ def test_a_base_is_reshaped_before_its_view_is_written(view):
         z = x.clone()
         part, _, y = compile(f)(z, VIEWS[view](z))
         yield torch.autograd.grad([part, y], x, [torch.full_like(part, 2), torch.ones_like(y)])
+
+    check_session(session)
+
+
+BEFORE = {"neg": torch.neg, "twice": lambda z: z * 2 * 3, "transposed": lambda z: (z * 2).t(), "sum": lambda z: z.sum()}
+
+
+@pytest.mark.parametrize("inside", [True, False])
+@pytest.mark.parametrize("before", BEFORE)
+def test_a_result_leads_by_itself_to_what_a_write_leads_to_as_well(before, inside):
+    """What was made before the write hands its gradient on after the write does."""
+
+    def f(z):
+        z = z.clone() if inside else z
+        r = BEFORE[before](z)
+        z.conj().mul_(INF)
+        return z, r + z.sum()
+
+    def session(compile):
+        x = numbers(1, 2, 3, 4).detach().view(2, 2).requires_grad_()
+        _, y = compile(f)(x.clone())
+        yield torch.view_as_real(*torch.autograd.grad(y, x, torch.ones_like(y)))
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("seeds", [(INF, 1), (1, INF), (INF, INF)], ids=["part", "use", "both"])
+@pytest.mark.parametrize("inside", [True, False])
+@pytest.mark.parametrize("real", [lambda z: z.imag, lambda z: torch.view_as_real(z)[..., 0]], ids=["imag", "first"])
+def test_a_part_of_a_real_view_and_what_is_computed_of_that(real, inside, seeds):
+    """What comes by both is a real sum, though the function returns neither the view nor what it is a view of."""
+
+    def f(z):
+        v = real(z * 2 if inside else z)
+        return v[:1], v * 3
+
+    def session(compile):
+        x = numbers(1, 2)
+        ys = compile(f)(x.clone())
+        cotangents = [torch.full_like(y, seed) for y, seed in zip(ys, seeds, strict=True)]
+        yield torch.view_as_real(*torch.autograd.grad(ys, x, cotangents))
 
     check_session(session)

@@ -26,6 +26,10 @@ NaN where that of the real ones has none. So there too what several groups share
 A second derivative comes to the graph of the first wherever a node keeps what it was given. If the gradient of a
 complex target comes of a real one on the way, then that which comes by the result itself meets the other before it is
 made complex. So what makes it complex is a group of its own, of whatever the results are.
+
+And a group that hangs on another may lead to where that leads by nodes of its own too. In eager they run when it is
+their turn, which is after the other group if they were made before it. Of two complex summands the second decides which
+parts of an infinity become NaN, so such nodes are a group of their own there.
 """
 
 from __future__ import annotations
@@ -87,6 +91,30 @@ def complex_heads(attached: Sequence[Tensor], stop: set[Any]) -> list[GradientEd
     """
     found = _Part(attached, stop).made_complex()
     return [GradientEdge(node, place) for node, places in found.items() for place in sorted(places)]
+
+
+def overtaken_heads(attached: Sequence[Tensor], stop: set[Any], ends: set[Any]) -> list[GradientEdge]:
+    """Where gradients arrive at what hands complex ones on later than what lies behind a cut does.
+
+    Of the nodes ``stop`` those are cuts that are none of the ``ends`` of the graph. See Note [Where sums are made].
+    """
+    found: dict[Any, set[int]] = {}
+    for members in components(attached, stop) if stop - ends else ():
+        part = _Part([attached[k] for k in members], stop)
+        cuts = part.met.keys() & stop - ends
+        for node in part.overtaken(_last_leading(cuts, ends)) if cuts else ():
+            found.setdefault(node, set()).update(part.met[node])
+    return [GradientEdge(node, place) for node, places in found.items() for place in sorted(places)]
+
+
+def _last_leading(starts: set[Any], ends: set[Any]) -> dict[Any, int]:
+    """For each node behind ``starts``: when autograd made the last of those by which a backward from there comes."""
+    last: dict[Any, int] = {}
+    for node in nodes_behind(starts, ends) - ends:
+        for n, _ in node.next_functions:
+            if n is not None:
+                last[n] = max(last.get(n, 0), _torch.sequence_number(node))
+    return last
 
 
 class _Part:
@@ -189,6 +217,17 @@ class _Part:
             for n, _ in self._next(node):
                 if n not in self.stop:
                     owners[n] |= leading
+        return found
+
+    def overtaken(self, last: Mapping[Any, int]) -> list[Any]:
+        """The nodes that hand complex gradients to where others do later by other ways, as ``last`` says."""
+        found = []
+        for node in self.order:
+            if node in self.starts or node in self.stop or node in last:
+                continue
+            later = [e for e in self._next(node) if last.get(e[0], 0) > _torch.sequence_number(node)]
+            if any(_torch.gradient_dtype(*e).is_complex for e in later):
+                found.append(node)
         return found
 
     def made_complex(self) -> dict[Any, set[int]]:

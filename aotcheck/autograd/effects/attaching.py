@@ -17,7 +17,7 @@ from torch.autograd.graph import GradientEdge
 from aotcheck import _torch
 from aotcheck.autograd.eager_graph.components import reached_leaves
 from aotcheck.autograd.eager_graph.regions import Cut, Group, divide, find_cuts
-from aotcheck.autograd.eager_graph.shared import complex_heads, shared_heads, sum_heads
+from aotcheck.autograd.eager_graph.shared import complex_heads, overtaken_heads, shared_heads, sum_heads
 from aotcheck.autograd.effects.draft import Draft
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.ir.sparse_geometry import is_sparse
@@ -73,6 +73,7 @@ class Attaching(Draft, abc.ABC):
         found = [self._head(edge) for edge in shared_heads(tensors, stop)]
         if any(r.replica.dtype.is_complex for r in self.capture.differentiated):
             apart = [self._head(e) for e in complex_heads(tensors, stop)]
+            apart += [self._head(e) for e in overtaken_heads(tensors, stop, ends)]
             self._not_joined.update(map(id, apart))
             found += apart
         attached = [a.tensor for a in self.attached]

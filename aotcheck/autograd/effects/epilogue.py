@@ -66,7 +66,6 @@ if TYPE_CHECKING:
 
 aten = torch.ops.aten
 _HIDDEN = Visibility.HIDDEN
-_OF_FUNCTION = _torch.CreationMeta.IN_CUSTOM_FUNCTION
 
 
 class EpilogueBuilder:
@@ -167,10 +166,7 @@ class EpilogueBuilder:
         survivors = [t for t in [*passed, *[r.replica for r in self.roots], *returned] if has_history(t)]
         survivors += [*self.wrapped.survivors(), *hooks.tensors, *self.histories.written]
         survivors += [t for t, _ in casts if has_history(t)]
-        # The hooks of a module come by a view that a custom Function gave, and belong to one backward.
-        made = [(t, b) for t, b in self.results.tensors.values() if b is not None and b is _torch.base_of(t)]
-        bases = {id(b): b for t, b in made if _torch.creation_meta(t) != _OF_FUNCTION}
-        survivors += [b for b in bases.values() if has_history(b)]
+        survivors += [*self.results.seen_as_bases(), *self.results.real_views_between()]
         survivors += self.results.parts_beside()
         survivors += self.results.stand_for_shared(survivors)
         self.results.group(survivors, self.capture.together)

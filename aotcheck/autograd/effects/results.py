@@ -134,6 +134,32 @@ class Results(Remaking):
             self.find_histories()  # of them too: replayed alone they would lead past a custom Function behind them
         return found
 
+    def seen_as_bases(self) -> list[Tensor]:
+        """What views that are made again show as their base: something attached may be computed from it.
+
+        Not where a custom Function gave the view. The hooks of a module come so, and all belong to one backward.
+        """
+        made = [(t, b) for t, b in self.tensors.values() if b is not None and b is _torch.base_of(t)]
+        bases = {id(b): b for t, b in made if _torch.creation_meta(t) != _torch.CreationMeta.IN_CUSTOM_FUNCTION}
+        return [b for b in bases.values() if has_history(b)]
+
+    def real_views_between(self) -> list[Tensor]:
+        """Real views of complex tensors of which other views are wanted, and something attached is computed.
+
+        What comes by both is summed up there before it is made complex: see Note [Where sums are made].
+        """
+        views = [(t, b) for t, b in self.tensors.values() if b is not None and b.dtype.is_complex]
+        views = [(t, b) for t, b in views if not t.dtype.is_complex and has_history(t)]
+        if not views:
+            return []
+        met = places_met([a.tensor for a in self.attached], self.capture.ends)
+        chained = {id(v): v for t, b in views for v in self.chain(t)[1:] if _torch.base_of(v) is b}
+        real = [v for v in chained.values() if not v.dtype.is_complex and has_history(v)]
+        found = [v for v in real if _torch.grad_fn_of(v) in met and self._current(v) is not None]
+        for v in found:
+            self.collect(v)
+        return found
+
     def _is_part(self, t: Tensor, base: Tensor | None, notes: Mapping[int, Derivation]) -> bool:
         """Whether ``t`` is made again of ``base`` by an op that gives several."""
         made = notes.get(id(t))

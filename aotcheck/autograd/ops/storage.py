@@ -166,7 +166,7 @@ class StorageTable:
             state.lost = lost
         flat.geometry = flat.value.geometry = flat_geometry(nbytes, dtype)
         state.sized = True
-        if new < old:
+        if state.lost is not None:
             for view in state.views.values():  # what a view was cut from may reach beyond the storage by now
                 if view is not flat and view.fits:
                     view.derive_from(flat, WINDOW)

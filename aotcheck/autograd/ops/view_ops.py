@@ -74,10 +74,12 @@ def bind(
         if geometry not in state.views:
             if parent is None:
                 parent = tracer.table.view(source, lies)
-            if func is aten.as_strided.default or not (parent.fits or state.lost is not None):
+            made = View(state, geometry)
+            # What is lost is made of what is; what the storage still holds, of that.
+            if func is aten.as_strided.default or not (parent.fits or (state.lost is not None and not made.fits)):
                 tracer.table.view(r, geometry)
             else:
-                made = state.views[geometry] = View(state, geometry)
+                state.views[geometry] = made
                 made.derive_from(parent, func, tuple(args[1:]), dict(kwargs) if kwargs else None, k if many else None)
                 made.results = geometries if many else None
     bound = type(out)(replicas) if many else replicas[0]

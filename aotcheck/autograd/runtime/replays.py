@@ -46,6 +46,9 @@ def replay_outdated(view_func: Callable[[Tensor], Tensor], base: Tensor) -> Tens
             if g[3:] == geometry_of(whole)[3:] and len(addresses) == 1:
                 with _torch.at_another_version(whole):
                     return whole.as_strided(g.shape, g.stride, g.offset)
+    elif whole is not None and _is_made_by_its_op(base, whole):
+        with _torch.at_another_version(whole):
+            return view_func(_torch.view_func_of(base)(whole))
     counting = _torch.base_of(base)  # of a part split off in inference mode a view counts with this, not with the part
     with _torch.at_another_version(base if counting is None else counting):
         return view_func(base)
@@ -61,6 +64,22 @@ def _may_be_given_a_window_instead(base: Tensor, whole: Tensor) -> bool:
         return False
     kind = geometry_of(base)[3:]
     return kind == geometry_of(whole)[3:] and not base.is_conj() and not base.is_neg()
+
+
+def _is_made_by_its_op(base: Tensor, whole: Tensor) -> bool:
+    """Whether autograd makes ``base`` by its op, once ``whole`` was written; both lie where they did.
+
+    False where no gradients are recorded: see ``_may_be_given_a_window_instead``.
+    """
+    if not torch.is_grad_enabled() or is_wrapper(whole) or not whole.requires_grad:
+        return False
+    if _torch.leafness(base) is not False:
+        return False
+    if geometry_of(base)[3:] == geometry_of(whole)[3:]:
+        return False
+    again = _torch.view_func_of(base)(whole)
+    there = [_torch.storage_address(_torch.storage_of(t)) for t in (again, base)]
+    return geometry_of(again) == geometry_of(base) and there[0] == there[1]
 
 
 def replay_at(view_func: Callable[[Tensor], Tensor], version: int, base: Tensor) -> Tensor:
