@@ -11,7 +11,7 @@ import torch
 from aotcheck import _torch
 from aotcheck.autograd.backward.backward_graphs import examples
 from aotcheck.autograd.backward.backwards import Backwards
-from aotcheck.autograd.backward.saved_memory import saved_memory
+from aotcheck.autograd.backward.saved_memory import lies_as, saved_memory
 from aotcheck.autograd.backward.tangents import inputs_of, values_of
 from aotcheck.autograd.backward.written_since import guard
 from aotcheck.autograd.calls.containers import ShapeResult
@@ -250,13 +250,22 @@ class Assembly:
         aliases = frozenset(k for k, v in enumerate(self.saved_outputs) if v.memory in moved and v.memory is not None)
         random = bool(self.trace.effects)
         memory = saved_memory(self.capture, self.stages, self.saved) if self.division is None else {}
+        relaid = self._relaid(wrong)
         w = call_source.write_call(
-            record, attachments, wrong, fresh, self._shape_result, random, aliases, memory, shared
+            record, attachments, wrong, fresh, self._shape_result, random, aliases, memory, shared, relaid
         )
         w.globals.update(functions)
         w.globals["fw"] = self._compiled
         self.code, self._namespace = w, w.globals
         self.call = define(w, "call", "call")
+
+    def _relaid(self, wrong: dict[int, Geometry]) -> dict[int, int]:
+        """By place, saved values that are outputs whose layout is set right: what the caller writes is to show in them.
+
+        That is the layout that the backward expects of them.
+        """
+        places = {self.outputs[k]: k for k, g in wrong.items() if lies_as(self.outputs[k], g)}
+        return {j: places[v] for j, v in enumerate(self.saved_outputs) if v in places} if places else {}
 
     def _is_fresh(self, v: Value) -> bool:
         if v.op is PLACEHOLDER:
@@ -307,6 +316,8 @@ class Assembly:
             results = list(results)
             for k, g in layouts.items():
                 results[k] = with_layout(results[k], g)
+            for j, k in self._relaid(layouts).items():
+                results[len(self.outputs) + j] = results[k]
         self._namespace["fw"] = self._compiled
         return results
 

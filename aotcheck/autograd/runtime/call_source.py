@@ -29,6 +29,7 @@ def write_call(
     moved: frozenset[int] = frozenset(),
     in_memory: Mapping[int, Window] = MappingProxyType({}),
     merged: frozenset[int] = frozenset(),
+    relaid: Mapping[int, int] = MappingProxyType({}),
 ) -> SourceWriter:
     """The function ``call(a)``: flat arguments in, the caller's result out.
 
@@ -37,7 +38,8 @@ def write_call(
     no_grad is hidden by ``detach``, its autograd identity being an accident. ``moved`` are saved values (counted
     from the first) whose version counter the epilogue moves, ``in_memory`` such as lie in an argument's memory once
     that is written: they are saved as windows on it (see Note [Saved memory]). ``merged`` of what the forward returns
-    has to be copied (see Note [First run]). ``shape_result`` turns the expressions of the flat results into that of
+    has to be copied (see Note [First run]). ``relaid`` are saved values that are such an output of ``wrong``: its place.
+    ``shape_result`` turns the expressions of the flat results into that of
     what the caller gets. The names ``fw``, ``apply0`` ... and ``backward0`` ... are to be set in the writer's globals.
     """
     w = SourceWriter()
@@ -98,6 +100,7 @@ def write_call(
         lines.append("    finally: grad_mode(True)")
     lines += [f"    {names[k]} = {names[k]}.detach().clone()" for k in sorted(merged)]
     lines += [f"    r{k} = layout(r{k}, {w.refer(g)})" for k, g in wrong.items()]
+    lines += [f"    s{j} = r{k}" for j, k in relaid.items()]
     lines += [f"    {name} = {name}.detach()" for k, name in enumerate(names) if not fresh[k] and k not in wrong]
     lines += [f"    s{k} = s{k}.data" for k in sorted(moved)]
     # What eager saved is no inference tensor: it was made outside inference mode, or put on such a one's memory.

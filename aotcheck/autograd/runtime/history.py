@@ -150,6 +150,8 @@ def take_history(t: Tensor, source: Tensor) -> None:
     if _torch.leafness(t) and _torch.use_count(t) > 1:
         # What gradients of a leaf arrived at would forget it, and a backward that comes there end the process.
         _torch.drop_accumulator(t, _torch.other_dtype_than(t, t.device))
+    if t.requires_grad and _torch.leafness(t) is True and _torch.base_of(t) is not None:
+        t.requires_grad_(False)  # a view that was a leaf until its base was written: autograd would refuse to write it
     with torch.enable_grad(), _like(t, source):
         # Autograd fails to move a gradient that is retained of what has no history any more, but not by way of a view.
         lost = t.retains_grad and _torch.leafness(t) is True
