@@ -83,7 +83,9 @@ class WrapperViews(WrapperArguments):
     def _made_of_plain(self, t: Tensor) -> Derivation | None:
         """How ``t`` was made, if it is made again as a view of a plain tensor, with which it counts writes."""
         made, base = self._note(t), _torch.base_of(t)
-        if id(t) in self._anew or made is None or base is None or type(made.source) is not Replica:
+        if id(t) in self._known or id(t) in self._anew:
+            return None
+        if made is None or base is None or type(made.source) is not Replica:
             return None
         if t.is_inference() != self.capture.entry_inference or _torch.leafness(t) is None:
             return None
@@ -92,10 +94,10 @@ class WrapperViews(WrapperArguments):
         return made
 
     def _view_of_plain_behind(self, t: Tensor) -> Tensor | None:
-        """The wrapper of which ``t`` was made by views, itself made again as a view of a plain tensor."""
+        """The wrapper of which ``t`` was made by views, itself made again as a view of a plain tensor, or an argument."""
         made = self._note(t)
         while made is not None and is_wrapper(made.source):
-            if self._made_of_plain(made.source) is not None:
+            if id(made.source) in self._known or self._made_of_plain(made.source) is not None:
                 return made.source
             made = self._note(made.source)
         return None

@@ -15,6 +15,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -40,6 +41,7 @@ from aotcheck.autograd.tensors.subclasses import (
     is_wrapper,
     outer_key,
     outer_of,
+    ragged_size,
     unflattened,
 )
 
@@ -305,8 +307,8 @@ class TracedInputs:
         return made
 
     def _replays(self, w: WrapperArgument, arguments: Sequence[Any]) -> bool:
-        """Whether ``w`` is made as a view of another wrapper."""
-        if w.base is None or not is_wrapper(arguments[w.base]):
+        """Whether ``w`` is made as a view of another wrapper, or being ragged of the plain tensor that it was made of."""
+        if w.base is None or not (is_wrapper(arguments[w.base]) or is_jagged(arguments[w.index])):
             return False
         return self._mode.with_bases or _is_quiet(arguments[w.index])
 
@@ -334,7 +336,10 @@ class TracedInputs:
         inference = how == _torch.CreationMeta.INFERENCE_MODE
         grad = how != _torch.CreationMeta.NO_GRAD_MODE
         with torch.inference_mode(inference), torch.set_grad_enabled(grad), self._tracer.recording():
-            r = _torch.view_func_of(real)(self.replicas[id(base)])
+            if is_wrapper(base):
+                r = _torch.view_func_of(real)(self.replicas[id(base)])
+            else:
+                r = self._ragged_view(real, self.replicas[id(base)], inner)
         if outer_key(r) != outer_key(real):
             raise UnsupportedError("view of a base that has changed", "the wrapper is not what its base now gives")
         for name, t in inner.items():
@@ -343,7 +348,20 @@ class TracedInputs:
             _torch.set_creation_meta(r, how)
         if _torch.leafness(real) is None:
             _torch.count_write(self.replicas[id(base)])
+        elif not is_wrapper(base) and _torch.leafness(real) and _torch.requires_grad_by_itself(real):
+            r.requires_grad_()
         return r
+
+    def _ragged_view(self, real: Any, base: Tensor, inner: dict[str, Tensor]) -> Tensor:
+        """The ragged ``real`` made again as a view of the plain ``base``, among the replicas of what it holds."""
+        held, context = held_by(real)
+        others = {id(t): inner[name] for name, t in held}
+
+        def size() -> Any:
+            with torch.no_grad():
+                return ragged_size(unflattened(type(real), inner, context, outer_of(real)))
+
+        return _torch.view_among(real, base, others, functools.cache(size))
 
     def _make_generators(self, arguments: Sequence[Any]) -> None:
         """Stand-ins for the call's generators, so that tracing advances none; the graph gets the real ones."""
