@@ -70,6 +70,7 @@ class WrapperViews(WrapperArguments):
         self._scheduled: set[int] = set()  # ids of those of which that is on the timeline
         self._anew: set[int] = set()  # ids of those that a new wrapper with a history holds, whatever they are
         self._shared: set[tuple[int, str]] = set()  # by id of a view and attribute: what it was told to hold
+        results.is_made_of_wrapper = self._is_made_late
 
     def _note(self, t: Tensor) -> Derivation | None:
         """How ``t`` was made, as autograd saw it, if that was by a view of a tensor that is noted."""
@@ -287,6 +288,12 @@ class WrapperViews(WrapperArguments):
         self._replayed[id(source)] = source
         self.results.makers[id(source)] = functools.partial(self._replay, source, base)
         return True
+
+    def _is_made_late(self, t: Tensor, history: Local | None) -> bool:
+        """The same of a plain view that nobody returns; it has the ``history`` of that stand-in if there is one."""
+        if history is not None:
+            self._histories[id(t)] = history
+        return self._is_made(t)
 
     def make_sources(self, wanted: Collection[int]) -> None:
         """Make those views too, ids of which are ``wanted``, of which views that are made were made."""
