@@ -77,7 +77,9 @@ def view_among(t: Tensor, base: Tensor, others: Mapping[int, Tensor], ragged: Ca
 
     ``others`` stand for the tensors that took part, by id; ``ragged`` tells the size that is no number among them.
     """
-    made: Tensor = t._view_func_unsafe(base, lambda n: n if type(n) is int else ragged(), lambda x: others.get(id(x), x))
+    made: Tensor = t._view_func_unsafe(
+        base, lambda n: n if type(n) is int else ragged(), lambda x: others.get(id(x), x)
+    )
     return made
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-import aotcheck
 from tests.behaviour.functions import Halves
 from tests.behaviour.harness import attempt_later, backward, check, check_session, differentiable, leaf, plain
 from tests.behaviour.wrappers import extra, nested, tagged, two

@@ -43,7 +43,9 @@ def order_nodes(results: Results) -> None:
             views.pop(s.target, None)
     written: dict[Ref, Tensor] = {Arg(a.index): a.replica for a in results.arguments}
     made: list[tuple[tuple[int, ...], tuple[Ref, int]]] = []
-    ahead: dict[Ref, list[int]] = {}  # when the nodes of the changes in place were made that are to come, the last first
+    ahead: dict[
+        Ref, list[int]
+    ] = {}  # when the nodes of the changes in place were made that are to come, the last first
     for s in steps:
         if isinstance(s, Attach):
             group = results.groups[s.group]

@@ -327,7 +327,9 @@ class WrappedResults(WrapperViews):
         bases = [(w, plain[w.base]) for w in self.arguments if w.base in plain]
         for w, b in bases:
             rebased = b.replica.requires_grad and _torch.grad_fn_of(b.replica) is not b.grad_fn
-            if w.real_is_leaf is False and rebased and not w.replayed:  # what is computed of it then would lead past the write
+            if (
+                w.real_is_leaf is False and rebased and not w.replayed
+            ):  # what is computed of it then would lead past the write
                 raise UnsupportedError("captured tensor", "a ragged argument is a view of another that is written")
         return {id(w.replica): b.state.written for w, b in bases if _torch.version_of(b.replica) != b.version}
 

@@ -95,7 +95,7 @@ class WrapperViews(WrapperArguments):
         return made
 
     def _view_of_plain_behind(self, t: Tensor) -> Tensor | None:
-        """The wrapper of which ``t`` was made by views, itself made again as a view of a plain tensor, or an argument."""
+        """The wrapper of which ``t`` was made by views: made again as a view of a plain tensor, or an argument."""
         made = self._note(t)
         while made is not None and is_wrapper(made.source):
             if id(made.source) in self._known or self._made_of_plain(made.source) is not None:

@@ -203,7 +203,7 @@ class TracedInputs:
             for i in views:
                 a = arguments[i]
                 if id(a) not in self.replicas:
-                    self.replicas[id(a)] = self._replay_before_the_cut(a) if _survives_cut(a) else self._replay(a)
+                    self.replicas[id(a)] = self._replay_in_time(a)
             for a in refused:
                 if any(r.replica is self.replicas[id(a)] for r in self.roots):
                     self.replicas[id(a)] = self._refused_view(self.replicas[id(a)])
@@ -284,12 +284,9 @@ class TracedInputs:
         inner = {name: self.replicas[id(arguments[k])] for name, k in w.inner}
         if not replayed:
             r = self._wrap(real, inner)
-        elif _survives_cut(real):
-            base = self.replicas[id(_torch.base_of(real))]
-            with self._before_the_cut(base):
-                r = self._replay_wrapper(real, inner)
         else:
-            r = self._replay_wrapper(real, inner)
+            with self._when_made(real):
+                r = self._replay_wrapper(real, inner)
         self.replicas[id(real)] = r
 
     def _counting(self, real: Tensor, r: Tensor) -> Tensor:
@@ -307,7 +304,7 @@ class TracedInputs:
         return made
 
     def _replays(self, w: WrapperArgument, arguments: Sequence[Any]) -> bool:
-        """Whether ``w`` is made as a view of another wrapper, or being ragged of the plain tensor that it was made of."""
+        """Whether ``w`` is made as a view of another wrapper, or if it is ragged of the plain tensor behind it."""
         if w.base is None or not (is_wrapper(arguments[w.base]) or is_jagged(arguments[w.index])):
             return False
         return self._mode.with_bases or _is_quiet(arguments[w.index])
@@ -467,10 +464,19 @@ class TracedInputs:
         # What was given other data has its history by the geometry that it had.
         return r if geometry_of(r) == geometry_of(real) or id(real) in self.memories else None
 
-    def _replay_before_the_cut(self, real: Tensor) -> Tensor:
-        """The same of a view that was made when its base still had the history from which it was cut."""
-        with self._before_the_cut(self.replicas[id(_torch.base_of(real))]):
+    def _replay_in_time(self, real: Tensor) -> Tensor:
+        """The view ``real`` made again on its base's replica as that was when it was made."""
+        with self._when_made(real):
             return self._replay(real)
+
+    def _when_made(self, real: Tensor) -> contextlib.AbstractContextManager[None]:
+        """Inside, the replica of the base of the view ``real`` has the history that the base had when it was made."""
+        base = self.replicas[id(_torch.base_of(real))]
+        if _survives_cut(real):
+            return self._before_the_cut(base)
+        if _is_quiet(real) and _torch.creation_meta(real) == _torch.CreationMeta.DEFAULT and _torch.leafness(base):
+            return _before_required(base)
+        return contextlib.nullcontext()
 
     @contextlib.contextmanager
     def _before_the_cut(self, base: Tensor) -> Iterator[None]:
@@ -491,6 +497,16 @@ class TracedInputs:
             r = root.view(root.shape)
         _torch.count_write(root)
         return r
+
+
+@contextlib.contextmanager
+def _before_required(base: Tensor) -> Iterator[None]:
+    """Inside, the leaf ``base`` does not require grad yet."""
+    with torch.inference_mode(base.is_inference()):
+        Tensor.requires_grad_(base, False)
+    yield
+    with torch.inference_mode(base.is_inference()):
+        Tensor.requires_grad_(base)
 
 
 def _is_plain(a: Any) -> bool:
