@@ -80,8 +80,8 @@ def _turns_of_view(results: Results, made: Derivation) -> list[int]:
     node = _torch.grad_fn_of(made.tensor)
     turns = [] if node is None else [_torch.sequence_number(node)]
     for _ in results.lasting(made.tensor):
-        nexts = () if node is None else node.next_functions
-        node = nexts[0][0] if len(nexts) == 1 else None
+        nexts = [] if node is None else [n for n, _ in node.next_functions]
+        node = nexts[0] if len(nexts) == 1 else None
         if node is None:
             return turns[:1]
         turns.append(_torch.sequence_number(node))

@@ -39,7 +39,8 @@ def write_call(
     from the first) whose version counter the epilogue moves, ``in_memory`` such as lie in an argument's memory once
     that is written: they are saved as windows on it (see Note [Saved memory]). ``merged`` of what the forward returns
     has to be copied (see Note [First run]). ``relaid`` are saved values that are an output of ``wrong``, and which.
-    ``shape_result`` turns the expressions of the flat results into that of what the caller gets. The names ``fw``, ``apply0`` ... and ``backward0`` ... are to be set in the writer's globals.
+    ``shape_result`` turns the expressions of the flat results into that of what the
+    caller gets. The names ``fw``, ``apply0`` ... and ``backward0`` ... are to be set in the writer's globals.
     """
     w = SourceWriter()
     w.globals.update(base_of=_torch.base_of, grad_mode=_torch.set_grad_enabled_raw, layout=memory.with_layout)
