@@ -207,6 +207,7 @@ try:
         requires_grad_by_itself,
         set_creation_meta,
         shows_as_leaf,
+        view_among,
         view_func_of,
         waits_for_history,
     )
@@ -381,6 +382,7 @@ __all__ = [
     "variable_of",
     "version_groups",
     "version_of",
+    "view_among",
     "view_func_of",
     "waits_for_history",
     "will_run",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import torch
@@ -69,6 +69,17 @@ def view_func_of(t: Tensor) -> Callable[[Tensor], Tensor]:
 def _view_of_ragged(t: Tensor, base: Tensor) -> Tensor:
     ragged: list[Any] = [n for n in base.shape if type(n) is not int]
     made: Tensor = t._view_func_unsafe(base, lambda n: n if type(n) is int or not ragged else ragged[0])
+    return made
+
+
+def view_among(t: Tensor, base: Tensor, others: Mapping[int, Tensor], ragged: Callable[[], Any]) -> Tensor:
+    """The ragged view ``t`` of a plain tensor rebuilt from ``base``.
+
+    ``others`` stand for the tensors that took part, by id; ``ragged`` tells the size that is no number among them.
+    """
+    made: Tensor = t._view_func_unsafe(
+        base, lambda n: n if type(n) is int else ragged(), lambda x: others.get(id(x), x)
+    )
     return made
 
 
@@ -156,6 +167,14 @@ def made_with_tensors(t: Tensor) -> bool:
     return bool(met)
 
 
+class _Asked(torch.autograd.Function):
+    """Where gradients would go of what is given to it."""
+
+    @staticmethod
+    def forward(ctx: Any, t: Tensor) -> Tensor:
+        return torch.empty((), device=META)
+
+
 def requires_grad_by_itself(t: Tensor) -> bool:
     """Whether ``t`` requires grad, and not only because its base does.
 
@@ -165,12 +184,13 @@ def requires_grad_by_itself(t: Tensor) -> bool:
     if not t.requires_grad:
         return False
     base = t._base
-    if base is None or not base.requires_grad or leafness(t) is not True or t.layout is torch.jagged:
+    if base is None or not base.requires_grad or leafness(t) is not True:
         return True
     if not (t.is_floating_point() or t.is_complex()):
         return False  # it cannot be told to, and torch makes no view of it
     with without_modes(), meta_kernels(), torch.inference_mode(False), torch.enable_grad():
-        view: Tensor = torch.ops.aten.alias.default(t)
+        # A ragged tensor has no aliases.
+        view: Tensor = _Asked.apply(t) if t.layout is torch.jagged else _aten.alias.default(t)
     return view.grad_fn is not None and view.grad_fn.next_functions[0][0] is not None
 
 

@@ -11,7 +11,7 @@ import torch
 from aotcheck import _torch
 from aotcheck.autograd.backward.backward_graphs import examples
 from aotcheck.autograd.backward.backwards import Backwards
-from aotcheck.autograd.backward.saved_memory import saved_by_views, saved_memory
+from aotcheck.autograd.backward.saved_memory import lies_as, saved_by_views, saved_memory
 from aotcheck.autograd.backward.tangents import inputs_of, values_of
 from aotcheck.autograd.backward.written_since import guard
 from aotcheck.autograd.calls.containers import ShapeResult
@@ -34,7 +34,7 @@ from aotcheck.autograd.partition.default import forward_values
 from aotcheck.autograd.partition.joint import Division, divide, joint_graph, joint_module, unknown
 from aotcheck.autograd.record.steps import Ref, Visibility, Wrap, Write
 from aotcheck.autograd.runtime import call_source
-from aotcheck.autograd.runtime.attachments import Attachment
+from aotcheck.autograd.runtime.attachments import Attachment, HowSaved
 from aotcheck.autograd.runtime.backward import under_grad_mode
 from aotcheck.autograd.state.global_state import without_autocast
 from aotcheck.autograd.tensors.memory import with_layout
@@ -253,14 +253,22 @@ class Assembly:
         aliases = frozenset(k for k, v in enumerate(self.saved_outputs) if v.memory in moved and v.memory is not None)
         random = bool(self.trace.effects)
         memory = saved_memory(self.capture, self.stages, self.saved) if self.division is None else {}
+        how = HowSaved(aliases, memory, by_views, self._relaid(wrong))
         w = call_source.write_call(
-            record, attachments, wrong, fresh, self._shape_result, random, aliases, memory, shared, by_views,
-            self.capture.hooks_called > 0,
-        )  # fmt: skip
+            record, attachments, wrong, fresh, self._shape_result, random, how, shared, self.capture.hooks_called > 0
+        )
         w.globals.update(functions)
         w.globals["fw"] = self._compiled
         self.code, self._namespace = w, w.globals
         self.call = define(w, "call", "call")
+
+    def _relaid(self, wrong: dict[int, Geometry]) -> dict[int, int]:
+        """By place, saved values that are outputs whose layout is set right: what the caller writes is to show in them.
+
+        That is the layout that the backward expects of them.
+        """
+        places = {self.outputs[k]: k for k, g in wrong.items() if lies_as(self.outputs[k], g)}
+        return {j: places[v] for j, v in enumerate(self.saved_outputs) if v in places} if places else {}
 
     def _is_fresh(self, v: Value) -> bool:
         if v.op is PLACEHOLDER:
@@ -311,6 +319,8 @@ class Assembly:
             results = list(results)
             for k, g in layouts.items():
                 results[k] = with_layout(results[k], g)
+            for j, k in self._relaid(layouts).items():
+                results[len(self.outputs) + j] = results[k]
         self._namespace["fw"] = self._compiled
         return results
 

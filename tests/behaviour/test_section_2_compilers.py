@@ -12,7 +12,7 @@ from torch import nn
 
 import aotcheck
 from aotcheck.autograd import dynamo
-from tests.behaviour.harness import Recorder, backward, check, check_session, given, leaf, plain, write
+from tests.behaviour.harness import Recorder, attempt_later, backward, check, check_session, given, leaf, plain, write
 
 aten = torch.ops.aten
 
@@ -42,6 +42,25 @@ def once_each(graph, examples):
         return [first(t) for t in graph(*args)]
 
     return run
+
+
+def by_columns(graph, examples):
+    """Matrices lie the other way round, each once."""
+
+    def run(*args):
+        made = {}
+        return [
+            made.setdefault(id(t), t.t().contiguous().t())
+            if isinstance(t, torch.Tensor) and t.dim() == 2 and t.is_contiguous()
+            else t
+            for t in graph(*args)
+        ]
+
+    return run
+
+
+def with_turning_compiler(f):
+    return aotcheck.aot_function(f, by_columns, aotcheck.nop)
 
 
 def with_merging_compiler(f):
@@ -219,6 +238,34 @@ def test_a_graph_that_fails_where_eager_does_not_is_told_of_with_its_error_and_t
     assert called(plain(3)) == [], "once"
     (second,) = called(plain(3), plain(3))
     assert "ArithmeticError: a kernel of 2 inputs" in str(second.message)
+
+
+@pytest.mark.parametrize("calls", [1, 2])
+@pytest.mark.parametrize(
+    "function",
+    [
+        torch.exp,
+        lambda x: (lambda y: (y, y.sin()))(x.exp()),
+        lambda x: (lambda y: (y, y * y))(x.clone()),
+        lambda x: (lambda y: (y, y.t().sin()))(x.clone()),
+    ],
+)
+def test_a_write_to_a_result_that_a_compiler_laid_out_otherwise_is_noticed(function, calls):
+    """It is copied, and what is saved of it is that copy."""
+
+    def session(compile):
+        compiled = compile(function)
+        for _ in range(calls):
+            x = leaf(2, 3)
+            results = compiled(x)
+        results = [results] if isinstance(results, torch.Tensor) else list(results)
+        yield results[0].stride()
+        with torch.no_grad():
+            results[0].add_(1)
+        yield attempt_later(lambda: results[-1].sum().backward())
+        yield x.grad
+
+    check_session(session, compile=with_turning_compiler)
 
 
 def test_what_is_refused_is_told_of_with_the_details():

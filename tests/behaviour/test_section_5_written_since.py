@@ -553,3 +553,25 @@ def test_a_saved_result_that_an_op_reshaped_in_place_is_watched(size):
         yield attempt_later(lambda: torch.autograd.grad(y.sum(), x))
 
     check_session(session)
+
+
+@pytest.mark.parametrize("size", [0, 2])
+def test_a_saved_result_that_lies_otherwise_than_foretold_is_watched(size):
+    """As a copy of an empty view does, whose base was written before."""
+
+    def session(compile):
+        a = leaf(size).clone()
+        x = a.unsqueeze(0)
+        x.mul_(2)
+
+        def f(x):
+            y = x.clone()
+            x.mul_(y)
+            return y, x
+
+        y, x = compile(f)(x)
+        with torch.no_grad():
+            y.add_(1)
+        yield attempt_later(lambda: x.sum().backward())
+
+    check_session(session)

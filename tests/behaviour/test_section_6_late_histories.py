@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-import aotcheck
 from tests.behaviour.functions import Halves
 from tests.behaviour.harness import attempt_later, backward, check, check_session, differentiable, leaf, plain
 from tests.behaviour.wrappers import extra, nested, tagged, two
@@ -308,19 +307,6 @@ def test_a_ragged_view_of_a_part_is_written(write, beside):
         yield base, attempt_later(lambda: backward([base])), root
 
     check_session(session)
-
-
-def test_a_ragged_view_of_what_is_written_is_refused():
-    values = leaf(3, 2) * 1
-    offsets = torch.tensor([0, 1, 3], device=values.device)
-
-    def function(x, y):
-        y.mul_(3)
-        return x * 1
-
-    ragged = torch.nested.nested_tensor_from_jagged(values, offsets)
-    with pytest.raises(aotcheck.UnsupportedError, match="captured tensor"):
-        aotcheck.aot_function(function, lambda graph, _: graph)(ragged, values)
 
 
 def into_a_row(x, y):

@@ -263,3 +263,30 @@ def test_what_a_wrapper_holds_is_swapped_between_calls(function, grad):
             yield x, compiled(x)
 
     check_session(session)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("between", ["nothing", "view", "both"])
+def test_a_view_reshaped_in_place_after_another_tensor_was_computed(between, times):
+    """What the class says of a sum is decided by the summand that comes first."""
+
+    def session(compile):
+        x = Tagged(plain(2, 2), "name").requires_grad_()
+        y = x.clone()
+
+        def f(y):
+            v = y.t()
+            w = y * 2
+            for _ in range(times):
+                v.t_()
+                if between != "nothing":
+                    w = w * 2
+            return (v, w, v.t()) if between == "both" else (v, w)
+
+        outs = compile(f)(y)
+        for of in (outs, outs[::-1], outs[:1]):
+            tangents = [Tagged(torch.ones(2, 2), "name") for _ in of]
+            yield torch.autograd.grad(of, [y], tangents, retain_graph=True)
+        yield outs
+
+    check_session(session)

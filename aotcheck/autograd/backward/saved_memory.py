@@ -37,7 +37,7 @@ from aotcheck.autograd.replicas.replicas import Replica
 from aotcheck.autograd.runtime.attachments import Window
 from aotcheck.autograd.tensors.subclasses import leaves_of
 
-__all__ = ["saved_by_views", "saved_memory"]
+__all__ = ["lies_as", "saved_by_views", "saved_memory"]
 
 
 def saved_memory(capture: Capture, stages: Sequence[Stage], saved: Sequence[Value]) -> dict[int, Window]:
@@ -77,7 +77,7 @@ def saved_memory(capture: Capture, stages: Sequence[Stage], saved: Sequence[Valu
                         key not in results or view.value in watched or viewed(view.value, shown) in shown
                     ):
                         continue
-                    if _laid_out_as(view.value, view.geometry):
+                    if lies_as(view.value, view.geometry):
                         holder, anchor = (there[key], None) if key in there else results[key]
                         argument = _given_data(capture, t, view)
                         found[places[view.value]] = Window(holder, view.geometry, anchor, argument)
@@ -147,7 +147,7 @@ def _results(capture: Capture) -> dict[int, tuple[Result, int]]:
     return found
 
 
-def _laid_out_as(value: Value, g: Geometry) -> bool:
+def lies_as(value: Value, g: Geometry) -> bool:
     """Whether the backward's graph, made for ``value``, takes a window of this geometry in its place."""
     of = value.geometry
     if of is None or g.conj or g.neg or of.conj or of.neg:

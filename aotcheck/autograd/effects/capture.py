@@ -422,6 +422,8 @@ class Capture:
             if isinstance(r.source, Arg) and r.source.index in self.inputs.of_leaves and written:
                 raise EagerRaises("a view of a leaf that requires grad is written")
         for w in self.wrappers:
+            if w.replayed:  # then autograd itself refuses
+                continue
             rebased = w.replica.requires_grad and _torch.grad_fn_of(w.replica) is not w.grad_fn
             if rebased and w.index in self.inputs.odd_wrappers:
                 raise EagerRaises("a view of a plain tensor that was made under no_grad is written")

@@ -26,6 +26,7 @@ from aotcheck.autograd.record.steps import (
     Ref,
     RenewHistory,
     ReplayView,
+    Reshape,
 )
 from aotcheck.autograd.replicas.windows import Derivation
 
@@ -42,30 +43,46 @@ def order_nodes(results: Results) -> None:
         if isinstance(s, GiveHistory):
             views.pop(s.target, None)
     written: dict[Ref, Tensor] = {Arg(a.index): a.replica for a in results.arguments}
-    made: list[tuple[tuple[int, ...], Ref]] = []
+    made: list[tuple[tuple[int, ...], tuple[Ref, int]]] = []
+    ahead: dict[Ref, list[int]] = {}  # when the nodes of changes in place that are to come were made, the last first
     for s in steps:
         if isinstance(s, Attach):
             group = results.groups[s.group]
-            made.append((group.turn, results.attached[group.attached[0]].ref))
+            made.append((group.turn, (results.attached[group.attached[0]].ref, 0)))
         elif isinstance(s, (ReplayView, PickView)) and s.local in views:
-            turn = _turn_of_view(views[s.local])
-            if turn is not None:
-                made.append((turn, s.local))
+            turns = _turns_of_view(results, views[s.local])
+            if turns:
+                made.append(((turns.pop(),), (s.local, len(turns))))
+                ahead[s.local] = turns
+        elif isinstance(s, Reshape) and ahead.get(s.target):
+            turns = ahead[s.target]
+            made.append(((turns.pop(),), (s.target, len(turns))))
         elif isinstance(s, RenewHistory) and s.target in written:
             node = _torch.grad_fn_of(written.pop(s.target))
             if node is not None:
-                made.append(((_torch.sequence_number(node),), s.target))
-    made += [((number,), Arg(a.index)) for number, a in results.rewritten_later() if Arg(a.index) in written]
+                made.append(((_torch.sequence_number(node),), (s.target, 0)))
+    made += [((n,), (Arg(a.index), 0)) for n, a in results.rewritten_later() if Arg(a.index) in written]
     wanted = sorted(made, key=lambda x: x[0])
     if wanted != made:
         since = results.local()
         results.before.insert(0, NoteNodes(since))
-        results.steps.append(OrderNodes(since, tuple(ref for _, ref in wanted)))
+        refs, behind = [ref for _, (ref, _) in wanted], [k for _, (_, k) in wanted]
+        results.steps.append(OrderNodes(since, tuple(refs), tuple(behind)))
 
 
-def _turn_of_view(made: Derivation) -> tuple[int, ...] | None:
-    """When autograd made the node of a view, or made it anew after a write; None if it has none."""
+def _turns_of_view(results: Results, made: Derivation) -> list[int]:
+    """When autograd made the node of a view, or made it anew after a write, and those of changes in place before that.
+
+    The last first; nothing if there is none.
+    """
     if not made.grad or not has_history(made.tensor):
-        return None
+        return []
     node = _torch.grad_fn_of(made.tensor)
-    return None if node is None else (_torch.sequence_number(node),)
+    turns = [] if node is None else [_torch.sequence_number(node)]
+    for _ in results.lasting(made.tensor):
+        nexts = [] if node is None else [n for n, _ in node.next_functions]
+        node = nexts[0] if len(nexts) == 1 else None
+        if node is None:
+            return turns[:1]
+        turns.append(_torch.sequence_number(node))
+    return turns

@@ -69,6 +69,7 @@ class Remaking(Attaching, Holders):
     def __init__(self, capture: Capture) -> None:
         super().__init__(capture)
         self.makers: dict[int, Callable[[], Ref]] = {}  # id of a wrapper, or a view of one -> how it gets its name
+        self.is_made_of_wrapper: Callable[[Tensor, Local | None], bool] = lambda t, history: False
         self._writes_follow = False  # whether what is made now is made before anything is written
         self._several: dict[Any, Local] = {}  # where the views are that one op made, by when, of what and in which mode
         self._versions: dict[int, Local] = {}  # id of an argument's replica -> its version when the call began
@@ -103,6 +104,8 @@ class Remaking(Attaching, Holders):
             if self._stage is self.steps:
                 self.attach_now(t)
             return made
+        if id(t) in self.tracer.plain_views and self.is_made_of_wrapper(t, self._histories.get(id(t))):
+            return self.name(t)
         _, base = self.tensors[id(t)]
         local = self.names[id(t)] = self.local()
         self._making.add(id(t))

@@ -248,7 +248,7 @@ class WrappedResults(WrapperViews):
         found: dict[int, list[TakeHistory]] = {}
         for w in self.arguments:
             t = w.replica
-            if not (w.replayed and w.base is not None and self._rebased(w)) or self.results.lasting(t):
+            if not (w.replayed and w.base in replicas and self._rebased(w)) or self.results.lasting(t):
                 continue
             if has_other_history(t, replicas[w.base]):
                 steps = found.setdefault(w.base, [])
@@ -260,7 +260,7 @@ class WrappedResults(WrapperViews):
         by_index = {w.index: w for w in self.arguments}
         found: list[tuple[float, TakeHistory | RenewHistory]] = []
         for w in self.arguments:
-            t, base = w.replica, by_index[w.base] if w.replayed and w.base is not None else None
+            t, base = w.replica, by_index.get(w.base) if w.replayed and w.base is not None else None
             if base is None or not (has_history(t) and differentiable_dtype(t)):
                 continue
             if base.replica.requires_grad and not base.begins_anew:
@@ -324,16 +324,18 @@ class WrappedResults(WrapperViews):
     def _views_of_written_memory(self) -> dict[int, int]:
         """By id, the arguments that count versions with plain memory that was written, as ragged ones do, and when."""
         plain = {a.index: a for a in self.capture.arguments}
-        bases = [(w, plain[w.base]) for w in self.arguments if w.base is not None and w.base in plain]
+        bases = [(w, plain[w.base]) for w in self.arguments if w.base in plain]
         for w, b in bases:
             rebased = b.replica.requires_grad and _torch.grad_fn_of(b.replica) is not b.grad_fn
-            if w.real_is_leaf is False and rebased:  # what is computed of it then would lead past the write
+            if (
+                w.real_is_leaf is False and rebased and not w.replayed
+            ):  # what is computed of it then would lead past the write
                 raise UnsupportedError("captured tensor", "a ragged argument is a view of another that is written")
         return {id(w.replica): b.state.written for w, b in bases if _torch.version_of(b.replica) != b.version}
 
     def _root_of(self, t: Tensor) -> Tensor:
-        """What ``t`` was made of by views."""
-        while (made := self._note(t)) is not None:
+        """What ``t`` was made of by views, an argument perhaps."""
+        while id(t) not in self._known and (made := self._note(t)) is not None:
             t = made.source
         return t
 

@@ -11,8 +11,8 @@ from aotcheck.autograd.effects.results import Results
 from aotcheck.autograd.effects.views import is_new_leaf
 from aotcheck.autograd.record.record import Root
 from aotcheck.autograd.record.steps import Arg, BumpVersion, Constant, Reshape, RestrideWrapper, SetAttribute, Step
-from aotcheck.autograd.tensors.subclasses import outer_of
-from aotcheck.autograd.tracing.traced_inputs import TracedWrapper
+from aotcheck.autograd.tensors.subclasses import is_jagged, outer_of
+from aotcheck.autograd.tracing.traced_inputs import TracedArgument, TracedWrapper
 
 if TYPE_CHECKING:
     from aotcheck.autograd.effects.capture import Capture
@@ -50,8 +50,11 @@ class WrapperArguments:
         """Whether views among the wrappers have to be traced as views of their bases, with which they count writes."""
         if self.capture.mode.with_bases:
             return False
+        plain = {a.index: a for a in self.capture.arguments}
         for w in self.arguments:
             is_view = self._is_view(w)
+            if w.base in plain and is_jagged(w.replica) and self._is_apart(w, plain[w.base]):
+                return True
             others = any(o.base == w.index or (is_view and o.base == w.base) for o in self.arguments if o is not w)
             if not is_view and not others:
                 continue
@@ -59,6 +62,20 @@ class WrapperArguments:
             if self._rebased(w) or _torch.version_of(t) != w.version or t.requires_grad != w.requires_grad:
                 return True
         return False
+
+    def _is_apart(self, w: TracedWrapper, base: TracedArgument) -> bool:
+        """Whether it shows that the ragged ``w`` is no view of the plain ``base`` in the trace."""
+        for x in (w, base):
+            t = x.replica
+            if _torch.version_of(t) != x.version or t.requires_grad != x.requires_grad:
+                return True
+            if x.requires_grad and _torch.grad_fn_of(t) is not x.grad_fn:
+                return True
+        if id(base.replica) in self.tracer.kernels.detached:
+            return True
+        alone = w.requires_grad and not base.requires_grad
+        made = [*self.tracer.views.values(), *self.tracer.plain_views.values()] if alone else []
+        return any(d.source is w.replica and (d.inference or not d.grad) for d in made)
 
     def _is_view(self, w: TracedWrapper) -> bool:
         return w.base is not None and any(o.index == w.base for o in self.arguments)
@@ -74,7 +91,8 @@ class WrapperArguments:
 
     def _base_moved(self, w: TracedWrapper) -> bool:
         """Whether the base of the view ``w``, with which it counts versions, is told to count by itself."""
-        return any(o.index == w.base and _torch.version_of(o.replica) != o.version for o in self.arguments)
+        arguments: list[TracedWrapper | TracedArgument] = [*self.arguments, *self.capture.arguments]
+        return any(o.index == w.base and _torch.version_of(o.replica) != o.version for o in arguments)
 
     def _changes_of_geometry(self, w: TracedWrapper) -> list[Step]:
         t, own = w.replica, Arg(w.index)
@@ -98,9 +116,10 @@ class WrapperArguments:
             return False
         if w.real_is_leaf and is_new_leaf(w.replica):
             return False  # nor is it by the end
+        is_view = w.replayed or self._is_view(w)
         if w.replica.requires_grad:  # if it was cut, then it was written since, and has another history
-            return id(w.replica) in self.tracer.kernels.detached and not self._is_view(w)
-        return bool(w.real_is_leaf) or id(w.replica) in self.tracer.kernels.detached or not self._is_view(w)
+            return id(w.replica) in self.tracer.kernels.detached and not is_view
+        return bool(w.real_is_leaf) or id(w.replica) in self.tracer.kernels.detached or not is_view
 
     def _set_attributes(self, w: TracedWrapper) -> None:
         for name, value in self._new_attributes(w):

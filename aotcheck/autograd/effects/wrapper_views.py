@@ -70,6 +70,7 @@ class WrapperViews(WrapperArguments):
         self._scheduled: set[int] = set()  # ids of those of which that is on the timeline
         self._anew: set[int] = set()  # ids of those that a new wrapper with a history holds, whatever they are
         self._shared: set[tuple[int, str]] = set()  # by id of a view and attribute: what it was told to hold
+        results.is_made_of_wrapper = self._is_made_late
 
     def _note(self, t: Tensor) -> Derivation | None:
         """How ``t`` was made, as autograd saw it, if that was by a view of a tensor that is noted."""
@@ -83,7 +84,9 @@ class WrapperViews(WrapperArguments):
     def _made_of_plain(self, t: Tensor) -> Derivation | None:
         """How ``t`` was made, if it is made again as a view of a plain tensor, with which it counts writes."""
         made, base = self._note(t), _torch.base_of(t)
-        if id(t) in self._anew or made is None or base is None or type(made.source) is not Replica:
+        if id(t) in self._known or id(t) in self._anew:
+            return None
+        if made is None or base is None or type(made.source) is not Replica:
             return None
         if t.is_inference() != self.capture.entry_inference or _torch.leafness(t) is None:
             return None
@@ -92,10 +95,10 @@ class WrapperViews(WrapperArguments):
         return made
 
     def _view_of_plain_behind(self, t: Tensor) -> Tensor | None:
-        """The wrapper of which ``t`` was made by views, itself made again as a view of a plain tensor."""
+        """The wrapper of which ``t`` was made by views: made again as a view of a plain tensor, or an argument."""
         made = self._note(t)
         while made is not None and is_wrapper(made.source):
-            if self._made_of_plain(made.source) is not None:
+            if id(made.source) in self._known or self._made_of_plain(made.source) is not None:
                 return made.source
             made = self._note(made.source)
         return None
@@ -285,6 +288,12 @@ class WrapperViews(WrapperArguments):
         self._replayed[id(source)] = source
         self.results.makers[id(source)] = functools.partial(self._replay, source, base)
         return True
+
+    def _is_made_late(self, t: Tensor, history: Local | None) -> bool:
+        """The same of a plain view that nobody returns; it has the ``history`` of that stand-in if there is one."""
+        if history is not None:
+            self._histories[id(t)] = history
+        return self._is_made(t)
 
     def make_sources(self, wanted: Collection[int]) -> None:
         """Make those views too, ids of which are ``wanted``, of which views that are made were made."""

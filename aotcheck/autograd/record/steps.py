@@ -130,10 +130,14 @@ class NoteNodes:
 
 @dataclasses.dataclass(frozen=True)
 class OrderNodes:
-    """The nodes made ``since`` that ``made`` have for a history exchange their numbers, to have them in this order."""
+    """The nodes made ``since`` that ``made`` have for a history exchange their numbers, to have them in this order.
+
+    It is the nodes from the one on that is so many ``behind`` the last.
+    """
 
     since: Local
     made: tuple[Ref, ...]
+    behind: tuple[int, ...]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from aotcheck.autograd.ir.trace import Geometry
@@ -109,6 +109,21 @@ class Window:
     geometry: Geometry
     anchor: int | None
     argument: Arg | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class HowSaved:
+    """How what the forward gives for the backwards becomes what is saved, by place among that.
+
+    ``moved`` has its version counter moved by the epilogue. What is ``in_memory`` lies in an argument's memory once
+    that is written, and is saved as a window on it (see Note [Saved memory]). ``by_views`` are arguments of which eager
+    saves views alone. ``relaid`` are outputs whose layout is set right, and which.
+    """
+
+    moved: frozenset[int]
+    in_memory: Mapping[int, Window]
+    by_views: frozenset[int]
+    relaid: Mapping[int, int]
 
 
 @dataclasses.dataclass(frozen=True)

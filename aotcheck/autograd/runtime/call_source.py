@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -15,7 +14,7 @@ from aotcheck.autograd.ir.trace import Geometry, geometry_of, recorded_geometry
 from aotcheck.autograd.record.record import Record
 from aotcheck.autograd.record.steps import Attach, BaseOf, Constant, MakeInference, Result
 from aotcheck.autograd.runtime import backward, history
-from aotcheck.autograd.runtime.attachments import Attachment, Counter, Window, kept_source
+from aotcheck.autograd.runtime.attachments import Attachment, Counter, HowSaved, kept_source
 from aotcheck.autograd.runtime.step_source import named, step_line
 from aotcheck.autograd.tensors import memory
 from aotcheck.autograd.tensors.subclasses import is_wrapper
@@ -28,22 +27,18 @@ def write_call(
     fresh: Sequence[bool],
     shape_result: Callable[[list[str], Callable[[Any], str]], str],
     random: bool,
-    moved: frozenset[int] = frozenset(),
-    in_memory: Mapping[int, Window] = MappingProxyType({}),
+    how: HowSaved,
     merged: frozenset[int] = frozenset(),
-    by_views: frozenset[int] = frozenset(),
     hooked: bool = False,
 ) -> SourceWriter:
     """The function ``call(a)``: flat arguments in, the caller's result out.
 
     ``wrong`` maps the outputs whose layout must be set right to that layout. ``fresh`` says of each thing the
     forward returns, saved values included, that it is known to be no view: a view made under the forward's own
-    no_grad is hidden by ``detach``, its autograd identity being an accident. ``moved`` are saved values (counted
-    from the first) whose version counter the epilogue moves, ``in_memory`` such as lie in an argument's memory once
-    that is written: they are saved as windows on it (see Note [Saved memory]). ``merged`` of what the forward returns
-    has to be copied (see Note [First run]). ``by_views`` are saved arguments of which eager saves views alone.
-    ``hooked``: it calls hooks of the caller's. ``shape_result`` turns the expressions of the flat results into that of
-    what the caller gets. The names ``fw``, ``apply0`` ... and ``backward0`` ... are to be set in the writer's globals.
+    no_grad is hidden by ``detach``, its autograd identity being an accident. ``merged`` of what the forward returns
+    has to be copied (see Note [First run]). ``hooked``: it calls hooks of the caller's. ``shape_result`` turns the
+    expressions of the flat results into that of what the caller gets. The names ``fw``, ``apply0`` ... and
+    ``backward0`` ... are to be set in the writer's globals.
     """
     w = SourceWriter()
     w.globals.update(base_of=_torch.base_of, grad_mode=_torch.set_grad_enabled_raw, layout=memory.with_layout)
@@ -106,12 +101,14 @@ def write_call(
         lines.append(f"    {names[k]} = {names[k]}.detach().clone()")
     for k, g in wrong.items():
         lines.append(f"    r{k} = layout(r{k}, {w.refer(g)})")
+    for j, k in how.relaid.items():
+        lines.append(f"    s{j} = r{k}")
     for k, name in enumerate(names):
         if not fresh[k] and k not in wrong:
             lines.append(f"    {name} = {name}.detach()")
-    for k in sorted(moved):
+    for k in sorted(how.moved):
         lines.append(f"    s{k} = s{k}.data")
-    for k in sorted(by_views - moved):  # such a view keeps the argument, for `swap_tensors` to count
+    for k in sorted(how.by_views - how.moved):  # such a view keeps the argument, for `swap_tensors` to count
         lines.append(f"    s{k} = {w.refer(torch.ops.aten.alias.default)}(s{k})")
     # What eager saved is no inference tensor: it was made outside inference mode, or put on such a one's memory.
     inference = record.entry_inference or any(r.inference for r in record.roots)
@@ -122,8 +119,8 @@ def write_call(
         lines += [f"    {name} = {as_saved}({name})" for name in names[n:]]
     for s in record.before:
         lines.append(f"    {step_line(s, w)}")
-    unwatched = {k for part in attachments for k in part.unwatched} if in_memory else ()
-    for k, m in in_memory.items():
+    unwatched = {k for part in attachments for k in part.unwatched} if how.in_memory else ()
+    for k, m in how.in_memory.items():
         if m.argument is not None and k not in unwatched:
             lines.append(f"    s{k} = {named(m.argument)}")
             continue

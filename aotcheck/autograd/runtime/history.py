@@ -84,15 +84,21 @@ def by_way(leaf: Tensor) -> Tensor:
     return t
 
 
-def order_nodes(since: int, made: Sequence[Tensor]) -> None:
-    """See Note [The order of nodes]: the nodes of ``made`` that are numbered from ``since`` on, in that order."""
+def order_nodes(since: int, made: Sequence[Tensor], behind: Sequence[int]) -> None:
+    """See Note [The order of nodes]: the nodes of ``made`` that are numbered from ``since`` on, in that order.
+
+    Of each those from the one on that is so many ``behind`` the last.
+    """
     nodes: dict[Any, None] = {}
-    for t in made:
+    for t, steps in zip(made, behind, strict=True):
         found, node = [], _torch.grad_fn_of(t)
+        for _ in range(steps):
+            nexts = () if node is None else node.next_functions
+            node = nexts[0][0] if nexts else None
         while node is not None and node not in nodes and since <= _torch.sequence_number(node) < _END:
             found.append(node)
-            behind = [] if isinstance(node, torch.autograd.function.BackwardCFunction) else node.next_functions
-            node = behind[0][0] if len(behind) == 1 else None
+            nexts = [] if isinstance(node, torch.autograd.function.BackwardCFunction) else node.next_functions
+            node = nexts[0][0] if len(nexts) == 1 else None
         nodes.update(dict.fromkeys(found[::-1]))
     for node, number in zip(nodes, sorted(map(_torch.sequence_number, nodes)), strict=True):
         _torch.set_sequence_number(node, number)
@@ -150,6 +156,8 @@ def take_history(t: Tensor, source: Tensor) -> None:
     if _torch.leafness(t) and _torch.use_count(t) > 1:
         # What gradients of a leaf arrived at would forget it, and a backward that comes there end the process.
         _torch.drop_accumulator(t, _torch.other_dtype_than(t, t.device))
+    if t.requires_grad and _torch.leafness(t) is True and _torch.base_of(t) is not None:
+        t.requires_grad_(False)  # a view that was a leaf until its base was written: autograd would refuse to write it
     with torch.enable_grad(), _like(t, source):
         # Autograd fails to move a gradient that is retained of what has no history any more, but not by way of a view.
         lost = t.retains_grad and _torch.leafness(t) is True

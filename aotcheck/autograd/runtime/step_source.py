@@ -114,8 +114,9 @@ def step_line(step: Step, w: SourceWriter) -> str:
             return f"{named(local)} = {w.refer(_torch.version_of)}({named(target)})"
         case NoteNodes(local):
             return f"{named(local)} = {w.refer(_torch.autograd_sequence_number)}()"
-        case OrderNodes(since, refs):
-            return f"{w.refer(history.order_nodes)}({named(since)}, ({''.join(f'{named(x)}, ' for x in refs)}))"
+        case OrderNodes(since, refs, behind):
+            made = "".join(f"{named(x)}, " for x in refs)
+            return f"{w.refer(history.order_nodes)}({named(since)}, ({made}), {behind})"
         case BumpVersion(target):
             return f"{w.refer(_torch.count_write)}({named(target)})"
         case StandIn(local, g, device):

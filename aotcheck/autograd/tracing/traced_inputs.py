@@ -15,6 +15,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -40,6 +41,7 @@ from aotcheck.autograd.tensors.subclasses import (
     is_wrapper,
     outer_key,
     outer_of,
+    ragged_size,
     unflattened,
 )
 
@@ -252,7 +254,7 @@ class TracedInputs:
             for i in views:
                 a = arguments[i]
                 if id(a) not in self.replicas:
-                    self.replicas[id(a)] = self._replay_before_the_cut(a) if _survives_cut(a) else self._replay(a)
+                    self.replicas[id(a)] = self._replay_in_time(a)
             for a in refused:
                 if any(r.replica is self.replicas[id(a)] for r in self.roots):
                     self.replicas[id(a)] = self._refused_view(self.replicas[id(a)])
@@ -304,12 +306,9 @@ class TracedInputs:
         inner = {name: self.replicas[id(arguments[k])] for name, k in w.inner}
         if not replayed:
             r = self._wrap(real, inner)
-        elif _survives_cut(real):
-            base = self.replicas[id(_torch.base_of(real))]
-            with self._before_the_cut(base):
-                r = self._replay_wrapper(real, inner)
         else:
-            r = self._replay_wrapper(real, inner)
+            with self._when_made(real):
+                r = self._replay_wrapper(real, inner)
         self.replicas[id(real)] = r
 
     def _counting(self, real: Tensor, r: Tensor) -> Tensor:
@@ -327,8 +326,8 @@ class TracedInputs:
         return made
 
     def _replays(self, w: WrapperArgument, arguments: Sequence[Any]) -> bool:
-        """Whether ``w`` is made as a view of another wrapper."""
-        if w.base is None or not is_wrapper(arguments[w.base]):
+        """Whether ``w`` is made as a view of another wrapper, or if it is ragged of the plain tensor behind it."""
+        if w.base is None or not (is_wrapper(arguments[w.base]) or is_jagged(arguments[w.index])):
             return False
         return self._mode.with_bases or _is_quiet(arguments[w.index])
 
@@ -356,7 +355,10 @@ class TracedInputs:
         inference = how == _torch.CreationMeta.INFERENCE_MODE
         grad = how != _torch.CreationMeta.NO_GRAD_MODE
         with torch.inference_mode(inference), torch.set_grad_enabled(grad), self._tracer.recording():
-            r = _torch.view_func_of(real)(self.replicas[id(base)])
+            if is_wrapper(base):
+                r = _torch.view_func_of(real)(self.replicas[id(base)])
+            else:
+                r = self._ragged_view(real, self.replicas[id(base)], inner)
         if outer_key(r) != outer_key(real):
             raise UnsupportedError("view of a base that has changed", "the wrapper is not what its base now gives")
         for name, t in inner.items():
@@ -365,7 +367,20 @@ class TracedInputs:
             _torch.set_creation_meta(r, how)
         if _torch.leafness(real) is None:
             _torch.count_write(self.replicas[id(base)])
+        elif not is_wrapper(base) and _torch.leafness(real) and _torch.requires_grad_by_itself(real):
+            r.requires_grad_()
         return r
+
+    def _ragged_view(self, real: Any, base: Tensor, inner: dict[str, Tensor]) -> Tensor:
+        """The ragged ``real`` made again as a view of the plain ``base``, among the replicas of what it holds."""
+        held, context = held_by(real)
+        others = {id(t): inner[name] for name, t in held}
+
+        def size() -> Any:
+            with torch.no_grad():
+                return ragged_size(unflattened(type(real), inner, context, outer_of(real)))
+
+        return _torch.view_among(real, base, others, functools.cache(size))
 
     def _make_generators(self, arguments: Sequence[Any]) -> None:
         """Stand-ins for the call's generators, so that tracing advances none; the graph gets the real ones."""
@@ -472,10 +487,19 @@ class TracedInputs:
         # What was given other data has its history by the geometry that it had.
         return r if geometry_of(r) == geometry_of(real) or id(real) in self.memories else None
 
-    def _replay_before_the_cut(self, real: Tensor) -> Tensor:
-        """The same of a view that was made when its base still had the history from which it was cut."""
-        with self._before_the_cut(self.replicas[id(_torch.base_of(real))]):
+    def _replay_in_time(self, real: Tensor) -> Tensor:
+        """The view ``real`` made again on its base's replica as that was when it was made."""
+        with self._when_made(real):
             return self._replay(real)
+
+    def _when_made(self, real: Tensor) -> contextlib.AbstractContextManager[None]:
+        """Inside, the replica of the base of the view ``real`` has the history that the base had when it was made."""
+        base = self.replicas[id(_torch.base_of(real))]
+        if _survives_cut(real):
+            return self._before_the_cut(base)
+        if _is_quiet(real) and _torch.creation_meta(real) == _torch.CreationMeta.DEFAULT and _torch.leafness(base):
+            return _before_required(base)
+        return contextlib.nullcontext()
 
     @contextlib.contextmanager
     def _before_the_cut(self, base: Tensor) -> Iterator[None]:
@@ -496,6 +520,16 @@ class TracedInputs:
             r = root.view(root.shape)
         _torch.count_write(root)
         return r
+
+
+@contextlib.contextmanager
+def _before_required(base: Tensor) -> Iterator[None]:
+    """Inside, the leaf ``base`` does not require grad yet."""
+    with torch.inference_mode(base.is_inference()):
+        Tensor.requires_grad_(base, False)
+    yield
+    with torch.inference_mode(base.is_inference()):
+        Tensor.requires_grad_(base)
 
 
 def _is_plain(a: Any) -> bool:
