@@ -56,13 +56,14 @@ from aotcheck.autograd.tracing.unpacking import unpacking_where_gradients_are
 class Onward:
     """What a backward inside brought to arguments that are no leaves, from where it goes on in the caller's graph.
 
-    A gradient may be a wrapper of such and of arguments. ``versions`` are those that the roots' storages had then.
-    ``mode`` is what it was called in.
+    A gradient may be a wrapper of such and of arguments. ``versions`` are those that the roots' storages had then;
+    ``counted`` says how often the arguments' counters had moved. ``mode`` is what it was called in.
     """
 
     gradients: tuple[tuple[Source, Arrived | Bundle], ...]
     retained: bool
     versions: tuple[tuple[StorageState, int], ...]
+    counted: tuple[tuple[TracedArgument, int], ...]
     mode: BackwardMode
 
     def precedes_writes(self) -> bool:
@@ -199,7 +200,9 @@ class Capture:
                 (source, self._arrived(g, id(g) in free) if wrapping is None else Bundle(wrapping, tuple(leaves)))
             )
         versions = [(r.state, r.state.version) for r in self.roots]
-        self.onward.append(Onward(tuple(brought), inside.retained, tuple(versions), BackwardMode.now()))
+        counts = [(a, _torch.version_of(a.replica) - a.version) for a in self.arguments]
+        counted = tuple([(a, count) for a, count in counts if count])
+        self.onward.append(Onward(tuple(brought), inside.retained, tuple(versions), counted, BackwardMode.now()))
 
     def _arrived(self, g: Tensor, free: bool = False) -> Arrived:
         view = self.tracer.table.view(g)
