@@ -107,6 +107,7 @@ class Capture:
         casts: Sequence[CachedCast] = (),
         casts_asked: Collection[int] = (),
         values: Mapping[int, Tensor] = MappingProxyType({}),
+        formulas: tuple[bool, ...] = (),
     ) -> None:
         self.mode = mode
         self.hooks = hooks  # whether default saved-tensor hooks are in force around the call
@@ -116,6 +117,7 @@ class Capture:
         self.entry_inference = torch.is_inference_mode_enabled()
         self.maker = ReplicaMaker()
         self.tracer = Tracer(self.maker.kernels)
+        self.tracer.formulas = formulas
         self.meets_empty_views = False  # whether a tensor without elements was met, of which its place can be asked
         self.record: Record
         self.cuts: Sequence[Cut] = ()
