@@ -129,6 +129,9 @@ class EagerRaises(Exception):
 EXPECTATION = "aotcheck: a value is not what the trace took it for"
 """What a graph raises with in whose place the original must run."""
 
+OTHER_FORMULA = "aotcheck: other formulas: "
+"""What a graph raises with where data ask for other formulas than it was made with; which, stands behind."""
+
 _LACK_OF_DATA = (
     "its data is not allocated yet",
     "Not available for 'meta' device type",

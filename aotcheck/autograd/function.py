@@ -44,6 +44,7 @@ from aotcheck.autograd.eager_graph.saved import Compiling
 from aotcheck.autograd.effects.capture import Capture
 from aotcheck.autograd.errors import (
     EXPECTATION,
+    OTHER_FORMULA,
     BindingNeeded,
     EagerRaises,
     InternalError,
@@ -95,7 +96,7 @@ class Split:
     """What the arguments of a trace are: ``explicit`` ones, those the function reaches by itself, perhaps the gradients
     of both, all in all ``passed``, what autocast's cache holds of some (``casts``), and then those that wrappers among
     them stand for. ``caller`` is what lies behind them where the function is known to call a backward. What the
-    arguments ``valued`` hold is part of the key.
+    arguments ``valued`` hold is part of the key, and so are the ``formulas`` of backwards inside.
     """
 
     explicit: int
@@ -105,11 +106,19 @@ class Split:
     caller: CallerGraph | None
     casts: tuple[CachedCast, ...] = ()
     valued: tuple[int, ...] = ()
+    formulas: tuple[bool, ...] = ()
 
     @property
     def own(self) -> int:
         """How many come before gradients and what wrappers stand for."""
         return self.passed // 2 if self.with_gradients else self.passed
+
+
+def _other_formulas(failed: GraphFailed) -> tuple[bool, ...] | None:
+    """The formulas that data ask for where a graph found that it was made with others."""
+    _, found, rest = str(failed.__cause__).partition(OTHER_FORMULA)
+    asked = rest.partition(".")[0].rstrip("1")  # what is not said is division
+    return tuple([c == "1" for c in asked]) if found else None
 
 
 def _views_among(arguments: Sequence[Any]) -> tuple[bool, ...]:
@@ -184,6 +193,7 @@ class CompiledFunction:
         self._casts: dict[Any, dict[int, torch.dtype]] = {}
         self._not_cast: dict[Any, frozenset[int]] = {}
         self._valued: dict[Any, frozenset[int]] = {}  # see Note [Values in the key]
+        self._formulas: dict[Any, tuple[bool, ...]] = {}  # that data asked for last: see Note [Formulas for data]
         self._backwards = False  # whether the function is known to call backwards
         self._swaps = False  # whether it is known to swap arguments, which asks whether views of them are held
         self._bound: frozenset[int] = frozenset()  # the arguments, by id, that are among the function's surroundings
@@ -255,7 +265,11 @@ class CompiledFunction:
                     self._cache.pop(key, None)
                     self._last = None
             except GraphFailed as failed:
-                return self._reproduce(args, kwargs, failed)
+                asked = _other_formulas(failed)
+                if asked is None:
+                    return self._reproduce(args, kwargs, failed)
+                with self._lock:
+                    self._formulas[spec, len(flat)] = asked
         raise InternalError("the strides of the function's results could not be settled")
 
     def _to_bind(
@@ -314,11 +328,14 @@ class CompiledFunction:
             whole, wrappers = expand([*passed, *casts])
             caller = caller_graph(whole) if self._backwards else None
             valued = [k for k in self._valued.get(structure, ()) if k < len(whole) and tells_lengths(whole[k])]
-            split = Split(len(flat), len(passed), self._gradients, wrappers, caller, which, tuple(sorted(valued)))
+            formulas = self._formulas.get(structure, ())
+            split = Split(
+                len(flat), len(passed), self._gradients, wrappers, caller, which, tuple(sorted(valued)), formulas
+            )
             check_supported(whole, self._bound)
             values = tuple([(k, *whole[k].tolist()) for k in split.valued])
             views = _views_among(whole) if self._swaps else None
-            key = (spec, len(flat), number, call_key(whole), caller, values, views)
+            key = (spec, len(flat), number, call_key(whole), caller, values, views, formulas)
             found = self._cache.get(key)
             if found is None:
                 before = around.before_trace()
@@ -490,7 +507,17 @@ class CompiledFunction:
             asked |= frozenset(range(split.own, len(whole)))
             values = {k: whole[k].detach().clone() for k in split.valued}
             capture = Capture(
-                whole, mode, together, self._hooks, gradients, split.wrappers, split.caller, split.casts, asked, values
+                whole,
+                mode,
+                together,
+                self._hooks,
+                gradients,
+                split.wrappers,
+                split.caller,
+                split.casts,
+                asked,
+                values,
+                split.formulas,
             )
 
             def program(replicas: Sequence[Any]) -> tuple[list[Any], int, Outcome]:

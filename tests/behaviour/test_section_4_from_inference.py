@@ -217,3 +217,34 @@ def test_parts_that_count_versions_anew_are_used_outside(make, op, written, arou
                 yield attempt_later(lambda made=made: write(made[1][1])), x, made
 
     check_session(session)
+
+
+@pytest.mark.parametrize("split", [torch.unsafe_split, torch.unsafe_chunk])
+@pytest.mark.parametrize("counted", [0, 1])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda x, y, part: y.t_(),
+        lambda x, y, part: (y.t_(), part.add_(1)),
+        lambda x, y, part: (x.add_(1), y.t_(), part.add_(1)),
+        lambda x, y, part: (part.unsqueeze_(0), y.unsqueeze_(0)),
+    ],
+    ids=["reshaped", "and the part written", "both written", "and the part reshaped"],
+)
+def test_a_part_that_counts_by_itself_of_a_view_that_is_then_reshaped(split, counted, change):
+    def f(x):
+        y = x.view(4, 1)
+        part = split(y, 2)[0]
+        change(x, y, part)
+        return part
+
+    def session(compile):
+        x = leaf(4)
+        with torch.no_grad():
+            for _ in range(counted):
+                x.add_(1)
+        with torch.inference_mode():
+            part = compile(f)(x)
+        yield part, x
+
+    check_session(session)

@@ -6,13 +6,16 @@ are no data to look at, by multiplying the others. The two round otherwise, and 
 second derivative, or has one if there is but one factor. So a backward that comes by such an op first asks, of what is
 saved, which formula it is to be, and there is a trace for each answer. The first trace, which says what is saved, takes
 both, and lets the graph choose; so does that for a partition of the user's.
+
+A backward inside the function is part of its graph. That is made for the formulas of division, and checks that data
+ask for these; where they do not, there is a graph for the others, whichever they are: they are part of the call's key.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -57,6 +60,29 @@ def for_any_data(starts: Iterable[Any], answers: Mapping[Any, bool] | None) -> c
 def _answering(starts: Iterable[Any], answers: Mapping[Any, bool]) -> Iterator[None]:
     nodes = [n for n in nodes_behind(starts, set()) if answers.get(n) is not False and depends_on_data(n)]
     hooks = [n.register_hook(functools.partial(_of_prod, n, n in answers)) for n in nodes]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+@contextlib.contextmanager
+def asking(starts: Iterable[Any], divides: Callable[[Tensor], bool]) -> Iterator[None]:
+    """Inside, backwards from the nodes ``starts`` take the formulas that ``divides`` says, which is asked of each."""
+
+    def choose(node: Any, found: tuple[Tensor | None, ...], given: tuple[Tensor | None, ...]) -> Any:
+        if found[0] is None or not depends_on_data(node) or type(node._saved_self) is not Replica:
+            return None
+        if node._saved_self.real_device.type != "cpu":  # on other devices a check that fails ruins them
+            return None
+        with torch.no_grad():
+            there = question(node)
+        return _of_prod(node, True, found, given) if divides(there) else None
+
+    hooks = [
+        n.register_hook(functools.partial(choose, n)) for n in nodes_behind(starts, set()) if n.name() in _DEPENDING
+    ]
     try:
         yield
     finally:

@@ -57,13 +57,15 @@ from aotcheck.autograd.tracing.unpacking import unpacking_where_gradients_are
 class Onward:
     """What a backward inside brought to arguments that are no leaves, from where it goes on in the caller's graph.
 
-    A gradient may be a wrapper of such and of arguments. ``versions`` are those that the roots' storages had then.
-    ``mode`` is what it was called in, ``moment`` when it was over.
+    A gradient may be a wrapper of such and of arguments. ``versions`` are those that the roots' storages had then;
+    ``counted`` says how often the arguments' counters had moved. ``mode`` is what it was called in, ``moment`` when it
+    was over.
     """
 
     gradients: tuple[tuple[Source, Arrived | Bundle], ...]
     retained: bool
     versions: tuple[tuple[StorageState, int], ...]
+    counted: tuple[tuple[TracedArgument, int], ...]
     mode: BackwardMode
     moment: int
 
@@ -108,6 +110,7 @@ class Capture:
         casts: Sequence[CachedCast] = (),
         casts_asked: Collection[int] = (),
         values: Mapping[int, Tensor] = MappingProxyType({}),
+        formulas: tuple[bool, ...] = (),
     ) -> None:
         self.mode = mode
         self.hooks = hooks  # whether default saved-tensor hooks are in force around the call
@@ -117,6 +120,7 @@ class Capture:
         self.entry_inference = torch.is_inference_mode_enabled()
         self.maker = ReplicaMaker()
         self.tracer = Tracer(self.maker.kernels)
+        self.tracer.formulas = formulas
         self.hooks_called = 0  # by backwards inside, of the caller's
         self.meets_empty_views = False  # whether a tensor without elements was met, of which its place can be asked
         self.only_computes = False  # whether nothing was written, and nothing that is saved was packed by hooks
@@ -231,7 +235,10 @@ class Capture:
         inside.went_on = True
         versions = [(r.state, r.state.version) for r in self.roots]
         moment = self.maker.kernels.now()
-        self.onward.append(Onward(tuple(brought), inside.retained, tuple(versions), BackwardMode.now(), moment))
+        counts = [(a, _torch.version_of(a.replica) - a.version) for a in self.arguments]
+        counted = tuple([(a, count) for a, count in counts if count])
+        mode = BackwardMode.now()
+        self.onward.append(Onward(tuple(brought), inside.retained, tuple(versions), counted, mode, moment))
 
     def _call_hooks(self, argument: int, gradient: Tensor) -> Tensor:
         """See Note [The caller's hooks]."""

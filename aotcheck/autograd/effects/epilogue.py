@@ -217,21 +217,54 @@ class EpilogueBuilder:
         What the function's hooks made of a gradient is in what they bring, so these are registered after that; but for
         ``hooks``, with their moments, which those are to call that come later.
         """
+        early = [o for o in self.capture.onward if o.precedes_writes()]
+        late = self.capture.onward[len(early) :]
         first: list[Step] = []
-        last: list[Step] = []
         hooks = sorted(hooks, key=lambda x: x[0])
-        for onward in self.capture.onward:
-            there = first if onward.precedes_writes() else last
-            there += [hook for moment, hook in hooks if moment < onward.moment]
+
+        def due(onward: Onward) -> list[Step]:
+            nonlocal hooks
+            found = [hook for moment, hook in hooks if moment < onward.moment]
             hooks = [x for x in hooks if x[0] >= onward.moment]
-            there += self._goes_on(onward)
-        if last:
+            return found
+
+        for onward in early:
+            first += [*due(onward), *self._counts_before(onward, first), *self._goes_on(onward)]
+        if late:
             others = [s for s in self.before if isinstance(s, RegisterHook)]
-            self.before[:] = [*[s for s in self.before if not isinstance(s, RegisterHook)], *last, *others]
-            self.before += [hook for _, hook in hooks]
+            counted = [a.replica for a, _ in late[0].counted]
+            behind = [s for s in self.before if isinstance(s, BumpVersion) and not self._counted_by(s, counted)]
+            self.before[:] = [s for s in self.before if s not in others and s not in behind]
+            for onward in late:
+                self.before += [*due(onward), *self._counts_before(onward, [*first, *self.before])]
+                self.before += self._goes_on(onward)
+            self.before += [*behind, *others, *[hook for _, hook in hooks]]
         else:
             first += [hook for _, hook in hooks]
         self.before[:0] = first
+
+    def _counts_before(self, onward: Onward, steps: Sequence[Step]) -> list[Step]:
+        """What counts changes in place that came before ``onward``, for the caller's graph to object to, and that none
+        of ``steps`` counts: how arguments lie changes at the end.
+        """
+        counted = [a.replica for a, _ in onward.counted]
+        groups = _torch.version_groups(counted)
+        done = [0] * len(counted)
+        for step in steps if counted else ():
+            if isinstance(step, BumpVersion) or (isinstance(step, Write) and step.visibility is not _HIDDEN):
+                for k in self._counted_by(step, counted):
+                    done[k] += 1
+        added: list[Step] = []
+        for k, (a, count) in enumerate(onward.counted):
+            added += [BumpVersion(Arg(a.index))] * (count - done[k] if groups[k] == k else 0)
+        return added
+
+    def _counted_by(self, step: BumpVersion | Write, tensors: Sequence[Tensor]) -> list[int]:
+        """Which of the arguments' replicas ``tensors`` count versions with what ``step`` counts a write to."""
+        known: list[tuple[Ref, Tensor]] = [(r.source, r.replica) for r in self.roots]
+        known += [(Arg(a.index), a.replica) for a in self.arguments]
+        target = [t for ref, t in known if ref == step.target][:1]
+        return [k for k, by in enumerate(_torch.counted_by(tensors, target)) if by is not None]
 
     def _goes_on(self, onward: Onward) -> Iterator[Step]:
         given: list[Ref] = []

@@ -280,8 +280,11 @@ class Remaking(Attaching, Holders):
         how, made = _torch.creation_meta(t), self._current(t)
         alone = self._counts_alone(t, base)
         given = self.tracer.views.get(id(t))
-        hidden = alone and given is not None and given.op in UNSAFE_VIEWS and self._can_be_made_of_source(given)
-        made = given if hidden else made
+        given = given if alone and given is not None and given.op in UNSAFE_VIEWS else None
+        if given is not None and not self._can_be_made_of_source(given):
+            given = self._part_of_base(given, base)
+        hidden = given is not None
+        made = given if given is not None else made
         leads = base.requires_grad or (made is not None and made.grad and made.source.requires_grad)
         if t.requires_grad and not leads and _torch.leafness(t) is None:
             made = None  # it is no op that gave it this history, but a custom Function
@@ -394,6 +397,15 @@ class Remaking(Attaching, Holders):
         if isinstance(first, ReplayView) and not (self._writes_follow or alone):
             steps[0] = self._at_its_version(first, t, base)
         return steps
+
+    def _part_of_base(self, made: Derivation, base: Tensor) -> Derivation | None:
+        """How a part split off what was reshaped since is ``made`` of ``base``; None if that lies elsewhere by now."""
+        g, there = made.geometry, self.table.state(base)
+        if there is not self.table.state(made.tensor) or there is not self.table.state(made.source):
+            return None
+        window = functools.partial(_part_at, shape=g.shape, stride=g.stride, offset=g.offset)
+        alike = g[3:] == geometry_of(base)[3:] and not is_wrapper(base)
+        return made._replace(source=base, op=window, args=(), kwargs={}, result=None) if alike else None
 
     def _reshapes(self, local: Local, t: Tensor, changes: Sequence[Reshaping], lies: Geometry) -> list[Step]:
         """Change the real tensor for ``t``, which ``lies`` so, in place as ``t`` was changed; other data in between."""
@@ -537,3 +549,9 @@ class Remaking(Attaching, Holders):
         """Take the real tensor for ``t`` to the storage that ``t`` is on."""
         way = Way.DATA if self._place_of_base(t, base)[0][3:] != lies[3:] else Way.SET
         return self.point(local, t, way, lies)
+
+
+def _part_at(base: Tensor, shape: Any, stride: Any, offset: int) -> Tensor:
+    """The whole of a window on ``base``, as if split off: it counts its versions itself."""
+    part: Tensor = torch.unsafe_chunk(base.as_strided(shape, stride, offset), 1)[0]
+    return part

@@ -122,8 +122,8 @@ def _undropped(tracer: Tracer, t: Replica) -> tuple[Tensor, Tensor]:
 
 
 def _may_be_foretold_otherwise(func: Any, args: tuple[Any, ...], out: Any) -> bool:
-    """Whether real kernels choose strides where meta kernels see no difference: operands do not lie in rows, and
-    are broadcast or have dimensions with one element, or none.
+    """Whether real kernels choose strides between which meta kernels see no difference: operands do not lie in rows,
+    and are broadcast or have dimensions with one element, or none.
     """
     if not isinstance(out, Tensor) or not out.dim() or out.numel() > _SMALL:
         return False

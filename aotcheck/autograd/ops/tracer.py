@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from aotcheck import _torch
-from aotcheck.autograd.errors import EXPECTATION, RetraceWithCaptured, UnsupportedError
+from aotcheck.autograd.errors import EXPECTATION, OTHER_FORMULA, RetraceWithCaptured, UnsupportedError
 from aotcheck.autograd.ir.sparse_geometry import is_sparse
 from aotcheck.autograd.ir.stand_ins import tensors_in
 from aotcheck.autograd.ir.trace import (
@@ -149,6 +149,10 @@ class Tracer(_torch.TorchDispatchMode):
         # called before a tensor changes its geometry in place, or (True) perhaps goes elsewhere
         self.on_reshaping: Callable[[Tensor, bool], None] = lambda t, elsewhere: None
         self.generators: dict[int, Value] = {}  # by address of the stand-in
+        self.formulas: tuple[
+            bool, ...
+        ] = ()  # of backwards inside, as far as they are known: see Note [Formulas for data]
+        self._taken: list[bool] = []
         self.default_dtype = torch.get_default_dtype()
         self.draws: dict[Value | None, Draws] = {None: Draws(self.trace, default_generators(), None)}
 
@@ -318,7 +322,21 @@ class Tracer(_torch.TorchDispatchMode):
 
     def expect(self, flag: Tensor) -> None:
         """Let the graph check that ``flag`` is true."""
-        self.trace.effects.append(self.call(aten._assert_async.msg, (self.value_of(flag), EXPECTATION), {}))
+        self._assert(flag, EXPECTATION)
+
+    def divides(self, flag: Tensor) -> bool:
+        """Which formula the next backward inside that depends on data takes; the graph checks that ``flag`` is so."""
+        k = len(self._taken)
+        answer = self.formulas[k] if k < len(self.formulas) else True
+        other = "".join("01"[a] for a in (*self._taken, not answer))
+        self._taken.append(answer)
+        negated = aten.logical_not.default
+        held = flag if answer else pure_ops.pure(self, negated, info_of(negated), (flag,), {})
+        self._assert(held, f"{OTHER_FORMULA}{other}.")
+        return answer
+
+    def _assert(self, flag: Tensor, message: str) -> None:
+        self.trace.effects.append(self.call(aten._assert_async.msg, (self.value_of(flag), message), {}))
 
     def _transparent(self, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
         """The kernel that eager's autograd would look into in this call: see Note [Transparent ops]."""

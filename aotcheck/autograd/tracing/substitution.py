@@ -14,6 +14,7 @@ from torch.autograd.graph import GradientEdge
 from torch.nn.functional import ctc_loss, max_pool1d, one_hot
 
 from aotcheck import _torch
+from aotcheck.autograd.eager_graph.formulas import asking
 from aotcheck.autograd.errors import EagerRaises, RetraceWithCaptured
 from aotcheck.autograd.ops.autocast_forms import PAST_AUTOCAST
 from aotcheck.autograd.ops.tracer import Tracer
@@ -117,8 +118,14 @@ class Substitution(_torch.FunctionMode):
             args = tuple([self._swap(a) for a in args])
             self.kernels.on_backward(func, args, kwargs)
             accumulates = func is torch.autograd.backward and self.kernels.function_runs
-            starts = [_node_of(x) for x in roots_of(args, kwargs)] if accumulates else ()
-            with self, taking_over(self.tracer, starts) if starts else contextlib.nullcontext():
+            inside = self.kernels.function_runs and func is not Tensor.backward  # which calls torch.autograd.backward
+            starts = [_node_of(x) for x in roots_of(args, kwargs)] if inside else []
+            with contextlib.ExitStack() as stack:
+                stack.enter_context(self)
+                if starts and accumulates:
+                    stack.enter_context(taking_over(self.tracer, starts))
+                if starts:
+                    stack.enter_context(asking([n for n in starts if n is not None], self.tracer.divides))
                 found = _torch.past_function_modes(func, args, kwargs)
             if accumulates:
                 self.kernels.after_backward()
