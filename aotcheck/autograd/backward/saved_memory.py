@@ -89,7 +89,7 @@ def saved_by_views(capture: Capture, stages: Sequence[Stage], saved: Sequence[Va
     found: set[Value] = set()
     if not capture.tracer.views or capture.wrappers:
         return found
-    roots = {r.placeholder: id(r.replica) for r in capture.roots if not r.inference}
+    roots = {r.placeholder: id(r.replica) for r in capture.roots if type(r.replica) is Replica and not r.inference}
     known = [v for v in saved if v in roots]
     if known:
         kept = {id(t) for stage in stages for held in kept_behind(capture, stage) for t in held or ()}
