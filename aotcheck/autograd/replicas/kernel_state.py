@@ -197,3 +197,8 @@ class KernelState:
             address = _torch.storage_address(_torch.storage_of(t))
             left = Left(moment, geometry_of(t), address, t.is_inference(), move, node)
             self.left.setdefault(id(t), []).append(left)
+
+    def forget_moves_since(self, t: Tensor, moment: int) -> None:
+        """What was noted of ``t`` after ``moment`` is how a kernel did what was noted then."""
+        left = [x for x in self.left[id(t)] if x.time <= moment]
+        self.left[id(t)], self.moved[id(t)], self.moved_before[id(t)] = left, left[-1].time, left[-1].node

@@ -150,6 +150,10 @@ class Replica(Tensor):
         if dims and (self.is_conj() or self.is_neg()):
             by_dims = isinstance(dims[0], (tuple, list))
             self.kernels.on_squeeze(self, aten.squeeze_.dims if by_dims else aten.squeeze_.dim, dims)
+            moved = self.kernels.moved[id(self)]
+            super().squeeze_(*dims)
+            self.kernels.forget_moves_since(self, moved)
+            return self
         return super().squeeze_(*dims)
 
     def _use_count(self) -> int:

@@ -1,0 +1,57 @@
+"""BEHAVIOUR 3: a lazily conjugated or negated tensor that is squeezed in place by a dimension, which eager does on a copy."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.behaviour.harness import attempt_later, check_session, leaf
+
+LAZY = {
+    "conjugated": lambda x: x.conj(),
+    "negated": lambda x: torch._neg_view(x),
+    "conjugated part": lambda x: x[:, :1].conj(),
+}
+
+
+def quietly(write):
+    with torch.no_grad():
+        write()
+
+
+WRITES = {
+    "not written": lambda x: None,
+    "written": lambda x: x.mul_(2),
+    "written under no_grad": lambda x: quietly(lambda: x.mul_(2)),
+    "read": lambda x: x * 2,
+}
+SQUEEZES = {
+    "a dimension": lambda x: x.squeeze_(0),
+    "dimensions": lambda x: x.squeeze_((0,)),
+    "the last": lambda x: x.squeeze_(-1),
+    "under no_grad": lambda x: quietly(lambda: x.squeeze_(0)),
+    "twice": lambda x: x.squeeze_(0).unsqueeze_(0).squeeze_(0),
+}
+
+
+@pytest.mark.parametrize("then", WRITES)
+@pytest.mark.parametrize("squeeze", SQUEEZES)
+@pytest.mark.parametrize("first", WRITES)
+@pytest.mark.parametrize("lazy", LAZY)
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
+def test_squeezed_in_place(lazy, first, squeeze, then):
+    def function(x):
+        WRITES[first](x)
+        SQUEEZES[squeeze](x)
+        WRITES[then](x)
+        return x, x * 3
+
+    def session(compile):
+        w = leaf(1, 2, dtype=torch.complex64)
+        base = w.clone()
+        x = LAZY[lazy](base)
+        y, z = compile(function)(x)
+        yield x, y, z, x.shape, x.is_conj(), x.is_neg()
+        yield attempt_later(lambda: torch.autograd.grad(z.sum().abs() + y.sum().abs(), [w], allow_unused=True))
+
+    check_session(session)
