@@ -1,4 +1,4 @@
-"""BEHAVIOUR 3: a lazily conjugated or negated tensor that is squeezed in place by a dimension, which eager does on a copy."""
+"""BEHAVIOUR 3: a lazily conjugated or negated tensor squeezed in place by a dimension, which eager does on a copy."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from aotcheck.autograd.effects.hook_steps import HookSteps
 from aotcheck.autograd.effects.moved_arguments import MovedArguments
 from aotcheck.autograd.effects.node_order import order_nodes
 from aotcheck.autograd.effects.results import Results
-from aotcheck.autograd.effects.views import has_history, is_odd
+from aotcheck.autograd.effects.views import has_history, is_new_leaf, is_odd
 from aotcheck.autograd.effects.wrapped import WrappedResults
 from aotcheck.autograd.errors import Retrace, TraceMode, UnsupportedError
 from aotcheck.autograd.ir.sparse_geometry import is_sparse
@@ -55,6 +55,7 @@ from aotcheck.autograd.record.steps import (
     Wrap,
     Write,
     WriteFlat,
+    counts_write,
 )
 from aotcheck.autograd.record.timeline import Timeline
 from aotcheck.autograd.replicas.sparse import SparseReplica
@@ -155,6 +156,7 @@ class EpilogueBuilder:
         self.wrapped.make()
         self.results.make_views_of_odd_views()
         self.results.make_leaves()
+        self._count_once()
         cut = [a for a in self.arguments if id(a.replica) in self.kernels.detached and a.requires_grad]
         cut += [a for a in self.arguments if self.results.required_for_a_while(a)]
         kept = [*self.histories.kept(cut), *self.wrapped.kept()]
@@ -251,7 +253,7 @@ class EpilogueBuilder:
         groups = _torch.version_groups(counted)
         done = [0] * len(counted)
         for step in steps if counted else ():
-            if isinstance(step, BumpVersion) or (isinstance(step, Write) and step.visibility is not _HIDDEN):
+            if counts_write(step):
                 for k in self._counted_by(step, counted):
                     done[k] += 1
         added: list[Step] = []
@@ -449,6 +451,19 @@ class EpilogueBuilder:
                 # What is reshaped is counted when that is done.
                 if groups[k] == k and _torch.counted_by([a.replica], reshaped) == [None]:
                     self.before.append(BumpVersion(Arg(a.index)))
+
+    def _count_once(self) -> None:
+        """A history that is taken over does not count where a write did already, and leaves made since count with it.
+
+        Views of these would look for theirs.
+        """
+        leaves = [t for t, _ in self.results.tensors.values() if is_new_leaf(t) and id(t) in self.results.names]
+        for k, s in enumerate(self.histories.taken if leaves else ()):
+            if isinstance(s, TakeHistory) and s.counted:
+                taker = [r.replica for r in self.roots if r.source == s.target]
+                done = [x for x in self.before if counts_write(x) and self._counted_by(x, taker)]
+                if done and taker and any(by is not None for by in _torch.counted_by(leaves, taker)):
+                    self.histories.taken[k] = dataclasses.replace(s, counted=False)
 
     # -- the end
 

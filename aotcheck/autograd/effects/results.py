@@ -6,9 +6,10 @@ another tensor holds.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -36,9 +37,11 @@ from aotcheck.autograd.record.steps import (
     NoteVersion,
     Ref,
     RenewHistory,
+    ReplayView,
     RequireGrad,
     Result,
     Step,
+    counts_write,
 )
 from aotcheck.autograd.record.timeline import Timeline
 from aotcheck.autograd.replicas.kernel_state import WriteUnderGrad
@@ -335,10 +338,10 @@ class Results(Remaking):
         for t, _ in self.tensors.values():  # results of the graph that were leaves for a while
             if id(t) in self.names and not t.requires_grad and id(t) in self.kernels.required and id(t) in reached:
                 self._schedule_requirement(t)
-        first = len(self.before)
+        others = list(self.before)
         with self.before_attaching():
             self._preceding.run()
-        self._precede_writes(first)
+        self._precede_writes(others)
         for (accumulator, *_), t_id in zip(reached.values(), reached, strict=True):
             leaf = _torch.variable_of(accumulator.node)
             if t_id in self._late:
@@ -348,23 +351,38 @@ class Results(Remaking):
                 ref = self.names[t_id]
                 self.leaves.append(Leaf(self._bridges.get(ref, ref), leaf))
 
-    def _precede_writes(self, first: int) -> None:
+    def _precede_writes(self, others: Sequence[Step]) -> None:
         """Views that autograd refuses once their base was written are told to require grad before anything is.
 
-        With that comes what happened earlier, of the steps from the ``first`` on.
+        With that comes what happened earlier, of the steps that are not among the ``others``.
         """
-        odd = {Arg(a.index) for a in self.arguments if is_odd(a.replica)}
-        told = [k for k, s in enumerate(self.before) if isinstance(s, RequireGrad) and s.target in odd]
-        if told and told[-1] >= first:
-            early = self.before[first : told[-1] + 1]
-            self.before[first : told[-1] + 1] = []
-            # Nor does autograd then say where gradients of theirs arrive.
-            ends = {Arg(a.index) for a in self.arguments if id(a.replica) in self._reached} & odd
-            bridges = [Bridge(self.local(), s.target) for s in early if isinstance(s, RequireGrad) and s.target in ends]
-            views = [k for k, s in enumerate(self.before) if any(s is x for x in self._before_odd)]
-            there = views[-1] + 1 if views else 0  # those views were made before
-            self.before[there:there] = [*early, *bridges]
-            self._bridges = {b.source: b.local for b in bridges}
+        odd: dict[Ref, Tensor] = {Arg(a.index): a.replica for a in self.arguments if is_odd(a.replica)}
+        replayed = {s.local for s in self.before if isinstance(s, ReplayView) and (s.outdated or s.version is not None)}
+        wanted = [t for t, _ in self.tensors.values()]
+        behind = {id(v) for t in wanted for v in self.chain(t)[1:]}  # views of theirs are made later
+        made = [(self.names.get(id(t)), t) for t in wanted if is_odd(t) and id(t) not in behind]
+        odd |= {ref: t for ref, t in made if isinstance(ref, Local) and ref in replayed}
+        known = {id(s) for s in others}
+        new = [s for s in self.before if id(s) not in known and not isinstance(s, NoteVersion)]
+        told = [k for k, s in enumerate(new) if isinstance(s, RequireGrad) and s.target in odd]
+        if not told:
+            return
+        early = new[: told[-1] + 1]
+        moved = {id(s) for s in early}
+        # Nor does autograd then say where gradients of theirs arrive.
+        ends = {ref for ref, t in odd.items() if id(t) in self._reached}
+        bridges = [
+            Bridge(self.local(), s.target)
+            for s in early
+            if isinstance(s, RequireGrad) and s.target in ends and isinstance(s.target, Arg | Local)
+        ]
+        rest = [s for s in self.before if id(s) not in moved]
+        first = [k for k, s in enumerate(rest) if isinstance(s, NoteVersion) or any(s is x for x in self._before_odd)]
+        there = first[-1] + 1 if first else 0  # those views were made before
+        if self.rebased or any(counts_write(s) for s in rest[there:]):  # then it will be outdated by that
+            early = [dataclasses.replace(s, outdated=False) if isinstance(s, ReplayView) else s for s in early]
+        self.before[:] = [*rest[:there], *early, *bridges, *rest[there:]]
+        self._bridges = {b.source: b.local for b in bridges}
 
     def _find_late(self) -> None:
         """Find the leaves that begin later than results are attached: see Note [Late leaves]."""

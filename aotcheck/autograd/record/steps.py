@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
@@ -161,7 +161,7 @@ class Bridge:
     """A tensor without memory in the place of ``source`` in autograd's graph, as that is now."""
 
     local: Local
-    source: Arg
+    source: Arg | Local
 
 
 @dataclasses.dataclass(frozen=True)
@@ -489,6 +489,11 @@ Step = (
     | SetAttribute
     | SetGradMode
 )
+
+
+def counts_write(step: Step) -> TypeGuard[BumpVersion | Write]:
+    """Whether ``step`` counts a write, be it only the counting."""
+    return isinstance(step, BumpVersion) or (isinstance(step, Write) and step.visibility is Visibility.VERSION)
 
 
 def renumbered_ref(ref: Ref, place: Mapping[int, int]) -> Ref:
