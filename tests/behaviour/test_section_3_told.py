@@ -1,4 +1,4 @@
-"""BEHAVIOUR 3: leaves that are views made inside, under no_grad or of what was detached, beside writes to their bases."""
+"""BEHAVIOUR 3: leaves that are views made inside, under no_grad or of what was detached, beside writes to the base."""
 
 from __future__ import annotations
 
