@@ -58,8 +58,16 @@ def tensor_address(t: Tensor) -> int:
 
 
 def set_data(t: Tensor, data: Tensor) -> None:
-    """``t.data = data``, past a subclass that looks at what is assigned to it."""
-    _data.__set__(t, data)
+    """``t.data = data``, past a subclass that looks at what is assigned to it.
+
+    Torch asks first whether the two are of one kind, which in inference mode makes what is conjugated or negated lazily
+    what it stands for: a replica has no memory for that.
+    """
+    if torch.is_inference_mode_enabled():
+        with torch.inference_mode(False):
+            _data.__set__(t, data)
+    else:
+        _data.__set__(t, data)
 
 
 def other_dtype_than(t: Tensor, device: torch.device) -> Tensor:
