@@ -139,3 +139,45 @@ def test_a_view_by_way_of_another_keeps_its_history_when_it_is_reshaped(count, f
         yield torch.autograd.grad([gradient], [given], torch.ones_like(gradient))
 
     check_session(session)
+
+
+def _under_no_grad(x):
+    with torch.no_grad():
+        x.mul_(3)
+
+
+UNSEEN = {
+    "under no_grad": _under_no_grad,
+    "by an op without a derivative": lambda x: x.logical_not_(),
+    "by an alias": lambda x: x.detach().mul_(3),
+    "none": lambda x: None,
+    "seen": lambda x: x.mul_(3),
+}
+
+
+@pytest.mark.parametrize("write", [lambda x, y: x.mul_(y), lambda x, y: x.copy_(y), lambda x, y: x.t().mul_(y)])
+@pytest.mark.parametrize("reshape", [lambda x: x.t_(), lambda x: x.unsqueeze_(0).transpose_(0, 1)])
+@pytest.mark.parametrize("again", UNSEEN.values(), ids=UNSEEN)
+@pytest.mark.parametrize("looked_at", [False, True])
+def test_an_argument_is_written_reshaped_and_written_once_more_unseen_by_autograd(looked_at, again, reshape, write):
+    """The gradient that the caller retained is that of what was written first, before it was reshaped."""
+
+    def function(x, y):
+        write(x, y)
+        reshape(x)
+        again(x)
+        if looked_at:
+            return x * 2, x[0]
+        return x.sum()
+
+    def session(compile):
+        root, y = leaf(2, 2), leaf(2, 2, seed=1)
+        x = root * 2
+        if again is not UNSEEN["seen"]:
+            x.retain_grad()
+        out = compile(function)(x, y)
+        yield x, out
+        sum(t.sum() for t in (out if looked_at else [out])).backward()
+        yield root.grad, y.grad, x.grad if x.retains_grad else None
+
+    check_session(session)

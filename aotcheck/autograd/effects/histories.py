@@ -157,7 +157,7 @@ class Histories:
         since = state is not x.state and not self._precedes_move(t)
         moment: float = max(x.state.written, state.written if since else 0)
         if self.results.history_before_changes(t) is not None:
-            return moment
+            return min(moment, self.results.lasting(t)[0].time - 0.5)  # what was written since does not show in it
         moment = min([moment, *self._reshapings_since(t), *self._views_since(x)])
         if recorded_geometry(t).shape != x.geometry.shape or not moment:
             moment = max(moment, self.kernels.moved.get(id(t), 0))

@@ -397,15 +397,23 @@ class Views:
         return changes if self._written_before(t, changes) else ()
 
     def _written_before(self, t: Tensor, changes: Sequence[Reshaping]) -> bool:
-        """Whether the plain argument ``t`` was written before its ``changes``, and nothing else befell it."""
+        """Whether the plain argument ``t`` was written before its ``changes``, and nothing since shows in its history.
+
+        A write under no_grad, or by an op without a derivative, does not.
+        """
         if is_wrapper(t) or id(t) in self.kernels.detached or id(t) in self.tracer.set_calls:
             return False
         if any(_torch.is_write_through_view(_behind(_edge_of(t), k).node) for k in range(len(changes))):
             return False  # set_ of a view
-        left = [x.storage for x in self.kernels.left.get(id(t), ()) if x.time >= changes[0].time]
-        places = [*[self.table.states.get(address) for address in left], self.table.state(t)]  # since then
+        left = [x for x in self.kernels.left.get(id(t), ()) if x.time >= changes[0].time]
+        places = [*[self.table.states.get(x.storage) for x in left], self.table.state(t)]  # since then
         written = [math.inf if state is None else state.written for state in places]
-        return written[0] > 0 and max(written) < changes[0].time
+        if not written[0]:
+            return False
+        if max(written) < changes[0].time:
+            return True
+        node, first = _behind(_edge_of(t), len(changes)).node, left[0].node - 1  # that of the first change
+        return node is not None and _torch.sequence_number(node) < first
 
     def node_before_changes(self, t: Tensor) -> Any:
         """The node of the history that ``t`` had before the changes in place that have come to it."""
