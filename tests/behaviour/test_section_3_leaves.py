@@ -699,3 +699,47 @@ def test_what_was_a_leaf_inside_and_is_then_written_from_what_leads_to_it_is_ref
 
     with pytest.raises(aotcheck.UnsupportedError, match="leaf made inside"):
         aotcheck.aot_function(f)(plain(3))
+
+
+_SINCE = {
+    "nothing": lambda x, y, view: None,
+    "written": lambda x, y, view: x.mul_(2),
+    "written and cut again": lambda x, y, view: x.mul_(y).detach_(),
+    "told to require grad": lambda x, y, view: x.requires_grad_(),
+    "told so and used": lambda x, y, view: x.requires_grad_() * 2,
+    "reshaped": lambda x, y, view: x.t_(),
+}
+_WRITES_TO_BASE = {
+    "by the view": lambda x, y, view: view.copy_(y),
+    "itself": lambda x, y, view: x.copy_(y),
+    "twice": lambda x, y, view: (view.copy_(y), x.mul_(2)),
+    "and the view is reshaped": lambda x, y, view: (view.copy_(y), view.t_()),
+}
+
+
+@pytest.mark.parametrize("write", _WRITES_TO_BASE.values(), ids=_WRITES_TO_BASE)
+@pytest.mark.parametrize("since", _SINCE.values(), ids=_SINCE)
+@pytest.mark.parametrize("trained", [False, True])
+@pytest.mark.parametrize("seen", [0, 1, 2])
+def test_an_argument_is_cut_from_the_history_that_a_write_gave_it_beside_a_view_of_it(seen, trained, since, write):
+    """The view, an argument too, keeps its history; where the base was written since, that leads nowhere."""
+
+    def function(x, y, view):
+        made = x[0] if seen == 0 else None
+        write(x, y, view)
+        made = x[0] if seen == 1 else made
+        x.detach_()
+        since(x, y, view)
+        return x[0] if seen == 2 else made
+
+    def session(compile):
+        root, y = leaf(2, 2), leaf(2, 2, seed=1)
+        x = root * 2 if trained else plain(2, 2, seed=2)
+        view = x.t()
+        made = compile(function)(x, y, view)
+        yield x, view, made
+        for t in (view, made):
+            wanted = [y, root]
+            yield attempt_later(lambda t=t, wanted=wanted: torch.autograd.grad(t.sum(), wanted, allow_unused=True))
+
+    check_session(session)

@@ -159,6 +159,7 @@ class EpilogueBuilder:
         self._count_once()
         cut = [a for a in self.arguments if id(a.replica) in self.kernels.detached and a.requires_grad]
         cut += [a for a in self.arguments if self.results.required_for_a_while(a)]
+        cut += self.histories.had_for_a_while()
         kept = [*self.histories.kept(cut), *self.wrapped.kept()]
         earlier = self.histories.earlier()
         passed = list(

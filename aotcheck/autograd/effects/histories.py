@@ -15,7 +15,13 @@ from torch.autograd.graph import GradientEdge
 
 from aotcheck import _torch
 from aotcheck.autograd.effects.results import Results
-from aotcheck.autograd.effects.views import differentiable_dtype, has_earlier_history, has_history, is_new_leaf
+from aotcheck.autograd.effects.views import (
+    differentiable_dtype,
+    has_earlier_history,
+    has_history,
+    is_new_leaf,
+    node_leads_to,
+)
 from aotcheck.autograd.ir.places import Move
 from aotcheck.autograd.ir.trace import geometry_of, recorded_geometry
 from aotcheck.autograd.record.steps import (
@@ -26,6 +32,7 @@ from aotcheck.autograd.record.steps import (
     Ref,
     RenewHistory,
     RequireGradOfInteger,
+    Reshape,
     Result,
     Step,
     TakeHistory,
@@ -34,6 +41,7 @@ from aotcheck.autograd.record.steps import (
 from aotcheck.autograd.record.timeline import Timeline
 from aotcheck.autograd.replicas.kernel_state import WriteUnderGrad
 from aotcheck.autograd.replicas.replicas import past
+from aotcheck.autograd.runtime.replays import lead_nowhere
 from aotcheck.autograd.tensors.subclasses import is_wrapper
 from aotcheck.autograd.tracing.traced_inputs import TracedArgument, TracedRoot
 
@@ -216,21 +224,52 @@ class Histories:
         """Views that got another history before their base was cut from its own still have that; when at the latest."""
         gone = [a for a in cut if not a.replica.requires_grad or self.results.begins_late(a.replica)]
         bases = {id(a.replica): self.kernels.detached[id(a.replica)] for a in gone}
-        leaves = {id(a.replica) for a in cut if a.real_is_leaf}
+        leaves = {id(a.replica) for a in cut if self._was_leaf(a)}
         kept: list[tuple[float, TakeHistory | RenewHistory]] = []
         for view in self.arguments:
             t = view.replica
-            node = _torch.grad_fn_of(t)
-            leads = node is not None and any(n is not None for n, _ in node.next_functions)
             # What changes in place have come to its own is repeated.
-            differs = has_history(t) and leads and self.results.node_before_changes(t) is not view.grad_fn
+            differs = self._has_it_still(t) and _leads(t) and self.results.node_before_changes(t) is not view.grad_fn
             if id(_torch.base_of(t)) in bases and differs and differentiable_dtype(t):
                 before = bases[id(_torch.base_of(t))] - 0.5
                 step: TakeHistory | RenewHistory = RenewHistory(Arg(view.index))
                 if id(_torch.base_of(t)) not in leaves:  # of a leaf, a view has another history only if renewed
-                    step = TakeHistory(Arg(view.index), self.results.stand_in(t))
+                    step = TakeHistory(Arg(view.index), self._stand_in_before_changes(t))
+                    before = min([before, self._moment_of_write(t), *[c.time - 0.5 for c in self.results.lasting(t)]])
                 kept.append((before, step))
         return kept
+
+    def _has_it_still(self, t: Tensor) -> bool:
+        """Whether ``t`` has a history, and is no view of a leaf, which its base may have become, with that of one."""
+        base = _torch.base_of(t)
+        if not has_history(t) or base is None or _torch.leafness(base) is not True:
+            return has_history(t)
+        return not node_leads_to(self.results.node_before_changes(t), base)
+
+    def _moment_of_write(self, view: Tensor) -> float:
+        """When the base of ``view`` was written as the history of ``view`` says, if it does.
+
+        What is made of either later is to be made later, lest it be taken for written.
+        """
+        behind = self.results.node_before_changes(view).next_functions
+        write = self.kernels.write_of(behind[0][0]) if len(behind) == 1 and behind[0][0] is not None else None
+        return write.time if isinstance(write, WriteUnderGrad) else math.inf
+
+    def had_for_a_while(self) -> list[TracedArgument]:
+        """Arguments that a write gave a history, and that were then cut from it, which views among them still have."""
+        bases = {id(_torch.base_of(a.replica)) for a in self.arguments if self._has_it_still(a.replica)}
+        gone = [a for a in self.arguments if id(a.replica) in self.kernels.detached and not a.requires_grad]
+        return [a for a in gone if id(a.replica) in bases and not self.results.required_for_a_while(a)]
+
+    def _stand_in_before_changes(self, t: Tensor) -> Local:
+        """What has the history that the view ``t`` had before changes in place, which come to it by themselves."""
+        if not self.results.lasting(t):
+            return self.results.stand_in(t)
+        then = past(self.results.edge_before_changes(t), t.device, self.kernels)
+        self.results.takers[id(then)] = t
+        self.written.append(then)
+        local = self.results.names[id(then)] = self.results.stand_in(then)
+        return local
 
     def earlier(self) -> list[tuple[float, Tensor]]:
         """Views with a history that their base had before its last one; when they take it over at the latest.
@@ -247,14 +286,8 @@ class Histories:
                 continue
             # Only the first counts, lest the others find theirs outdated.
             moment, t, changes = self._moment_of_history(root), a.replica, self.results.lasting(a.replica)
-            if changes:  # of what it was before them, and then they come to it by themselves
-                t = past(self.results.edge_before_changes(t), t.device, self.kernels)
-                self.results.takers[id(t)] = a.replica
-                self.written.append(t)
-                moment = min(moment, changes[0].time)
-            local = self.results.stand_in(t)
-            if changes:
-                self.results.names[id(t)] = local
+            moment = min([moment, *[c.time for c in changes]])
+            local = self._stand_in_before_changes(t)
             step = TakeHistory(Arg(a.index), local, id(root.replica) not in counted)
             counted.add(id(root.replica))
             self.results.pending.setdefault(id(a.replica), []).append(step)
@@ -276,7 +309,23 @@ class Histories:
     def _cut(self, a: TracedArgument) -> None:
         if self.results.begins_late(a.replica) and not is_new_leaf(a.replica):
             self.results.attach_what_leads_to(a.replica)
-        self.steps.append(Detach(Arg(a.index), a.real_is_leaf is not False))
+        self.steps.append(Detach(Arg(a.index), self._was_leaf(a)))
+        if a.requires_grad or not differentiable_dtype(a.replica):
+            return
+        for view in self.arguments:
+            t = view.replica
+            if _torch.base_of(t) is a.replica and has_history(t) and not (_leads(t) or view.requires_grad):
+                self.steps.append(Reshape(Arg(view.index), lead_nowhere))
+
+    def _was_leaf(self, a: TracedArgument) -> bool:
+        """Whether ``a``, which is cut from its history, was a leaf that required grad, rather than written."""
+        return a.real_is_leaf is not False and (a.requires_grad or self.results.required_for_a_while(a))
+
+
+def _leads(t: Tensor) -> bool:
+    """Whether the history of ``t`` leads anywhere: that of a view does not whose base was cut before a write."""
+    node = _torch.grad_fn_of(t)
+    return node is not None and any(n is not None for n, _ in node.next_functions)
 
 
 def _base_of_wrapper(t: Tensor) -> Tensor | None:

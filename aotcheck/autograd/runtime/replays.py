@@ -161,6 +161,16 @@ def lie_apart(g: Geometry, t: Tensor, room: int = 0, inference: bool | None = No
         t.data = plain_window(storage, g, t.device)
 
 
+def lead_nowhere(view: Tensor) -> None:
+    """Let ``view``, of what requires no grad, have the history that it keeps where its base was cut from its own."""
+    base = _torch.base_of(view)
+    assert base is not None
+    for required in (True, False):
+        base.requires_grad_(required)
+        _torch.outdate_history(view)
+    _torch.grad_fn_of(view)
+
+
 def replay_under_inference_mode(view_func: Any, base: Tensor) -> Tensor:
     """A view of ``base`` as one made under inference mode."""
     with torch.inference_mode():
