@@ -367,3 +367,40 @@ def test_a_view_of_an_odd_view_was_made_before_that_requires_grad(quiet, writes)
         yield v, v.requires_grad, x.requires_grad, attempt_later(lambda: v.is_leaf)
 
     check_session(session)
+
+
+_VIEWS_OF_COMPLEX = {
+    "imaginary": lambda x: x.imag,
+    "real": lambda x: x.conj().real,
+    "a part": lambda x: torch.view_as_real(x)[0],
+    "reshaped": lambda x: x.imag.unsqueeze_(0),
+    "window": lambda x: x[0],
+    "window reshaped": lambda x: x[0].unsqueeze_(0),
+}
+_AFTER_CUT = {
+    "nothing": lambda x: None,
+    "told to require grad": lambda x: x.requires_grad_(),
+    "told so and used": lambda x: x.requires_grad_() * 2,
+}
+
+
+@pytest.mark.parametrize("view", _VIEWS_OF_COMPLEX.values(), ids=_VIEWS_OF_COMPLEX)
+@pytest.mark.parametrize("since", _AFTER_CUT.values(), ids=_AFTER_CUT)
+@pytest.mark.parametrize("used", [False, True])
+def test_a_view_of_what_is_made_inside_keeps_its_history_when_that_is_cut(used, since, view):
+    """Be it told to require grad afterwards, and be the view one of a view that nobody else needs."""
+
+    def function(x):
+        made = x * (1 + 2j)
+        part = view(made)
+        other = part * 2 if used else None
+        made.detach_()
+        return part, other, since(made), made
+
+    def session(compile):
+        x = leaf(2, 2)
+        part, *others = compile(function)(x)
+        yield part, others
+        yield torch.autograd.grad([t.sum().abs() for t in (part, others[0]) if t is not None], [x], allow_unused=True)
+
+    check_session(session)

@@ -20,7 +20,7 @@ from aotcheck.autograd.effects.views import (
     has_earlier_history,
     has_history,
     is_new_leaf,
-    node_leads_to,
+    leads_by_views_to,
 )
 from aotcheck.autograd.ir.places import Move
 from aotcheck.autograd.ir.trace import geometry_of, recorded_geometry
@@ -244,16 +244,19 @@ class Histories:
         base = _torch.base_of(t)
         if not has_history(t) or base is None or _torch.leafness(base) is not True:
             return has_history(t)
-        return not node_leads_to(self.results.node_before_changes(t), base)
+        return not leads_by_views_to(self.results.node_before_changes(t), base)
 
     def _moment_of_write(self, view: Tensor) -> float:
         """When the base of ``view`` was written as the history of ``view`` says, if it does.
 
         What is made of either later is to be made later, lest it be taken for written.
         """
-        behind = self.results.node_before_changes(view).next_functions
-        write = self.kernels.write_of(behind[0][0]) if len(behind) == 1 and behind[0][0] is not None else None
-        return write.time if isinstance(write, WriteUnderGrad) else math.inf
+        node = self.results.node_before_changes(view)
+        while len(node.next_functions) == 1 and node.next_functions[0][0] is not None:  # what the view is made of
+            node = node.next_functions[0][0]
+            if isinstance(write := self.kernels.write_of(node), WriteUnderGrad):
+                return write.time
+        return math.inf
 
     def had_for_a_while(self) -> list[TracedArgument]:
         """Arguments that a write gave a history, and that were then cut from it, which views among them still have."""
@@ -314,7 +317,8 @@ class Histories:
             return
         for view in self.arguments:
             t = view.replica
-            if _torch.base_of(t) is a.replica and has_history(t) and not (_leads(t) or view.requires_grad):
+            known = has_history(t) and _torch.grad_fn_of(t) is not None
+            if _torch.base_of(t) is a.replica and known and not (_leads(t) or view.requires_grad):
                 self.steps.append(Reshape(Arg(view.index), lead_nowhere))
 
     def _was_leaf(self, a: TracedArgument) -> bool:

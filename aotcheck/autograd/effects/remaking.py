@@ -22,6 +22,7 @@ from aotcheck.autograd.effects.views import (
     is_new_leaf,
     is_odd,
     is_of_function,
+    leads_by_views_to,
     never_counts,
     node_leads_to,
 )
@@ -85,12 +86,19 @@ class Remaking(Attaching, Holders):
                 continue
             if _torch.leafness(t) is None:  # autograd refuses to say which history it is
                 continue
-            cut = base is not None and not base.requires_grad  # by detach_, which left its views their histories
+            cut = base is not None and self._was_cut(t, base)  # by detach_, which left its views their histories
             earlier = base is not None and has_earlier_history(t, base)
             current = self._current(t) is not None
             given = base is not None and not self._replayable(t, base) if current else is_of_function(t)
             if base is None or cut or earlier or given or self._outlives_its_source(t):
                 self._histories[id(t)] = self.stand_in(t)
+
+    def _was_cut(self, t: Tensor, base: Tensor) -> bool:
+        """Whether the view ``t`` has a history from which ``base`` was cut, be that a leaf by now."""
+        if not base.requires_grad:
+            return True
+        again = id(base) in self.kernels.detached and is_new_leaf(base) and bool(self.lasting(t))
+        return again and not leads_by_views_to(self.node_before_changes(t), base)
 
     def name(self, t: Tensor) -> Ref:
         """Where the epilogue has the real tensor for ``t``; the first time this adds the steps that make it."""
@@ -193,12 +201,17 @@ class Remaking(Attaching, Holders):
             return [RequireGradOfInteger(local)]
         if id(t) not in self._histories:
             raise UnsupportedError("view of a base that has changed", "it would have no such view any more")
-        self.attach_now(t)
         given = GiveHistory(local, self._histories[id(t)])
         if self._stage is self.before:  # what it leads to is not attached yet
-            self.steps.append(given)
+            made = self.tracer.views.get(id(t))
+            self._due.append((0 if made is None else made.time, functools.partial(self._give, t, given)))
             return []
+        self.attach_now(t)
         return [given]
+
+    def _give(self, t: Tensor, given: GiveHistory) -> None:
+        self.attach_now(t)
+        self.steps.append(given)
 
     def _kind_of_window(self, t: Tensor, ref: Ref) -> bool | None:
         """Whether ``t`` is an inference tensor; None where it goes without saying."""
@@ -299,6 +312,8 @@ class Remaking(Attaching, Holders):
                 steps += self._moved_now(local, t)
             elif self._place_of_base(t, base)[1] != _torch.storage_address(_torch.storage_of(t)):
                 steps[0] = ReplayView(local, ref, aten.alias.default, ReplayMode.NO_GRAD)
+                steps.append(self.point(local, t, Way.DATA))
+            elif self._replays_elsewhere(t, base, geometry_of(t)):
                 steps.append(self.point(local, t, Way.DATA))
             return [*steps, SetCreationMeta(local, how)]
         if made is not None:

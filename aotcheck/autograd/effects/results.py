@@ -157,10 +157,13 @@ class Results(Remaking):
             return []
         met = places_met([a.tensor for a in self.attached], self.capture.ends)
         chained = {id(v): v for t, b in views for v in self.chain(t)[1:] if _torch.base_of(v) is b}
+        chained = {k: v for k, v in chained.items() if k not in self.names}  # such are there by themselves
         real = [v for v in chained.values() if not v.dtype.is_complex and has_history(v)]
         found = [v for v in real if _torch.grad_fn_of(v) in met and self._current(v) is not None]
         for v in found:
             self.collect(v)
+        if found:
+            self.find_histories()  # of them too: their base may have been cut from its own
         return found
 
     def _is_part(self, t: Tensor, base: Tensor | None, notes: Mapping[int, Derivation]) -> bool:

@@ -101,6 +101,13 @@ def leads_to(t: Tensor, source: Tensor) -> bool:
     return node_leads_to(_torch.grad_fn_of(t), source)
 
 
+def leads_by_views_to(node: Any, leaf: Tensor) -> bool:
+    """Whether gradients go from ``node`` to ``leaf``, a leaf, and nowhere else, as those of a view of it do."""
+    while node is not None and getattr(node, "variable", None) is not leaf:
+        node = node.next_functions[0][0] if len(node.next_functions) == 1 else None
+    return node is not None
+
+
 def node_leads_to(node: Any, source: Tensor) -> bool:
     """The same of a node."""
     if node is None or not source.requires_grad:
