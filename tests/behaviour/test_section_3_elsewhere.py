@@ -246,3 +246,34 @@ def test_a_view_made_under_no_grad_is_given_data_of_another_shape_again_and_agai
             yield y, x, attempt_later(lambda y=y: y.sum().backward()), root.grad
 
     check_session(session)
+
+
+_VIEWS_THAT_WANDER = {
+    "a transpose": lambda x: x.t(),
+    "a part": lambda x: x.split([1, 2])[1],
+    "no view": lambda x: x,
+    "made inside": lambda x: x.clone().t(),
+}
+_BACK = {
+    "its own": lambda v, x: v,
+    "an alias of its own": lambda v, x: v.detach().t().t(),
+    "its transpose's transpose": lambda v, x: v.t().data.t(),
+    "where it came from": lambda v, x: x.view(3, 2)[:2] if v.shape == (2, 2) else x,
+}
+
+
+@pytest.mark.parametrize("again", _BACK.values(), ids=_BACK)
+@pytest.mark.parametrize("view", _VIEWS_THAT_WANDER.values(), ids=_VIEWS_THAT_WANDER)
+@pytest.mark.parametrize("make", [lambda r: r * 2, lambda r: r.detach()], ids=["with a history", "without"])
+@pytest.mark.parametrize("both", [False, True])
+def test_a_view_of_what_went_elsewhere_and_was_then_given_data_once_more(both, make, view, again):
+    """What it is given may be what it has: then it stays, and so do views of it."""
+
+    def function(x):
+        v = view(x)
+        v.data = v.detach().clone()
+        made = v.t()
+        v.data = again(v, x)
+        return [v, made] if both else [made]
+
+    check_session(session_of(function, make))

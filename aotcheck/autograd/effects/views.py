@@ -188,7 +188,15 @@ class Views:
         made = self.tracer.views.get(id(t))
         if made is None or not made.current or id(t) in self.tracer.regeometried or not self._gone_since(made):
             return None
-        return made if self._is_left_behind(t, base) else None
+        return made if self._is_left_behind(t, base) or self._is_left_by_view(t, made) else None
+
+    def _is_left_by_view(self, t: Tensor, made: Derivation) -> bool:
+        """Whether what ``t`` was ``made`` of, a view made inside, went elsewhere by ``.data =`` before and since."""
+        source = made.source
+        if id(source) not in self.tracer.views or id(source) in self._arguments or not leads_to(t, source):
+            return False
+        moves = [x.move for x in self.kernels.left.get(id(source), ())]
+        return len(moves) > 1 and set(moves) == {Move.DATA} and self.kernels.left[id(source)][0].time < made.time
 
     def _is_fresh(self, base: Tensor) -> bool:
         """Whether ``base`` was made inside; by the epilogue it is, having counted nothing."""
@@ -485,8 +493,11 @@ class Views:
         lies = self.entered.get(id(made.source))
         if id(made.source) in self._moving or self._stays_where_made(made):
             lies = self.tracer.views[id(made.source)].geometry
-            went = any(x.time < made.time and x.move is Move.DATA for x in self.kernels.left[id(made.source)])
-            if went and not is_odd(made.tensor):
+            left = self.kernels.left[id(made.source)]
+            went = any(x.time < made.time and x.move is Move.DATA for x in left)
+            then = next((x for x in left if x.time > made.time), None)
+            elsewhere = then is not None and then.storage != left[0].storage
+            if went and (elsewhere or not is_odd(made.tensor)):
                 return False  # the real one goes to the last of its places at once
         return lies == made.source_geometry
 

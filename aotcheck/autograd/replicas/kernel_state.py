@@ -189,6 +189,13 @@ class KernelState:
         left = self.left.get(id(t), [])
         return bool(left) and left[-1].move is Move.DATA
 
+    def lie_alike(self, t: Tensor, other: Tensor) -> bool:
+        """Whether ``t`` has the very data of ``other``, so that nothing changes where it is given that."""
+        there = [_torch.storage_address(_torch.storage_of(x)) for x in (t, other)]
+        return (
+            there[0] == there[1] and geometry_of(t) == geometry_of(other) and t.is_inference() == other.is_inference()
+        )
+
     def note_move(self, t: Tensor, move: Move | None) -> None:
         """``t`` comes to lie elsewhere now; it stays where it is if there is no ``move``."""
         moment = self.moved[id(t)] = self.now()
