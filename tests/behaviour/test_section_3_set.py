@@ -1129,3 +1129,39 @@ def test_a_leaf_that_is_a_view_is_viewed_after_its_base_goes_elsewhere_again(gra
             yield out, y.grad.clone()
 
     check_session(session)
+
+
+_RESHAPED_SINCE = {
+    "transposed": lambda x: x.t_(),
+    "without a dimension": lambda x: x.squeeze_(),
+    "with one more": lambda x: x.unsqueeze_(0),
+    "not at all": lambda x: x,
+}
+_VIEWS_SINCE = {
+    "a view": lambda x: x.transpose(0, -1),
+    "a view of a view": lambda x: x.transpose(0, -1).unsqueeze(0),
+    "unknown to autograd": lambda x: x.unsafe_chunk(2)[0],
+}
+
+
+@pytest.mark.parametrize("view", _VIEWS_SINCE.values(), ids=_VIEWS_SINCE)
+@pytest.mark.parametrize("reshape", _RESHAPED_SINCE.values(), ids=_RESHAPED_SINCE)
+@pytest.mark.parametrize("count", [0, 4])
+@pytest.mark.parametrize("twice", [False, True])
+def test_a_view_of_what_was_set_to_itself_and_then_reshaped_is_made_where_that_then_lies(twice, count, reshape, view):
+    """Although what is computed of the view is attached with the history that ``set_`` gave."""
+
+    def function(x):
+        x.set_(x)
+        reshape(x)
+        part = view(x)
+        out = part.clone()
+        return [out, part, *([out * 2, part * 3] if twice else [])]
+
+    def session(compile):
+        x = leaf(1, count).clone()
+        outputs = compile(function)(x)
+        yield outputs, x
+        yield [attempt_later(lambda t=t: torch.autograd.grad(t.sum(), [x], allow_unused=True)) for t in outputs]
+
+    check_session(session)

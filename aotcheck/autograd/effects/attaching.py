@@ -157,8 +157,22 @@ class Attaching(Draft, abc.ABC):
     def attach_before(self, t: Tensor) -> None:
         """Attach the groups that come before that of ``t``, for backwards to come by in the program's order."""
         for number in range(self._group_of(t) or 0):
-            if self._is_ready(number):
+            if self._is_ready(number) and not self._hangs_on_moved(number, t):
                 self._attach_group(number)
+
+    def _hangs_on_moved(self, number: int, t: Tensor) -> bool:
+        """Whether the group hangs on a view of ``t`` that is made where that comes to lie, with the history it gets."""
+        moved = max([x.time for x in self.kernels.left.get(id(t), ())], default=math.inf)
+        for k in self.groups[number].cuts:
+            cut = self.cuts[k].tensor
+            owner = self._owner.get(id(cut))
+            notes = self.tracer.views, self.tracer.unsafe_views
+            views = [known.get(id(x)) for x in self.chain(cut) for known in notes]
+            if any(made is not None and made.source is t and made.time > moved for made in views):
+                return True
+            if owner is not None and owner != number and self._hangs_on_moved(owner, t):
+                return True
+        return False
 
     def settle_in_turn(self, t: Tensor) -> None:
         """The same as ``settle``, after what comes before."""
