@@ -1165,3 +1165,36 @@ def test_a_view_of_what_was_set_to_itself_and_then_reshaped_is_made_where_that_t
         yield [attempt_later(lambda t=t: torch.autograd.grad(t.sum(), [x], allow_unused=True)) for t in outputs]
 
     check_session(session)
+
+
+_WRITTEN_FIRST = {
+    "copied": lambda x, y: x.copy_(y),
+    "multiplied": lambda x, y: x.mul_(y),
+    "by a view": lambda x, y: x.t().mul_(y),
+    "and reshaped": lambda x, y: x.copy_(y).t_(),
+    "not at all": lambda x, y: x,
+}
+
+
+@pytest.mark.parametrize("write", _WRITTEN_FIRST.values(), ids=_WRITTEN_FIRST)
+@pytest.mark.parametrize("set_", [lambda x, z: x.set_(z), lambda x, z: x.set_(z.untyped_storage(), 0, (2,), (1,))])
+@pytest.mark.parametrize("used", [False, True])
+@pytest.mark.parametrize("wanted", [0, 1])
+def test_set_of_what_was_written_has_no_derivative_for_what_was_written_either(wanted, used, set_, write):
+    """The history of ``set_`` leads to that of the write, by which a backward comes to others."""
+
+    def function(x, y, z):
+        write(x, y)
+        out = x * 3 if used else None
+        set_(x, z)
+        return [x, out] if used else [x]
+
+    def session(compile):
+        root, y, z = leaf(2, 2), leaf(2, 2, seed=1), plain(2, 2, seed=2)
+        outputs = compile(function)(root.clone(), y, z)
+        yield outputs
+        into = (root, y)[wanted]
+        for t in reversed(outputs):
+            yield attempt_later(lambda t=t: torch.autograd.grad(t.sum(), [into], allow_unused=True, retain_graph=True))
+
+    check_session(session)

@@ -84,7 +84,7 @@ class Histories:
         by_itself = root.requires_grad and _torch.base_of(t) is None and id(t) not in self.kernels.detached
         of_set = by_itself and id(t) in self.capture.tracer.set_calls
         if of_set and _has_no_derivative(_torch.grad_fn_of(t)):
-            self.taken.append(self._history_of_set(root))
+            self.taken += self._histories_of_set(root)
             return
         source: Result | Local
         if result is not None:
@@ -95,11 +95,12 @@ class Histories:
         counted = _torch.version_of(t) != root.version
         self.taken.append(TakeHistory(root.source, source, counted))
 
-    def _history_of_set(self, root: TracedRoot) -> TakeHistoryOfSet:
-        """How ``root`` takes over the history of ``set_``."""
+    def _histories_of_set(self, root: TracedRoot) -> list[TakeHistory | TakeHistoryOfSet]:
+        """How ``root`` takes over the history of ``set_``, and before that the one of a write that came before."""
         t, node, sources = root.replica, _torch.grad_fn_of(root.replica), list[Ref]()
+        place = 0
         while _has_no_derivative(node):
-            (node, _), *others = node.next_functions
+            (node, place), *others = node.next_functions
             own = root.grad_fn is not None  # what it had when the call began, it has until it takes this over
             sources[:0] = [
                 root.source if own and x[0] is root.grad_fn else self._leading_to(GradientEdge(*x), t.device)
@@ -110,7 +111,13 @@ class Histories:
         stays = self.table.state(t) is root.state and geometry_of(t) == root.geometry
         reshaped = [a.replica for a in self.arguments if a.replica is not t and self.results.lasting(a.replica)]
         counted = stays and not root.state.version and _torch.counted_by([t], reshaped) != [None]
-        return TakeHistoryOfSet(root.source, tuple(sources), counted)
+        last = TakeHistoryOfSet(root.source, tuple(sources), counted)
+        if node is None or node is root.grad_fn or root.grad_fn is None:
+            return [last]
+        then = past(GradientEdge(node, place), t.device, self.kernels)
+        local = self.results.names[id(then)] = self.results.stand_in(then)
+        self.written.append(then)
+        return [TakeHistory(root.source, local, counted=False), last]
 
     def _leading_to(self, edge: GradientEdge, device: torch.device) -> Ref:
         """A tensor of the call with the history ``edge``: an argument, or a stand-in."""
