@@ -243,3 +243,25 @@ def test_an_argument_is_saved_that_was_given_other_data_and_is_again(then, given
         yield out, attempt_later(lambda: torch.autograd.grad(out.sum(), x))
 
     check_session(session)
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+@pytest.mark.parametrize("factor", [0, 2.5])
+@pytest.mark.parametrize("by", ["list", "number"])
+def test_what_is_saved_is_asked_for_again_though_no_gradient_reads_it(by: str, factor: float, create_graph: bool):
+    def f(x, y):
+        with torch.no_grad():
+            x.add_(1)
+        y.clone()
+        return torch._foreach_mul([x], factor)[0] if by == "list" else x * factor
+
+    def session(compile):
+        base = torch.zeros(5)
+        view = base[0]
+        base.requires_grad_()
+        beside = base[4:].detach().requires_grad_()
+        out = compile(f)(view, beside)
+        for _ in range(2):
+            yield attempt_later(lambda: torch.autograd.grad(out, base, create_graph=create_graph, retain_graph=False))
+
+    check_session(session)

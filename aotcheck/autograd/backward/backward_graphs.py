@@ -91,6 +91,7 @@ class BackwardGraphs:
             reshaped,
             [k for k in stage.checked_by_backward if k not in used],
             shown,
+            stage.is_once,
         )
         run = define(w, "run", "backward")
         # Its graph has the casts.

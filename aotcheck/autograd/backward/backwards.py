@@ -85,7 +85,7 @@ class Backwards:
         holding = stage.holding()
         once = tuple([j for j, nodes in enumerate(holding) if nodes])
         lenient = tuple([j for j in once if all(map(_torch.is_write_through_view, holding[j]))])
-        stage.sealed = True
+        stage.sealed, stage.once = True, once
         freeing = list(self._freeing(stage, once))
         raising = tuple(self._raising(stage, behind))
         selective = stage.selective or bool(raising)

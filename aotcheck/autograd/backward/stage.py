@@ -123,6 +123,7 @@ class Stage:
     odd: dict[Any, Tangent] = dataclasses.field(default_factory=dict)  # tangents unlike their results
     held: list[Arg] = dataclasses.field(default_factory=list)  # arguments that gradients hold
     sealed: bool = False  # whether ``held`` may still grow
+    once: tuple[int, ...] = ()  # those of its tensors from which a second backward raises, once it is sealed
     own: tuple[int, ...] = ()
     idle: frozenset[int] = frozenset()  # those of its tensors that no first derivative comes by
     views: tuple[tuple[Ref, Tensor], ...] = ()
@@ -261,6 +262,11 @@ class Stage:
             attached = zip(behind, self.attached, strict=True)
             self._holding = [[n for n in nodes if holds_saved(n, a.tensor)] for nodes, a in attached]
         return self._holding
+
+    @property
+    def is_once(self) -> bool:
+        """Whether it attaches a single tensor, of which a second backward raises by asking for what is saved."""
+        return len(self.attached) == 1 and bool(self.once) and self.asked is None
 
     def freeing_nodes(self) -> set[Any]:
         """All of these."""

@@ -216,6 +216,7 @@ def write_backward(
     reshaped: Sequence[BackwardReshape] = (),
     unread: Sequence[int] = (),
     shown: Collection[int] = (),
+    once: bool = False,
 ) -> SourceWriter:
     """``run(ctx, g)``: pick what this backward uses of the saved tensors and incoming gradients.
 
@@ -223,10 +224,12 @@ def write_backward(
     of the differentiated have wrappers for gradients, made of what, ``same`` which have a tangent itself, with the
     strides and the owners it has: autograd looks at both where it accumulates. ``windows`` are those on live memory
     that the graph reads; ``writes`` and ``reshaped`` come last. ``unread`` is unpacked besides, and not read. Those of
-    ``same`` that are ``shown`` are a view of their tangent.
+    ``same`` that are ``shown`` are a view of their tangent. ``once``: a second one raises,
+    by asking for what is saved even if the graph reads none of it.
     """
     w = SourceWriter()
-    lines = ["def run(ctx, g, whole=None):", *_unpack(w, [*used, *unread], saved), *_take_tangents(w, tangents)]
+    unpacking = _unpack(w, [*used, *unread], saved, once)
+    lines = ["def run(ctx, g, whole=None):", *unpacking, *_take_tangents(w, tangents)]
     names = [f"s[{k}]" for k in range(len(used))] + [f"t{k}" for k, _ in tangents]
     names += [f"{LIVE}[{k}]" for k in windows]
     parts = [f"d[{k}]" for k in differentiated]
@@ -265,6 +268,7 @@ def write_differentiable_backward(
     cuts: Sequence[int] = (),
     twins: Mapping[int, int] = MappingProxyType({}),
     entered: Sequence[int] = (),
+    once: bool = False,
 ) -> SourceWriter:
     """``run(ctx, g)`` as ``write_backward`` writes it, but what it gives is attached to autograd.
 
@@ -275,11 +279,11 @@ def write_differentiable_backward(
     tangents are made of. ``heads`` are results that only stand for what several applications share. The results
     ``cuts``, on which others hang, are attached before these, and are targets after all others. ``twins`` says of each
     gradient which of them it is, itself or an earlier one. ``entered`` are targets that this backward does not reach,
-    and of which its context has handles after those ``reached``.
+    and of which its context has handles after those ``reached``. ``once``: as for ``write_backward``.
     """
     w = SourceWriter()
     whole = "whole" if flat else "g"
-    lines = [f"def run(ctx, g{', whole' if flat else ''}):", *_unpack(w, unpacked, saved)]
+    lines = [f"def run(ctx, g{', whole' if flat else ''}):", *_unpack(w, unpacked, saved, once)]
     body = _take_tangents(w, tangents)
     names = [f"s[{k}]" for k in range(read)] + [f"t{k}" for k, _ in tangents]
     body.append(f"    d = bw({', '.join(names)})")
@@ -341,11 +345,11 @@ def write_differentiable_backward(
     return w
 
 
-def _unpack(w: SourceWriter, which: Sequence[int], saved: int) -> list[str]:
+def _unpack(w: SourceWriter, which: Sequence[int], saved: int, once: bool = False) -> list[str]:
     if saved and len(which) == saved:
         in_order = list(which) == list(range(saved))
         return ["    s = ctx.saved_tensors", *([] if in_order else [f"    s = {''.join(f's[{k}], ' for k in which)}"])]
-    if saved and which:
+    if saved and (which or once):
         w.globals["unpack_some"] = _torch.unpack_some
         return [f"    s = unpack_some(ctx, {tuple(which)})"]
     return []
