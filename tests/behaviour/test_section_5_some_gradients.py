@@ -171,3 +171,29 @@ def test_a_backward_that_ends_at_what_was_written_beyond_what_its_gradient_holds
         yield x.grad, r if not grows else None
 
     check_session(session)
+
+
+@pytest.mark.parametrize("then", [0, 1])
+@pytest.mark.parametrize("ends", ["base", "view", "leaf"])
+@pytest.mark.parametrize("begins", [0, 1])
+@pytest.mark.parametrize("write", [lambda x: x.zero_(), lambda x: x.mul_(2)], ids=["zero", "mul"])
+def test_a_backward_that_ends_at_a_written_base_frees_the_last_write_alone(write, begins: int, ends: str, then: int):
+    def f(x):
+        write(x)
+        between = x.clone()
+        write(x)
+        return between, x
+
+    def session(compile):
+        start = leaf(2)
+        base = start.clone()
+        view = base.view(2)
+        results = compile(f)(view)
+        end = {"base": base, "view": view, "leaf": start}[ends]
+        base.retain_grad()
+        yield attempt_later(lambda: torch.autograd.backward([results[begins].sum()], inputs=[end]))
+        for k in (then, 1 - then):
+            yield attempt_later(lambda k=k: torch.autograd.backward([results[k].sum()], inputs=[base, start]))
+        yield base.grad, start.grad
+
+    check_session(session)

@@ -85,10 +85,11 @@ class Nodes:
 
 @dataclasses.dataclass(frozen=True)
 class Partly:
-    """A backward of the Function of ``ctx`` that is asked for the targets ``asked`` alone, by place."""
+    """A backward of the Function of ``ctx`` from the results ``begins``, asked for the targets ``asked`` alone, by place."""
 
     finder: Finder
     context: Any
+    begins: tuple[int, ...]
     way: tuple[Passed, ...]
     asked: frozenset[int]
 
@@ -102,7 +103,7 @@ class Partly:
         ctx, passed, raises = self.ctx, set[int](), True
         try:
             if self.way:
-                backward.check_not_spent(self.context)
+                backward.check_not_spent(self.context, self.begins)
                 look_at(ctx, ())
             for node in self.way:
                 if isinstance(ctx, Left):
@@ -156,7 +157,7 @@ class Finder:
         way = self._ways.get((places, asked))
         if way is None:
             way = self._ways[places, asked] = self.nodes.way(places, asked)
-        return Partly(self, ctx, way, asked)
+        return Partly(self, ctx, places, way, asked)
 
     def _comes_by_all(self, ends: Sequence[Any]) -> bool:
         for k in self.stage.cover or ():

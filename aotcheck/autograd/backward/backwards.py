@@ -86,7 +86,7 @@ class Backwards:
         once = tuple([j for j, nodes in enumerate(holding) if nodes])
         lenient = tuple([j for j in once if all(map(_torch.is_write_through_view, holding[j]))])
         stage.sealed, stage.once = True, once
-        freeing = list(self._freeing(stage, once))
+        freeing = list(self._freeing(stage, once, holding))
         raising = tuple(self._raising(stage, behind))
         selective = stage.selective or bool(raising)
         apply = backward_source.function_like(
@@ -110,7 +110,9 @@ class Backwards:
         )
         return Function(apply, Finder(self, stage), selective)
 
-    def _freeing(self, stage: Stage, once: Iterable[int]) -> Iterator[tuple[int, Freed]]:
+    def _freeing(
+        self, stage: Stage, once: Iterable[int], holding: Sequence[Sequence[Any]]
+    ) -> Iterator[tuple[int, Freed]]:
         """The tensors whose own node frees what it keeps, or raises, when a backward ends there."""
         record = self.capture.record
         taken = not stage.before and any(isinstance(s, TakeHistory) for s in (*record.before, *record.steps))
@@ -122,7 +124,8 @@ class Backwards:
             elif j in once and holds_saved(node, a.tensor):
                 objection = self._objection(node, a.tensor)
                 own = guards_of(self.capture, stage, node, a.tensor) if taken and objection is None else ((), ())
-                yield j, Freed(objection, *own)
+                behind = tuple([k for k in once if node in holding[k]])
+                yield j, Freed(objection, *own, behind=None if len(behind) == len(stage.attached) else behind)
 
     def _objection(self, node: Any, near: Tensor) -> str | None:
         """What ``node``, behind ``near``, raises in its backward because what it keeps was written since."""

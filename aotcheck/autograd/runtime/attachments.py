@@ -78,12 +78,14 @@ class Freed:
     """What the op itself that gave a result keeps in eager, which a backward that ends there looks at and frees.
 
     ``objection`` is what its backward raises because that was written inside already, ``saved`` and ``watched`` are
-    where a Function has what must not have been written since, among what it saves and what it watches.
+    where a Function has what must not have been written since, among what it saves and what it watches. ``behind`` are
+    the Function's results whose backward comes by that op, if that are not all.
     """
 
     objection: str | None
     saved: tuple[int, ...] = ()
     watched: tuple[int, ...] = ()
+    behind: tuple[int, ...] | None = None
 
 
 @dataclasses.dataclass(frozen=True)

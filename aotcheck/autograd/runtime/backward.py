@@ -102,11 +102,13 @@ def frees(node: Any) -> dict[int, Freed]:
     return getattr(function, "frees", {})
 
 
-def check_own(ctx: Any, freed: Freed) -> None:
-    """Raise as the op does that gave a result of the Function of ``ctx``, if it misses something."""
+def check_own(ctx: Any, place: int, freed: Freed) -> None:
+    """Raise as the op does that gave the result at ``place`` of the Function of ``ctx``, if it misses something."""
     if freed.objection is not None:
         raise RuntimeError(freed.objection)
-    use_context(ctx)
+    check_not_spent(ctx, (place,))
+    _torch.unpack_some(ctx, ())
+    _spend(ctx, freed.behind)
     if freed.saved:
         _torch.unpack_some(ctx, freed.saved)
     if freed.watched:
@@ -130,14 +132,24 @@ def use_hidden(ctx: Any) -> None:
     _spend(ctx)
 
 
-def _spend(ctx: Any) -> None:
+def _spend(ctx: Any, places: Sequence[int] | None = None) -> None:
     if not _torch.backward_keeps_graph():
-        _torch.after_backward(functools.partial(setattr, ctx, "spent", True))
+        _torch.after_backward(functools.partial(_note_spent, ctx, places))
 
 
-def check_not_spent(ctx: Any) -> None:
-    """Raise as eager does where a derivative of this backward has freed what it needs."""
-    if getattr(ctx, "spent", False):
+def _note_spent(ctx: Any, places: Sequence[int] | None) -> None:
+    before = getattr(ctx, "spent", frozenset())
+    ctx.spent = True if places is None or before is True else before.union(places)
+
+
+def check_not_spent(ctx: Any, begins: Sequence[int] | None = None) -> None:
+    """Raise as eager does where something else than this backward has freed what it needs.
+
+    That is a derivative of it, or one that ended at a result: see ``check_own``. ``begins``: the places of the results
+    from which it comes; None: whichever it may be.
+    """
+    spent = getattr(ctx, "spent", False)
+    if spent and (spent is True or begins is None or not spent.isdisjoint(begins)):
         raise RuntimeError(FREED)
 
 

@@ -176,7 +176,8 @@ def _check_shared(w: SourceWriter, outputs: int, shared: Sequence[Shared]) -> li
 def _check_not_freed(w: SourceWriter, outputs: int, saved: int, once: Sequence[int]) -> list[str]:
     if not once:
         return []
-    checks = [f"if getattr(ctx, 'spent', False): {w.refer(backward.check_not_spent)}(ctx)"]
+    begins = "[k for k, t in enumerate(p) if t is not None]" if outputs > 1 else "(0,)"
+    checks = [f"if getattr(ctx, 'spent', False): {w.refer(backward.check_not_spent)}(ctx, {begins})"]
     if not saved or outputs > 1:  # what is saved is asked for anyway if there is but one result
         checks.append(f"{w.refer(_torch.unpack_some)}(ctx, ())" if saved else "ctx.saved_tensors")
     if len(once) == outputs:

@@ -58,7 +58,7 @@ class _TakeHistory(torch.autograd.Function):
         # A backward that ends at ``t`` frees what the op that computed it keeps, which is behind this node, not in it.
         freed = frees(ctx.origin).get(ctx.place)
         if freed is not None and not _torch.will_run(ctx.origin):
-            check_own(ctx.origin, freed)
+            check_own(ctx.origin, ctx.place, freed)
         # Of a ragged view's gradient torch would make all of its base's zero that it does not show.
         own = torch.zeros_like(grads[0]) if ctx.is_ragged_view and grads[0] is not None else None
         return defined(ctx, (own, grads[0]))
