@@ -748,3 +748,20 @@ def test_a_complex_number_is_filled_in_by_a_mask(dtype, number):
             yield attempt(lambda fill=fill, x=x, mask=mask: compile(lambda x, m: fill(x * 1, m, number))(x, mask))
 
     check_session(session)
+
+
+@pytest.mark.parametrize("trained", [False, True])
+@pytest.mark.parametrize("write", [lambda t: t.zero_(), lambda t: t.copy_(torch.ones(1)), lambda t: t.add_(1)])
+def test_a_single_element_without_a_stride_is_read_as_another_dtype(write, trained: bool):
+    def f(x, y, z):
+        write(y[1:])
+        z.copy_(x)
+
+    def session(compile):
+        memory = torch.full((), 3, dtype=torch.complex64)
+        part = memory.real.requires_grad_(trained)
+        z = torch.zeros(())
+        compile(f)(part, memory.expand(2), z)
+        yield memory, z, part
+
+    check_session(session)
