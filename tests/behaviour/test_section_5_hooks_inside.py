@@ -531,3 +531,20 @@ def test_a_view_that_keeps_its_gradient_of_what_is_then_written(source, mode, be
         yield v.grad, root.grad
 
     check_session(session)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("hook", [lambda g: g * 2, lambda g: None if g is None else g * 2], ids=["of any", "of some"])
+@pytest.mark.parametrize("split", [torch.unsafe_split, torch.split])
+def test_a_hook_on_a_part_that_nobody_needs_is_called_for_the_others(split, hook, inside: bool):
+    def f(x):
+        parts = split(x * 2 if inside else x, 1)
+        parts[1].register_hook(hook)
+        return parts[0], parts[0] * parts[2]
+
+    def session(compile):
+        x = leaf(3)
+        for out in compile(f)(x):
+            yield attempt_later(lambda out=out: torch.autograd.grad(out.sum(), x, retain_graph=True))
+
+    check_session(session)

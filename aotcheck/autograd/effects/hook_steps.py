@@ -85,7 +85,7 @@ class HookSteps:
                 if id(t) in leaves:
                     raise UnsupportedError("hook", "on a leaf made inside that is not returned")
                 self.late.remove(h)
-            elif h.node in views and _torch.outputs_of(h.node) > 1 and _torch.base_of(t) is not None:
+            elif h.node in views and _torch.outputs_of(h.node) > 1 and self._is_a_part(t):
                 # What one op gave with views that are needed is made: its hooks are called when gradients reach these.
                 results.tensors[id(t)] = t, views[h.node]
             elif h.node not in behind:
@@ -93,6 +93,10 @@ class HookSteps:
             else:
                 known.add(id(t))
                 results.names[id(t)] = results.stand_in(t)
+
+    def _is_a_part(self, t: Tensor) -> bool:
+        """Whether ``t`` is a view, be it one that is none to autograd (``unsafe_split``)."""
+        return _torch.base_of(t) is not None or id(t) in self.capture.tracer.unsafe_views
 
     def check_cuts(self) -> None:
         """Raise unless all gradients that go through a tensor with a hook come by it."""
