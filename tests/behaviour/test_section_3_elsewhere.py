@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import Raised, attempt_later, check_session, cotangent, leaf, plain
+from tests.behaviour.harness import Raised, attempt_later, check, check_session, cotangent, given, leaf, plain
 
 
 def other(*shape):
@@ -277,3 +277,24 @@ def test_a_view_of_what_went_elsewhere_and_was_then_given_data_once_more(both, m
         return [v, made] if both else [made]
 
     check_session(session_of(function, make))
+
+
+@pytest.mark.parametrize("returned", ["later", "both"])
+@pytest.mark.parametrize("change", ["nothing", "reshaped", "written"])
+@pytest.mark.parametrize("size", [2, 3])
+def test_a_view_is_made_again_of_what_went_where_its_op_does_not_go(size: int, change: str, returned: str):
+    """On half of a complex number there is no complex tensor."""
+
+    def f(x):
+        elsewhere = x.as_strided((0,), (0,), 1)
+        torch.sum(torch.ones((0, 2)), 0, out=elsewhere)
+        view = torch.view_as_complex(x)
+        x.data = elsewhere
+        later = view.t()
+        if change == "reshaped":
+            view.t_()
+        elif change == "written":
+            view.add_(1)
+        return later if returned == "later" else (view, later)
+
+    check(f, lambda: given(plain(size)[:2]))

@@ -29,6 +29,7 @@ from aotcheck.autograd.ir.places import Move, Stop, stops_of
 from aotcheck.autograd.ir.trace import Geometry, geometry_of
 from aotcheck.autograd.record.steps import Arg, Ref
 from aotcheck.autograd.replicas.windows import Derivation, Reshaping, lasting, within_bounds
+from aotcheck.autograd.runtime.replays import replay_lying
 from aotcheck.autograd.tensors.subclasses import is_wrapper
 
 if TYPE_CHECKING:
@@ -555,9 +556,28 @@ class Views:
             return not alike
         if not within_bounds(t):  # its storage shrank since: no op gives it any more
             return False
+        if self._refuses_replay(t, base):
+            return True
         with torch.no_grad():
             made = geometry_of(_torch.view_func_of(t)(base))
         return made != lies and not (alike and made == geometry_of(t))
+
+    def _refuses_replay(self, t: Tensor, base: Tensor) -> bool:
+        """Whether ``base`` lies where the ops do not go that made its view ``t``: on half of a complex number, say."""
+        with torch.no_grad():
+            try:
+                _torch.view_func_of(t)(base)
+            except RuntimeError:
+                return True
+        return False
+
+    def _lay_when_viewed(self, t: Tensor, base: Tensor) -> Geometry | None:
+        """How ``base`` lay when its view ``t`` was made, or what that is a view of."""
+        while (made := self.tracer.views.get(id(t))) is not None:
+            if made.source is base:
+                return made.source_geometry
+            t = made.source
+        return None
 
     def _differs_between(self, t: Tensor, base: Tensor) -> bool:
         """Whether a view by way of which ``t`` was made of its base is no window: the conjugate of a conjugate, say."""
@@ -574,7 +594,11 @@ class Views:
         """How autograd makes the view ``t`` of its base to look for its history, or did when that ``base_lay`` so."""
         place = self._place_of_base(t, base)[0] if base_lay is None else base_lay
         if place[3:] != lies[3:] or (base_lay is None and self._replays_elsewhere(t, base, lies)):
-            return _torch.view_func_of(t)
+            replay = _torch.view_func_of(t)
+            before = None if base_lay is not None else self._lay_when_viewed(t, base)
+            if before is None or before == place or not self._refuses_replay(t, base):
+                return replay
+            return functools.partial(replay_lying, replay, before)
         if self._differs_between(t, base) and lies == geometry_of(t):
             return _torch.view_func_of(t)
         return functools.partial(_window, shape=lies.shape, stride=lies.stride, offset=lies.offset)
