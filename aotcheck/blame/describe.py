@@ -130,7 +130,7 @@ def describe_step(step: Step, record: Record) -> str:
             return f"count a write to {name(target)}"
         case StandIn(local, g, _):
             return f"{name(local)}: a stand-in {geometry(g)} that takes a history"
-        case Bridge(local, source):
+        case Bridge(local, source, _):
             return f"{name(local)}: stands for {name(source)} in autograd's graph"
         case Attach(group):
             return f"attach to autograd {_list([name(record.attached[k].ref) for k in record.groups[group].attached])}"

@@ -298,3 +298,35 @@ def test_a_view_is_made_again_of_what_went_where_its_op_does_not_go(size: int, c
         return later if returned == "later" else (view, later)
 
     check(f, lambda: given(plain(size)[:2]))
+
+
+class SumAndView(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.sum(), x.unsqueeze(0)
+
+    @staticmethod
+    def backward(ctx, of_sum, of_view):
+        return of_sum if of_view is None else of_view.squeeze(0) + (0 if of_sum is None else of_sum)
+
+
+@pytest.mark.parametrize("compute", [SumAndView.apply, lambda x: (x * 2, x.unsqueeze(0)), lambda x: (x.sin(),)])
+@pytest.mark.parametrize("made", ["view", "leaf", "non-leaf"])
+def test_gradients_arrive_in_the_shape_that_an_argument_had_when_it_was_used(made: str, compute):
+    def f(x, y):
+        y.data = x
+        return y, *compute(y)
+
+    def session(compile):
+        x, y = plain(), plain(1)
+        if made == "view":
+            with torch.no_grad():
+                y = plain().view(1)
+        y.requires_grad_()
+        if made == "non-leaf":
+            y = y * 1
+        _, *results = compile(f)(x, y)
+        for t in results:
+            yield found(lambda t=t: torch.autograd.grad(t.sum(), y, retain_graph=True))
+
+    check_session(session)

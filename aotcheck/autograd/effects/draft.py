@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
+from torch.autograd.graph import GradientEdge
 
 from aotcheck.autograd.effects.views import Views, is_new_leaf
 from aotcheck.autograd.errors import UnsupportedError
@@ -47,7 +48,7 @@ class Draft(Views):
         self._locals = 0
         self.tensors: dict[int, tuple[Tensor, Tensor | None]] = {}  # tensors to be named, and their bases
         self._preceding = Timeline()  # what happens before results are attached
-        self._reached: set[int] = set()  # ids of the leaves to which results lead
+        self._reached: dict[int, list[GradientEdge]] = {}  # by id of the leaf where gradients of results arrive
         self._told: set[int] = set()  # ids of what is told to require grad before results are attached
         self._late: dict[int, Tensor] = {}  # by id, what is told so at its moment: see Note [Late leaves]
         self._begun: set[int] = set()  # ids of those of them that were

@@ -27,7 +27,7 @@ from aotcheck.autograd.effects.views import (
     leads_to,
 )
 from aotcheck.autograd.errors import UnsupportedError
-from aotcheck.autograd.ir.trace import geometry_of
+from aotcheck.autograd.ir.trace import Geometry, geometry_of, row_major
 from aotcheck.autograd.record.record import Leaf, Role
 from aotcheck.autograd.record.steps import (
     Arg,
@@ -324,7 +324,7 @@ class Results(Remaking):
         See Note [What precedes attaching] and Note [In the program's order].
         """
         reached = reached_leaves([a.tensor for a in self.attached])
-        self._reached = set(reached)
+        self._reached = reached
         self._find_late()
         roots = {id(r.replica) for r in self.roots if r.requires_grad and not r.has_history}
         roots |= {id(w.replica) for w in self.capture.wrappers if w.requires_grad and not w.begins_anew}
@@ -390,7 +390,7 @@ class Results(Remaking):
         # Nor does autograd then say where gradients of theirs arrive.
         ends = {ref for ref, t in odd.items() if id(t) in self._reached}
         bridges = [
-            Bridge(self.local(), s.target)
+            Bridge(self.local(), s.target, self._arriving(odd[s.target]))
             for s in early
             if isinstance(s, RequireGrad) and s.target in ends and isinstance(s.target, Arg | Local)
         ]
@@ -401,6 +401,14 @@ class Results(Remaking):
             early = [dataclasses.replace(s, outdated=False) if isinstance(s, ReplayView) else s for s in early]
         self.before[:] = [*rest[:there], *early, *bridges, *rest[there:]]
         self._bridges = {b.source: b.local for b in bridges}
+
+    def _arriving(self, t: Tensor) -> Geometry | None:
+        """What gradients of the argument ``t`` are like, if not as that is when the call begins; None if they are."""
+        argument = next((a for a in self.arguments if a.replica is t), None)
+        taken = {(_torch.gradient_shape(e.node), _torch.gradient_dtype(e.node, 0)) for e in self._reached[id(t)]}
+        if argument is None or len(taken) != 1 or taken == {(argument.geometry.shape, argument.geometry.dtype)}:
+            return None
+        return row_major(*taken.pop())
 
     def _find_late(self) -> None:
         """Find the leaves that begin later than results are attached: see Note [Late leaves]."""

@@ -158,10 +158,14 @@ class StandIn:
 
 @dataclasses.dataclass(frozen=True)
 class Bridge:
-    """A tensor without memory in the place of ``source`` in autograd's graph, as that is now."""
+    """A tensor without memory in the place of ``source`` in autograd's graph, as that is now.
+
+    ``recorded`` is how ``source`` lies when gradients first arrive at it in eager, where that is otherwise.
+    """
 
     local: Local
     source: Arg | Local
+    recorded: Geometry | None = None
 
 
 @dataclasses.dataclass(frozen=True)

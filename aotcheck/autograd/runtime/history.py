@@ -460,10 +460,10 @@ def bridge(t: Tensor, recorded: Geometry | None = None) -> Tensor:
     return result
 
 
-def early_bridge(t: Tensor) -> Tensor:
+def early_bridge(t: Tensor, recorded: Geometry | None = None) -> Tensor:
     """The same, made before ``t`` gets another history; gradients go by it."""
-    with torch.enable_grad():
-        return bridge(t)
+    with torch.enable_grad(), contextlib.nullcontext() if recorded is None else _like(t, recorded):
+        return bridge(t, recorded)
 
 
 def poison(t: Tensor) -> None:

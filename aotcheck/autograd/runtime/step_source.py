@@ -121,8 +121,9 @@ def step_line(step: Step, w: SourceWriter) -> str:
             return f"{w.refer(_torch.count_write)}({named(target)})"
         case StandIn(local, g, device):
             return f"{named(local)} = {w.refer(memory.stand_in)}({g.shape}, {w.refer(g.dtype)}, {w.refer(device)})"
-        case Bridge(local, source):
-            return f"{named(local)} = {w.refer(history.early_bridge)}({named(source)})"
+        case Bridge(local, source, recorded):
+            as_recorded = "" if recorded is None else f", {w.refer(recorded)}"
+            return f"{named(local)} = {w.refer(history.early_bridge)}({named(source)}{as_recorded})"
         case Attach():
             raise AssertionError("written by write_call")
         case TakeHistory(target, source, counted):
