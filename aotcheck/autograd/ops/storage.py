@@ -251,6 +251,10 @@ class StorageTable:
         if view.op is WINDOW:
             assert view.parent is not None
             value = gather(self.emit, view.parent, parent, view.geometry)
+        elif view.op is aten.view.dtype and 0 in view.geometry.shape:
+            # Torch asks for strides that what was computed in the view's place, having no elements, need not have.
+            g = view.geometry
+            value = self.emit.op(parent, aten.new_empty_strided.default, parent, [*g.shape], [*g.stride], dtype=g.dtype)
         elif view.index is None:
             if view.op is aten.view_as_real.default and _is_conjugated_anew(parent):
                 parent = self.emit.viewop(aten.resolve_conj.default, parent)
