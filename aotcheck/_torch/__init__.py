@@ -210,6 +210,7 @@ try:
         view_among,
         view_func_of,
         waits_for_history,
+        waits_to_have_history,
     )
 except (ImportError, AttributeError, KeyError) as error:  # pragma: no cover - depends on the installed torch
     raise ImportError(
@@ -385,6 +386,7 @@ __all__ = [
     "view_among",
     "view_func_of",
     "waits_for_history",
+    "waits_to_have_history",
     "will_run",
     "with_torch_function",
     "without_modes",

@@ -175,6 +175,21 @@ class _Asked(torch.autograd.Function):
         return torch.empty((), device=META)
 
 
+def waits_to_have_history(t: Tensor) -> bool:
+    """Whether ``t`` is a view whose base requires grad and was written, and autograd has not looked at ``t`` since.
+
+    It has the history of that write once somebody looks, and is a leaf until then. This does not look.
+    """
+    base = t._base
+    if base is None or not base.requires_grad or creation_meta(t) != CreationMeta.DEFAULT:
+        return False
+    set_creation_meta(t, CreationMeta.NO_GRAD_MODE)  # then to look is refused
+    try:
+        return leafness(t) is None
+    finally:
+        set_creation_meta(t, CreationMeta.DEFAULT)
+
+
 def requires_grad_by_itself(t: Tensor) -> bool:
     """Whether ``t`` requires grad, and not only because its base does.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import Raised, attempt_later, check_session, leaf
+from tests.behaviour.harness import Raised, attempt_later, check_session, leaf, plain
 
 
 def quietly(action):
@@ -73,3 +73,33 @@ def same(made, told, before, after, arguments):
 @pytest.mark.parametrize("made", MADE)
 def test_a_leaf_made_inside_beside_writes(made, told, before, after, arguments):
     same(made, told, before, after, arguments)
+
+
+@pytest.mark.parametrize("by", ["attribute", "method"])
+@pytest.mark.parametrize("order", [(0,), (1,), (0, 1), (1, 0), (0, 1, 1)])
+@pytest.mark.parametrize("write", ["nothing", "base", "view", "quietly"])
+def test_a_view_is_told_whose_base_was_written_and_told_before(write, order, by):
+    def f(x, y):
+        if write == "quietly":
+            with torch.no_grad():
+                x.zero_()
+        elif write != "nothing":
+            {"base": x, "view": y}[write].zero_()
+        for t in [(x, y)[k] for k in order]:
+            if by == "method":
+                t.requires_grad_()
+            else:
+                t.requires_grad = True
+        return x * 2, y * 3
+
+    def session(compile):
+        x = plain(2)
+        y = x.view(2)
+        results = compile(f)(x, y)
+        yield x.is_leaf, y.requires_grad
+        for t in results:
+            if t.requires_grad:
+                t.sum().backward()
+        yield results, x.grad
+
+    check_session(session)

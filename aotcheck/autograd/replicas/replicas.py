@@ -135,7 +135,10 @@ class Replica(Tensor):
 
     def _note_requirement(self, wanted: bool, change: Callable[[], Any]) -> None:
         # The second look at a history may differ from the first, so it is not looked at without need.
-        before = _torch.requires_grad_by_itself(self) if wanted else self.requires_grad
+        if wanted:
+            before = _torch.waits_to_have_history(self) or _torch.requires_grad_by_itself(self)
+        else:
+            before = self.requires_grad
         change()
         if wanted and not before:
             self.kernels.required[id(self)] = self.kernels.now()
