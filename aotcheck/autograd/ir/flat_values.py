@@ -74,6 +74,9 @@ def reinterpret(emit: Emitter, value: Value, source: torch.dtype, target: torch.
             0,
             source.itemsize * count // target.itemsize * target.itemsize // source.itemsize,
         )
+    if value.geometry is not None and value.geometry.shape == (1,) and value.geometry.stride != (1,):
+        # Of a single element the stride says nothing, but torch asks for it.
+        value = emit.viewop(aten.unsqueeze.default, emit.viewop(aten.view.default, value, []), 0)
     return emit.viewop(aten.view.dtype, value, target)
 
 
