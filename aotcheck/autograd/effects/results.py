@@ -226,6 +226,19 @@ class Results(Remaking):
                 made = self.tracer.views.get(id(view))
             for view, its in reversed(passed):  # whether one waits hangs on whether what it was made of does
                 self._schedule_move(timeline, view, its)
+        self._schedule_reshaped(timeline)
+
+    def _schedule_reshaped(self, timeline: Timeline) -> None:
+        """Let views that changed in place do so before others are made, of what is then counted as written.
+
+        Those others are given other data, and would be looked at anew in that shape if this were counted later.
+        """
+        pairs = [(t, b) for t, b in self.tensors.values() if b is not None] if self.kernels.moved else []
+        moved = [(self.tracer.views[id(v)].time, b) for v, b in pairs if id(v) in self.tracer.views and self._went_by_data(v)]
+        for t, base in pairs if moved else ():
+            changes = () if id(t) in self.names else self.lasting(t)
+            if changes and any(b is base and made > changes[-1].time for made, b in moved):
+                timeline.at(changes[-1].time, functools.partial(self.name, t))
 
     def _follows_writes(self, t: Tensor, base: Tensor) -> bool:
         """Whether the view ``t`` takes over an earlier history of its base's, once the writes of that are counted."""
