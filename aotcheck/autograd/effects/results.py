@@ -234,7 +234,9 @@ class Results(Remaking):
         Those others are given other data, and would be looked at anew in that shape if this were counted later.
         """
         pairs = [(t, b) for t, b in self.tensors.values() if b is not None] if self.kernels.moved else []
-        moved = [(self.tracer.views[id(v)].time, b) for v, b in pairs if id(v) in self.tracer.views and self._went_by_data(v)]
+        moved = [
+            (self.tracer.views[id(v)].time, b) for v, b in pairs if id(v) in self.tracer.views and self._went_by_data(v)
+        ]
         for t, base in pairs if moved else ():
             changes = () if id(t) in self.names else self.lasting(t)
             if changes and any(b is base and made > changes[-1].time for made, b in moved):
