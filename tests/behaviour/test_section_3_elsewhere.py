@@ -330,3 +330,44 @@ def test_gradients_arrive_in_the_shape_that_an_argument_had_when_it_was_used(mad
             yield found(lambda t=t: torch.autograd.grad(t.sum(), y, retain_graph=True))
 
     check_session(session)
+
+
+_RESHAPES = {
+    "t_": lambda v: v.t_(),
+    "unsqueeze_": lambda v: v.unsqueeze_(0),
+    "as_strided_": lambda v: v.as_strided_((1,), (1,)),
+    "twice": lambda v: v.unsqueeze_(0).squeeze_(),
+}
+_DATA = {
+    "of the reshaped": lambda x, w: w,
+    "of the base": lambda x, w: x[:1],
+    "fresh": lambda x, w: torch.ones(2),
+}
+
+
+@pytest.mark.parametrize("data", _DATA.values(), ids=_DATA)
+@pytest.mark.parametrize("view", [lambda x: x.t(), lambda x: x[:2], lambda x: x.unsqueeze(0)])
+@pytest.mark.parametrize("reshape", _RESHAPES.values(), ids=_RESHAPES)
+@pytest.mark.parametrize("of_argument", [True, False])
+@pytest.mark.parametrize("begins", [0, 1, 2])
+def test_a_view_beside_one_that_was_reshaped_before_is_given_data_of_another_shape(
+    begins: int, of_argument: bool, reshape, view, data
+):
+    """Being reshaped counts as a write, but it came before: the shape that gradients are to have is the former one."""
+
+    def function(x):
+        y = x if of_argument else x * 2
+        w = y[:1]
+        reshape(w)
+        v = view(y)
+        v.data = data(y, w)
+        return w, v, v.sum()
+
+    def session(compile):
+        root = leaf(3)
+        results = compile(function)(root.clone())
+        yield results
+        t = results[begins]
+        yield found(lambda: torch.autograd.grad([t], [root], torch.ones_like(t)))
+
+    check_session(session)

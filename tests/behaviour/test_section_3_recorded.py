@@ -343,3 +343,42 @@ def test_a_leaf_that_gets_another_dtype_and_shape_after_something_hung_on_it_and
         yield x, y
 
     check_session(session)
+
+
+_SETS = {
+    "its own storage": lambda x: x.set_(x.untyped_storage()),
+    "itself": lambda x: x.set_(x),
+    "another": lambda x: x.set_(torch.ones(4)),
+    "nothing": lambda x: x.set_(),
+}
+_CHANGES_SINCE = {
+    "squeeze_": lambda x: x.squeeze_(),
+    "unsqueeze_": lambda x: x.unsqueeze_(0),
+    "data": lambda x: setattr(x, "data", torch.ones(2, 3)),
+    "data of another dtype": lambda x: setattr(x, "data", torch.ones(1, dtype=torch.float64)),
+    "set_": lambda x: x.set_(torch.ones(5)),
+}
+
+
+@pytest.mark.parametrize("uses", [lambda x: (x,), lambda x: (x, x * 2), lambda x: (x, x.unsqueeze(0))])
+@pytest.mark.parametrize("change", _CHANGES_SINCE.values(), ids=_CHANGES_SINCE)
+@pytest.mark.parametrize("to", _SETS.values(), ids=_SETS)
+@pytest.mark.parametrize("shape", [(1,), (2,), (1, 2)])
+def test_a_set_under_grad_records_the_shape_that_it_gave(shape, to, change, uses):
+    """A gradient of another shape, that since given under no_grad, is refused before the missing derivative is missed."""
+
+    def function(x):
+        to(x)
+        with torch.no_grad():
+            change(x)
+        return uses(x)
+
+    def session(compile):
+        root = leaf(*shape)
+        x = root.clone()
+        for y in compile(function)(x):
+            yield y
+            yield attempt_later(lambda y=y: torch.autograd.grad([y], [x], torch.ones_like(y), allow_unused=True))
+            yield attempt_later(lambda y=y: torch.autograd.grad([y], [root], torch.ones_like(y), allow_unused=True))
+
+    check_session(session)

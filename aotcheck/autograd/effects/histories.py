@@ -111,7 +111,7 @@ class Histories:
         stays = self.table.state(t) is root.state and geometry_of(t) == root.geometry
         reshaped = [a.replica for a in self.arguments if a.replica is not t and self.results.lasting(a.replica)]
         counted = stays and not root.state.version and _torch.counted_by([t], reshaped) != [None]
-        last = TakeHistoryOfSet(root.source, tuple(sources), counted)
+        last = TakeHistoryOfSet(root.source, tuple(sources), counted, recorded_geometry(t))
         if node is None or node is root.grad_fn or root.grad_fn is None:
             return [last]
         then = past(GradientEdge(node, place), t.device, self.kernels)

@@ -189,12 +189,13 @@ class TakeHistoryOfSet:
     """``target``, which was moved by ``set_``, gets the history of that, which has no derivative.
 
     It also leads to ``sources``, those with a history of what it was set to, in order. Not ``counted``: the version
-    stays.
+    stays. ``recorded`` is how it lay then: see Note [What a history records].
     """
 
     target: Source
     sources: tuple[Ref, ...]
     counted: bool
+    recorded: Geometry
 
 
 @dataclasses.dataclass(frozen=True)

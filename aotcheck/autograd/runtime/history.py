@@ -168,8 +168,19 @@ def take_history(t: Tensor, source: Tensor) -> None:
         set_gradient(t, gradient)
 
 
-def take_history_of_set(t: Tensor, sources: Sequence[Tensor], counted: bool) -> None:
-    """Give ``t`` the history of ``set_`` to ``sources``; it stays where it lies. If not ``counted``, no write is."""
+def take_history_of_set(
+    t: Tensor, sources: Sequence[Tensor], counted: bool, shape: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    """Give ``t`` the history of ``set_`` to ``sources``; it stays where it lies. If not ``counted``, no write is.
+
+    The history is that of a tensor of this ``shape`` and ``dtype``, which ``t`` may not have any more, or not yet.
+    """
+    if (t.shape, t.dtype) != (shape, dtype):
+        there = t.detach()
+        t.data = torch.empty(shape, dtype=dtype, device=t.device)
+        take_history_of_set(t, sources, counted, shape, dtype)
+        t.data = there
+        return
     version = _torch.version_of(t)
     with torch.enable_grad():
         for source in sources:

@@ -129,9 +129,10 @@ def step_line(step: Step, w: SourceWriter) -> str:
         case TakeHistory(target, source, counted):
             take = history.take_history if counted else history.take_history_uncounted
             return f"{w.refer(take)}({named(target)}, {named(source)})"
-        case TakeHistoryOfSet(target, sources, counted):
+        case TakeHistoryOfSet(target, sources, counted, recorded):
             given = "".join(f"{named(x)}, " for x in sources)
-            return f"{w.refer(history.take_history_of_set)}({named(target)}, ({given}), {counted})"
+            lay = f"{recorded.shape}, {w.refer(recorded.dtype)}"
+            return f"{w.refer(history.take_history_of_set)}({named(target)}, ({given}), {counted}, {lay})"
         case RenewHistory(target):
             return f"{w.refer(_torch.grad_fn_of)}({named(target)})"
         case GiveHistory(target, source):
