@@ -85,7 +85,7 @@ class Nodes:
 
 @dataclasses.dataclass(frozen=True)
 class Partly:
-    """A backward of the Function of ``ctx`` from the results ``begins``, asked for the targets ``asked`` alone, by place."""
+    """A backward of a Function, ``context``, from the results ``begins``, asked for the targets ``asked``, by place."""
 
     finder: Finder
     context: Any

@@ -36,6 +36,7 @@ from aotcheck.autograd.replicas.sparse import SparseReplica, sparse_argument
 from aotcheck.autograd.tensors.subclasses import (
     Outer,
     WrapperArgument,
+    caches_of,
     held_by,
     is_jagged,
     is_wrapper,
@@ -97,10 +98,11 @@ class TracedArgument:
 class TracedWrapper:
     """A wrapper among the arguments, with what was true of its replica before the function ran.
 
-    ``base`` is the argument of which it is a view, ``attributes`` what the Python object had. ``replayed``: its replica
-    is a view of that argument's. ``address``: which tensor the Python object is. ``quiet``: it requires grad only as
-    its base does. ``survives_cut``: it is a view whose base was cut from the history that it still has. ``edge`` is
-    where its gradients arrived, if it had a history and is ``replayed``.
+    ``base`` is the argument of which it is a view, ``attributes`` what the Python object had and ``caches`` what
+    dictionaries among these held. ``replayed``: its replica is a view of that argument's. ``address``: which tensor the
+    Python object is. ``quiet``: it requires grad only as its base does. ``survives_cut``: it is a view whose base was
+    cut from the history that it still has. ``edge`` is where its gradients arrived, if it had a history and is
+    ``replayed``.
     """
 
     index: int
@@ -112,6 +114,7 @@ class TracedWrapper:
     grad_fn: Any
     outer: Outer
     attributes: dict[str, Any]
+    caches: dict[str, dict[Any, Any]]
     replayed: bool
     address: int
     quiet: bool
@@ -285,6 +288,7 @@ class TracedInputs:
                     _torch.grad_fn_of(r),
                     outer_of(r),
                     dict(vars(r)),
+                    {name: dict(cache) for name, cache in caches_of(r).items()},
                     replayed,
                     _torch.tensor_address(r),
                     _is_quiet(real),
