@@ -445,9 +445,11 @@ class TracedInputs:
         if by_way_of_wrapper:  # where torch makes such a view again for a history, an error ends the process
             raise UnsupportedError("captured tensor", "an argument is a view by way of a ragged tensor, and not of it")
         with torch.inference_mode(inference), torch.set_grad_enabled(not no_grad):
+            g, there = geometry_of(real), self.replicas[id(base)]
             if id(real) in self.memories and recorded_geometry(base).shape != base.shape:
-                g = geometry_of(real)  # of what its base now is, autograd makes a window once it was written
-                r = self.replicas[id(base)].as_strided(g.shape, g.stride, g.offset)
+                # Of what its base now is, autograd makes a window once it was written, however little that has.
+                fits = g.elements_reached * g.dtype.itemsize <= _torch.storage_of(there).nbytes()
+                r = there.as_strided(g.shape, g.stride, g.offset) if fits else there.view(there.shape)
             else:
                 try:
                     made = self._made_as(real, base)
