@@ -250,7 +250,7 @@ def test_a_part_that_counts_by_itself_of_a_view_that_is_then_reshaped(split, cou
     check_session(session)
 
 
-# -- what requires grad though it is an inference tensor: autograd refuses what some kernels do with their own results --
+# -- what requires grad though it is an inference tensor: autograd refuses what some kernels do with their results ---
 
 
 BENEATH = {
