@@ -14,6 +14,7 @@ from aotcheck.autograd.record.steps import (
     Constant,
     CountWith,
     Detach,
+    FillCache,
     GiveHistory,
     Hold,
     HoldAccumulator,
@@ -42,6 +43,7 @@ from aotcheck.autograd.record.steps import (
     SetCreationMeta,
     SetGradient,
     SetGradMode,
+    ShareCache,
     StandIn,
     Step,
     Swap,
@@ -186,6 +188,10 @@ def describe_step(step: Step, record: Record) -> str:
         case SetAttribute(target, attribute, value):
             what = repr(value.value) if isinstance(value, Constant) else name(value)
             return f"{name(target)}.{attribute} becomes {what}"
+        case FillCache(target, attribute, key, value):
+            return f"{name(target)}.{attribute}[{key!r}] becomes {name(value)}, if there is none"
+        case ShareCache(target, attribute, other):
+            return f"{name(target)}.{attribute} becomes that of {name(other)}"
         case RegisterHook(target, hook, kind):
             when = " for after accumulation" if kind is HookKind.ACCUMULATED else ""
             return f"{name(target)} gets the hook {_called(hook)}{when}"

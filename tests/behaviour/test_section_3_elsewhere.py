@@ -5,7 +5,17 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import Raised, attempt_later, check, check_session, cotangent, given, leaf, plain
+from tests.behaviour.harness import (
+    Raised,
+    attempt,
+    attempt_later,
+    check,
+    check_session,
+    cotangent,
+    given,
+    leaf,
+    plain,
+)
 
 
 def other(*shape):
@@ -369,5 +379,64 @@ def test_a_view_beside_one_that_was_reshaped_before_is_given_data_of_another_sha
         yield results
         t = results[begins]
         yield found(lambda: torch.autograd.grad([t], [root], torch.ones_like(t)))
+
+    check_session(session)
+
+
+# -- a view made without grad of what then goes to a storage that is too small for it -------------------------------
+
+
+SMALLER = {
+    "a number": lambda: torch.ones(()),
+    "one element": lambda: torch.ones(1),
+    "nothing": lambda: torch.ones(0),
+    "another shape": lambda: torch.ones(3, 2),
+}
+VIEWS_OF_IT = {
+    "transposed": lambda x: x.t(),
+    "part": lambda x: x[1:],
+    "flat": lambda x: x.view(-1),
+    "detached": lambda x: x.detach(),
+}
+
+
+@pytest.mark.parametrize("view", VIEWS_OF_IT.values(), ids=VIEWS_OF_IT)
+@pytest.mark.parametrize("data", SMALLER.values(), ids=SMALLER)
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode], ids=["no_grad", "inference"])
+@pytest.mark.parametrize("then", ["nothing", "used", "base written", "view written", "viewed"])
+def test_a_view_made_without_grad_of_what_goes_to_a_smaller_storage(view, data, mode, then):
+    def function(x, y):
+        match then:
+            case "used":
+                result = y * 2, x * 2
+            case "base written":
+                result = x.mul_(2), y * 3
+            case "view written":
+                result = (y.mul_(2),)
+            case "viewed":
+                result = (y.unsqueeze(0),)
+            case _:
+                result = ()
+        x.data = data().to(x.device)
+        return result
+
+    def session(compile):
+        compiled = compile(function)
+        root = leaf(2, 2)
+        x = root.clone()
+        with mode():
+            y = view(x)
+        for _ in range(2):
+            results = attempt(lambda: compiled(x, y))
+            yield results if isinstance(results, Raised) else len(results)
+            for t in (*(() if isinstance(results, Raised) else results), x, y):
+                yield attempt_later(lambda t=t: (t.shape, t.requires_grad, t.is_leaf, t.grad_fn is None, t.detach()))
+                if t.requires_grad:
+                    ones = torch.ones_like(t)
+                    yield attempt_later(
+                        lambda t=t, ones=ones: torch.autograd.grad(
+                            t, [root], ones, retain_graph=True, allow_unused=True
+                        )
+                    )
 
     check_session(session)

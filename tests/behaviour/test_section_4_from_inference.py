@@ -248,3 +248,53 @@ def test_a_part_that_counts_by_itself_of_a_view_that_is_then_reshaped(split, cou
         yield part, x
 
     check_session(session)
+
+
+# -- what requires grad though it is an inference tensor: autograd refuses what some kernels do with their results ---
+
+
+BENEATH = {
+    "hardtanh": torch.nn.functional.hardtanh,
+    "relu6": torch.nn.functional.relu6,
+    "mean": torch.mean,
+    "mean of one dimension": lambda x: x.mean(1),
+    "std": torch.std,
+    "std of one dimension": lambda x: x.std(1),
+    "var": torch.var,
+    "abs": torch.abs,
+    "nan_to_num": torch.nan_to_num,
+    "kthvalue": lambda x: x.kthvalue(1)[0],
+    "renorm": lambda x: x.renorm(2, 0, 1),
+    "gelu": torch.nn.functional.gelu,
+    "softmax": lambda x: x.softmax(1),
+    "matmul": lambda x: x @ x,
+    "by a number": lambda x: x * 2,
+    "by a tensor": lambda x: x * torch.ones(2, 2, device=x.device),
+    "in place": lambda x: x.add_(1),
+}
+
+
+@pytest.mark.parametrize("op", BENEATH.values(), ids=BENEATH)
+@pytest.mark.parametrize("made", ["inside", "by data", "in place of a leaf"])
+@pytest.mark.parametrize("ambient", [torch.enable_grad, torch.no_grad], ids=["grad", "no_grad"])
+def test_ops_outside_inference_mode_of_an_inference_tensor_that_requires_grad(op, made, ambient):
+    def function(x):
+        with torch.inference_mode():
+            y = x.clone()
+            if made == "inside":
+                y.requires_grad = True
+        if made != "inside":
+            z = x.clone() if made == "by data" else x.detach().requires_grad_()
+            z.data = y
+            y = z
+        with ambient():
+            return op(y)
+
+    def session(compile):
+        compiled = compile(function)
+        for _ in range(2):
+            result = attempt(lambda: compiled(leaf(2, 2)))
+            yield result
+            yield isinstance(result, torch.Tensor) and (result.requires_grad, result.is_inference())
+
+    check_session(session, rtol=1e-6)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import Raised, attempt_later, check_session, leaf, plain
+from tests.behaviour.harness import Raised, attempt, attempt_later, check_session, leaf, plain
 
 MODES = {"grad": torch.enable_grad, "no_grad": torch.no_grad, "inference": torch.inference_mode}
 
@@ -84,5 +84,55 @@ def test_a_part_that_is_told_to_require_grad_of_a_view_told_by_itself(ambient, r
             for t in (*results, x):
                 yield leafness(t)  # torch fails an assertion, and by that forgets the history
                 yield leafness(t)
+
+    check_session(session)
+
+
+TOLD = [(kind, told) for kind in ("a row", "values", "a view", "a part") for told in ("once", "beside a view", "used")]
+TOLD += [(kind, told) for kind in ("a view", "a part") for told in ("before it is cut", "before it is written")]
+
+
+@pytest.mark.parametrize(("kind", "told"), TOLD)
+def test_an_argument_that_is_told_to_require_grad_though_it_does(kind, told):
+    def make():
+        if kind in ("a row", "values"):
+            ragged = torch.nested.nested_tensor_from_jagged(plain(4, 2), torch.tensor([0, 2, 4])).requires_grad_()
+            return ragged, ragged[0] if kind == "a row" else ragged.values()
+        base = plain(4, 2).t().requires_grad_()
+        return base, base[0] if kind == "a view" else base.split(1)[0]
+
+    def function(x):
+        match told:
+            case "used":
+                y = x * 2
+                x.requires_grad_()
+                return y
+            case "before it is cut":
+                x.requires_grad_()
+                return x.detach_()
+            case "before it is written":
+                x.requires_grad_()
+                with torch.no_grad():
+                    x.mul_(2)
+            case "beside a view":
+                v = x[:1]
+                x.requires_grad_()
+                return v
+            case _:
+                x.requires_grad_()
+        return None
+
+    def session(compile):
+        for written in (lambda x: x.add_(1), lambda x: x.data.add_(1), lambda x: None):
+            base, x = make()
+            result = attempt(lambda x=x: compile(function)(x))
+            yield x.requires_grad
+            with torch.no_grad():
+                written(x)
+            yield result if isinstance(result, Raised) else None
+            for t in (result, x, base):
+                if isinstance(t, torch.Tensor):
+                    yield leafness(t)  # torch may fail an assertion, and by that forgets the history
+                    yield leafness(t)
 
     check_session(session)

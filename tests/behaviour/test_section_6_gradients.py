@@ -5,7 +5,18 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt_later, check, check_session, cotangent, given, leaf, plain, write
+from tests.behaviour.harness import (
+    attempt,
+    attempt_later,
+    backward,
+    check,
+    check_session,
+    cotangent,
+    given,
+    leaf,
+    plain,
+    write,
+)
 from tests.behaviour.test_section_5_graphs import OF_THEMSELVES
 from tests.behaviour.test_section_5_hooks_inside import PLACES
 from tests.behaviour.wrappers import extra, jagged, nested, tagged, two
@@ -306,5 +317,51 @@ def test_the_caller_writes_a_ragged_result_on_memory_that_was_saved(product):
         z, y = compile(f)(x, torch.tensor([0, 2, 3]))
         write(y)
         yield attempt_later(lambda: z.abs().sum().backward()), x.grad
+
+    check_session(session)
+
+
+# -- backwards that are asked for some gradients, where on the way to others something was written since -------------
+
+
+KEPT = {
+    "relu_": lambda x: x.relu_(),
+    "exp_": lambda x: x.exp_(),
+    "sin_": lambda x: x.sin_(),
+    "mul_ by itself": lambda x: x.mul_(x),
+}
+OVERWRITTEN = {
+    "copy_": lambda x, y: x.copy_(y),
+    "eq_": lambda x, y: x.eq_(y),
+    "fill_": lambda x, y: x.fill_(y.sum()),
+    "mul_": lambda x, y: x.mul_(y),
+    "zero_": lambda x, y: x.zero_(),
+}
+
+
+@pytest.mark.parametrize("make", [two, tagged, extra])
+@pytest.mark.parametrize("kept", KEPT.values(), ids=KEPT)
+@pytest.mark.parametrize("overwritten", OVERWRITTEN.values(), ids=OVERWRITTEN)
+@pytest.mark.parametrize("view", [False, True], ids=["itself", "view"])
+def test_gradients_that_do_not_come_by_what_was_written_since(make, kept, overwritten, view):
+    def function(x, y):
+        kept(x)
+        overwritten(x, y)
+        return x
+
+    def session(compile):
+        root, other = make(2, 2, grad=True), leaf(2, 2)
+        x = root.clone()
+        result = attempt(lambda: compile(function)(x.t() if view else x, other.clone()))
+        yield result
+        if not isinstance(result, torch.Tensor):
+            return
+        for asked in ([other], [root], [root, other], [other]):
+            yield attempt_later(
+                lambda asked=asked: torch.autograd.grad(
+                    result, asked, torch.ones_like(result), retain_graph=True, allow_unused=True
+                )
+            )
+        yield attempt_later(lambda: backward([result])), other.grad
 
     check_session(session)

@@ -236,3 +236,45 @@ def test_a_new_wrapper_is_reshaped_that_holds_an_argument_and_what_is_made_insid
         return made, x
 
     check(function, lambda: (two(2, 2), two(2, 2, seed=5)))
+
+
+# -- what wrappers find out and share: how long the longest row of a ragged tensor is
+
+
+LENGTHS = {
+    "softmax": lambda x: torch.softmax(x, 1),
+    "softmax of the last": lambda x: torch.softmax(x, -1),
+    "softmax twice": lambda x: (torch.softmax(x, 1), torch.softmax(x * 2, 1)),
+    "product": lambda x: torch.softmax(x, 1) * x,
+    "in place": lambda x: (torch.softmax(x, 1), x.mul_(2)),
+    "view": lambda x: (torch.softmax(x, 1), x.unsqueeze(-1), x.detach()),
+    "lengths": lambda x: (x._maybe_max_seqlen, x._get_max_seqlen(), x._get_min_seqlen(), x * 2),
+    "nothing": lambda x: torch.softmax(x, 1)[0].sum(),
+    "made inside": lambda x: torch.softmax(
+        torch.nested.nested_tensor_from_jagged(x.values() * 2, x.offsets()).tanh(), 1
+    ),
+}
+
+
+@pytest.mark.parametrize("function", LENGTHS.values(), ids=LENGTHS)
+@pytest.mark.parametrize("asked", ["not", "before", "of another"])
+@pytest.mark.parametrize("shape", [(4,), (4, 3)], ids=str)
+@pytest.mark.parametrize("grad", [False, True], ids=["plain", "grad"])
+def test_the_largest_length_of_a_ragged_tensor_is_found_out_once(function, asked, shape, grad):
+    def session(compile):
+        compiled = compile(function)
+        values = plain(*shape)
+        x = torch.nested.nested_tensor_from_jagged(values, torch.tensor([0, 1, 4], device=values.device))
+        y = x.requires_grad_(grad) * 2
+        if asked != "not":
+            (x if asked == "of another" else y)._get_max_seqlen()
+        for _ in range(2):
+            results = compiled(y)
+            results = results if isinstance(results, tuple) else (results,)
+            ragged = [t for t in (x, y, *results) if isinstance(t, torch.Tensor) and t.layout is torch.jagged]
+            yield [t.__tensor_flatten__()[0] for t in ragged]
+            for name in ("_max_seqlen_tensor", "_min_seqlen_tensor"):
+                yield [[getattr(a, name) is getattr(b, name) for b in ragged] for a in ragged]
+        yield results
+
+    check_session(session)

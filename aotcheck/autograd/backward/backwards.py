@@ -200,16 +200,18 @@ class Backwards:
         whole: Callable[..., Any] | Exception,
         ctx: Any,
         g: Sequence[Any],
+        flat: Sequence[Tensor] | None = None,
     ) -> Any:
         """Run a backward that raises, or does more than give gradients, only for the targets asked for now.
 
         The engine comes to a Function wherever one of its inputs is asked for; what leads to the others it leaves out,
         and so what would raise there. ``whole`` is the backward for all targets, or what it raised when it was traced.
-        See Note [Leaves aside].
+        ``flat`` is what the tangents are made of, if backwards are called with that. See Note [Leaves aside].
         """
+        given = (ctx, g) if flat is None else (ctx, flat, g)
         everything = stage.selective and _torch.will_run(backward.beyond().grad_fn)
         if everything or stage.asked is not None or self.graphs.division is not None:
-            return _run_whole(whole, ctx, g)
+            return _run_whole(whole, given)
         with self.rearmed():
             begins = [t is not None or j in stage.told for j, t in enumerate(g)]
             starts = [_torch.grad_fn_of(a.tensor) for a, now in zip(stage.attached, begins, strict=True) if now]
@@ -220,12 +222,12 @@ class Backwards:
             if any(e.node in behind for e in stage.targets[k].edges)
         }
         if all(asked.values()) and not (stage.selective and stage.aside):
-            return _run_whole(whole, ctx, g)
+            return _run_whole(whole, given)
         if not any(asked.values()):  # a backward begins here, which runs the first node for nothing
             if (said := next(filter(None, map(_torch.error_of, starts)), None)) is not None:
                 raise RuntimeError(said)
             return (None,) * (1 + max(1, len(stage.reached)))
-        return self._backward(stage.only(frozenset(k for k, now in asked.items() if now)), key, trained)(ctx, g)
+        return self._backward(stage.only(frozenset(k for k, now in asked.items() if now)), key, trained)(*given)
 
     def _run_for_kinds(self, stage: Stage, trained: Trained, ctx: Any, g: Sequence[Any]) -> Any:
         """Find the backward for tangents some of which are wrappers or sparse, or should be.
@@ -241,15 +243,23 @@ class Backwards:
                 parts.append(part)
                 flat += leaves_of(whole[j])
         key = tuple(parts)
+        run: Callable[..., Any] | Exception
         try:
             run = self._backward(stage, key, trained)
+        except RetraceWithCaptured:
+            raise
         except UnsupportedError as error:
             if any(type(p) is not int for p in parts):
                 met = ", ".join(described(t) for t in g if t is not None)
                 wanted = ", ".join(described(a.tensor) for a in stage.attached)
                 raise UnsupportedError("tangent of another type", f"{met} for results {wanted}: {error}") from error
             raise
-        return run(ctx, flat, whole) if stage.is_flat(key) else run(ctx, whole)
+        except Exception as error:
+            run = error
+        own = flat if stage.is_flat(key) else None
+        if isinstance(run, Exception) or stage.selective:
+            return self._run_for_asked(stage, key, trained, run, ctx, whole, own)
+        return run(ctx, whole) if own is None else run(ctx, own, whole)
 
     def _backward(self, stage: Stage, key: Key, trained: Trained) -> Callable[..., Any]:
         found = stage.backwards.get((key, trained))
@@ -302,10 +312,10 @@ class Backwards:
         return tuple([None if t is None else _torch.batched(t) for t in together])
 
 
-def _run_whole(whole: Callable[..., Any] | Exception, ctx: Any, g: Sequence[Any]) -> Any:
+def _run_whole(whole: Callable[..., Any] | Exception, given: tuple[Any, ...]) -> Any:
     if isinstance(whole, Exception):
         raise whole
-    return whole(ctx, g)
+    return whole(*given)
 
 
 _NONE = type(None)

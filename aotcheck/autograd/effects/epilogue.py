@@ -525,9 +525,12 @@ class EpilogueBuilder:
         return moment
 
     def _require_besides(self, returned: Sequence[Tensor]) -> None:
-        """Tell results that are no leaves to require grad, as the function did."""
-        for t in {id(t): t for t in returned if id(t) in self.kernels.required_besides}.values():
-            if t.requires_grad and _torch.leafness(t) is False:
+        """Tell arguments and results that are no leaves to require grad, as the function did."""
+        told = self.kernels.required_besides
+        known = {id(t): t for t in [*returned, *[a.replica for a in self.arguments]] if id(t) in told}
+        for t in known.values():
+            is_told = told[id(t)] > self.kernels.detached.get(id(t), -1)
+            if is_told and t.requires_grad and _torch.leafness(t) is False:
                 self.steps.append(RequireGrad(self.results.name(t)))
 
     def _retains_when_made(self, t: Tensor) -> bool:

@@ -39,6 +39,7 @@ from aotcheck.autograd.record.steps import (
     RequireGradOfInteger,
     RestrideWrapper,
     SetAttribute,
+    ShareCache,
     TakeHistory,
     WindowOn,
     Wrap,
@@ -46,7 +47,7 @@ from aotcheck.autograd.record.steps import (
 from aotcheck.autograd.record.timeline import Timeline
 from aotcheck.autograd.replicas.replicas import past
 from aotcheck.autograd.replicas.windows import Derivation, ReplayAmong
-from aotcheck.autograd.tensors.subclasses import Wrapping, held_by, is_jagged, is_wrapper, outer_of
+from aotcheck.autograd.tensors.subclasses import Wrapping, caches_of, held_by, is_jagged, is_wrapper, outer_of
 from aotcheck.autograd.tracing.traced_inputs import TracedWrapper
 
 if TYPE_CHECKING:
@@ -65,6 +66,11 @@ class WrappedResults(WrapperViews):
         self._of_plain: dict[int, Tensor] = {}  # views of plain tensors, as ragged ones are
         self._held_later: list[tuple[Tensor, str, Tensor]] = []  # wrapper, attribute, the tensor that it is in the end
         self._written: list[Tensor] = []  # what views were before they changed their geometry, having been written
+        # by id of a dictionary that wrappers have as an attribute: the name of one that has it
+        self._caches: dict[int, Ref] = {}
+        for w in self.arguments:
+            for cache in caches_of(w.replica).values():
+                self._caches.setdefault(id(cache), Arg(w.index))
         self._over = False  # whether all has happened that befell arguments
 
     # -- what is returned
@@ -119,6 +125,7 @@ class WrappedResults(WrapperViews):
                 self.results.makers[id(t)] = functools.partial(self._replay, t, base)
         for w in self.arguments:
             plain += [t for _, t in self._new_attributes(w) if isinstance(t, Tensor) and not is_wrapper(t)]
+            plain += [t for _, _, t in self._new_in_caches(w)]
         return plain
 
     def _is_changed(self, x: Tensor) -> bool:
@@ -153,6 +160,10 @@ class WrappedResults(WrapperViews):
         inner = tuple([(name, None) for name, _ in held])
         wrapping = Wrapping(type(t), context, inner, outer_of(t), is_parameter, inference)
         self._emit(Wrap(local, wrapping, refs))
+        for name, cache in caches_of(t).items():
+            other = self._caches.setdefault(id(cache), local)
+            if other != local:
+                self._emit(ShareCache(local, name, other))
         if self.tracer.regeometried and not is_jagged(t):
             # Its class may have looked at what does not lie there yet.
             self._emit(RestrideWrapper(local, outer_of(t), counted=False))

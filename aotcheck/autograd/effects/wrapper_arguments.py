@@ -10,8 +10,17 @@ from aotcheck import _torch
 from aotcheck.autograd.effects.results import Results
 from aotcheck.autograd.effects.views import is_new_leaf
 from aotcheck.autograd.record.record import Root
-from aotcheck.autograd.record.steps import Arg, BumpVersion, Constant, Reshape, RestrideWrapper, SetAttribute, Step
-from aotcheck.autograd.tensors.subclasses import is_jagged, outer_of
+from aotcheck.autograd.record.steps import (
+    Arg,
+    BumpVersion,
+    Constant,
+    FillCache,
+    Reshape,
+    RestrideWrapper,
+    SetAttribute,
+    Step,
+)
+from aotcheck.autograd.tensors.subclasses import caches_of, is_jagged, is_wrapper, outer_of
 from aotcheck.autograd.tracing.traced_inputs import TracedArgument, TracedWrapper
 
 if TYPE_CHECKING:
@@ -125,6 +134,18 @@ class WrapperArguments:
         for name, value in self._new_attributes(w):
             found = self.results.name(value) if isinstance(value, Tensor) else Constant(value)
             self.results.steps.append(SetAttribute(Arg(w.index), name, found))
+        for name, key, t in self._new_in_caches(w):
+            self.results.steps.append(FillCache(Arg(w.index), name, key, self.results.name(t)))
+
+    @staticmethod
+    def _new_in_caches(w: TracedWrapper) -> list[tuple[str, Any, Tensor]]:
+        """The plain tensors that came into dictionaries of a wrapper argument: of which, and as what."""
+        found: list[tuple[str, Any, Tensor]] = []
+        for name, cache in caches_of(w.replica).items():
+            before = w.caches.get(name, {})
+            new = [(key, x) for key, x in cache.items() if key not in before]
+            found += [(name, key, x) for key, x in new if isinstance(x, Tensor) and not is_wrapper(x)]
+        return found
 
     def _new_attributes(self, w: TracedWrapper) -> list[tuple[str, Any]]:
         """What the function assigned to attributes of a wrapper argument."""

@@ -25,7 +25,7 @@ from aotcheck.autograd.ir.trace import (
     getitem,
     user_frame,
 )
-from aotcheck.autograd.ops import counting, folding, no_meta, pure_ops, sparse_ops, view_ops, writes
+from aotcheck.autograd.ops import beneath, counting, folding, no_meta, pure_ops, sparse_ops, view_ops, writes
 from aotcheck.autograd.ops.storage import StorageTable
 from aotcheck.autograd.ops.twins import Kind, OpInfo, info_of
 from aotcheck.autograd.replicas.kernel_state import KernelState, exchange
@@ -220,9 +220,12 @@ class Tracer(_torch.TorchDispatchMode):
             view_ops.note(self, self.views, func, args, kwargs, parts, shares_version=False)
             return parts
         info = info_of(func)
-        if below_autograd and not inference and self._computes_inside(func, args, kwargs):
-            with contextlib.nullcontext() if self.depth else _torch.as_before_dispatch(), self:
-                return _torch.run_composite_kernel(func, args, kwargs)
+        if below_autograd and not inference and beneath.is_beneath(args, kwargs):
+            if func in _COMPUTE_INSIDE:
+                with contextlib.nullcontext() if self.depth else _torch.as_before_dispatch(), self:
+                    return _torch.run_composite_kernel(func, args, kwargs)
+            if not self.depth:
+                beneath.check(self, func, args, kwargs)
         if info.transparent and (key := self._transparent(info, args, kwargs)) is not None:
             with contextlib.nullcontext() if self.depth else _torch.as_before_dispatch(), self:
                 return _torch.run_kernel(func, key, args, kwargs)
@@ -345,17 +348,6 @@ class Tracer(_torch.TorchDispatchMode):
             return None
         own = self.device_of(args, kwargs).type.upper()
         return next((k for k in (own, "CompositeExplicitAutograd") if k in info.transparent), None)
-
-    def _computes_inside(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Whether autograd, which passes over an op on inference tensors, records what its kernel calls.
-
-        Such a tensor may require grad, having been given other data; and so does what the kernel computes of it with
-        tensors of its own.
-        """
-        if func not in _COMPUTE_INSIDE or not torch.is_grad_enabled():
-            return False
-        given = list(tensors_in(args, kwargs))
-        return any(t.requires_grad for t in given) and all(t.is_inference() for t in given)
 
     def _on_wrappers(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Let the wrappers' own classes say what ``func`` does: see Note [Wrappers]."""

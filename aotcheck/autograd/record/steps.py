@@ -448,6 +448,25 @@ class SetAttribute:
 
 
 @dataclasses.dataclass(frozen=True)
+class FillCache:
+    """Put ``value`` into the dictionary ``name`` of the wrapper ``target``, unless something is there as ``key``."""
+
+    target: Ref
+    name: str
+    key: Any
+    value: Ref
+
+
+@dataclasses.dataclass(frozen=True)
+class ShareCache:
+    """Give the wrapper ``target`` the dictionary ``name`` of ``other``, to which comes what only its own has."""
+
+    target: Ref
+    name: str
+    other: Ref
+
+
+@dataclasses.dataclass(frozen=True)
 class SetGradMode:
     """Leave grad mode as the function leaves it."""
 
@@ -492,6 +511,8 @@ Step = (
     | Wrap
     | RestrideWrapper
     | SetAttribute
+    | FillCache
+    | ShareCache
     | SetGradMode
 )
 

@@ -142,7 +142,7 @@ class Replica(Tensor):
         change()
         if wanted and not before:
             self.kernels.required[id(self)] = self.kernels.now()
-        elif wanted and _torch.base_of(self) is not None:
+        elif wanted and (_torch.base_of(self) is not None or id(self) in self.kernels.stand_for_views):
             self.kernels.required_besides[id(self)] = self.kernels.now()
         elif before and not wanted:
             self.kernels.detached[id(self)] = self.kernels.now()

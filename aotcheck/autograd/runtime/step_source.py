@@ -18,6 +18,7 @@ from aotcheck.autograd.record.steps import (
     Constant,
     CountWith,
     Detach,
+    FillCache,
     GiveHistory,
     Hold,
     HoldAccumulator,
@@ -46,6 +47,7 @@ from aotcheck.autograd.record.steps import (
     SetCreationMeta,
     SetGradient,
     SetGradMode,
+    ShareCache,
     StandIn,
     Step,
     Swap,
@@ -61,6 +63,7 @@ from aotcheck.autograd.record.steps import (
 from aotcheck.autograd.replicas.hooks import HookKind
 from aotcheck.autograd.runtime import history, replays
 from aotcheck.autograd.tensors import memory
+from aotcheck.autograd.tensors.subclasses import share_cache
 
 
 def named(ref: Ref) -> str:
@@ -204,5 +207,9 @@ def step_line(step: Step, w: SourceWriter) -> str:
         case SetAttribute(target, name, value):
             what = w.refer(value.value, "k") if isinstance(value, Constant) else named(value)
             return f"setattr({named(target)}, {name!r}, {what})"
+        case FillCache(target, name, key, value):
+            return f"getattr({named(target)}, {name!r}).setdefault({w.refer(key, 'k')}, {named(value)})"
+        case ShareCache(target, name, other):
+            return f"{w.refer(share_cache)}({named(target)}, {name!r}, {named(other)})"
         case SetGradMode(enabled):
             return f"{w.refer(_torch.set_grad_enabled_raw)}({enabled})"

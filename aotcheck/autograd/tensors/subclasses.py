@@ -146,6 +146,19 @@ class ContextKey:
         return hash(type(self.context))
 
 
+def caches_of(t: Tensor) -> dict[str, dict[Any, Any]]:
+    """The dictionaries that the wrapper ``t`` has, by name: its class may let wrappers share what it has found out."""
+    return {name: value for name, value in vars(t).items() if type(value) is dict}
+
+
+def share_cache(t: Tensor, name: str, other: Tensor) -> None:
+    """Give ``t`` the dictionary ``name`` of ``other``, to which comes what only that of ``t`` has."""
+    shared = getattr(other, name)
+    for key, value in getattr(t, name).items():
+        shared.setdefault(key, value)
+    setattr(t, name, shared)
+
+
 # -- what a wrapper is like
 
 

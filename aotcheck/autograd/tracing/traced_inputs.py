@@ -36,6 +36,7 @@ from aotcheck.autograd.replicas.sparse import SparseReplica, sparse_argument
 from aotcheck.autograd.tensors.subclasses import (
     Outer,
     WrapperArgument,
+    caches_of,
     held_by,
     is_jagged,
     is_wrapper,
@@ -97,10 +98,11 @@ class TracedArgument:
 class TracedWrapper:
     """A wrapper among the arguments, with what was true of its replica before the function ran.
 
-    ``base`` is the argument of which it is a view, ``attributes`` what the Python object had. ``replayed``: its replica
-    is a view of that argument's. ``address``: which tensor the Python object is. ``quiet``: it requires grad only as
-    its base does. ``survives_cut``: it is a view whose base was cut from the history that it still has. ``edge`` is
-    where its gradients arrived, if it had a history and is ``replayed``.
+    ``base`` is the argument of which it is a view, ``attributes`` what the Python object had and ``caches`` what
+    dictionaries among these held. ``replayed``: its replica is a view of that argument's. ``address``: which tensor the
+    Python object is. ``quiet``: it requires grad only as its base does. ``survives_cut``: it is a view whose base was
+    cut from the history that it still has. ``edge`` is where its gradients arrived, if it had a history and is
+    ``replayed``.
     """
 
     index: int
@@ -112,6 +114,7 @@ class TracedWrapper:
     grad_fn: Any
     outer: Outer
     attributes: dict[str, Any]
+    caches: dict[str, dict[Any, Any]]
     replayed: bool
     address: int
     quiet: bool
@@ -285,6 +288,7 @@ class TracedInputs:
                     _torch.grad_fn_of(r),
                     outer_of(r),
                     dict(vars(r)),
+                    {name: dict(cache) for name, cache in caches_of(r).items()},
                     replayed,
                     _torch.tensor_address(r),
                     _is_quiet(real),
@@ -441,9 +445,11 @@ class TracedInputs:
         if by_way_of_wrapper:  # where torch makes such a view again for a history, an error ends the process
             raise UnsupportedError("captured tensor", "an argument is a view by way of a ragged tensor, and not of it")
         with torch.inference_mode(inference), torch.set_grad_enabled(not no_grad):
+            g, there = geometry_of(real), self.replicas[id(base)]
             if id(real) in self.memories and recorded_geometry(base).shape != base.shape:
-                g = geometry_of(real)  # of what its base now is, autograd makes a window once it was written
-                r = self.replicas[id(base)].as_strided(g.shape, g.stride, g.offset)
+                # Of what its base now is, autograd makes a window once it was written, however little that has.
+                fits = g.elements_reached * g.dtype.itemsize <= _torch.storage_of(there).nbytes()
+                r = there.as_strided(g.shape, g.stride, g.offset) if fits else there.view(there.shape)
             else:
                 try:
                     made = self._made_as(real, base)
