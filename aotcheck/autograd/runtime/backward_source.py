@@ -67,8 +67,9 @@ def function_like(
     results that are saved for their place in autograd's graph. ``raising``: those behind which something raises if a
     backward leaves nothing out, with what it raises and the targets behind that. ``leads``: see ``undefined.pass_on``.
     ``minds``: see Note [Undefined gradients]. ``mates``: for each result those that one op of eager's gave with it.
-    ``views``: whether its context has noted views that derivatives come by. ``selective``: as for Function. ``lenient``: those of ``once``
-    behind which only writes through views keep anything, which given no gradient do not look for what they keep.
+    ``views``: whether its context has noted views that derivatives come by. ``selective``: as for Function.
+    ``lenient``: those of ``once`` behind which only writes through views keep anything, which given no gradient do not
+    look for what they keep.
     ``divisible``: whether backwards may leave out some of what keeps anything, see Note [Gradients asked for].
     """
     w = SourceWriter()
@@ -99,10 +100,10 @@ def function_like(
         *_check_shared(w, outputs, shared),
     ]
     raises: list[str] = []
-    for j, error, places in raising:
+    for j, error, behind in raising:
         raises.append(f"    if p[{j}] is not None: {w.refer(backward.raise_if_all_runs)}({error!r})")
-        if places:
-            raises.append(f"    if p[{j}] is True: {w.refer(backward.raise_if_asked)}({error!r}, ctx, {places})")
+        if behind:
+            raises.append(f"    if p[{j}] is True: {w.refer(backward.raise_if_asked)}({error!r}, ctx, {behind})")
     some = f"[None if k in {lenient} and g[k] is None else x for k, x in enumerate(p)]"
     lines += [
         "def backward(ctx, *g):",
