@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import check_session, leaf, plain
+from tests.behaviour.harness import attempt, check_session, leaf, plain
 
 
 def _allocate(w: torch.Tensor, data: torch.Tensor) -> None:
@@ -158,5 +158,66 @@ def test_parts_of_what_reaches_beyond_its_storage(through, later, grow):
         for seed in (0, 1):
             x = plain(3, dtype=torch.bfloat16, seed=seed)
             yield compiled(x), x.untyped_storage().nbytes(), x.as_strided((2,), (1,))
+
+    check_session(session)
+
+
+VIEWS = {
+    "slice": lambda x: x[2:],
+    "a slice of what is left": lambda x: x[:1],
+    "select": lambda x: x[3],
+    "chunk": lambda x: x.chunk(2),
+    "unsafe_split": lambda x: torch.unsafe_split(x, 2),
+    "expand": lambda x: x.expand(2, 4),
+    "squeeze": lambda x: x.unsqueeze(0).squeeze(),
+    "unfold": lambda x: x.unfold(0, 2, 1),
+    "view": lambda x: x.view(2, 2),
+    "detach": lambda x: x.detach(),
+    "another dtype": lambda x: x.view(torch.int32),
+    "nothing of it": lambda x: x[4:],
+}
+ON = {
+    "what is made inside": lambda x: x * 1,
+    "a view of that": lambda x: (x * 1).view(4),
+    "what is written there": lambda x: (x * 1).mul_(2),
+    "a written view": lambda x: (x * 1).view(4).mul_(2),
+    "an argument": lambda x: x,
+}
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("nbytes", [0, 4, 8, 12])
+@pytest.mark.parametrize("on", ON.values(), ids=ON)
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+def test_a_view_of_what_reaches_beyond_its_storage(view, on, nbytes, grad):
+    def f(x):
+        t = on(x)
+        t.untyped_storage().resize_(nbytes)
+        return t, view(t)
+
+    def session(compile):
+        compiled = compile(f)
+        for seed in (0, 1):
+            x = leaf(4, seed=seed) * 1 if grad else plain(4, seed=seed)
+            found = attempt(lambda x=x: compiled(x))
+            if not isinstance(found, tuple):
+                yield found
+                continue
+            views = [found[1]] if isinstance(found[1], torch.Tensor) else found[1]
+            yield [(v.shape, v.stride(), v.storage_offset(), v.requires_grad) for v in (found[0], *views)]
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("view", [lambda x: x.detach(), lambda x: x.view_as(x), lambda x: x.data])
+def test_an_alias_of_an_argument_that_was_freed(view, grad):
+    def session(compile):
+        x = leaf(4) * 1 if grad else plain(4)
+        _free(x)
+        y = compile(lambda x: view(x))(x)
+        yield y.shape, y.requires_grad, y.untyped_storage().nbytes()
+        _allocate(x, plain(4, seed=1))
+        yield y
 
     check_session(session)

@@ -161,3 +161,41 @@ def test_a_hook_registered_inside_on_an_argument_that_is_given_nothing(function,
         yield seen, [t.grad for t in leaves]
 
     check_session(session)
+
+
+WRITES = {
+    "by a list op without a derivative": lambda x, y: torch._foreach_copy_([x], [y]),
+    "by an op without a derivative": lambda x, y: x.floor_divide_(2),
+    "by one that keeps it": lambda x, y: x.exp_(),
+}
+PLACES = {"itself": lambda x: x, "what is computed of it": lambda x: x * 1, "a view of it": lambda x: x[:2]}
+
+
+@pytest.mark.parametrize("then", ["nothing", "a write"])
+@pytest.mark.parametrize("way", ["backward", "gradients", "others", "inputs"])
+@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_what_was_written_is_met_without_a_gradient(write, place, way, then):
+    def f(x, y):
+        t = place(x)
+        write(t, y[: len(t)])
+        return t, torch._foreach_mul([t, y], 2)[1]
+
+    def session(compile):
+        root, y = leaf(3), leaf(3, seed=1).requires_grad_(way in ("others", "inputs"))
+        x = root * 1
+        _, result = compile(f)(x, y)
+        if then == "a write":
+            with torch.no_grad():
+                x.add_(1)
+        ones = torch.ones_like(result)
+        if way == "backward":
+            yield attempt_later(lambda: result.backward(ones))
+        elif way == "inputs":
+            yield attempt_later(lambda: result.backward(ones, inputs=[y]))
+        else:
+            wanted = root if way == "gradients" else y
+            yield attempt_later(lambda: torch.autograd.grad(result, wanted, ones, allow_unused=True))
+        yield root.grad, y.grad
+
+    check_session(session)

@@ -131,8 +131,10 @@ class Backwards:
         """What ``node``, behind ``near``, raises in its backward because what it keeps was written since."""
         return objection_to_write(self.capture, node) if _torch.is_write_through_view(node) else objection(node, near)
 
-    def _raising(self, stage: Stage, behind: Sequence[Sequence[Any]]) -> Iterator[tuple[int, str]]:
+    def _raising(self, stage: Stage, behind: Sequence[Sequence[Any]]) -> Iterator[tuple[int, str, tuple[int, ...]]]:
         """The tensors ``behind`` which a node raises that a backward of the stage does not come by, and what.
+
+        With the targets to which it leads, by their places among those reached.
 
         It is there for nothing else, or leads to nobody and keeps what was written since: see
         ``backward.raise_if_all_runs``.
@@ -144,7 +146,9 @@ class Backwards:
                 if error is None and kept is None and not arrivals & nodes_behind([node], set()):
                     error = self._objection(node, stage.attached[j].tensor)
                 if error is not None:
-                    yield j, error
+                    there = nodes_behind([node], set(stage.ends))
+                    reached = [{e.node for e in stage.targets[k].edges} for k in stage.reached]
+                    yield j, error, tuple([n for n, nodes in enumerate(reached) if nodes & there])
                     break
 
     def backward_for(

@@ -39,7 +39,7 @@ from aotcheck.autograd.record.record import Attached
 from aotcheck.autograd.record.steps import Arg, Ref
 from aotcheck.autograd.replicas.replicas import Past, Replica
 from aotcheck.autograd.state.global_state import AutocastOff
-from aotcheck.autograd.tensors.subclasses import Bundle, is_jagged, leaves_of, wrapping_of
+from aotcheck.autograd.tensors.subclasses import Bundle, leaves_of, wrapping_of
 from aotcheck.autograd.tracing.sandbox import BackwardTrace
 from aotcheck.autograd.tracing.traced_inputs import TracedRoot
 
@@ -267,9 +267,7 @@ class Stages:
             stage.reached = tuple(reached)
             met = {*starts, *[n for n, _ in behind]}
             stage.custom = any(isinstance(n, torch.autograd.function.BackwardCFunction) for n in met)
-            stage.own = tuple(
-                j for j, a in enumerate(stage.attached) if not is_jagged(a.tensor) and keeps_itself(a.tensor)
-            )
+            stage.own = tuple(j for j, a in enumerate(stage.attached) if keeps_itself(a.tensor))
             if level == 1:
                 kernels = self.capture.maker.kernels
                 if self._written_views is None and not kernels.writes:

@@ -23,6 +23,22 @@ if TYPE_CHECKING:
     from aotcheck.autograd.ops.tracer import Tracer
 
 aten = torch.ops.aten
+# Real views by these may reach beyond their storage as what they are views of does; meta ones by any op may.
+_UNCHECKED = frozenset(
+    {
+        aten.view.default,
+        aten.view.dtype,
+        aten._unsafe_view.default,
+        aten._reshape_alias.default,
+        aten.alias.default,
+        aten.detach.default,
+        aten.lift_fresh.default,
+        aten.view_as_real.default,
+        aten.view_as_complex.default,
+        aten._conj.default,
+        aten._neg_view.default,
+    }
+)
 _OF_NUMBERS = {complex: torch.complex128, float: torch.float64}
 
 
@@ -47,11 +63,37 @@ def view(tracer: Tracer, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any
     first = out if isinstance(out, Tensor) else next((o for o in out if isinstance(o, Tensor)), None)
     if first is None:
         return out
-    if func is aten.as_strided.default and tracer.table.view(source).fits:
-        check_bounds(first)
+    check_windows(tracer, func, source, out)
     if _torch.storage_address(_torch.storage_of(first)) != _torch.storage_address(_torch.storage_of(source)):
         raise UnsupportedError("conditional view", f"{func} copied where its schema says that it may alias")
     return bind(tracer, tracer.views, func, args, kwargs, out)
+
+
+def check_windows(tracer: Tracer, func: Any, source: Tensor, out: Any) -> None:
+    """Raise where ``func`` gives windows ``out`` on the memory of ``source`` that eager refuses, beyond its storage."""
+    if tracer.table.view(source).fits:
+        if func is aten.as_strided.default:
+            check_bounds(out)
+    elif func not in _UNCHECKED and tracer.kernels.function_runs and not _is_for_autograd(tracer, source):
+        for o in (out,) if isinstance(out, Tensor) else out:
+            check_bounds(o)
+
+
+def _is_for_autograd(tracer: Tracer, source: Tensor) -> bool:
+    """Whether it may not be the function that makes a view of ``source``, but autograd.
+
+    A backward inside does, and so does the search for the history of another view whose base was written: of real
+    tensors there are no views made for that, so none that would be refused.
+    """
+    if _torch.node_running() is not None:
+        return True
+    if not source.requires_grad or _torch.version_of(source) <= 0:
+        return False
+    base = _torch.base_of(source)
+    base = source if base is None else base
+    views = [t for t in tracer.kernels.alive if t is not source and _torch.base_of(t) is base]
+    made = [tracer.views.get(id(t)) for t in views]
+    return any(m is None or m.base_version != _torch.version_of(base) for m in made)
 
 
 def bind(

@@ -168,3 +168,11 @@ def raise_if_all_runs(error: str) -> None:
     """Raise what a node does that leads to nobody who could ask for gradients, if the backward leaves nothing out."""
     if _torch.will_run(beyond().grad_fn):
         raise RuntimeError(error)
+
+
+def raise_if_asked(error: str, ctx: Any, targets: Sequence[int]) -> None:
+    """Raise what a node does that is given no gradient, if the backward goes on to one of the ``targets`` behind it."""
+    if isinstance(ctx, torch.autograd.function.BackwardCFunction):
+        nodes = [ctx.next_functions[k][0] for k in targets]
+        if any(node is not None and _torch.will_run(node) for node in nodes):
+            raise RuntimeError(error)

@@ -46,7 +46,7 @@ def function_like(
     frees: tuple[tuple[int, Freed], ...],
     shared: tuple[Shared, ...],
     own: tuple[int, ...] = (),
-    raising: tuple[tuple[int, str], ...] = (),
+    raising: tuple[tuple[int, str, tuple[int, ...]], ...] = (),
     leads: tuple[tuple[int, ...], ...] = (),
     minds: tuple[int, ...] = (),
     mates: tuple[tuple[int, ...], ...] = (),
@@ -65,10 +65,11 @@ def function_like(
     or not. ``once``: the results from which a second backward raises; torch does that when saved tensors are asked for
     again, even if there are none. ``frees``: see ``backward.frees``. ``shared``: see Note [Shared nodes]. ``own``: the
     results that are saved for their place in autograd's graph. ``raising``: those behind which something raises if a
-    backward leaves nothing out, with what it raises. ``leads``: see ``undefined.pass_on``. ``minds``: see
-    Note [Undefined gradients]. ``mates``: for each result those that one op of eager's gave with it. ``views``: whether
-    its context has noted views that derivatives come by. ``selective``: as for Function. ``lenient``: those of ``once``
-    behind which only writes through views keep anything, which given no gradient do not look for what they keep.
+    backward leaves nothing out, with what it raises and the targets behind that. ``leads``: see ``undefined.pass_on``.
+    ``minds``: see Note [Undefined gradients]. ``mates``: for each result those that one op of eager's gave with it.
+    ``views``: whether its context has noted views that derivatives come by. ``selective``: as for Function.
+    ``lenient``: those of ``once`` behind which only writes through views keep anything, which given no gradient do not
+    look for what they keep.
     ``divisible``: whether backwards may leave out some of what keeps anything, see Note [Gradients asked for].
     """
     w = SourceWriter()
@@ -98,7 +99,11 @@ def function_like(
         *([f"    {w.refer(backward.check_watched)}({WATCHED}, ({present}))"] if guarded else []),
         *_check_shared(w, outputs, shared),
     ]
-    raises = [f"    if p[{j}] is not None: {w.refer(backward.raise_if_all_runs)}({error!r})" for j, error in raising]
+    raises: list[str] = []
+    for j, error, behind in raising:
+        raises.append(f"    if p[{j}] is not None: {w.refer(backward.raise_if_all_runs)}({error!r})")
+        if behind:
+            raises.append(f"    if p[{j}] is True: {w.refer(backward.raise_if_asked)}({error!r}, ctx, {behind})")
     some = f"[None if k in {lenient} and g[k] is None else x for k, x in enumerate(p)]"
     lines += [
         "def backward(ctx, *g):",

@@ -207,7 +207,11 @@ def keep_place(result: Tensor) -> None:
     """
     node: Any = result.grad_fn
     place = _torch.saved_of(node)[node.own[result.output_nr]]
-    if not _torch.is_packed(place):
+    if _torch.is_packed(place):
+        return
+    if is_wrapper(result) and is_jagged(result):  # its shape says how ragged it is, which only a ragged one has
+        place.register_hooks(_without_memory, lambda like: like.detach())
+    else:
         place.register_hooks(lambda t: (t.shape, t.dtype, t.device), lambda like: stand_in(*like))
 
 

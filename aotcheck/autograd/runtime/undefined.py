@@ -36,6 +36,8 @@ def pass_on(ctx: Any, gradients: Sequence[Any], leads: Sequence[Sequence[int]], 
 def _tell(node: Any, place: int) -> None:
     while node is not None and not hasattr(getattr(node, "_forward_cls", None), "frees"):
         behind = [x for x in node.next_functions if x[0] is not None]
+        if hasattr(node, "origin"):  # what took over a history; beside that it leads to the one of before, in vain
+            behind = [(node.origin, node.place)]
         if len(behind) != 1:
             return
         ((node, place),) = behind

@@ -124,6 +124,8 @@ def window_on(holder: Tensor, g: Geometry, anchor: int | None, own_version: bool
                     )
                 else:
                     d = d.as_strided((nbytes // d.itemsize,), (1,), 0).view(g.dtype)
+        if (d.storage_offset(), d.shape, d.stride()) == (offset, g.shape, g.stride):  # which may be freed memory
+            return _lazily(d, g).detach()
         return _lazily(d.as_strided(g.shape, g.stride, offset), g).detach()
 
 
