@@ -428,30 +428,76 @@ def test_hooks_of_modules_that_clip(hook):
 # -- what it costs those that are linear: nothing
 
 
-class _Linear(torch.autograd.Function):
-    """A mask, a product and a sum."""
+def _with_backward(body):
+    class Given(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, w):
+            ctx.save_for_backward(x, w)
+            return x * w
 
-    @staticmethod
-    def forward(ctx, x, w):
-        ctx.save_for_backward(x, w)
-        return x * w
+        @staticmethod
+        def backward(ctx, g):
+            return body(g, *ctx.saved_tensors), None
 
-    @staticmethod
-    def backward(ctx, g):
-        x, w = ctx.saved_tensors
-        g = g.clone()
-        g[x > 3] = 0
-        return torch.where(w > 0, g * w, torch.zeros_like(g)), (g * x / 2).sum(0).expand(x.shape)
+    return lambda x, w: (Given.apply(x * w, w) ** 2 * w).sum()
 
 
-def test_functions_that_are_linear_are_attached_with_what_is_around_them():
-    def program(x, w):
-        return (_Linear.apply(x * w, w) ** 2 * w).sum()
+def _assigns_zeros(g, x, w):
+    g = g.clone()
+    g[x > 3] = 0
+    return g
 
-    check_session(lambda compile: _loss_and_penalty(compile(program)))
-    y = aotcheck.aot_function(program)(leaf(2, 3), leaf(2, 3))
-    behind = [type(n).__name__ for n, _ in y.grad_fn.next_functions if n is not None]
-    assert behind == ["AccumulateGrad", "AccumulateGrad"]
+
+def _writes_a_row(g, x, w):
+    g = g * 2
+    g[0].add_(g[1])
+    return g
+
+
+def _writes_a_row_of_numbers(g, x, w):
+    g = g * 2
+    g[0] = 1
+    return g
+
+
+_LINEAR = [
+    *(lambda g, x, w: g, lambda g, x, w: -g / 2 + g * x * w, lambda g, x, w: g * (x > 0), _assigns_zeros),
+    *(_writes_a_row, lambda g, x, w: (g * x).sum(0).expand(g.shape), lambda g, x, w: g @ w.t() @ x),
+    *(lambda g, x, w: torch.where(x > 0, g, torch.zeros_like(g)), lambda g, x, w: g.masked_fill(x > 0, 0)),
+    *(lambda g, x, w: torch.zeros_like(g), lambda g, x, w: g.to(torch.float32).to(g.dtype)),
+    *(lambda g, x, w: torch.cat([g[:1] * 3, g[1:].flip(0)]), lambda g, x, w: g.detach() * x.exp()),
+    lambda g, x, w: torch.ops.aten.threshold_backward(g, x, 0),
+]  # fmt: skip
+_NOT_LINEAR = [
+    *(lambda g, x, w: g + 1, lambda g, x, w: g * g, lambda g, x, w: x * w, lambda g, x, w: g.where(g > 0, g * 2)),
+    *(_writes_a_row_of_numbers, lambda g, x, w: g.round(), lambda g, x, w: g * g.detach().abs().sum()),
+    *(lambda g, x, w: torch.where(x > 0, g, 1), lambda g, x, w: g.masked_fill(x > 0, 1), lambda g, x, w: w / g),
+    *(lambda g, x, w: torch.div(g, 2, rounding_mode="floor"), lambda g, x, w: g.to(torch.int32).to(g.dtype)),
+    *(lambda g, x, w: torch.ones_like(g), lambda g, x, w: g * torch.bernoulli(torch.full_like(g, 0.5))),
+    *(lambda g, x, w: x.masked_fill(g > 0, 0), lambda g, x, w: torch.ops.aten.threshold_backward(x, g, 0)),
+]  # fmt: skip
+
+
+def _behind(program):
+    """What lies behind the result of ``program``, whose gradients go to two leaves."""
+    y = aotcheck.aot_function(program)(_few(), _few(1))
+    return sorted(type(n).__name__ for n, _ in y.grad_fn.next_functions if n is not None)
+
+
+@pytest.mark.parametrize("body", _LINEAR)
+def test_functions_that_are_linear_are_attached_with_what_is_around_them(body):
+    check_session(lambda compile: _loss_and_penalty(compile(_with_backward(body))))
+    assert _behind(_with_backward(body)) == ["AccumulateGrad"] * 2
+
+
+@pytest.mark.parametrize("body", _NOT_LINEAR)
+def test_functions_that_are_not_are_cut_off(body):
+    def session(compile):
+        torch.manual_seed(0)
+        yield from _loss_and_penalty(compile(_with_backward(body)))
+
+    check_session(session)
+    assert _behind(_with_backward(body)) == ["AccumulateGrad", "CompiledFunctionBackward"]
 
 
 def test_functions_to_which_no_derivative_of_a_backward_comes_are_attached_so_too():

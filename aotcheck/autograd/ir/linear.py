@@ -43,7 +43,7 @@ def _of_result(v: Value, degrees: Mapping[Value, _Degree]) -> _Degree:
     if v.op is CONSTANT:
         return _Degree.ZERO if _is_zero(v.constant) else _Degree.CONSTANT
     name = _torch.op_name(v.op) if getattr(v.op, "namespace", "") == "aten" else ""
-    if name in _ZEROS or (name in _FILLED and v.args[1] == 0):
+    if name in _ZEROS or (name in _FILLED and v.args[1:2] == (0,)):
         return _Degree.ZERO
     if name.endswith("_like"):
         return _Degree.CONSTANT
@@ -72,10 +72,10 @@ def _is_linear(name: str, v: Value, degrees: Mapping[Value, _Degree]) -> bool:
     if name in _PRODUCTS:
         return len(linear) == 1
     if name in _OF_THE_FIRST:
-        return linear == [v.args[0]] and v.kwargs.get("rounding_mode") is None
+        return linear == [*v.args[:1]] and v.kwargs.get("rounding_mode") is None
     if "_backward" in name and "double_backward" not in name:
         first: str = _torch.schema_of(v.op).arguments[0].name
-        return first.startswith("grad") and linear == [v.args[0]]
+        return first.startswith("grad") and linear == [*v.args[:1]]
     return False
 
 
@@ -83,7 +83,7 @@ def _is_linear_in_all(name: str, v: Value, degrees: Mapping[Value, _Degree]) -> 
     """Whether all that the op ``name`` moves, adds or picks is linear or zero, and where it does so is constant."""
     if "reduce" in v.kwargs or (v.geometry is not None and not _has_numbers(v)):
         return False
-    operands = [v.args[1]] if name == "copy" else v.inputs()  # nothing is left of what is written
+    operands = v.inputs()[1:] if name == "copy" else v.inputs()  # nothing is left of what is written
     if any((_known(degrees, i) in _OF_SUMS) != _has_numbers(i) for i in operands):
         return False
     return not any(_is_number(v.args[k]) for k in _MAY_BE_NUMBERS.get(name, ()) if k < len(v.args))
