@@ -95,6 +95,10 @@ class RetraceWithAttributes(Exception):
     """The trace assigned tensors to attributes of the module: they become part of its state."""
 
 
+class RetraceApart(Exception):
+    """The trace met custom Functions, of these names, that are to be cut off: see Note [Functions cut off]."""
+
+
 class RunsAsItIs(UnsupportedError):
     """The trace met attributes of a tensor, which are no part of a call's key: the function runs eagerly from now on.
 

@@ -49,6 +49,7 @@ from aotcheck.autograd.errors import (
     EagerRaises,
     InternalError,
     Retrace,
+    RetraceApart,
     RetraceWithAttributes,
     RetraceWithCallerGraph,
     RetraceWithCaptured,
@@ -194,6 +195,7 @@ class CompiledFunction:
         self._not_cast: dict[Any, frozenset[int]] = {}
         self._valued: dict[Any, frozenset[int]] = {}  # see Note [Values in the key]
         self._formulas: dict[Any, tuple[bool, ...]] = {}  # that data asked for last: see Note [Formulas for data]
+        self._apart: dict[Any, frozenset[str]] = {}  # see Note [Functions cut off]
         self._backwards = False  # whether the function is known to call backwards
         self._swaps = False  # whether it is known to swap arguments, which asks whether views of them are held
         self._bound: frozenset[int] = frozenset()  # the arguments, by id, that are among the function's surroundings
@@ -370,6 +372,9 @@ class CompiledFunction:
                 except RetraceWithValues as needed:
                     self._valued[structure] = self._valued.get(structure, frozenset()) | needed.indices
                     continue
+                except RetraceApart as needed:
+                    self._apart[structure] = self._apart.get(structure, frozenset()) | needed.args[0]
+                    continue
                 except RetraceWithCasts as needed:
                     self._casts[region] = {**needed.args[0], **self._casts.get(region, {})}
                     continue
@@ -518,6 +523,7 @@ class CompiledFunction:
                 asked,
                 values,
                 split.formulas,
+                self._apart.get((spec, split.explicit), ()),
             )
 
             def program(replicas: Sequence[Any]) -> tuple[list[Any], int, Outcome]:

@@ -8,7 +8,7 @@ tensor without memory whose history is that of the target, stands for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,8 +21,9 @@ from aotcheck.autograd.backward.stages import whole
 from aotcheck.autograd.backward.tangents import Key, Trained, inputs_of, place_of
 from aotcheck.autograd.backward.written_since import guard_derivative
 from aotcheck.autograd.eager_graph.components import components, reached_leaves
+from aotcheck.autograd.eager_graph.functions import edges_to
 from aotcheck.autograd.eager_graph.regions import Cut, divide, find_cuts
-from aotcheck.autograd.eager_graph.shared import sum_heads
+from aotcheck.autograd.eager_graph.shared import shared_heads, sum_heads
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.graphs.graph import define
 from aotcheck.autograd.ir.sparse_geometry import is_sparse
@@ -79,10 +80,16 @@ def differentiable(backwards: Backwards, stage: Stage, key: Key, trained: Traine
     views = [n for n, lasts in enumerate(trained[len(stage.attached) :]) if lasts] if trained else []
     targets = _next_targets(capture, stage, attached, seeds, views)
     cuts = _cuts(attached, targets)
-    heads = _stand_for_shared(capture, attached, targets, cuts, len(values))
+    apart: list[Any] = []
+    while True:
+        heads, more = _stand_for_shared(capture, attached, targets, cuts, len(values), apart)
+        groups, hung_on = _groups([*attached, *heads], targets, [*cuts, *more])
+        stages = maker.stages_of(stage.level + 1, [*attached, *heads], groups, (stage, *stage.before))
+        uneven = {n: None for s in stages for n in s.uneven if n not in apart}
+        if not uneven:
+            break
+        apart += uneven
     values += [None] * len(heads)
-    groups, hung_on = _groups([*attached, *heads], targets, [*cuts, *map(_cut_at, heads)])
-    stages = maker.stages_of(stage.level + 1, [*attached, *heads], groups, (stage, *stage.before))
     if any(k < len(stage.targets) and k not in stage.led_to for s in stages for k in s.reached):
         raise UnsupportedError("second derivative", "by what the first derivative does not lead to")
     available = set(stage.saved) | set(live)
@@ -191,18 +198,40 @@ def _cuts(attached: Sequence[Attached], targets: Sequence[Target]) -> list[Cut]:
 
 
 def _stand_for_shared(
-    capture: Capture, attached: Sequence[Attached], targets: Sequence[Target], cuts: Sequence[Cut], first: int
-) -> list[Attached]:
+    capture: Capture,
+    attached: Sequence[Attached],
+    targets: Sequence[Target],
+    cuts: Sequence[Cut],
+    first: int,
+    apart: Collection[Any],
+) -> tuple[list[Attached], list[Cut]]:
     """What stands where gradients of several groups of ``attached`` are summed up, as results from the ``first`` on.
 
-    See Note [Where sums are made].
+    And the cuts there. See Note [Where sums are made]; ``apart`` are nodes that are to be cut off as well.
     """
     tensors = [a.tensor for a in attached]
-    if len(tensors) < 2 or any(is_wrapper(t) or is_sparse(t) for t in tensors):
-        return []
-    edges = sum_heads(tensors, _ends(targets) | {c.edge.node for c in cuts})
-    stand_ins = [past(edge, attached[0].device, capture.maker.kernels) for edge in edges]
-    return [Attached(Result(first + n), t, t.device) for n, t in enumerate(stand_ins)]
+    if (len(tensors) < 2 and not apart) or any(is_wrapper(t) or is_sparse(t) for t in tensors):
+        return [], []
+    stop = _ends(targets) | {c.edge.node for c in cuts}
+    made: list[Tensor] = []
+    found: list[Cut] = []
+
+    def cut_at(edges: Sequence[GradientEdge]) -> None:
+        for edge in edges:
+            there = [
+                t for t in (*tensors, *made) if _torch.grad_fn_of(t) is edge.node and t.output_nr == edge.output_nr
+            ]
+            if not there:
+                there.append(past(edge, attached[0].device, capture.maker.kernels))
+                made.append(there[0])
+            if not any(c.tensor is there[0] for c in found):
+                found.append(Cut(there[0], edge))
+
+    if apart:
+        cut_at(edges_to(tensors, stop, apart))
+        cut_at(shared_heads([*tensors, *made], stop | {c.edge.node for c in found}))
+    cut_at(sum_heads([*tensors, *made], stop | {c.edge.node for c in found}))
+    return [Attached(Result(first + n), t, t.device) for n, t in enumerate(made)], found
 
 
 def _groups(
@@ -233,10 +262,6 @@ def _groups(
         seen = [Target(c.tensor, (c.edge,) if k in group.cuts else (), is_cut=True) for k, c in enumerate(kept)]
         found.append((group.attached, [*targets, *seen]))
     return found, [a.ref.index for c in kept if isinstance((a := attached[place[id(c.tensor)]]).ref, Result)]
-
-
-def _cut_at(a: Attached) -> Cut:
-    return Cut(a.tensor, GradientEdge(_torch.grad_fn_of(a.tensor), a.tensor.output_nr))
 
 
 def _ends(targets: Sequence[Target]) -> set[Any]:

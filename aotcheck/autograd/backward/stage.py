@@ -139,6 +139,7 @@ class Stage:
     asked: frozenset[int] | None = None  # of ``reached``, those that its backwards are traced for; None: all
     custom: bool = True  # whether there may be custom Functions behind them
     told: frozenset[int] = frozenset()  # those of its tensors that they come by without a gradient
+    uneven: Sequence[Any] = ()  # nodes that are to be cut off: see Note [Functions cut off]
     variants: dict[Any, Stage] = dataclasses.field(default_factory=dict)
     _behind: tuple[Any, list[list[Any]]] | None = None  # what is found of autograd's graph, and what it was found for
     _holding: list[list[Any]] | None = None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -23,13 +24,15 @@ from aotcheck.autograd.backward.tangents import (
     place_of,
     tangents_of,
 )
+from aotcheck.autograd.backward.uneven import noting_uneven
 from aotcheck.autograd.backward.written_since import guard
 from aotcheck.autograd.eager_graph.components import edges_behind
 from aotcheck.autograd.eager_graph.formulas import depends_on_data
+from aotcheck.autograd.eager_graph.functions import function_of, met_by_derivatives, name_of
 from aotcheck.autograd.eager_graph.saved import has_packed, keeps_itself, kept_for_derivatives
 from aotcheck.autograd.effects.capture import Capture
 from aotcheck.autograd.effects.views import is_new_leaf
-from aotcheck.autograd.errors import RetraceWithCaptured, UnsupportedError
+from aotcheck.autograd.errors import RetraceApart, RetraceWithCaptured, UnsupportedError
 from aotcheck.autograd.ir.sparse_geometry import is_sparse
 from aotcheck.autograd.ir.trace import CONSTANT, PLACEHOLDER, Value, ancestors, getitem
 from aotcheck.autograd.ops.twins import Kind, info_of
@@ -39,7 +42,7 @@ from aotcheck.autograd.record.record import Attached
 from aotcheck.autograd.record.steps import Arg, Ref
 from aotcheck.autograd.replicas.replicas import Past, Replica
 from aotcheck.autograd.state.global_state import AutocastOff
-from aotcheck.autograd.tensors.subclasses import Bundle, leaves_of, wrapping_of
+from aotcheck.autograd.tensors.subclasses import Bundle, is_wrapper, leaves_of, wrapping_of
 from aotcheck.autograd.tracing.sandbox import BackwardTrace
 from aotcheck.autograd.tracing.traced_inputs import TracedRoot
 
@@ -286,18 +289,55 @@ class Stages:
             everything = tuple(range(len(group)))
             stage.idle = self._idle(stage)
             called = tuple([j for j in everything if j not in stage.idle])
-            with noting_gradients(met if stage.custom else ()) as given:
+            runs = self._functions_in(stage, [n for n in met if n not in cuts])
+            with noting_gradients(met if stage.custom else ()) as given, noting_uneven(self.capture, runs) as uneven:
                 if not self._try(stage, called) and len(group) > 1:
                     # Eager's backward from all of them raises too, and will say so when called; saved is what each
                     # needs alone.
                     for j in everything:
                         self._try(stage, (j,))
+            if runs:
+                self._cut_off(stage, runs, behind, uneven)
             self._find_whether_selective(stage, called)
             stage.beyond = values_beyond(self.capture, stage, given, self.live.contents)
             # A backward inside the backward leads past the graph.
             found = {k for gradients in stage.gradients.values() for k, g in enumerate(gradients) if g is not None}
             stage.reached = tuple(sorted(found.union(stage.reached)))
             yield stage
+
+    def _functions_in(self, stage: Stage, nodes: Sequence[Any]) -> dict[Any, Any]:
+        """Those of the ``nodes`` that run custom Functions of the program's, and the nodes of those.
+
+        Those of a module's hooks tell each other of a backward that comes by both.
+        """
+        if not stage.custom and not self.capture.maker.kernels.writes:
+            return {}
+        found = {n: function_of(n, stage.attached[0].tensor) for n in nodes if n is not None}
+        return {n: f for n, f in found.items() if f is not None and not name_of(f).startswith("torch.")}
+
+    def _cut_off(
+        self, stage: Stage, runs: Mapping[Any, Any], behind: Collection[tuple[Any, int]], uneven: Collection[Any]
+    ) -> None:
+        """Find what is to be cut off the ``stage``, of nodes that run custom Functions: see Note [Functions cut off].
+
+        ``behind`` are the edges that lead to nodes; ``uneven`` are known not to be linear.
+
+        Raises:
+            RetraceApart: there are some behind results of the call.
+        """
+        stop = {e.node for t in stage.targets for e in t.edges}
+        led_to = Counter(n for n, _ in behind if n in runs and n not in stop)
+        changes = any(t.written or t.reshaped for t in stage.traces.values())
+        # What one gives for some of its gradients may be other than its part of what it gives for all.
+        several = {n for n, places in led_to.items() if places > 1}
+        nodes = [n for n in led_to if changes or n in several or n in uneven]
+        if self.capture.together or not nodes:
+            return
+        stage.uneven = met_by_derivatives([a.tensor for a in stage.attached], stop, nodes)
+        names = {name_of(runs[n]) for n in stage.uneven} - self.capture.apart
+        attached = [a.tensor for a in self.capture.record.attached]
+        if stage.level == 1 and names and not any(is_wrapper(t) or is_sparse(t) for t in attached):
+            raise RetraceApart(names)
 
     def _idle(self, stage: Stage) -> frozenset[int]:
         """The places of what stands for results that an op keeps for itself, to which only second derivatives lead.

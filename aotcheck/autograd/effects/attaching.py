@@ -16,6 +16,7 @@ from torch.autograd.graph import GradientEdge
 
 from aotcheck import _torch
 from aotcheck.autograd.eager_graph.components import reached_leaves
+from aotcheck.autograd.eager_graph.functions import function_heads
 from aotcheck.autograd.eager_graph.regions import Cut, Group, divide, find_cuts
 from aotcheck.autograd.eager_graph.shared import complex_heads, overtaken_heads, shared_heads, sum_heads
 from aotcheck.autograd.effects.draft import Draft
@@ -69,8 +70,14 @@ class Attaching(Draft, abc.ABC):
         if self.capture.together or any(is_wrapper(t) or is_sparse(t) for t in tensors):
             return []
         ends = self.capture.ends
-        stop = ends | {c.edge.node for c in find_cuts(tensors, survivors, ends)}
+        functions: list[Tensor] = []
+        if self.capture.apart:
+            functions = [self._head(edge) for edge in function_heads(tensors, ends, self.capture.apart)]
+            self._not_joined.update(map(id, functions))
+            tensors = [a.tensor for a in self.attached]
+        stop = ends | {c.edge.node for c in find_cuts(tensors, [*survivors, *functions], ends)}
         found = [self._head(edge) for edge in shared_heads(tensors, stop)]
+        found += [t for t in functions if all(t is not x for x in found)]
         if any(r.replica.dtype.is_complex for r in self.capture.differentiated):
             apart = [self._head(e) for e in complex_heads(tensors, stop)]
             apart += [self._head(e) for e in overtaken_heads(tensors, stop, ends)]

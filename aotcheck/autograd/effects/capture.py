@@ -111,9 +111,11 @@ class Capture:
         casts_asked: Collection[int] = (),
         values: Mapping[int, Tensor] = MappingProxyType({}),
         formulas: tuple[bool, ...] = (),
+        apart: Collection[str] = (),
     ) -> None:
         self.mode = mode
         self.hooks = hooks  # whether default saved-tensor hooks are in force around the call
+        self.apart = frozenset(apart)  # the names of custom Functions that are cut off
         self.together = together  # whether all results are attached to autograd by one Function
         self.entry_grad = torch.is_grad_enabled()
         self.entry_autocast = autocast_is_on()

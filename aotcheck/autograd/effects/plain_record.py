@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from aotcheck import _torch
+from aotcheck.autograd.eager_graph.functions import function_heads
 from aotcheck.autograd.eager_graph.regions import Cut, Group
 from aotcheck.autograd.eager_graph.saved import look_up_again, look_up_once
 from aotcheck.autograd.eager_graph.shared import complex_heads, shared_heads
@@ -80,7 +81,7 @@ def plain_record(capture: Capture, outputs: Sequence[Any]) -> tuple[Record, list
 
 def _is_divided(capture: Capture, result: Tensor) -> bool:
     """Whether something stands for parts of what is behind the only ``result``."""
-    if shared_heads([result], capture.ends):
+    if shared_heads([result], capture.ends) or function_heads([result], capture.ends, capture.apart):
         return True
     return any(r.replica.dtype.is_complex for r in capture.roots) and bool(complex_heads([result], capture.ends))
 
