@@ -146,10 +146,10 @@ _code_cache: dict[str, Any] = {}
 
 
 def define(writer: SourceWriter, name: str, title: str) -> Callable[..., Any]:
-    """Compile the lines (once per text) and return the function ``name``."""
+    """Compile the lines (once per text) and return the function ``name``, which is not among its own globals."""
     namespace = writer.globals
     exec(compiled("\n".join(writer.lines), title), namespace)
-    function: Callable[..., Any] = namespace[name]
+    function: Callable[..., Any] = namespace.pop(name)
     return function
 
 

@@ -53,6 +53,11 @@ class StorageTable:
         self.opaque = False  # whether there are replicas whose elements no trace can count
         self._multiple: dict[Any, Value] = {}  # results of multi-output views, by what they are computed from
 
+    def __del__(self) -> None:
+        """The trace is gone. Windows and states lead to each other; without this they would wait for the collector."""
+        for state in self.states.values():
+            state.views, state.roots = {}, []
+
     # -- lookup
 
     def state(self, t: Tensor) -> StorageState:
