@@ -11,6 +11,8 @@ from torch import fx
 from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.graph import CodeGen, _PyTreeCodeGen, _PyTreeInfo
 
+_NO_KWARGS: Any = fx.immutable_collections.immutable_dict()  # one for all nodes: the less is there to be collected
+
 
 def appending_to(graph: fx.Graph) -> Callable[[str, str, Any, tuple[Any, ...], dict[str, Any]], fx.Node]:
     """What puts a node at the end of ``graph``: name, op, target, args and kwargs. The caller keeps names unique."""
@@ -18,6 +20,8 @@ def appending_to(graph: fx.Graph) -> Callable[[str, str, Any, tuple[Any, ...], d
 
     def append(name: str, op: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> fx.Node:
         node = node_of(graph, name, op, target, args, kwargs)
+        if not kwargs:
+            node._kwargs = _NO_KWARGS
         insert(node)
         register(node)
         graph._len += 1

@@ -30,7 +30,16 @@ from aotcheck.autograd.ir.emit import Emitter
 from aotcheck.autograd.ir.flat_values import flat_of_root, gather, pad, scatter
 from aotcheck.autograd.ir.inverses import inverse
 from aotcheck.autograd.ir.storage_state import NOTHING, WINDOW, StorageState, View, known_at
-from aotcheck.autograd.ir.trace import Geometry, Trace, Value, disjoint, flat_geometry, geometry_of, getitem
+from aotcheck.autograd.ir.trace import (
+    Geometry,
+    Trace,
+    Value,
+    disjoint,
+    flat_geometry,
+    geometry_of,
+    getitem,
+    kept_geometry_of,
+)
 from aotcheck.autograd.replicas.sparse import SparseReplica
 
 aten = torch.ops.aten
@@ -72,7 +81,7 @@ class StorageTable:
 
     def bind(self, t: Tensor, value: Value, geometry: Geometry | None = None) -> View:
         """``t``, whose ``geometry`` may be known already, is a root of its storage and holds ``value``."""
-        state, geometry = self.state(t), geometry or geometry_of(t)
+        state, geometry = self.state(t), geometry or kept_geometry_of(t)
         view = View(state, geometry)
         view.value, view.version = value, state.version
         state.views[geometry] = view
