@@ -76,12 +76,14 @@ def _as_it_is(graph: Function, examples: Sequence[Any]) -> Function:
     return boxed
 
 
-def _ours(function: Function) -> Function:
+def ours(function: Function) -> Function:
+    """Compiled by aotcheck's ``aot_function``."""
     compiled: Function = aotcheck.aot_function(function, fw_compiler=_as_it_is, bw_compiler=_as_it_is)
     return compiled
 
 
-def _torchs(function: Function) -> Function:
+def torchs(function: Function) -> Function:
+    """Compiled by torch's."""
     compiled: Function = functorch.compile.aot_function(function, fw_compiler=_as_it_is, bw_compiler=_as_it_is)
     return compiled
 
@@ -120,24 +122,29 @@ class Measured:
         return f"{self.ratio:.2f}x ({self.ours * 1e6:,.0f} / {self.torchs * 1e6:,.0f} us)"
 
 
-def _first_call(subject: Subject, samples: int) -> Measured:
-    """First forward and backward of a fresh function: tracing, partitioning, generating the runtime; the median."""
+def first_call(compile: Compile, function: Function, arguments: Callable[[], Sequence[Tensor]]) -> float:
+    """Seconds of the first forward and backward of a fresh function: tracing, partitioning, generating the runtime."""
+    given = arguments()
+    compiled = compile(_fresh(function))
+    return _seconds(lambda: _train(compiled, given))
+
+
+def _first_calls(subject: Subject, samples: int) -> Measured:
+    """The first call, in the median."""
 
     def sample(compile: Compile) -> float:
-        arguments = subject.arguments()
-        compiled = compile(_fresh(subject.function))
-        return _seconds(lambda: _train(compiled, arguments))
+        return first_call(compile, subject.function, subject.arguments)
 
-    for compile in (_ours, _torchs):
+    for compile in (ours, torchs):
         sample(compile)
-    pairs = [(sample(_ours), sample(_torchs)) for _ in range(samples)]
+    pairs = [(sample(ours), sample(torchs)) for _ in range(samples)]
     return Measured(statistics.median(ours for ours, _ in pairs), statistics.median(torchs for _, torchs in pairs))
 
 
 def _warm(subject: Subject, samples: int, run: Callable[[Function, Sequence[Tensor]], object]) -> Measured:
     """A call of what is compiled already: the minimum, which is what the call costs when nothing disturbs it."""
     arguments = subject.arguments()
-    compiled = [compile(_fresh(subject.function)) for compile in (_ours, _torchs)]
+    compiled = [compile(_fresh(subject.function)) for compile in (ours, torchs)]
     for each in compiled:
         for _ in range(5):
             run(each, arguments)
@@ -179,7 +186,7 @@ def measure(samples: int) -> list[Row]:
     return [
         Row(
             subject.name,
-            _first_call(subject, samples),
+            _first_calls(subject, samples),
             _warm(subject, 3 * samples, _infer),
             _warm(subject, 3 * samples, _train),
         )

@@ -83,10 +83,10 @@ try:
     )
     from aotcheck._torch.fakes import Fakes
     from aotcheck._torch.graphs import (
-        append_node,
         append_output,
+        appending_to,
         direct_graph_module,
-        inputs_of_node,
+        parts_of_node,
         ready_forward,
         rename_placeholders,
         take_lists,
@@ -246,8 +246,8 @@ __all__ = [
     "after_backward",
     "ambient_state",
     "another_tracer_active",
-    "append_node",
     "append_output",
+    "appending_to",
     "as_before_dispatch",
     "as_if_written",
     "asked_for_gradient_edge",
@@ -305,7 +305,6 @@ __all__ = [
     "inductor_compiler",
     "inductor_config",
     "inductor_decompositions",
-    "inputs_of_node",
     "is_batched",
     "is_composite",
     "is_kept_by_torch",
@@ -333,6 +332,7 @@ __all__ = [
     "outputs_of",
     "overload_name",
     "own_references",
+    "parts_of_node",
     "past_function_modes",
     "pytree",
     "pytree_children",

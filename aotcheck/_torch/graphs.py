@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, cast
 
@@ -10,27 +11,34 @@ from torch import fx
 from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.graph import CodeGen, _PyTreeCodeGen, _PyTreeInfo
 
-
-def append_node(
-    graph: fx.Graph, name: str, op: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> fx.Node:
-    """A node at the end of ``graph`` under exactly ``name``; the caller keeps names unique."""
-    node = fx.Node(graph, name, op, target, args, kwargs)
-    graph._insert(node)
-    graph._find_nodes_lookup_table.insert(node)
-    graph._len += 1
-    return node
+_NO_KWARGS: Any = fx.immutable_collections.immutable_dict()  # one for all nodes: the less is there to be collected
 
 
-def inputs_of_node(node: fx.Node) -> Iterable[fx.Node]:
-    """The nodes that ``node`` is computed from, not to be changed."""
-    return node._input_nodes
+def appending_to(graph: fx.Graph) -> Callable[[str, str, Any, tuple[Any, ...], dict[str, Any]], fx.Node]:
+    """What puts a node at the end of ``graph``: name, op, target, args and kwargs. The caller keeps names unique."""
+    insert, register, node_of = graph._insert, graph._find_nodes_lookup_table.insert, fx.Node
+
+    def append(name: str, op: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> fx.Node:
+        node = node_of(graph, name, op, target, args, kwargs)
+        if not kwargs:
+            node._kwargs = _NO_KWARGS
+        insert(node)
+        register(node)
+        graph._len += 1
+        return node
+
+    return append
+
+
+parts_of_node: Callable[[fx.Node], tuple[str, Any, tuple[Any, ...], dict[str, Any], Iterable[fx.Node]]]
+parts_of_node = operator.attrgetter("op", "target", "_args", "_kwargs", "_input_nodes")
+"""Op, target, args and kwargs of a node, and the nodes that it is computed from, once each; not to be changed."""
 
 
 def append_output(graph: fx.Graph, result: Any, taken: Collection[str]) -> fx.Node:
     """The node that ends ``graph``; the names in ``taken`` are those of others."""
     return (
-        graph.output(result) if "output" in taken else append_node(graph, "output", "output", "output", (result,), {})
+        graph.output(result) if "output" in taken else appending_to(graph)("output", "output", "output", (result,), {})
     )
 
 

@@ -39,7 +39,8 @@ class _FirstOp(TorchDispatchMode):
         raise _Met
 
 
-_quick_ops: dict[Any, Any] = {}
+_quick_ops: dict[Any, tuple[Any, Any]] = {}  # by the id of an op, as ops hash slowly; each is kept
+_NEVER_NESTED = frozenset((int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout))
 
 _EXAMPLES = [(shape, dtype) for dtype in (torch.float32, torch.int64) for shape in ((1,), ())]
 
@@ -53,20 +54,26 @@ def quick_op(op: Any, args: Sequence[Any], kwargs: dict[str, Any], tensor: type)
     """
     if not isinstance(op, OpOverload):
         return op
-    key = (op, _kinds(args), tuple(kwargs), _kinds(kwargs.values())) if kwargs else (op, _kinds(args))
-    found = _quick_ops.get(key)
-    if found is None:
+    key: Any = id(op), tensor, _kinds(args, tensor)
+    if kwargs:
+        key = *key, *kwargs, _kinds(kwargs.values(), tensor)
+    known = _quick_ops.get(key)
+    if known is None:
         name = op.overloadpacket.__name__
         found = getattr(_C._VariableFunctions, name, None) or getattr(_C.TensorBase, name, None)
         with without_modes():
             if op.namespace != "aten" or found is None or not _chooses(found, op, args, kwargs, tensor):
                 found = raw_op(op)
-        _quick_ops[key] = found
-    return found
+        known = _quick_ops[key] = found, op
+    return known[0]
 
 
-def _kinds(arguments: Iterable[Any]) -> tuple[Any, ...]:
-    return tuple([_kinds(a) if isinstance(a, (list, tuple)) else type(a) for a in arguments])
+def _kinds(arguments: Iterable[Any], tensor: type) -> tuple[Any, ...]:
+    kinds = tuple(map(type, arguments))
+    for kind in kinds:
+        if kind is not tensor and kind not in _NEVER_NESTED:
+            return tuple([_kinds(a, tensor) if isinstance(a, (list, tuple)) else type(a) for a in arguments])
+    return kinds
 
 
 def _chooses(function: Any, op: Any, args: Sequence[Any], kwargs: dict[str, Any], tensor: type) -> bool:

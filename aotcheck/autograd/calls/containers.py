@@ -20,8 +20,10 @@ from aotcheck.autograd.calls.naming import is_of_others
 from aotcheck.autograd.calls.objects import changed_to, is_object, opened, parts_of
 from aotcheck.autograd.calls.places import There, found_at, put_in
 from aotcheck.autograd.errors import BindingNeeded
+from aotcheck.autograd.replicas.replicas import Replica
 
 pytree = _torch.pytree
+_LEAF = pytree.tree_flatten(0)[1]
 _PYTHONS = frozenset({list, tuple, dict, deque})
 _NO_OBJECTS = frozenset({torch.Tensor, torch.nn.Parameter, int, float, bool, str, type(None), complex, torch.dtype})
 
@@ -109,6 +111,8 @@ def flattened(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[
     A ``torch.Size`` of plain numbers is a leaf: pytree would make a tuple of it. Objects are nodes where they can be,
     see Note [Objects].
     """
+    if type(tree) is Replica:
+        return [tree], _LEAF
     either = _is_plain_size if is_leaf is None else lambda x: _is_plain_size(x) or is_leaf(x)
     flat, spec = pytree.tree_flatten(tree, is_leaf=either)
     if not _NO_OBJECTS.issuperset(map(type, flat)) and any(is_object(x) for x in flat if not either(x)):

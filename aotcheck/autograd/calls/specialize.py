@@ -20,7 +20,7 @@ from aotcheck.autograd.calls.serials import serial_of
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.graphs.graph import compiled
 from aotcheck.autograd.ir.sparse_geometry import is_sparse, parts_of, sparse_geometry_of
-from aotcheck.autograd.ir.trace import geometry_of
+from aotcheck.autograd.ir.trace import geometry_of, kept_geometry_of
 from aotcheck.autograd.state.autocast import autocast_state
 from aotcheck.autograd.tensors.plain_values import plain_key
 from aotcheck.autograd.tensors.subclasses import ContextKey, held_by, is_wrapper, outer_key
@@ -217,7 +217,7 @@ def call_key(flat: Sequence[Any]) -> tuple[Any, ...]:
         parts.append(
             (
                 type(a),
-                geometry_of(a),
+                kept_geometry_of(a),
                 a.device,
                 a.requires_grad,
                 _torch.leafness(a),

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -28,6 +29,7 @@ from aotcheck.autograd.ops.tracer import Tracer
 from aotcheck.autograd.record.record import Record
 from aotcheck.autograd.record.steps import Arg, BaseOf, Constant, Ref, Source
 from aotcheck.autograd.replicas.hooks import NotedHook
+from aotcheck.autograd.replicas.kernel_state import Watcher
 from aotcheck.autograd.replicas.replica_maker import ReplicaMaker, arrived_at
 from aotcheck.autograd.replicas.replicas import Replica
 from aotcheck.autograd.replicas.sparse import SparseReplica
@@ -92,10 +94,10 @@ class Arrived:
     free: bool = False
 
 
-class Capture:
+class Capture(Watcher):
     """A traced call: the replicas with their autograd graph, the functional trace, and the record.
 
-    Kept for backwards cut later.
+    Kept for backwards cut later. What it has made leads back to it weakly, so that all of it ends with it at once.
     """
 
     def __init__(
@@ -144,15 +146,13 @@ class Capture:
         self.passed = {a.index: a.replica for a in self.arguments}  # the objects, whichever tensors they are by the end
         kernels = self.maker.kernels
         kernels.wrappers = [w.replica for w in self.wrappers]
-        kernels.on_swap, kernels.on_poison = self._swapped, self._poisoned
-        kernels.on_squeeze = lambda t, op, dims: view_ops.note_reshaping(self.tracer, op, (t, *dims), {})
-        kernels.use_count = functools.partial(use_count, self.tracer)
-        kernels.counts_ahead = functools.partial(self._counts_ahead, self._real_versions(arguments))
+        kernels.watcher = cast(Watcher, weakref.proxy(self))
+        self._versions = self._real_versions(arguments)
         self.poisoned: list[TracedArgument] = []  # whose accumulators of gradients a swap has poisoned
         alone = gradients is None and caller is None and not mode.with_custom_views  # nothing is asked of autograd
         with contextlib.nullcontext() if alone else self.tracer.recording():
             self.gradients = Gradients(arguments, self.inputs.flat, gradients)
-            inside = BackwardsInside(arguments, self.inputs.flat, caller, self._trace_views_as_such)
+            inside = self._inside = BackwardsInside(arguments, self.inputs.flat, caller)
             inside.meet_hooks(lambda: kernels.function_runs, self._call_hooks)
             if mode.with_custom_views:
                 custom = [k for k, is_custom in enumerate(self.inputs.is_custom_view) if is_custom]
@@ -164,13 +164,9 @@ class Capture:
             self.casts.seed()
         self.onward: list[Onward] = []  # in order
         kernels.arrived = {id(r.anchor): None for r in self.roots if r.anchor is not None}
-        kernels.after_backward = lambda: self._goes_on(inside)
         self._led_to = {id(a.replica): a.grad_fn for a in self.arguments if a.index in inside.led_to}
-        if self._led_to:
-            ends = {id(r.replica) for r in self.roots}  # other views have their bases behind them in the trace
-            kernels.goes_on_at = lambda t, node: inside.goes_on and id(t) in ends and self.led_to(t, node)
-        kernels.on_gradient = lambda t: self.gradients.note(t) if kernels.function_runs else None
-        kernels.on_backward = lambda *call: inside.note(*call) if kernels.function_runs else None
+        # Other views have their bases behind them in the trace.
+        self._led_to_ends = {id(r.replica) for r in self.roots} if self._led_to else ()
 
     def _real_versions(self, arguments: Sequence[Any]) -> list[int]:
         """The versions of the roots' originals."""
@@ -181,10 +177,49 @@ class Capture:
             versions.append(_torch.version_of(real if base is None else base))
         return versions
 
-    def _counts_ahead(self, versions: Sequence[int], t: Tensor) -> int:
-        """See ``KernelState.counts_ahead``; the roots' originals had these ``versions``."""
+    # -- what replicas tell
+
+    def use_count(self, t: Tensor) -> int:
+        """See Note [References]."""
+        return use_count(self.tracer, t)
+
+    def counts_ahead(self, t: Tensor) -> int:
+        """How many more versions ``t`` counted than the tensor that it stands for when the function began."""
         (k,) = _torch.counted_by([t], [r.replica for r in self.roots])
-        return 0 if k is None else self.roots[k].version - versions[k]
+        return 0 if k is None else self.roots[k].version - self._versions[k]
+
+    def on_squeeze(self, t: Tensor, op: Any, dims: tuple[Any, ...]) -> None:
+        """Dispatch shows how it is done, not that it is."""
+        view_ops.note_reshaping(self.tracer, op, (t, *dims), {})
+
+    def on_gradient(self, t: Tensor) -> None:
+        """See Note [Gradients of arguments]."""
+        if self.maker.kernels.function_runs:
+            self.gradients.note(t)
+
+    def on_backward(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """See Note [Backwards inside]."""
+        if self.maker.kernels.function_runs:
+            self._inside.note(func, args, kwargs, self._trace_views_as_such)
+
+    def goes_on_at(self, t: Tensor, node: Any) -> bool:
+        """Whether the backward that runs goes on there in the caller's graph, and comes there by other ways too."""
+        return id(t) in self._led_to_ends and self._inside.goes_on and self.led_to(t, node)
+
+    def on_swap(self, a: Tensor, b: Tensor) -> None:
+        """See ``Tracer.swap``."""
+        self.tracer.swap(a, b)
+        kernels = self.maker.kernels
+        kernels.swap(a, b)
+        known: list[TracedRoot | TracedArgument | NotedHook] = [*self.roots, *self.arguments, *kernels.hooks]
+        for k in known:
+            k.replica = b if k.replica is a else a if k.replica is b else k.replica
+
+    def on_poison(self, t: Tensor) -> None:
+        """To be done again in each call."""
+        self.poisoned += [a for a in self.arguments if a.replica is t and a not in self.poisoned]
+
+    # -- what there is in the caller's graph
 
     def led_to(self, t: Tensor, node: Any) -> bool:
         """Whether ``t`` is an argument, with this history, to which the caller's graph leads from others."""
@@ -206,8 +241,9 @@ class Capture:
         if not self.mode.with_bases and any(self.inputs.is_view):
             raise Retrace(dataclasses.replace(self.mode, with_bases=True))
 
-    def _goes_on(self, inside: BackwardsInside) -> None:
+    def after_backward(self) -> None:
         """A backward that the function called is over: note what it brought to roots that are no leaves."""
+        inside = self._inside
         arrived: list[tuple[Source, Tensor]] = []
         free: set[int] = set()
         for r in self.roots:
@@ -259,18 +295,6 @@ class Capture:
         if kernels.wrappers or kernels.packed or self.hooks or self.tracer.table.opaque:
             return contextlib.nullcontext()
         return _torch.without_torch_function()
-
-    def _swapped(self, a: Tensor, b: Tensor) -> None:
-        """See ``Tracer.swap``."""
-        self.tracer.swap(a, b)
-        kernels = self.maker.kernels
-        kernels.swap(a, b)
-        known: list[TracedRoot | TracedArgument | NotedHook] = [*self.roots, *self.arguments, *kernels.hooks]
-        for k in known:
-            k.replica = b if k.replica is a else a if k.replica is b else k.replica
-
-    def _poisoned(self, t: Tensor) -> None:
-        self.poisoned += [a for a in self.arguments if a.replica is t and a not in self.poisoned]
 
     @property
     def has_views(self) -> bool:

@@ -70,7 +70,8 @@ class WrapperViews(WrapperArguments):
         self._scheduled: set[int] = set()  # ids of those of which that is on the timeline
         self._anew: set[int] = set()  # ids of those that a new wrapper with a history holds, whatever they are
         self._shared: set[tuple[int, str]] = set()  # by id of a view and attribute: what it was told to hold
-        results.is_made_of_wrapper = self._is_made_late
+        if self.tracer.plain_views:  # else nobody asks, and the two need not lead to each other
+            results.is_made_of_wrapper = self._is_made_late
 
     def _note(self, t: Tensor) -> Derivation | None:
         """How ``t`` was made, as autograd saw it, if that was by a view of a tensor that is noted."""

@@ -14,7 +14,7 @@ from torch import Tensor, fx
 from aotcheck import _torch
 from aotcheck.autograd.errors import NotFunctionalError
 from aotcheck.autograd.ir.sparse_geometry import SparseGeometry
-from aotcheck.autograd.ir.trace import CONSTANT, PLACEHOLDER, Geometry, Value, getitem
+from aotcheck.autograd.ir.trace import CONSTANT, NO_KWARGS, PLACEHOLDER, Geometry, Value, getitem
 from aotcheck.autograd.ops import no_meta
 from aotcheck.autograd.replicas.sparse import SparseResult
 
@@ -146,10 +146,10 @@ _code_cache: dict[str, Any] = {}
 
 
 def define(writer: SourceWriter, name: str, title: str) -> Callable[..., Any]:
-    """Compile the lines (once per text) and return the function ``name``."""
+    """Compile the lines (once per text) and return the function ``name``, which is not among its own globals."""
     namespace = writer.globals
     exec(compiled("\n".join(writer.lines), title), namespace)
-    function: Callable[..., Any] = namespace[name]
+    function: Callable[..., Any] = namespace.pop(name)
     return function
 
 
@@ -239,78 +239,79 @@ def graph_module(
     g = fx.Graph()
     root = torch.nn.Module() if CONSTANT in [v.op for v in graph.values] else _NO_CONSTANTS
     nodes: dict[Value, fx.Node] = {}
-
-    def arg(a: Any) -> Any:
-        if type(a) is Value:
-            return nodes[a]
-        if type(a) is list:
-            return [arg(x) for x in a]
-        if type(a) is tuple:
-            return tuple(arg(x) for x in a)
-        return a
-
+    append = _torch.appending_to(g)
     for v in graph.inputs:
-        nodes[v] = _torch.append_node(g, names[v], "placeholder", names[v], (), {})
+        nodes[v] = append(names[v], "placeholder", names[v], (), NO_KWARGS)
         nodes[v].meta["val"] = fakes.of(v)
     for v in graph.values:
         if v.op is CONSTANT:
             attribute = f"_tensor_{names[v]}"
             root.register_buffer(attribute, v.constant, persistent=False)
-            node = _torch.append_node(g, names[v], "get_attr", attribute, (), {})
+            node = append(names[v], "get_attr", attribute, (), NO_KWARGS)
         else:
-            args = tuple([nodes[a] if type(a) is Value else arg(a) for a in v.args])
-            node = _torch.append_node(
-                g, names[v], "call_function", v.op, args, {k: arg(a) for k, a in v.kwargs.items()}
-            )
-        node.meta["val"] = fakes.of(v)
+            args = tuple([nodes[a] if type(a) is Value else _of_nodes(a, nodes) for a in v.args])
+            kwargs = {k: _of_nodes(a, nodes) for k, a in v.kwargs.items()} if v.kwargs else NO_KWARGS
+            node = append(names[v], "call_function", v.op, args, kwargs)
+        meta = node.meta
+        meta["val"] = fakes.of(v)
         if v.where is not None:
-            node.meta["stack_trace"] = f'  File "{v.where[0]}", line {v.where[1]}, in {v.where[2]}'
+            meta["stack_trace"] = f'  File "{v.where[0]}", line {v.where[1]}, in {v.where[2]}'
         if v.sequence >= 0:
-            node.meta["seq_nr"] = v.sequence
+            meta["seq_nr"] = v.sequence
         nodes[v] = node
     _torch.append_output(g, tuple([None if o is None else nodes[o] for o in graph.outputs]), names.values())
     return GraphModule(root, g, name), [nodes[v].meta["val"] for v in graph.inputs]
+
+
+def _of_nodes(a: Any, nodes: Mapping[Value, fx.Node]) -> Any:
+    """An argument with the nodes of the values in it."""
+    if type(a) is Value:
+        return nodes[a]
+    if type(a) is list:
+        return [_of_nodes(x, nodes) for x in a]
+    if type(a) is tuple:
+        return tuple([_of_nodes(x, nodes) for x in a])
+    return a
 
 
 def _write_forward(module: fx.GraphModule) -> Callable[..., Any] | None:
     """``module``'s forward with its ops bound, where FX looks each up on every call; None for unusual graphs."""
     writer = SourceWriter()
     names: dict[fx.Node, str] = {}
-    parameters = []
+    parameters = ["self"]
+    # Lines are written from the last to the first: where a value is met first it is used last.
     nodes = list(module.graph.nodes)
-    dying: dict[fx.Node, list[str]] = {}
     for k, node in enumerate(nodes):
         names[node] = f"v{k}"
-    seen: set[fx.Node] = set()
+    lines, seen, literal = writer.lines, set[fx.Node](), writer.literal
     for node in reversed(nodes):
-        for source in _torch.inputs_of_node(node):
-            if source not in seen:
-                seen.add(source)
-                if node.op != "output" and source.op == "call_function":
-                    dying.setdefault(node, []).append(names[source])
-    for k, node in enumerate(nodes):
-        match node.op:
-            case "placeholder" if not node.args:
-                parameters.append(names[node])
-                continue
-            case "get_attr":
-                line = f"v{k} = self.{node.target}"
-            case "call_function" if node.target is getitem:
-                line = f"v{k} = {names[node.args[0]]}[{writer.literal(node.args[1], names)}]"
-            case "call_function":
-                given = node.args
-                args = [names[a] if type(a) is fx.Node else writer.literal(a, names) for a in given]
-                args += [f"{key}={writer.literal(a, names)}" for key, a in node.kwargs.items()]
-                op = _torch.quick_op(node.target, given, node.kwargs, fx.Node)
-                line = f"v{k} = {writer.refer(op, 'o_')}({', '.join(args)})"
-            case "output":
-                line = f"return {writer.literal(node.args[0], names)}"
-            case _:
-                return None
-        if node in dying:
-            line += f"; {' = '.join(dying[node])} = None"
-        writer.lines.append("    " + line)
-    writer.lines.insert(0, f"def forward({', '.join(['self', *parameters])}):")
+        kind, target, given, kwargs, sources = _torch.parts_of_node(node)
+        if kind == "call_function":
+            args = [names[a] if type(a) is fx.Node else literal(a, names) for a in given]
+            if target is getitem:
+                line = f"    {names[node]} = {args[0]}[{args[1]}]"
+            else:
+                if kwargs:
+                    args += [f"{key}={literal(a, names)}" for key, a in kwargs.items()]
+                op = writer.refer(_torch.quick_op(target, given, kwargs, fx.Node), "o_")
+                line = f"    {names[node]} = {op}({', '.join(args)})"
+            dying = [names[n] for n in sources if n not in seen and n.op == "call_function"]
+            if dying:
+                line += f"; {' = '.join(dying)} = None"
+        elif kind == "placeholder" and not given:
+            parameters.append(names[node])
+            continue
+        elif kind == "get_attr":
+            line = f"    {names[node]} = self.{target}"
+        elif kind == "output":
+            line = f"    return {literal(given[0], names)}"
+        else:
+            return None
+        seen.update(sources)
+        lines.append(line)
+    parameters[1:] = reversed(parameters[1:])
+    lines.append(f"def forward({', '.join(parameters)}):")
+    lines.reverse()
     return define(writer, "forward", "graph")
 
 

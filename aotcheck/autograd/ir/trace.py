@@ -137,6 +137,21 @@ def geometry_of(t: Tensor) -> Geometry:
     return _new(Geometry, (int(_offset(t)), tuple(t.shape), t.stride(), dtype, conj, _is_neg(t)))
 
 
+_kept: dict[Geometry, Geometry] = {}
+_MOST_KEPT = 20_000
+
+
+def kept_geometry_of(t: Tensor) -> Geometry:
+    """The geometry of ``t`` for who keeps it: equal ones are one object, which is one less for the collector to see."""
+    g = geometry_of(t)
+    known = _kept.get(g)
+    if known is None:
+        if len(_kept) > _MOST_KEPT:
+            _kept.clear()
+        known = _kept[g] = g
+    return known
+
+
 def recorded_geometry(t: Tensor) -> Geometry:
     """The geometry of the gradient that the history of ``t`` takes: see Note [What a history records].
 
@@ -238,7 +253,7 @@ class Value:
         self.op = op
         self.args = args
         self.kwargs = kwargs
-        self._inputs: list[Value] | None = None
+        self._inputs: Sequence[Value] | None = None
         self.geometry: Geometry | None = None
         self.sparse: SparseGeometry | None = None
         self.parts: tuple[Any, ...] | None = None
@@ -249,16 +264,15 @@ class Value:
         self.where: tuple[str, int, str] | None = None
         self.sequence = -1
 
-    def inputs(self) -> list[Value]:
-        """The values this one is computed from; not to be changed."""
+    def inputs(self) -> Sequence[Value]:
+        """The values this one is computed from."""
         found = self._inputs
         if found is None:
-            found = self._inputs = []
-            for a in (*self.args, *self.kwargs.values()):
-                if type(a) is Value:
-                    found.append(a)
-                elif type(a) in (list, tuple):
-                    found.extend(_nested(a))
+            if not self.kwargs and _ONLY_VALUES.issuperset(map(type, self.args)):
+                found = self.args
+            else:
+                found = tuple(_nested((*self.args, *self.kwargs.values())))
+            self._inputs = found
         return found
 
     def replace(self, old: Value, new: Value) -> None:
@@ -276,6 +290,8 @@ class Value:
     def __repr__(self) -> str:
         return f"%{self.name or _torch.op_name(self.op)}"
 
+
+_ONLY_VALUES = frozenset((Value,))
 
 NO_KWARGS: dict[str, Any] = {}
 """What ops that are given none share, in place of an empty dictionary each; nobody changes it."""

@@ -30,7 +30,16 @@ from aotcheck.autograd.ir.emit import Emitter
 from aotcheck.autograd.ir.flat_values import flat_of_root, gather, pad, scatter
 from aotcheck.autograd.ir.inverses import inverse
 from aotcheck.autograd.ir.storage_state import NOTHING, WINDOW, StorageState, View, known_at
-from aotcheck.autograd.ir.trace import Geometry, Trace, Value, disjoint, flat_geometry, geometry_of, getitem
+from aotcheck.autograd.ir.trace import (
+    Geometry,
+    Trace,
+    Value,
+    disjoint,
+    flat_geometry,
+    geometry_of,
+    getitem,
+    kept_geometry_of,
+)
 from aotcheck.autograd.replicas.sparse import SparseReplica
 
 aten = torch.ops.aten
@@ -53,6 +62,11 @@ class StorageTable:
         self.opaque = False  # whether there are replicas whose elements no trace can count
         self._multiple: dict[Any, Value] = {}  # results of multi-output views, by what they are computed from
 
+    def __del__(self) -> None:
+        """The trace is gone. Windows and states lead to each other; without this they would wait for the collector."""
+        for state in self.states.values():
+            state.views, state.roots = {}, []
+
     # -- lookup
 
     def state(self, t: Tensor) -> StorageState:
@@ -67,7 +81,7 @@ class StorageTable:
 
     def bind(self, t: Tensor, value: Value, geometry: Geometry | None = None) -> View:
         """``t``, whose ``geometry`` may be known already, is a root of its storage and holds ``value``."""
-        state, geometry = self.state(t), geometry or geometry_of(t)
+        state, geometry = self.state(t), geometry or kept_geometry_of(t)
         view = View(state, geometry)
         view.value, view.version = value, state.version
         state.views[geometry] = view

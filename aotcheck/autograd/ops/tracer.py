@@ -274,7 +274,7 @@ class Tracer(_torch.TorchDispatchMode):
 
         There they begin at 0, and autograd takes one for written if it does not stand where ``source`` did.
         """
-        ahead = self.kernels.counts_ahead(source)
+        ahead = self.kernels.watcher.counts_ahead(source)
         for part in parts if ahead else ():
             if not part.is_inference():
                 _torch.set_version(part, ahead if ahead > 0 else _torch.version_of(source) + 1)

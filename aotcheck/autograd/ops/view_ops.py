@@ -12,7 +12,7 @@ from aotcheck import _torch
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.ir.places import Move
 from aotcheck.autograd.ir.storage_state import View
-from aotcheck.autograd.ir.trace import NO_KWARGS, Geometry, geometry_of
+from aotcheck.autograd.ir.trace import NO_KWARGS, Geometry, geometry_of, kept_geometry_of
 from aotcheck.autograd.ops import writes
 from aotcheck.autograd.ops.twins import info_of
 from aotcheck.autograd.replicas.replicas import Replica, make_replica
@@ -102,15 +102,13 @@ def bind(
     """What ``func`` gave, as replicas that are windows on the memory of its first argument; and in ``notes``."""
     source: Replica = args[0]
     tracer.keep.append(source)
-    state, lies = tracer.table.state(source), geometry_of(source)
-    if state.flat is None and (whole := state.views.get(lies)) is not None:
-        lies = whole.geometry  # of equal ones that are kept one is enough
+    state, lies, rest = tracer.table.state(source), kept_geometry_of(source), tuple(args[1:])
     parent: View | None = None
     replicas, geometries = [], []
     many = not isinstance(out, Tensor)
     for k, o in enumerate(out if many else (out,)):
         r = o if type(o) is Replica else make_replica(o, source.real_device, tracer.kernels)
-        geometry = geometry_of(r)
+        geometry = kept_geometry_of(r)
         replicas.append(r)
         geometries.append(geometry)
         if geometry not in state.views:
@@ -122,7 +120,7 @@ def bind(
                 tracer.table.view(r, geometry)
             else:
                 state.views[geometry] = made
-                made.derive_from(parent, func, tuple(args[1:]), dict(kwargs) if kwargs else None, k if many else None)
+                made.derive_from(parent, func, rest, dict(kwargs) if kwargs else None, k if many else None)
                 made.results = geometries if many else None
     bound = type(out)(replicas) if many else replicas[0]
     note(tracer, notes, func, args, kwargs, bound, geometries=(lies, *geometries))
@@ -157,6 +155,7 @@ def note(
     base = _torch.base_of(source)  # with which a view of an unsafe view counts, not with what it was made of
     shared = version if base is None else _torch.version_of(base)
     inference = torch.is_inference_mode_enabled()
+    rest, kwargs = tuple(args[1:]), dict(kwargs) if kwargs else NO_KWARGS
     for k, (r, geometry) in enumerate(zip(made, geometries, strict=True)):
         notes[id(r)] = Derivation(
             r,
@@ -167,8 +166,8 @@ def note(
             lies,
             shared,
             func,
-            tuple(args[1:]),
-            dict(kwargs) if kwargs else NO_KWARGS,
+            rest,
+            kwargs,
             k if many else None,
             grad,
             inference,

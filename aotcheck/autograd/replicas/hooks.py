@@ -73,7 +73,7 @@ class NotedHook:
             return None
         if self.traced:
             return self.hook(t)
-        if not self.kernels.function_runs or self.kernels.goes_on_at(self.replica, self.node):
+        if not self.kernels.function_runs or self.kernels.watcher.goes_on_at(self.replica, self.node):
             return None
         return self.hook(t)
 

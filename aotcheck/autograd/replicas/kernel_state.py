@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -51,6 +51,46 @@ def _kind_of_operands(args: Iterable[Any]) -> tuple[Any, ...]:
     )
 
 
+class Watcher:
+    """Is told what happens to replicas that no dispatch shows, and asked what they do not know; here by nobody's."""
+
+    def on_swap(self, a: Tensor, b: Tensor) -> None:
+        """Two replicas exchanged the tensors that they are."""
+
+    def use_count(self, t: Tensor) -> int:
+        """How many hold ``t``, as eager's ``swap_tensors`` would count."""
+        return _torch.use_count(t)
+
+    def counts_ahead(self, t: Tensor) -> int:
+        """How many more versions ``t`` counted than the tensor that it stands for when the function began."""
+        return 0
+
+    def on_poison(self, t: Tensor) -> None:
+        """``swap_tensors`` has poisoned the accumulator of gradients of ``t``."""
+
+    def on_squeeze(self, t: Tensor, op: Any, dims: tuple[Any, ...]) -> None:
+        """``t``, which is conjugated or negated lazily, is about to be squeezed in place by ``op``."""
+
+    def on_gradient(self, t: Tensor) -> None:
+        """``t.grad`` is read or written."""
+
+    def on_backward(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """A backward is about to be called."""
+
+    def after_backward(self) -> None:
+        """A backward that accumulates is over."""
+
+    def goes_on_at(self, t: Tensor, node: Any) -> bool:
+        """Whether the backward that runs goes on in the caller's graph at ``t``, which has the history ``node``.
+
+        And comes there by other ways too.
+        """
+        return False
+
+
+NOBODY = Watcher()
+
+
 class KernelState:
     """Whether this trace is inside a meta kernel right now, and what no dispatch shows.
 
@@ -59,27 +99,19 @@ class KernelState:
 
     __slots__ = (
         "_clock",
-        "after_backward",
         "alive",
         "arrived",
         "arrived_free",
         "asked",
         "beyond",
-        "counts_ahead",
         "detached",
         "function_runs",
-        "goes_on_at",
         "hooks",
         "inside",
         "left",
         "looked_at",
         "moved",
         "moved_before",
-        "on_backward",
-        "on_gradient",
-        "on_poison",
-        "on_squeeze",
-        "on_swap",
         "packed",
         "required",
         "required_besides",
@@ -90,7 +122,7 @@ class KernelState:
         "stand_for_views",
         "stopped",
         "swapped",
-        "use_count",
+        "watcher",
         "wrappers",
         "writes",
         "writes_of_several",
@@ -106,20 +138,8 @@ class KernelState:
         self.asked = weakref.WeakSet[Any]()  # custom Functions, as nodes, that asked for what they saved
         self.looked_at: dict[int, Tensor] = {}  # what is no argument and was asked for its geometry, by id
         self.swapped: list[Tensor] = []  # replicas that were swapped, in pairs
-        self.on_swap: Callable[[Tensor, Tensor], None] = lambda a, b: None
-        self.use_count: Callable[[Tensor], int] = _torch.use_count  # as eager's swap_tensors would count
-        # how many more versions a replica counted than the tensor that it stands for when the function began
-        self.counts_ahead: Callable[[Tensor], int] = lambda t: 0
+        self.watcher = NOBODY
         self.stand_for_views: dict[int, bool] = {}  # ids of replicas of views that are no views themselves
-        self.on_poison: Callable[[Tensor], None] = lambda t: None
-        # called before what is conjugated or negated lazily is squeezed in place by an op
-        self.on_squeeze: Callable[[Tensor, Any, tuple[Any, ...]], None] = lambda t, op, dims: None
-        self.on_gradient: Callable[[Tensor], None] = lambda t: None  # called when ``t.grad`` is read or written
-        self.on_backward: Callable[..., None] = lambda *call: None  # called with the call of a backward
-        self.after_backward: Callable[[], None] = lambda: None  # called when a backward that accumulates is over
-        # whether the backward that runs goes on in the caller's graph at a replica with that history, and comes there
-        # by other ways too
-        self.goes_on_at: Callable[[Tensor, Any], bool] = lambda t, node: False
         self.detached: dict[int, int] = {}  # id of a replica -> when detach_ was last called on it
         self.required: dict[int, int] = {}  # and requires_grad_
         # and that of a view which required grad already, so that it shows only once the view has lost its history

@@ -67,10 +67,10 @@ class Replica(Tensor):
         if name == "__dict__":
             kernels.swapped.append(self)
             # Then swap_tensors has just poisoned its accumulator; else it has not looked at its history.
-            if kernels.use_count(self) == 2 and _torch.leafness(self):
-                kernels.on_poison(self)
+            if kernels.watcher.use_count(self) == 2 and _torch.leafness(self):
+                kernels.watcher.on_poison(self)
             if len(kernels.swapped) % 2 == 0:
-                kernels.on_swap(*kernels.swapped[-2:])
+                kernels.watcher.on_swap(*kernels.swapped[-2:])
 
     def __getattr__(self, name: str) -> Any:
         """Asked for what a tensor does not have; the one that this stands for may: see Note [Attributes of tensors]."""
@@ -95,12 +95,12 @@ class Replica(Tensor):
     @property
     def grad(self) -> Tensor | None:
         """Noted besides: see Note [Gradients of arguments]."""
-        self.kernels.on_gradient(self)
+        self.kernels.watcher.on_gradient(self)
         return own_gradient(self)
 
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
-        self.kernels.on_gradient(self)
+        self.kernels.watcher.on_gradient(self)
         set_own_gradient(self, value)
 
     @grad.deleter
@@ -152,7 +152,7 @@ class Replica(Tensor):
         dims = dims if dim is None else (dim,)
         if dims and (self.is_conj() or self.is_neg()):
             by_dims = isinstance(dims[0], (tuple, list))
-            self.kernels.on_squeeze(self, aten.squeeze_.dims if by_dims else aten.squeeze_.dim, dims)
+            self.kernels.watcher.on_squeeze(self, aten.squeeze_.dims if by_dims else aten.squeeze_.dim, dims)
             moved = self.kernels.moved[id(self)]
             super().squeeze_(*dims)
             self.kernels.forget_moves_since(self, moved)
@@ -166,7 +166,7 @@ class Replica(Tensor):
             if type(other) in (Tensor, torch.nn.Parameter):
                 raise RetraceWithCaptured(other)
             raise UnsupportedError("swapped wrapper", f"with a {type(other).__name__}")
-        return self.kernels.use_count(self)
+        return self.kernels.watcher.use_count(self)
 
     def view_as(self, other: Tensor) -> Tensor:
         """The view that torch makes to find out where gradients arrive is none of the program's."""

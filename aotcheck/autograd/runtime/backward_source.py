@@ -151,8 +151,8 @@ def function_like(
         lines.append(f"    if {missing}: {w.refer(pass_on)}(ctx, d[1:], {leads}, p)")
     lines.append(f"    return d if isinstance(ctx, node) else (None, *{w.refer(history.defined)}(ctx, d[1:]))")
     w.lines = lines
-    define(w, "forward", "function")
-    return _torch.bound_apply(_make_function(w.globals["forward"], w.globals["backward"], dict(frees), mates))
+    forward = define(w, "forward", "function")
+    return _torch.bound_apply(_make_function(forward, w.globals["backward"], dict(frees), mates))
 
 
 def _check_saved(w: SourceWriter, outputs: int, checked: Sequence[Sequence[int]]) -> list[str]:

@@ -70,8 +70,7 @@ def _leads(tensors: Mapping[int, Tensor]) -> frozenset[tuple[int, int]]:
 class BackwardsInside:
     """Watches the backwards that one traced function calls.
 
-    ``known`` is None where nothing was found out about the caller's graph yet. ``with_bases`` is called for what the
-    trace would know if views were traced as such.
+    ``known`` is None where nothing was found out about the caller's graph yet.
     """
 
     def __init__(
@@ -79,7 +78,6 @@ class BackwardsInside:
         arguments: Sequence[Any],
         replicas: Sequence[Any],
         known: CallerGraph | None,
-        with_bases: Callable[[], None],
     ) -> None:
         self.known = known
         self.replicas = replicas
@@ -87,7 +85,6 @@ class BackwardsInside:
         self._accumulates = False  # whether it accumulates gradients
         self.went_on = False  # whether one did, which each call does after all else
         self.goes_on = False  # and whether it goes on where it comes to an argument that is no leaf
-        self.with_bases = with_bases
         self.led_to = frozenset([j for k, j in known.leads if j != k]) if known is not None else frozenset()
         self._retained: list[tuple[Tensor, Any, Callable[[Tensor], Any]]] = []  # arguments, their nodes, what refuses
         tensors = {k: r for k, r in enumerate(replicas) if isinstance(r, Tensor) and arguments[k].requires_grad}
@@ -134,8 +131,11 @@ class BackwardsInside:
             if t.requires_grad and _torch.leafness(t) is False:
                 Tensor.register_hook(t, refuse)
 
-    def note(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """The function calls ``func``, one of ``ENGINE``."""
+    def note(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], with_bases: Callable[[], None]) -> None:
+        """The function calls ``func``, one of ``ENGINE``.
+
+        ``with_bases`` is called for what the trace would know if views were traced as such.
+        """
         if self.known is None:
             raise RetraceWithCallerGraph
         for k, (t, node, refuse) in enumerate(self._retained):  # a gradient is kept of what the tensor is by now
@@ -163,7 +163,7 @@ class BackwardsInside:
         asked = {_edge(x) for x in _several(wanted)}
         for k, j in self._hidden:
             if _edge(self.replicas[k])[0] in behind and _edge(self.replicas[j]) in asked:
-                self.with_bases()
+                with_bases()
                 raise UnsupportedError("backward inside", "through an argument that is no leaf to another argument")
 
 

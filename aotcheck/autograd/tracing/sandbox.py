@@ -63,6 +63,10 @@ class BackwardTrace:
     reshaped: tuple[Reshaped, ...]
 
 
+def nothing_to_note(t: Tensor, elsewhere: bool) -> None:
+    """What a tracer does about a tensor that is about to be reshaped while no backward is traced."""
+
+
 class Sandbox:
     """Entered around a traced backward; leaving it undoes what the backward did to what was there before.
 
@@ -96,7 +100,7 @@ class Sandbox:
     def __exit__(self, *_: object) -> None:
         """Undo everything."""
         self.tracer.table.end_epoch()
-        self.tracer.on_reshaping = lambda t, elsewhere: None
+        self.tracer.on_reshaping = nothing_to_note
         del self.tracer.trace.effects[self.effects :]
         with _torch.without_modes():
             for t, geometry in self._geometries.values():

@@ -88,7 +88,7 @@ class Substitution(_torch.FunctionMode):
             t = self._swap(args[0])
             if not self._is_traced(t):
                 raise RetraceWithCaptured(t)
-            self.kernels.on_gradient(t)
+            self.kernels.watcher.on_gradient(t)
         if func in _HOOKS:
             t = self._swap(args[0])
             if is_wrapper(t) and self._is_traced(t):
@@ -116,7 +116,7 @@ class Substitution(_torch.FunctionMode):
         if func in ENGINE:  # what custom backwards do in there comes here too
             kwargs = {name: self._swap(a) for name, a in (kwargs or {}).items()}
             args = tuple([self._swap(a) for a in args])
-            self.kernels.on_backward(func, args, kwargs)
+            self.kernels.watcher.on_backward(func, args, kwargs)
             accumulates = func is torch.autograd.backward and self.kernels.function_runs
             inside = self.kernels.function_runs and func is not Tensor.backward  # which calls torch.autograd.backward
             starts = [_node_of(x) for x in roots_of(args, kwargs)] if inside else []
@@ -128,7 +128,7 @@ class Substitution(_torch.FunctionMode):
                     stack.enter_context(asking([n for n in starts if n is not None], self.tracer.divides))
                 found = _torch.past_function_modes(func, args, kwargs)
             if accumulates:
-                self.kernels.after_backward()
+                self.kernels.watcher.after_backward()
             return found
         if func is ctc_loss:
             return self._ctc_loss(*args, **(kwargs or {}))

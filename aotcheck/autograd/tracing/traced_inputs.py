@@ -27,7 +27,7 @@ from aotcheck import _torch
 from aotcheck.autograd.errors import TraceMode, UnsupportedError
 from aotcheck.autograd.ir.sparse_geometry import is_sparse
 from aotcheck.autograd.ir.storage_state import StorageState
-from aotcheck.autograd.ir.trace import Geometry, Value, geometry_of, recorded_geometry
+from aotcheck.autograd.ir.trace import Geometry, Value, geometry_of, kept_geometry_of, recorded_geometry
 from aotcheck.autograd.ops.tracer import Tracer
 from aotcheck.autograd.record.steps import Arg, BaseOf, Source
 from aotcheck.autograd.replicas.replica_maker import ReplicaMaker
@@ -237,7 +237,7 @@ class TracedInputs:
                         i,
                         _torch.leafness(a),
                         r,
-                        geometry_of(r),
+                        kept_geometry_of(r),
                         state,
                         _torch.version_of(r),
                         r.requires_grad,
@@ -414,7 +414,7 @@ class TracedInputs:
     def _add_root(self, real: Tensor, source: Source, r: Replica) -> TracedRoot:
         """Let ``r`` hold what the call brings in ``real``, which it finds by way of ``source``."""
         table = self._tracer.table
-        geometry = geometry_of(r)
+        geometry = kept_geometry_of(r)
         value = self._tracer.trace.placeholder(geometry, real.device)
         state = table.bind_sparse(r, value) if isinstance(r, SparseReplica) else table.bind(r, value, geometry).state
         if state.source is None:

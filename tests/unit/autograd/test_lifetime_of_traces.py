@@ -109,6 +109,22 @@ def test_a_trace_ends_with_its_function(name: str, leaf: bool, traces: weakref.W
     assert _left(traces) == []
 
 
+@pytest.mark.parametrize("name", ["pointwise", "written argument", "view of a result", "random"])
+def test_that_of_an_ordinary_function_ends_without_the_collector(name: str, traces: weakref.WeakSet[Capture]) -> None:
+    def train() -> None:
+        x = torch.randn(3, 3, requires_grad=True)
+        results = _flat(aotcheck.aot_function(_FUNCTIONS[name])(x.clone()))
+        torch.stack([t.sum() for t in results]).sum().backward()
+
+    train()
+    gc.disable()
+    try:
+        train()
+        assert list(traces) == []
+    finally:
+        gc.enable()
+
+
 @pytest.mark.parametrize("name", list(_FUNCTIONS))
 def test_a_trace_of_which_no_backward_is_called_ends_too(name: str, traces: weakref.WeakSet[Capture]) -> None:
     aotcheck.aot_function(_FUNCTIONS[name])(torch.randn(3, 3, requires_grad=True))
