@@ -85,11 +85,7 @@ class Nodes:
 
 @dataclasses.dataclass(frozen=True)
 class Partly:
-<<<<<<< HEAD
     """A backward from the results ``begins`` of a Function that is asked for the targets ``asked`` alone, by place."""
-=======
-    """A backward of a Function, ``context``, from the results ``begins``, asked for the targets ``asked``, by place."""
->>>>>>> mx
 
     finder: Finder
     context: Any
