@@ -138,8 +138,8 @@ def _spend(ctx: Any, places: Sequence[int] | None = None) -> None:
 
 
 def _note_spent(ctx: Any, places: Sequence[int] | None) -> None:
-    before = getattr(ctx, "spent", frozenset())
-    ctx.spent = True if places is None or before is True else before.union(places)
+    before: bool | frozenset[int] = getattr(ctx, "spent", frozenset())
+    ctx.spent = True if places is None or isinstance(before, bool) else before.union(places)
 
 
 def check_not_spent(ctx: Any, begins: Sequence[int] | None = None) -> None:
