@@ -38,6 +38,11 @@ def backward_keeps_graph() -> bool:
     return bool(_C._autograd._get_current_graph_task_keep_graph())
 
 
+def leaves_something_out() -> bool:
+    """Whether the backward that is running on this thread was asked for some gradients alone, as ``grad`` is."""
+    return not torch.autograd.Variable._execution_engine.is_checkpoint_valid()
+
+
 def backward_number() -> int:
     """A number that no other backward has than the one that is running on this thread; -1 if none is."""
     return int(_C._current_graph_task_id())

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import CheckpointFunction
 
 from aotcheck import _torch
 from aotcheck.autograd.backward.asked import Finder
@@ -107,6 +108,7 @@ class Backwards:
             selective,
             lenient,
             bool(stage.cover),
+            tuple(self._reentrant(stage, behind)) if stage.custom else (),
         )
         return Function(apply, Finder(self, stage), selective)
 
@@ -146,10 +148,15 @@ class Backwards:
                 if error is None and kept is None and not arrivals & nodes_behind([node], set()):
                     error = self._objection(node, stage.attached[j].tensor)
                 if error is not None:
-                    there = nodes_behind([node], set(stage.ends))
-                    reached = [{e.node for e in stage.targets[k].edges} for k in stage.reached]
-                    yield j, error, tuple([n for n, nodes in enumerate(reached) if nodes & there])
+                    yield j, error, _reached_from(stage, [node])
                     break
+
+    def _reentrant(self, stage: Stage, behind: Sequence[Sequence[Any]]) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """The tensors ``behind`` which there are reentrant checkpoints, and the targets that those lead to."""
+        for j, nodes in enumerate(behind):
+            found = [n for n in nodes if getattr(n, "_forward_cls", None) is CheckpointFunction]
+            if found and (targets := _reached_from(stage, found)):
+                yield j, targets
 
     def backward_for(
         self,
@@ -323,3 +330,10 @@ def _run_whole(whole: Callable[..., Any] | Exception, given: tuple[Any, ...]) ->
 
 
 _NONE = type(None)
+
+
+def _reached_from(stage: Stage, nodes: Sequence[Any]) -> tuple[int, ...]:
+    """The targets of ``stage`` to which ``nodes`` lead, by their places among those reached."""
+    there = nodes_behind(nodes, set(stage.ends))
+    reached = [{e.node for e in stage.targets[k].edges} for k in stage.reached]
+    return tuple([n for n, arrivals in enumerate(reached) if arrivals & there])

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import CheckpointFunction
 
 from aotcheck import _torch
 from aotcheck.autograd.errors import UnsupportedError
@@ -168,6 +169,14 @@ def raise_if_all_runs(error: str) -> None:
     """Raise what a node does that leads to nobody who could ask for gradients, if the backward leaves nothing out."""
     if _torch.will_run(beyond().grad_fn):
         raise RuntimeError(error)
+
+
+def refuse_some_gradients(ctx: Any, targets: Sequence[int]) -> None:
+    """Raise what a reentrant checkpoint before ``targets`` of ``ctx`` does where some gradients alone are asked for."""
+    if isinstance(ctx, torch.autograd.function.BackwardCFunction) and _torch.leaves_something_out():
+        nodes = [ctx.next_functions[k][0] for k in targets]
+        if any(node is not None and _torch.will_run(node) for node in nodes):
+            CheckpointFunction.backward(None)
 
 
 def raise_if_asked(error: str, ctx: Any, targets: Sequence[int]) -> None:

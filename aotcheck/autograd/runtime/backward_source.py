@@ -54,6 +54,7 @@ def function_like(
     selective: bool = False,
     lenient: tuple[int, ...] = (),
     divisible: bool = False,
+    reentrant: tuple[tuple[int, tuple[int, ...]], ...] = (),
 ) -> Callable[..., Any]:
     """``apply`` of a Function that attaches computed results to autograd.
 
@@ -71,6 +72,7 @@ def function_like(
     ``lenient``: those of ``once`` behind which only writes through views keep anything, which given no gradient do not
     look for what they keep.
     ``divisible``: whether backwards may leave out some of what keeps anything, see Note [Gradients asked for].
+    ``reentrant``: the results behind which there is a reentrant checkpoint, with the targets behind that.
     """
     w = SourceWriter()
     w.globals.update(grad_enabled=torch.is_grad_enabled, node=torch.autograd.function.BackwardCFunction)
@@ -104,6 +106,9 @@ def function_like(
         raises.append(f"    if p[{j}] is not None: {w.refer(backward.raise_if_all_runs)}({error!r})")
         if behind:
             raises.append(f"    if p[{j}] is True: {w.refer(backward.raise_if_asked)}({error!r}, ctx, {behind})")
+    raises += [
+        f"    if p[{j}] is not None: {w.refer(backward.refuse_some_gradients)}(ctx, {there})" for j, there in reentrant
+    ]
     some = f"[None if k in {lenient} and g[k] is None else x for k, x in enumerate(p)]"
     lines += [
         "def backward(ctx, *g):",

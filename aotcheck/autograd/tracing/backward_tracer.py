@@ -42,7 +42,6 @@ class BackwardTracer:
         self.captured = StandIns()
         # entered around a backward: puts a module's replicas where code that is run again looks for them
         self.swapping: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
-        self._accumulates = False  # whether what the backward calls must not be asked for single gradients
 
     def trace(
         self,
@@ -84,20 +83,18 @@ class BackwardTracer:
         wanted = [(k, edge) for k, edges in enumerate(targets) for edge in edges]
         edges = [*[edge for _, edge in wanted], *aside]
         arrived: list[tuple[int, Tensor | None]]
-        if not self._accumulates:
-            with Sandbox(self._tracer, live) as sandbox:
-                try:
-                    with self._backward_runs(create_graph), for_any_data(starts, answers), stopping(), begins:
-                        found = _differentiate(results, edges, grads_in, create_graph) if edges else ()
-                        if all(g is None for g in found):
-                            self._run_what_leads_nowhere(seeds, results, grads_in, create_graph, ends, bool(edges))
-                        arrived = [(k, g) for (k, _), g in zip(wanted, found, strict=False)]
-                        gradients = _summed(len(targets), arrived)
-                    return sandbox.traced(gradients, grads_in[:given], read)
-                except RuntimeError as error:
-                    if "passing an `inputs` parameter" not in str(error):
-                        raise
-                    self._accumulates = True
+        with Sandbox(self._tracer, live) as sandbox:
+            try:
+                with self._backward_runs(create_graph), for_any_data(starts, answers), stopping(), begins:
+                    found = _differentiate(results, edges, grads_in, create_graph) if edges else ()
+                    if all(g is None for g in found):
+                        self._run_what_leads_nowhere(seeds, results, grads_in, create_graph, ends, bool(edges))
+                    arrived = [(k, g) for (k, _), g in zip(wanted, found, strict=False)]
+                    gradients = _summed(len(targets), arrived)
+                return sandbox.traced(gradients, grads_in[:given], read)
+            except RuntimeError as error:
+                if "passing an `inputs` parameter" not in str(error):  # of what must not be asked for single gradients
+                    raise
         with Sandbox(self._tracer, live) as sandbox:
             leaves = [r.replica if _torch.leafness(r.replica) and not r.begins_anew else None for r in self._roots]
             behind = [e for x in reached_leaves([a.tensor for a, _ in seeds]).values() for e in x]
