@@ -23,6 +23,7 @@ from aotcheck.autograd.record.steps import (
     NoteNodes,
     NoteVersion,
     OrderNodes,
+    PickHeld,
     PickView,
     PointAt,
     Poison,
@@ -188,6 +189,8 @@ def describe_step(step: Step, record: Record) -> str:
         case SetAttribute(target, attribute, value):
             what = repr(value.value) if isinstance(value, Constant) else name(value)
             return f"{name(target)}.{attribute} becomes {what}"
+        case PickHeld(local, source, attribute):
+            return f"{name(local)}: {name(source)}.{attribute}"
         case FillCache(target, attribute, key, value):
             return f"{name(target)}.{attribute}[{key!r}] becomes {name(value)}, if there is none"
         case ShareCache(target, attribute, other):

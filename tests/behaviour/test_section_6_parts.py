@@ -583,3 +583,46 @@ def test_dropout_of_a_ragged_tensor(p, lengths, inference):
             return torch.nn.functional.dropout(x, p)
 
     check(f, lambda: given(jagged(*lengths, grad=not inference)))
+
+
+# -- what says how ragged a part is, which is made with the part, and what is computed of the part holds too ----------
+
+
+PARTED = {
+    "dropout": lambda v: torch.nn.functional.dropout(v, 0.5),
+    "product": lambda v: v * 2,
+    "of a product": lambda v: (v * 2).sin(),
+    "cast": lambda v: v.to(torch.float64),
+}
+
+
+@pytest.mark.parametrize("op", PARTED.values(), ids=PARTED)
+@pytest.mark.parametrize("split", ["chunk", "one of three", "both"])
+@pytest.mark.parametrize("kind", ["leaf", "of a plain leaf", "with a history", "no grad"])
+@pytest.mark.parametrize("order", ["part first", "result first"])
+def test_a_part_of_a_ragged_tensor_and_what_is_computed_of_it_are_equally_ragged(op, split, kind, order):
+    def function(x):
+        parts = torch.chunk(x, 3 if split == "one of three" else 2)
+        results = [op(v) for v in (parts if split == "both" else parts[:1])]
+        return (*parts, *results, x) if order == "part first" else (*results, *parts)
+
+    def session(compile):
+        values = plain(6, 2)
+        x = torch.nested.nested_tensor_from_jagged(values, torch.tensor([0, 1, 4, 6], device=values.device))
+        if kind == "of a plain leaf":
+            values.requires_grad_()
+        elif kind != "no grad":
+            x.requires_grad_()
+        given = x * 2 if kind == "with a history" else x
+        torch.manual_seed(0)
+        results = compile(function)(given)
+        yield [[a.offsets() is b.offsets() for b in results] for a in results]
+        yield [[a.shape == b.shape for b in results] for a in results]
+        if kind != "no grad":
+            # Torch looks at whether a gradient is as ragged as what it is for.
+            for t in results:
+                yield attempt_later(lambda t=t: torch.autograd.grad(t, [x], torch.ones_like(t), retain_graph=True))
+            yield attempt_later(lambda: torch.autograd.backward(results, [torch.ones_like(t) for t in results]))
+            yield x.grad, values.grad
+
+    check_session(session)

@@ -32,12 +32,14 @@ from aotcheck.autograd.record.steps import (
     Arg,
     Detach,
     Ref,
+    PickHeld,
     RenewHistory,
     ReplayMode,
     ReplayView,
     RequireGrad,
     RequireGradOfInteger,
     RestrideWrapper,
+    Result,
     SetAttribute,
     ShareCache,
     TakeHistory,
@@ -173,6 +175,9 @@ class WrappedResults(WrapperViews):
 
     def _held(self, t: Tensor, name: str, x: Tensor) -> Ref:
         """What the new wrapper ``t`` holds: ``x``, or until that is there as it will be a window on its memory."""
+        known = self.results.names.get(id(x))
+        if (known is None or isinstance(known, Result)) and (v := self._ragged_view_with(x)) is not None:
+            self._pick_offsets(v, x)
         if self._over or not self._is_there_later(x):
             return self.results.name(x)
         window = self.results.local()
@@ -180,6 +185,35 @@ class WrappedResults(WrapperViews):
         self._emit(WindowOn(window, holder, geometry_of(x), anchor, own_version=False))
         self._held_later.append((t, name, x))
         return window
+
+    def _ragged_view_with(self, x: Tensor) -> Tensor | None:
+        """A ragged view that holds ``x``, if that says how ragged it is and nothing befell what it is a view of.
+
+        Its size tells of that very tensor, which is made with the view and not otherwise.
+        """
+        for v in self._replayed.values():
+            if is_wrapper(v) and is_jagged(v) and getattr(v, "_offsets", None) is x and self._is_undisturbed(v):
+                return v
+        return None
+
+    def _is_undisturbed(self, v: Tensor) -> bool:
+        """Whether nothing befell the argument that ``v`` is a view of, nor the view itself."""
+        versions = {id(w.replica): w.version for w in self.arguments if not self._rebased(w)}
+        view = v
+        while id(view) not in versions:
+            made = self._note(view)
+            if made is None or id(view) in self.tracer.reshapings or id(view) in self._constructed:
+                return False
+            view = made.source
+        events = self.tracer.kernels.required, self.tracer.kernels.detached, self.tracer.kernels.moved
+        return _torch.version_of(view) == versions[id(view)] and not any(id(x) in e for e in events for x in (v, view))
+
+    def _pick_offsets(self, v: Tensor, x: Tensor) -> None:
+        """Make the view ``v``; what says how ragged it is, ``x``, others hold as well."""
+        self._shared.add((id(v), "_offsets"))
+        ref, local = self.results.name(v), self.results.local()
+        self.results.names[id(x)] = local
+        self._emit(PickHeld(local, ref, "_offsets"))
 
     def _is_there_later(self, x: Tensor) -> bool:
         """Whether ``x`` lies otherwise yet, or is a view of what goes elsewhere or is cut off at its moment."""

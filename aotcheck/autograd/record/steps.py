@@ -448,6 +448,15 @@ class SetAttribute:
 
 
 @dataclasses.dataclass(frozen=True)
+class PickHeld:
+    """What the wrapper ``source`` holds as its attribute ``name``."""
+
+    local: Local
+    source: Ref
+    name: str
+
+
+@dataclasses.dataclass(frozen=True)
 class FillCache:
     """Put ``value`` into the dictionary ``name`` of the wrapper ``target``, unless something is there as ``key``."""
 
@@ -511,6 +520,7 @@ Step = (
     | Wrap
     | RestrideWrapper
     | SetAttribute
+    | PickHeld
     | FillCache
     | ShareCache
     | SetGradMode

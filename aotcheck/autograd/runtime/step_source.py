@@ -27,6 +27,7 @@ from aotcheck.autograd.record.steps import (
     NoteNodes,
     NoteVersion,
     OrderNodes,
+    PickHeld,
     PickView,
     PointAt,
     Poison,
@@ -207,6 +208,8 @@ def step_line(step: Step, w: SourceWriter) -> str:
         case SetAttribute(target, name, value):
             what = w.refer(value.value, "k") if isinstance(value, Constant) else named(value)
             return f"setattr({named(target)}, {name!r}, {what})"
+        case PickHeld(local, source, name):
+            return f"{named(local)} = getattr({named(source)}, {name!r})"
         case FillCache(target, name, key, value):
             return f"getattr({named(target)}, {name!r}).setdefault({w.refer(key, 'k')}, {named(value)})"
         case ShareCache(target, name, other):
