@@ -1,12 +1,13 @@
 """Memory that eager leaves uninitialized, filled on purpose so that two runs show which results depend on it.
 
-Note [Undefined memory]: ``torch.empty`` and a growing ``resize_`` hand out whatever was there. A program may read it,
-and then neither eager's nor the compiled result means anything, but only for the elements that depend on it. Eager is
-run twice more, with every such byte filled in two different ways; an element is defined iff both runs agree on it, and
-with the first run, which found there what was there. The patterns are bytes, so that they differ in whatever dtype the
-memory is read; in value, sign and arithmetic (one is NaN in every floating dtype), so ``empty() * 0`` and the like
-differ too. A bool holds 0 or 1. Memory that was freed and is back may hold what a program put there, and a comparison
-tells that from either pattern: before a difference of values counts, small numbers are tried as well (``small``).
+Note [Undefined memory]: ``torch.empty`` and a growing ``resize_`` hand out whatever was there, and some losses leave
+it behind their result. A program may read it, and then neither eager's nor the compiled result means anything, but
+only for the elements that depend on it. Eager is run twice more, with every such byte filled in two different ways;
+an element is defined iff both runs agree on it, and with the first run, which found there what was there. The
+patterns are bytes, so that they differ in whatever dtype the memory is read; in value, sign and arithmetic (one is
+NaN in every floating dtype), so ``empty() * 0`` and the like differ too. A bool holds 0 or 1. Memory that was freed
+and is back may hold what a program put there, and a comparison tells that from either pattern: before a difference of
+values counts, small numbers are tried as well (``small``).
 ``torch.use_deterministic_algorithms`` can fill as well, but with one pattern only, and it changes what ops do.
 In inference mode composite ops come to a mode whole, and what it calls for them is no longer under the caller's
 autocast; they are taken apart as they would be without the mode, in the state before it.
@@ -48,7 +49,8 @@ _GROWING = frozenset(
     for packet in (_aten.resize_, _aten.resize_as_, _aten.set_, torch.ops.inductor.resize_storage_bytes_)
     for op in (getattr(packet, overload) for overload in packet.overloads())
 )
-
+_ROOMY = frozenset({_aten.mse_loss.default, _aten.smooth_l1_loss.default})
+"""Ops that give a single number, on memory with room for all of its summands that nobody has written."""
 _CRASHING = frozenset({_aten.add.Scalar, _aten.mul.Scalar})
 
 
@@ -119,6 +121,11 @@ class FillUndefined(TorchDispatchMode):
             result = func(*args, **(kwargs or {}))
             if isinstance(result, torch.Tensor) and result.numel():
                 self.fill(result, 0)
+            return result
+        if func in _ROOMY:
+            result = func(*args, **(kwargs or {}))
+            if not result.dim():
+                self.fill(result, result.itemsize)
             return result
         if func in _GROWING and args and isinstance(args[0], torch.Tensor):
             storage = storage_key(args[0])

@@ -365,7 +365,7 @@ _CHANGES_SINCE = {
 @pytest.mark.parametrize("to", _SETS.values(), ids=_SETS)
 @pytest.mark.parametrize("shape", [(1,), (2,), (1, 2)])
 def test_a_set_under_grad_records_the_shape_that_it_gave(shape, to, change, uses):
-    """A gradient of another shape, that given under no_grad, is refused before the missing derivative is missed."""
+    """A gradient of a shape given since, under no_grad, is refused before the missing derivative is missed."""
 
     def function(x):
         to(x)

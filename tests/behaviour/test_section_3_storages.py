@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 
+import aotcheck
 from tests.behaviour.functions import View
 from tests.behaviour.harness import attempt, attempt_later, backward, check, check_session, given, leaf, plain
 
@@ -247,3 +249,77 @@ def test_memory_beside_what_was_put_on_a_part_of_its_own_and_written(part, insid
         yield y, around
 
     check_session(session)
+
+
+_SUMMANDS_STAY = {
+    "soft margin": lambda x, y: F.soft_margin_loss(x, y),
+    "of transposes": lambda x, y: F.soft_margin_loss(x.t(), y.t(), reduction="sum"),
+    "cross entropy": lambda x, y: F.binary_cross_entropy(x.sigmoid(), y.sigmoid()),
+    "weighted": lambda x, y: F.binary_cross_entropy(x.t().sigmoid(), y.t().sigmoid(), y.t().abs(), reduction="sum"),
+}
+_LOSSES = {
+    **_SUMMANDS_STAY,
+    "squares": lambda x, y: F.mse_loss(x, y),
+    "sum of squares": lambda x, y: F.mse_loss(x, y, reduction="sum"),
+    "each square": lambda x, y: F.mse_loss(x, y, reduction="none"),
+    "smooth": lambda x, y: F.smooth_l1_loss(x, y, beta=0.5),
+    "huber": lambda x, y: F.huber_loss(x, y),
+}
+_TAKE = {
+    "data": lambda w, v: setattr(w, "data", v),
+    "set_": lambda w, v: w.set_(v.detach()),
+    "written": lambda w, v: w.set_(v.detach()).mul_(2),
+}
+
+
+@pytest.mark.parametrize("take", _TAKE.values(), ids=_TAKE)
+@pytest.mark.parametrize("loss", _LOSSES.values(), ids=_LOSSES)
+@pytest.mark.parametrize("shape", [(3, 2), (2, 1), (1, 1), (0, 2)])
+@pytest.mark.parametrize("make", [leaf, plain])
+def test_how_large_the_storage_is_that_a_loss_leaves_under_its_result(make, shape, loss, take):
+    def f(x, y, w):
+        v = loss(x, y)
+        take(w, v)
+        return v.untyped_storage().nbytes(), v
+
+    def session(compile):
+        w = plain(3)
+        size, v = compile(f)(make(*shape), plain(*shape, seed=1), w)
+        yield size, w.untyped_storage().nbytes(), v, w
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("write", [False, True])
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("loss", _SUMMANDS_STAY.values(), ids=_SUMMANDS_STAY)
+def test_a_window_on_the_summands_that_a_loss_leaves_behind_its_result(loss, inside, write):
+    def f(x, y, w):
+        v = loss(x, y)
+        if write:
+            v.mul_(2)
+        w.set_(v)
+        return v.as_strided((2, 2), (2, 1), 1) if inside else v
+
+    def session(compile):
+        w = plain(3)
+        v = compile(f)(plain(3, 2), plain(3, 2, seed=1), w)
+        yield v, w.as_strided((6,), (1,))
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("loss", [k for k in _LOSSES if k != "each square"])
+def test_a_loss_that_is_returned_is_the_graphs_result(loss):
+    """Nobody sees how much room there is behind it."""
+    graphs = []
+
+    def compiler(graph, inputs):
+        graphs.append([str(n.target) for n in graph.graph.nodes])
+        return graph
+
+    for write in (False, True):
+        x, y = plain(3, 2), plain(3, 2, seed=1)
+        aotcheck.aot_function(lambda x, y, w=write: _LOSSES[loss](x, y).add_(1 if w else 0), compiler)(x, y)
+    assert len(graphs) == 2
+    assert not [op for ops in graphs for op in ops if "cat" in op or "slice" in op or "strided" in op]

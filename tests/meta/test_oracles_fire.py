@@ -384,6 +384,16 @@ def test_what_a_storage_grows_by_is_not_compared(path: str) -> None:
     assert check(grown, Backend("wrong", wrong), cpu).outcome is Outcome.DIFFERS
 
 
+@pytest.mark.parametrize(("changed", "outcome"), [(0, Outcome.DIFFERS), (1, Outcome.AGREES)])
+def test_what_lies_behind_the_result_of_a_loss_is_not_compared(changed: int, outcome: Outcome) -> None:
+    """There is room for all of its summands, which nobody has written."""
+    loss = op("v0", "torch.nn.functional.mse_loss", X, X)
+    window = op("v1", "Tensor.as_strided", Ref("v0"), TupleExpr((Literal(2),)), ONE_STEP)
+    other = planted.on_tensors(lambda t: t.index_fill(0, torch.tensor([changed]), float("nan")))
+    shown = program(loss, window, outputs=Ref("v1"))
+    assert check(shown, Backend("other", other), torch.device("cpu")).outcome is outcome
+
+
 @pytest.mark.parametrize("retained", ["in eager", "by the backend"])
 def test_a_look_at_which_torch_fails_an_assertion_of_its_own_is_not_compared(retained: str) -> None:
     """At the history of a view that keeps its gradient, was reshaped in place, and whose base was then written."""

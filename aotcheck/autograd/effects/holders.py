@@ -106,7 +106,7 @@ class Holders(Draft):
         which a caller may widen it (``resize_``, ``as_strided``).
         """
         base, state = self.tensors[id(t)][1], self.table.state(t)
-        if state.version > 0 and not _is_whole(t, state):
+        if state.version > 0 and not (_is_whole(t, state) or _leaves_room_alone(t, state)):
             return False
         if base is not None and (id(base) in self._arguments or self.table.state(base) is not self.table.state(t)):
             return False
@@ -130,7 +130,7 @@ class Holders(Draft):
         candidates = [c for c in candidates if geometry_of(c).reach <= state.storage.nbytes()]
         shown = id(state) in self._shown
         if shown or state.version > 0:  # a part of what was written may be computed by itself, without the rest
-            candidates = [c for c in candidates if _is_whole(c, state)]
+            candidates = [c for c in candidates if _is_whole(c, state) or (not shown and _leaves_room_alone(c, state))]
         elif state.sized:  # the caller sees how large the storage is
             candidates = [c for c in candidates if geometry_of(c).reach == state.nbytes]
         passed = self._places_passed(state)
@@ -254,6 +254,11 @@ class Holders(Draft):
         if anchor is not None:
             at = at._replace(offset=at.offset - anchor)
         return PointAt(target, holder or ref, at, anchor is not None, way, t.is_inference())
+
+
+def _leaves_room_alone(t: Tensor, state: StorageState) -> bool:
+    """Whether ``t`` is what an op made on storage that has more room, of which nothing is known: see Note [Room]."""
+    return state.has_room and state.flat is None and geometry_of(t) == state.roots[0].geometry
 
 
 def _is_whole(t: Tensor, state: StorageState) -> bool:

@@ -40,7 +40,9 @@ def flat_of_root(emit: Emitter, state: StorageState, root: View) -> tuple[View, 
         value = emit.op(value, aten.reshape.default, value, [-1])
         # A clone keeps the stride of a single element, whatever it is; another dtype wants it to be 1.
         value = emit.op(value, aten.clone.default, value, memory_format=torch.contiguous_format)
-        if total > geometry.numel:
+        if total > geometry.numel and state.rest is not None:
+            value = emit.op(value, aten.cat.default, [value, state.rest()])
+        elif total > geometry.numel:
             value = pad(emit, value, total - geometry.numel, dtype)
     else:
         zeros = emit.op(value, aten.zeros.default, [total], dtype=dtype, device=state.device)

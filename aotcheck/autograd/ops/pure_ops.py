@@ -15,6 +15,7 @@ from aotcheck.autograd.ir.trace import Geometry, Value, geometry_of, getitem, ro
 from aotcheck.autograd.ops import no_meta, sparse_ops, view_ops
 from aotcheck.autograd.ops.autocast_forms import under_autocast
 from aotcheck.autograd.ops.lazy_bits import operand_values
+from aotcheck.autograd.ops.room import make_room
 from aotcheck.autograd.ops.twins import OpInfo, info_of
 from aotcheck.autograd.replicas.replicas import Replica, make_replica
 from aotcheck.autograd.replicas.sparse import SparseResult
@@ -95,6 +96,9 @@ def pure(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs:
         return _in_copied_storage(tracer, args[0], value)
     if key is not None:
         tracer.keys[value] = key
+    if info.leaves_room:
+        found = tracer.bind_results(out, value, device) if known is None else tracer.fresh(known[1][0], known[2], value)
+        return make_room(tracer, func, args, kwargs, found, value_args)
     if known is None:
         return tracer.bind_results(out, value, device)
     container, geometries, device = known

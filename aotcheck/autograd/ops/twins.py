@@ -17,6 +17,7 @@ import torch
 from aotcheck import _torch
 from aotcheck.autograd.ir.trace import Value, getitem
 from aotcheck.autograd.ops.autocast_forms import LOOKED_INTO
+from aotcheck.autograd.ops.room import LEAVES_ROOM
 from aotcheck.autograd.replicas.windows import COPIES_STORAGE, UNSAFE_VIEWS
 
 aten = torch.ops.aten
@@ -58,6 +59,7 @@ class OpInfo:
     transparent: frozenset[str] = frozenset()
     looked_into: bool = False  # see Note [Kernels that autocast looks into]
     copies_storage: bool = False  # whether its result may show the rest of its first argument's storage
+    leaves_room: bool = False  # see Note [Room]
 
     def for_twin(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """The op's positional arguments as the twin takes them."""
@@ -138,6 +140,7 @@ def _work_out(op: Any) -> OpInfo:
         "effectful": not schema.returns and not written,
         "looked_into": op.overloadpacket in LOOKED_INTO,
         "copies_storage": op in COPIES_STORAGE,
+        "leaves_room": op in LEAVES_ROOM,
     }
     if op.namespace not in ("aten", "prims", "prim", "inductor"):
         facts["transparent"] = _torch.transparent_kernels(op)

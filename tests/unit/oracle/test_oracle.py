@@ -138,6 +138,8 @@ def test_a_snapshot_reads_the_memory_between_and_behind_a_view() -> None:
         lambda: torch.empty_strided((3,), (1,)),
         lambda: torch.ones(1).resize_(3)[1:],
         lambda: _regrown(),
+        lambda: torch.nn.functional.mse_loss(torch.ones(3), torch.ones(3)).as_strided((2,), (1,), 1),
+        lambda: torch.nn.functional.smooth_l1_loss(torch.ones(3), torch.ones(3)).as_strided((2,), (1,), 1),
     ],
 )
 def test_undefined_memory_differs_everywhere_between_the_patterns(make: object) -> None:
