@@ -31,8 +31,8 @@ from aotcheck.autograd.ir.trace import geometry_of
 from aotcheck.autograd.record.steps import (
     Arg,
     Detach,
-    Ref,
     PickHeld,
+    Ref,
     RenewHistory,
     ReplayMode,
     ReplayView,
