@@ -154,7 +154,7 @@ try:
         transparent_kernels,
     )
     from aotcheck._torch.quick_ops import quick_op
-    from aotcheck._torch.ragged import NestedTensor, ready_ragged_tensors
+    from aotcheck._torch.ragged import NestedTensor, ready_ragged_tensors, take_offsets
     from aotcheck._torch.saved import (
         SavedTensor,
         WithoutSavedTensorHooks,
@@ -374,6 +374,7 @@ __all__ = [
     "swap",
     "swapped_with",
     "take_lists",
+    "take_offsets",
     "tells_what_it_keeps",
     "tensor_address",
     "transparent_kernels",

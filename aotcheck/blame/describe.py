@@ -50,6 +50,7 @@ from aotcheck.autograd.record.steps import (
     Swap,
     TakeHistory,
     TakeHistoryOfSet,
+    TakeOffsets,
     Visibility,
     WindowOn,
     Wrap,
@@ -191,6 +192,8 @@ def describe_step(step: Step, record: Record) -> str:
             return f"{name(target)}.{attribute} becomes {what}"
         case PickHeld(local, source, attribute):
             return f"{name(local)}: {name(source)}.{attribute}"
+        case TakeOffsets(target, source):
+            return f"{name(target)} is ragged by what {name(source)} is ragged by"
         case FillCache(target, attribute, key, value):
             return f"{name(target)}.{attribute}[{key!r}] becomes {name(value)}, if there is none"
         case ShareCache(target, attribute, other):

@@ -161,6 +161,11 @@ class Attaching(Draft, abc.ABC):
             if (arriving if dtypes is None else any(d in dtypes for d in arriving)) and self._is_ready(number):
                 self._attach_group(number)
 
+    def is_attached(self, t: Tensor) -> bool:
+        """Whether the history of ``t`` is given to it by now."""
+        number = self._group_of(t)
+        return number is not None and Attach(number) in self.steps
+
     def attach_before(self, t: Tensor) -> None:
         """Attach the groups that come before that of ``t``, for backwards to come by in the program's order."""
         for number in range(self._group_of(t) or 0):

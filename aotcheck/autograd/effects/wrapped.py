@@ -64,7 +64,6 @@ class WrappedResults(WrapperViews):
 
     def __init__(self, capture: Capture, results: Results) -> None:
         super().__init__(capture, results)
-        self._constructed: dict[int, Tensor] = {}
         self._of_plain: dict[int, Tensor] = {}  # views of plain tensors, as ragged ones are
         self._held_later: list[tuple[Tensor, str, Tensor]] = []  # wrapper, attribute, the tensor that it is in the end
         self._written: list[Tensor] = []  # what views were before they changed their geometry, having been written

@@ -31,14 +31,17 @@ from aotcheck.autograd.record.steps import (
     BumpVersion,
     GiveHistory,
     Local,
+    PickHeld,
     PickView,
     Ref,
     ReplayMode,
     ReplayView,
     Reshape,
+    Result,
     SetAttribute,
     SetCreationMeta,
     Step,
+    TakeOffsets,
 )
 from aotcheck.autograd.record.timeline import Timeline
 from aotcheck.autograd.replicas.replicas import Replica
@@ -63,6 +66,7 @@ class WrapperViews(WrapperArguments):
         self._known = {id(w.replica) for w in self.arguments}
         self._views = {id(w.replica) for w in self.arguments if w.replayed}
         self._replayed: dict[int, Tensor] = {}
+        self._constructed: dict[int, Tensor] = {}
         self._histories: dict[int, Local] = {}  # id of a view -> the stand-in that has its history
         self._several: dict[Any, Local] = {}  # where the views are that one op made, by when, of what and in which mode
         # By id of a view, from which moment on it changes its geometry when it did, and not as soon as it is made.
@@ -231,7 +235,23 @@ class WrapperViews(WrapperArguments):
         for name, held in held_by(t)[0]:
             if id(held) in self.results.names and (id(t), name) not in self._shared:
                 self._shared.add((id(t), name))
-                self._emit(SetAttribute(local, name, self.results.name(held)))
+                if not (name == "_offsets" and is_jagged(t) and self._hand_on_offsets(held, local)):
+                    self._emit(SetAttribute(local, name, self.results.name(held)))
+
+    def _hand_on_offsets(self, x: Tensor, view: Local) -> bool:
+        """Let what was constructed with ``x``, which says how ragged it is, hold what ``view`` holds in its place.
+
+        The view's size tells of that, in its history too. False where this comes too late.
+        """
+        holders = [t for t in self._constructed.values() if is_jagged(t) and getattr(t, "_offsets", None) is x]
+        made = [t for t in holders if id(t) in self.results.names]
+        if not isinstance(self.results.names[id(x)], Result) or any(self.results.is_attached(t) for t in made):
+            return False
+        for t in made:
+            self._emit(TakeOffsets(self.results.names[id(t)], view))
+        local = self.results.names[id(x)] = self.results.local()
+        self._emit(PickHeld(local, view, "_offsets"))
+        return True
 
     def share(self) -> None:
         """Let views hold what has been made since they were."""

@@ -457,6 +457,14 @@ class PickHeld:
 
 
 @dataclasses.dataclass(frozen=True)
+class TakeOffsets:
+    """Let the ragged ``target``, which has no history yet, be ragged by the tensor by which ``source`` is."""
+
+    target: Ref
+    source: Ref
+
+
+@dataclasses.dataclass(frozen=True)
 class FillCache:
     """Put ``value`` into the dictionary ``name`` of the wrapper ``target``, unless something is there as ``key``."""
 
@@ -521,6 +529,7 @@ Step = (
     | RestrideWrapper
     | SetAttribute
     | PickHeld
+    | TakeOffsets
     | FillCache
     | ShareCache
     | SetGradMode

@@ -54,6 +54,7 @@ from aotcheck.autograd.record.steps import (
     Swap,
     TakeHistory,
     TakeHistoryOfSet,
+    TakeOffsets,
     Visibility,
     Way,
     WindowOn,
@@ -210,6 +211,8 @@ def step_line(step: Step, w: SourceWriter) -> str:
             return f"setattr({named(target)}, {name!r}, {what})"
         case PickHeld(local, source, name):
             return f"{named(local)} = getattr({named(source)}, {name!r})"
+        case TakeOffsets(target, source):
+            return f"{w.refer(_torch.take_offsets)}({named(target)}, {named(source)})"
         case FillCache(target, name, key, value):
             return f"getattr({named(target)}, {name!r}).setdefault({w.refer(key, 'k')}, {named(value)})"
         case ShareCache(target, name, other):
