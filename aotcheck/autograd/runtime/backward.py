@@ -138,7 +138,7 @@ def _spend(ctx: Any, places: Sequence[int] | None = None) -> None:
 
 
 def _note_spent(ctx: Any, places: Sequence[int] | None) -> None:
-    before = getattr(ctx, "spent", frozenset())
+    before: Any = getattr(ctx, "spent", frozenset())
     ctx.spent = True if places is None or before is True else before.union(places)
 
 
