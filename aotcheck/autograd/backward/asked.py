@@ -85,7 +85,7 @@ class Nodes:
 
 @dataclasses.dataclass(frozen=True)
 class Partly:
-    """A backward of the Function of ``ctx`` from the results ``begins``, asked for the targets ``asked`` alone, by place."""
+    """A backward from the results ``begins`` of a Function that is asked for the targets ``asked`` alone, by place."""
 
     finder: Finder
     context: Any
