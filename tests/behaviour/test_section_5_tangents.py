@@ -371,3 +371,36 @@ def test_an_empty_tangent_lies_as_it_is_given(warm):
         yield x.grad
 
     check_session(session)
+
+
+_TO_NOTHING = {
+    "sum": lambda x: x.sum(0),
+    "of a row": lambda x: x.unsqueeze(0).sum(1),
+    "mean": lambda x: x.mean(0),
+    "norm": lambda x: x.norm(dim=0),
+    "each": lambda x: x * 2,
+}
+_LYING = {
+    "expanded": lambda y: torch.ones(()).expand(y.shape),
+    "strided": lambda y: torch.ones(*y.shape, 2)[..., 0],
+    "in rows": torch.ones_like,
+}
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+@pytest.mark.parametrize("lies", _LYING.values(), ids=_LYING)
+@pytest.mark.parametrize("function", _TO_NOTHING.values(), ids=_TO_NOTHING)
+def test_a_gradient_without_elements_has_strides_that_follow_from_those_of_the_tangent(function, lies, create_graph):
+    """A view as complex numbers minds."""
+
+    def session(compile):
+        start = torch.ones(0, dtype=torch.complex64, requires_grad=True)
+        x = torch.view_as_real(start)
+        y = compile(function)(x)
+        given = lies(y)
+        (gradient,) = torch.autograd.grad([y], [x], [given], retain_graph=True, create_graph=create_graph)
+        yield gradient, gradient.stride()
+        yield attempt_later(lambda: y.backward(given))
+        yield start.grad
+
+    check_session(session)

@@ -73,6 +73,7 @@ from aotcheck.autograd.ir.sparse_geometry import is_sparse, sparse_geometry_of
 from aotcheck.autograd.ir.trace import Geometry, Value, geometry_of
 from aotcheck.autograd.record.record import Attached
 from aotcheck.autograd.record.steps import Arg, Ref
+from aotcheck.autograd.replicas.replicas import Replica
 from aotcheck.autograd.runtime.attachments import Counter, Guard, Shared
 from aotcheck.autograd.state.autocast import OFF, Autocast
 from aotcheck.autograd.tensors.subclasses import Bundle, coerced, is_jagged, leaves_of
@@ -352,6 +353,26 @@ class Stage:
             for number, value in enumerate(inputs_of([self.odd[part]])):
                 value.name = f"odd_tangents_{len(self.odd)}_{number + 1}"
         return part, t
+
+    @property
+    def gives_empty(self) -> bool:
+        """Whether a gradient has no elements, and none is for a wrapper or sparse: its strides are what it shows."""
+        plain = [t for t in map(self.targets.__getitem__, self.traced_for) if issubclass(type(t.tensor), Replica)]
+        return any(0 in _torch.gradient_shape(e.node, e.output_nr) for t in plain for e in t.edges)
+
+    def lying(self, j: int, t: Tensor) -> Any:
+        """The part of a backward's key that the plain tangent ``t`` of result ``j`` is, taken as it lies."""
+        g, expected = geometry_of(t), self.tangents[j]
+        assert isinstance(expected, Value) and expected.geometry is not None
+        strides = zip(g.shape, g.stride, expected.geometry.stride, strict=True)
+        if 0 in g.shape or _torch.is_batched(t) or all(n == 1 or a == b for n, a, b in strides):
+            return j
+        part = (j, None, ((g._replace(offset=0, conj=False, neg=False), t.device),))
+        if part not in self.odd:
+            value = self.odd[part] = placeholder(g, t.device)
+            value.geometry = part[2][0][0]
+            value.name = f"odd_tangents_{len(self.odd)}_1"
+        return part
 
     def _lies_as_expected(self, j: int, t: Tensor) -> bool:
         """Whether ``t`` is sparse as the tangent of result ``j`` is, or what it holds as a wrapper is lazy as there."""
