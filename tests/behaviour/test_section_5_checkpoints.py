@@ -190,3 +190,35 @@ def test_a_reentrant_checkpoint_where_some_gradients_are_asked_for(f, wanted, wa
                     yield [t.grad for t in leaves]
 
     check_session(session)
+
+
+BODIES = {
+    "once": lambda x, w: checkpoint(lambda a: (a * w).sin(), x, use_reentrant=True),
+    "and directly": lambda x, w: checkpoint(lambda a: (a * w).sin(), x, use_reentrant=True) * w,
+    "twice": lambda x, w: checkpoint(
+        lambda a: a.sin() * w, checkpoint(lambda a: (a * w).sin(), x, use_reentrant=True), use_reentrant=True
+    ),
+    "a view": lambda x, w: checkpoint(lambda a: a * w[:1], x, use_reentrant=True),
+    "within another": lambda x, w: checkpoint(
+        lambda a: checkpoint(lambda b: b * w, a * 2, use_reentrant=True), x, use_reentrant=True
+    ),
+}
+
+
+# Eager's backward inside frees what lies behind, so by a second way there it raises.
+BY_ONE_WAY = [(b, t) for b in ("once", "a view", "within another") for t in ("computed", "computed twice")]
+
+
+@pytest.mark.parametrize(("body", "trained"), [*((b, "leaf") for b in BODIES), *BY_ONE_WAY])
+def test_what_a_reentrant_checkpoint_uses_without_being_given_it_gets_its_gradient(body: str, trained: str):
+    def session(compile):
+        f = compile(BODIES[body])
+        for seed in range(2):
+            x, weight = leaf(3, seed=seed), leaf(3, seed=seed + 2)
+            w = weight if trained == "leaf" else weight * 2
+            w = w.exp() if trained == "computed twice" else w
+            out = f(x, w)
+            out.sum().backward()
+            yield out, x.grad, weight.grad
+
+    check_session(session)

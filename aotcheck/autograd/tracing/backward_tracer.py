@@ -103,14 +103,18 @@ class BackwardTracer:
                 for_any_data(starts, answers),
                 SetAside(leaves) as set_aside,
             ):
+                # What it comes to past the graph that is no leaf goes on from there, in the caller's.
+                reached = {k for k, _ in wanted}
+                past = [(k, e) for k, r in enumerate(self._roots) if k not in reached for e in r.edges]
                 with (
-                    _taking(edges, behind) as taken,
+                    _taking([*edges, *[e for _, e in past]], behind) as taken,
                     stopping(),
                     begins,
                     _Bounds(grads_in),
                 ):  # taken before it is stopped
                     torch.autograd.backward(results, grads_in, retain_graph=True, create_graph=create_graph)
                 arrived = [(k, g) for (k, _), g in zip(wanted, taken, strict=False)]
+                arrived += [(k, g) for (k, _), g in zip(past, taken[len(edges) :], strict=True)]
                 # What a backward inside the backward accumulated went past the graph.
                 gradients = _summed(len(targets), [*arrived, *enumerate(set_aside.accumulated())])
             return sandbox.traced(gradients, grads_in[:given], read)
