@@ -440,3 +440,60 @@ def test_a_view_made_without_grad_of_what_goes_to_a_smaller_storage(view, data, 
                     )
 
     check_session(session)
+
+
+# -- a view whose base was written has other data for a moment, in which its history is looked for ------------------
+
+
+LENT = {
+    "its base's": lambda x, y: x,
+    "part of its base": lambda x, y: x[1:2],
+    "a number": lambda x, y: torch.ones((), device=x.device),
+    "its own shape": lambda x, y: y.detach().clone(),
+    "the same place": lambda x, y: y.detach(),
+    "another dtype": lambda x, y: torch.ones(3, dtype=torch.float64, device=x.device),
+}
+WRITES_OF_IT = {
+    "a product": lambda x, y: x.mul_(2),
+    "a product without grad": lambda x, y: quietly(x.mul_, 2),
+    "two writes": lambda x, y: (x.mul_(2), y.mul(2), x.mul_(3)),
+}
+
+
+def quietly(write, by):
+    with torch.no_grad():
+        write(by)
+
+
+@pytest.mark.parametrize("lent", LENT.values(), ids=LENT)
+@pytest.mark.parametrize("write", WRITES_OF_IT.values(), ids=WRITES_OF_IT)
+@pytest.mark.parametrize("made", ["of a leaf", "of a result", "of what is no argument"])
+@pytest.mark.parametrize("used", ["then", "before", "both", "viewed"])
+def test_the_history_of_a_view_is_looked_for_while_it_has_other_data(lent, write, made, used):
+    def function(x, y):
+        results = []
+        write(x, y)
+        own = y.detach()
+        y.data = lent(x, y)
+        if used == "before":
+            results.append(x * 2)
+        results.append(y.unsqueeze(0) if used == "viewed" else y.clone())
+        y.data = own
+        if used == "both":
+            results += [y * 3, x * 4]
+        return tuple(results)
+
+    def session(compile):
+        compiled = compile(function)
+        root = leaf(3, 2)
+        x = {"of a leaf": root, "of a result": root.clone(), "of what is no argument": root.clone()[:]}[made]
+        y = x[::2]
+        for _ in range(2):
+            results = attempt(lambda: compiled(x, y))
+            yield results if isinstance(results, Raised) else len(results)
+            tensors = (*(() if isinstance(results, Raised) else results), x, y)
+            for t in tensors:
+                yield found(lambda t=t: (t.shape, t.requires_grad, t.is_leaf, t.detach()))
+            yield from gradients(tensors, [root])
+
+    check_session(session)

@@ -21,6 +21,7 @@ from aotcheck.autograd.eager_graph.regions import Cut, Group, divide, find_cuts
 from aotcheck.autograd.eager_graph.shared import complex_heads, overtaken_heads, shared_heads, sum_heads
 from aotcheck.autograd.effects.draft import Draft
 from aotcheck.autograd.errors import UnsupportedError
+from aotcheck.autograd.ir.places import Move
 from aotcheck.autograd.ir.sparse_geometry import is_sparse
 from aotcheck.autograd.ir.trace import geometry_of
 from aotcheck.autograd.record.record import Leaf
@@ -240,6 +241,12 @@ class Attaching(Draft, abc.ABC):
         return geometry_of(a.replica) == a.geometry and self.table.state(a.replica) is a.state
 
     def _is_there(self, a: TracedArgument, number: int) -> bool:
-        """Whether ``a`` is, when autograd makes the node of this ``number``, where it came from or where it ends."""
+        """Whether ``a`` lies, when autograd makes the node of this ``number``, as when it came or where it ends.
+
+        Else it goes to where that was, and looks for its history there.
+        """
         left = self.kernels.left.get(id(a.replica), ())
-        return self._stays(a) or any(number < x.node for x in left[:1]) or any(number >= x.node for x in left[-1:])
+        before = sum(x.node <= number for x in left)
+        if 0 < before < len(left) and left[before - 1].move is Move.DATA and left[before].geometry != a.geometry:
+            return False
+        return self._stays(a) or before in (0, len(left))
