@@ -404,3 +404,53 @@ def test_a_gradient_without_elements_has_strides_that_follow_from_those_of_the_t
         yield start.grad
 
     check_session(session)
+
+
+def _of_a_written_base(x):
+    parts = torch.view_as_real(x)
+    x.zero_()
+    return parts.clone()
+
+
+def _of_a_part(x):
+    parts = torch.view_as_real(x[:0])
+    x.zero_()
+    return parts.clone()
+
+
+def _two_of_written_bases(x):
+    parts, flat = torch.view_as_real(x), x.view(-1)
+    x.zero_()
+    return parts.clone(), flat.clone()
+
+
+_OF_WRITTEN = {
+    "whole": (_of_a_written_base, lambda x: x.clone().t()),
+    "no view": (_of_a_written_base, torch.clone),
+    "part": (_of_a_part, lambda x: torch.cat([x, torch.ones(2, dtype=x.dtype)]).t()),
+    "two": (_two_of_written_bases, lambda x: x.clone().t()),
+}
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+@pytest.mark.parametrize("lies", _LYING.values(), ids=_LYING)
+@pytest.mark.parametrize(("function", "prepare"), _OF_WRITTEN.values(), ids=_OF_WRITTEN)
+def test_what_the_gradient_is_not_computed_from_minds_how_an_empty_tangent_lies(function, prepare, lies, create_graph):
+    """What is a view of a written base gives it zeros where it has no elements, whatever its own gradient is."""
+
+    def session(compile):
+        x = torch.ones(0, dtype=torch.complex64, requires_grad=True)
+        out = compile(function)(prepare(x))
+        out = out if isinstance(out, tuple) else (out,)
+        tangents = [lies(y) for y in out]
+        for roots in (slice(None), slice(1), slice(1, 2)):
+            yield attempt_later(
+                lambda roots=roots: torch.autograd.grad(
+                    out[roots], [x], tangents[roots], retain_graph=True, create_graph=create_graph, allow_unused=True
+                )
+            )
+        for y in out:
+            yield attempt_later(lambda y=y: y.abs().sum().backward(retain_graph=True, create_graph=create_graph))
+            yield x.grad
+
+    check_session(session)

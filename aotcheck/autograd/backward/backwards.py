@@ -193,7 +193,7 @@ class Backwards:
                     return functools.partial(self._run_for_asked, stage, key, trained, error)
                 if stage.selective:
                     found = functools.partial(self._run_for_asked, stage, key, trained, found)
-                elif stage.gives_empty and self.graphs.division is None:
+                elif stage.minds_strides and self.graphs.division is None:
                     found = functools.partial(self._run_as_given, stage, trained, found)
             stage.backwards[kinds, trained] = found
         return found
@@ -245,14 +245,20 @@ class Backwards:
     def _run_as_given(
         self, stage: Stage, trained: Trained, plain: Callable[..., Any], ctx: Any, g: Sequence[Any]
     ) -> Any:
-        """Run the backward for tangents that lie as these, which shows in the strides of gradients without elements.
+        """Run the backward for tangents that lie as these, which shows where there are no elements.
 
-        Those of other gradients it may choose; ``plain`` is for tangents that lie as their results.
+        Strides of gradients that have some it may choose; ``plain`` is for tangents that lie as their results.
         """
         key = tuple([stage.lying(j, t) for j, t in enumerate(g) if t is not None])
         if all(type(part) is int for part in key):
             return plain(ctx, g)
-        return self._backward(stage, key, trained)(ctx, g)
+        try:
+            run = self._backward(stage, key, trained)
+        except (UnsupportedError, RetraceWithCaptured):
+            raise
+        except Exception as error:  # a formula's, that refuses an empty tangent with such strides
+            return self._run_for_asked(stage, key, trained, error, ctx, g)
+        return run(ctx, g)
 
     def _run_for_kinds(self, stage: Stage, trained: Trained, ctx: Any, g: Sequence[Any]) -> Any:
         """Find the backward for tangents some of which are wrappers or sparse, or should be.

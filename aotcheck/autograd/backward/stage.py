@@ -355,8 +355,14 @@ class Stage:
         return part, t
 
     @property
-    def gives_empty(self) -> bool:
-        """Whether a gradient has no elements, and none is for a wrapper or sparse: its strides are what it shows."""
+    def minds_strides(self) -> bool:
+        """Whether how a tangent lies may show: a gradient or a tangent has no elements.
+
+        Its strides are what the first shows, and what eager's formulas for the second may refuse, even those that a
+        graph leaves out because no gradient is computed from what they give.
+        """
+        if any(type(t) is Value and t.geometry is not None and 0 in t.geometry.shape for t in self.tangents):
+            return True
         plain = [t for t in map(self.targets.__getitem__, self.traced_for) if issubclass(type(t.tensor), Replica)]
         return any(0 in _torch.gradient_shape(e.node, e.output_nr) for t in plain for e in t.edges)
 
@@ -365,7 +371,7 @@ class Stage:
         g, expected = geometry_of(t), self.tangents[j]
         assert isinstance(expected, Value) and expected.geometry is not None
         strides = zip(g.shape, g.stride, expected.geometry.stride, strict=True)
-        if 0 in g.shape or _torch.is_batched(t) or all(n == 1 or a == b for n, a, b in strides):
+        if _torch.is_batched(t) or all(n == 1 or a == b for n, a, b in strides):
             return j
         part = (j, None, ((g._replace(offset=0, conj=False, neg=False), t.device),))
         if part not in self.odd:
