@@ -454,3 +454,27 @@ def test_what_the_gradient_is_not_computed_from_minds_how_an_empty_tangent_lies(
             yield x.grad
 
     check_session(session)
+
+
+_LAZILY = {
+    "expanded": lambda y: torch.ones((), dtype=y.dtype).expand(y.shape),
+    "overlapping": lambda y: torch.ones(sum(y.shape), dtype=y.dtype).as_strided(y.shape, (1,) * y.dim()),
+    "strided": lambda y: torch.ones(*y.shape, 2, dtype=y.dtype)[..., 0],
+}
+
+
+@pytest.mark.parametrize("lazy", [torch.conj, lambda t: t.conj().imag, lambda t: t], ids=["conj", "neg", "plain"])
+@pytest.mark.parametrize("lies", _LAZILY.values(), ids=_LAZILY)
+@pytest.mark.parametrize("rows", [1, 2])
+def test_a_gradient_without_elements_by_a_tangent_that_is_lazily_conjugated_or_negated(rows, lies, lazy):
+    def f(x):
+        y = x.unsqueeze(-2).expand(rows, 2, 0).sum(-1) * 2
+        return y, y.real
+
+    def session(compile):
+        x = torch.ones(0, dtype=torch.complex64, requires_grad=True)
+        y, part = compile(f)(x)
+        given = lazy(lies(y))
+        yield torch.autograd.grad([y if given.is_complex() else part], [x], [given])
+
+    check_session(session)

@@ -524,3 +524,29 @@ def test_parts_of_a_ragged_tensor_share_a_node(split, root):
         yield [p.detach() for p in parts], g
 
     check_session(session)
+
+
+def _ragged_of_numbers():
+    offsets = torch.tensor([0, 2, 4])
+    return torch.nested.nested_tensor_from_jagged(torch.arange(8).reshape(4, 2), offsets)
+
+
+_GIVES_IT_BACK = {
+    "resolve_neg": torch.resolve_neg,
+    "resolve_conj": torch.resolve_conj,
+    "contiguous": lambda x: x.contiguous(),
+    "to": lambda x: x.to(x.dtype),
+}
+
+
+@pytest.mark.parametrize("op", _GIVES_IT_BACK.values(), ids=_GIVES_IT_BACK)
+@pytest.mark.parametrize("make", [_ragged_of_numbers, lambda: two(3, 2)], ids=["ragged", "two"])
+def test_an_op_in_inference_mode_that_gives_a_wrapper_back_beside_a_view_of_it(make, op):
+    def f(x):
+        alias = x.detach()
+        with torch.inference_mode():
+            view = alias.unflatten(2, (-1, 1)) if x.is_nested else alias.unsqueeze(-1)
+            back = op(x)
+        return back, view
+
+    check(f, lambda: given(make()))

@@ -373,6 +373,9 @@ class Stage:
         strides = zip(g.shape, g.stride, expected.geometry.stride, strict=True)
         if _torch.is_batched(t) or all(n == 1 or a == b for n, a, b in strides):
             return j
+        once = tuple([n if step else 1 for n, step in zip(g.shape, g.stride, strict=True)])
+        if (g.conj or g.neg) and 0 not in once and g._replace(shape=once).may_self_overlap:
+            return j  # it cannot be copied to such strides
         part = (j, None, ((g._replace(offset=0, conj=False, neg=False), t.device),))
         if part not in self.odd:
             value = self.odd[part] = placeholder(g, t.device)

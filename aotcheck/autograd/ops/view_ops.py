@@ -157,6 +157,8 @@ def note(
     inference = torch.is_inference_mode_enabled()
     rest, kwargs = tuple(args[1:]), dict(kwargs) if kwargs else NO_KWARGS
     for k, (r, geometry) in enumerate(zip(made, geometries, strict=True)):
+        if r is source:  # the op had nothing to do, and gave what it was given: in inference mode a wrapper itself
+            continue
         notes[id(r)] = Derivation(
             r,
             geometry,

@@ -84,7 +84,12 @@ def kind_of(t: Tensor) -> Any:
 
 
 def with_strides(t: Tensor, stride: tuple[int, ...]) -> Tensor:
-    """``t`` copied to other strides."""
+    """``t`` copied to other strides; where these are 0 it is expanded, as ``t`` then is."""
+    if any(n > 1 and step == 0 for n, step in zip(t.shape, stride, strict=True)):
+        part = t
+        for d, step in enumerate(stride):
+            part = part.narrow(d, 0, 1) if step == 0 and part.shape[d] > 1 else part
+        return with_strides(part, stride).expand(t.shape)
     return torch.empty_strided(t.shape, stride, dtype=t.dtype, device=t.device).copy_(t)
 
 
