@@ -39,6 +39,7 @@ def function_of(node: Any, near: Tensor) -> Any:
     if isinstance(node, BackwardCFunction):
         return node
     if _torch.is_write_through_view(node):
+        # Replicas of both kinds, plain and sparse, have it.
         write = leaves_of(near)[0].kernels.write_of(node)  # type: ignore[attr-defined]
         return write if isinstance(write, BackwardCFunction) else None
     return None
