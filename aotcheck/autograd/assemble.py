@@ -242,7 +242,7 @@ class Assembly:
                     live.reshaped,
                     stage.own,
                     function.selective,
-                    frozenset(index[v] for v in stage.unwatched),
+                    frozenset() if stage.lasting else frozenset(index[v] for v in stage.unwatched),
                     tuple(ref for ref, _ in stage.views),
                     stage.cover or (),
                     stage.entered,

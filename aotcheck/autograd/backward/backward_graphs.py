@@ -92,6 +92,7 @@ class BackwardGraphs:
             [k for k in stage.checked_by_backward if k not in used],
             shown,
             stage.is_once,
+            stage.lasting,
         )
         run = define(w, "run", "backward")
         # Its graph has the casts.
@@ -110,7 +111,11 @@ class BackwardGraphs:
 
         def ask(ctx: Any) -> tuple[bool, ...]:
             whole = len(stage.checked_by_backward) == len(stage.saved)
-            saved = [ctx.saved_tensors[k] for k in used] if whole else _torch.unpack_some(ctx, used)
+            if stage.lasting or whole:
+                there = ctx.lasting if stage.lasting else ctx.saved_tensors
+                saved = [there[k] for k in used]
+            else:
+                saved = list(_torch.unpack_some(ctx, used))
             with torch.no_grad():
                 return tuple(map(bool, run(*saved)))
 

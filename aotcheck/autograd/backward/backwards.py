@@ -87,6 +87,7 @@ class Backwards:
         once = tuple([j for j, nodes in enumerate(holding) if nodes])
         lenient = tuple([j for j in once if all(map(_torch.is_write_through_view, holding[j]))])
         stage.sealed, stage.once = True, once
+        stage.lasting = not once and not stage.own and bool(stage.saved)
         freeing = list(self._freeing(stage, once, holding))
         raising = tuple(self._raising(stage, behind))
         selective = stage.selective or bool(raising)
@@ -109,6 +110,7 @@ class Backwards:
             lenient,
             bool(stage.cover),
             tuple(self._reentrant(stage, behind)) if stage.custom else (),
+            stage.lasting,
         )
         return Function(apply, Finder(self, stage), selective)
 

@@ -140,7 +140,7 @@ def differentiable(backwards: Backwards, stage: Stage, key: Key, trained: Traine
         [*used, *unread], len(used), len(stage.saved), expected, stage.reached, applications,
         len(stage.targets), same, places, wrapped, stage.is_flat(key), stage.own, views,
         {a.ref.index: (geometry_of(a.tensor), a.device) for a in heads if isinstance(a.ref, Result)}, hung_on, twins,
-        stage.entered, stage.is_once,
+        stage.entered, stage.is_once, stage.lasting,
     )  # fmt: skip
     run = define(w, "run", "differentiable backward")
     # Its graph has the casts.

@@ -18,11 +18,13 @@ Note [Saved memory]
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
 
 from torch import Tensor
+from torch.autograd.function import BackwardCFunction
 
 from aotcheck import _torch
+from aotcheck._torch import pytree
 from aotcheck.autograd.backward.kept import itself, kept_behind
 from aotcheck.autograd.backward.stage import Stage
 from aotcheck.autograd.effects.capture import Capture
@@ -93,8 +95,15 @@ def saved_by_views(capture: Capture, stages: Sequence[Stage], saved: Sequence[Va
     known = [v for v in saved if v in roots]
     if known:
         kept = {id(t) for stage in stages for held in kept_behind(capture, stage) for t in held or ()}
+        kept |= {id(t) for stage in stages if stage.custom for t in _in_attributes(stage)}
         found.update(v for v in known if roots[v] not in kept)
     return found
+
+
+def _in_attributes(stage: Stage) -> Iterator[Tensor]:
+    """The tensors that custom Functions behind the stage's keep in attributes of their contexts."""
+    for node in {n for nodes in stage.behind() for n in nodes if isinstance(n, BackwardCFunction)}:
+        yield from (x for x in pytree.tree_leaves(list(vars(node).values())) if isinstance(x, Tensor))
 
 
 def _given_data(capture: Capture, t: Tensor, view: View) -> Arg | None:

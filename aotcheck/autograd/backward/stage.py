@@ -35,6 +35,11 @@ A leaf made inside that nobody has (a weight made for the moment, a view made un
 gradients go there: backwards of custom Functions and hooks on the way run, and may write, draw or raise. So where there
 are any on the way, backwards are traced to such leaves too; what arrives there is dropped.
 
+Note [Kept in attributes]
+A custom Function may keep tensors in attributes of its context. No backward frees those, so if nothing else is kept
+behind the tensors of a stage, eager's backward may come any number of times. Then what the stage saves is kept in an
+attribute too, where writes are not looked for and hooks on saved tensors do not come, as in eager.
+
 A backward that is asked for certain gradients (``inputs=``) leaves out what does not lead to those, and with it what
 that does besides. A stage is *selective* if that makes a difference: backwards then look what they are asked for.
 """
@@ -125,6 +130,7 @@ class Stage:
     held: list[Arg] = dataclasses.field(default_factory=list)  # arguments that gradients hold
     sealed: bool = False  # whether ``held`` may still grow
     once: tuple[int, ...] = ()  # those of its tensors from which a second backward raises, once it is sealed
+    lasting: bool = False  # whether what is saved outlives backwards, once it is sealed: see Note [Kept in attributes]
     own: tuple[int, ...] = ()
     idle: frozenset[int] = frozenset()  # those of its tensors that no first derivative comes by
     views: tuple[tuple[Ref, Tensor], ...] = ()
@@ -156,7 +162,7 @@ class Stage:
         """A variant whose backwards give no gradients but those of the targets ``asked``, and lead nowhere else."""
         found = self.variants.get(asked)
         found = found or self.variants.setdefault(asked, self._variant(asked=asked, aside=(), selective=False))
-        found.saved, found.sealed = self.saved, self.sealed  # known only after backwards were traced
+        found.saved, found.sealed, found.lasting = self.saved, self.sealed, self.lasting  # known after backwards
         return found
 
     def partly(self, asked: frozenset[int]) -> Stage:

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from aotcheck import _torch
 from aotcheck.autograd.graphs.graph import SourceWriter, define
@@ -55,6 +56,7 @@ def function_like(
     lenient: tuple[int, ...] = (),
     divisible: bool = False,
     reentrant: tuple[tuple[int, tuple[int, ...]], ...] = (),
+    lasting: bool = False,
 ) -> Callable[..., Any]:
     """``apply`` of a Function that attaches computed results to autograd.
 
@@ -73,11 +75,14 @@ def function_like(
     look for what they keep.
     ``divisible``: whether backwards may leave out some of what keeps anything, see Note [Gradients asked for].
     ``reentrant``: the results behind which there is a reentrant checkpoint, with the targets behind that.
+    ``lasting``: what is saved is kept where no backward frees it, see Note [Kept in attributes].
     """
     w = SourceWriter()
     w.globals.update(grad_enabled=torch.is_grad_enabled, node=torch.autograd.function.BackwardCFunction)
     lines = ["def forward(ctx, h, *targets):", "    ctx.kept = h[-1]"]
-    if saved or own:
+    if lasting:
+        lines.append(f"    ctx.lasting = {w.refer(_not_results)}(h[{outputs}:-1], h[:{outputs}])")
+    elif saved or own:
         places = "".join(f", h[{k}]" for k in own)
         lines.append(f"    ctx.save_for_backward(*h[{outputs}:-1]{places})")
     if own:
@@ -228,6 +233,7 @@ def write_backward(
     unread: Sequence[int] = (),
     shown: Collection[int] = (),
     once: bool = False,
+    lasting: bool = False,
 ) -> SourceWriter:
     """``run(ctx, g)``: pick what this backward uses of the saved tensors and incoming gradients.
 
@@ -236,10 +242,10 @@ def write_backward(
     strides and the owners it has: autograd looks at both where it accumulates. ``windows`` are those on live memory
     that the graph reads; ``writes`` and ``reshaped`` come last. ``unread`` is unpacked besides, and not read. Those of
     ``same`` that are ``shown`` are a view of their tangent. ``once``: a second one raises,
-    by asking for what is saved even if the graph reads none of it.
+    by asking for what is saved even if the graph reads none of it. ``lasting``: as for ``function_like``.
     """
     w = SourceWriter()
-    unpacking = _unpack(w, [*used, *unread], saved, once)
+    unpacking = _unpack(w, [*used, *unread], saved, once, lasting)
     lines = ["def run(ctx, g, whole=None):", *unpacking, *_take_tangents(w, tangents)]
     names = [f"s[{k}]" for k in range(len(used))] + [f"t{k}" for k, _ in tangents]
     names += [f"{LIVE}[{k}]" for k in windows]
@@ -280,6 +286,7 @@ def write_differentiable_backward(
     twins: Mapping[int, int] = MappingProxyType({}),
     entered: Sequence[int] = (),
     once: bool = False,
+    lasting: bool = False,
 ) -> SourceWriter:
     """``run(ctx, g)`` as ``write_backward`` writes it, but what it gives is attached to autograd.
 
@@ -290,11 +297,12 @@ def write_differentiable_backward(
     tangents are made of. ``heads`` are results that only stand for what several applications share. The results
     ``cuts``, on which others hang, are attached before these, and are targets after all others. ``twins`` says of each
     gradient which of them it is, itself or an earlier one. ``entered`` are targets that this backward does not reach,
-    and of which its context has handles after those ``reached``. ``once``: as for ``write_backward``.
+    and of which its context has handles after those ``reached``. ``once``, ``lasting``: as for
+    ``write_backward``.
     """
     w = SourceWriter()
     whole = "whole" if flat else "g"
-    lines = [f"def run(ctx, g{', whole' if flat else ''}):", *_unpack(w, unpacked, saved, once)]
+    lines = [f"def run(ctx, g{', whole' if flat else ''}):", *_unpack(w, unpacked, saved, once, lasting)]
     body = _take_tangents(w, tangents)
     names = [f"s[{k}]" for k in range(read)] + [f"t{k}" for k, _ in tangents]
     body.append(f"    d = bw({', '.join(names)})")
@@ -356,7 +364,14 @@ def write_differentiable_backward(
     return w
 
 
-def _unpack(w: SourceWriter, which: Sequence[int], saved: int, once: bool = False) -> list[str]:
+def _not_results(saved: Sequence[Tensor], results: Sequence[Tensor]) -> list[Tensor]:
+    """``saved``, where it is one of the ``results`` an alias: those hold the context, which would hold them."""
+    return [t.detach() if any(t is r for r in results) else t for t in saved]
+
+
+def _unpack(w: SourceWriter, which: Sequence[int], saved: int, once: bool = False, lasting: bool = False) -> list[str]:
+    if lasting:
+        return [f"    s = [ctx.lasting[k] for k in {tuple(which)}]"] if which else []
     if saved and len(which) == saved:
         in_order = list(which) == list(range(saved))
         return ["    s = ctx.saved_tensors", *([] if in_order else [f"    s = {''.join(f's[{k}], ' for k in which)}"])]
