@@ -109,6 +109,8 @@ class Backwards:
             lenient,
             bool(stage.cover),
             tuple(self._reentrant(stage, behind)) if stage.custom else (),
+            len(stage.arguments.holders),
+            bool(stage.arguments.places),
         )
         return Function(apply, Finder(self, stage), selective)
 
@@ -222,9 +224,10 @@ class Backwards:
         ``flat`` is what the tangents are made of, if backwards are called with that. See Note [Leaves aside].
         """
         given = (ctx, g) if flat is None else (ctx, flat, g)
+        run, whole = _runs_whole(whole), None  # an error is not to hold the frame by which it goes, nor that the error
         everything = stage.selective and _torch.will_run(backward.beyond().grad_fn)
         if everything or stage.asked is not None or self.graphs.division is not None:
-            return _run_whole(whole, given)
+            return run.pop()(*given)
         with self.rearmed():
             begins = [t is not None or j in stage.told for j, t in enumerate(g)]
             starts = [_torch.grad_fn_of(a.tensor) for a, now in zip(stage.attached, begins, strict=True) if now]
@@ -235,7 +238,7 @@ class Backwards:
             if any(e.node in behind for e in stage.targets[k].edges)
         }
         if all(asked.values()) and not (stage.selective and stage.aside):
-            return _run_whole(whole, given)
+            return run.pop()(*given)
         if not any(asked.values()):  # a backward begins here, which runs the first node for nothing
             if (said := next(filter(None, map(_torch.error_of, starts)), None)) is not None:
                 raise RuntimeError(said)
@@ -343,10 +346,13 @@ class Backwards:
         return tuple([None if t is None else _torch.batched(t) for t in together])
 
 
-def _run_whole(whole: Callable[..., Any] | Exception, given: tuple[Any, ...]) -> Any:
-    if isinstance(whole, Exception):
-        raise whole
-    return whole(*given)
+def _runs_whole(whole: Callable[..., Any] | Exception) -> list[Callable[..., Any]]:
+    """What runs the ``whole`` backward, or raises that, for who takes it out of the list."""
+    return [functools.partial(_raise_once, [whole]) if isinstance(whole, Exception) else whole]
+
+
+def _raise_once(error: list[Exception], *_: Any) -> Any:
+    raise error.pop()
 
 
 _NONE = type(None)
