@@ -224,7 +224,8 @@ class Backwards:
         ``flat`` is what the tangents are made of, if backwards are called with that. See Note [Leaves aside].
         """
         given = (ctx, g) if flat is None else (ctx, flat, g)
-        run, whole = _runs_whole(whole), None  # an error is not to hold the frame by which it goes, nor that the error
+        run = _runs_whole(whole)
+        del whole  # an error is not to be held by the frame that it comes by
         everything = stage.selective and _torch.will_run(backward.beyond().grad_fn)
         if everything or stage.asked is not None or self.graphs.division is not None:
             return run.pop()(*given)
