@@ -86,6 +86,16 @@ def saved_of(node: Any) -> Sequence[Any]:
     return cast("Sequence[Any]", node._raw_saved_tensors)
 
 
+def clear_saved(node: Any) -> None:
+    """The node of an autograd Function lets go of what it saved, if the backward that is running keeps no graph.
+
+    Where this torch has a way to do so; else it does with its graph.
+    """
+    clear = getattr(node, "maybe_clear_saved_tensors", None)
+    if clear is not None:
+        clear()
+
+
 def is_packed(saved: Any) -> bool:
     """Whether hooks packed what is saved."""
     return saved.unpack_hook is not None

@@ -11,6 +11,7 @@ import torch
 from aotcheck import _torch
 from aotcheck.autograd.backward.backward_graphs import examples
 from aotcheck.autograd.backward.backwards import Backwards
+from aotcheck.autograd.backward.holding import hold_arguments
 from aotcheck.autograd.backward.saved_memory import lies_as, saved_by_views, saved_memory
 from aotcheck.autograd.backward.tangents import inputs_of, values_of
 from aotcheck.autograd.backward.written_since import guard
@@ -226,11 +227,21 @@ class Assembly:
         views = saved_by_views(self.capture, self.stages, self.saved_outputs)
         by_views = frozenset(k for k, v in enumerate(self.saved_outputs) if v in views)
         live = self.backwards.stages.live
+        moved = self.capture.recounted if self.saved else set()
+        aliases = frozenset(k for k, v in enumerate(self.saved_outputs) if v.memory in moved and v.memory is not None)
+        memory = saved_memory(self.capture, self.stages, self.saved) if self.division is None else {}
+        how = HowSaved(aliases, memory, by_views, self._relaid(wrong))
+        if record.swapped:
+            hold_arguments(self.capture, self.stages, self.saved_outputs, index, how)
         for number, stage in enumerate(self.stages):
             function = self.backwards.function(stage)
             functions[f"apply{number}"], functions[f"finder{number}"] = function.apply, function.finder
             saved = tuple(index[v] for v in stage.saved)
             guards, held = tuple(stage.guards), tuple(stage.held)
+            unwatched, loose = frozenset[int](), frozenset[int]()
+            if not stage.lasting:  # else eager's backward reads the very tensor
+                unwatched = frozenset(index[v] for v in stage.unwatched)
+                loose = frozenset(index[stage.saved[n]] for n in stage.arguments.loose)
             attachments.append(
                 Attachment(
                     stage.places,
@@ -242,18 +253,16 @@ class Assembly:
                     live.reshaped,
                     stage.own,
                     function.selective,
-                    frozenset() if stage.lasting else frozenset(index[v] for v in stage.unwatched),
+                    unwatched,
                     tuple(ref for ref, _ in stage.views),
                     stage.cover or (),
                     stage.entered,
+                    loose,
+                    stage.arguments.holders,
                 )
             )
         fresh = [self._is_fresh(v) for v in self.outputs] + fresh_saved
-        moved = self.capture.recounted if self.saved else set()
-        aliases = frozenset(k for k, v in enumerate(self.saved_outputs) if v.memory in moved and v.memory is not None)
         random = bool(self.trace.effects)
-        memory = saved_memory(self.capture, self.stages, self.saved) if self.division is None else {}
-        how = HowSaved(aliases, memory, by_views, self._relaid(wrong))
         w = call_source.write_call(
             record, attachments, wrong, fresh, self._shape_result, random, how, shared, self.capture.hooks_called > 0
         )

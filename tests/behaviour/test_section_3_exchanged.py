@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 import torch
 
@@ -79,5 +82,147 @@ def test_the_caller_exchanges_a_leaf_that_a_graph_may_keep(kept, after_backward)
             found = attempt_later(lambda x=x, other=other: torch.utils.swap_tensors(x, other))
             yield isinstance(found, Raised)  # the message has a count
             yield x.detach(), other.detach(), result
+
+    check_session(session)
+
+
+def _keeps_itself(x):
+    return x.prod(-1)
+
+
+def _keeps_its_result(x):
+    return x.exp()
+
+
+def _keeps_nothing(x):
+    return x.data * 2 + x
+
+
+def _keeps_a_part(x):
+    return x[0] * x[1]
+
+
+def _written_then_kept(x):
+    with torch.no_grad():
+        x.fill_(1)
+    return x.prod(-1)
+
+
+def _kept_then_written(x):
+    v = x.prod(-1)
+    torch._foreach_zero_([x])
+    return v
+
+
+def _keeps_a_copy(x):
+    return x.data * torch.ones(2, 2, requires_grad=True)
+
+
+def _keeps_it_and_takes_its_history(x):
+    x.mul_(2)
+    return x.sin()
+
+
+HELD_BY = (
+    _keeps_itself,
+    _keeps_its_result,
+    _keeps_nothing,
+    _keeps_a_part,
+    _written_then_kept,
+    _kept_then_written,
+    _keeps_a_copy,
+    _keeps_it_and_takes_its_history,
+)
+ARGUMENTS = {
+    "leaf": lambda: leaf(2, 2),
+    "no leaf": lambda: leaf(2, 2) * 2,
+    "view": lambda: (leaf(2, 2) * 2).t(),
+}
+
+
+def _refused(swap):
+    """What ``swap`` raises, if it does; how often the tensor is held is nobody's business."""
+    found = attempt_later(swap)
+    return Raised(found.type, found.message.split(" but got ")[0]) if isinstance(found, Raised) else None
+
+
+def _backward(v, **options):
+    torch.autograd.backward(v, torch.ones_like(v), **options)
+
+
+def _differentiated(v, x):
+    """The graph of a gradient of the result, which outlives that of the result."""
+    (g,) = torch.autograd.grad(v, x, torch.ones_like(v), create_graph=True, allow_unused=True)
+    attempt_later(lambda: _backward(v))
+    return g
+
+
+DONE_SINCE = {
+    "nothing": lambda v, x: v,
+    "it ended": lambda v, x: None,
+    "a backward": lambda v, x: (attempt_later(lambda: _backward(v)), v),
+    "a backward that keeps the graph": lambda v, x: (attempt_later(lambda: _backward(v, retain_graph=True)), v),
+    "a gradient is differentiable": lambda v, x: attempt_later(lambda: _differentiated(v, x)),
+}
+
+
+@pytest.mark.parametrize("done", DONE_SINCE)
+@pytest.mark.parametrize("argument", ARGUMENTS)
+@pytest.mark.parametrize("holds", HELD_BY, ids=lambda f: f.__name__.strip("_"))
+def test_an_argument_is_held_by_the_graph_of_an_earlier_result_as_in_eager(holds, argument, done):
+    def f(x):
+        torch.utils.swap_tensors(x, x)
+        return holds(x)
+
+    def session(compile):
+        compiled, x = compile(f), ARGUMENTS[argument]()
+        v = attempt_later(lambda: compiled(x))
+        if isinstance(v, Raised):  # a leaf that is written under grad
+            yield v
+            return
+        left = DONE_SINCE[done](v, x)
+        del v
+        yield _refused(lambda: compiled(x))
+        del left
+        yield _refused(lambda: torch.utils.swap_tensors(x, x))
+
+    check_session(session)
+
+
+def test_what_several_results_hold_is_let_go_one_by_one():
+    def f(x, y):
+        torch.utils.swap_tensors(x, x)
+        with torch.no_grad():
+            x.add_(1)
+            y.add_(1)
+        return x.sin() * y.sin()
+
+    def session(compile):
+        x, y = leaf(2) * 2, leaf(2) * 3
+        v = compile(f)(x, y)
+        torch.autograd.grad(v, x, torch.ones_like(v))
+        yield [_refused(lambda t=t: torch.utils.swap_tensors(t, t)) for t in (x, y)]
+        del v
+        yield [_refused(lambda t=t: torch.utils.swap_tensors(t, t)) for t in (x, y)]
+
+    check_session(session)
+
+
+def test_an_argument_that_takes_the_history_of_what_keeps_it_ends():
+    def f(x):
+        torch.utils.swap_tensors(x, x)
+        x.exp_()
+        v = x.pow(2)
+        x.mul_(2)
+        return v
+
+    def session(compile):
+        compiled, root = compile(f), leaf(2)
+        x = root * 1
+        mark = weakref.ref(x.untyped_storage())
+        v = compiled(x)
+        del x, v
+        gc.collect()
+        yield mark() is None
 
     check_session(session)

@@ -28,7 +28,8 @@ from aotcheck.autograd.backward.stage import Stage
 from aotcheck.autograd.backward.tangents import Trained
 from aotcheck.autograd.backward.written_since import guards_of
 from aotcheck.autograd.runtime import backward
-from aotcheck.autograd.runtime.attachments import WATCHED_PLACE
+from aotcheck.autograd.runtime.attachments import WATCHED_PLACE, HoldsArguments
+from aotcheck.autograd.runtime.held import free_held
 from aotcheck.autograd.runtime.left import Left, left_of, look_at, take_over
 
 if TYPE_CHECKING:
@@ -72,6 +73,10 @@ class Nodes:
                     self._kept[n] = guards_of(self.backwards.capture, self.stage, n, near)
             found.append(Passed(self.numbers[n], *self._kept[n]))
         return tuple(found)
+
+    def numbered(self, numbers: set[int]) -> frozenset[Any]:
+        """The nodes with these numbers."""
+        return frozenset([n for n, number in self.numbers.items() if number in numbers])
 
     def is_over(self, freed: set[int]) -> bool:
         """Whether each backward raises once the nodes ``freed`` are."""
@@ -138,6 +143,11 @@ class Finder:
         self._is_new = True  # whether it was not asked of any yet
         self._ways: dict[tuple[tuple[int, ...], frozenset[int]], tuple[Passed, ...]] = {}
 
+    @property
+    def arguments(self) -> HoldsArguments:
+        """What contexts hold: see Note [Arguments held]."""
+        return self.stage.arguments
+
     @functools.cached_property
     def nodes(self) -> Nodes:
         """What leads where."""
@@ -177,7 +187,11 @@ class Finder:
         """Eager frees ``nodes``; autograd will free all of ``ctx`` then, unless the backward ``raises``."""
         left = left_of(ctx)
         if left is None:
+            if self.arguments.places:
+                free_held(ctx, self.nodes.numbered(nodes))
             if (not raises and self.nodes.is_over(nodes)) or (left := take_over(ctx)) is None:
                 return
             ctx.left = left
+        elif self.arguments.places:
+            free_held(ctx, self.nodes.numbered(nodes))
         left.freed |= nodes

@@ -87,7 +87,7 @@ class Backwards:
         once = tuple([j for j, nodes in enumerate(holding) if nodes])
         lenient = tuple([j for j in once if all(map(_torch.is_write_through_view, holding[j]))])
         stage.sealed, stage.once = True, once
-        stage.lasting = not once and not stage.own and bool(stage.saved)
+        stage.lasting = not once and not stage.own and not stage.arguments.holders and bool(stage.saved)
         freeing = list(self._freeing(stage, once, holding))
         raising = tuple(self._raising(stage, behind))
         selective = stage.selective or bool(raising)
@@ -111,6 +111,8 @@ class Backwards:
             bool(stage.cover),
             tuple(self._reentrant(stage, behind)) if stage.custom else (),
             stage.lasting,
+            len(stage.arguments.holders),
+            bool(stage.arguments.places),
         )
         return Function(apply, Finder(self, stage), selective)
 
@@ -224,9 +226,11 @@ class Backwards:
         ``flat`` is what the tangents are made of, if backwards are called with that. See Note [Leaves aside].
         """
         given = (ctx, g) if flat is None else (ctx, flat, g)
+        run = _runs_whole(whole)
+        del whole  # an error is not to be held by the frame that it comes by
         everything = stage.selective and _torch.will_run(backward.beyond().grad_fn)
         if everything or stage.asked is not None or self.graphs.division is not None:
-            return _run_whole(whole, given)
+            return run.pop()(*given)
         with self.rearmed():
             begins = [t is not None or j in stage.told for j, t in enumerate(g)]
             starts = [_torch.grad_fn_of(a.tensor) for a, now in zip(stage.attached, begins, strict=True) if now]
@@ -237,7 +241,7 @@ class Backwards:
             if any(e.node in behind for e in stage.targets[k].edges)
         }
         if all(asked.values()) and not (stage.selective and stage.aside):
-            return _run_whole(whole, given)
+            return run.pop()(*given)
         if not any(asked.values()):  # a backward begins here, which runs the first node for nothing
             if (said := next(filter(None, map(_torch.error_of, starts)), None)) is not None:
                 raise RuntimeError(said)
@@ -345,10 +349,13 @@ class Backwards:
         return tuple([None if t is None else _torch.batched(t) for t in together])
 
 
-def _run_whole(whole: Callable[..., Any] | Exception, given: tuple[Any, ...]) -> Any:
-    if isinstance(whole, Exception):
-        raise whole
-    return whole(*given)
+def _runs_whole(whole: Callable[..., Any] | Exception) -> list[Callable[..., Any]]:
+    """What runs the ``whole`` backward, or raises that, for who takes it out of the list."""
+    return [functools.partial(_raise_once, [whole]) if isinstance(whole, Exception) else whole]
+
+
+def _raise_once(error: list[Exception], *_: Any) -> Any:
+    raise error.pop()
 
 
 _NONE = type(None)

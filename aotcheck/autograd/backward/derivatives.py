@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
 from aotcheck import _torch
+from aotcheck.autograd.backward.holding import hold_again
 from aotcheck.autograd.backward.stage import Stage, Target
 from aotcheck.autograd.backward.stages import whole
 from aotcheck.autograd.backward.tangents import Key, Trained, inputs_of, place_of
@@ -102,6 +103,7 @@ def differentiable(backwards: Backwards, stage: Stage, key: Key, trained: Traine
         s.saved = list(dict.fromkeys(read))
         given = {k: r for k, r in enumerate(replicas) if r is not None and k not in same}
         guard_derivative(capture, s, dict(zip(places, seeds, strict=True)), given)
+        hold_again(capture, stage, s)
     results = _distinct(capture.tracer.trace, values, distinct, live)
     saved = list(dict.fromkeys(v for s in stages for v in s.saved))
     kept = [v for v in saved if v not in available]
@@ -125,7 +127,7 @@ def differentiable(backwards: Backwards, stage: Stage, key: Key, trained: Traine
         Application(
             backwards.function(s),
             tuple(a.ref.index for a in s.attached if isinstance(a.ref, Result)),
-            tuple(source[v] for v in s.saved),
+            tuple(source[v] + ".detach()" * (n in s.arguments.loose) for n, v in enumerate(s.saved)),
             s.reached,
             any(x.shown or x.hidden for x in s.shared()),
             tuple(f"{HELD}[{stage.held.index(x)}]" for x in s.held),
@@ -133,6 +135,7 @@ def differentiable(backwards: Backwards, stage: Stage, key: Key, trained: Traine
             tuple(s.guards),
             _given_alone(s),
             s.entered,
+            tuple(stage.arguments.places[x][0] for x in s.arguments.holders),
         )
         for s in stages
     ]

@@ -95,6 +95,23 @@ class Target:
 
 
 @dataclasses.dataclass
+class HeldArguments:
+    """The arguments that a stage's graph holds: see Note [Arguments held].
+
+    ``places`` says by which of what is saved the Function does so, and for which nodes of eager's. For ``holders``
+    something is saved besides; ``loose`` are places of what is saved of arguments that it is not to hold. Of such nodes
+    there are ``own`` ones of each tensor, those ``behind`` it, and ``others``, of each stage before.
+    """
+
+    places: Mapping[Arg, tuple[int, frozenset[Any]]] = dataclasses.field(default_factory=dict)
+    holders: tuple[Arg, ...] = ()
+    loose: frozenset[int] = frozenset()
+    own: tuple[frozenset[Any], ...] = ()
+    behind: tuple[frozenset[Any], ...] = ()
+    others: tuple[frozenset[Any], ...] = ()
+
+
+@dataclasses.dataclass
 class Stage:
     """Tensors that are backpropagated together: see Note [Stages] and Note [Components].
 
@@ -146,6 +163,7 @@ class Stage:
     asked: frozenset[int] | None = None  # of ``reached``, those that its backwards are traced for; None: all
     custom: bool = True  # whether there may be custom Functions behind them
     told: frozenset[int] = frozenset()  # those of its tensors that they come by without a gradient
+    arguments: HeldArguments = dataclasses.field(default_factory=HeldArguments)  # its variants' too
     uneven: Sequence[Any] = ()  # nodes that are to be cut off: see Note [Functions cut off]
     variants: dict[Any, Stage] = dataclasses.field(default_factory=dict)
     _behind: tuple[Any, list[list[Any]]] | None = None  # what is found of autograd's graph, and what it was found for

@@ -16,9 +16,10 @@ What was found is good as long as nothing of it was written since, by a custom b
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor
 from torch.autograd.function import BackwardCFunction
@@ -29,6 +30,7 @@ from aotcheck.autograd.tensors.captured import reachable
 from aotcheck.autograd.tensors.subclasses import leaves_of
 
 _fields: dict[type, tuple[str, ...]] = {}
+_EXPECTED = re.compile(r"expected version (\d+)")
 
 
 class _Found(threading.local):
@@ -117,6 +119,55 @@ def _unpacked(node: Any, near: Tensor) -> list[Tensor]:
             saved = _torch.saved_by_custom(node) if custom else getattr(node, name.replace("_raw", "", 1))
             kept += [s for s in (saved if isinstance(saved, (tuple, list)) else (saved,)) if isinstance(s, Tensor)]
     return kept
+
+
+def kept_though_written(node: Any, candidates: Sequence[Tensor], cut: Sequence[Tensor]) -> list[Tensor]:
+    """What ``node`` keeps as the object that it is, some of it written since.
+
+    That only if it is one of ``candidates`` or a view of one; ``cut`` are those that were detached in place.
+    """
+    found: list[Tensor | None] = []
+    with _torch.meta_kernels():
+        for name, s in _raw_kept(node):
+            if not isinstance(s, _torch.SavedTensor) or _torch.is_packed(s):
+                continue
+            try:
+                found.append(s.unpack())
+            except RuntimeError as error:
+                version = expected_version(error)
+                t = None if version is None else _unpacked_at(s, version, candidates)
+                found.append(t)
+                if t is None and len(cut) == 1 and _says_it_is_cut(node, name, cut[0], version):
+                    found += cut
+    return [t for t in found if t is not None]
+
+
+def _says_it_is_cut(node: Any, name: str, cut: Tensor, version: int | None) -> bool:
+    """Whether what ``node`` keeps by this name, at that ``version`` ago, is ``cut``, which was detached in place.
+
+    What is its own result is known to the node alone.
+    """
+    now = _torch.version_of(cut)
+    try:
+        with _torch.as_if_written(cut, 0 if version is None else version - now):
+            getattr(node, name.replace("_raw", "", 1))
+    except (RuntimeError, AttributeError) as error:
+        return "detached in-place" in str(error)
+    return False
+
+
+def expected_version(error: object) -> int | None:
+    """At which version something was saved that was written since, where ``error`` says so."""
+    found = _EXPECTED.search(str(error))
+    return None if found is None else int(found[1])
+
+
+def _unpacked_at(saved: Any, version: int, candidates: Sequence[Tensor]) -> Tensor | None:
+    """What is ``saved``, at a ``version`` ago, if it counts versions with one of ``candidates``."""
+    for t in candidates:
+        with _torch.as_if_written(t, version - _torch.version_of(t)), contextlib.suppress(RuntimeError):
+            return cast("Tensor | None", saved.unpack())
+    return None
 
 
 def objection(node: Any, near: Tensor) -> str | None:
@@ -212,7 +263,7 @@ def held_by_hooks(node: Any) -> list[Tensor] | None:
     """
     if not has_packed(node):
         return None
-    hooks = {id(hook): hook for s in _raw_kept(node) if (hook := getattr(s, "unpack_hook", None)) is not None}
+    hooks = {id(hook): hook for _, s in _raw_kept(node) if (hook := getattr(s, "unpack_hook", None)) is not None}
     held = {id(x): x for hook in hooks.values() for x in reachable(hook) if isinstance(x, _torch.SavedTensor)}
     with _torch.meta_kernels():
         return [x.unpack() for x in held.values() if not _torch.is_packed(x)]
@@ -258,20 +309,21 @@ def has_packed(node: Any) -> bool:
     found = _found.packed
     known = None if found is None else found.get(node)
     if known is None:
-        known = any(getattr(s, "unpack_hook", None) not in (None, unpack_snapshot) for s in _raw_kept(node))
+        known = any(getattr(s, "unpack_hook", None) not in (None, unpack_snapshot) for _, s in _raw_kept(node))
         if found is not None:
             found[node] = known
     return known
 
 
-def _raw_kept(node: Any) -> Iterator[Any]:
-    """What the node keeps, as it is kept; a custom Function whose backward has freed that does not tell."""
+def _raw_kept(node: Any) -> Iterator[tuple[str, Any]]:
+    """What the node keeps, by name, as it is kept; a custom Function whose backward has freed that does not tell."""
     for name in _raw_fields(type(node)):
         try:
             kept = getattr(node, name)
         except RuntimeError:
             return
-        yield from kept if isinstance(kept, (tuple, list)) else (kept,)
+        for s in kept if isinstance(kept, (tuple, list)) else (kept,):
+            yield name, s
 
 
 def _raw_fields(kind: type) -> tuple[str, ...]:

@@ -30,6 +30,12 @@ class WriteUnderGrad:
     operands: tuple[Tensor, ...]
     time: int
 
+    @property
+    def writes(self) -> int:
+        """How many of the operands, the first ones, it wrote."""
+        first = self.kind[1][0]
+        return len(first) if type(first) is tuple else 1
+
     def after_swap(self, a: Tensor, b: Tensor) -> WriteUnderGrad:
         """The same once the objects ``a`` and ``b`` have exchanged the tensors that they are."""
         operands = tuple([b if t is a else a if t is b else t for t in self.operands])

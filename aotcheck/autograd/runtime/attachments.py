@@ -45,6 +45,26 @@ class Guard:
     ragged: bool = True
 
 
+class HoldsArguments(Protocol):
+    """The arguments of a call that a Function's contexts hold: see Note [Arguments held] and ``HeldArguments``."""
+
+    @property
+    def places(self) -> Mapping[Arg, tuple[int, frozenset[Any]]]:
+        """Where among what is saved, and for which nodes."""
+
+    @property
+    def own(self) -> tuple[frozenset[Any], ...]:
+        """Of these nodes those that gave the results."""
+
+    @property
+    def behind(self) -> tuple[frozenset[Any], ...]:
+        """Of these nodes those behind the results."""
+
+    @property
+    def others(self) -> tuple[frozenset[Any], ...]:
+        """The nodes of that kind that backwards come by, of each Function before."""
+
+
 class FindsBackwards(Protocol):
     """What finds the backwards of a stage."""
 
@@ -55,6 +75,10 @@ class FindsBackwards(Protocol):
     @property
     def find(self) -> Callable[..., Callable[..., Any]]:
         """See ``Backwards.backward_for``."""
+
+    @property
+    def arguments(self) -> HoldsArguments:
+        """What its contexts hold."""
 
     def partly(self, ctx: Any, begins: Sequence[Any]) -> Any:
         """See ``Finder``."""
@@ -155,7 +179,7 @@ class Attachment:
     own) that it keeps a place of, ``views`` those that it notes: see Note [Results of their own gradients]. For
     ``selective`` see Function. Whether the saved values ``unwatched`` were written since is nobody's business.
     Backwards ask of the targets ``cover``, by place, whether they come there. For ``entered`` see Note [Histories from
-    before a call].
+    before a call], for the saved values ``loose`` and for ``holders`` Note [Arguments held].
     """
 
     outputs: tuple[int, ...]
@@ -171,6 +195,8 @@ class Attachment:
     views: tuple[Ref, ...] = ()
     cover: tuple[int, ...] = ()
     entered: tuple[int, ...] = ()
+    loose: frozenset[int] = frozenset()
+    holders: tuple[Arg, ...] = ()
 
     def held_targets(self) -> tuple[int, ...]:
         """Those whose handles its context keeps."""
@@ -183,7 +209,8 @@ class Application:
 
     Which results, what it saves (as source), its targets, whether it needs the contexts of the backwards it is for (see
     Note [Shared nodes]), the arguments that gradients of wrappers hold (as source), ``own``, ``guards`` and ``entered``
-    as for Attachment, and of several results those that eager's nodes gave ``alone``.
+    as for Attachment, and of several results those that eager's nodes gave ``alone``. ``holders`` are places of what
+    the context of the backward has saved and by which it holds arguments that this Function is to hold.
     """
 
     function: Function
@@ -196,6 +223,7 @@ class Application:
     guards: tuple[Guard, ...] = ()
     alone: tuple[int, ...] = ()
     entered: tuple[int, ...] = ()
+    holders: tuple[int, ...] = ()
 
 
 def kept_source(

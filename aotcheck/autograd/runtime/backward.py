@@ -14,7 +14,8 @@ from aotcheck import _torch
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.ir.sparse_geometry import is_sparse, measure
 from aotcheck.autograd.ir.trace import Geometry, geometry_of
-from aotcheck.autograd.runtime.attachments import WATCHED_PLACE, Freed
+from aotcheck.autograd.runtime.attachments import WATCHED_PLACE, FindsBackwards, Freed
+from aotcheck.autograd.runtime.held import free_held
 from aotcheck.autograd.tensors.memory import restride
 from aotcheck.autograd.tensors.subclasses import is_jagged, is_wrapper
 
@@ -114,7 +115,8 @@ def check_own(ctx: Any, place: int, freed: Freed) -> None:
         raise RuntimeError(freed.objection)
     check_not_spent(ctx, (place,))
     _torch.unpack_some(ctx, ())
-    _spend(ctx, freed.behind)
+    own = ctx.kept[0].arguments.own
+    _spend(ctx, freed.behind, own[place] if own else frozenset())
     if freed.saved:
         _torch.unpack_some(ctx, freed.saved)
     if freed.watched:
@@ -122,30 +124,41 @@ def check_own(ctx: Any, place: int, freed: Freed) -> None:
         check_watched([(*watched[k][:3], 0) for k in freed.watched], (True,))
 
 
-def use_context(ctx: Any) -> None:
+def use_context(ctx: Any, user: FindsBackwards, number: int) -> None:
     """Raise if what the Function of ``ctx`` saved is freed; free it after the backward that is running, if that frees.
 
-    Not at once: the Function may have its own turn in the same backward.
+    Not at once: the Function may have its own turn in the same backward. To the ``user`` it is the one with this
+    ``number``.
     """
     check_not_spent(ctx)
     _torch.unpack_some(ctx, ())
-    _spend(ctx)
+    _spend(ctx, None, _held_by_other(user, number))
 
 
-def use_hidden(ctx: Any) -> None:
+def use_hidden(ctx: Any, user: FindsBackwards, number: int) -> None:
     """The same where a backward of that Function itself frees nothing of it: see Note [Views that end]."""
     check_not_spent(ctx)
-    _spend(ctx)
+    _spend(ctx, None, _held_by_other(user, number))
 
 
-def _spend(ctx: Any, places: Sequence[int] | None = None) -> None:
+def _held_by_other(user: FindsBackwards, number: int) -> frozenset[Any]:
+    others = user.arguments.others
+    return others[number] if others else frozenset()
+
+
+def _spend(ctx: Any, places: Sequence[int] | None, holding: frozenset[Any]) -> None:
+    """Eager frees what the results at ``places`` need, or any; ``holding`` are nodes among it that hold arguments."""
     if not _torch.backward_keeps_graph():
-        _torch.after_backward(functools.partial(_note_spent, ctx, places))
+        _torch.after_backward(functools.partial(_note_spent, ctx, places, holding))
 
 
-def _note_spent(ctx: Any, places: Sequence[int] | None) -> None:
+def _note_spent(ctx: Any, places: Sequence[int] | None, holding: frozenset[Any]) -> None:
     before: bool | frozenset[int] = getattr(ctx, "spent", frozenset())
     ctx.spent = True if places is None or isinstance(before, bool) else before.union(places)
+    if ctx.kept[0].arguments.places:
+        free_held(ctx, holding)
+        if ctx.spent is True:
+            _torch.clear_saved(ctx)
 
 
 def check_not_spent(ctx: Any, begins: Sequence[int] | None = None) -> None:

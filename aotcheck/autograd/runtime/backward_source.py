@@ -30,6 +30,7 @@ from aotcheck.autograd.runtime.attachments import (
     Shared,
     kept_source,
 )
+from aotcheck.autograd.runtime.held import free_behind, hold_again
 from aotcheck.autograd.runtime.step_source import WRITERS
 from aotcheck.autograd.runtime.undefined import at_all, only_told, pass_on, told
 from aotcheck.autograd.tensors import memory
@@ -57,10 +58,13 @@ def function_like(
     divisible: bool = False,
     reentrant: tuple[tuple[int, tuple[int, ...]], ...] = (),
     lasting: bool = False,
+    holders: int = 0,
+    holds: bool = False,
 ) -> Callable[..., Any]:
     """``apply`` of a Function that attaches computed results to autograd.
 
-    Its first argument is a tuple of the results, of what is to be saved, and of what the context keeps: what finds
+    Its first argument is a tuple of the results, of what is to be saved, of so many ``holders`` that are saved as well
+    (see Note [Arguments held]), and of what the context keeps: what finds
     backwards, the contexts of the stages before, the targets' handles, the versions that the backward checks (a list
     that is filled later), arguments that gradients hold, and windows on memory that the backward writes. Its other
     arguments are the targets, the tensors to differentiate by. ``guarded``: whether there are versions to check.
@@ -76,17 +80,18 @@ def function_like(
     ``divisible``: whether backwards may leave out some of what keeps anything, see Note [Gradients asked for].
     ``reentrant``: the results behind which there is a reentrant checkpoint, with the targets behind that.
     ``lasting``: what is saved is kept where no backward frees it, see Note [Kept in attributes].
+    ``holds``: whether by what is saved arguments are held.
     """
     w = SourceWriter()
     w.globals.update(grad_enabled=torch.is_grad_enabled, node=torch.autograd.function.BackwardCFunction)
     lines = ["def forward(ctx, h, *targets):", "    ctx.kept = h[-1]"]
     if lasting:
         lines.append(f"    ctx.lasting = {w.refer(_not_results)}(h[{outputs}:-1], h[:{outputs}])")
-    elif saved or own:
+    elif saved or own or holders:
         places = "".join(f", h[{k}]" for k in own)
         lines.append(f"    ctx.save_for_backward(*h[{outputs}:-1]{places})")
     if own:
-        lines.append(f"    ctx.own = {{{', '.join(f'{k}: {saved + n}' for n, k in enumerate(own))}}}")
+        lines.append(f"    ctx.own = {{{', '.join(f'{k}: {saved + holders + n}' for n, k in enumerate(own))}}}")
     lines += ["    ctx.set_materialize_grads(False)", f"    return h[:{outputs}]"]
     # Of a plain tensor's type only what is sparse must be told from it.
     w.globals.update(strided=torch.strided)
@@ -105,6 +110,7 @@ def function_like(
         *_check_saved(w, outputs, checked),
         *([f"    {w.refer(backward.check_watched)}({WATCHED}, ({present}))"] if guarded else []),
         *_check_shared(w, outputs, shared),
+        *([f"    {w.refer(free_behind)}(ctx, p)"] if holds else []),
     ]
     raises: list[str] = []
     for j, error, behind in raising:
@@ -181,7 +187,7 @@ def _check_shared(w: SourceWriter, outputs: int, shared: Sequence[Shared]) -> li
     for k, x in enumerate(shared):
         for places, act in ((x.shown, backward.use_context), (x.hidden, backward.use_hidden)):
             if places:
-                use = f"{w.refer(act)}({CONTEXTS}[{k}])"
+                use = f"{w.refer(act)}({CONTEXTS}[{k}], ctx.kept[0], {k})"
                 always = len(places) == outputs
                 needed = " or ".join(f"p[{j}] is not None" for j in places)
                 lines.append(f"    {use}" if always else f"    if {needed}: {use}")
@@ -343,6 +349,7 @@ def write_differentiable_backward(
     for number, a in enumerate(applications):
         handles = [handle(k) for k in a.targets]
         given = "".join(f"d[{k}], " for k in a.results) + "".join(f"{x}, " for x in a.saved)
+        given += "".join(f"{w.refer(hold_again)}(ctx, {k}), " for k in a.holders)
         contexts = f"(ctx, *{CONTEXTS})" if a.contexts else "()"
         watched = f"w{number}" if a.guards else "()"
         kept = [*handles, *map(handle, a.entered)]

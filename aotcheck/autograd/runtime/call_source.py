@@ -136,10 +136,14 @@ def write_call(
             return targets[k]
         return f"{w.refer(history.by_way)}({targets[k]}) if finder{number}.asks_leaves else {targets[k]}"
 
+    def saved_as(part: Attachment, k: int) -> str:
+        return f"s{k}.data" if k in part.unwatched else f"s{k}.detach()" if k in part.loose else f"s{k}"
+
     def attach(number: int) -> list[str]:
         part, attached, returned_later = attachments[number], [], []
         results = "".join([f"{named(record.attached[k].ref)}, " for k in part.outputs])
-        given = results + "".join([f"s{k}{'.data' if k in part.unwatched else ''}, " for k in part.saved])
+        given = results + "".join([f"{saved_as(part, k)}, " for k in part.saved])
+        given += "".join([f"{w.refer(memory.holder_of)}({named(x)}), " for x in part.holders]) if part.holders else ""
         if part.guards:
             attached.append(f"w{number} = []")
         watched = f"w{number}" if part.guards else "()"

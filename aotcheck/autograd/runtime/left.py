@@ -69,6 +69,7 @@ class Left:
         self.next_functions = ctx.next_functions
         self.own = getattr(ctx, "own", {})
         self.freed: set[int] = set()
+        self.held = getattr(ctx, "held", {})
         self._saved: _Saved | None = _Saved(ctx)
 
     @property

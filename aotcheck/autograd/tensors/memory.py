@@ -54,6 +54,13 @@ def stand_in(shape: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
         return torch.empty((), dtype=dtype, device=device).expand(shape).detach()
 
 
+def holder_of(t: Tensor) -> Tensor:
+    """A tensor without memory that holds ``t``, the very tensor, until it ends: see Note [Arguments held]."""
+    holder = torch.empty_strided(t.shape, (0,) * t.dim(), dtype=t.dtype, device=t.device)
+    holder.grad = t
+    return holder
+
+
 def restride_wrapper(t: Tensor, outer: Outer, counted: bool = True) -> None:
     """Change the geometry that the wrapper ``t`` claims to have; its class is not asked."""
     version = _torch.version_of(t)
