@@ -309,9 +309,9 @@ class Assembly:
         results = _copied(results, shared)
         wrong = [k for k in range(len(self.outputs)) if not laid_out_as(results[k], self.record.outputs[k])]
         # Strides of empty tensors show only in the offsets of what is cut from them: settle them before anyone sees.
+        cut = self.capture.meets_empty_views
         empty = self.interpreted and (
-            self.capture.meets_empty_views
-            or any(v.geometry is not None and 0 in v.geometry.shape for v in self.trace.values)
+            cut or any(v.geometry is not None and 0 in v.geometry.shape for v in self.trace.values)
         )
         geometries = {k: g for k in wrong if (g := self.record.outputs[k].geometry) is not None}
         if wrong or empty:
@@ -320,8 +320,8 @@ class Assembly:
                 raise StrideCorrection
             results = _copied(self._compiled(*args), shared)
         if wrong or shared:
-            # Classes of wrappers may hold strides against each other that no op looks at.
-            exact = empty or any(isinstance(step, Wrap) for step in self.record.all_steps)
+            # So do those of one element. Classes of wrappers may hold strides against each other that no op looks at.
+            exact = cut or empty or any(isinstance(step, Wrap) for step in self.record.all_steps)
             layouts = {k: g for k, g in geometries.items() if exact or not much_the_same(results[k], g)}
             with self.backwards.rearmed():
                 self._link(layouts, shared)

@@ -13,6 +13,7 @@ import aotcheck
 from tests.behaviour import harness
 from tests.behaviour.harness import (
     Recorder,
+    attempt_later,
     backward,
     check,
     check_session,
@@ -352,6 +353,24 @@ def test_a_mutation_through_torch_compile(dynamo):
         return x + y
 
     check(f, lambda: given(plain(2, 3), plain(2, 3, seed=1)), compile=dynamo)
+
+
+def test_a_view_that_crosses_a_graph_break_is_a_view_behind_it(dynamo):
+    def f(x):
+        v = torch.ones_like(x)[1:]
+        torch._dynamo.graph_break()
+        with torch.no_grad():
+            torch.add(x, x, out=v)
+        v.mul_(x)
+        return v
+
+    def session(compile):
+        x = leaf(3)
+        v = compile(f)(x)
+        yield v
+        yield attempt_later(lambda: v.sum().backward()), x
+
+    check_session(session, compile=dynamo)
 
 
 def test_a_second_call_with_other_aliasing_through_torch_compile(dynamo):

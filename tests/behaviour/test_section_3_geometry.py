@@ -379,12 +379,13 @@ def test_a_single_element_that_is_given_an_odd_stride_and_then_written_as_anothe
     check(f, make, backward=lambda roots: roots[0].backward(torch.ones_like(roots[0])))
 
 
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside the whole"])
 @pytest.mark.parametrize("start", [0, 1])
-def test_where_an_empty_part_of_a_written_tensor_with_gaps_lies(start):
+def test_where_an_empty_part_of_a_written_tensor_with_gaps_lies(start, beside):
     def f(x):
         x.neg_()
         y = x.clone()
-        return y.narrow(0, start, 0)
+        return (y.narrow(0, start, 0), y) if beside else y.narrow(0, start, 0)
 
     check(f, lambda: given(torch.ones(1).as_strided((1,), (2,))))
 

@@ -142,8 +142,8 @@ def test_an_alias_of_a_mutated_input(view):
 
 
 def test_an_alias_of_an_intermediate_alone(view):
-    check(lambda x: view(x * 2), lambda: given(leaf(2, 4)))
-    check(lambda x: view(x * 2), lambda: given(plain(2, 4)))
+    check_views(lambda x: view(x * 2), lambda: given(leaf(2, 4)))
+    check_views(lambda x: view(x * 2), lambda: given(plain(2, 4)))
 
 
 def test_an_alias_of_an_intermediate_and_the_base(view):

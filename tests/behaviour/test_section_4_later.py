@@ -136,3 +136,63 @@ def test_an_argument_that_is_told_to_require_grad_though_it_does(kind, told):
                     yield leafness(t)
 
     check_session(session)
+
+
+# -- alone on what was made inside ---------------------------------------------------------------------------------
+
+
+def _widens(v):
+    wider = torch.ones(v.numel() + 9)
+    with torch.no_grad():
+        torch.add(wider, wider, out=v)
+    return _writes(v)
+
+
+def _writes(v):
+    w = torch.full_like(v, 2, requires_grad=True)
+    v.mul_(w)
+    v.sum().backward()
+    return w.grad
+
+
+CALLERS = {
+    "writes it under grad": _writes,
+    "writes a view of it": lambda v: (_writes(v.unsqueeze(0)), v.grad_fn is None, v.requires_grad),
+    "gives it another size": _widens,
+    "reshapes and writes it": lambda v: _writes(v.unsqueeze_(0)),
+    "gives it other data": lambda v: (setattr(v, "data", torch.ones(9)), _writes(v)),
+    "cuts it off": lambda v: v.detach_(),
+    "tells it to require grad": lambda v: _writes(v.requires_grad_()),
+}
+ORIGINS = {
+    "as it is": lambda b: b[1:],
+    "as a whole": lambda b: b.t(),
+    "under no_grad": torch.no_grad()(lambda b: b[1:]),
+    "of a split": lambda b: b.split(1)[1],
+    "of a part of a split": lambda b: b.unbind()[1].view(2, 2),
+    "of another dtype": lambda b: torch.view_as_complex(b.view(4, 2)),
+    "detached": lambda b: b.detach()[1],
+    "written": lambda b: b[1].mul_(3),
+    "in an inference mode": torch.inference_mode()(lambda b: b[1]),
+}
+
+
+@pytest.mark.parametrize("ambient", ["grad", "no_grad"])
+@pytest.mark.parametrize("caller", CALLERS)
+@pytest.mark.parametrize("origin", ORIGINS)
+@pytest.mark.parametrize("saved", [False, True], ids=["", "of what is saved"])
+def test_a_lone_view_without_a_history_is_a_view_to_the_caller(ambient, caller, origin, saved):
+    def f(x):
+        b = torch.ones_like(x)
+        product = x * (b if saved else 2)
+        return product, ORIGINS[origin](b)
+
+    def session(compile):
+        x = leaf(2, 4)
+        with torch.set_grad_enabled(ambient == "grad"):
+            product, v = compile(f)(x)
+        yield attempt_later(lambda: CALLERS[caller](v)), product
+        yield attempt_later(lambda: (v.is_leaf, v.requires_grad, type(v.grad_fn).__name__)), v
+        yield attempt_later(lambda: product.sum().backward()), x
+
+    check_session(session)

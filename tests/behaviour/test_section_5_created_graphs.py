@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import check_session, leaf
+from tests.behaviour.harness import attempt_later, check_session, leaf, plain
 
 PARTS = {
     "parts of a sum": lambda a, b: torch.cat([a, b]) * 3,
@@ -89,5 +89,64 @@ def test_gradients_that_show_their_tangent(function, create_graph, kind):
         with torch.no_grad():
             seed.mul_(3)
         yield gradients, seed
+
+    check_session(session)
+
+
+# -- a view of the gradient that a custom backward makes under no_grad ------------------------------------------------
+
+SHOWN = {
+    "a view": lambda g: (g.squeeze(0), None),
+    "a view of a view": lambda g: (g.squeeze(0).t().t(), None),
+    "a part of a split": lambda g: (g.split(1)[0][0], None),
+    "one view twice": lambda g: (g.squeeze(0),) * 2,
+    "two views": lambda g: (g.squeeze(0), g[0]),
+    "detached": lambda g: (g.squeeze(0).detach(), None),
+    "detached beside a view": lambda g: (g.squeeze(0).detach(), g[0]),
+    "beside what is made": lambda g: (g[0], torch.ones_like(g[0], memory_format=torch.contiguous_format)),
+}
+
+
+@pytest.mark.parametrize("way", ["grad", "backward"])
+@pytest.mark.parametrize(
+    ("shows", "cotangent"),
+    [
+        (shows, cotangent)
+        for shows in SHOWN
+        for cotangent in ("leaf", "no leaf", "a leaf laid out otherwise")
+        if not (shows.startswith("detached") and cotangent == "a leaf laid out otherwise")  # docs/limits.md
+    ],
+)
+def test_a_view_of_its_gradient_that_a_custom_backward_makes_under_no_grad(shows, cotangent, way):
+    class Shows(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, y):
+            return (x + y).unsqueeze(0)
+
+        @staticmethod
+        def backward(ctx, g):
+            with torch.no_grad():
+                return SHOWN[shows](g)
+
+    def session(compile):
+        f = compile(lambda x, y: Shows.apply(x, y))
+        for _ in range(2):
+            x, y = leaf(2, 2), leaf(2, 2, seed=1)
+            if cotangent == "a leaf laid out otherwise":
+                root = plain(1, 2, 2, seed=2).transpose(1, 2).requires_grad_()
+            else:
+                root = leaf(1, 2, 2, seed=2)
+            c = root * 1 if cotangent == "no leaf" else root
+            z = f(x, y)
+            if way == "grad":
+                found = torch.autograd.grad(z, [x, y], c, create_graph=True, allow_unused=True)
+            else:
+                z.backward(c, create_graph=True)
+                found = x.grad, y.grad
+            there = [g for g in found if g is not None]
+            yield found, c, [(g._is_view(), g.grad_fn is None, g.is_leaf) for g in there]
+            for g in there:
+                yield attempt_later(lambda g=g, c=c: torch.autograd.grad(g.sum(), c, None, True, allow_unused=True))
+            yield attempt_later(lambda there=there: sum(g.sum() for g in there).backward()), root
 
     check_session(session)

@@ -8,7 +8,7 @@ tensor without memory whose history is that of the target, stands for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -33,6 +33,7 @@ from aotcheck.autograd.partition.default import backward_values, read_by
 from aotcheck.autograd.record.record import Attached
 from aotcheck.autograd.record.steps import Result
 from aotcheck.autograd.replicas.replicas import past
+from aotcheck.autograd.replicas.windows import Replay, ReplayInTurn
 from aotcheck.autograd.runtime import backward_source
 from aotcheck.autograd.runtime.attachments import HELD, Application, Counter, Keeper
 from aotcheck.autograd.state.autocast import OFF
@@ -59,16 +60,18 @@ def differentiable(backwards: Backwards, stage: Stage, key: Key, trained: Traine
     same = {k: j for k, r in enumerate(replicas) for j, t in zip(places, seeds, strict=True) if r is t}
     earliest = {id(r): k for k, r in reversed([*enumerate(replicas)])}
     twins = {k: earliest[id(r)] for k, r in enumerate(replicas) if r is not None and k not in same}
+    shown = _shown_under_no_grad(capture, replicas, dict(zip(places, seeds, strict=True)))
+    given = same.keys() | shown.keys()
     replicas = [
-        None if twins.get(k, k) != k else r if k in same else capture.backward.as_result(r)
+        None if twins.get(k, k) != k else r if k in given else capture.backward.as_result(r)
         for k, r in enumerate(replicas)
     ]
-    gradients = [None if r is None or k in same else maker.gradient(stage, key, r) for k, r in enumerate(replicas)]
+    gradients = [None if r is None or k in given else maker.gradient(stage, key, r) for k, r in enumerate(replicas)]
     values = [None if isinstance(g, Bundle) else g for g in gradients]
     attached = [
         Attached(Result(k), r, r.device)
         for k, r in enumerate(replicas)
-        if r is not None and r.requires_grad and k not in same
+        if r is not None and r.requires_grad and k not in given
     ]
     distinct = {a.ref.index for a in attached if isinstance(a.ref, Result)}
     distinct |= {k for k, v in enumerate(values) if v is not None and v in live}
@@ -101,8 +104,8 @@ def differentiable(backwards: Backwards, stage: Stage, key: Key, trained: Traine
         read = [whole(v, at_hand) for v in [*read, *maker.kept_for_derivatives(s, at_hand)]]
         read += maker.beside(read, stage.saved)
         s.saved = list(dict.fromkeys(read))
-        given = {k: r for k, r in enumerate(replicas) if r is not None and k not in same}
-        guard_derivative(capture, s, dict(zip(places, seeds, strict=True)), given)
+        made = {k: r for k, r in enumerate(replicas) if r is not None and k not in given}
+        guard_derivative(capture, s, dict(zip(places, seeds, strict=True)), made)
         hold_again(capture, stage, s)
     results = _distinct(capture.tracer.trace, values, distinct, live)
     saved = list(dict.fromkeys(v for s in stages for v in s.saved))
@@ -143,12 +146,38 @@ def differentiable(backwards: Backwards, stage: Stage, key: Key, trained: Traine
         [*used, *unread], len(used), len(stage.saved), expected, stage.reached, applications,
         len(stage.targets), same, places, wrapped, stage.is_flat(key), stage.own, views,
         {a.ref.index: (geometry_of(a.tensor), a.device) for a in heads if isinstance(a.ref, Result)}, hung_on, twins,
-        stage.entered, stage.is_once, stage.lasting,
+        stage.entered, stage.is_once, stage.lasting, shown,
     )  # fmt: skip
     run = define(w, "run", "differentiable backward")
     # Its graph has the casts.
     w.globals["bw"] = compiled if stage.autocast == OFF else without_autocast(compiled)
     return run
+
+
+def _shown_under_no_grad(
+    capture: Capture, replicas: Sequence[Tensor | None], seeds: Mapping[int, Tensor]
+) -> dict[int, tuple[int, Callable[[Tensor], Any]]]:
+    """Which gradients are views of a tangent that were made under no_grad: of which, by its place, and how.
+
+    Such a view requires grad, but leads nowhere.
+    """
+    found: dict[int, tuple[int, Callable[[Tensor], Any]]] = {}
+    for k, r in enumerate(replicas):
+        if r is None or not r.requires_grad or _torch.leafness(r) is not True:
+            continue
+        base = _torch.base_of(r)
+        place = next((j for j, t in seeds.items() if t is base and not is_wrapper(t)), None)
+        turns: list[Replay] = []
+        source: Tensor | None = r
+        while place is not None and source is not base:
+            made = capture.tracer.views.get(id(source))
+            source = None if made is None else made.source
+            if made is None:
+                break
+            turns.insert(0, made.replay)
+        if place is not None and source is base:
+            found[k] = place, ReplayInTurn(tuple(turns))
+    return found
 
 
 def _given_alone(stage: Stage) -> tuple[int, ...]:

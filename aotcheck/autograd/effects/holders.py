@@ -101,22 +101,17 @@ class Holders(Draft):
     def _plain(self, t: Tensor) -> bool:
         """Whether a lone alias of a storage made inside can be an output by itself.
 
-        A view with a history cannot: once it is written, its history is another, or refused. Nor can a part of what
-        was written: its value may have been computed by itself, and would lie alone in memory, without the rest to
-        which a caller may widen it (``resize_``, ``as_strided``).
+        What is a view to autograd cannot, with or without a history: the caller may write it, or cut it off, which
+        gives it the history of a view, or is refused (``detach_``, what was made under no_grad, parts of a split). Nor
+        can a part of what was written: its value may have been computed by itself, and would lie alone in memory,
+        without the rest to which a caller may widen it (``resize_``, ``as_strided``).
         """
         base, state = self.tensors[id(t)][1], self.table.state(t)
         if state.version > 0 and not (_is_whole(t, state) or _leaves_room_alone(t, state)):
             return False
         if base is not None and (id(base) in self._arguments or self.table.state(base) is not self.table.state(t)):
             return False
-        if _torch.base_of(t) is None:
-            return True
-        if any(t is x for x in self.capture.passed.values()):  # what is made of it will hold it only if it is no view
-            return False
-        if t.is_conj() or t.is_neg() or geometry_of(t).may_self_overlap:  # of a view, never of a computed result
-            return False
-        return not t.requires_grad
+        return _torch.base_of(t) is None
 
     def _anchor(self, state: StorageState, tensors: Sequence[Tensor], returned: dict[int, Tensor]) -> None:
         """Let the graph return a tensor on ``state`` from which the others are made: one of them, or the whole."""

@@ -13,7 +13,7 @@ from torch import Tensor
 from aotcheck import _torch
 from aotcheck.autograd.graphs.graph import SourceWriter, define
 from aotcheck.autograd.ir.trace import Geometry
-from aotcheck.autograd.runtime import backward, history
+from aotcheck.autograd.runtime import backward, history, replays
 from aotcheck.autograd.runtime.attachments import (
     CONTEXTS,
     HANDLES,
@@ -293,6 +293,7 @@ def write_differentiable_backward(
     entered: Sequence[int] = (),
     once: bool = False,
     lasting: bool = False,
+    shown: Mapping[int, tuple[int, Callable[[Tensor], Any]]] = MappingProxyType({}),
 ) -> SourceWriter:
     """``run(ctx, g)`` as ``write_backward`` writes it, but what it gives is attached to autograd.
 
@@ -304,7 +305,8 @@ def write_differentiable_backward(
     ``cuts``, on which others hang, are attached before these, and are targets after all others. ``twins`` says of each
     gradient which of them it is, itself or an earlier one. ``entered`` are targets that this backward does not reach,
     and of which its context has handles after those ``reached``. ``once``, ``lasting``: as for
-    ``write_backward``.
+    ``write_backward``. The gradients ``shown`` are views made under no_grad: of which
+    tangent, and how.
     """
     w = SourceWriter()
     whole = "whole" if flat else "g"
@@ -364,6 +366,14 @@ def write_differentiable_backward(
         lines += [f"    {w.refer(history.keep_place)}(d[{a.results[k]}])" for k in a.own]
         lines += [f"    {w.refer(history.hooks_of_its_own)}(d[{k}])" for k in a.alone]
         lines += [f"    w{number}.append({watch(guard)})" for guard in a.guards]
+    attached = {k for a in applications for k in a.results}
+    for k in reached:  # what shows a tangent and has no history is no view of that
+        if twins.get(k, k) == k and not (k in attached or k in same or k in shown or k in wrapped):
+            lines.append(f"    if d[{k}] is not None and d[{k}]._base is not None: d[{k}] = d[{k}].detach()")
+    for k, (tangent, view) in shown.items():
+        if twins.get(k, k) == k:
+            replay = w.refer(replays.replay_without_grad)
+            lines.append(f"    d[{k}] = {replay}({w.refer(view, 'view')}, {whole}[{tangent}])")
     parts = [f"{whole}[{same[k]}]" if k in same else f"d[{twins.get(k, k)}]" for k in reached]
     picked = "".join(f"{x}, " for x in parts) or "None, "
     lines.append(f"    return (None, {picked})")
