@@ -127,7 +127,7 @@ def differentiable(backwards: Backwards, stage: Stage, key: Key, trained: Traine
             tuple(a.ref.index for a in s.attached if isinstance(a.ref, Result)),
             tuple(source[v] for v in s.saved),
             s.reached,
-            any(x.shown or x.hidden for x in s.shared()),
+            any(x.shown or x.hidden for x in s.shared()) or s.meets_zeros,
             tuple(f"{HELD}[{stage.held.index(x)}]" for x in s.held),
             s.own,
             tuple(s.guards),
