@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import torch
@@ -64,6 +64,17 @@ def past_function_modes(func: Callable[..., Any], args: Any, kwargs: Any) -> Any
 def as_before_dispatch() -> contextlib.AbstractContextManager[Any]:
     """Ops that a dispatch mode's handler calls inside are dispatched from the top again, view tracking included."""
     return cast("contextlib.AbstractContextManager[Any]", _restore_dispatch())
+
+
+@contextlib.contextmanager
+def as_if_called() -> Iterator[None]:
+    """The same for work of ours: ops are dispatched as those of a caller without any mode of ours."""
+    with _restore_dispatch(), without_modes():
+        included = _C._dispatch_tls_local_include_set()
+        for key in (_C.DispatchKey.Python, _C.DispatchKey.PythonTLSSnapshot):  # they are for modes
+            included = included.remove(key)
+        with _C._ForceDispatchKeyGuard(included, _C._dispatch_tls_local_exclude_set()):
+            yield
 
 
 def make_subclass(cls: type[Tensor], elem: Tensor, device: torch.device) -> Tensor:

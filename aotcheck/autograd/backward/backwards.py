@@ -35,6 +35,7 @@ from aotcheck.autograd.runtime.attachments import Freed, Function
 from aotcheck.autograd.state.autocast import autocast_as, autocast_state
 from aotcheck.autograd.state.global_state import AutocastOff, autocast_is_on
 from aotcheck.autograd.tensors.subclasses import is_wrapper_type, leaves_of
+from aotcheck.autograd.tracing import arriving_zeros
 
 
 class _Alone:
@@ -185,7 +186,8 @@ class Backwards:
             stage = stage.under(autocast_state())
         found = stage.backwards.get((kinds, trained))
         if found is None:
-            if stage.of_other_kinds or any(isinstance(k, torch.layout) or is_wrapper_type(k) for k in kinds):
+            others = any(isinstance(k, torch.layout) or is_wrapper_type(k) for k in kinds)
+            if others or stage.of_other_kinds or stage.meets_zeros:
                 found = functools.partial(self._run_for_kinds, stage, trained)
             else:
                 key = tuple(j for j, k in enumerate(kinds) if k is not _NONE)
@@ -199,8 +201,18 @@ class Backwards:
                     found = functools.partial(self._run_for_asked, stage, key, trained, found)
                 elif stage.minds_strides and self.graphs.division is None:
                     found = functools.partial(self._run_as_given, stage, trained, found)
+                if stage.leads_to_wrappers:
+                    found = functools.partial(self._run_as_told, stage, trained, found)
             stage.backwards[kinds, trained] = found
         return found
+
+    def _run_as_told(
+        self, stage: Stage, trained: Trained, usual: Callable[..., Any], ctx: Any, g: Sequence[Any]
+    ) -> Any:
+        """Run the backward for plain tangents, another one where there are zeros without memory on the way."""
+        if arriving_zeros.told(ctx, len(stage.before)) or any(t is not None and _torch.is_without_memory(t) for t in g):
+            return self._run_for_kinds(stage, trained, ctx, g)
+        return usual(ctx, g)
 
     def _run_for_data(self, stage: Stage, kinds: tuple[type, ...], trained: Trained, ctx: Any, g: Sequence[Any]) -> Any:
         """Run the backward that is right for the data: see Note [Formulas for data]."""
@@ -271,6 +283,8 @@ class Backwards:
 
         It is run on what the wrappers hold.
         """
+        if zeros := arriving_zeros.told(ctx, len(stage.before)):
+            stage = stage.also_with(zeros)
         parts: list[Any] = []
         flat: list[Tensor] = []
         whole = list(g)
@@ -282,7 +296,7 @@ class Backwards:
         key = tuple(parts)
         run: Callable[..., Any] | Exception
         try:
-            run = self._backward(stage, key, trained)
+            run = self._backward_telling(stage, key, trained, ctx)
         except RetraceWithCaptured:
             raise
         except UnsupportedError as error:
@@ -297,6 +311,22 @@ class Backwards:
         if isinstance(run, Exception) or stage.selective:
             return self._run_for_asked(stage, key, trained, run, ctx, whole, own)
         return run(ctx, whole) if own is None else run(ctx, own, whole)
+
+    def _backward_telling(self, stage: Stage, key: Key, trained: Trained, ctx: Any) -> Callable[..., Any]:
+        """The same as ``_backward``, for now: see Note [Zeros that arrive]."""
+        try:
+            return self._backward(stage, key, trained)
+        except (UnsupportedError, RetraceWithCaptured):
+            raise
+        except Exception:
+            others = _told_of_zeros(stage, key, ctx)[: len(stage.before)]
+            without = stage.without_arriving(key)
+            if without is stage or not all(_torch.will_run(other) for other, arrivals in others if arrivals):
+                raise
+            return self._backward_telling(without, key, trained, ctx)
+        finally:
+            for other, arrivals in _told_of_zeros(stage, key, ctx):
+                arriving_zeros.tell(other, _torch.backward_number(), arrivals)
 
     def _backward(self, stage: Stage, key: Key, trained: Trained) -> Callable[..., Any]:
         found = stage.backwards.get((key, trained))
@@ -356,6 +386,11 @@ def _runs_whole(whole: Callable[..., Any] | Exception) -> list[Callable[..., Any
 
 def _raise_once(error: list[Exception], *_: Any) -> Any:
     raise error.pop()
+
+
+def _told_of_zeros(stage: Stage, key: Key, ctx: Any) -> list[tuple[Any, Sequence[arriving_zeros.Arrival]]]:
+    """The contexts of the stages before that of ``ctx``, and what is common to the call, with the zeros that arrive."""
+    return [*zip(ctx.kept[1], stage.arriving.get(key, ()), strict=False)]
 
 
 _NONE = type(None)

@@ -132,7 +132,7 @@ def differentiable(backwards: Backwards, stage: Stage, key: Key, trained: Traine
             tuple(a.ref.index for a in s.attached if isinstance(a.ref, Result)),
             tuple(source[v] + ".detach()" * (n in s.arguments.loose) for n, v in enumerate(s.saved)),
             s.reached,
-            any(x.shown or x.hidden for x in s.shared()),
+            any(x.shown or x.hidden for x in s.shared()) or s.meets_zeros,
             tuple(f"{HELD}[{stage.held.index(x)}]" for x in s.held),
             s.own,
             tuple(s.guards),

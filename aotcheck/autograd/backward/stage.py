@@ -81,7 +81,8 @@ from aotcheck.autograd.record.steps import Arg, Ref
 from aotcheck.autograd.replicas.replicas import Replica
 from aotcheck.autograd.runtime.attachments import Counter, Guard, Shared
 from aotcheck.autograd.state.autocast import OFF, Autocast
-from aotcheck.autograd.tensors.subclasses import Bundle, coerced, is_jagged, leaves_of
+from aotcheck.autograd.tensors.subclasses import Bundle, coerced, is_jagged, is_wrapper, leaves_of
+from aotcheck.autograd.tracing.arriving_zeros import Arrival, WithoutMemory
 from aotcheck.autograd.tracing.sandbox import BackwardTrace
 
 
@@ -165,6 +166,11 @@ class Stage:
     told: frozenset[int] = frozenset()  # those of its tensors that they come by without a gradient
     arguments: HeldArguments = dataclasses.field(default_factory=HeldArguments)  # its variants' too
     uneven: Sequence[Any] = ()  # nodes that are to be cut off: see Note [Functions cut off]
+    zeros: tuple[Arrival, ...] = ()  # that arrive at nodes behind them too
+    meets_zeros: bool = False  # whether such may arrive at nodes of earlier stages
+    left: frozenset[GradientEdge] = frozenset()  # where zeros go no further
+    # For each key what arrives at nodes of each stage of ``before``, and of any: see Note [Zeros that arrive]
+    arriving: dict[Key, tuple[tuple[Arrival, ...], ...]] = dataclasses.field(default_factory=dict)
     variants: dict[Any, Stage] = dataclasses.field(default_factory=dict)
     _behind: tuple[Any, list[list[Any]]] | None = None  # what is found of autograd's graph, and what it was found for
     _holding: list[list[Any]] | None = None
@@ -196,6 +202,21 @@ class Stage:
         found = self.variants.get(("told", told))
         return found or self.variants.setdefault(("told", told), self._variant(told=told))
 
+    def also_with(self, zeros: tuple[Arrival, ...]) -> Stage:
+        """A variant of whose nodes some are given ``zeros`` too: see Note [Zeros that arrive]."""
+        found = self.variants.get(zeros)
+        return found or self.variants.setdefault(zeros, self._variant(zeros=zeros))
+
+    def without_arriving(self, key: Key) -> Stage:
+        """A variant whose backwards leave the zeros that arrive where they do; itself if it does not find any more."""
+        left = self.left.union(a.edge for arrivals in self.arriving.get(key, ())[:-1] for a in arrivals)
+        if left == self.left:
+            return self
+        found = self.variants.get(left)
+        found = found or self.variants.setdefault(left, self._variant(left=left))
+        found.saved, found.sealed = self.saved, self.sealed
+        return found
+
     def answered(self, answers: tuple[bool, ...]) -> Stage:
         """The variant for data of which this is so."""
         found = self.variants.get(answers)
@@ -205,7 +226,7 @@ class Stage:
         return found
 
     def _variant(self, **changes: Any) -> Stage:
-        return dataclasses.replace(self, gradients={}, traces={}, backwards={}, variants={}, **changes)
+        return dataclasses.replace(self, gradients={}, traces={}, backwards={}, arriving={}, variants={}, **changes)
 
     @property
     def traced_for(self) -> tuple[int, ...]:
@@ -239,7 +260,12 @@ class Stage:
     @property
     def of_other_kinds(self) -> bool:
         """Whether a result is a wrapper or sparse."""
-        return any(isinstance(t, Bundle) or t.sparse is not None for t in self.tangents)
+        return any(type(t) is not Value or t.sparse is not None for t in self.tangents)
+
+    @property
+    def leads_to_wrappers(self) -> bool:
+        """Whether a target is a wrapper."""
+        return any(is_wrapper(self.targets[k].tensor) for k in self.reached)
 
     def leads(self) -> tuple[tuple[int, ...], ...]:
         """For each tensor the targets, by their places among ``reached``, to which it leads in other groups; () if none
@@ -337,6 +363,30 @@ class Stage:
             found.append(Shared(tuple(shown), tuple([j for j, nodes in enumerate(behind) if nodes & hidden])))
         return found
 
+    def watched(self, first: Sequence[Stage]) -> list[Any]:
+        """The nodes of stages ``before``, and of the ``first`` ones, at which it is to be noted what zeros arrive.
+
+        See Note [Zeros that arrive].
+        """
+        if not any(other.of_other_kinds or other.leads_to_wrappers for other in self.before):
+            return []
+        theirs = {n for other in (*self.before, *first) for nodes in other.behind() for n in nodes}
+        ends = set(self.ends)
+        return list({n: None for nodes in self.behind() for n in nodes if n in theirs and n not in ends})
+
+    def note_arriving(self, key: Key, zeros: Sequence[Arrival]) -> None:
+        """Note of ``zeros`` those that arrive at nodes of each stage of ``before``, and then all."""
+        theirs = [{n for nodes in other.behind() for n in nodes} for other in self.before]
+        found = [tuple([a for a in zeros if a.edge.node in nodes]) for nodes in theirs]
+        self.arriving[key] = (*found, tuple(zeros))
+
+    def zeros_from(self, key: Key) -> tuple[Arrival, ...]:
+        """Those of ``zeros`` that arrive where gradients come by from tangents ``key``."""
+        if not self.zeros:
+            return ()
+        met = {n for part in key for n in self.behind()[place_of(part)]}
+        return tuple([a for a in self.zeros if a.edge.node in met])
+
     def wanted(self) -> list[Value | None]:
         """Everything that the backwards traced so far compute, and what their derivatives need besides."""
         found = values_of(g for gradients in self.gradients.values() for g in gradients)
@@ -344,7 +394,7 @@ class Stage:
         for traced in self.traces.values():
             found += [*traced.draws, *[w.after for w in traced.written]]
         for variant in self.variants.values():
-            found += variant.wanted() if variant.asked is not None else []
+            found += variant.wanted() if variant.asked is not None or variant.left else []
         return found
 
     @property
@@ -356,6 +406,10 @@ class Stage:
 
     def part(self, j: int, t: Tensor) -> tuple[Any, Tensor]:
         """The part of a backward's key that the tangent ``t`` of result ``j`` is, and the tangent as it is to be."""
+        if _torch.is_without_memory(t):
+            zeros = WithoutMemory.like(t)
+            self.odd.setdefault((j, zeros), zeros)
+            return (j, zeros), t
         expected = self.tangents[j]
         wanted = expected.wrapping if isinstance(expected, Bundle) else None
         found = wrapping_without_grad(t)
@@ -410,8 +464,9 @@ class Stage:
     def _lies_as_expected(self, j: int, t: Tensor) -> bool:
         """Whether ``t`` is sparse as the tangent of result ``j`` is, or what it holds as a wrapper is lazy as there."""
         expected = self.tangents[j]
-        if not isinstance(expected, Bundle):
+        if type(expected) is Value:
             return expected.sparse == (sparse_geometry_of(t) if is_sparse(t) else None)
+        assert isinstance(expected, Bundle)
         # What says how ragged a wrapper is stands for itself, and is no input of the backward.
         wanted = zip(leaves_of(t), expected.leaves, strict=True)
         return all(type(w) is not Value or laziness(x) == laziness(w) for x, w in wanted)

@@ -43,6 +43,7 @@ from aotcheck.autograd.record.steps import Arg, Ref
 from aotcheck.autograd.replicas.replicas import Past, Replica
 from aotcheck.autograd.state.global_state import AutocastOff
 from aotcheck.autograd.tensors.subclasses import Bundle, is_wrapper, leaves_of, wrapping_of
+from aotcheck.autograd.tracing.arriving_zeros import Arrival, noting_zeros
 from aotcheck.autograd.tracing.sandbox import BackwardTrace
 from aotcheck.autograd.tracing.traced_inputs import TracedRoot
 
@@ -62,6 +63,7 @@ class Stages:
         # Whether arguments lie in the same memory, and which, by value.
         self._memory = {r.placeholder: id(r.state) for r in capture.roots}
         self.shared = len(set(self._memory.values())) < len(self._memory) or bool(capture.record.flats)
+        self.firsts: Sequence[Stage] = ()  # the stages of the call's results
         self._written_views: list[tuple[Ref, Tensor, Any]] | None = None  # and the history of each write
 
     def first(self, forward: set[Value], pack: bool) -> list[Stage]:
@@ -123,6 +125,7 @@ class Stages:
             pack_masks(self.trace, forward, [s.saved for s in stages], outputs)
             for stage in stages:
                 stage.saved = list(dict.fromkeys(packed(v, outputs) for v in stage.saved))
+        self.firsts = stages
         for stage in stages:
             guard(self.capture, stage)
             stage.cover_of()  # while its graph is at hand
@@ -303,6 +306,7 @@ class Stages:
             # A backward inside the backward leads past the graph.
             found = {k for gradients in stage.gradients.values() for k, g in enumerate(gradients) if g is not None}
             stage.reached = tuple(sorted(found.union(stage.reached)))
+            stage.meets_zeros = bool(self.capture.tracer.zeros and stage.watched(self.firsts))
             yield stage
 
     def _functions_in(self, stage: Stage, nodes: Sequence[Any]) -> dict[Any, Any]:
@@ -412,6 +416,8 @@ class Stages:
                     return False
                 for k in stage.reached if len(stage.reached) > 1 else ():
                     self._try(stage.only(frozenset({k})), key)
+                if (without := stage.without_arriving(key)) is not stage:
+                    self._try(without, key)
             return False
         return True
 
@@ -481,11 +487,21 @@ class Stages:
         # What lies beyond the ends of a first backward gets no gradients.
         answers = stage.answers if stage.asks or stage.answers or stage.level > 1 else None
         told = [stage.attached[j] for j in sorted(stage.told)]
-        trace = functools.partial(self.capture.backward.trace, answers=answers, aside=stage.aside, told=told)
+        zeros, watched, arriving = stage.zeros_from(key), stage.watched(self.firsts), list[Arrival]()
+        trace = functools.partial(
+            self.capture.backward.trace, answers=answers, aside=stage.aside, told=told, zeros=zeros
+        )
+        if watched:
+            noting = noting_zeros(self.capture.tracer, watched, stage.left, arriving)
+            trace = functools.partial(trace, noting=noting)
         live, ends = self.live.contents, stage.cut_nodes
-        if trained is not None:
-            return trace(seeds, edges, [trained[place_of(part)] for part in key], ends, live)
-        return trace(seeds, edges, None, ends, live, functools.partial(self.gradient, stage, key))
+        try:
+            if trained is not None:
+                return trace(seeds, edges, [trained[place_of(part)] for part in key], ends, live)
+            return trace(seeds, edges, None, ends, live, functools.partial(self.gradient, stage, key))
+        finally:
+            if arriving:
+                stage.note_arriving(key, arriving)
 
 
 def whole(v: Value, at_hand: set[Value]) -> Value:

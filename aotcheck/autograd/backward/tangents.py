@@ -13,6 +13,7 @@ from aotcheck.autograd.ir.sparse_geometry import SparseGeometry, is_sparse, spar
 from aotcheck.autograd.ir.trace import PLACEHOLDER, Geometry, Value, geometry_of
 from aotcheck.autograd.replicas.sparse import SparseReplica
 from aotcheck.autograd.tensors.subclasses import Bundle, Wrapping, is_jagged, is_wrapper, leaves_of, wrapping_of
+from aotcheck.autograd.tracing.arriving_zeros import WithoutMemory
 
 if TYPE_CHECKING:
     from aotcheck.autograd.effects.capture import Capture
@@ -34,7 +35,7 @@ def tangent_geometry(g: Geometry) -> Geometry:
 Key = tuple[Any, ...]  # which tensors have tangents, each by its place; with what the tangent is like where that is odd
 # For each tensor of a stage whether its tangent requires grad; None of a backward that has no graph of its own.
 Trained = tuple[bool, ...] | None
-Tangent = Value | Bundle
+Tangent = Value | Bundle | WithoutMemory
 Gradient = Value | Bundle | None
 
 

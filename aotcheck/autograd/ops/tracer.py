@@ -25,7 +25,7 @@ from aotcheck.autograd.ir.trace import (
     getitem,
     user_frame,
 )
-from aotcheck.autograd.ops import beneath, counting, folding, no_meta, pure_ops, sparse_ops, view_ops, writes
+from aotcheck.autograd.ops import beneath, counting, folding, no_meta, pure_ops, sparse_ops, view_ops, writes, zeros
 from aotcheck.autograd.ops.storage import StorageTable
 from aotcheck.autograd.ops.twins import Kind, OpInfo, info_of
 from aotcheck.autograd.replicas.kernel_state import KernelState, exchange
@@ -149,6 +149,7 @@ class Tracer(_torch.TorchDispatchMode):
         # called before a tensor changes its geometry in place, or (True) perhaps goes elsewhere
         self.on_reshaping: Callable[[Tensor, bool], None] = lambda t, elsewhere: None
         self.generators: dict[int, Value] = {}  # by address of the stand-in
+        self.zeros: set[int] = set()  # storages of zeros without memory, by address: see Note [Zeros without memory]
         self.formulas: tuple[
             bool, ...
         ] = ()  # of backwards inside, as far as they are known: see Note [Formulas for data]
@@ -240,12 +241,19 @@ class Tracer(_torch.TorchDispatchMode):
         if _torch.has_saved_tensor_hooks():
             self.only_computes = False
         if info.kind is Kind.PURE:
-            return pure_ops.pure(self, func, info, args, kwargs)
+            out = pure_ops.pure(self, func, info, args, kwargs)
+            if func is zeros.ZEROS:
+                zeros.note(self, out)
+            elif self.zeros:
+                zeros.propagate(self, func, args, kwargs, out)
+            return out
         if info.kind is Kind.VIEW:
             return view_ops.view(self, func, args, kwargs)
         self.only_computes = False
         match info.kind:
             case Kind.IN_PLACE:
+                if self.zeros:
+                    zeros.refuse_write(self, func, args, kwargs)
                 return writes.in_place(self, func, info, args, kwargs)
             case Kind.OUT:
                 return writes.to_out(self, func, info, args, kwargs)
@@ -356,6 +364,10 @@ class Tracer(_torch.TorchDispatchMode):
             strangers = [x for x in leaves_of(a) if type(x) is not Replica and not x.is_meta]
             if strangers:
                 raise RetraceWithCaptured(a if len(strangers) == len(leaves_of(a)) else strangers[0])
+        if self.zeros and not self.depth and zeros.among(self, args, kwargs):
+            if zeros.meets_class(func):
+                return zeros.with_wrapper(self, func, args, kwargs)
+            args, kwargs = zeros.materialized(self, args), zeros.materialized(self, kwargs)
         kind = info_of(func).kind
         if kind in _NOTED and torch.is_grad_enabled():
             self._note_write(func, args, kwargs)

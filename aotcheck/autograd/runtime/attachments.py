@@ -124,6 +124,15 @@ class Shared:
     hidden: tuple[int, ...] = ()
 
 
+class Told:
+    """What Functions of one call tell each other: see Note [Zeros that arrive].
+
+    It stands in their contexts after those of the stages before.
+    """
+
+    zeros: tuple[int, tuple[Any, ...]]
+
+
 @dataclasses.dataclass(frozen=True)
 class Window:
     """Memory that a backward reads as it is then, and writes: ``geometry`` on the storage of ``holder``.

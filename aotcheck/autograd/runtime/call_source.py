@@ -14,7 +14,7 @@ from aotcheck.autograd.ir.trace import Geometry, geometry_of, recorded_geometry
 from aotcheck.autograd.record.record import Record
 from aotcheck.autograd.record.steps import Attach, BaseOf, Constant, MakeInference, Result
 from aotcheck.autograd.runtime import backward, history
-from aotcheck.autograd.runtime.attachments import Attachment, Counter, HowSaved, kept_source
+from aotcheck.autograd.runtime.attachments import Attachment, Counter, HowSaved, Told, kept_source
 from aotcheck.autograd.runtime.step_source import named, step_line
 from aotcheck.autograd.tensors import memory
 from aotcheck.autograd.tensors.subclasses import is_wrapper
@@ -139,6 +139,9 @@ def write_call(
     def saved_as(part: Attachment, k: int) -> str:
         return f"s{k}.data" if k in part.unwatched else f"s{k}.detach()" if k in part.loose else f"s{k}"
 
+    # Functions of which each may have to know what arrives at others' nodes: see Note [Zeros that arrive].
+    common = len(attachments) > 1 and (bool(record.wrappers) or any(is_wrapper(x.tensor) for x in record.attached))
+
     def attach(number: int) -> list[str]:
         part, attached, returned_later = attachments[number], [], []
         results = "".join([f"{named(record.attached[k].ref)}, " for k in part.outputs])
@@ -156,7 +159,13 @@ def write_call(
         held = list(map(named, part.held))
         seen = f"v{number}" if part.views else "()"
         kept = kept_source(
-            f"finder{number}", "()", [handles[k] for k in part.held_targets()], watched, held, live, seen
+            f"finder{number}",
+            "(z,)" if common else "()",
+            [handles[k] for k in part.held_targets()],
+            watched,
+            held,
+            live,
+            seen,
         )
         # Results that lead nowhere require grad all the same: they hang on a leaf of nobody's.
         asked = {part.targets[n] for n in part.cover} if part.cover else ()
@@ -185,6 +194,8 @@ def write_call(
             "    finally: grad_mode(False)",
         ]
 
+    if common:
+        lines.append(f"    z = {w.refer(Told)}()")
     for s in record.steps:
         lines += attach(s.group) if isinstance(s, Attach) else [f"    {step_line(s, w)}"]
     for number, part in enumerate(attachments):

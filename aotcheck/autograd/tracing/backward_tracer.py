@@ -28,6 +28,7 @@ from aotcheck.autograd.replicas.sparse import SparseResult
 from aotcheck.autograd.replicas.windows import OutOfBounds
 from aotcheck.autograd.tensors.subclasses import Bundle, leaves_of
 from aotcheck.autograd.tracing.accumulators import settle_accumulators
+from aotcheck.autograd.tracing.arriving_zeros import Arrival, WithoutMemory
 from aotcheck.autograd.tracing.sandbox import BackwardTrace, Sandbox, SetAside
 from aotcheck.autograd.tracing.substitution import StandIns, Substitution
 from aotcheck.autograd.tracing.traced_inputs import TracedRoot
@@ -45,7 +46,7 @@ class BackwardTracer:
 
     def trace(
         self,
-        seeds: Sequence[tuple[Attached, Value | Bundle]],
+        seeds: Sequence[tuple[Attached, Value | Bundle | WithoutMemory]],
         targets: Sequence[Sequence[GradientEdge]],
         trained: Sequence[bool] | None,
         ends: Sequence[Any] = (),
@@ -54,6 +55,8 @@ class BackwardTracer:
         answers: Mapping[Any, bool] | None = MappingProxyType({}),
         aside: Sequence[GradientEdge] = (),
         told: Sequence[Attached] = (),
+        zeros: Sequence[Arrival] = (),
+        noting: contextlib.AbstractContextManager[None] = contextlib.nullcontext(),  # noqa: B008
     ) -> BackwardTrace:
         """The gradients that arrive at ``targets`` when just these tensors have (these) tangents, and what it changes.
 
@@ -62,7 +65,8 @@ class BackwardTracer:
         the backward]; so what gradients hold is ``read`` before it is undone. ``trained`` says which tangents require
         grad, if the gradients are to have a graph of their own. ``answers``: see ``for_any_data``; None where no
         formula depends on data. ``aside``: see Note [Leaves aside]. The backward begins at ``told`` too, without a
-        gradient: see Note [Undefined gradients].
+        gradient: see Note [Undefined gradients]. ``zeros`` arrive as well; ``noting`` is entered
+        around the backward.
         """
         create_graph = trained is not None
         self._tracer.outside = user_frame()
@@ -80,12 +84,20 @@ class BackwardTracer:
         begins = _WithoutGradient(self._tracer, told)
         results += begins.results
         grads_in += begins.gradients
+        results += [a.edge for a in zeros]
+        grads_in += [a.zeros.made(self._tracer) for a in zeros]
         wanted = [(k, edge) for k, edges in enumerate(targets) for edge in edges]
         edges = [*[edge for _, edge in wanted], *aside]
         arrived: list[tuple[int, Tensor | None]]
         with Sandbox(self._tracer, live) as sandbox:
             try:
-                with self._backward_runs(create_graph), for_any_data(starts, answers), stopping(), begins:
+                with (
+                    self._backward_runs(create_graph),
+                    for_any_data(starts, answers),
+                    stopping(),
+                    begins,
+                    noting,
+                ):
                     found = _differentiate(results, edges, grads_in, create_graph) if edges else ()
                     if all(g is None for g in found):
                         self._run_what_leads_nowhere(seeds, results, grads_in, create_graph, ends, bool(edges))
@@ -143,7 +155,7 @@ class BackwardTracer:
 
     def _run_what_leads_nowhere(
         self,
-        seeds: Sequence[tuple[Attached, Value | Bundle]],
+        seeds: Sequence[tuple[Attached, Value | Bundle | WithoutMemory]],
         results: Sequence[Any],
         grads_in: Sequence[Tensor],
         create_graph: bool,
@@ -165,8 +177,10 @@ class BackwardTracer:
             with _Bounds(grads_in):
                 torch.autograd.backward(results, grads_in, retain_graph=True, create_graph=create_graph)
 
-    def _tangent(self, tangent: Value | Bundle) -> Tensor:
+    def _tangent(self, tangent: Value | Bundle | WithoutMemory) -> Tensor:
         """The replica that stands for an incoming gradient."""
+        if isinstance(tangent, WithoutMemory):
+            return tangent.made(self._tracer)
         if isinstance(tangent, Bundle):
             leaves = [self._tangent(x) if type(x) is Value else x for x in tangent.leaves]
             with self._tracer.recording():
