@@ -81,7 +81,6 @@ def pure(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs:
             return out
         if args and type(args[0]) is Replica and shares_storage(out, args[0]):
             if not info.random or isinstance(out, Tensor):
-                view_ops.check_windows(tracer, func, args[0], out)
                 return view_ops.bind(tracer, tracer.unsafe_views, func, args, kwargs, out)
             # Without noise to add a meta kernel may give its argument; others draw all the same, and copy.
             out = tuple([torch.empty_like(o) if shares_storage(o, args[0]) else o for o in out])
