@@ -16,12 +16,17 @@ _NO_KWARGS: Any = fx.immutable_collections.immutable_dict()  # one for all nodes
 
 def appending_to(graph: fx.Graph) -> Callable[[str, str, Any, tuple[Any, ...], dict[str, Any]], fx.Node]:
     """What puts a node at the end of ``graph``: name, op, target, args and kwargs. The caller keeps names unique."""
-    insert, register, node_of = graph._insert, graph._find_nodes_lookup_table.insert, fx.Node
+    insert, register, node_of, set_attribute = (
+        graph._insert,
+        graph._find_nodes_lookup_table.insert,
+        fx.Node,
+        object.__setattr__,  # nobody has asked for the node yet: there is nothing to tell
+    )
 
     def append(name: str, op: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> fx.Node:
         node = node_of(graph, name, op, target, args, kwargs)
         if not kwargs:
-            node._kwargs = _NO_KWARGS
+            set_attribute(node, "_kwargs", _NO_KWARGS)
         insert(node)
         register(node)
         graph._len += 1

@@ -9,11 +9,11 @@ from torch import Tensor
 
 from aotcheck import _torch
 from aotcheck.autograd.errors import UnsupportedError
-from aotcheck.autograd.ir.metadata import METADATA
 from aotcheck.autograd.ir.stand_ins import tensors_in
 from aotcheck.autograd.ir.trace import Geometry, Value, geometry_of, getitem, row_major
 from aotcheck.autograd.ops import no_meta, sparse_ops, view_ops
 from aotcheck.autograd.ops.autocast_forms import under_autocast
+from aotcheck.autograd.ops.foretold import learn, metadata
 from aotcheck.autograd.ops.lazy_bits import operand_values
 from aotcheck.autograd.ops.room import make_room
 from aotcheck.autograd.ops.twins import OpInfo, info_of
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from aotcheck.autograd.ops.tracer import Tracer
 
 aten = torch.ops.aten
+_INDEX = aten.index.Tensor
+_REPEAT = aten.repeat_interleave.Tensor
+_DROPOUT = aten.native_dropout.default
+_ZEROS_WITHOUT_MEMORY = aten._efficientzerotensor.default
 _BETWEEN = {
     getattr(packet, name)
     for packet in (aten.linspace, aten.logspace)
@@ -46,13 +50,13 @@ _SMALL = 1 << 16  # elements of what is computed only to see how it lies
 
 def pure(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """An op that writes nothing and, says its schema, gives no view."""
-    if func is aten.index.Tensor and any(type(i) is Replica and i.dtype in (torch.bool, torch.uint8) for i in args[1]):
+    if func is _INDEX and any(type(i) is Replica and i.dtype in (torch.bool, torch.uint8) for i in args[1]):
         if sparse_ops.selects_padding():
             return sparse_ops.select(tracer, args)
         raise UnsupportedError("data-dependent", "indexing by a mask gives a shape that depends on values")
-    if func is aten.repeat_interleave.Tensor and kwargs.get("output_size") is None:
+    if func is _REPEAT and kwargs.get("output_size") is None:
         raise UnsupportedError("data-dependent", "repeat_interleave without output_size")
-    if func is aten.native_dropout.default and not args[0].numel():
+    if func is _DROPOUT and not args[0].numel():
         return _undropped(tracer, args[0])
     if torch.get_default_dtype() is not tracer.default_dtype:
         kwargs = _with_default_dtype(tracer, func, info, args, kwargs)
@@ -72,7 +76,7 @@ def pure(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs:
             else kwargs
         )
         out = tracer.run(func, args, run_kwargs)
-        if func is aten._efficientzerotensor.default:  # ops on it would be done by kernels that know no replicas
+        if func is _ZEROS_WITHOUT_MEMORY:  # ops on it would be done by kernels that know no replicas
             out = torch.empty_like(out)
         device = tracer.device_of(args, kwargs)
         if isinstance(out, Tensor) and out.layout is not torch.strided:
@@ -81,7 +85,6 @@ def pure(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs:
             return out
         if args and type(args[0]) is Replica and shares_storage(out, args[0]):
             if not info.random or isinstance(out, Tensor):
-                view_ops.check_windows(tracer, func, args[0], out)
                 return view_ops.bind(tracer, tracer.unsafe_views, func, args, kwargs, out)
             # Without noise to add a meta kernel may give its argument; others draw all the same, and copy.
             out = tuple([torch.empty_like(o) if shares_storage(o, args[0]) else o for o in out])
@@ -105,8 +108,9 @@ def pure(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs:
     if container is None:
         return tracer.fresh(geometries[0], device, value)
     value.parts, value.device = geometries, device
+    fresh, call = tracer.fresh, tracer.trace.call
     return container(
-        [tracer.fresh(g, device, tracer.trace.call(getitem, (value, k))) for k, g in enumerate(geometries)]
+        [None if g is None else fresh(g, device, call(getitem, (value, k))) for k, g in enumerate(geometries)]
     )
 
 
@@ -159,44 +163,6 @@ def _restrided_as_in_eager(func: Any, args: tuple[Any, ...], kwargs: dict[str, A
         return torch.empty_strided(out.shape, given.stride(), dtype=out.dtype, device=_torch.META)
 
 
-def metadata(
-    func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any], lies: dict[int, Geometry] | None = None
-) -> tuple[Any, Any]:
-    """(key, result): geometries and devices of the op's fresh results; how its operands lie is noted in ``lies``.
-
-    The result is None where it is not known, or not a plain list of fresh tensors.
-    """
-    lies = {} if lies is None else lies
-    key: Any = None
-    if info.cacheable:
-        key = (
-            info_of(func),
-            *[_key_of(a, lies) for a in args],
-            *[(k, _key_of(a, lies)) for k, a in kwargs.items()],
-            torch.get_default_dtype(),
-        )
-        try:
-            found = METADATA.find(key)
-        except TypeError:
-            return None, None
-        if found is not None:
-            return found
-    return key, None
-
-
-def learn(key: Any, out: Any, device: torch.device) -> None:
-    """Note what a kernel gave, if it is one fresh tensor or several on storages of their own."""
-    if key is None or out is None:
-        return
-    tensors = [out] if isinstance(out, Tensor) else out
-    if not isinstance(tensors, (list, tuple)) or not all(isinstance(o, Tensor) for o in tensors):
-        return  # a sparse one is no tensor here
-    geometries = [geometry_of(o) for o in tensors]
-    storages = {_torch.storage_address(_torch.storage_of(o)) for o in tensors}
-    if len(storages) == len(tensors) and all(g.offset == 0 and not g.conj and not g.neg for g in geometries):
-        METADATA.put(key, (None if isinstance(out, Tensor) else type(out), tuple(geometries), device))
-
-
 def _with_default_dtype(
     tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> dict[str, Any]:
@@ -233,17 +199,6 @@ def _in_copied_storage(tracer: Tracer, source: Replica, value: Value) -> Replica
     tracer.table.write(tracer.table.view(r), value)
     tracer.table.state(r).sized = True
     return r
-
-
-def _key_of(a: Any, lies: dict[int, Geometry]) -> Any:
-    if type(a) is Replica:
-        g = lies[id(a)] = geometry_of(a)
-        return (g, a.real_device)
-    if type(a) in (list, tuple):
-        return tuple([_key_of(x, lies) for x in a])
-    if type(a) is torch.Generator:
-        return torch.Generator
-    return (a, type(a))
 
 
 def _has_tensor(args: tuple[Any, ...]) -> bool:

@@ -11,14 +11,13 @@ returned, and nothing else, is the graph's output as it is: how large its storag
 from __future__ import annotations
 
 import functools
-import math
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
 
 from aotcheck import _torch
-from aotcheck.autograd.ir.trace import Value, geometry_of
+from aotcheck.autograd.ir.trace import Value
+from aotcheck.autograd.ops.foretold import first_geometry
 
 if TYPE_CHECKING:
     from aotcheck.autograd.ops.tracer import Tracer
@@ -26,29 +25,32 @@ if TYPE_CHECKING:
 aten = torch.ops.aten
 _SUMMANDS_STAY = frozenset({aten.soft_margin_loss.default, aten.binary_cross_entropy.default})
 """Those that leave their summands there, but for the first."""
-LEAVES_ROOM = _SUMMANDS_STAY | {aten.mse_loss.default, aten.smooth_l1_loss.default}
 
 
 def make_room(
     tracer: Tracer, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, given: tuple[Any, ...]
 ) -> Any:
     """The ``result`` that ``func`` gave, on a storage as large as eager's; ``given`` are the values of ``args``."""
-    names = [a.name for a in _torch.schema_of(func).arguments]
-    place = names.index("reduction")
+    place = _place_of_reduction(func)
     reduction = args[place] if len(args) > place else kwargs.get("reduction", 1)
     if not reduction or result.dim():
         return result
-    each: Tensor = tracer.run(func, _with_reduction(args, place), _without_reduction(kwargs))
-    count = math.prod(each.shape)
+    each = first_geometry(tracer, func, _with_reduction(args, place), _without_reduction(kwargs))
+    count = each.numel
     if count < 2:
         return result
     state = tracer.table.state(result)
     _torch.storage_of(result).resize_(count * result.itemsize)
     state.nbytes, state.has_room = count * result.itemsize, True
     if func in _SUMMANDS_STAY:
-        order = geometry_of(each).dense_order
+        order = each.dense_order
         state.rest = functools.partial(_summands, tracer, func, _with_reduction(given, place), kwargs, order)
     return result
+
+
+@functools.cache
+def _place_of_reduction(func: Any) -> int:
+    return [a.name for a in _torch.schema_of(func).arguments].index("reduction")
 
 
 def _with_reduction(args: tuple[Any, ...], place: int) -> tuple[Any, ...]:

@@ -62,6 +62,7 @@ _PLAIN = frozenset({int, float, bool, type(None), torch.dtype, torch.layout, tor
 _INT = frozenset({int})
 _NOTED = (Kind.IN_PLACE, Kind.WRITES)  # no set: members of an enumeration hash slowly, as ops do
 _TANGENT_OP = aten.to.dtype_layout
+_LIFT, _LIFT_COPY = aten.lift_fresh.default, aten.lift_fresh_copy.default
 # What C++ code asks the class of a wrapper, where it may not raise.
 _ASKED = ("size", "sym_size", "stride", "sym_stride", "numel", "sym_numel", "dim", "sym_storage_offset")
 _ASKS_GEOMETRY = frozenset(
@@ -190,7 +191,7 @@ class Tracer(_torch.TorchDispatchMode):
                 return self._on_wrappers(func, types, args, kwargs)
         if self.on_cast is not None and (cast := self.on_cast(func, args, kwargs)) is not None:
             return cast
-        if func is aten.lift_fresh.default or func is aten.lift_fresh_copy.default:
+        if func is _LIFT or func is _LIFT_COPY:
             return self.lift(args[0])
         inference = below_autograd = torch.is_inference_mode_enabled()
         for a in args:
@@ -428,7 +429,7 @@ class Tracer(_torch.TorchDispatchMode):
             raise UnsupportedError("constant of a subclass", type(t).__name__)
         elem = torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="meta")
         r = make_replica(elem, t.device, self.kernels)
-        value = self.trace.call(aten.lift_fresh_copy.default, (self.trace.constant(t.clone()),))
+        value = self.trace.call(_LIFT_COPY, (self.trace.constant(t.clone()),))
         self.table.bind(r, value)
         return r
 

@@ -17,7 +17,6 @@ import torch
 from aotcheck import _torch
 from aotcheck.autograd.ir.trace import Value, getitem
 from aotcheck.autograd.ops.autocast_forms import LOOKED_INTO
-from aotcheck.autograd.ops.room import LEAVES_ROOM
 from aotcheck.autograd.replicas.windows import COPIES_STORAGE, UNSAFE_VIEWS
 
 aten = torch.ops.aten
@@ -107,6 +106,14 @@ UNANNOTATED_ALIASES = frozenset(
 )
 
 _HIDDEN_VIEWS = UNSAFE_VIEWS | {aten._unsafe_view.default}
+_LEAVE_ROOM = frozenset(
+    {
+        aten.binary_cross_entropy.default,
+        aten.mse_loss.default,
+        aten.smooth_l1_loss.default,
+        aten.soft_margin_loss.default,
+    }
+)
 
 DEPENDS_ON_GRAD_MODE = (aten.mkldnn_rnn_layer.default,)
 """Ops whose kernels give what a backward needs only where grad mode is on, whatever their arguments say."""
@@ -140,7 +147,7 @@ def _work_out(op: Any) -> OpInfo:
         "effectful": not schema.returns and not written,
         "looked_into": op.overloadpacket in LOOKED_INTO,
         "copies_storage": op in COPIES_STORAGE,
-        "leaves_room": op in LEAVES_ROOM,
+        "leaves_room": op in _LEAVE_ROOM,
     }
     if op.namespace not in ("aten", "prims", "prim", "inductor"):
         facts["transparent"] = _torch.transparent_kernels(op)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from aotcheck.autograd.ops.tracer import Tracer
 
 aten = torch.ops.aten
+_AS_STRIDED = aten.as_strided.default
 # Real views by these may reach beyond their storage as what they are views of does; meta ones by any op may.
 _UNCHECKED = frozenset(
     {
@@ -46,7 +47,7 @@ def fill_diagonal(tracer: Tracer, t: Replica, value: Any) -> Replica:
     """A write to the diagonal, which is a window as well."""
     g = geometry_of(t)
     if 0 not in g.shape:
-        diagonal = view(tracer, aten.as_strided.default, (t, [min(g.shape)], [sum(g.stride)], g.offset), {})
+        diagonal = view(tracer, _AS_STRIDED, (t, [min(g.shape)], [sum(g.stride)], g.offset), {})
         writes.in_place(tracer, aten.fill_.Scalar, info_of(aten.fill_.Scalar), (diagonal, value), {})
     return t
 
@@ -63,16 +64,18 @@ def view(tracer: Tracer, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any
     first = out if isinstance(out, Tensor) else next((o for o in out if isinstance(o, Tensor)), None)
     if first is None:
         return out
-    check_windows(tracer, func, source, out)
     if _torch.storage_address(_torch.storage_of(first)) != _torch.storage_address(_torch.storage_of(source)):
         raise UnsupportedError("conditional view", f"{func} copied where its schema says that it may alias")
     return bind(tracer, tracer.views, func, args, kwargs, out)
 
 
-def check_windows(tracer: Tracer, func: Any, source: Tensor, out: Any) -> None:
-    """Raise where ``func`` gives windows ``out`` on the memory of ``source`` that eager refuses, beyond its storage."""
-    if tracer.table.view(source).fits:
-        if func is aten.as_strided.default:
+def _check_windows(tracer: Tracer, func: Any, source: Tensor, window: View, out: Any) -> None:
+    """Raise where ``func`` gives windows ``out`` on the memory of ``source`` that eager refuses, beyond its storage.
+
+    ``window`` is where ``source`` lies.
+    """
+    if window.fits:
+        if func is _AS_STRIDED:
             check_bounds(out)
     elif func not in _UNCHECKED and tracer.kernels.function_runs and not _is_for_autograd(tracer, source):
         for o in (out,) if isinstance(out, Tensor) else out:
@@ -99,11 +102,16 @@ def _is_for_autograd(tracer: Tracer, source: Tensor) -> bool:
 def bind(
     tracer: Tracer, notes: dict[int, Derivation], func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
 ) -> Any:
-    """What ``func`` gave, as replicas that are windows on the memory of its first argument; and in ``notes``."""
+    """What ``func`` gave, as replicas that are windows on the memory of its first argument; and in ``notes``.
+
+    Raises what eager does where it refuses such windows.
+    """
     source: Replica = args[0]
+    lies, rest = kept_geometry_of(source), tuple(args[1:])
+    parent = tracer.table.view(source, lies)
+    _check_windows(tracer, func, source, parent, out)
     tracer.keep.append(source)
-    state, lies, rest = tracer.table.state(source), kept_geometry_of(source), tuple(args[1:])
-    parent: View | None = None
+    state = parent.state
     replicas, geometries = [], []
     many = not isinstance(out, Tensor)
     for k, o in enumerate(out if many else (out,)):
@@ -112,11 +120,9 @@ def bind(
         replicas.append(r)
         geometries.append(geometry)
         if geometry not in state.views:
-            if parent is None:
-                parent = tracer.table.view(source, lies)
             made = View(state, geometry)
             # What is lost is made of what is; what the storage still holds, of that.
-            if func is aten.as_strided.default or not (parent.fits or (state.lost is not None and not made.fits)):
+            if func is _AS_STRIDED or not (parent.fits or (state.lost is not None and not made.fits)):
                 tracer.table.view(r, geometry)
             else:
                 state.views[geometry] = made

@@ -13,7 +13,7 @@ from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.ir.places import Move
 from aotcheck.autograd.ir.stand_ins import tensors_in
 from aotcheck.autograd.ir.trace import Geometry, Value, geometry_of, getitem
-from aotcheck.autograd.ops import lazy_bits, overlap, pure_ops
+from aotcheck.autograd.ops import foretold, lazy_bits, overlap, pure_ops
 from aotcheck.autograd.ops.functional_forms import form_of, written_names
 from aotcheck.autograd.ops.random_order import Order, inverse, order_of
 from aotcheck.autograd.ops.twins import Kind, OpInfo, foreach_element_op, info_of, writes_are_order_free
@@ -111,14 +111,7 @@ def _twin_geometry(tracer: Tracer, twin: Any, args: tuple[Any, ...], kwargs: dic
     """What the twin gives for these arguments; None where it is known to keep its first argument's geometry."""
     if twin is aten.copy.default or twin is aten.fill.Scalar or twin is aten.zero.default:
         return None
-    info = info_of(twin)
-    key, known = pure_ops.metadata(twin, info, args, kwargs)
-    if known is None:
-        out = tracer.run(twin, args, kwargs)
-        pure_ops.learn(key, out, tracer.device_of(args, kwargs))
-        return geometry_of(out if isinstance(out, Tensor) else out[0])
-    geometry: Geometry = known[1][0]
-    return geometry
+    return foretold.first_geometry(tracer, twin, args, kwargs)
 
 
 def _foreach(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -261,10 +254,10 @@ def batch_norm(tracer: Tracer, func: Any, args: tuple[Any, ...], kwargs: dict[st
         raise UnsupportedError("batch norm variant", "only one running statistic is given")
     updates = mean is not None and bool(training)
     values = tuple([tracer.value_of(a) for a in args])
-    key, known = pure_ops.metadata(func, OpInfo(Kind.PURE, cacheable=True), args, kwargs)
+    key, known = foretold.metadata(func, OpInfo(Kind.PURE, cacheable=True), args, kwargs)
     if known is None:
         out = tracer.run(func, args, kwargs)
-        pure_ops.learn(key, out, x.real_device)
+        foretold.learn(key, out, x.real_device)
         known = (tuple, tuple(geometry_of(o) for o in out), x.real_device)
     value = tracer.call(*_functional_batch_norm(func, values, updates), {})
     if updates:
