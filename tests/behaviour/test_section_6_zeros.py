@@ -273,3 +273,21 @@ def test_a_ragged_tensor_behind_a_sum():
         yield attempt_later(lambda: torch.autograd.grad(g, x, _ones(g)))
 
     check_session(session)
+
+
+@every_class
+@pytest.mark.parametrize("wanted", [[0], [1], [0, 1]], ids=["the plain one", "the other", "both"])
+def test_a_plain_result_beside_another(make, wanted):
+    def f(x, w):
+        y = x.neg()
+        return y.abs(), y * w
+
+    def session(compile):
+        x, w = leaf(3), make(3, seed=4, grad=True)
+        results = compile(f)(x, w)
+        (g,) = torch.autograd.grad(results[0], x, _ones(results[0]), create_graph=True)
+        last = (g * g).sum() + results[1].sum()
+        asked = [(x, w)[k] for k in wanted]
+        yield attempt_later(lambda: torch.autograd.grad(last, asked, _ones(last), allow_unused=True))
+
+    check_session(session)

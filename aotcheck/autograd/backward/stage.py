@@ -368,7 +368,7 @@ class Stage:
 
         See Note [Zeros that arrive].
         """
-        if not any(other.of_other_kinds or other.leads_to_wrappers for other in self.before):
+        if not self.before or not any(x.of_other_kinds or x.leads_to_wrappers for x in (*self.before, *first)):
             return []
         theirs = {n for other in (*self.before, *first) for nodes in other.behind() for n in nodes}
         ends = set(self.ends)
