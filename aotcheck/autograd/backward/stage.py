@@ -214,7 +214,7 @@ class Stage:
             return self
         found = self.variants.get(left)
         found = found or self.variants.setdefault(left, self._variant(left=left))
-        found.saved, found.sealed = self.saved, self.sealed
+        found.saved, found.sealed, found.lasting = self.saved, self.sealed, self.lasting
         return found
 
     def answered(self, answers: tuple[bool, ...]) -> Stage:
