@@ -56,7 +56,7 @@ class BackwardTracer:
         aside: Sequence[GradientEdge] = (),
         told: Sequence[Attached] = (),
         zeros: Sequence[Arrival] = (),
-        noting: contextlib.AbstractContextManager[None] = contextlib.nullcontext(),  # noqa: B008
+        noting: contextlib.AbstractContextManager[None] | None = None,
     ) -> BackwardTrace:
         """The gradients that arrive at ``targets`` when just these tensors have (these) tangents, and what it changes.
 
@@ -96,7 +96,7 @@ class BackwardTracer:
                     for_any_data(starts, answers),
                     stopping(),
                     begins,
-                    noting,
+                    noting or contextlib.nullcontext(),
                 ):
                     found = _differentiate(results, edges, grads_in, create_graph) if edges else ()
                     if all(g is None for g in found):
