@@ -323,3 +323,57 @@ def test_a_loss_that_is_returned_is_the_graphs_result(loss):
         aotcheck.aot_function(lambda x, y, w=write: _LOSSES[loss](x, y).add_(1 if w else 0), compiler)(x, y)
     assert len(graphs) == 2
     assert not [op for ops in graphs for op in ops if "cat" in op or "slice" in op or "strided" in op]
+
+
+def _bytes_of(t, start, end):
+    """The bytes from ``start`` to ``end`` of the storage of ``t``."""
+    return torch.empty(0, dtype=torch.uint8).set_(t.untyped_storage(), start, (end - start,), (1,))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex128, torch.int16], ids=str)
+@pytest.mark.parametrize("sizes", [(5,), (0, 5), (37,), (37, 48), (3, 48), (5, 1, 48), (69,)], ids=str)
+@pytest.mark.parametrize("made", ["argument", "inside"])
+def test_a_storage_of_no_whole_number_of_elements(dtype, sizes, made):
+    def f(x):
+        t = x if made == "argument" else x.clone()
+        doubled, known = t.mul(2), t.untyped_storage().nbytes()
+        for nbytes in sizes:
+            t.untyped_storage().resize_(nbytes)
+            known = min(known, nbytes)
+        t.untyped_storage().resize_(69)
+        _bytes_of(t, known, 69).fill_(63)
+        t[1:3].add_(1)
+        end = _bytes_of(t, 60, 69)
+        t.untyped_storage().resize_(67)
+        return doubled, t[:2], t[1:].mul(3), end[:7]
+
+    check(f, lambda: given(torch.arange(4).to(dtype)))
+
+
+@pytest.mark.parametrize("nbytes", [5, 37])
+def test_a_write_through_another_dtype_to_bytes_that_hold_no_whole_number_of_elements(nbytes):
+    def f(x):
+        x.untyped_storage().resize_(nbytes)
+        end = _bytes_of(x, 4, nbytes).fill_(7)
+        x.as_strided((1,), (1,), 0).add_(1)
+        x.untyped_storage().resize_(nbytes - 1)
+        return end[:-1].clone(), x.as_strided((1,), (1,), 0)
+
+    def session(compile):
+        x = plain(2, 4)
+        result = compile(f)(x)
+        yield result, x.untyped_storage().nbytes()
+        yield _bytes_of(x, 0, nbytes - 1)
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("nbytes", [4, 17])
+def test_gradients_of_what_is_computed_before_its_storage_holds_no_whole_number_of_elements(nbytes):
+    def f(x, y):
+        t = x * y
+        loss = (t * 3).exp()
+        t.detach().untyped_storage().resize_(nbytes)
+        return loss
+
+    check(f, lambda: given(torch.ones(3, dtype=torch.float64).requires_grad_(), plain(3).double()))

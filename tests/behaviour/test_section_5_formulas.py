@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import aotcheck
-from tests.behaviour.harness import Raised, attempt_later, check_session, plain
+from tests.behaviour.harness import Raised, attempt, attempt_later, backward, check_session, leaf, plain
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -77,3 +77,33 @@ def test_data_that_ask_for_another_formula_are_no_refusal():
     after = aotcheck.counters()
     assert after.refused == before.refused
     assert after.compiled - before.compiled == 2
+
+
+def _swap(x):
+    torch.utils.swap_tensors(x, x)
+
+
+def _transpose_data(x):
+    with torch.no_grad():
+        view = x.t()
+    x.data = view
+
+
+@pytest.mark.parametrize("change", [_swap, _transpose_data], ids=["swap", "data"])
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.enable_grad], ids=["cut", "whole"])
+def test_a_product_for_which_nothing_is_saved_is_not_asked_for(mode, change):
+    def f(x):
+        change(x)
+        return torch.prod(x, 1)
+
+    def session(compile):
+        x = leaf(2, 3)
+        y = x.clone()
+        with mode():
+            y = y.mT
+        result = compile(f)(y)
+        yield result
+        yield attempt(lambda: backward([result], create_graph=True))
+        yield x.grad
+
+    check_session(session)

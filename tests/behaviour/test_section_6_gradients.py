@@ -321,6 +321,26 @@ def test_the_caller_writes_a_ragged_result_on_memory_that_was_saved(product):
     check_session(session)
 
 
+@pytest.mark.parametrize(
+    "f",
+    [torch.sum, torch.mean, lambda x: (x * x).sum(), lambda x: x.sum(-1), lambda x: x.sin(), lambda x: x * 2],
+    ids=["sum", "mean", "product", "rows", "sin", "double"],
+)
+def test_the_caller_writes_a_ragged_argument_made_of_a_leaf(f):
+    """The graph takes the leaf's memory; what eager saved and says to be written is the ragged tensor."""
+
+    def session(compile):
+        values = plain(3)
+        x = torch.nested.nested_tensor_from_jagged(values, torch.tensor([0, 2, 3]))
+        values.requires_grad_()
+        y = compile(f)(x)
+        with torch.no_grad():
+            x.copy_(x.detach() * 2)
+        yield attempt_later(lambda: y.sum().backward()), values.grad
+
+    check_session(session)
+
+
 # -- backwards that are asked for some gradients, where on the way to others something was written since -------------
 
 

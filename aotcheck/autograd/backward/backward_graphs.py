@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
@@ -100,10 +100,14 @@ class BackwardGraphs:
         return run
 
     def question(self, stage: Stage) -> Callable[[Any], tuple[bool, ...]]:
-        """What says, of a context of the stage's Function, which formulas are to be taken."""
+        """What says, of a context of the stage's Function, which formulas are to be taken.
+
+        A node that nothing is saved for has no part in any gradient: its formula may be either.
+        """
         tracer = self.stages.capture.tracer
         with tracer.recording(), torch.no_grad():
             values = [tracer.table.read(question(node)) for node in stage.asks]
+        values = [None if self._needed(stage, (), [v])[1] else v for v in values]
         graph, used, windows = self.cut(stage, (), values)
         if windows:
             raise UnsupportedError("mutation in the backward", "of what says by which formula it is to be")
@@ -148,10 +152,7 @@ class BackwardGraphs:
         Also which saved values it takes, ``must`` among them, and which windows on live memory. ``draws`` are done
         whether needed or not.
         """
-        available = {*stage.saved, *live, *self.live.placeholders}
-        keep = backward_values([*results, *draws], available)
-        missing = [v for v in (*self.stages.inputs, *self.trace.effects, *self.trace.states) if v in keep]
-        missing += [v for v in keep if v.op is PLACEHOLDER and v not in missing]
+        keep, missing = self._needed(stage, live, [*results, *draws])
         if missing:
             raise UnsupportedError("backward needs an unsaved value", f"{missing} for {len(live)} tangents")
         read = {g for g in results if g is not None} | {a for v in keep for a in v.inputs()}
@@ -160,6 +161,14 @@ class BackwardGraphs:
         inputs = [stage.saved[k] for k in used] + list(live) + [self.live.placeholders[k] for k in windows]
         order = scheduled(self.trace.values, keep, self.stages.forward)
         return cut("backward", inputs, order, keep, results), used, windows
+
+    def _needed(
+        self, stage: Stage, live: Sequence[Value], wanted: Sequence[Value | None]
+    ) -> tuple[Collection[Value], list[Value]]:
+        """What ``wanted`` is computed of behind what the stage saves and ``live``, and what of it only a call has."""
+        keep = backward_values(wanted, {*stage.saved, *live, *self.live.placeholders})
+        missing = [v for v in (*self.stages.inputs, *self.trace.effects, *self.trace.states) if v in keep]
+        return keep, missing + [v for v in keep if v.op is PLACEHOLDER and v not in missing]
 
     def compile(
         self, stage: Stage, graph: Graph, used: Sequence[int], tangents: int, windows: Sequence[int] = ()

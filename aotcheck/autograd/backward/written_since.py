@@ -75,7 +75,8 @@ def guard(capture: Capture, stage: Stage) -> None:
         ragged: set[int | None] = set()
         if not capture.only_computes:
             ragged = {k for k, t in zip(counters_of, kept, strict=True) if is_jagged(itself(capture, t))}
-        stage.guards += [Guard(visible[k][0], place, k in ragged) for k in found if k not in seen_to]
+        # What autograd says of a plain tensor that is saved in a ragged one's place is not what eager says of that.
+        stage.guards += [Guard(visible[k][0], place, k in ragged) for k in found if k not in seen_to or k in ragged]
         stage.checked.append(tuple(sorted(seen_to[k] for k in found if k in seen_to)))
     if None not in behind:
         # Eager saved an alias of it that counts versions by itself, as `.data` gives one.

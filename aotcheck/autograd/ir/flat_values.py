@@ -5,14 +5,14 @@ Where a derivation has no inverse (overlapping windows, ``as_strided``, other dt
 parent) the storage gets a *flat* value, the whole of it in one dimension, which becomes the root of all its views.
 Reading a view from it is ``as_strided``, writing is ``as_strided_scatter``. A flat value is contiguous and starts at
 its own storage's beginning, by construction: ``as_strided`` counts from there. For an input it is a placeholder of its
-own, which the runtime fills with the real storage.
+own, which the runtime fills with the real storage. Its elements are those of the storage's tensors, or bytes where
+these differ or the storage does not hold a whole number of them.
 """
 
 from __future__ import annotations
 
 import torch
 
-from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.ir.emit import Emitter
 from aotcheck.autograd.ir.storage_state import StorageState, View
 from aotcheck.autograd.ir.trace import Geometry, Value, flat_geometry
@@ -29,10 +29,8 @@ def flat_of_root(emit: Emitter, state: StorageState, root: View) -> tuple[View, 
     if geometry.neg:
         value = emit.op(value, aten.neg.default, value)
     dtype = geometry.dtype
-    if state.nbytes % dtype.itemsize:
-        raise UnsupportedError("storage size", f"a storage of {state.nbytes} bytes holds {dtype}")
-    total = state.nbytes // dtype.itemsize
-    flat = View(state, flat_geometry(state.nbytes, dtype))
+    total, odd = divmod(state.nbytes, dtype.itemsize)
+    lies = flat_geometry(state.nbytes, dtype)
     order = geometry.dense_order
     if order is not None and geometry.offset == 0 and geometry.numel <= total:
         if order != list(range(len(order))):
@@ -55,7 +53,16 @@ def flat_of_root(emit: Emitter, state: StorageState, root: View) -> tuple[View, 
             list(geometry.stride),
             geometry.offset,
         )
-    return flat, value
+    if odd:
+        value = pad(emit, in_bytes(emit, value, lies), odd, torch.uint8)
+        lies = flat_geometry(state.nbytes, torch.uint8)
+    return View(state, lies), value
+
+
+def in_bytes(emit: Emitter, value: Value, geometry: Geometry) -> Value:
+    """The flat value ``value``, which lies as ``geometry``, as the bytes that it is made of."""
+    (count,) = geometry.shape
+    return reinterpret(emit, value, geometry.dtype, torch.uint8, count)
 
 
 def pad(emit: Emitter, value: Value, count: int, dtype: torch.dtype) -> Value:

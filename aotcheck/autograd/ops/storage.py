@@ -27,7 +27,7 @@ from torch import Tensor
 from aotcheck import _torch
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.ir.emit import Emitter
-from aotcheck.autograd.ir.flat_values import flat_of_root, gather, pad, scatter
+from aotcheck.autograd.ir.flat_values import flat_of_root, gather, in_bytes, pad, scatter
 from aotcheck.autograd.ir.inverses import inverse
 from aotcheck.autograd.ir.storage_state import NOTHING, WINDOW, StorageState, View, known_at
 from aotcheck.autograd.ir.trace import (
@@ -164,10 +164,11 @@ class StorageTable:
         self.flush(state)
         flat = state.flat
         assert flat is not None and flat.value is not None
-        dtype = flat.geometry.dtype
+        whole, before = flat.value, flat.geometry
+        dtype = before.dtype
         if nbytes % dtype.itemsize:
-            raise UnsupportedError("storage size", f"a storage of {dtype} was resized to {nbytes} bytes")
-        old, new, whole = flat.geometry.shape[0], nbytes // dtype.itemsize, flat.value
+            dtype, flat.value = torch.uint8, in_bytes(self.emit, whole, before)
+        old, new = state.nbytes // dtype.itemsize, nbytes // dtype.itemsize
         if new > old:
             flat.value = pad(self.emit, flat.value, new - old, dtype)
         elif new < old:
@@ -175,7 +176,7 @@ class StorageTable:
                 flat.value, aten.clone.default, self.emit.op(flat.value, aten.slice.Tensor, flat.value, 0, 0, new)
             )
         if new < old:
-            lost = View(state, flat.geometry)
+            lost = View(state, before)
             lost.value, lost.version = whole, state.version
             state.lost = lost
         flat.geometry = flat.value.geometry = flat_geometry(nbytes, dtype)
