@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
-# issue = "not looked up"
+# issue = "https://github.com/pytorch/pytorch/issues/94773"
 # difference = "aliasing of argument[1]['n'] after forward of call 1: eager shares storage with a0, compiled shares storage with a1"
 # [keys]
 # aot_eager = "(aliasing, input-input vs another input-input)"

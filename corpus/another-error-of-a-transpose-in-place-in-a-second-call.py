@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "exception of call after forward of call 2: eager raises RuntimeError('t_() expects a tensor with <= 2 dimensions, but self is 3D'), compiled raises AssertionError('t_ expects a tensor with <= 2 dimensions, but self is 3D')"
 # [keys]
 # aot_eager = "(exception, forward, later call, AssertionError: t_ expects a tensor with <= N dimensions, but self is ND)"

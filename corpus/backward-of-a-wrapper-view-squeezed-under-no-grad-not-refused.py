@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "exception of call after backward of call 1: eager raises RuntimeError('invalid gradient at index 0 - got [] but expected shape compatible with [1]'), compiled raises nothing"
 # [keys]
 # aot_function = "(exception, backward, missing RuntimeError: invalid gradient at index N - got [N] but expected shape compatible with [N])"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "exception of call after forward of call 2: eager raises nothing, compiled raises RuntimeError('expand: attempting to expand a dimension of length 2 -> 1!')"
 # [keys]
 # aot_eager = "(exception, forward, later call, RuntimeError: expand: attempting to expand a dimension of length N -> N!)"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "aliasing of a1 after forward of call 2: eager shares storage with a0, compiled shares storage with nothing before it"
 # [keys]
 # aot_eager = "(aliasing, input-input vs none, both raise, later call)"

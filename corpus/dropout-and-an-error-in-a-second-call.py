@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "rng of process after forward of call 2: eager leaves the generator in one state, compiled in another"
 # [keys]
 # aot_eager = "(rng, process, both raise, later call)"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
-# issue = "not looked up"
+# issue = "https://github.com/pytorch/pytorch/issues/197399"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises IndexError('index -1 is out of bounds for dimension 0 with size 0')"
 # [keys]
 # aot_function = "(exception, forward, IndexError: index N is out of bounds for dimension N with size N)"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
-# issue = "not looked up"
+# issue = "https://github.com/pytorch/pytorch/issues/94773"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises AssertionError(\u0022'weight' must be 2-D, got 0-D\u0022)"
 # [keys]
 # aot_function = "(exception, forward, AssertionError: 'X' must be N-D, got N-D)"

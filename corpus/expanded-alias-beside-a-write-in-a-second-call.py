@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
-# issue = "not looked up"
+# issue = "https://github.com/pytorch/pytorch/issues/198095"
 # difference = "exception of call after forward of call 2: eager raises nothing, compiled raises RuntimeError('The expanded size of the tensor (0) must match the existing size (2) at non-singleton dimension 0.  Target sizes: [0].  Tensor sizes: [2]')"
 # [keys]
 # aot_eager = "(exception, forward, later call, RuntimeError: The expanded size of the tensor [N] must match the existing size [N] at non-singleton dimension N)"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
-# issue = "not looked up"
+# issue = "https://github.com/pytorch/pytorch/issues/198095"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('expand(CPUBFloat16Type{[1, 1, 1]}, size=[0, 0]): the number of sizes provided (2) must be greater or equal to the number of dimensions in the tensor (3)')"
 # [keys]
 # aot_function = "(exception, forward, RuntimeError: expand(CPUBFloatNType{[N]}, size=[N]): the number of sizes provided [N] must be greater or equal to the number of ...)"

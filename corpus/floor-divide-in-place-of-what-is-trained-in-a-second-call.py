@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
-# issue = "not looked up"
+# issue = "https://github.com/pytorch/pytorch/issues/148856"
 # difference = "exception of call after forward of call 2: eager raises nothing, compiled raises RuntimeError('derivative for aten::floor_divide_ is not implemented')"
 # [keys]
 # aot_eager = "(exception, forward, later call, RuntimeError: derivative for aten::X is not implemented)"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "exception of call after grad of call 1: eager raises RuntimeError('setStorage: sizes [2, 1], strides [1, 2], storage offset 2, and itemsize 4 requiring a storage size of 16 are out of bounds for storage of size 8'), compiled raises nothing"
 # [keys]
 # aot_function = "(exception, grad, missing RuntimeError: setStorage: sizes [N], strides [N], storage offset N, and itemsize N requiring a storage size of N are out of bounds ...)"

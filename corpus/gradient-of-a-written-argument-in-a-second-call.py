@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
-# issue = "not looked up"
+# issue = "https://github.com/pytorch/pytorch/issues/185497"
 # difference = "exception of call after grad of call 2: eager raises nothing, compiled raises RuntimeError('one of the variables needed for gradient computation has been modified by an inplace operation: [torch.FloatTensor []], which is output 0 of torch::autograd::CopyBackwards, is at version 2; expected v')"
 # [keys]
 # aot_eager = "(exception, grad, later call, RuntimeError: one of the variables needed for gradient computation has been modified by an inplace operation)"

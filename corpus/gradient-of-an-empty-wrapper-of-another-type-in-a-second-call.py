@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "type of result[0] after grad of call 2: eager ConstantExtraMetadataTensor, compiled Tensor"
 # [keys]
 # aot_function = "(type, result after grad, later call)"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
-# issue = "not looked up"
+# issue = "https://github.com/pytorch/pytorch/issues/131794"
 # difference = "hook of hook[0] after grad of call 2: eager called 0 times, compiled 1 times"
 # [keys]
 # aot_eager = "(hook, hook after grad, later call)"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
-# issue = "not looked up"
+# issue = "https://github.com/pytorch/pytorch/issues/94773"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('Number of indices (1) should be equal to tensor.size(dim) (2), for dim=0')"
 # [keys]
 # aot_function = "(exception, forward, RuntimeError: Number of indices [N] should be equal to tensor.size(dim) [N], for dim=N)"

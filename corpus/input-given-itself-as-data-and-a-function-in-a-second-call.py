@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
-# issue = "not looked up"
+# issue = "https://github.com/pytorch/pytorch/pull/126413"
 # difference = "exception of call after forward of call 2: eager raises nothing, compiled raises RuntimeError('cannot mutate tensors with frozen storage')"
 # [keys]
 # aot_eager = "(exception, forward, later call, RuntimeError: cannot mutate tensors with frozen storage)"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
-# issue = "not looked up"
+# issue = "https://github.com/pytorch/pytorch/issues/143717"
 # difference = "exception of call after forward of call 1: eager raises RuntimeError(\u0022result type Float can't be cast to the desired output type Long\u0022), compiled raises nothing"
 # [keys]
 # aot_function = "(exception, forward, missing RuntimeError: result type Float can't be cast to the desired output type Long)"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
-# issue = "not looked up"
+# issue = "https://github.com/pytorch/pytorch/issues/118648"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError(\u0022shape '[3]' is invalid for input of size 1\u0022)"
 # [keys]
 # aot_function = "(exception, forward, RuntimeError: shape 'X' is invalid for input of size N)"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "structure of output after forward of call 2: eager ; given tuple(a0, list(a0, a0)), compiled ; given tuple(a0, list(a0))"
 # [keys]
 # aot_eager = "(structure, output, both raise, later call)"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "storage-offset of a1 after forward of call 1: eager 0, compiled 1"
 # [keys]
 # aot_function = "(storage-offset, input, both raise)"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError(\u0022neg(): functions with out=... arguments don't support automatic differentiation, but one of the arguments requires grad.\u0022)"
 # [keys]
 # aot_eager = "(exception, forward, RuntimeError: neg(): functions with out=..)"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "values of output after grad of call 1: eager 1.0 at [0] (1 of 1 elements differ), compiled 0.0"
 # [keys]
 # aot_function = "(values, output after grad)"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
-# issue = "not looked up"
+# issue = "https://github.com/pytorch/pytorch/issues/197399"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('narrow() cannot be applied to a 0-dim tensor.')"
 # [keys]
 # aot_function = "(exception, forward, RuntimeError: narrow() cannot be applied to a N-dim tensor)"

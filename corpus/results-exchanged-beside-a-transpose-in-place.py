@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "dtype of output[0] after forward of call 1: eager torch.float32, compiled torch.int64"
 # [keys]
 # aot_eager = "(dtype, output)"

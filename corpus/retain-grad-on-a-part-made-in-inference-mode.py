@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError(\u0022can't retain_grad on Tensor that has requires_grad=False\u0022)"
 # [keys]
 # aot_function = "(exception, forward, RuntimeError: can't retain_grad on Tensor that has requires_grad=False)"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
-# issue = "not looked up"
+# issue = "https://github.com/pytorch/pytorch/issues/198095"
 # difference = "exception of call after forward of call 2: eager raises nothing, compiled raises IndexError('Dimension out of range (expected to be in range of [-1, 0], but got 1)')"
 # [keys]
 # aot_eager = "(exception, forward, later call, IndexError: Dimension out of range (expected to be in range of [N], but got N))"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
-# issue = "not looked up"
+# issue = "https://github.com/pytorch/pytorch/issues/186796"
 # difference = "exception of call after forward of call 2: eager raises nothing, compiled raises RuntimeError('Cannot swap t1 because it has weakref associated with it')"
 # [keys]
 # aot_eager = "(exception, forward, later call, RuntimeError: Cannot swap tN because it has weakref associated with it)"

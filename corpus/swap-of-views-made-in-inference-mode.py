@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('It is not possible to get the gradient edge for a Tensor that does not require gradients')"
 # [keys]
 # aot_eager = "(exception, forward, RuntimeError: It is not possible to get the gradient edge for a Tensor that does not require gradients)"

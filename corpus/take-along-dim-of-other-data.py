@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
-# issue = "not looked up"
+# issue = "https://github.com/pytorch/pytorch/issues/94773"
 # difference = "shape of a1 after forward of call 1: eager (1,), compiled ()"
 # [keys]
 # aot_function = "(shape, input)"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
-# issue = "not looked up"
+# issue = "https://github.com/pytorch/pytorch/issues/114975"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError('Metadata mutations are currently not allowed on tensor subclasses')"
 # [keys]
 # aot_function = "(exception, forward, RuntimeError: Metadata mutations are currently not allowed on tensor subclasses)"

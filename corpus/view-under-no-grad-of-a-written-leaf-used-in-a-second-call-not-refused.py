@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "exception of call after forward of call 2: eager raises RuntimeError('A view was created in no_grad mode and its base or another view of its base has been modified inplace with grad mode enabled. Given that this use case is ambiguous and error-prone, it is forbidden. Yo'), compiled raises nothing"
 # [keys]
 # aot_eager = "(exception, forward, later call, missing RuntimeError: A view was created in no_grad mode and its base or another view of its base has been modified inplace with grad mode ...)"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "exception of call after forward of call 1: eager raises nothing, compiled raises RuntimeError(\u0022output with shape torch.Size([0]) doesn't match the broadcast shape (1, 0)\u0022)"
 # [keys]
 # aot_function = "(exception, forward, RuntimeError: output with shape torch.Size([N]) doesn't match the broadcast shape [N])"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
-# issue = "not looked up"
+# issue = "none found"
 # difference = "leafness of a1 after probe of call 2: eager True, compiled refused"
 # [keys]
 # aot_eager = "(leafness, input after probe, later call)"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
-# issue = "not looked up"
+# issue = "https://github.com/pytorch/pytorch/issues/90507"
 # difference = "exception of call after probe of call 2: eager raises nothing, compiled raises RuntimeError('Output 0 of CompiledFunction is a view and is being modified inplace. This view was created inside a custom Function (or because an input was returned as-is) and the autograd logic to handle view+inpl')"
 # [keys]
 # aot_function = "(exception, probe, later call, RuntimeError: Output N of X is a view and is being modified inplace)"

@@ -1,7 +1,7 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
-# issue = "not looked up"
+# issue = "https://github.com/pytorch/torchdynamo/issues/1962"
 # difference = "exception of call after forward of call 2: eager raises nothing, compiled raises RuntimeError('one of the variables needed for gradient computation has been modified by an inplace operation: [torch.FloatTensor []], which is output 0 of Tanh, is at version 1; expected version 0 instead. Hint: th')"
 # [keys]
 # aot_eager = "(exception, forward, later call, RuntimeError: one of the variables needed for gradient computation has been modified by an inplace operation)"

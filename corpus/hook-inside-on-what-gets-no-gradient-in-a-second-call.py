@@ -1,10 +1,10 @@
 # /// aotcheck
 # format = 1
 # found = "aotcheck fuzz --backend aot_eager --device cpu --seed 3201 --strategy strategies:programs"
-# issue = "not looked up"
-# difference = "exception of call after grad of call 1: eager raises nothing, compiled raises TypeError(\u0022unsupported operand type(s) for *: 'NoneType' and 'int'\u0022)"
+# issue = "https://github.com/pytorch/pytorch/issues/91468"
+# difference = "exception of call after backward of call 2: eager raises nothing, compiled raises TypeError(\u0022unsupported operand type(s) for *: 'NoneType' and 'int'\u0022)"
 # [keys]
-# aot_eager = "(exception, grad, TypeError: unsupported operand type(s) for *: 'X' and 'X')"
+# aot_eager = "(exception, backward, later call, TypeError: unsupported operand type(s) for *: 'X' and 'X')"
 # [expect.aotcheck]
 # "*" = "agree"
 # [expect.aot_function]
@@ -19,19 +19,21 @@ import torch
 def make_inputs_0(device):
     s0 = storage([0], torch.float32, device)
     a0 = strided(s0, torch.float32, (), (), 0, requires_grad=True)
-    return (a0,), named(locals())
+    a1 = a0.clone()
+    return (a1,), named(locals())
 
 
 def f(x0):
+    x0.zero_()
     v0 = x0.clone()
-    v1 = x0.clone()
-    Inside.doubles(v1)
-    return v0
+    Inside.doubles(v0)
+    return x0
 
 
 CALLS = [
-    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": (
-        {"do": "backward", "roots": (0,), "way": "grad"},
+    {"inputs": make_inputs_0, "grad_mode": "enabled", "steps": ()},
+    {"inputs": None, "grad_mode": "enabled", "steps": (
+        {"do": "backward", "roots": (0,)},
     )},
 ]
 
