@@ -234,14 +234,21 @@ def within_bounds(t: Tensor) -> bool:
 def check_bounds(t: Tensor) -> None:
     """Real tensors may not reach beyond their storage; meta ones may."""
     if not within_bounds(t):
-        g, storage = geometry_of(t), _torch.storage_of(t)
-        needed = g.elements_reached * g.dtype.itemsize
-        message = (
-            f"setStorage: sizes {list(g.shape)}, strides {list(g.stride)}, storage offset {g.offset}, and itemsize "
-            f"{g.dtype.itemsize} requiring a storage size of {needed} are out of bounds for storage of size "
-            f"{storage.nbytes()}"
-        )
-        raise OutOfBounds(message, storage)
+        raise out_of_bounds(geometry_of(t), _torch.storage_of(t))
+
+
+def out_of_bounds(g: Geometry, storage: torch.UntypedStorage, named: bool = True) -> OutOfBounds:
+    """What eager raises where a tensor is to lie as ``g`` on ``storage``, which does not hold it.
+
+    Not ``named``: the op was not told these strides.
+    """
+    strides = list(g.stride) if named else []
+    return OutOfBounds(
+        f"setStorage: sizes {list(g.shape)}, strides {strides}, storage offset {g.offset}, and itemsize "
+        f"{g.dtype.itemsize} requiring a storage size of {g.elements_reached * g.dtype.itemsize} are out of bounds for "
+        f"storage of size {storage.nbytes()}",
+        storage,
+    )
 
 
 def shares_storage(out: Any, source: Tensor) -> bool:
