@@ -82,6 +82,7 @@ class Holders(Draft):
                 self._gradients.setdefault(id(g.state), []).append(g.geometry)
         pairs = self.tensors.values() if self.kernels.moved else ()
         apart = {id(b) for t, b in pairs if b is not None and self.table.state(b) is not self.table.state(t)}
+        self._anchored.update(needed)
         for key, (state, tensors) in needed.items():
             if state.storage.nbytes() != state.nbytes:
                 self.table.flat(state)
