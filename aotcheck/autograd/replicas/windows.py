@@ -135,7 +135,7 @@ class ReplayAmong:
 
 
 # ops that are done on a copy of what is conjugated or negated lazily, which is then copied back
-_COPYING = frozenset({torch.ops.aten.squeeze_.dim, torch.ops.aten.squeeze_.dims})
+COPYING = frozenset({torch.ops.aten.squeeze_.dim, torch.ops.aten.squeeze_.dims})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,7 +157,7 @@ class Reshaping:
     def repeat(self, t: Tensor) -> None:
         """The same change of another tensor."""
         _torch.grad_fn_of(t)  # lets autograd look for the history of a view; the op itself would miss it
-        held = flat_view(t, torch.uint8).clone() if self.op in _COPYING and (t.is_conj() or t.is_neg()) else None
+        held = flat_view(t, torch.uint8).clone() if self.op in COPYING and (t.is_conj() or t.is_neg()) else None
         with torch.inference_mode(False), torch.enable_grad():
             self.op(t, *self.args, **self.kwargs)
         if held is not None:  # the memory is what it is by the end already
