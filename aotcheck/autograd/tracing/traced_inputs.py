@@ -453,11 +453,9 @@ class TracedInputs:
                 r = there.as_strided(g.shape, g.stride, g.offset) if fits else there.view(there.shape)
             else:
                 try:
-                    r = _torch.view_func_of(real)(there)
-                    if geometry_of(r) == g or id(real) in self.memories:
-                        made = self._made_as(real, base)
-                        r = r if made is None else made
-                    else:
+                    made = self._made_as(real, base)
+                    r = _torch.view_func_of(real)(there) if made is None else made
+                    if geometry_of(r) != g and id(real) not in self.memories:
                         reshape_as(real, r, there, self._maker.plain(real))
                 except RuntimeError as error:
                     if id(real) in self.memories and _torch.leafness(real) is not False:
