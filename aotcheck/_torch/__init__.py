@@ -199,6 +199,7 @@ try:
     from aotcheck._torch.views import (
         CreationMeta,
         base_of,
+        changes_in_place,
         conj_view,
         creation_meta,
         is_view,
@@ -266,6 +267,7 @@ __all__ = [
     "batched",
     "bound_apply",
     "can_auto_functionalize",
+    "changes_in_place",
     "children_of",
     "clear_saved",
     "conj_view",

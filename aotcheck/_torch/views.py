@@ -43,6 +43,16 @@ _OPS_OF_VIEWS: dict[str, tuple[Any, tuple[str, ...]]] = {
     "ViewAsRealBackward0": (_aten.view_as_real.default, ()),
     "ViewBackward0": (_aten.view.default, _SHAPE),
 }
+# The same of ops that change the geometry of their argument in place.
+_CHANGES_IN_PLACE: dict[str, tuple[Any, tuple[str, ...]]] = {
+    "AsStridedBackward1": (_aten.as_strided_.default, ("size", "stride", "storage_offset")),
+    "SqueezeBackward3": (_aten.squeeze_.default, ()),
+    "SqueezeBackward4": (_aten.squeeze_.dim, ("dim",)),
+    "SqueezeBackward5": (_aten.squeeze_.dims, ("dim",)),
+    "TBackward1": (_aten.t_.default, ()),
+    "TransposeBackward1": (_aten.transpose_.default, ("dim0", "dim1")),
+    "UnsqueezeBackward1": (_aten.unsqueeze_.default, ("dim",)),
+}
 
 
 def is_view(tensor: torch.Tensor) -> bool:
@@ -100,6 +110,16 @@ def ops_of_view(t: Tensor) -> list[tuple[Any, tuple[Any, ...]]] | None:
         found.append((op, tuple(shape if names is _SHAPE else [_signed(getattr(node, f"_saved_{n}")) for n in names])))
         ((node, place),) = node.next_functions
     return None if node is None or place != base.output_nr else found[::-1]
+
+
+def changes_in_place(t: Tensor) -> list[tuple[Any, tuple[Any, ...]]]:
+    """The last changes of geometry in the history of ``t``: the ops, with what they take beside it, the first first."""
+    node, found = grad_fn_of(t), list[tuple[Any, tuple[Any, ...]]]()
+    while node is not None and node.name() in _CHANGES_IN_PLACE:
+        op, names = _CHANGES_IN_PLACE[node.name()]
+        found.append((op, tuple([_signed(getattr(node, f"_saved_{n}")) for n in names])))
+        node = node.next_functions[0][0]
+    return found[::-1]
 
 
 def _signed(x: Any) -> Any:

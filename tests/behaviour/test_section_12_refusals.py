@@ -210,16 +210,6 @@ def test_what_is_no_tensor_may_be_kept_outside():
     assert items == [(3,)] * 2
 
 
-def test_a_storage_of_as_many_elements_as_a_tensor_with_gaps_has():
-    """Eager leaves the tensor strides that reach beyond its memory."""
-    x = plain(4)[::2]
-    with pytest.raises(aotcheck.UnsupportedError) as error:
-        aotcheck.aot_function(lambda x, y: x.set_(y.untyped_storage()))(x, plain(2))
-    assert error.value.reason == "set_ beyond its storage"
-    assert (x.stride(), x.untyped_storage().nbytes()) == ((2,), 16)
-    check(lambda x, y: x.set_(y.untyped_storage()), lambda: given(plain(4)[::2], plain(3)))
-
-
 def test_a_view_that_what_it_was_made_of_does_not_give_any_more():
     def f(x):
         y = x.sum()

@@ -24,6 +24,7 @@ from aotcheck.autograd.ir.trace import geometry_of, kept_geometry_of
 from aotcheck.autograd.state.autocast import autocast_state
 from aotcheck.autograd.tensors.plain_values import plain_key
 from aotcheck.autograd.tensors.subclasses import ContextKey, held_by, is_wrapper, outer_key
+from aotcheck.autograd.tracing.reshaped_views import reshaped_since
 
 PLAIN_LEAVES = frozenset(
     {
@@ -122,7 +123,7 @@ def _wrapper_key(a: Tensor, places: dict[int, int]) -> tuple[Any, ...]:
         _torch.leafness(a),
         isinstance(a, torch.nn.Parameter),
         a.is_inference(),
-        None if base is None else (places[id(base)], str(_torch.creation_meta(a))),
+        None if base is None else (places[id(base)], str(_torch.creation_meta(a)), reshaped_since(a, base)),
     )
 
 
@@ -211,6 +212,7 @@ def call_key(flat: Sequence[Any]) -> tuple[Any, ...]:
                 str(_torch.creation_meta(a)),
                 _torch.requires_grad_by_itself(a),
                 waits,
+                reshaped_since(a, base) if base.is_complex() or a.dtype != base.dtype else None,
             )
             if waits:
                 waiting.append(a)

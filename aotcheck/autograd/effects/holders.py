@@ -82,6 +82,7 @@ class Holders(Draft):
                 self._gradients.setdefault(id(g.state), []).append(g.geometry)
         pairs = self.tensors.values() if self.kernels.moved else ()
         apart = {id(b) for t, b in pairs if b is not None and self.table.state(b) is not self.table.state(t)}
+        self._anchored.update(needed)
         for key, (state, tensors) in needed.items():
             if state.storage.nbytes() != state.nbytes:
                 self.table.flat(state)
@@ -140,10 +141,7 @@ class Holders(Draft):
             self.anchors[id(state)] = (ref, 0)
             there += [a.replica for a in self.arguments if self.table.state(a.replica) is state]
             self._inference(ref, any(t.is_inference() for t in there))
-            room = max([g.reach for g in [*map(geometry_of, there), *windows]], default=0)
-            if room > state.nbytes:
-                self.before.append(ResizeStorage(ref, room))
-                self.shrink.append(ResizeStorage(ref, state.nbytes))
+            self._give_room(ref, state, [*map(geometry_of, there), *windows])
             return
         geometry = geometry_of(chosen)
         role = Role.USER_OUTPUT if id(chosen) in returned else Role.INTERMEDIATE_BASE
@@ -157,12 +155,23 @@ class Holders(Draft):
             else:
                 self.steps.append(RequireGradOfInteger(ref))
         self.names[id(chosen)] = ref
+        if state.reached_beyond:
+            self._give_room(
+                ref, state, [geometry_of(a.replica) for a in self.arguments if self.table.state(a.replica) is state]
+            )
         if is_new_leaf(chosen):
             if id(chosen) in self.kernels.required:
                 self._schedule_requirement(chosen)
             else:
                 self.before.append(RequireGrad(ref, chosen.is_inference()))
         self.anchors[id(state)] = (ref, geometry.offset)
+
+    def _give_room(self, ref: Result, state: StorageState, windows: Sequence[Geometry]) -> None:
+        """Let the storage of ``ref`` hold all ``windows`` until they have been made."""
+        room = max([g.reach for g in windows], default=0)
+        if room > state.nbytes:
+            self.before.append(ResizeStorage(ref, room))
+            self.shrink.append(ResizeStorage(ref, state.nbytes))
 
     def _places_passed(self, state: StorageState) -> list[Geometry]:
         """Where arguments lay on the storage of ``state`` on their way, which they may have to come by again."""

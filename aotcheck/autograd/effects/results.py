@@ -210,11 +210,13 @@ class Results(Remaking):
             passed: list[tuple[Tensor, Derivation]] = []
             view = t
             while made is not None and view is not base:
-                if (left or self._changed(made, view) > made.time) and id(view) not in self.names:
+                befell = left or self._changed(made, view) > made.time or self._goes_nowhere(view)
+                if befell and id(view) not in self.names:
                     for early, its in [(view, made), *later]:
                         self.tensors.setdefault(id(early), (early, base))
                         # One that went elsewhere itself is cut from its base as it lay then.
-                        cut = id(early) in self.tracer.set_calls and not self._went(early)
+                        cut = id(early) in self.tracer.set_calls
+                        cut = cut and not (self._went(early) or self._goes_nowhere(early))
                         went = self.kernels.moved.get(id(early), 0) if cut else 0
                         moment = self._early[id(early)] = max(its.time, went)
                         timeline.at(moment, functools.partial(self.name, early))
@@ -303,13 +305,15 @@ class Results(Remaking):
             while made is not None and not (alone or self._is_odd_view(made.source)):
                 chain.append(made.source)
                 made = self.tracer.views.get(id(made.source))
-            chain = [v for v in chain if id(v) not in self.kernels.moved and id(v) not in self._histories]
+            stay = [v for v in chain if id(v) not in self.kernels.moved or self._goes_nowhere(v)]
+            chain = [v for v in stay if id(v) not in self._histories]
             if base is not None and id(base) in self._histories:  # it was written, or no view of the argument
                 continue
             first = None if made is None else next((v for v in chain if self._made_before_writes(v, made)), None)
             if first is not None and base is not None:
                 self.tensors.setdefault(id(first), (first, base))
-                self._early[id(first)] = self.tracer.views[id(first)].time
+                for x in (first, *[v for v in stay if self._goes_nowhere(v)]):
+                    self._early[id(x)] = self.tracer.views[id(x)].time
                 self.name(first)
         self._stage, self._writes_follow = stage, False
         self._before_odd = early

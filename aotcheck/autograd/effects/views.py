@@ -8,6 +8,9 @@ inference mode, by a custom Function or with others by one op, autograd never lo
 say it once the base was written since. So such a view is made by its op in any case, when its base counts as many
 writes as then. Any other view has the history of a window on its base as that is by the end.
 
+A view may go to memory that nothing of the call's is on (`v.set_()`). Of such a one only what was made of it before is
+wanted, so it is made by its op, at its moment, and stays there.
+
 A view that `.data =` took elsewhere, or whose base it did, is a view of that base still: a write to it reaches the
 base's history. It is made of the base as that lay when autograd last looked for the view's history, on memory of which
 nothing is shown, and then taken to where it lies.
@@ -145,6 +148,7 @@ class Views:
         self.hasty: set[int] = set()  # ids of those arguments' replicas that go to the last of their places at once
         self._moving: set[int] = set()  # ids of views that go elsewhere at a moment to come
         self.anchors: dict[int, tuple[Ref, int]] = {}  # id of a fresh storage's state -> a tensor on it, its offset
+        self._anchored: set[int] = set()  # ids of the states of fresh storages on which something of the call's is
         self._early: dict[int, int] = {}  # by id of a view that is made at its moment, which that is
 
     def stop_of(self, made: Derivation) -> Stop | None:
@@ -451,9 +455,10 @@ class Views:
         geometry changed since, or it is made at its moment.
         """
         made = self.tracer.views.get(id(t))
-        if made is None or id(t) in self.tracer.reshapings:
+        if made is None:
             return None
-        if id(t) in self.tracer.regeometried and not self._went(t):
+        changed = id(t) in self.tracer.reshapings or id(t) in self.tracer.regeometried
+        if changed and not (self._went(t) or self._goes_nowhere(t)):
             return None
         if not (made.current or id(t) in self._early or is_odd(t)):
             return None
@@ -505,7 +510,16 @@ class Views:
     def _moves(self, view: Tensor) -> bool:
         """Whether ``view`` goes elsewhere after it was made, to where something of the call's is."""
         state = self.table.state(view)
-        return id(view) in self.kernels.moved and (state.is_input or id(state) in self.anchors)
+        return id(view) in self.kernels.moved and (state.is_input or id(state) in self._anchored)
+
+    def _goes_nowhere(self, view: Tensor) -> bool:
+        """Whether ``view``, made inside, went to memory that nothing of the call's is on, and nothing was made of it
+        there: nobody sees it but where it was made.
+        """
+        left = self.kernels.left.get(id(view))
+        if not left or id(view) in self._arguments or id(view) not in self.tracer.views or self._moves(view):
+            return False
+        return not any(m.source is view and m.time > left[0].time for m in self.tracer.views.values())
 
     def _stays_where_made(self, made: Derivation) -> bool:
         """Whether what a view was made of, made inside, went elsewhere later, and the real one for it does not."""

@@ -129,6 +129,7 @@ class StorageState:
         "lost",
         "nbytes",
         "pending",
+        "reached_beyond",
         "rest",
         "roots",
         "sized",
@@ -153,6 +154,7 @@ class StorageState:
         self.pending = NOTHING
         self.lost: View | None = None  # all it held before it last shrank: see Note [Lost memory]
         self.sized = False  # whether its size is not that of the tensor for which it was made
+        self.reached_beyond = False  # whether set_ left a tensor strides that reach beyond it
         self.has_room = False  # whether the op that made it left more room than its result needs: see Note [Room]
         self.rest: Callable[[], Value] | None = None  # what was in that room, if that is known
         self.source: Any = None  # for an input's storage: where the runtime finds a tensor on it

@@ -224,6 +224,7 @@ class StorageTable:
             return view.value
         if state.lost is not None and not view.fits:
             return self._lost(view, state.lost)
+        _refuse_beyond(view)
         since = max(view.version, state.flushed)  # the last version of which its value is at hand
         beside = all(v <= since or disjoint(w.geometry, view.geometry) for w, _, v in state.pending)
         if beside and view.parent is not None and 0 not in view.geometry.shape and known_at(view, since):
@@ -311,6 +312,7 @@ class StorageTable:
         # Of memory beside an empty window nothing has changed but the version that autograd counts.
         if state.is_input and state.nbytes and 0 in view.geometry.shape:
             return
+        _refuse_beyond(view)
         if self.lent and _torch.storage_address(state.storage) in self.lent:
             raise UnsupportedError("sparse tensor", "a tensor is written that a sparse one was made of")
         if self._first_write is not None and state.epoch < self._epoch:
@@ -359,6 +361,12 @@ class StorageTable:
                     value.geometry = step.geometry
             before = version
         state.flushed = state.version
+
+
+def _refuse_beyond(view: View) -> None:
+    """Raise if what ``view`` shows is not the program's: eager reads and writes whatever comes after the storage."""
+    if view.state.reached_beyond and not view.fits:
+        raise UnsupportedError("set_ beyond its storage", "what lies there is no tensor's, and not known")
 
 
 def _is_conjugated_anew(value: Value) -> bool:

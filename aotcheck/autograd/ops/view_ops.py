@@ -12,11 +12,11 @@ from aotcheck import _torch
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.ir.places import Move
 from aotcheck.autograd.ir.storage_state import View
-from aotcheck.autograd.ir.trace import NO_KWARGS, Geometry, geometry_of, kept_geometry_of
+from aotcheck.autograd.ir.trace import NO_KWARGS, Geometry, geometry_of, kept_geometry_of, row_major
 from aotcheck.autograd.ops import writes
 from aotcheck.autograd.ops.twins import info_of
 from aotcheck.autograd.replicas.replicas import Replica, make_replica
-from aotcheck.autograd.replicas.windows import Derivation, Reshaping, check_bounds
+from aotcheck.autograd.replicas.windows import Derivation, Reshaping, check_bounds, out_of_bounds
 from aotcheck.autograd.tensors.subclasses import is_wrapper
 
 if TYPE_CHECKING:
@@ -245,15 +245,12 @@ def storage(tracer: Tracer, func: Any, args: tuple[Any, ...], kwargs: dict[str, 
         tracer.set_calls[id(t)] = told or tracer.set_calls.get(id(t), False)
         if told and torch.is_grad_enabled() and _torch.base_of(t) is not None:
             tracer.kernels.note_write(func, args, kwargs)
-    if is_set and _torch.overload_name(func) == "source_Storage":
-        count = args[1].nbytes() // t.dtype.itemsize
-        if count > 1 and t.shape == (count,) and t.stride() != (1,):  # of the same size it keeps its strides
-            raise UnsupportedError("set_ beyond its storage", "the strides that it keeps reach beyond it")
-    sizes = {id(s): s.storage.nbytes() for s in tracer.table.states.values()}
-    tracer.run(func, args, kwargs)
+    asked = _asked_of_set(func, args) if is_set else None
+    if asked is None or tuple(t.shape) != asked[2] or asked[3] not in ((), tuple(t.stride())):
+        tracer.run(func, args, kwargs)
+    else:
+        _set_as_it_lies(tracer, t, *asked)
     state = tracer.table.state(t)
-    if is_set and state.storage.nbytes() > sizes.get(id(state), state.storage.nbytes()):
-        raise UnsupportedError("set_ beyond its storage", "meta storages grow where real ones may refuse")
     if not state.roots:
         count = state.storage.nbytes() // t.dtype.itemsize
         geometry = Geometry(0, (count,), (1,), t.dtype, False, False)
@@ -270,6 +267,45 @@ def storage(tracer: Tracer, func: Any, args: tuple[Any, ...], kwargs: dict[str, 
         if not is_set and _fills_new_memory():
             _fill_new_elements(tracer, t, held)
     return t
+
+
+def _asked_of_set(
+    func: Any, args: tuple[Any, ...]
+) -> tuple[torch.UntypedStorage, int, tuple[int, ...], tuple[int, ...]] | None:
+    """The storage, offset, sizes and strides (none if it names none) that ``set_`` asks for; None: an empty storage."""
+    t, *given = args
+    match _torch.overload_name(func), given:
+        case "source_Storage", [source]:
+            return source, 0, (source.nbytes() // t.dtype.itemsize,), ()
+        case "source_Storage_storage_offset", [source, offset, size, *strides]:
+            return source, offset, tuple(size), tuple(strides[0]) if strides else ()
+        case "source_Tensor", [source]:
+            return _torch.storage_of(source), int(source.storage_offset()), tuple(source.shape), tuple(source.stride())
+    return None
+
+
+def _set_as_it_lies(
+    tracer: Tracer,
+    t: Replica,
+    source: torch.UntypedStorage,
+    offset: int,
+    size: tuple[int, ...],
+    stride: tuple[int, ...],
+) -> None:
+    """Give ``t`` the storage ``source``, where it asks for the sizes that it has, and for its strides or for none.
+
+    Eager then lets it lie as it does, however far that reaches, and the storage as large as it is. But it refuses one
+    that does not hold what was asked for, in a row if no strides were. (Of other sizes, all make the storage grow.)
+    """
+    nbytes = source.nbytes()
+    asked = Geometry(offset, size, stride or row_major(size, t.dtype).stride, t.dtype, False, False)
+    if asked.reach > nbytes:
+        raise out_of_bounds(asked, source, bool(stride))
+    tracer.run(aten.set_.source_Storage_storage_offset, (t, source, offset, [*size], [*t.stride()]), {})
+    if source.nbytes() != nbytes:
+        source.resize_(nbytes)
+        state = tracer.table.state(t)
+        state.reached_beyond = state.sized = True
 
 
 def _fills_new_memory() -> bool:

@@ -135,7 +135,7 @@ class ReplayAmong:
 
 
 # ops that are done on a copy of what is conjugated or negated lazily, which is then copied back
-_COPYING = frozenset({torch.ops.aten.squeeze_.dim, torch.ops.aten.squeeze_.dims})
+COPYING = frozenset({torch.ops.aten.squeeze_.dim, torch.ops.aten.squeeze_.dims})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,7 +157,7 @@ class Reshaping:
     def repeat(self, t: Tensor) -> None:
         """The same change of another tensor."""
         _torch.grad_fn_of(t)  # lets autograd look for the history of a view; the op itself would miss it
-        held = flat_view(t, torch.uint8).clone() if self.op in _COPYING and (t.is_conj() or t.is_neg()) else None
+        held = flat_view(t, torch.uint8).clone() if self.op in COPYING and (t.is_conj() or t.is_neg()) else None
         with torch.inference_mode(False), torch.enable_grad():
             self.op(t, *self.args, **self.kwargs)
         if held is not None:  # the memory is what it is by the end already
@@ -234,14 +234,21 @@ def within_bounds(t: Tensor) -> bool:
 def check_bounds(t: Tensor) -> None:
     """Real tensors may not reach beyond their storage; meta ones may."""
     if not within_bounds(t):
-        g, storage = geometry_of(t), _torch.storage_of(t)
-        needed = g.elements_reached * g.dtype.itemsize
-        message = (
-            f"setStorage: sizes {list(g.shape)}, strides {list(g.stride)}, storage offset {g.offset}, and itemsize "
-            f"{g.dtype.itemsize} requiring a storage size of {needed} are out of bounds for storage of size "
-            f"{storage.nbytes()}"
-        )
-        raise OutOfBounds(message, storage)
+        raise out_of_bounds(geometry_of(t), _torch.storage_of(t))
+
+
+def out_of_bounds(g: Geometry, storage: torch.UntypedStorage, named: bool = True) -> OutOfBounds:
+    """What eager raises where a tensor is to lie as ``g`` on ``storage``, which does not hold it.
+
+    Not ``named``: the op was not told these strides.
+    """
+    strides = list(g.stride) if named else []
+    return OutOfBounds(
+        f"setStorage: sizes {list(g.shape)}, strides {strides}, storage offset {g.offset}, and itemsize "
+        f"{g.dtype.itemsize} requiring a storage size of {g.elements_reached * g.dtype.itemsize} are out of bounds for "
+        f"storage of size {storage.nbytes()}",
+        storage,
+    )
 
 
 def shares_storage(out: Any, source: Tensor) -> bool:

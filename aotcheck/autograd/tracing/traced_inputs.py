@@ -45,6 +45,7 @@ from aotcheck.autograd.tensors.subclasses import (
     ragged_size,
     unflattened,
 )
+from aotcheck.autograd.tracing.reshaped_views import reshape_as, reshape_wrapper_as
 
 
 @dataclasses.dataclass
@@ -364,7 +365,7 @@ class TracedInputs:
             else:
                 r = self._ragged_view(real, self.replicas[id(base)], inner)
         if outer_key(r) != outer_key(real):
-            raise UnsupportedError("view of a base that has changed", "the wrapper is not what its base now gives")
+            reshape_wrapper_as(real, r, self.replicas[id(base)])
         for name, t in inner.items():
             setattr(r, name, t)
         if how not in (_torch.CreationMeta.DEFAULT, _torch.CreationMeta.NO_GRAD_MODE):
@@ -453,7 +454,9 @@ class TracedInputs:
             else:
                 try:
                     made = self._made_as(real, base)
-                    r = _torch.view_func_of(real)(self.replicas[id(base)]) if made is None else made
+                    r = _torch.view_func_of(real)(there) if made is None else made
+                    if geometry_of(r) != g and id(real) not in self.memories:
+                        reshape_as(real, r, there, self._maker.plain(real))
                 except RuntimeError as error:
                     if id(real) in self.memories and _torch.leafness(real) is not False:
                         r = self.replicas[id(base)].view(base.shape)  # it has no history, and lies elsewhere
