@@ -90,7 +90,7 @@ def differentiable(backwards: Backwards, stage: Stage, key: Key, trained: Traine
         groups, hung_on = _groups([*attached, *heads], targets, [*cuts, *more])
         stages = maker.stages_of(stage.level + 1, [*attached, *heads], groups, (stage, *stage.before))
         uneven = {n: None for s in stages for n in s.uneven if n not in apart}
-        if not uneven:
+        if not uneven or capture.together:
             break
         apart += uneven
     values += [None] * len(heads)
@@ -132,7 +132,7 @@ def differentiable(backwards: Backwards, stage: Stage, key: Key, trained: Traine
             tuple(a.ref.index for a in s.attached if isinstance(a.ref, Result)),
             tuple(source[v] + ".detach()" * (n in s.arguments.loose) for n, v in enumerate(s.saved)),
             s.reached,
-            any(x.shown or x.hidden for x in s.shared()) or s.meets_zeros,
+            any(x.shown or x.hidden for x in s.shared()) or s.meets_zeros or bool(s.gathers()),
             tuple(f"{HELD}[{stage.held.index(x)}]" for x in s.held),
             s.own,
             tuple(s.guards),

@@ -333,14 +333,17 @@ class Stages:
         led_to = Counter(n for n, _ in behind if n in runs and n not in stop)
         changes = any(t.written or t.reshaped for t in stage.traces.values())
         # What one gives for some of its gradients may be other than its part of what it gives for all.
-        several = {n for n, places in led_to.items() if places > 1}
+        given = {(_torch.grad_fn_of(a.tensor), a.tensor.output_nr) for a in stage.attached}
+        several = {n for n, places in Counter(n for n, _ in given.union(behind)).items() if places > 1}
         nodes = [n for n in led_to if changes or n in several or n in uneven]
-        if self.capture.together or not nodes:
+        if not nodes:
             return
         stage.uneven = met_by_derivatives([a.tensor for a in stage.attached], stop, nodes)
         names = {name_of(runs[n]) for n in stage.uneven} - self.capture.apart
         attached = [a.tensor for a in self.capture.record.attached]
-        if stage.level == 1 and names and not any(is_wrapper(t) or is_sparse(t) for t in attached):
+        if self.capture.together or any(is_wrapper(t) or is_sparse(t) for t in attached):
+            return  # see Note [Functions for all gradients]
+        if stage.level == 1 and names:
             raise RetraceApart(names)
 
     def _idle(self, stage: Stage) -> frozenset[int]:

@@ -25,6 +25,7 @@ from aotcheck.autograd.runtime.attachments import (
     BackwardWrite,
     Counter,
     Freed,
+    Gathered,
     Guard,
     Keeper,
     Shared,
@@ -60,6 +61,7 @@ def function_like(
     lasting: bool = False,
     holders: int = 0,
     holds: bool = False,
+    gathers: tuple[Gathered, ...] = (),
 ) -> Callable[..., Any]:
     """``apply`` of a Function that attaches computed results to autograd.
 
@@ -80,7 +82,7 @@ def function_like(
     ``divisible``: whether backwards may leave out some of what keeps anything, see Note [Gradients asked for].
     ``reentrant``: the results behind which there is a reentrant checkpoint, with the targets behind that.
     ``lasting``: what is saved is kept where no backward frees it, see Note [Kept in attributes].
-    ``holds``: whether by what is saved arguments are held.
+    ``holds``: whether by what is saved arguments are held. ``gathers``: see Note [Functions for all gradients].
     """
     w = SourceWriter()
     w.globals.update(grad_enabled=torch.is_grad_enabled, node=torch.autograd.function.BackwardCFunction)
@@ -120,6 +122,10 @@ def function_like(
     raises += [
         f"    if p[{j}] is not None: {w.refer(backward.refuse_some_gradients)}(ctx, {there})" for j, there in reentrant
     ]
+    for x in gathers:
+        whose = "ctx" if x.context is None else f"{CONTEXTS}[{x.context}]"
+        needed = " or ".join(f"p[{j}] is not None" for j in x.places)
+        raises.append(f"    if {needed}: {w.refer(backward.run_for_all)}({whose}, {x.nodes})")
     some = f"[None if k in {lenient} and g[k] is None else x for k, x in enumerate(p)]"
     lines += [
         "def backward(ctx, *g):",
