@@ -166,6 +166,7 @@ class Stage:
     told: frozenset[int] = frozenset()  # those of its tensors that they come by without a gradient
     arguments: HeldArguments = dataclasses.field(default_factory=HeldArguments)  # its variants' too
     uneven: Sequence[Any] = ()  # nodes that are to be cut off: see Note [Functions cut off]
+    since: tuple[tuple[Tensor, int], ...] = ()  # versions: see Note [Derivatives of backwards that write]
     zeros: tuple[Arrival, ...] = ()  # that arrive at nodes behind them too
     meets_zeros: bool = False  # whether such may arrive at nodes of earlier stages
     left: frozenset[GradientEdge] = frozenset()  # where zeros go no further

@@ -300,6 +300,8 @@ def write_differentiable_backward(
     once: bool = False,
     lasting: bool = False,
     shown: Mapping[int, tuple[int, Callable[[Tensor], Any]]] = MappingProxyType({}),
+    windows: Sequence[int] = (),
+    writes: Sequence[BackwardWrite] = (),
 ) -> SourceWriter:
     """``run(ctx, g)`` as ``write_backward`` writes it, but what it gives is attached to autograd.
 
@@ -311,15 +313,17 @@ def write_differentiable_backward(
     ``cuts``, on which others hang, are attached before these, and are targets after all others. ``twins`` says of each
     gradient which of them it is, itself or an earlier one. ``entered`` are targets that this backward does not reach,
     and of which its context has handles after those ``reached``. ``once``, ``lasting``: as for
-    ``write_backward``. The gradients ``shown`` are views made under no_grad: of which
-    tangent, and how.
+    ``write_backward``, as are ``windows`` and ``writes``. The gradients ``shown`` are views made under no_grad: of
+    which tangent, and how.
     """
     w = SourceWriter()
     whole = "whole" if flat else "g"
     lines = [f"def run(ctx, g{', whole' if flat else ''}):", *_unpack(w, unpacked, saved, once, lasting)]
     body = _take_tangents(w, tangents)
     names = [f"s[{k}]" for k in range(read)] + [f"t{k}" for k, _ in tangents]
+    names += [f"{LIVE}[{k}]" for k in windows]
     body.append(f"    d = bw({', '.join(names)})")
+    body += [f"    {w.refer(WRITERS[x.visibility])}({x.target}, d[{x.result}])" for x in writes]
     w.globals.update(grad_mode=_torch.set_grad_enabled_raw)
     lines += ["    grad_mode(False)", "    try:", *["    " + x for x in body], "    finally: grad_mode(True)"]
     lines += [f"    h, d = {HANDLES}, list(d)"]
