@@ -331,6 +331,10 @@ class Stage:
             self._holding = [[n for n in nodes if holds_saved(n, a.tensor)] for nodes, a in attached]
         return self._holding
 
+    def look_again(self) -> None:
+        """It is known by now which custom Functions ask for what they saved."""
+        self._holding = None
+
     @property
     def is_once(self) -> bool:
         """Whether it attaches a single tensor, of which a second backward raises by asking for what is saved."""

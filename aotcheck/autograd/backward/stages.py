@@ -297,12 +297,14 @@ class Stages:
             stage.idle = self._idle(stage)
             called = tuple([j for j in everything if j not in stage.idle])
             runs = self._functions_in(stage, [n for n in met if n not in cuts])
-            with noting_gradients(met if stage.custom else ()) as given, noting_uneven(self.capture, runs) as uneven:
+            custom = met if stage.custom else ()
+            with noting_gradients(self.capture, custom) as given, noting_uneven(self.capture, runs) as uneven:
                 if not self._try(stage, called) and len(group) > 1:
                     # Eager's backward from all of them raises too, and will say so when called; saved is what each
                     # needs alone.
                     for j in everything:
                         self._try(stage, (j,))
+            stage.look_again()
             if runs:
                 self._cut_off(stage, runs, behind, uneven)
             self._find_whether_selective(stage, called)

@@ -181,6 +181,8 @@ def run_for_all(ctx: Any, nodes: Sequence[int]) -> None:
         UnsupportedError: it did.
     """
     now = _torch.backward_number()
+    if now < 0 or not isinstance(ctx, torch.autograd.function.BackwardCFunction):  # compiled autograd has its own order
+        return
     ran: dict[int, int] = vars(ctx).setdefault("ran", {})
     if any(ran.get(n) == now for n in nodes):
         raise UnsupportedError("second derivative", "summed up with others before a custom backward that is not linear")
