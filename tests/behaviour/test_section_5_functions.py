@@ -551,3 +551,119 @@ def test_a_custom_function_is_applied_to_what_is_no_argument(apply, where: str):
             yield y, x, list(module)
 
     check_session(session)
+
+
+# -- what is saved and not asked for
+
+
+class SavesInVain(torch.autograd.Function):
+    """Saves its operand and its result; its backward asks for them if told so, or if a graph is created."""
+
+    @staticmethod
+    def forward(ctx, x, asks=False):
+        y = x * 2
+        ctx.save_for_backward(x, y)
+        ctx.asks = asks
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        if ctx.asks or torch.is_grad_enabled():
+            x, _ = ctx.saved_tensors
+            return g * x, None
+        return g * 3, None
+
+
+def _alone(x):
+    return SavesInVain.apply(x)
+
+
+def _among_what_keeps_nothing(x):
+    return (SavesInVain.apply(x * 2) + x).sum()
+
+
+def _among_what_keeps_something(x):
+    return SavesInVain.apply(x.sin()) * 2
+
+
+def _in_a_row(x):
+    return SavesInVain.apply(SavesInVain.apply(x) + 1)
+
+
+def _beside_one_that_asks(x):
+    return SavesInVain.apply(x), SavesInVain.apply(x, True)
+
+
+def _before_one_that_asks(x):
+    return SavesInVain.apply(SavesInVain.apply(x, True))
+
+
+def _of_what_is_written_then(x):
+    h = x * 2
+    y = SavesInVain.apply(h)
+    h.add_(1)
+    return y, h
+
+
+def _whose_result_is_written_then(x):
+    y = SavesInVain.apply(x)
+    y.add_(1)
+    return y
+
+
+_IN_VAIN = [
+    *(_alone, _among_what_keeps_nothing, _among_what_keeps_something, _in_a_row, _beside_one_that_asks),
+    *(_before_one_that_asks, _of_what_is_written_then, _whose_result_is_written_then),
+]
+
+
+def _twice(f):
+    x = leaf(3)
+    out = f(x)
+    for y in out if isinstance(out, tuple) else (out,):
+        for _ in range(2):
+            yield attempt_later(lambda y=y: backward([y]))
+        yield x.grad
+
+
+def _written_in_between(f):
+    x = leaf(3)
+    out = f(x)
+    with torch.no_grad():
+        x.add_(1)
+    yield attempt_later(lambda: backward([*(out if isinstance(out, tuple) else (out,))]))
+    yield x.grad
+
+
+def _result_written_in_between(f):
+    x = leaf(3)
+    out = f(x)
+    with torch.no_grad():
+        (out[0] if isinstance(out, tuple) else out).add_(1)
+    yield attempt_later(lambda: backward([*(out if isinstance(out, tuple) else (out,))]))
+    yield x.grad
+
+
+def _differentiated_twice(f):
+    x = leaf(3)
+    out = f(x)
+    y = out[0] if isinstance(out, tuple) else out
+    t = torch.ones_like(y).requires_grad_()
+    g = attempt_later(lambda: torch.autograd.grad(y, x, t, create_graph=True))
+    yield g
+    yield attempt_later(lambda: torch.autograd.grad(g[0].sum(), (x, t), allow_unused=True))
+    yield attempt_later(lambda: backward([y]))
+
+
+def _under_hooks(f):
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t.clone(), lambda t: t):
+        yield from _written_in_between(f)
+        yield from _twice(f)
+
+
+@pytest.mark.parametrize("program", _IN_VAIN)
+@pytest.mark.parametrize(
+    "caller", [_twice, _written_in_between, _result_written_in_between, _differentiated_twice, _under_hooks]
+)
+def test_a_function_that_does_not_ask_for_what_it_saved(caller, program):
+    check_session(lambda compile: caller(compile(program)))

@@ -9,6 +9,7 @@ import torch
 
 import aotcheck
 from tests.behaviour.harness import attempt_later, check_session, leaf, plain
+from tests.behaviour.wrappers import TwoTensor
 
 
 class _Clips(torch.autograd.Function):
@@ -503,3 +504,83 @@ def test_functions_that_are_not_are_cut_off(body):
 def test_functions_to_which_no_derivative_of_a_backward_comes_are_attached_so_too():
     y = aotcheck.aot_function(lambda x: (_Clips.apply(x * x) * 2).sum())(leaf(2, 3))
     assert [type(n).__name__ for n, _ in y.grad_fn.next_functions] == ["AccumulateGrad"]
+
+
+# -- where nothing is cut off: what would be a part of the gradients is refused
+
+
+def _divided(f):
+    def divide(joint, inputs, *, num_fwd_outputs):
+        return aotcheck.default_partition(joint, inputs, num_fwd_outputs=num_fwd_outputs)
+
+    return aotcheck.aot_function(f, aotcheck.nop, partition_fn=divide)
+
+
+def _beside_a_sparse_one(f):
+    compiled = aotcheck.aot_function(lambda x, w: (f(x, w), (x * w).to_sparse()))
+    return lambda x, w: compiled(x, w)[0]
+
+
+def _wrapped(x, w):
+    return [TwoTensor(t.detach(), t.detach() * 2).requires_grad_() for t in (x, w)]
+
+
+_NOT_CUT = [_divided, _beside_a_sparse_one, aotcheck.aot_function]
+
+
+def _given_for(compile):
+    return _wrapped(_few(), _few(1)) if compile is aotcheck.aot_function else (_few(), _few(1))
+
+
+@pytest.mark.parametrize("function", [_Clips, _TakesSigns, _Adds, _MindsWhichAreThere])
+@pytest.mark.parametrize("compile", _NOT_CUT)
+def test_gradients_of_several_kinds_are_refused_where_nothing_is_cut_off(compile, function):
+    def step(x, w):
+        h = function.apply(x * w)
+        h, k = h if isinstance(h, tuple) else (h, h)
+        return (h * k * k * w).sum()
+
+    x, w = _given_for(compile)
+    loss = compile(step)(x, w)
+    (g,) = torch.autograd.grad(loss, x, create_graph=True)
+    with pytest.raises(aotcheck.UnsupportedError, match="not linear"):
+        (loss + (g * g).sum()).backward()
+
+
+@pytest.mark.parametrize("function", [_Clips, _TakesSigns, _Adds])
+@pytest.mark.parametrize("kind", _NOT_CUT)
+def test_gradients_of_one_kind_are_as_in_eager_there(kind, function):
+    def session(compile):
+        x, w = _given_for(kind)
+        loss = compile(functools.partial(_in_a_layer, function.apply))(x, w)
+        (g,) = torch.autograd.grad(loss, x, create_graph=True)
+        yield g
+        yield torch.autograd.grad((g * g).sum(), (x, w), retain_graph=True)
+        loss.backward()
+        yield x.grad, w.grad
+
+    check_session(session, compile=kind)
+
+
+@pytest.mark.parametrize("compile", _NOT_CUT)
+def test_gradients_of_several_kinds_come_to_linear_ones_there(compile):
+    def session(make):
+        x, w = _given_for(compile)
+        loss = make(_with_backward(lambda g, x, w: g * x))(x, w)
+        (g,) = torch.autograd.grad(loss, x, create_graph=True)
+        (loss + (g * g).sum()).backward()
+        yield x.grad, w.grad
+
+    check_session(session, compile=compile)
+
+
+def test_one_of_several_results_that_is_returned_comes_at_once_with_the_others():
+    def step(x, w):
+        a, b = _MindsWhichAreThere.apply(x * w)
+        return (a * a * w).sum(), b
+
+    x, w = _wrapped(_few(), _few(1))
+    loss, b = aotcheck.aot_function(step)(x, w)
+    (g,) = torch.autograd.grad(loss, x, create_graph=True)
+    with pytest.raises(aotcheck.UnsupportedError, match="not linear"):
+        (loss + (g * g).sum() + b.sum()).backward()

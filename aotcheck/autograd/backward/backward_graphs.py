@@ -158,6 +158,8 @@ class BackwardGraphs:
         read = {g for g in results if g is not None} | {a for v in keep for a in v.inputs()}
         used = [k for k, v in enumerate(stage.saved) if v in read or v in must]
         windows = [k for k, v in enumerate(self.live.placeholders) if v in read]
+        if windows and stage.level > 1:
+            raise UnsupportedError("mutation in the backward", "of what derivatives of it read")
         inputs = [stage.saved[k] for k in used] + list(live) + [self.live.placeholders[k] for k in windows]
         order = scheduled(self.trace.values, keep, self.stages.forward)
         return cut("backward", inputs, order, keep, results), used, windows

@@ -114,6 +114,7 @@ class Backwards:
             stage.lasting,
             len(stage.arguments.holders),
             bool(stage.arguments.places),
+            stage.gathers(),
         )
         return Function(apply, Finder(self, stage), selective)
 

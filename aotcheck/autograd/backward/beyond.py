@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableSet, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -38,15 +38,19 @@ Edge = tuple[Any, int]  # a node of autograd, and which of its inputs
 Given = Mapping[Any, set[Edge]]  # by the node of a custom Function where the gradients went that it gave
 
 
-def noting_gradients(nodes: Iterable[Any]) -> contextlib.AbstractContextManager[Given]:
-    """Inside, it is noted to which arguments those of ``nodes`` that are of custom Functions give gradients."""
+def noting_gradients(capture: Capture, nodes: Iterable[Any]) -> contextlib.AbstractContextManager[Given]:
+    """Inside, it is noted to which arguments those of ``nodes`` that are of custom Functions give gradients.
+
+    And of these nodes that they ran.
+    """
     given: dict[Any, set[Edge]] = {n: set() for n in nodes if isinstance(n, torch.autograd.function.BackwardCFunction)}
-    return _noting(given) if given else contextlib.nullcontext(given)
+    return _noting(capture, given) if given else contextlib.nullcontext(given)
 
 
 @contextlib.contextmanager
-def _noting(given: dict[Any, set[Edge]]) -> Iterator[Given]:
-    hooks = [n.register_hook(functools.partial(_note, n.next_functions, given[n])) for n in given]
+def _noting(capture: Capture, given: dict[Any, set[Edge]]) -> Iterator[Given]:
+    ran = capture.maker.kernels.ran
+    hooks = [n.register_hook(functools.partial(_note, n, given[n], ran)) for n in given]
     try:
         yield given
     finally:
@@ -54,8 +58,9 @@ def _noting(given: dict[Any, set[Edge]]) -> Iterator[Given]:
             hook.remove()
 
 
-def _note(edges: Sequence[Edge], given: set[Edge], gradients: Sequence[Tensor | None], _: Any) -> None:
-    given.update(edge for edge, g in zip(edges, gradients, strict=False) if g is not None)
+def _note(node: Any, given: set[Edge], ran: MutableSet[Any], gradients: Sequence[Tensor | None], _: Any) -> None:
+    ran.add(node)
+    given.update(edge for edge, g in zip(node.next_functions, gradients, strict=False) if g is not None)
 
 
 def values_beyond(
@@ -79,7 +84,7 @@ def values_beyond(
         met.update(held)
         attached = [Attached(Result(0), t, t.device) for t in held.values()]
         seeds = list(zip(attached, tangents_of(capture, attached), strict=True))
-        with noting_gradients(nodes_behind([node for node, _ in held], set(stage.ends))) as given:
+        with noting_gradients(capture, nodes_behind([node for node, _ in held], set(stage.ends))) as given:
             try:
                 traced = capture.backward.trace(seeds, edges, None, ends, live, parts)
             except RetraceWithCaptured:

@@ -39,7 +39,7 @@ from aotcheck.autograd.runtime.attachments import HELD, Application, Counter, Ke
 from aotcheck.autograd.state.autocast import OFF
 from aotcheck.autograd.state.global_state import without_autocast
 from aotcheck.autograd.tensors.subclasses import Bundle, Wrapping, is_wrapper
-from aotcheck.autograd.tracing.sandbox import BackwardTrace
+from aotcheck.autograd.tracing.sandbox import BackwardTrace, at_versions
 
 if TYPE_CHECKING:
     from aotcheck.autograd.backward.backwards import Backwards
@@ -50,10 +50,18 @@ aten = torch.ops.aten
 
 def differentiable(backwards: Backwards, stage: Stage, key: Key, trained: Trained) -> Callable[..., Any]:
     """The backward whose results have gradients themselves."""
+    traced = backwards.stages.trace_of(stage, key, trained)
+    backwards.stages.live.refuse_in_derivative(traced)
+    with at_versions(traced.versions):
+        return _attaching(backwards, stage, key, trained, traced)
+
+
+def _attaching(
+    backwards: Backwards, stage: Stage, key: Key, trained: Trained, traced: BackwardTrace
+) -> Callable[..., Any]:
+    """The same as it was ``traced``, what it wrote being written."""
     capture, graphs, maker = backwards.capture, backwards.graphs, backwards.stages
     live = inputs_of([stage.tangent(part) for part in key])
-    traced = maker.trace_of(stage, key, trained)
-    refuse_writes(traced)
     replicas, seeds = traced.gradients, traced.seeds
     # Eager may give a tangent itself for a gradient.
     places = [place_of(part) for part in key]
@@ -85,12 +93,13 @@ def differentiable(backwards: Backwards, stage: Stage, key: Key, trained: Traine
     targets = _next_targets(capture, stage, attached, seeds, views)
     cuts = _cuts(attached, targets)
     apart: list[Any] = []
+    since = [*stage.since, *traced.versions]
     while True:
         heads, more = _stand_for_shared(capture, attached, targets, cuts, len(values), apart)
         groups, hung_on = _groups([*attached, *heads], targets, [*cuts, *more])
-        stages = maker.stages_of(stage.level + 1, [*attached, *heads], groups, (stage, *stage.before))
+        stages = maker.stages_of(stage.level + 1, [*attached, *heads], groups, (stage, *stage.before), since)
         uneven = {n: None for s in stages for n in s.uneven if n not in apart}
-        if not uneven:
+        if not uneven or capture.together:
             break
         apart += uneven
     values += [None] * len(heads)
@@ -104,16 +113,21 @@ def differentiable(backwards: Backwards, stage: Stage, key: Key, trained: Traine
         read = [whole(v, at_hand) for v in [*read, *maker.kept_for_derivatives(s, at_hand)]]
         read += maker.beside(read, stage.saved)
         s.saved = list(dict.fromkeys(read))
-        made = {k: r for k, r in enumerate(replicas) if r is not None and k not in given}
-        guard_derivative(capture, s, dict(zip(places, seeds, strict=True)), made)
+        own = {k: r for k, r in enumerate(replicas) if r is not None and k not in given}
+        guard_derivative(capture, s, dict(zip(places, seeds, strict=True)), own)
         hold_again(capture, stage, s)
+    if traced.written:
+        maker.live.refuse_reading([v for s in stages for v in s.saved], traced)
     results = _distinct(capture.tracer.trace, values, distinct, live)
     saved = list(dict.fromkeys(v for s in stages for v in s.saved))
     kept = [v for v in saved if v not in available]
-    graph, used, windows = graphs.cut(stage, live, [*results, *kept], traced.draws)
-    if windows:
-        raise UnsupportedError("mutation in the backward", "of a backward that is differentiated itself")
-    compiled = graphs.compile(stage, graph, used, len(live))
+    made = [*results, *kept]
+    must = maker.live.saved_of(traced.written)
+    graph, used, windows = graphs.cut(stage, live, [*made, *[w.after for w in traced.written]], traced.draws, must)
+    compiled = graphs.compile(stage, graph, used, len(live), windows)
+    starts, flat = stage.starts(key), stage.is_flat(key)
+    there = {stage.saved[k]: n for n, k in enumerate(used)}
+    writes = maker.live.writes(traced, there, [starts[j] if flat else j for j in places], len(made))
     # What crosses to the next level is saved already, came as a tangent, or is one more result.
     source: dict[Value, str] = {v: f"s[{used.index(k)}]" for k, v in enumerate(stage.saved) if k in used}
     expected = stage.expected(key)
@@ -132,7 +146,7 @@ def differentiable(backwards: Backwards, stage: Stage, key: Key, trained: Traine
             tuple(a.ref.index for a in s.attached if isinstance(a.ref, Result)),
             tuple(source[v] + ".detach()" * (n in s.arguments.loose) for n, v in enumerate(s.saved)),
             s.reached,
-            any(x.shown or x.hidden for x in s.shared()) or s.meets_zeros,
+            any(x.shown or x.hidden for x in s.shared()) or s.meets_zeros or bool(s.gathers()),
             tuple(f"{HELD}[{stage.held.index(x)}]" for x in s.held),
             s.own,
             tuple(s.guards),
@@ -144,9 +158,9 @@ def differentiable(backwards: Backwards, stage: Stage, key: Key, trained: Traine
     ]
     w = backward_source.write_differentiable_backward(
         [*used, *unread], len(used), len(stage.saved), expected, stage.reached, applications,
-        len(stage.targets), same, places, wrapped, stage.is_flat(key), stage.own, views,
+        len(stage.targets), same, places, wrapped, flat, stage.own, views,
         {a.ref.index: (geometry_of(a.tensor), a.device) for a in heads if isinstance(a.ref, Result)}, hung_on, twins,
-        stage.entered, stage.is_once, stage.lasting, shown,
+        stage.entered, stage.is_once, stage.lasting, shown, windows, writes,
     )  # fmt: skip
     run = define(w, "run", "differentiable backward")
     # Its graph has the casts.
@@ -330,6 +344,6 @@ def _distinct(
 
 
 def refuse_writes(traced: BackwardTrace) -> None:
-    """Raise where a backward that is differentiated itself writes or reshapes what was there before."""
+    """Raise where the derivative of a backward writes or reshapes what was there before."""
     if traced.written or traced.reshaped:
-        raise UnsupportedError("mutation in the backward", "of a backward that is differentiated itself")
+        raise UnsupportedError("mutation in the backward", "by the derivative of a backward")

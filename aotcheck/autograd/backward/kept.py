@@ -21,7 +21,7 @@ from torch import Tensor
 
 from aotcheck import _torch
 from aotcheck.autograd.backward.tangents import laziness
-from aotcheck.autograd.eager_graph.saved import held_by_hooks, saved_by
+from aotcheck.autograd.eager_graph.saved import held_by_hooks, never_asks, saved_by
 from aotcheck.autograd.replicas.kernel_state import WriteUnderGrad
 from aotcheck.autograd.tensors.subclasses import is_jagged, is_wrapper
 
@@ -43,6 +43,19 @@ def kept_behind(capture: Capture, stage: Stage) -> list[list[Tensor] | None]:
         attached = zip(stage.attached, stage.behind(), strict=True)
         stage.kept = [_kept_behind(capture, a.tensor, nodes, known) for a, nodes in attached]
     return stage.kept
+
+
+def looked_at_behind(capture: Capture, stage: Stage) -> list[list[Tensor] | None]:
+    """The same without what custom Functions saved that do not ask for it: nobody looks whether that was written."""
+    attached = list(zip(stage.attached, stage.behind(), strict=True))
+    if not stage.custom or not any(never_asks(n, a.tensor) for a, nodes in attached for n in nodes):
+        return kept_behind(capture, stage)
+    known: dict[Any, list[Tensor] | None] = {}
+    found = []
+    for a, nodes in attached:
+        looking = [n for n in nodes if not never_asks(n, a.tensor)]
+        found.append(_kept_behind(capture, a.tensor, looking, known))
+    return found
 
 
 def itself(capture: Capture, kept: Tensor) -> Tensor:

@@ -12,7 +12,8 @@ from aotcheck.autograd.eager_graph.saved import saved_tensors
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.ir.sparse_geometry import is_sparse
 from aotcheck.autograd.ir.storage_state import StorageState
-from aotcheck.autograd.ir.trace import PLACEHOLDER, Value, geometry_of
+from aotcheck.autograd.ir.trace import CONSTANT, PLACEHOLDER, Value, geometry_of
+from aotcheck.autograd.ops.twins import Kind, info_of
 from aotcheck.autograd.record.steps import Arg, Ref, Result, Visibility
 from aotcheck.autograd.runtime.attachments import LIVE, BackwardReshape, BackwardWrite, Window
 from aotcheck.autograd.tensors.subclasses import is_wrapper
@@ -27,11 +28,13 @@ class _Live:
     """A storage that backwards write; ``value`` is what they read of it.
 
     That is an input of theirs, filled from ``window``, or (no window) what the forward saved: nobody else has it.
+    ``is_checked``: eager saves memory of it such that it raises if that was written, even by a backward.
     """
 
     state: StorageState
     value: Value
     window: Window | None
+    is_checked: bool = True
 
 
 class LiveMemory:
@@ -102,11 +105,50 @@ class LiveMemory:
         if holder is None:
             if w.before.op is PLACEHOLDER:
                 raise UnsupportedError("mutation in the backward", "of what a tensor subclass holds")
-            return _Live(state, w.before, None)
+            return _Live(state, w.before, None, self._is_checked(state))
         value = Value(PLACEHOLDER, (), {})
         value.geometry, value.device, value.memory = root.geometry, state.device, value
         value.name = f"live_{len(self._live) + 1}"
         return _Live(state, value, Window(holder, root.geometry, anchor))
+
+    def refuse_in_derivative(self, traced: BackwardTrace) -> None:
+        """Raise where a backward that is differentiated itself does more than write what has no history.
+
+        See Note [Derivatives of backwards that write].
+
+        Raises:
+            UnsupportedError: it does.
+        """
+        reason = "mutation in the backward"
+        if traced.reshaped:
+            raise UnsupportedError(reason, "of the metadata of a tensor, in one that is differentiated itself")
+        if any(id(w.state) not in self._live for w in traced.written):
+            raise UnsupportedError(reason, "of what only one does that is differentiated itself")
+        mine = [x for w in traced.written if (x := self._live[id(w.state)]).window is None]
+        if any(x.is_checked for x in mine):
+            raise UnsupportedError(reason, "of what an op keeps, in one that is differentiated itself")
+        if any(t.requires_grad for t, _ in traced.versions):
+            raise UnsupportedError(reason, "of what has a history, in one that is differentiated itself")
+
+    def refuse_copies(self, saved: Sequence[Sequence[Value]]) -> None:
+        """Raise where hooks make copies of memory that several Functions save for one of them to write it.
+
+        Raises:
+            UnsupportedError: they may.
+        """
+        mine = [x.value for x in self._live.values() if x.window is None]
+        if self.capture.hooks and any(sum(v in each for each in saved) > 1 for v in mine):
+            raise UnsupportedError("mutation in the backward", "of what several Functions keep, with hooks on that")
+
+    def refuse_reading(self, saved: Sequence[Value], traced: BackwardTrace) -> None:
+        """Raise where derivatives of a backward read what that wrote: see Note [Derivatives of backwards that write].
+
+        Raises:
+            UnsupportedError: it is among what is ``saved`` for them.
+        """
+        contents = {v for w in traced.written for v in (w.before, w.after, self._live[id(w.state)].value)}
+        if any(_behind_views(v) in contents or v in contents for v in saved):
+            raise UnsupportedError("mutation in the backward", "of what derivatives of it read")
 
     # -- for the runtime
 
@@ -157,15 +199,16 @@ class LiveMemory:
             elif id(w.state) in windows:
                 target = f"{LIVE}[{windows[id(w.state)]}]"
             else:
-                target = f"s[{saved[self._live[id(w.state)].value]}]"
-                if not self._is_checked(w.state):
+                live = self._live[id(w.state)]
+                target = f"s[{saved[live.value]}]"
+                if not live.is_checked:
                     found.append(BackwardWrite(target, n, Visibility.HIDDEN))
                     continue
             found.append(BackwardWrite(target, n, Visibility.VERSION if w.seen else Visibility.HIDDEN))
         return found
 
     def _is_checked(self, state: StorageState) -> bool:
-        """Whether eager saves memory of ``state`` such that it raises if that was written, even by a backward."""
+        """See ``_Live``."""
         table = self.capture.tracer.table
         for a in self.capture.record.attached:
             try:
@@ -183,6 +226,13 @@ class LiveMemory:
             if index is not None:
                 found.append(BackwardReshape(len(self.windows) + self._reshaped[index], x.before, x.after))
         return found
+
+
+def _behind_views(v: Value) -> Value:
+    """What ``v`` shows, by way of views."""
+    while v.op not in (PLACEHOLDER, CONSTANT) and info_of(v.op).kind is Kind.VIEW:
+        v = v.args[0]
+    return v
 
 
 def _has_memory(t: Tensor) -> bool:

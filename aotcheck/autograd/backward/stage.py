@@ -79,7 +79,7 @@ from aotcheck.autograd.ir.trace import Geometry, Value, geometry_of
 from aotcheck.autograd.record.record import Attached
 from aotcheck.autograd.record.steps import Arg, Ref
 from aotcheck.autograd.replicas.replicas import Replica
-from aotcheck.autograd.runtime.attachments import Counter, Guard, Shared
+from aotcheck.autograd.runtime.attachments import Counter, Gathered, Guard, Shared
 from aotcheck.autograd.state.autocast import OFF, Autocast
 from aotcheck.autograd.tensors.subclasses import Bundle, coerced, is_jagged, is_wrapper, leaves_of
 from aotcheck.autograd.tracing.arriving_zeros import Arrival, WithoutMemory
@@ -166,6 +166,7 @@ class Stage:
     told: frozenset[int] = frozenset()  # those of its tensors that they come by without a gradient
     arguments: HeldArguments = dataclasses.field(default_factory=HeldArguments)  # its variants' too
     uneven: Sequence[Any] = ()  # nodes that are to be cut off: see Note [Functions cut off]
+    since: tuple[tuple[Tensor, int], ...] = ()  # versions: see Note [Derivatives of backwards that write]
     zeros: tuple[Arrival, ...] = ()  # that arrive at nodes behind them too
     meets_zeros: bool = False  # whether such may arrive at nodes of earlier stages
     left: frozenset[GradientEdge] = frozenset()  # where zeros go no further
@@ -267,6 +268,21 @@ class Stage:
         """Whether a target is a wrapper."""
         return any(is_wrapper(self.targets[k].tensor) for k in self.reached)
 
+    def gathers(self) -> tuple[Gathered, ...]:
+        """What is to run once for all gradients behind each tensor: see Note [Functions for all gradients]."""
+        behind: list[list[Any]] | None = None
+        found: dict[tuple[int | None, tuple[int, ...]], list[int]] = {}
+        met: set[Any] = set()
+        # The earliest has what gradients come by that later ones do too.
+        for number, x in [*reversed([*enumerate(self.before)]), (None, self)]:
+            nodes = {n: k for k, n in enumerate(x.uneven) if n not in met}
+            met.update(nodes)
+            behind = self.behind() if nodes and behind is None else behind
+            for place, there in enumerate(behind or () if nodes else ()):
+                if passed := tuple(sorted(nodes[n] for n in there if n in nodes)):
+                    found.setdefault((number, passed), []).append(place)
+        return tuple(Gathered(number, passed, tuple(places)) for (number, passed), places in found.items())
+
     def leads(self) -> tuple[tuple[int, ...], ...]:
         """For each tensor the targets, by their places among ``reached``, to which it leads in other groups; () if none
         does: see Note [Undefined gradients].
@@ -314,6 +330,10 @@ class Stage:
             attached = zip(behind, self.attached, strict=True)
             self._holding = [[n for n in nodes if holds_saved(n, a.tensor)] for nodes, a in attached]
         return self._holding
+
+    def look_again(self) -> None:
+        """It is known by now which custom Functions ask for what they saved."""
+        self._holding = None
 
     @property
     def is_once(self) -> bool:

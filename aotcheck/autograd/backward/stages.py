@@ -44,7 +44,7 @@ from aotcheck.autograd.replicas.replicas import Past, Replica
 from aotcheck.autograd.state.global_state import AutocastOff
 from aotcheck.autograd.tensors.subclasses import Bundle, is_wrapper, leaves_of, wrapping_of
 from aotcheck.autograd.tracing.arriving_zeros import Arrival, noting_zeros
-from aotcheck.autograd.tracing.sandbox import BackwardTrace
+from aotcheck.autograd.tracing.sandbox import BackwardTrace, at_versions
 from aotcheck.autograd.tracing.traced_inputs import TracedRoot
 
 _WINDOW = torch.ops.aten.as_strided.default
@@ -125,6 +125,7 @@ class Stages:
             pack_masks(self.trace, forward, [s.saved for s in stages], outputs)
             for stage in stages:
                 stage.saved = list(dict.fromkeys(packed(v, outputs) for v in stage.saved))
+        self.live.refuse_copies([s.saved for s in stages])
         self.firsts = stages
         for stage in stages:
             guard(self.capture, stage)
@@ -231,13 +232,14 @@ class Stages:
         attached: Sequence[Attached],
         groups: Sequence[tuple[Sequence[int], Sequence[Target]]],
         before: tuple[Stage, ...] = (),
+        since: Sequence[tuple[Tensor, int]] = (),
     ) -> list[Stage]:
         """The stages that attach ``attached``, one for each of ``groups``: places, and all targets as it sees them.
 
-        ``before`` as in ``Stage``.
+        ``before`` and ``since`` as in ``Stage``.
         """
         with AutocastOff():  # as most backwards are called; another state has backwards of its own
-            return list(self._make_stages(level, attached, groups, before))
+            return list(self._make_stages(level, attached, groups, before, tuple(since)))
 
     def _make_stages(
         self,
@@ -245,6 +247,7 @@ class Stages:
         attached: Sequence[Attached],
         groups: Sequence[tuple[Sequence[int], Sequence[Target]]],
         before: tuple[Stage, ...],
+        since: tuple[tuple[Tensor, int], ...],
     ) -> Iterator[Stage]:
         tangents = tangents_of(self.capture, attached)
         for group, targets in groups:
@@ -257,6 +260,7 @@ class Stages:
                 [],
                 (),
                 before,
+                since=since,
             )
             cuts: set[Any] = set()
             for t in targets:
@@ -293,12 +297,14 @@ class Stages:
             stage.idle = self._idle(stage)
             called = tuple([j for j in everything if j not in stage.idle])
             runs = self._functions_in(stage, [n for n in met if n not in cuts])
-            with noting_gradients(met if stage.custom else ()) as given, noting_uneven(self.capture, runs) as uneven:
+            custom = met if stage.custom else ()
+            with noting_gradients(self.capture, custom) as given, noting_uneven(self.capture, runs) as uneven:
                 if not self._try(stage, called) and len(group) > 1:
                     # Eager's backward from all of them raises too, and will say so when called; saved is what each
                     # needs alone.
                     for j in everything:
                         self._try(stage, (j,))
+            stage.look_again()
             if runs:
                 self._cut_off(stage, runs, behind, uneven)
             self._find_whether_selective(stage, called)
@@ -333,14 +339,18 @@ class Stages:
         led_to = Counter(n for n, _ in behind if n in runs and n not in stop)
         changes = any(t.written or t.reshaped for t in stage.traces.values())
         # What one gives for some of its gradients may be other than its part of what it gives for all.
-        several = {n for n, places in led_to.items() if places > 1}
+        starts = [(n, a.tensor) for a in stage.attached if (n := _torch.grad_fn_of(a.tensor)) is not None]
+        given = {(n, t.output_nr) for n, t in starts}
+        several = {n for n, places in Counter(n for n, _ in given.union(behind)).items() if places > 1}
         nodes = [n for n in led_to if changes or n in several or n in uneven]
-        if self.capture.together or not nodes:
+        if not nodes:
             return
         stage.uneven = met_by_derivatives([a.tensor for a in stage.attached], stop, nodes)
         names = {name_of(runs[n]) for n in stage.uneven} - self.capture.apart
         attached = [a.tensor for a in self.capture.record.attached]
-        if stage.level == 1 and names and not any(is_wrapper(t) or is_sparse(t) for t in attached):
+        if self.capture.together or any(is_wrapper(t) or is_sparse(t) for t in attached):
+            return  # see Note [Functions for all gradients]
+        if stage.level == 1 and names:
             raise RetraceApart(names)
 
     def _idle(self, stage: Stage) -> frozenset[int]:
@@ -496,9 +506,10 @@ class Stages:
             trace = functools.partial(trace, noting=noting)
         live, ends = self.live.contents, stage.cut_nodes
         try:
-            if trained is not None:
-                return trace(seeds, edges, [trained[place_of(part)] for part in key], ends, live)
-            return trace(seeds, edges, None, ends, live, functools.partial(self.gradient, stage, key))
+            with at_versions(stage.since):
+                if trained is not None:
+                    return trace(seeds, edges, [trained[place_of(part)] for part in key], ends, live)
+                return trace(seeds, edges, None, ends, live, functools.partial(self.gradient, stage, key))
         finally:
             if arriving:
                 stage.note_arriving(key, arriving)

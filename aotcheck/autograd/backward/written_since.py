@@ -19,7 +19,7 @@ from typing import Any
 from torch import Tensor
 
 from aotcheck import _torch
-from aotcheck.autograd.backward.kept import itself, kept_behind, kept_by
+from aotcheck.autograd.backward.kept import itself, kept_by, looked_at_behind
 from aotcheck.autograd.backward.stage import Stage
 from aotcheck.autograd.effects.capture import Capture
 from aotcheck.autograd.ops.twins import counts_apart, viewed
@@ -55,7 +55,7 @@ def guard(capture: Capture, stage: Stage) -> None:
             saved_here[n] = known
         elif v.memory is None and (known := outputs.get(viewed(v, outputs, hidden=False))) is not None:
             shown_here[n] = known
-    behind = kept_behind(capture, stage)
+    behind = looked_at_behind(capture, stage)
     asked = [*saved_here.values(), *[t for kept in behind for t in kept or ()]]
     counted = _torch.counted_by(asked, counters)
     of_kept = iter(counted[len(saved_here) :])
@@ -115,7 +115,7 @@ def guard_derivative(
     known = [(t, counter) for t, counter in known if _torch.version_of(t) >= 0]
     saved_here = {v: n for n, v in enumerate(stage.saved)}
     unpacked: set[int] = set()
-    for place, kept in enumerate(kept_behind(capture, stage)):
+    for place, kept in enumerate(looked_at_behind(capture, stage)):
         for k in _distinct(_torch.counted_by(kept or (), [t for t, _ in known])):
             t, counter = known[k]
             n = saved_here.get(before.saved[counter.index]) if counter.keeper is Keeper.SAVED else None

@@ -12,6 +12,12 @@ all gradients come to, and autograd sums them up before it runs that.
 Whether a backward is linear shows where it is traced, and then it is too late: the call is traced once more, being told
 which Functions are to be cut off. Derivatives of backwards are divided once more. Most Functions are linear, and are
 attached with what is around them.
+
+Note [Functions for all gradients]
+Where results are wrappers or sparse, or a partition is the user's, nothing is cut off: what could stand there is not
+known. There, and where a cut is given up, a Function of ours marks the nodes that are not linear when it runs them: in
+the context of the first Function that has them, with the backward that is running. One that finds such a mark raises,
+as the node would be run for a part of its gradients. A backward that brings it but one gradient is as in eager.
 """
 
 from __future__ import annotations

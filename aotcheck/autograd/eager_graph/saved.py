@@ -5,7 +5,7 @@ The second derivative by a result of ``svd`` or ``slogdet`` comes by the others,
 what the node keeps. Linear algebra is also differentiated by other formulas where gradients are to have a graph: by the
 matrix, not its factors. No trace of a first backward shows it, nor one of a second what a third reads. So of what such
 nodes keep, all is saved. And so it is of a custom Function with several results, whose backward may read other things
-where one of them has no gradient.
+where one of them has no gradient, and of one that asked for nothing, but may where gradients are to have a graph.
 
 Note [Looked up once]
 To compile a function is to ask its nodes several times over what they keep, and each time they unpack it. Of a function
@@ -77,18 +77,26 @@ def holds_saved(node: Any, near: Tensor) -> bool:
     """Whether an autograd node, in the graph of the replica ``near``, keeps what its first backward frees.
 
     That is saved tensors, or the function of a write through a view; a custom Function that asks for what it saved does
-    so in vain, even if it saved nothing.
+    so in vain, even if it saved nothing, and of one that does not ask nobody knows that it is freed.
     """
     if not _raw_fields(type(node)) and _torch.tells_what_it_keeps(node):
         return False
     if _torch.is_write_through_view(node) or node in leaves_of(near)[0].kernels.asked:  # type: ignore[attr-defined]
         return True
+    if never_asks(node, near):
+        return False
     if has_packed(node):  # to unpack it here may run the user's program again, outside the trace
         return True
     try:
         return bool(saved_by(node, near))
     except RuntimeError:  # one was written since: eager will say so in the backward
         return True
+
+
+def never_asks(node: Any, near: Tensor) -> bool:
+    """Whether ``node`` is of a custom Function whose backward, as far as it ran, asks for nothing that it saved."""
+    kernels = leaves_of(near)[0].kernels  # type: ignore[attr-defined]  # replicas of both kinds have it
+    return node in kernels.ran and node not in kernels.asked
 
 
 def saved_by(node: Any, near: Tensor) -> list[Tensor]:
@@ -172,7 +180,7 @@ def _unpacked_at(saved: Any, version: int, candidates: Sequence[Tensor]) -> Tens
 
 def objection(node: Any, near: Tensor) -> str | None:
     """What the node's backward raises because what it keeps was written since; None if nothing was."""
-    if _torch.is_write_through_view(node) or has_packed(node):
+    if _torch.is_write_through_view(node) or has_packed(node) or never_asks(node, near):
         return None
     try:
         saved_by(node, near)
@@ -285,7 +293,8 @@ def kept_for_derivatives(nodes: Iterable[Any], near: Tensor) -> list[Tensor]:
     """
     found: list[Tensor] = []
     for node in nodes:
-        if _raw_fields(type(node)) and _reads_more_later(node) and not has_packed(node):
+        reads_more = bool(_raw_fields(type(node))) and (_reads_more_later(node) or never_asks(node, near))
+        if reads_more and not has_packed(node):
             with contextlib.suppress(RuntimeError):  # written since: the backward raises
                 found += saved_by(node, near)
     return found

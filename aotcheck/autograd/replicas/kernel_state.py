@@ -119,6 +119,7 @@ class KernelState:
         "moved",
         "moved_before",
         "packed",
+        "ran",
         "required",
         "required_besides",
         "reshaped_leaves",
@@ -142,6 +143,7 @@ class KernelState:
         self.arrived: dict[int, Tensor | None] = {}
         self.arrived_free: dict[int, bool] = {}  # and whether nobody in the program held that
         self.asked = weakref.WeakSet[Any]()  # custom Functions, as nodes, that asked for what they saved
+        self.ran = weakref.WeakSet[Any]()  # and those whose backwards ran
         self.looked_at: dict[int, Tensor] = {}  # what is no argument and was asked for its geometry, by id
         self.swapped: list[Tensor] = []  # replicas that were swapped, in pairs
         self.watcher = NOBODY

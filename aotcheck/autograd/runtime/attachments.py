@@ -124,6 +124,19 @@ class Shared:
     hidden: tuple[int, ...] = ()
 
 
+@dataclasses.dataclass(frozen=True)
+class Gathered:
+    """Nodes that a Function runs, and that in eager would run once for all gradients that a backward brings.
+
+    See Note [Functions for all gradients]. ``nodes`` are numbers that the Function at ``context`` gives them, one of
+    those before, or None: itself. They are run for gradients of the results ``places``.
+    """
+
+    context: int | None
+    nodes: tuple[int, ...]
+    places: tuple[int, ...]
+
+
 class Told:
     """What Functions of one call tell each other: see Note [Zeros that arrive].
 

@@ -172,6 +172,23 @@ def check_not_spent(ctx: Any, begins: Sequence[int] | None = None) -> None:
         raise RuntimeError(FREED)
 
 
+def run_for_all(ctx: Any, nodes: Sequence[int]) -> None:
+    """Raise if this backward ran one of ``nodes``, as the Function of ``ctx`` counts them, for other gradients already.
+
+    See Note [Functions for all gradients].
+
+    Raises:
+        UnsupportedError: it did.
+    """
+    now = _torch.backward_number()
+    if now < 0 or not isinstance(ctx, torch.autograd.function.BackwardCFunction):  # compiled autograd has its own order
+        return
+    ran: dict[int, int] = vars(ctx).setdefault("ran", {})
+    if any(ran.get(n) == now for n in nodes):
+        raise UnsupportedError("second derivative", "summed up with others before a custom backward that is not linear")
+    ran.update(dict.fromkeys(nodes, now))
+
+
 with torch.inference_mode(False):  # this may be imported in it
     DEAD_END = torch.zeros((), device="cpu", requires_grad=True)
 

@@ -25,6 +25,7 @@ from aotcheck.autograd.runtime.attachments import (
     BackwardWrite,
     Counter,
     Freed,
+    Gathered,
     Guard,
     Keeper,
     Shared,
@@ -60,6 +61,7 @@ def function_like(
     lasting: bool = False,
     holders: int = 0,
     holds: bool = False,
+    gathers: tuple[Gathered, ...] = (),
 ) -> Callable[..., Any]:
     """``apply`` of a Function that attaches computed results to autograd.
 
@@ -80,7 +82,7 @@ def function_like(
     ``divisible``: whether backwards may leave out some of what keeps anything, see Note [Gradients asked for].
     ``reentrant``: the results behind which there is a reentrant checkpoint, with the targets behind that.
     ``lasting``: what is saved is kept where no backward frees it, see Note [Kept in attributes].
-    ``holds``: whether by what is saved arguments are held.
+    ``holds``: whether by what is saved arguments are held. ``gathers``: see Note [Functions for all gradients].
     """
     w = SourceWriter()
     w.globals.update(grad_enabled=torch.is_grad_enabled, node=torch.autograd.function.BackwardCFunction)
@@ -120,6 +122,10 @@ def function_like(
     raises += [
         f"    if p[{j}] is not None: {w.refer(backward.refuse_some_gradients)}(ctx, {there})" for j, there in reentrant
     ]
+    for x in gathers:
+        whose = "ctx" if x.context is None else f"{CONTEXTS}[{x.context}]"
+        needed = " or ".join(f"p[{j}] is not None" for j in x.places)
+        raises.append(f"    if {needed}: {w.refer(backward.run_for_all)}({whose}, {x.nodes})")
     some = f"[None if k in {lenient} and g[k] is None else x for k, x in enumerate(p)]"
     lines += [
         "def backward(ctx, *g):",
@@ -294,6 +300,8 @@ def write_differentiable_backward(
     once: bool = False,
     lasting: bool = False,
     shown: Mapping[int, tuple[int, Callable[[Tensor], Any]]] = MappingProxyType({}),
+    windows: Sequence[int] = (),
+    writes: Sequence[BackwardWrite] = (),
 ) -> SourceWriter:
     """``run(ctx, g)`` as ``write_backward`` writes it, but what it gives is attached to autograd.
 
@@ -305,15 +313,17 @@ def write_differentiable_backward(
     ``cuts``, on which others hang, are attached before these, and are targets after all others. ``twins`` says of each
     gradient which of them it is, itself or an earlier one. ``entered`` are targets that this backward does not reach,
     and of which its context has handles after those ``reached``. ``once``, ``lasting``: as for
-    ``write_backward``. The gradients ``shown`` are views made under no_grad: of which
-    tangent, and how.
+    ``write_backward``, as are ``windows`` and ``writes``. The gradients ``shown`` are views made under no_grad: of
+    which tangent, and how.
     """
     w = SourceWriter()
     whole = "whole" if flat else "g"
     lines = [f"def run(ctx, g{', whole' if flat else ''}):", *_unpack(w, unpacked, saved, once, lasting)]
     body = _take_tangents(w, tangents)
     names = [f"s[{k}]" for k in range(read)] + [f"t{k}" for k, _ in tangents]
+    names += [f"{LIVE}[{k}]" for k in windows]
     body.append(f"    d = bw({', '.join(names)})")
+    body += [f"    {w.refer(WRITERS[x.visibility])}({x.target}, d[{x.result}])" for x in writes]
     w.globals.update(grad_mode=_torch.set_grad_enabled_raw)
     lines += ["    grad_mode(False)", "    try:", *["    " + x for x in body], "    finally: grad_mode(True)"]
     lines += [f"    h, d = {HANDLES}, list(d)"]

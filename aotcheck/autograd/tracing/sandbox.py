@@ -5,12 +5,21 @@ The backward of a custom Function may write buffers, saved tensors and the gradi
 may count its calls. Such a write is one of the real backward, each time it runs, so of the trace nothing must remain of
 it: another backward is traced from where the forward ended. What a backward writes of the caller's memory it also reads
 from there, as it is then: such a storage is *live*, its content an input of the backward's graph.
+
+Note [Derivatives of backwards that write]
+A backward whose results have gradients writes too, each time it runs. What its nodes saved of such memory before it was
+written is out of date by then, and eager's derivative raises. So the derivative is traced at the versions that the
+backward left (``since``), though what was there before holds again what it held. That is right as long as it reads
+nothing of that memory, which others may write until then: else it is refused. So are writes by which something gets a
+history, since that would have to be taken back, and of what nobody else has but an op of the function keeps: what is
+saved for one Function that checks it would be checked for all.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -52,7 +61,8 @@ class Reshaped:
 class BackwardTrace:
     """A traced backward: the gradients that arrive at each target, as replicas and as read; the tangents' replicas.
 
-    ``draws`` are the random numbers drawn, ``written`` and ``reshaped`` what it left changed.
+    ``draws`` are the random numbers drawn, ``written`` and ``reshaped`` what it left changed, ``versions`` those that
+    tensors had by then of memory that it wrote.
     """
 
     gradients: list[Tensor | None]
@@ -61,6 +71,20 @@ class BackwardTrace:
     draws: tuple[Value, ...]
     written: tuple[Written, ...]
     reshaped: tuple[Reshaped, ...]
+    versions: tuple[tuple[Tensor, int], ...] = ()
+
+
+@contextlib.contextmanager
+def at_versions(versions: Sequence[tuple[Tensor, int]]) -> Iterator[None]:
+    """Inside, the tensors have these versions."""
+    before = [(t, _torch.version_of(t)) for t, _ in versions]
+    try:
+        for t, version in versions:
+            _torch.set_version(t, version)
+        yield
+    finally:
+        for t, version in reversed(before):
+            _torch.set_version(t, version)
 
 
 def nothing_to_note(t: Tensor, elsewhere: bool) -> None:
@@ -143,7 +167,8 @@ class Sandbox:
     ) -> BackwardTrace:
         """The backward that is over, what its gradients hold read by ``read``."""
         values = [None if g is None else read(g) for g in gradients]
-        return BackwardTrace(gradients, values, seeds, self.draws(), self.written(), self.reshaped())
+        versions = tuple([(t, _torch.version_of(t)) for t, _ in self._versions.values()])
+        return BackwardTrace(gradients, values, seeds, self.draws(), self.written(), self.reshaped(), versions)
 
     def written(self) -> tuple[Written, ...]:
         """What was written so far."""
