@@ -49,7 +49,8 @@ class NotedHook:
         self.kernels = kernels
         self.hook = hook
         self.kind = kind
-        self.node = _torch.grad_fn_of(replica)  # None for a leaf
+        self.node: Any = None  # that the hook is on; None for a leaf
+        self.place = 0  # and on which of the node's results
         self.time = kernels.now()
         self.traced = False
         self._table: Callable[[], OrderedDict[int, Any] | None] = lambda: None
@@ -80,8 +81,18 @@ class NotedHook:
     def installed(self, handle: RemovableHandle) -> RemovableHandle:
         """Note the handle that the user gets."""
         self._table, self._handle, self._id = handle.hooks_dict_ref, weakref.ref(handle), handle.id
+        table = self._table()
+        beside = next((h for h in self.kernels.hooks if h.in_table(table)), None)
+        if beside is not None:  # the tensor may have another history by now, of which its hooks know nothing
+            self.node, self.place = beside.node, beside.place
+        else:
+            self.node, self.place = _torch.grad_fn_of(self.replica), self.replica.output_nr
         self.kernels.hooks.append(self)
         return handle
+
+    def in_table(self, table: OrderedDict[int, Any] | None) -> bool:
+        """Whether it is, or was, one of the hooks in ``table``."""
+        return table is not None and self._table() is table
 
     @property
     def in_force(self) -> bool:
