@@ -573,53 +573,63 @@ def test_gradient_of_any_view_by_its_base(create_graph, leads):
     check_session(session)
 
 
-def test_a_gradient_that_an_argument_keeps_is_left_by_no_backward_inside_of_a_later_call():
-    def f(x):
-        return torch.autograd.grad([x], [x], [x])
-
-    compiled = aotcheck.aot_function(f)
-    compiled(leaf(3))
-    x = leaf(3) * 2
-    compiled(x)
-    x.retain_grad()
-    with pytest.raises(aotcheck.UnsupportedError, match="hook"):
+def test_a_gradient_that_an_argument_keeps_in_a_later_call():
+    def session(compile):
+        compiled = compile(lambda x: torch.autograd.grad([x], [x], [x.detach()]))
+        compiled(leaf(3))
+        x = leaf(3) * 2
         compiled(x)
+        x.retain_grad()
+        for _ in range(2):
+            yield compiled(x), x.grad
+
+    check_session(session)
 
 
 @pytest.mark.parametrize("write", [lambda x: x.zero_(), lambda x: x.mul_(2)], ids=["zero", "mul"])
-def test_a_gradient_that_a_written_argument_keeps_is_left_by_no_backward_inside(write):
+def test_a_gradient_that_a_written_argument_keeps(write):
     def f(x):
         write(x)
-        return torch.autograd.grad([x], [x], [x.detach()])
+        return torch.autograd.grad([x], [x], [x.detach()], retain_graph=True)
 
-    compiled = aotcheck.aot_function(f)
-    compiled(leaf(3, 3) * 2)
-    x = leaf(3, 3) * 2
-    x.retain_grad()
-    with pytest.raises(aotcheck.UnsupportedError, match="hook"):
-        compiled(x)
-    assert x.grad is None
+    def session(compile):
+        compiled = compile(f)
+        compiled(leaf(3, 3) * 2)
+        for _ in range(2):
+            x = leaf(3, 3) * 2
+            x.retain_grad()
+            yield compiled(x), x.grad
+            x.sum().backward()
+            yield x.grad
+
+    check_session(session)
 
 
 @pytest.mark.parametrize("written", ["base", "view"])
 @pytest.mark.parametrize("read", [lambda x: x, lambda x: x * 2], ids=["itself", "result"])
-def test_a_gradient_that_a_view_of_a_written_argument_keeps_is_left_by_no_backward_inside(read, written):
+def test_a_gradient_that_a_view_of_a_written_argument_keeps(read, written):
     def f(base, view):
         (base if written == "base" else view).mul_(2)
         y = read(view)
-        return torch.autograd.grad([y], [base], [torch.ones_like(y)])
+        return torch.autograd.grad([y], [base], [torch.ones_like(y)], retain_graph=True, allow_unused=True)
 
     def arguments():
         base = leaf(2, 2).clone()
         return base, base.view(4)
 
-    compiled = aotcheck.aot_function(f)
-    compiled(*arguments())
-    base, view = arguments()
-    view.retain_grad()
-    with pytest.raises(aotcheck.UnsupportedError, match="hook"):
-        compiled(base, view)
-    assert view.grad is None
+    def session(compile):
+        compiled = compile(f)
+        compiled(*arguments())
+        for _ in range(2):
+            base, view = arguments()
+            view.retain_grad()
+            yield compiled(base, view), view.grad
+            (base * 2).sum().backward(retain_graph=True)
+            yield view.grad
+            (view * 2).sum().backward()
+            yield view.grad
+
+    check_session(session)
 
 
 # -- through arguments that are no leaves --------------------------------------------------------------

@@ -195,7 +195,12 @@ class Capture(Watcher):
     def on_gradient(self, t: Tensor) -> None:
         """See Note [Gradients of arguments]."""
         if self.maker.kernels.function_runs:
+            self._inside.on_gradient(t)
             self.gradients.note(t)
+
+    def keeps_gradient(self, t: Tensor) -> bool:
+        """See Note [The caller's hooks]."""
+        return self._inside.keeps_gradient(t)
 
     def on_backward(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """See Note [Backwards inside]."""
@@ -278,12 +283,12 @@ class Capture(Watcher):
         mode = BackwardMode.now()
         self.onward.append(Onward(tuple(brought), inside.retained, tuple(versions), counted, mode, moment))
 
-    def _call_hooks(self, argument: int, gradient: Tensor) -> Tensor:
+    def _call_hooks(self, argument: int, gradient: Tensor, keeps: bool) -> Tensor:
         """See Note [The caller's hooks]."""
         if self.together:
             raise UnsupportedError("hook", "a backward inside calls one, with a partition_fn of the user's")
         self.hooks_called += 1
-        return call_hooks(self.tracer, gradient, argument, self.hooks_called)
+        return call_hooks(self.tracer, gradient, argument, self.hooks_called, keeps)
 
     def _arrived(self, g: Tensor, free: bool = False) -> Arrived:
         view = self.tracer.table.view(g)

@@ -80,6 +80,10 @@ class Watcher:
     def on_gradient(self, t: Tensor) -> None:
         """``t.grad`` is read or written."""
 
+    def keeps_gradient(self, t: Tensor) -> bool:
+        """Whether the caller wants ``t`` to keep its gradient, as far as is known, and nobody wrote it."""
+        return False
+
     def on_backward(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """A backward is about to be called."""
 

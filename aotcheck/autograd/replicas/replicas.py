@@ -182,6 +182,8 @@ class Replica(Tensor):
 
     def retain_grad(self) -> None:
         """Noted besides: it is for the history that the tensor has now."""
+        if self.kernels.watcher.keeps_gradient(self):  # then this does nothing
+            return
         super().retain_grad()
         if self.retains_grad:  # else autograd took it for a leaf, and is not to look for its history now
             self.kernels.retained[id(self)] = _torch.grad_fn_of(self)

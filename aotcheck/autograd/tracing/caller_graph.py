@@ -30,15 +30,18 @@ from aotcheck.autograd.tensors.subclasses import is_wrapper
 
 ENGINE = frozenset({torch.autograd.grad, torch.autograd.backward, Tensor.backward})
 
+_KEPT_AND_USED = "the function uses the gradient that an argument keeps of a backward inside"
+
 
 @dataclasses.dataclass(frozen=True)
 class CallerGraph:
-    """The places of arguments that are ``hooked``, those of them on which hooks are for after the accumulation of a
-    gradient, and those that are ``keeping`` their gradients without being leaves; and pairs of places: the graph behind
-    the one ``leads`` to the other. ``made`` says by which ops those that are views were made.
+    """The places of arguments that are ``hooked``; those of them whose hooks may be ``changing`` the gradient, or are
+    for after its accumulation, and those that are ``keeping`` it without being leaves. And pairs of places: the graph
+    behind the one ``leads`` to the other. ``made`` says by which ops those that are views were made.
     """
 
     hooked: tuple[int, ...]
+    changing: frozenset[int]
     accumulating: frozenset[int]
     keeping: frozenset[int]
     leads: frozenset[tuple[int, int]]
@@ -49,11 +52,12 @@ def caller_graph(flat: Sequence[Any]) -> CallerGraph:
     """What a backward inside may meet behind the arguments ``flat``."""
     tensors = {k: a for k, a in enumerate(flat) if isinstance(a, Tensor) and a.requires_grad}
     hooked = [k for k, a in tensors.items() if _torch.has_hooks_of_any_kind(a)]
+    changing = frozenset([k for k in hooked if _torch.has_tensor_hooks(tensors[k])])
     accumulating = frozenset([k for k in hooked if _torch.has_accumulation_hooks(tensors[k])])
     keeping = frozenset([k for k in hooked if tensors[k].retains_grad])
     views = {k: a for k, a in tensors.items() if _torch.base_of(a) is not None and not is_wrapper(a)}
     made = [(k, repr(_torch.ops_of_view(a))) for k, a in views.items()]
-    return CallerGraph(tuple(hooked), accumulating, keeping, _leads(tensors), tuple(made))
+    return CallerGraph(tuple(hooked), changing, accumulating, keeping, _leads(tensors), tuple(made))
 
 
 def _leads(tensors: Mapping[int, Tensor]) -> frozenset[tuple[int, int]]:
@@ -86,11 +90,14 @@ class BackwardsInside:
         self.went_on = False  # whether one did, which each call does after all else
         self.goes_on = False  # and whether it goes on where it comes to an argument that is no leaf
         self.led_to = frozenset([j for k, j in known.leads if j != k]) if known is not None else frozenset()
-        self._retained: list[tuple[Tensor, Any, Callable[[Tensor], Any]]] = []  # arguments, their nodes, what refuses
+        self._keeping: list[tuple[int, Any]] = []  # arguments that keep their gradients, with their nodes
+        self._written: set[int] = set()  # those of them that were written, and have another history by now
+        self._kept: set[int] = set()  # those whose gradient a backward inside brings
+        self._used: set[int] = set()  # and those whose ``.grad`` the function reads or writes
         tensors = {k: r for k, r in enumerate(replicas) if isinstance(r, Tensor) and arguments[k].requires_grad}
         self._hidden = known.leads - _leads(tensors) if known is not None and known.leads else frozenset()
 
-    def meet_hooks(self, running: Callable[[], bool], call: Callable[[int, Tensor], Tensor]) -> None:
+    def meet_hooks(self, running: Callable[[], bool], call: Callable[[int, Tensor, bool], Tensor]) -> None:
         """Let a backward inside (while ``running``) ``call`` the hooks that the caller registered on an argument, of a
         gradient, where it comes to that; or fail where it cannot.
         """
@@ -102,18 +109,57 @@ class BackwardsInside:
             if not running() or (no_leaf and self.goes_on):
                 return None
             after = self._accumulates and k in known.accumulating
-            shown = torch.is_grad_enabled() or type(g) is not Replica or g.requires_grad
-            if after or shown or self.went_on or k in known.keeping:
+            if not after and k not in known.changing and k not in known.keeping:
+                return None
+            shown = type(g) is not Replica or g.requires_grad
+            if after or shown or self.went_on:
                 raise UnsupportedError("hook", "a backward inside reaches an argument on which hooks are registered")
-            return call(k, g)
+            through = call(k, g, k in known.keeping and self._keeps(k))
+            return through if k in known.changing else None
 
-        for k in known.hooked:
-            t = self.replicas[k]
+        for k, t in {id(self.replicas[k]): (k, self.replicas[k]) for k in known.hooked}.values():
             if t.requires_grad and _torch.leafness(t) is not None:
                 no_leaf = not _torch.leafness(t) and _torch.base_of(t) is None
                 Tensor.register_hook(t, functools.partial(meet, k, no_leaf))
                 if not _torch.leafness(t) and k in known.keeping:
-                    self._retained.append((t, _torch.grad_fn_of(t), functools.partial(meet, k, False)))
+                    self._keeping.append((k, _torch.grad_fn_of(t)))
+
+    def _keeps(self, k: int) -> bool:
+        """Whether the argument at ``k`` keeps a gradient that arrives at what it came with, as each call does."""
+        if k in self._written:
+            return False
+        if k in self._used:
+            raise UnsupportedError("hook", _KEPT_AND_USED)
+        self._kept.add(k)
+        return True
+
+    def keeps_gradient(self, t: Tensor) -> bool:
+        """Whether the caller wants ``t`` to keep its gradient, and it has the history that it came with."""
+        return any(self.replicas[k] is t and _torch.grad_fn_of(t) is node for k, node in self._keeping)
+
+    def on_gradient(self, t: Tensor) -> None:
+        """The function reads or writes ``t.grad``."""
+        used = {k for k, _ in self._keeping if self.replicas[k] is t and k not in self._written}
+        self._used |= used
+        if used & self._kept:
+            raise UnsupportedError("hook", _KEPT_AND_USED)
+
+    def _keep_of_written(self) -> None:
+        """What keeps its gradient keeps that of what it is by now, once it was written; not if it was only reshaped."""
+
+        def refuse(_: Tensor) -> None:
+            raise UnsupportedError("hook", "an argument keeps gradients of what it was and, since it was written, is")
+
+        for k, node in self._keeping:
+            t = self.replicas[k]
+            now = _torch.grad_fn_of(t)
+            if now is None or now is node or k in self._written or _torch.has_tensor_hooks(t):
+                continue
+            self._written.add(k)
+            if k in self._kept or k in self._used:
+                Tensor.register_hook(t, refuse)
+            else:
+                Tensor.retain_grad(t)
 
     def refuse_views(self, running: Callable[[], bool], places: Sequence[int]) -> None:
         """Let a backward inside fail where it comes by those at ``places``: views, traced as such, that custom
@@ -138,11 +184,7 @@ class BackwardsInside:
         """
         if self.known is None:
             raise RetraceWithCallerGraph
-        for k, (t, node, refuse) in enumerate(self._retained):  # a gradient is kept of what the tensor is by now
-            now = _torch.grad_fn_of(t)
-            if now is not node and now is not None:
-                Tensor.register_hook(t, refuse)
-                self._retained[k] = (t, now, refuse)
+        self._keep_of_written()
         self.goes_on = False
         self._accumulates = func is torch.autograd.backward
         if self._accumulates:
