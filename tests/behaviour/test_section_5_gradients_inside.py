@@ -9,7 +9,7 @@ import torch
 
 import aotcheck
 from tests.behaviour.functions import View
-from tests.behaviour.harness import attempt, attempt_later, backward, check, check_session, given, leaf, plain
+from tests.behaviour.harness import Raised, attempt, attempt_later, backward, check, check_session, given, leaf, plain
 
 
 def calls(function, *make, times: int = 3):
@@ -764,12 +764,132 @@ def test_a_gradient_that_is_written_when_it_has_gone_on(lead, change):
     check_session(session)
 
 
-def test_a_backward_inside_through_an_argument_to_another_is_refused():
-    compiled = aotcheck.aot_function(lambda x, root: (x * x).sum().backward())
-    root = leaf(3)
-    with pytest.raises(aotcheck.UnsupportedError, match="to another argument"):
-        compiled(root * 2, root)
-    assert root.grad is None
+def _by_a_view(x, y):
+    x.backward(torch.ones_like(x), retain_graph=True)
+    return x * 2
+
+
+def _beside_a_write(x, y):
+    with torch.no_grad():
+        y.add_(1)
+    x.backward(torch.ones_like(x), retain_graph=True)
+    return x * 2
+
+
+def _between_writes(x, y):
+    x.detach().mul_(2)
+    x.backward(torch.ones_like(x), retain_graph=True)
+    y.detach().mul_(2)
+    x.detach().mul_(3)
+    return x * 2
+
+
+def _between_several_writes(x, y):
+    for t in (y, x, x):
+        x.backward(torch.ones_like(x), retain_graph=True)
+        t.detach().mul_(2)
+    (x * 3).sum().backward(retain_graph=True)
+    return x * 2
+
+
+def _between_writes_under_grad(x, y):
+    x.mul_(2)
+    x.backward(torch.ones_like(x), retain_graph=True)
+    x.mul_(2)
+    return x * 2
+
+
+def _freed_between_writes(x, y):
+    y.detach().mul_(2)
+    (x * x).sum().backward()
+    y.detach().mul_(2)
+    return y * 1
+
+
+def _between_a_write_and_a_change_of_shape(x, y):
+    x.detach().mul_(2)
+    x.unsqueeze_(0)
+    x.backward(torch.ones_like(x), retain_graph=True)
+    y.detach().mul_(2)
+    return y * 2
+
+
+_LEADING = [
+    _by_a_view, _beside_a_write, _between_writes, _between_several_writes, _between_writes_under_grad,
+    _freed_between_writes, _between_a_write_and_a_change_of_shape,
+]  # fmt: skip
+_ARGUMENTS = {
+    "apart": lambda a, b: (a * 2, b * 3),
+    "squares": lambda a, b: (a * a, b * b),
+    "keeping itself": lambda a, b: (a.exp(), b * 2),
+    "view of a leaf": lambda a, b: (a[:2], b * 2),
+    "view": lambda a, b: ((a * 2)[:2], b * 2),
+    "and a leaf behind it": lambda a, b: (a * b, b),
+    "view of a leaf, and that": lambda a, b: (a[:2], a),
+    "view, and its base": lambda a, b: (lambda c: (c[:2], c))(a * 2),
+    "and what it was detached from": lambda a, b: (a.exp(), a.detach()),
+    "and another of one leaf": lambda a, b: (a * 2, a.exp()),
+}
+
+
+@pytest.mark.parametrize("arguments", _ARGUMENTS.values(), ids=_ARGUMENTS)
+@pytest.mark.parametrize("function", _LEADING, ids=[f.__name__[1:] for f in _LEADING])
+@pytest.mark.parametrize("hooked", [False, True], ids=["", "hooked"])
+def test_a_backward_inside_goes_on_to_other_arguments_and_between_writes(function, arguments, hooked):
+    if hooked and function is _between_several_writes:
+        hooked = False  # a hook on a view is then called after a backward that went on: refused
+
+    def session(compile):
+        compiled = compile(function)
+        for k in range(2):
+            roots, seen = [leaf(3), leaf(3, seed=1)], []
+            if k:
+                for r in roots:
+                    r.grad = torch.ones_like(r)
+            x, y = arguments(*roots)
+            for t in (x, y) if hooked else ():
+                if t.requires_grad:
+                    t.register_hook(lambda g, seen=seen: seen.append(g.clone()))
+            made = attempt_later(lambda x=x, y=y: compiled(x, y))
+            yield made, x, y, [r.grad for r in roots], seen
+            if not isinstance(made, Raised):
+                yield attempt_later(lambda made=made: backward([made])), [r.grad for r in roots]
+
+    check_session(session)
+
+
+def test_a_backward_inside_through_a_view_of_what_is_no_argument():
+    def session(compile):
+        compiled = compile(lambda v: v.backward(torch.ones_like(v)))
+        for _ in range(2):
+            base, seen = leaf(4), []
+            base.register_hook(lambda g, seen=seen: seen.append(g.clone()) or g * 2)
+            for _ in range(2):
+                compiled(base[1:3])
+                yield base, base.grad, seen
+
+    check_session(session)
+
+
+def test_a_backward_inside_through_an_argument_to_another_whose_gradient_is_used_is_refused():
+    def read(x, root):
+        x.sum().backward()
+        return root.grad * 2
+
+    def besides(x, root):
+        (x * root).sum().backward()
+
+    def hidden(x, y):
+        x.data.mul_(2)
+        x.sum().backward()
+        y.data.mul_(2)
+        x.data.mul_(2)
+
+    for f in (read, besides, hidden):
+        root = leaf(3)
+        with pytest.raises(aotcheck.UnsupportedError, match=r"to another argument|between writes"):
+            aotcheck.aot_function(f)(root * 2, root)
+        assert root.grad is None
 
 
 def test_a_gradient_of_a_leaf_beside_what_leads_to_others_by_nodes_of_the_callers():

@@ -34,6 +34,7 @@ from aotcheck.autograd.record.steps import (
     Arg,
     BackwardOnward,
     BumpVersion,
+    CheckCallerGraph,
     Constant,
     Poison,
     Ref,
@@ -217,6 +218,8 @@ class EpilogueBuilder:
     def _go_on(self, hooks: Sequence[tuple[int, Step]]) -> None:
         """Let backwards go on in the caller's graph before anything of the call's is written, or after all is.
 
+        One between writes does so before, once it shows that something was.
+
         What the function's hooks made of a gradient is in what they bring, so these are registered after that; but for
         ``hooks``, with their moments, which those are to call that come later.
         """
@@ -231,7 +234,14 @@ class EpilogueBuilder:
             hooks = [x for x in hooks if x[0] >= onward.moment]
             return found
 
+        checks: list[Step] = []
         for onward in early:
+            if onward.follows_writes:
+                if self.results.makes_odd_views:
+                    raise UnsupportedError("backward inside", "between writes, with a view that autograd then refuses")
+                groups = _torch.version_groups([a.replica for a, _ in onward.counted])
+                counted = [(Arg(a.index), n) for k, (a, n) in enumerate(onward.counted) if groups[k] == k]
+                checks.append(CheckCallerGraph(tuple([to for to, _ in onward.gradients]), tuple(counted)))
             first += [*due(onward), *self._counts_before(onward, first), *self._goes_on(onward)]
         if late:
             others = [s for s in self.before if isinstance(s, RegisterHook)]
@@ -244,7 +254,7 @@ class EpilogueBuilder:
             self.before += [*behind, *others, *[hook for _, hook in hooks]]
         else:
             first += [hook for _, hook in hooks]
-        self.before[:0] = first
+        self.before[:0] = [*checks, *first]
 
     def _counts_before(self, onward: Onward, steps: Sequence[Step]) -> list[Step]:
         """What counts changes in place that came before ``onward``, for the caller's graph to object to, and that none

@@ -161,6 +161,11 @@ class BackwardsInside:
             else:
                 Tensor.retain_grad(t)
 
+    def leaves_behind(self, places: Sequence[int]) -> list[int]:
+        """The arguments that are leaves to which the caller's graph leads from those at ``places``."""
+        leads = self.known.leads if self.known is not None else ()
+        return sorted({end for start, end in leads if start in places and _torch.leafness(self.replicas[end])})
+
     def refuse_views(self, running: Callable[[], bool], places: Sequence[int]) -> None:
         """Let a backward inside fail where it comes by those at ``places``: views, traced as such, that custom
         Functions of the caller's made, whose backwards no trace knows.
@@ -212,11 +217,6 @@ class BackwardsInside:
 def roots_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Any]:
     """Where a backward that is called so begins."""
     return _several(kwargs.get("outputs", kwargs.get("tensors", args[0] if args else ())))
-
-
-def leads_to_leaf(known: CallerGraph, k: int, replicas: Sequence[Any]) -> bool:
-    """Whether the caller's graph leads from the argument ``k`` to one that is a leaf."""
-    return any(start == k and _torch.leafness(replicas[end]) for start, end in known.leads)
 
 
 def _several(x: Any) -> Sequence[Any]:
