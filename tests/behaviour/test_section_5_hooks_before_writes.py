@@ -139,3 +139,92 @@ def test_it_sees_the_gradient_of_what_the_tensor_was_then(f, given):
         yield attempt(lambda: torch.autograd.grad((first[0] * first[0]).sum(), [x])), list(seen)
 
     check_session(session)
+
+
+# -- gradients that are kept --------------------------------------------------------------------------
+
+
+def _reshaped_before(x):
+    x.t_()
+    x.retain_grad()
+    x.mul_(2)
+    return x * 2, x
+
+
+def _reshaped_after(x):
+    x.mul_(2)
+    x.retain_grad()
+    x.t_()
+    return x * 2, x
+
+
+def _reshaped_before_and_after(x):
+    x.mul_(2)
+    x.t_()
+    x.retain_grad()
+    x.unsqueeze_(0)
+    return x * 2, x
+
+
+def _told_again(x):
+    x.mul_(2)
+    x.retain_grad()
+    x.t_()
+    x.retain_grad()
+    return x * 2, x
+
+
+def _used_before(x):
+    x.mul_(2)
+    w = x * x
+    x.retain_grad()
+    x.t_()
+    return x, w
+
+
+def _view_made_inside(x):
+    v = (x * 1)[:1]
+    v.retain_grad()
+    v.mul_(2)
+    v.t_()
+    v.unsqueeze_(1)
+    return v, v * 2
+
+
+def _view_reshaped_before(x):
+    v = (x * 1)[:1]
+    v.unsqueeze_(0)
+    v.retain_grad()
+    v.mul_(2)
+    return v, v * 2
+
+
+def _result_reshaped_before(x):
+    y = x * 1
+    y.t_()
+    y.retain_grad()
+    y.mul_(2)
+    return y, y * 2
+
+
+KEEPING = [
+    _reshaped_before, _reshaped_after, _reshaped_before_and_after, _told_again, _used_before, _view_made_inside,
+    _view_reshaped_before, _result_reshaped_before,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("f", KEEPING, ids=[f.__name__[1:] for f in KEEPING])
+@pytest.mark.parametrize("given", [lambda r: r * 2, lambda r: (r * 2)[:, :2]], ids=["non-leaf", "view"])
+def test_what_keeps_its_gradient_and_is_reshaped_in_place_keeps_that_of_what_it_was(f, given):
+    def session(compile):
+        compiled = compile(f)
+        for _ in range(2):
+            root = leaf(2, 3)
+            x = given(root)
+            results = compiled(x)
+            for y in results:
+                yield attempt_later(lambda y=y: backward([y], retain_graph=True)), root.grad
+                yield [t.grad for t in (x, *results)], [t.retains_grad for t in (x, *results)]
+            yield attempt_later(lambda results=results: backward(results)), [t.grad for t in (root, x, *results)]
+
+    check_session(session)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Generator, Iterator, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from aotcheck.autograd.effects.results import Results
 from aotcheck.autograd.effects.views import has_history, is_new_leaf, is_odd
 from aotcheck.autograd.effects.wrapped import WrappedResults
 from aotcheck.autograd.errors import Retrace, TraceMode, UnsupportedError
+from aotcheck.autograd.ir.places import Move
 from aotcheck.autograd.ir.sparse_geometry import is_sparse
 from aotcheck.autograd.ir.storage_state import StorageState
 from aotcheck.autograd.ir.trace import Value, geometry_of
@@ -42,6 +44,7 @@ from aotcheck.autograd.record.steps import (
     ReplayView,
     RequireGrad,
     RequireGradOfInteger,
+    Reshape,
     ResizeStorage,
     RetainGrad,
     SetAttribute,
@@ -60,6 +63,7 @@ from aotcheck.autograd.record.steps import (
 )
 from aotcheck.autograd.record.timeline import Timeline
 from aotcheck.autograd.replicas.sparse import SparseReplica
+from aotcheck.autograd.replicas.windows import Reshaping
 from aotcheck.autograd.tensors.subclasses import Bundle, is_wrapper, leaves_of
 from aotcheck.autograd.tracing.traced_inputs import TracedArgument, TracedRoot
 
@@ -522,6 +526,8 @@ class EpilogueBuilder:
                 if _torch.leafness(t) is None:
                     continue
                 if self._retains_of_before(t):
+                    if self._retains_in_between(t):
+                        continue
                     raise UnsupportedError("hook", "a gradient is retained of what changed its geometry since")
                 self.steps.append(RetainGrad(self.results.name(t)))
 
@@ -556,11 +562,28 @@ class EpilogueBuilder:
         return False
 
     def _retains_of_before(self, t: Tensor) -> bool:
-        """Whether ``t`` keeps the gradient of what it was before it changed its geometry, made inside as it is."""
+        """Whether ``t`` keeps the gradient of what it was before it changed its geometry, made inside as it is.
+
+        What was written keeps that of what it became; before that it had not changed its geometry, or eager had failed.
+        """
         retained = self.kernels.retained.get(id(t))
         if retained is None or id(t) not in self.capture.tracer.regeometried or retained is _torch.grad_fn_of(t):
             return False
+        since = self.kernels.retained_at.get(id(t), 0)
+        if all(x.time < since or x.move is Move.DATA for x in self.kernels.left.get(id(t), ())):
+            return False
         return not any(a.replica is t and a.grad_fn is retained for a in self.arguments)
+
+    def _retains_in_between(self, t: Tensor) -> bool:
+        """Let ``t`` keep its gradient before the changes in place that came after it was told to; False if none are."""
+        ref, since = self.results.name(t), self.kernels.retained_at.get(id(t), math.inf)
+        for steps in (self.before, self.steps):
+            for number, step in enumerate(steps):
+                change = getattr(step.change, "__self__", None) if isinstance(step, Reshape) else None
+                if isinstance(change, Reshaping) and step.target == ref and change.time > since:
+                    steps.insert(number, RetainGrad(ref))
+                    return True
+        return False
 
     def _record(self, returns: list[Ref | Constant], states: Sequence[StorageState]) -> Record:
         order = sorted(range(len(self.results.outputs)), key=lambda k: self.results.outputs[k].role.value)
