@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import aotcheck
-from tests.behaviour.functions import View
+from tests.behaviour.functions import Same, View
 from tests.behaviour.harness import Raised, attempt, attempt_later, backward, check, check_session, given, leaf, plain
 
 
@@ -890,6 +890,111 @@ def test_a_backward_inside_through_an_argument_to_another_whose_gradient_is_used
         with pytest.raises(aotcheck.UnsupportedError, match=r"to another argument|between writes"):
             aotcheck.aot_function(f)(root * 2, root)
         assert root.grad is None
+
+
+def _only_there(x, y):
+    return torch.autograd.grad((x * x).sum(), y, retain_graph=True, allow_unused=True)[0], x * 2
+
+
+def _there_and_here(x, y):
+    z = x * y
+    (g,) = torch.autograd.grad(z, [y], torch.ones_like(z), retain_graph=True)
+    return g * z
+
+
+def _for_several(x, y):
+    return *torch.autograd.grad((x * y).sum(), [y, x, y], retain_graph=True), x * 2
+
+
+def _for_several_times(x, y):
+    (g,) = torch.autograd.grad((x * 2).sum(), y, retain_graph=True, allow_unused=True)
+    (h,) = torch.autograd.grad((x * x).sum(), y, retain_graph=True, allow_unused=True)
+    return (x * 2, x * 3) if g is None else (g + h, x * g)
+
+
+def _for_what_is_written_then(x, y):
+    (g,) = torch.autograd.grad((x * 2).sum(), y, retain_graph=True, allow_unused=True)
+    x.mul_(2)
+    return g, x * 1
+
+
+def _the_other_way(x, y):
+    return torch.autograd.grad(y.sum(), x, retain_graph=True, allow_unused=True)[0], x * 1
+
+
+def _unused_here(x, y):
+    return torch.autograd.grad(y.sum(), x, retain_graph=True), x * 1
+
+
+_ASKED = [
+    _only_there, _there_and_here, _for_several, _for_several_times, _for_what_is_written_then, _the_other_way,
+    _unused_here,
+]  # fmt: skip
+_LED_TO = {
+    "product": lambda a, b: (a * 2, a),
+    "square": lambda a, b: (a * a, a),
+    "non-leaf": lambda a, b: (lambda c: (c * c, c))(a * 2),
+    "one of two": lambda a, b: (a * b, b),
+    "keeping itself": lambda a, b: (a.exp(), a),
+    "view of a custom Function": lambda a, b: (lambda c: (Same.apply(c), c))(a * 3),
+    "not led to": lambda a, b: (a * 2, b * 3),
+}
+
+
+_VIEWS_WRITTEN = (_for_what_is_written_then, "view of a custom Function")  # refused
+
+
+@pytest.mark.parametrize(("function", "led"), [(f, a) for f in _ASKED for a in _LED_TO if (f, a) != _VIEWS_WRITTEN])
+def test_a_gradient_is_asked_for_that_comes_by_the_callers_graph(function, led):
+    arguments = _LED_TO[led]
+
+    def session(compile):
+        compiled = compile(function)
+        for k in range(2):
+            roots, seen = [leaf(3), leaf(3, seed=1)], []
+            x, y = arguments(*roots)
+            if k and function is not _for_several:  # then a hook on one of them is refused
+                x.register_hook(lambda g, seen=seen: (seen.append(g.clone()), g * 2)[1])
+            made = attempt_later(lambda x=x, y=y: compiled(x, y))
+            yield made, [r.grad for r in roots], seen
+            yield attempt_later(lambda x=x: x.sum().backward()), [r.grad for r in roots], seen
+
+    check_session(session)
+
+
+def test_a_gradient_with_a_graph_that_comes_by_the_callers():
+    def f(x, y):
+        return torch.autograd.grad((x * 3).sum(), y, create_graph=True)[0] * x
+
+    def session(compile):
+        root = leaf(3)
+        x = root * 2
+        y = compile(f)(x, root)
+        yield y
+        backward([y])
+        yield root.grad
+
+    check_session(session)
+    root = leaf(3)
+    with pytest.raises(aotcheck.UnsupportedError, match="requires grad"):
+        aotcheck.aot_function(f)(root * root, root)
+
+
+def test_a_gradient_that_comes_by_the_callers_graph_is_refused_where_it_cannot_be_had():
+    def freed(x, root):
+        return torch.autograd.grad(x.sum(), root)
+
+    def differentiated(x, root):
+        return torch.autograd.grad((x * x).sum(), root, create_graph=True)
+
+    def written(x, root):
+        x.detach().mul_(2)
+        return torch.autograd.grad(x.sum(), root, retain_graph=True)
+
+    for f in (freed, differentiated, written):
+        root = leaf(3)
+        with pytest.raises(aotcheck.UnsupportedError, match="to another argument"):
+            aotcheck.aot_function(f)(root * 2, root)
 
 
 def test_a_gradient_of_a_leaf_beside_what_leads_to_others_by_nodes_of_the_callers():

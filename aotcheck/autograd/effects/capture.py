@@ -20,7 +20,7 @@ from aotcheck.autograd.eager_graph.saved import unpack_snapshot
 from aotcheck.autograd.effects.epilogue import EpilogueBuilder
 from aotcheck.autograd.effects.plain_record import plain_record
 from aotcheck.autograd.errors import EagerRaises, Retrace, RetraceWithCaptured, TraceMode, UnsupportedError
-from aotcheck.autograd.graphs.caller_hooks import call_hooks
+from aotcheck.autograd.graphs.caller_hooks import call_hooks, run_caller_graph
 from aotcheck.autograd.ir.sparse_geometry import is_sparse
 from aotcheck.autograd.ir.storage_state import StorageState, View
 from aotcheck.autograd.ir.trace import Value, geometry_of
@@ -220,10 +220,26 @@ class Capture(Watcher):
         """See Note [The caller's hooks]."""
         return self._inside.keeps_gradient(t)
 
-    def on_backward(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    def on_backward(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[..., Any] | None:
         """See Note [Backwards inside]."""
-        if self.maker.kernels.function_runs:
-            self._inside.note(func, args, kwargs, self._trace_views_as_such)
+        if not self.maker.kernels.function_runs:
+            return None
+        pairs = self._inside.note(func, args, kwargs, self._trace_views_as_such)
+        if not pairs:
+            return None
+        written = any(r.state.version or _torch.version_of(r.replica) != r.version for r in self.roots)
+        if func is not torch.autograd.grad or written or self.together:
+            raise UnsupportedError("backward inside", "through an argument that is no leaf to another argument")
+        return lambda *args, **kwargs: self._inside.go_through(pairs, self._anchors(), self._run_on, args, kwargs)
+
+    def _anchors(self) -> dict[int, Tensor]:
+        """The leaves behind the replicas of arguments that are none, by their places."""
+        return {r.source.index: r.anchor for r in self.roots if r.anchor is not None and isinstance(r.source, Arg)}
+
+    def _run_on(self, gradients: Mapping[int, Tensor], ends: Mapping[int, Tensor]) -> list[Tensor]:
+        """See Note [The caller's hooks]."""
+        self.hooks_called += 1
+        return run_caller_graph(self.tracer, gradients, ends, self.hooks_called)
 
     def goes_on_at(self, t: Tensor, node: Any) -> bool:
         """Whether the backward that runs goes on there in the caller's graph, and comes there by other ways too."""

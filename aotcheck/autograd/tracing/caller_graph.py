@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -24,12 +24,13 @@ from torch.autograd.graph import GradientEdge
 
 from aotcheck import _torch
 from aotcheck.autograd.eager_graph.components import nodes_behind
-from aotcheck.autograd.errors import RetraceWithCallerGraph, UnsupportedError
+from aotcheck.autograd.errors import EagerRaises, RetraceWithCallerGraph, UnsupportedError
 from aotcheck.autograd.replicas.replicas import Replica
 from aotcheck.autograd.tensors.subclasses import is_wrapper
 
 ENGINE = frozenset({torch.autograd.grad, torch.autograd.backward, Tensor.backward})
 
+_TO_ANOTHER = "through an argument that is no leaf to another argument"
 _KEPT_AND_USED = "the function uses the gradient that an argument keeps of a backward inside"
 
 
@@ -96,6 +97,8 @@ class BackwardsInside:
         self._used: set[int] = set()  # and those whose ``.grad`` the function reads or writes
         tensors = {k: r for k, r in enumerate(replicas) if isinstance(r, Tensor) and arguments[k].requires_grad}
         self._hidden = known.leads - _leads(tensors) if known is not None and known.leads else frozenset()
+        self._entry = {k: _edge(tensors[k]) for pair in self._hidden for k in pair}  # where gradients arrived at first
+        self._going_through: frozenset[int] = frozenset()  # from where the backward that runs comes to other arguments
 
     def meet_hooks(self, running: Callable[[], bool], call: Callable[[int, Tensor, bool], Tensor]) -> None:
         """Let a backward inside (while ``running``) ``call`` the hooks that the caller registered on an argument, of a
@@ -106,7 +109,7 @@ class BackwardsInside:
             return
 
         def meet(k: int, no_leaf: bool, g: Tensor) -> Tensor | None:
-            if not running() or (no_leaf and self.goes_on):
+            if not running() or (no_leaf and (self.goes_on or k in self._going_through)):
                 return None
             after = self._accumulates and k in known.accumulating
             if not after and k not in known.changing and k not in known.keeping:
@@ -182,10 +185,13 @@ class BackwardsInside:
             if t.requires_grad and _torch.leafness(t) is False:
                 Tensor.register_hook(t, refuse)
 
-    def note(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], with_bases: Callable[[], None]) -> None:
+    def note(
+        self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], with_bases: Callable[[], None]
+    ) -> frozenset[tuple[int, int]]:
         """The function calls ``func``, one of ``ENGINE``.
 
-        ``with_bases`` is called for what the trace would know if views were traced as such.
+        Gives pairs of arguments such that a gradient may come to the first, and in the caller's graph to the second,
+        of which it is asked for. ``with_bases`` is called for what the trace would know if views were traced as such.
         """
         if self.known is None:
             raise RetraceWithCallerGraph
@@ -203,15 +209,79 @@ class BackwardsInside:
             for x in _several(wanted):  # of these it retains the gradients
                 if isinstance(x, Replica) and not _torch.leafness(x) and not x.retains_grad:
                     x.kernels.retained[id(x)] = _torch.grad_fn_of(x)
+        self._going_through = frozenset()
         if not self._hidden or wanted is None:  # gradients that leave by an argument for the caller's leaves show
-            return
+            return frozenset()
         starts = [_edge(x)[0] for x in roots_of(args, kwargs)]
         behind = nodes_behind([n for n in starts if type(n) is not int], set())  # behind a leaf is nothing
         asked = {_edge(x) for x in _several(wanted)}
-        for k, j in self._hidden:
-            if _edge(self.replicas[k])[0] in behind and _edge(self.replicas[j]) in asked:
-                with_bases()
-                raise UnsupportedError("backward inside", "through an argument that is no leaf to another argument")
+        found = [(k, j) for k, j in self._hidden if self._entry[k][0] in behind and self._entry[j] in asked]
+        if found:
+            with_bases()
+        return frozenset(found)
+
+    def go_through(
+        self,
+        pairs: Collection[tuple[int, int]],
+        anchors: Mapping[int, Tensor],
+        run: Callable[[Mapping[int, Tensor], Mapping[int, Tensor]], Sequence[Tensor]],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+    ) -> tuple[Tensor | None, ...]:
+        """``torch.autograd.grad`` called so, where the caller's graph leads from the first to the second of ``pairs``.
+
+        What arrives at the ``anchors`` of the first is gone on with by ``run``: see Note [The caller's hooks].
+
+        Raises:
+            UnsupportedError: what comes to the second in the caller's graph cannot be had by that.
+        """
+        given = dict(zip(_PARAMETERS, args, strict=False)) | dict(kwargs)
+        inputs = list(_several(given["inputs"]))
+        create_graph = bool(given.get("create_graph"))
+        retained = given.get("retain_graph")
+        starts, ends = (dict.fromkeys(sorted(x)) for x in zip(*pairs, strict=True))
+        hooks = [h.replica for k in (*starts, *ends) for h in self.replicas[k].kernels.hooks]
+        met = [self.replicas[k] for k in (*starts, *ends)]
+        if (
+            self.known is None
+            or self.went_on
+            or not (create_graph if retained is None else retained)
+            or given.get("is_grads_batched")
+            or given.get("materialize_grads")
+            or any(k not in anchors for k in starts)
+            or any(k in self.known.hooked or type(self.replicas[k]) is not Replica for k in ends)
+            or any(k in self.known.changing and self._entry[k] in map(_edge, inputs) for k in starts)
+            or any(t is h for t in met for h in hooks)
+            or any(t.retains_grad for t in met)
+        ):
+            raise UnsupportedError("backward inside", _TO_ANOTHER)
+        self._going_through = frozenset(starts)
+        given["inputs"] = [*inputs, *[anchors[k] for k in starts]]
+        unused = given.get("allow_unused")
+        found = list(_torch.past_function_modes(torch.autograd.grad, (), {**given, "allow_unused": True}))
+        self._going_through = frozenset()
+        found, arrived = found[: len(inputs)], dict(zip(starts, found[len(inputs) :], strict=True))
+        brought = {k: g for k, g in arrived.items() if g is not None}
+        if any(type(g) is not Replica or g.requires_grad for g in brought.values()):
+            raise UnsupportedError("backward inside", _TO_ANOTHER)
+        reached = {j: self.replicas[j] for j in ends if any((k, j) in pairs for k in brought)}
+        with torch.set_grad_enabled(create_graph):
+            through = dict(zip(reached, run(brought, reached) if reached else (), strict=True))
+            for j, g in through.items():
+                places = [n for n, x in enumerate(inputs) if self._entry[j] == _edge(x)]
+                own = found[places[0]]
+                summed = g if own is None else own + g
+                for n in places:
+                    found[n] = summed
+        if not unused and any(g is None for g in found):
+            raise EagerRaises("a gradient of what is not used is asked for")
+        return tuple(found)
+
+
+_PARAMETERS = (
+    "outputs", "inputs", "grad_outputs", "retain_graph", "create_graph", "only_inputs", "allow_unused",
+    "is_grads_batched", "materialize_grads",
+)  # fmt: skip
 
 
 def roots_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Any]:
