@@ -244,8 +244,8 @@ class EpilogueBuilder:
                 if self.results.makes_odd_views:
                     raise UnsupportedError("backward inside", "between writes, with a view that autograd then refuses")
                 groups = _torch.version_groups([a.replica for a, _ in onward.counted])
-                counted = [(Arg(a.index), n) for k, (a, n) in enumerate(onward.counted) if groups[k] == k]
-                checks.append(CheckCallerGraph(tuple([to for to, _ in onward.gradients]), tuple(counted)))
+                written = tuple([(Arg(a.index), n) for k, (a, n) in enumerate(onward.counted) if groups[k] == k])
+                checks.append(CheckCallerGraph(tuple([to for to, _ in onward.gradients]), written))
             first += [*due(onward), *self._counts_before(onward, first), *self._goes_on(onward)]
         if late:
             others = [s for s in self.before if isinstance(s, RegisterHook)]
@@ -579,8 +579,10 @@ class EpilogueBuilder:
         ref, since = self.results.name(t), self.kernels.retained_at.get(id(t), math.inf)
         for steps in (self.before, self.steps):
             for number, step in enumerate(steps):
-                change = getattr(step.change, "__self__", None) if isinstance(step, Reshape) else None
-                if isinstance(change, Reshaping) and step.target == ref and change.time > since:
+                if not isinstance(step, Reshape) or step.target != ref:
+                    continue
+                change = getattr(step.change, "__self__", None)
+                if isinstance(change, Reshaping) and change.time > since:
                     steps.insert(number, RetainGrad(ref))
                     return True
         return False

@@ -156,8 +156,8 @@ def step_line(step: Step, w: SourceWriter) -> str:
             return f"{named(target)}.requires_grad_(False)" if leaf else f"{named(target)}.detach_()"
         case CheckCallerGraph(targets, written):
             to = "".join(f"{named(x)}, " for x in targets)
-            counted = "".join(f"({named(x)}, {count}), " for x, count in written)
-            return f"{w.refer(written_before.check_caller_graph)}(({to}), ({counted}))"
+            times = "".join(f"({named(x)}, {count}), " for x, count in written)
+            return f"{w.refer(written_before.check_caller_graph)}(({to}), ({times}))"
         case BackwardOnward(targets, gradients, retained, free, kinds, mode):
             to, given = ("".join(f"{named(x)}, " for x in refs) for refs in (targets, gradients))
             return f"{w.refer(history.go_on)}(({to}), ({given}), {retained}, {free}, {kinds}, {w.refer(mode)})"
