@@ -4,9 +4,9 @@ Note [Hooks registered inside]
 A hook is Python that runs in the backward, so the trace must not swallow it: it is registered anew by each call, on the
 real tensor that stands where the replica stood, and sees the real gradient. An intermediate tensor has no real
 counterpart; where some result is computed from it a *stand-in* without memory becomes one, which is a cut (see Note
-[Cuts]): gradients come by it. So it is for a tensor that got another history since: the hook is on what it was. While the function itself runs, a backward that it calls runs the hooks on replicas;
-but if it goes on in the caller's graph (see Note [Backwards inside]), and there comes to an argument by others too, the
-hooks on that are registered before it does.
+[Cuts]): gradients come by it. So it is for a tensor that got another history since: the hook is on what it was. While
+the function itself runs, a backward that it calls runs the hooks on replicas; but if it goes on in the caller's graph
+(see Note [Backwards inside]), and there comes to an argument by others too, the hooks on that are registered before.
 
 A hook that uses tensors of the call has no meaning outside the trace: it is traced with the backward, on intermediate
 tensors and results, and refused on arguments, whose whole gradient no trace knows.

@@ -6,10 +6,10 @@ there to another argument, say, whose gradient was asked for. It calls the hooks
 graph. What only goes on in it does so in each call, before anything is written or after all is: what arrived at such
 arguments is then the gradient that a backward from them is called with. Between two writes it goes on before them, with
 the versions that eager's graph would see. What the trace itself needs of that graph an op gives, see Note [The caller's
-hooks], if no derivative of it is wanted. To tell, the key of a call says which arguments have hooks and from which of them the caller's graph leads to
-which others; this costs a walk through that graph, so it is done for functions that are known to call a backward. The
-first trace that meets one begins anew. Where a backward ends at an argument, the graph calls the hooks there: see Note
-[The caller's hooks].
+hooks], if no derivative of it is wanted. To tell, the key of a call says which arguments have hooks and from which of
+them the caller's graph leads to which others; this costs a walk through that graph, so it is done for functions that
+are known to call a backward. The first trace that meets one begins anew. Where a backward ends at an argument, the
+graph calls the hooks there: see Note [The caller's hooks].
 """
 
 from __future__ import annotations
