@@ -100,6 +100,7 @@ try:
         has_accumulation_hooks,
         has_hooks,
         has_hooks_of_any_kind,
+        has_tensor_hooks,
         held_gradient,
         set_hooks,
     )
@@ -306,6 +307,7 @@ __all__ = [
     "has_hooks_of_any_kind",
     "has_python_meta_kernel",
     "has_saved_tensor_hooks",
+    "has_tensor_hooks",
     "held_gradient",
     "hide_from_dynamo",
     "hooks_of",

@@ -40,6 +40,11 @@ def has_hooks_of_any_kind(t: Tensor) -> bool:
     return bool(t._backward_hooks) or bool(t._post_accumulate_grad_hooks) or t.retains_grad
 
 
+def has_tensor_hooks(t: Tensor) -> bool:
+    """Whether hooks were registered on ``t`` that see its gradient before it goes on."""
+    return bool(t._backward_hooks)
+
+
 def has_accumulation_hooks(t: Tensor) -> bool:
     """Whether hooks for after the accumulation of its gradient were registered on ``t``."""
     return bool(t._post_accumulate_grad_hooks)

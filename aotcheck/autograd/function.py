@@ -621,6 +621,8 @@ class CompiledFunction:
         cause = failed.__cause__
         if isinstance(cause, SchemaError):
             raise cause
+        if isinstance(cause, UnsupportedError):
+            return self._refuse(cause, args, kwargs)
         try:
             result = self.original(*args, **kwargs)
         except Exception:

@@ -11,6 +11,7 @@ from aotcheck.autograd.record.steps import (
     BaseOf,
     Bridge,
     BumpVersion,
+    CheckCallerGraph,
     Constant,
     CountWith,
     Detach,
@@ -162,6 +163,9 @@ def describe_step(step: Step, record: Record) -> str:
             return f"{name(target)} moves to {where}, by {way.value}"
         case Detach(target, leaf):
             return f"{name(target)} {'stops requiring grad' if leaf else 'is cut from its history'}"
+        case CheckCallerGraph(targets, written):
+            behind, done = (_list([name(x) for x in refs]) for refs in (targets, [x for x, _ in written]))
+            return f"the graph behind {behind} is asked whether it objects to writes of {done}"
         case BackwardOnward(targets, gradients, retained):
             kept = ", whose graph is retained" if retained else ""
             brought = _list([f"{name(g)} to {name(t)}" for t, g in zip(targets, gradients, strict=True)])

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import aotcheck
-from tests.behaviour.functions import View
-from tests.behaviour.harness import attempt, attempt_later, backward, check, check_session, given, leaf, plain
+from tests.behaviour.functions import Same, View
+from tests.behaviour.harness import Raised, attempt, attempt_later, backward, check, check_session, given, leaf, plain
 
 
 def calls(function, *make, times: int = 3):
@@ -573,53 +573,63 @@ def test_gradient_of_any_view_by_its_base(create_graph, leads):
     check_session(session)
 
 
-def test_a_gradient_that_an_argument_keeps_is_left_by_no_backward_inside_of_a_later_call():
-    def f(x):
-        return torch.autograd.grad([x], [x], [x])
-
-    compiled = aotcheck.aot_function(f)
-    compiled(leaf(3))
-    x = leaf(3) * 2
-    compiled(x)
-    x.retain_grad()
-    with pytest.raises(aotcheck.UnsupportedError, match="hook"):
+def test_a_gradient_that_an_argument_keeps_in_a_later_call():
+    def session(compile):
+        compiled = compile(lambda x: torch.autograd.grad([x], [x], [x.detach()]))
+        compiled(leaf(3))
+        x = leaf(3) * 2
         compiled(x)
+        x.retain_grad()
+        for _ in range(2):
+            yield compiled(x), x.grad
+
+    check_session(session)
 
 
 @pytest.mark.parametrize("write", [lambda x: x.zero_(), lambda x: x.mul_(2)], ids=["zero", "mul"])
-def test_a_gradient_that_a_written_argument_keeps_is_left_by_no_backward_inside(write):
+def test_a_gradient_that_a_written_argument_keeps(write):
     def f(x):
         write(x)
-        return torch.autograd.grad([x], [x], [x.detach()])
+        return torch.autograd.grad([x], [x], [x.detach()], retain_graph=True)
 
-    compiled = aotcheck.aot_function(f)
-    compiled(leaf(3, 3) * 2)
-    x = leaf(3, 3) * 2
-    x.retain_grad()
-    with pytest.raises(aotcheck.UnsupportedError, match="hook"):
-        compiled(x)
-    assert x.grad is None
+    def session(compile):
+        compiled = compile(f)
+        compiled(leaf(3, 3) * 2)
+        for _ in range(2):
+            x = leaf(3, 3) * 2
+            x.retain_grad()
+            yield compiled(x), x.grad
+            x.sum().backward()
+            yield x.grad
+
+    check_session(session)
 
 
 @pytest.mark.parametrize("written", ["base", "view"])
 @pytest.mark.parametrize("read", [lambda x: x, lambda x: x * 2], ids=["itself", "result"])
-def test_a_gradient_that_a_view_of_a_written_argument_keeps_is_left_by_no_backward_inside(read, written):
+def test_a_gradient_that_a_view_of_a_written_argument_keeps(read, written):
     def f(base, view):
         (base if written == "base" else view).mul_(2)
         y = read(view)
-        return torch.autograd.grad([y], [base], [torch.ones_like(y)])
+        return torch.autograd.grad([y], [base], [torch.ones_like(y)], retain_graph=True, allow_unused=True)
 
     def arguments():
         base = leaf(2, 2).clone()
         return base, base.view(4)
 
-    compiled = aotcheck.aot_function(f)
-    compiled(*arguments())
-    base, view = arguments()
-    view.retain_grad()
-    with pytest.raises(aotcheck.UnsupportedError, match="hook"):
-        compiled(base, view)
-    assert view.grad is None
+    def session(compile):
+        compiled = compile(f)
+        compiled(*arguments())
+        for _ in range(2):
+            base, view = arguments()
+            view.retain_grad()
+            yield compiled(base, view), view.grad
+            (base * 2).sum().backward(retain_graph=True)
+            yield view.grad
+            (view * 2).sum().backward()
+            yield view.grad
+
+    check_session(session)
 
 
 # -- through arguments that are no leaves --------------------------------------------------------------
@@ -754,12 +764,237 @@ def test_a_gradient_that_is_written_when_it_has_gone_on(lead, change):
     check_session(session)
 
 
-def test_a_backward_inside_through_an_argument_to_another_is_refused():
-    compiled = aotcheck.aot_function(lambda x, root: (x * x).sum().backward())
+def _by_a_view(x, y):
+    x.backward(torch.ones_like(x), retain_graph=True)
+    return x * 2
+
+
+def _beside_a_write(x, y):
+    with torch.no_grad():
+        y.add_(1)
+    x.backward(torch.ones_like(x), retain_graph=True)
+    return x * 2
+
+
+def _between_writes(x, y):
+    x.detach().mul_(2)
+    x.backward(torch.ones_like(x), retain_graph=True)
+    y.detach().mul_(2)
+    x.detach().mul_(3)
+    return x * 2
+
+
+def _between_several_writes(x, y):
+    for t in (y, x, x):
+        x.backward(torch.ones_like(x), retain_graph=True)
+        t.detach().mul_(2)
+    (x * 3).sum().backward(retain_graph=True)
+    return x * 2
+
+
+def _between_writes_under_grad(x, y):
+    x.mul_(2)
+    x.backward(torch.ones_like(x), retain_graph=True)
+    x.mul_(2)
+    return x * 2
+
+
+def _freed_between_writes(x, y):
+    y.detach().mul_(2)
+    (x * x).sum().backward()
+    y.detach().mul_(2)
+    return y * 1
+
+
+def _between_a_write_and_a_change_of_shape(x, y):
+    x.detach().mul_(2)
+    x.unsqueeze_(0)
+    x.backward(torch.ones_like(x), retain_graph=True)
+    y.detach().mul_(2)
+    return y * 2
+
+
+_LEADING = [
+    _by_a_view, _beside_a_write, _between_writes, _between_several_writes, _between_writes_under_grad,
+    _freed_between_writes, _between_a_write_and_a_change_of_shape,
+]  # fmt: skip
+_ARGUMENTS = {
+    "apart": lambda a, b: (a * 2, b * 3),
+    "squares": lambda a, b: (a * a, b * b),
+    "keeping itself": lambda a, b: (a.exp(), b * 2),
+    "view of a leaf": lambda a, b: (a[:2], b * 2),
+    "view": lambda a, b: ((a * 2)[:2], b * 2),
+    "and a leaf behind it": lambda a, b: (a * b, b),
+    "view of a leaf, and that": lambda a, b: (a[:2], a),
+    "view, and its base": lambda a, b: (lambda c: (c[:2], c))(a * 2),
+    "and what it was detached from": lambda a, b: (a.exp(), a.detach()),
+    "and another of one leaf": lambda a, b: (a * 2, a.exp()),
+}
+
+
+@pytest.mark.parametrize("arguments", _ARGUMENTS.values(), ids=_ARGUMENTS)
+@pytest.mark.parametrize("function", _LEADING, ids=[f.__name__[1:] for f in _LEADING])
+@pytest.mark.parametrize("hooked", [False, True], ids=["", "hooked"])
+def test_a_backward_inside_goes_on_to_other_arguments_and_between_writes(function, arguments, hooked):
+    if hooked and function is _between_several_writes:
+        hooked = False  # a hook on a view is then called after a backward that went on: refused
+
+    def session(compile):
+        compiled = compile(function)
+        for k in range(2):
+            roots, seen = [leaf(3), leaf(3, seed=1)], []
+            if k:
+                for r in roots:
+                    r.grad = torch.ones_like(r)
+            x, y = arguments(*roots)
+            for t in (x, y) if hooked else ():
+                if t.requires_grad:
+                    t.register_hook(lambda g, seen=seen: seen.append(g.clone()))
+            made = attempt_later(lambda x=x, y=y: compiled(x, y))
+            yield made, x, y, [r.grad for r in roots], seen
+            if not isinstance(made, Raised):
+                yield attempt_later(lambda made=made: backward([made])), [r.grad for r in roots]
+
+    check_session(session)
+
+
+def test_a_backward_inside_through_a_view_of_what_is_no_argument():
+    def session(compile):
+        compiled = compile(lambda v: v.backward(torch.ones_like(v)))
+        for _ in range(2):
+            base, seen = leaf(4), []
+            base.register_hook(lambda g, seen=seen: seen.append(g.clone()) or g * 2)
+            for _ in range(2):
+                compiled(base[1:3])
+                yield base, base.grad, seen
+
+    check_session(session)
+
+
+def test_a_backward_inside_through_an_argument_to_another_whose_gradient_is_used_is_refused():
+    def read(x, root):
+        x.sum().backward()
+        return root.grad * 2
+
+    def besides(x, root):
+        (x * root).sum().backward()
+
+    def hidden(x, y):
+        x.data.mul_(2)
+        x.sum().backward()
+        y.data.mul_(2)
+        x.data.mul_(2)
+
+    for f in (read, besides, hidden):
+        root = leaf(3)
+        with pytest.raises(aotcheck.UnsupportedError, match=r"to another argument|between writes"):
+            aotcheck.aot_function(f)(root * 2, root)
+        assert root.grad is None
+
+
+def _only_there(x, y):
+    return torch.autograd.grad((x * x).sum(), y, retain_graph=True, allow_unused=True)[0], x * 2
+
+
+def _there_and_here(x, y):
+    z = x * y
+    (g,) = torch.autograd.grad(z, [y], torch.ones_like(z), retain_graph=True)
+    return g * z
+
+
+def _for_several(x, y):
+    return *torch.autograd.grad((x * y).sum(), [y, x, y], retain_graph=True), x * 2
+
+
+def _for_several_times(x, y):
+    (g,) = torch.autograd.grad((x * 2).sum(), y, retain_graph=True, allow_unused=True)
+    (h,) = torch.autograd.grad((x * x).sum(), y, retain_graph=True, allow_unused=True)
+    return (x * 2, x * 3) if g is None else (g + h, x * g)
+
+
+def _for_what_is_written_then(x, y):
+    (g,) = torch.autograd.grad((x * 2).sum(), y, retain_graph=True, allow_unused=True)
+    x.mul_(2)
+    return g, x * 1
+
+
+def _the_other_way(x, y):
+    return torch.autograd.grad(y.sum(), x, retain_graph=True, allow_unused=True)[0], x * 1
+
+
+def _unused_here(x, y):
+    return torch.autograd.grad(y.sum(), x, retain_graph=True), x * 1
+
+
+_ASKED = [
+    _only_there, _there_and_here, _for_several, _for_several_times, _for_what_is_written_then, _the_other_way,
+    _unused_here,
+]  # fmt: skip
+_LED_TO = {
+    "product": lambda a, b: (a * 2, a),
+    "square": lambda a, b: (a * a, a),
+    "non-leaf": lambda a, b: (lambda c: (c * c, c))(a * 2),
+    "one of two": lambda a, b: (a * b, b),
+    "keeping itself": lambda a, b: (a.exp(), a),
+    "view of a custom Function": lambda a, b: (lambda c: (Same.apply(c), c))(a * 3),
+    "not led to": lambda a, b: (a * 2, b * 3),
+}
+
+
+_VIEWS_WRITTEN = (_for_what_is_written_then, "view of a custom Function")  # refused
+
+
+@pytest.mark.parametrize(("function", "led"), [(f, a) for f in _ASKED for a in _LED_TO if (f, a) != _VIEWS_WRITTEN])
+def test_a_gradient_is_asked_for_that_comes_by_the_callers_graph(function, led):
+    arguments = _LED_TO[led]
+
+    def session(compile):
+        compiled = compile(function)
+        for k in range(2):
+            roots, seen = [leaf(3), leaf(3, seed=1)], []
+            x, y = arguments(*roots)
+            if k and function is not _for_several:  # then a hook on one of them is refused
+                x.register_hook(lambda g, seen=seen: (seen.append(g.clone()), g * 2)[1])
+            made = attempt_later(lambda x=x, y=y: compiled(x, y))
+            yield made, [r.grad for r in roots], seen
+            yield attempt_later(lambda x=x: x.sum().backward()), [r.grad for r in roots], seen
+
+    check_session(session)
+
+
+def test_a_gradient_with_a_graph_that_comes_by_the_callers():
+    def f(x, y):
+        return torch.autograd.grad((x * 3).sum(), y, create_graph=True)[0] * x
+
+    def session(compile):
+        root = leaf(3)
+        x = root * 2
+        y = compile(f)(x, root)
+        yield y
+        backward([y])
+        yield root.grad
+
+    check_session(session)
     root = leaf(3)
-    with pytest.raises(aotcheck.UnsupportedError, match="to another argument"):
-        compiled(root * 2, root)
-    assert root.grad is None
+    with pytest.raises(aotcheck.UnsupportedError, match="requires grad"):
+        aotcheck.aot_function(f)(root * root, root)
+
+
+def test_a_gradient_that_comes_by_the_callers_graph_is_refused_where_it_cannot_be_had():
+    def freed(x, root):
+        return torch.autograd.grad(x.sum(), root)
+
+    def differentiated(x, root):
+        return torch.autograd.grad((x * x).sum(), root, create_graph=True)
+
+    def written(x, root):
+        x.detach().mul_(2)
+        return torch.autograd.grad(x.sum(), root, retain_graph=True)
+
+    for f in (freed, differentiated, written):
+        root = leaf(3)
+        with pytest.raises(aotcheck.UnsupportedError, match="to another argument"):
+            aotcheck.aot_function(f)(root * 2, root)
 
 
 def test_a_gradient_of_a_leaf_beside_what_leads_to_others_by_nodes_of_the_callers():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+import aotcheck
 from tests.behaviour.harness import attempt, attempt_later, check_session, leaf
 
 
@@ -127,6 +128,146 @@ def test_hooks_for_after_an_accumulation_are_not_called_where_none_is():
         yield x.grad, seen
 
     check_session(session)
+
+
+def _grad(y, x, create_graph):
+    return torch.autograd.grad([y], [x], [torch.ones_like(y)], create_graph=create_graph)[0]
+
+
+def _of_a_product(x, create_graph):
+    return x * _grad(x * 2, x, create_graph)
+
+
+def _of_itself(x, create_graph):
+    g = _grad(x, x, create_graph)
+    return x * g, g
+
+
+def _twice_by_an_intermediate(x, create_graph):
+    y = x * 3
+    g = _grad(y * 4, y, create_graph)
+    return g, x * _grad(y, x, create_graph) + _grad(x, x, create_graph)
+
+
+def _after_a_write(x, create_graph):
+    x = x if x.grad_fn is not None else x * 1
+    x.mul_(2)
+    return torch.autograd.grad([x], [x], [torch.ones_like(x)], retain_graph=True, create_graph=create_graph)[0], x * 3
+
+
+def _of_what_was_written(x, create_graph):
+    y = x * 2
+    x = x if x.grad_fn is not None else x * 1
+    x.mul_(2)
+    g = _grad(y, x, create_graph) if y.grad_fn is None else y
+    return g, x * 3, torch.autograd.grad([x], [x], [torch.ones_like(x)], retain_graph=True)
+
+
+def _reshaped(x, create_graph):
+    y = x * 2
+    x = x if x.grad_fn is not None else x * 1
+    g = _grad(y.sum(), y, create_graph)
+    x.unsqueeze_(0)
+    return g, x * 3, _grad(x, x, create_graph)
+
+
+def _told_to_keep(x, create_graph):
+    if x.grad_fn is not None:
+        x.retain_grad()
+    return x * _grad(x * 2, x, create_graph)
+
+
+INSIDE = [
+    _of_a_product, _of_itself, _twice_by_an_intermediate, _after_a_write, _of_what_was_written, _reshaped,
+    _told_to_keep,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("hook", ["changes", "keeps", "both"])
+@pytest.mark.parametrize("create_graph", [False, True], ids=["", "graph"])
+@pytest.mark.parametrize("argument", ["leaf", "non-leaf", "view", "view of a leaf"])
+@pytest.mark.parametrize("inside", INSIDE, ids=[f.__name__[1:] for f in INSIDE])
+def test_a_backward_inside_to_an_argument_that_keeps_its_gradient_or_with_a_graph(inside, argument, create_graph, hook):
+    def session(compile):
+        compiled = compile(lambda x: inside(x, create_graph))
+        for _ in range(2):
+            root, seen = leaf(2, 2), []
+            x = ARGUMENTS[argument](root)
+            if hook != "keeps":
+                x.register_hook(lambda g, seen=seen: (seen.append((g.clone(), torch.is_grad_enabled())), g * 2)[1])
+            if hook != "changes" and not x.is_leaf:
+                x.retain_grad()
+            made = attempt(lambda x=x: compiled(x))
+            yield made, x.grad, seen
+            yield attempt_later(lambda x=x: (x * 2).sum().backward()), x.grad, root.grad, seen
+
+    check_session(session)
+
+
+def test_an_argument_that_is_given_twice_calls_its_hook_once():
+    def session(compile):
+        x, seen = leaf(3) * 2, []
+        x.register_hook(lambda g: (seen.append(g.clone()), g * 2)[1])
+        yield compile(lambda x, y: _grad(x * 3, y, create_graph=True))(x, x), seen
+
+    check_session(session)
+
+
+def test_a_gradient_is_given_as_it_is_where_no_hook_sees_it():
+    def f(x):
+        g = torch.ones_like(x)
+        (found,) = torch.autograd.grad([x], [x], [g])
+        g.mul_(3)
+        return found, g
+
+    def session(compile):
+        compiled = compile(f)
+        x = leaf(3)
+        x.register_post_accumulate_grad_hook(lambda t: None)
+        yield compiled(x)
+        x = leaf(3) * 2
+        x.retain_grad()
+        yield compiled(x), x.grad
+
+    check_session(session)
+
+
+def test_a_gradient_that_is_kept_is_not_if_the_call_raises():
+    def f(x, index):
+        g = _grad(x * 2, x, create_graph=False)
+        return g[index]
+
+    def session(compile):
+        compiled = compile(f)
+        x = leaf(3) * 2
+        x.retain_grad()
+        yield attempt(lambda: compiled(x, torch.tensor([1]))), x.grad
+        yield attempt(lambda: compiled(x, torch.tensor([7]))), x.grad
+
+    check_session(session)
+
+
+def test_what_no_graph_can_do_for_a_hook_is_refused():
+    weight = leaf(3)
+
+    def with_a_history(x):
+        x.register_hook(lambda g: g * weight)
+        return x, lambda x: _grad(x * 2, x, create_graph=True)
+
+    def of_what_requires_grad(x):
+        x.register_hook(lambda g: g * 2)
+        return x, lambda x: _grad(x * x, x, create_graph=True)
+
+    def read_inside(x):
+        y = x * 2
+        y.retain_grad()
+        return y, lambda y: (_grad(y * 2, y, create_graph=False), y.grad)
+
+    for make in (with_a_history, of_what_requires_grad, read_inside):
+        x, f = make(leaf(3))
+        with pytest.raises(aotcheck.UnsupportedError, match="hook"):
+            aotcheck.aot_function(f)(x)
+        assert x.grad is None
 
 
 OTHERS = {

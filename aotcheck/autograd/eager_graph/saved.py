@@ -189,6 +189,17 @@ def objection(node: Any, near: Tensor) -> str | None:
     return None
 
 
+def kept_in_vain(node: Any) -> RuntimeError | None:
+    """What a node, of whichever graph, raises when it is asked for what it keeps; None if nothing."""
+    try:
+        for name in _raw_fields(type(node)):
+            custom = name == "_raw_saved_tensors"
+            _torch.saved_by_custom(node) if custom else getattr(node, name.replace("_raw", "", 1))
+    except RuntimeError as error:
+        return error
+    return None
+
+
 def keeps_itself(output: Tensor) -> bool:
     """Whether the node that made ``output`` keeps it, so that gradients of its gradients come by ``output``."""
     return output.output_nr in kept_results(_torch.grad_fn_of(output), output)

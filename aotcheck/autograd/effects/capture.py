@@ -20,7 +20,7 @@ from aotcheck.autograd.eager_graph.saved import unpack_snapshot
 from aotcheck.autograd.effects.epilogue import EpilogueBuilder
 from aotcheck.autograd.effects.plain_record import plain_record
 from aotcheck.autograd.errors import EagerRaises, Retrace, RetraceWithCaptured, TraceMode, UnsupportedError
-from aotcheck.autograd.graphs.caller_hooks import call_hooks
+from aotcheck.autograd.graphs.caller_hooks import call_hooks, run_caller_graph
 from aotcheck.autograd.ir.sparse_geometry import is_sparse
 from aotcheck.autograd.ir.storage_state import StorageState, View
 from aotcheck.autograd.ir.trace import Value, geometry_of
@@ -46,7 +46,7 @@ from aotcheck.autograd.tensors.subclasses import (
 )
 from aotcheck.autograd.tracing.backward_tracer import BackwardTracer
 from aotcheck.autograd.tracing.cached_casts import CachedCast, TracedCasts, in_region
-from aotcheck.autograd.tracing.caller_graph import BackwardsInside, CallerGraph, leads_to_leaf
+from aotcheck.autograd.tracing.caller_graph import BackwardsInside, CallerGraph
 from aotcheck.autograd.tracing.ended import Ended
 from aotcheck.autograd.tracing.hidden_leaves import hidden_leaves
 from aotcheck.autograd.tracing.references import use_count
@@ -71,12 +71,26 @@ class Onward:
     mode: BackwardMode
     moment: int
 
+    @property
+    def follows_writes(self) -> bool:
+        """Whether a root was written before."""
+        return any(version for _, version in self.versions)
+
     def precedes_writes(self) -> bool:
-        """Whether no root was written before; raises UnsupportedError if one was and one is written since."""
-        before = any(version for _, version in self.versions)
-        if before and any(state.version != version for state, version in self.versions):
+        """Whether a root is written that no other write may precede it; raises UnsupportedError if what was written
+        before, uncounted or in a gradient's memory, shows in the caller's graph and is not what it is by the end.
+        """
+        since = any(state.version != version for state, version in self.versions)
+        if not self.follows_writes or not since:
+            return not self.follows_writes
+        written = [state for state, version in self.versions if version]
+        counted = [a.state for a, _ in self.counted]
+        seen = [x for _, g in self.gradients for x in (g.leaves if isinstance(g, Bundle) else (g,))]
+        places = [x.view.state for x in seen if isinstance(x, Arrived)]
+        hidden = any(all(s is not c for c in counted) for s in written)
+        if hidden or len(places) < len(seen) or any(s is p for s in written for p in places):
             raise UnsupportedError("backward inside", "through an argument that is no leaf, between writes")
-        return not before
+        return True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,6 +178,10 @@ class Capture(Watcher):
             self.casts.seed()
         self.onward: list[Onward] = []  # in order
         kernels.arrived = {id(r.anchor): None for r in self.roots if r.anchor is not None}
+        passed = {id(a.replica) for a in self.arguments}
+        self._bases = [r for r in self.roots if isinstance(r.source, BaseOf) and id(r.replica) not in passed]
+        leaves = [r.replica for r in self._bases if r.requires_grad and _torch.leafness(r.replica)]
+        kernels.arrived |= {id(t): None for t in leaves}
         self._led_to = {id(a.replica): a.grad_fn for a in self.arguments if a.index in inside.led_to}
         # Other views have their bases behind them in the trace.
         self._led_to_ends = {id(r.replica) for r in self.roots} if self._led_to else ()
@@ -195,12 +213,33 @@ class Capture(Watcher):
     def on_gradient(self, t: Tensor) -> None:
         """See Note [Gradients of arguments]."""
         if self.maker.kernels.function_runs:
+            self._inside.on_gradient(t)
             self.gradients.note(t)
 
-    def on_backward(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    def keeps_gradient(self, t: Tensor) -> bool:
+        """See Note [The caller's hooks]."""
+        return self._inside.keeps_gradient(t)
+
+    def on_backward(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[..., Any] | None:
         """See Note [Backwards inside]."""
-        if self.maker.kernels.function_runs:
-            self._inside.note(func, args, kwargs, self._trace_views_as_such)
+        if not self.maker.kernels.function_runs:
+            return None
+        pairs = self._inside.note(func, args, kwargs, self._trace_views_as_such)
+        if not pairs:
+            return None
+        written = any(r.state.version or _torch.version_of(r.replica) != r.version for r in self.roots)
+        if func is not torch.autograd.grad or written or self.together:
+            raise UnsupportedError("backward inside", "through an argument that is no leaf to another argument")
+        return lambda *args, **kwargs: self._inside.go_through(pairs, self._anchors(), self._run_on, args, kwargs)
+
+    def _anchors(self) -> dict[int, Tensor]:
+        """The leaves behind the replicas of arguments that are none, by their places."""
+        return {r.source.index: r.anchor for r in self.roots if r.anchor is not None and isinstance(r.source, Arg)}
+
+    def _run_on(self, gradients: Mapping[int, Tensor], ends: Mapping[int, Tensor]) -> list[Tensor]:
+        """See Note [The caller's hooks]."""
+        self.hooks_called += 1
+        return run_caller_graph(self.tracer, gradients, ends, self.hooks_called)
 
     def goes_on_at(self, t: Tensor, node: Any) -> bool:
         """Whether the backward that runs goes on there in the caller's graph, and comes there by other ways too."""
@@ -246,22 +285,25 @@ class Capture(Watcher):
         inside = self._inside
         arrived: list[tuple[Source, Tensor]] = []
         free: set[int] = set()
-        for r in self.roots:
-            if r.anchor is not None and own_gradient(r.anchor) is not None:
-                g = self.maker.kernels.arrived[id(r.anchor)]
-                assert g is not None
-                arrived.append((r.source, g))
-                if self.maker.kernels.arrived_free[id(r.anchor)]:
-                    free.add(id(g))
-                set_own_gradient(r.anchor, None)
+        ends = [(r.source, r.anchor) for r in self.roots if r.anchor is not None]
+        ends += [(r.source, r.replica) for r in self._bases]
+        for source, leaf in ends:
+            g = self.maker.kernels.arrived.get(id(leaf))
+            if g is None or own_gradient(leaf) is None:
+                continue
+            arrived.append((source, g))
+            if self.maker.kernels.arrived_free[id(leaf)]:
+                free.add(id(g))
+            set_own_gradient(leaf, None)
         arrived += [(Arg(w.index), g) for w in self.wrappers if (g := arrived_at(w.grad_fn)) is not None]
         if not arrived:
             return
         if not inside.goes_on or inside.known is None:
             raise UnsupportedError("backward inside", "through an argument that is no leaf")
-        for source, _ in arrived:
-            if leads_to_leaf(inside.known, source.index, self.inputs.flat):
-                raise UnsupportedError("backward inside", "through an argument that is no leaf to another argument")
+        led_to = inside.leaves_behind([source.index for source, _ in arrived])
+        if led_to:
+            self._trace_views_as_such()
+            self.gradients.leave([self.inputs.flat[k] for k in led_to])
         known = {id(a.replica): Arg(a.index) for a in self.arguments}
         brought: list[tuple[Source, Arrived | Bundle]] = []
         for source, g in arrived:
@@ -278,12 +320,12 @@ class Capture(Watcher):
         mode = BackwardMode.now()
         self.onward.append(Onward(tuple(brought), inside.retained, tuple(versions), counted, mode, moment))
 
-    def _call_hooks(self, argument: int, gradient: Tensor) -> Tensor:
+    def _call_hooks(self, argument: int, gradient: Tensor, keeps: bool) -> Tensor:
         """See Note [The caller's hooks]."""
         if self.together:
             raise UnsupportedError("hook", "a backward inside calls one, with a partition_fn of the user's")
         self.hooks_called += 1
-        return call_hooks(self.tracer, gradient, argument, self.hooks_called)
+        return call_hooks(self.tracer, gradient, argument, self.hooks_called, keeps)
 
     def _arrived(self, g: Tensor, free: bool = False) -> Arrived:
         view = self.tracer.table.view(g)

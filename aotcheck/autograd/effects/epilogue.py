@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Generator, Iterator, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from aotcheck.autograd.effects.results import Results
 from aotcheck.autograd.effects.views import has_history, is_new_leaf, is_odd
 from aotcheck.autograd.effects.wrapped import WrappedResults
 from aotcheck.autograd.errors import Retrace, TraceMode, UnsupportedError
+from aotcheck.autograd.ir.places import Move
 from aotcheck.autograd.ir.sparse_geometry import is_sparse
 from aotcheck.autograd.ir.storage_state import StorageState
 from aotcheck.autograd.ir.trace import Value, geometry_of
@@ -34,6 +36,7 @@ from aotcheck.autograd.record.steps import (
     Arg,
     BackwardOnward,
     BumpVersion,
+    CheckCallerGraph,
     Constant,
     Poison,
     Ref,
@@ -41,6 +44,7 @@ from aotcheck.autograd.record.steps import (
     ReplayView,
     RequireGrad,
     RequireGradOfInteger,
+    Reshape,
     ResizeStorage,
     RetainGrad,
     SetAttribute,
@@ -59,6 +63,7 @@ from aotcheck.autograd.record.steps import (
 )
 from aotcheck.autograd.record.timeline import Timeline
 from aotcheck.autograd.replicas.sparse import SparseReplica
+from aotcheck.autograd.replicas.windows import Reshaping
 from aotcheck.autograd.tensors.subclasses import Bundle, is_wrapper, leaves_of
 from aotcheck.autograd.tracing.traced_inputs import TracedArgument, TracedRoot
 
@@ -217,6 +222,8 @@ class EpilogueBuilder:
     def _go_on(self, hooks: Sequence[tuple[int, Step]]) -> None:
         """Let backwards go on in the caller's graph before anything of the call's is written, or after all is.
 
+        One between writes does so before, once it shows that something was.
+
         What the function's hooks made of a gradient is in what they bring, so these are registered after that; but for
         ``hooks``, with their moments, which those are to call that come later.
         """
@@ -231,7 +238,14 @@ class EpilogueBuilder:
             hooks = [x for x in hooks if x[0] >= onward.moment]
             return found
 
+        checks: list[Step] = []
         for onward in early:
+            if onward.follows_writes:
+                if self.results.makes_odd_views:
+                    raise UnsupportedError("backward inside", "between writes, with a view that autograd then refuses")
+                groups = _torch.version_groups([a.replica for a, _ in onward.counted])
+                written = tuple([(Arg(a.index), n) for k, (a, n) in enumerate(onward.counted) if groups[k] == k])
+                checks.append(CheckCallerGraph(tuple([to for to, _ in onward.gradients]), written))
             first += [*due(onward), *self._counts_before(onward, first), *self._goes_on(onward)]
         if late:
             others = [s for s in self.before if isinstance(s, RegisterHook)]
@@ -244,7 +258,7 @@ class EpilogueBuilder:
             self.before += [*behind, *others, *[hook for _, hook in hooks]]
         else:
             first += [hook for _, hook in hooks]
-        self.before[:0] = first
+        self.before[:0] = [*checks, *first]
 
     def _counts_before(self, onward: Onward, steps: Sequence[Step]) -> list[Step]:
         """What counts changes in place that came before ``onward``, for the caller's graph to object to, and that none
@@ -512,6 +526,8 @@ class EpilogueBuilder:
                 if _torch.leafness(t) is None:
                     continue
                 if self._retains_of_before(t):
+                    if self._retains_in_between(t):
+                        continue
                     raise UnsupportedError("hook", "a gradient is retained of what changed its geometry since")
                 self.steps.append(RetainGrad(self.results.name(t)))
 
@@ -546,11 +562,30 @@ class EpilogueBuilder:
         return False
 
     def _retains_of_before(self, t: Tensor) -> bool:
-        """Whether ``t`` keeps the gradient of what it was before it changed its geometry, made inside as it is."""
+        """Whether ``t`` keeps the gradient of what it was before it changed its geometry, made inside as it is.
+
+        What was written keeps that of what it became; before that it had not changed its geometry, or eager had failed.
+        """
         retained = self.kernels.retained.get(id(t))
         if retained is None or id(t) not in self.capture.tracer.regeometried or retained is _torch.grad_fn_of(t):
             return False
+        since = self.kernels.retained_at.get(id(t), 0)
+        if all(x.time < since or x.move is Move.DATA for x in self.kernels.left.get(id(t), ())):
+            return False
         return not any(a.replica is t and a.grad_fn is retained for a in self.arguments)
+
+    def _retains_in_between(self, t: Tensor) -> bool:
+        """Let ``t`` keep its gradient before the changes in place that came after it was told to; False if none are."""
+        ref, since = self.results.name(t), self.kernels.retained_at.get(id(t), math.inf)
+        for steps in (self.before, self.steps):
+            for number, step in enumerate(steps):
+                if not isinstance(step, Reshape) or step.target != ref:
+                    continue
+                change = getattr(step.change, "__self__", None)
+                if isinstance(change, Reshaping) and change.time > since:
+                    steps.insert(number, RetainGrad(ref))
+                    return True
+        return False
 
     def _record(self, returns: list[Ref | Constant], states: Sequence[StorageState]) -> Record:
         order = sorted(range(len(self.results.outputs)), key=lambda k: self.results.outputs[k].role.value)

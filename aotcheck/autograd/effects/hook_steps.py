@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
+from torch.autograd.graph import GradientEdge
 
 from aotcheck import _torch
 from aotcheck.autograd.eager_graph.components import nodes_behind, reached_leaves
 from aotcheck.autograd.effects.views import has_history
 from aotcheck.autograd.errors import UnsupportedError
-from aotcheck.autograd.record.steps import Arg, RegisterHook, Step
+from aotcheck.autograd.ir.sparse_geometry import is_sparse
+from aotcheck.autograd.record.steps import Arg, Ref, RegisterHook, Step
 from aotcheck.autograd.replicas.hooks import NotedHook, hooks_in_force
+from aotcheck.autograd.replicas.replicas import past
+from aotcheck.autograd.tensors.subclasses import is_wrapper
 from aotcheck.autograd.tracing.traced_inputs import TracedArgument, TracedWrapper
 
 if TYPE_CHECKING:
@@ -29,6 +33,8 @@ class HookSteps:
         self.wrapped = wrapped
         self.early: list[tuple[int, Step]] = []  # with their moments, where others lead to arguments
         self.late: list[NotedHook] = []  # registered at the end, on what is there by then
+        # by id of a hook, what stands for its tensor as that was then, and what is given that history
+        self._past: dict[int, tuple[Tensor, Ref]] = {}
         known: list[TracedArgument | TracedWrapper] = [*capture.arguments, *capture.wrappers]
         arguments = {id(a.replica): a for a in known}
         for h in hooks_in_force(capture.maker.kernels.hooks):
@@ -52,7 +58,11 @@ class HookSteps:
     @property
     def tensors(self) -> list[Tensor]:
         """What gradients must come by."""
-        return [h.replica for h in self.late if has_history(h.replica)]
+        return [self._hooked(h) for h in self.late if has_history(self._hooked(h))]
+
+    def _hooked(self, h: NotedHook) -> Tensor:
+        """The tensor that ``h`` is on, or what stands for it."""
+        return self._past[id(h)][0] if id(h) in self._past else h.replica
 
     def collect(self) -> None:
         """Note the views with hooks from which others that are needed are made again: then they are made too."""
@@ -75,7 +85,14 @@ class HookSteps:
         for h in list(self.late):
             t = h.replica
             if _torch.grad_fn_of(t) is not h.node:
-                raise UnsupportedError("hook", "the tensor got another history after a hook was registered on it")
+                no_past = h.node is None or h.node in self.capture.ends or is_wrapper(t) or is_sparse(t)
+                if no_past or h.node in self._replayed():
+                    raise UnsupportedError("hook", "the tensor got another history after a hook was registered on it")
+                if h.node in behind:
+                    self._past[id(h)] = self._of_the_past(h)
+                else:
+                    self.late.remove(h)
+                continue
             if h.node is None and _torch.leafness(t) is None:  # autograd was not told of this view: no gradient comes
                 self.late.remove(h)
                 continue
@@ -93,6 +110,25 @@ class HookSteps:
             else:
                 known.add(id(t))
                 results.names[id(t)] = results.stand_in(t)
+
+    def _replayed(self) -> set[Any]:
+        """The nodes that views which are made again have by themselves, up to what is attached."""
+        passed = [a.replica for a in self.capture.arguments if id(a.replica) not in self.capture.waiting]
+        views = [*[(t, _torch.base_of(t)) for t in passed], *self.results.tensors.values()]
+        views = [(t, base) for t, base in views if base is not None and has_history(t)]
+        ends = {_torch.grad_fn_of(a.tensor) for a in self.results.attached}
+        ends |= {_torch.grad_fn_of(base) for _, base in views if base is not None}
+        return nodes_behind([_torch.grad_fn_of(t) for t, _ in views], ends) - ends
+
+    def _of_the_past(self, h: NotedHook) -> tuple[Tensor, Ref]:
+        """What is attached with the history that the tensor had when ``h`` was registered, or now stands for it."""
+        known = [a for a in self.results.attached if _torch.grad_fn_of(a.tensor) is h.node]
+        for a in known:
+            if a.tensor.output_nr == h.place:
+                return a.tensor, a.ref
+        head = past(GradientEdge(h.node, h.place), h.replica.device, self.capture.maker.kernels)
+        ref = self.results.names[id(head)] = self.results.stand_in(head)
+        return head, ref
 
     def _is_a_part(self, t: Tensor) -> bool:
         """Whether ``t`` is a view, be it one that is none to autograd (``unsafe_split``)."""
@@ -112,4 +148,5 @@ class HookSteps:
     def register(self) -> None:
         """Add the steps for what is registered at the end."""
         for h in self.late:
-            self.results.steps.append(RegisterHook(self.results.name(h.replica), h.hook, h.kind))
+            ref = self._past[id(h)][1] if id(h) in self._past else self.results.name(h.replica)
+            self.results.steps.append(RegisterHook(ref, h.hook, h.kind))

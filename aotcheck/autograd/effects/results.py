@@ -320,6 +320,11 @@ class Results(Remaking):
         noted = [s for s in self.before if isinstance(s, NoteVersion)]
         self.before[:] = [*noted, *early, *[s for s in self.before if not isinstance(s, NoteVersion)]]
 
+    @property
+    def makes_odd_views(self) -> bool:
+        """Whether views are made that autograd refuses to make of what counts as written."""
+        return bool(self._before_odd)
+
     # -- what has to be there before results are attached
 
     def make_leaves(self) -> None:

@@ -279,6 +279,16 @@ class BackwardOnward:
     mode: BackwardMode
 
 
+@dataclasses.dataclass(frozen=True)
+class CheckCallerGraph:
+    """Let the original run if the graph behind ``targets`` objects to what is ``written``, so many times each, before a
+    backward goes on there.
+    """
+
+    targets: tuple[Source, ...]
+    written: tuple[tuple[Source, int], ...]
+
+
 class ReplayMode(enum.Enum):
     """The mode in which a view is made again; ``OUTSIDE`` is outside the inference mode of the call."""
 
@@ -511,6 +521,7 @@ Step = (
     | Reshape
     | PointAt
     | Detach
+    | CheckCallerGraph
     | BackwardOnward
     | ReplayView
     | PickView

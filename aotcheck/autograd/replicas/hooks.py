@@ -4,9 +4,9 @@ Note [Hooks registered inside]
 A hook is Python that runs in the backward, so the trace must not swallow it: it is registered anew by each call, on the
 real tensor that stands where the replica stood, and sees the real gradient. An intermediate tensor has no real
 counterpart; where some result is computed from it a *stand-in* without memory becomes one, which is a cut (see Note
-[Cuts]): gradients come by it. While the function itself runs, a backward that it calls runs the hooks on replicas;
-but if it goes on in the caller's graph (see Note [Backwards inside]), and there comes to an argument by others too, the
-hooks on that are registered before it does.
+[Cuts]): gradients come by it. So it is for a tensor that got another history since: the hook is on what it was. While
+the function itself runs, a backward that it calls runs the hooks on replicas; but if it goes on in the caller's graph
+(see Note [Backwards inside]), and there comes to an argument by others too, the hooks on that are registered before.
 
 A hook that uses tensors of the call has no meaning outside the trace: it is traced with the backward, on intermediate
 tensors and results, and refused on arguments, whose whole gradient no trace knows.
@@ -49,7 +49,8 @@ class NotedHook:
         self.kernels = kernels
         self.hook = hook
         self.kind = kind
-        self.node = _torch.grad_fn_of(replica)  # None for a leaf
+        self.node: Any = None  # that the hook is on; None for a leaf
+        self.place = 0  # and on which of the node's results
         self.time = kernels.now()
         self.traced = False
         self._table: Callable[[], OrderedDict[int, Any] | None] = lambda: None
@@ -80,8 +81,18 @@ class NotedHook:
     def installed(self, handle: RemovableHandle) -> RemovableHandle:
         """Note the handle that the user gets."""
         self._table, self._handle, self._id = handle.hooks_dict_ref, weakref.ref(handle), handle.id
+        table = self._table()
+        beside = next((h for h in self.kernels.hooks if h.in_table(table)), None)
+        if beside is not None:  # the tensor may have another history by now, of which its hooks know nothing
+            self.node, self.place = beside.node, beside.place
+        else:
+            self.node, self.place = _torch.grad_fn_of(self.replica), self.replica.output_nr
         self.kernels.hooks.append(self)
         return handle
+
+    def in_table(self, table: OrderedDict[int, Any] | None) -> bool:
+        """Whether it is, or was, one of the hooks in ``table``."""
+        return table is not None and self._table() is table
 
     @property
     def in_force(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -80,8 +80,13 @@ class Watcher:
     def on_gradient(self, t: Tensor) -> None:
         """``t.grad`` is read or written."""
 
-    def on_backward(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """A backward is about to be called."""
+    def keeps_gradient(self, t: Tensor) -> bool:
+        """Whether the caller wants ``t`` to keep its gradient, as far as is known, and nobody wrote it."""
+        return False
+
+    def on_backward(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[..., Any] | None:
+        """A backward is about to be called; what is to be called in place of it, if anything."""
+        return None
 
     def after_backward(self) -> None:
         """A backward that accumulates is over."""

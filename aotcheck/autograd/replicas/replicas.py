@@ -182,8 +182,11 @@ class Replica(Tensor):
 
     def retain_grad(self) -> None:
         """Noted besides: it is for the history that the tensor has now."""
+        if self.kernels.watcher.keeps_gradient(self):  # then this does nothing
+            return
+        before = self.retains_grad
         super().retain_grad()
-        if self.retains_grad:  # else autograd took it for a leaf, and is not to look for its history now
+        if self.retains_grad and not before:  # else autograd took it for a leaf, and is not to look for its history now
             self.kernels.retained[id(self)] = _torch.grad_fn_of(self)
             self.kernels.retained_at[id(self)] = self.kernels.now()
 

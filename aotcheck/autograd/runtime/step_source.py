@@ -15,6 +15,7 @@ from aotcheck.autograd.record.steps import (
     BaseOf,
     Bridge,
     BumpVersion,
+    CheckCallerGraph,
     Constant,
     CountWith,
     Detach,
@@ -63,7 +64,7 @@ from aotcheck.autograd.record.steps import (
     WriteFlat,
 )
 from aotcheck.autograd.replicas.hooks import HookKind
-from aotcheck.autograd.runtime import history, replays
+from aotcheck.autograd.runtime import history, replays, written_before
 from aotcheck.autograd.tensors import memory
 from aotcheck.autograd.tensors.subclasses import share_cache
 
@@ -153,6 +154,10 @@ def step_line(step: Step, w: SourceWriter) -> str:
             return f"{w.refer(move[way])}({given})"
         case Detach(target, leaf):
             return f"{named(target)}.requires_grad_(False)" if leaf else f"{named(target)}.detach_()"
+        case CheckCallerGraph(targets, written):
+            to = "".join(f"{named(x)}, " for x in targets)
+            times = "".join(f"({named(x)}, {count}), " for x, count in written)
+            return f"{w.refer(written_before.check_caller_graph)}(({to}), ({times}))"
         case BackwardOnward(targets, gradients, retained, free, kinds, mode):
             to, given = ("".join(f"{named(x)}, " for x in refs) for refs in (targets, gradients))
             return f"{w.refer(history.go_on)}(({to}), ({given}), {retained}, {free}, {kinds}, {w.refer(mode)})"

@@ -21,6 +21,7 @@ from aotcheck.autograd.errors import RetraceWithGradients, UnsupportedError
 _descriptor: Any = Tensor.grad
 own_gradient: Callable[[Tensor], Tensor | None] = _descriptor.__get__
 set_own_gradient: Callable[[Tensor, Tensor | None], None] = _descriptor.__set__
+_LEADS = "through an argument that is no leaf to another argument"
 GRADIENT_ACCESS = frozenset({own_gradient, set_own_gradient, _descriptor.__delete__})
 
 
@@ -41,20 +42,41 @@ class Gradients:
             for k in tensors:
                 set_own_gradient(replicas[k], replicas[count + k])
         self.others: dict[int, Tensor] = {}  # by id, what else the function asked for a gradient
+        self._used: set[int] = set()  # ids of those of its arguments that it asked for theirs
+        self._left: dict[int, Tensor] = {}  # those that gradients come to in the caller's graph
         # Replicas come without.
         self._before = {key: _known_gradient(t) if self.lifted else None for key, t in self._tensors.items()}
 
     def note(self, t: Tensor) -> None:
         """The function reads or writes ``t.grad``."""
+        self._used.add(id(t))
+        if id(t) in self._left:
+            raise UnsupportedError("backward inside", _LEADS)
         if id(t) not in self._tensors:
             self.others[id(t)] = t
         elif not self.lifted:
             raise RetraceWithGradients
 
+    def leave(self, tensors: Sequence[Tensor]) -> None:
+        """A backward that the function called brings gradients to ``tensors`` in the caller's graph.
+
+        Raises:
+            UnsupportedError: the function uses them, or registered hooks there, or changed what gradients may come.
+        """
+        for t in tensors:
+            kernels = getattr(t, "kernels", None)
+            if kernels is None or id(t) in self._used or any(h.replica is t for h in kernels.hooks):
+                raise UnsupportedError("backward inside", _LEADS)
+            if any(id(t) in known for known in (kernels.moved, kernels.detached, kernels.required)):
+                raise UnsupportedError("backward inside", _LEADS)
+            self._left[id(t)] = t
+
     def changes(self, roots: Sequence[Tensor], outputs: Sequence[Any]) -> list[tuple[Tensor, Tensor | None]]:
         """The arguments and results that have another gradient than before, with that gradient."""
         known = [(t, _known_gradient(t), self._before[key]) for key, t in self._tensors.items() if _has_gradient(t)]
         changed = [(t, now) for t, now, before in known if now is not before]
+        if any(id(t) in self._left for t, _ in changed):
+            raise UnsupportedError("backward inside", _LEADS)
         if changed and not self.lifted:
             raise RetraceWithGradients
         if any(id(r) not in self._tensors and _known_gradient(r) is not None for r in roots):

@@ -116,7 +116,7 @@ class Substitution(_torch.FunctionMode):
         if func in ENGINE:  # what custom backwards do in there comes here too
             kwargs = {name: self._swap(a) for name, a in (kwargs or {}).items()}
             args = tuple([self._swap(a) for a in args])
-            self.kernels.watcher.on_backward(func, args, kwargs)
+            instead = self.kernels.watcher.on_backward(func, args, kwargs)
             accumulates = func is torch.autograd.backward and self.kernels.function_runs
             inside = self.kernels.function_runs and func is not Tensor.backward  # which calls torch.autograd.backward
             starts = [_node_of(x) for x in roots_of(args, kwargs)] if inside else []
@@ -126,7 +126,7 @@ class Substitution(_torch.FunctionMode):
                     stack.enter_context(taking_over(self.tracer, starts))
                 if starts:
                     stack.enter_context(asking([n for n in starts if n is not None], self.tracer.divides))
-                found = _torch.past_function_modes(func, args, kwargs)
+                found = instead(*args, **kwargs) if instead else _torch.past_function_modes(func, args, kwargs)
             if accumulates:
                 self.kernels.watcher.after_backward()
             return found

@@ -1,0 +1,230 @@
+"""BEHAVIOUR 5: hooks that the function registers on what is written, or changed in place, afterwards."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.behaviour.harness import attempt, attempt_later, backward, check_session, differentiable, leaf
+
+
+def _once(x, note):
+    y = x * 2
+    y.register_hook(note("a", 3))
+    return y.mul_(5)
+
+
+def _between_writes(x, note):
+    y = x * 2
+    y.register_hook(note("a", 3))
+    y.mul_(x)
+    y.register_hook(note("b", 2))
+    y.exp_()
+    return y, y * y
+
+
+def _used_before(x, note):
+    y = x.sin()
+    y.register_hook(note("a", 3))
+    w = y * 2
+    y.mul_(5)
+    y.register_hook(note("b", 2))
+    return y, w
+
+
+def _base_written_by_a_view(x, note):
+    base = x * 1
+    base.register_hook(note("a", 3))
+    base[:2].mul_(3)
+    base.register_hook(note("b", 2))
+    return base
+
+
+def _view_whose_base_is_written(x, note):
+    base = x * 1
+    view = base[:2]
+    view.register_hook(note("a", 3))
+    w = view * 2
+    base.mul_(3)
+    view.register_hook(note("b", 2))  # eager has it beside the first
+    return view.sum(), w
+
+
+def _reshaped(x, note):
+    y = (x * 1).view(3, 1).clone()
+    y.register_hook(note("a", 3))
+    y.t_()
+    y.register_hook(note("b", 2))  # likewise
+    return y
+
+
+def _argument_between_writes(x, note):
+    x = x if x.grad_fn is not None else x * 1
+    x.mul_(2)
+    x.register_hook(note("a", 3))
+    x.mul_(5)
+    return x
+
+
+def _argument_reshaped_after_a_write(x, note):
+    x = x if x.grad_fn is not None else x * 1
+    x.cumsum_(0)
+    x.register_hook(note("a", 3))
+    x.unsqueeze_(1)
+    return x * 1, x
+
+
+def _view_of_an_argument(x, note):
+    x = x if x.grad_fn is not None else x * 1
+    view = x[:2]
+    view.register_hook(note("a", 3))
+    view.mul_(2)
+    return view, view * 2, x
+
+
+def _one_of_two_results(x, note):
+    values, _ = (x * 2).sort()
+    values.register_hook(note("a", 3))
+    return values.mul_(2)
+
+
+def _detached_in_place(x, note):
+    y = x * 2
+    w = y + x
+    y.register_hook(note("a", 3))
+    return y.detach_(), w
+
+
+def _given_other_data(x, note):
+    y = x * 2
+    y.register_hook(note("a", 3))
+    y.data = x[:1].detach()
+    y.register_hook(note("b", 2))
+    return y * 1
+
+
+FUNCTIONS = [
+    _once, _between_writes, _used_before, _base_written_by_a_view, _view_whose_base_is_written, _reshaped,
+    _argument_between_writes, _argument_reshaped_after_a_write, _view_of_an_argument, _one_of_two_results,
+    _detached_in_place, _given_other_data,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("f", FUNCTIONS, ids=[f.__name__[1:] for f in FUNCTIONS])
+@pytest.mark.parametrize("given", [lambda: leaf(3), lambda: leaf(3) * 1], ids=["leaf", "non-leaf"])
+def test_it_sees_the_gradient_of_what_the_tensor_was_then(f, given):
+    def session(compile):
+        seen = []
+
+        def note(name, factor):
+            def hook(g):
+                seen.append((name, g.clone()))
+                return g * factor
+
+            return hook
+
+        compiled = compile(lambda x: f(x, note))
+        for _ in range(2):
+            x = given()
+            results = differentiable(compiled(x))
+            for y in results:
+                yield attempt_later(lambda y=y: backward([y], retain_graph=True)), x, list(seen)
+                seen.clear()
+            yield attempt_later(lambda results=results: backward(results)), x, list(seen)
+            seen.clear()
+        x = given()
+        losses = [(y * y).sum() for y in differentiable(compiled(x))]
+        first = attempt(lambda: torch.autograd.grad(losses, [x], create_graph=True))
+        yield first, list(seen)
+        yield attempt(lambda: torch.autograd.grad((first[0] * first[0]).sum(), [x])), list(seen)
+
+    check_session(session)
+
+
+# -- gradients that are kept --------------------------------------------------------------------------
+
+
+def _reshaped_before(x):
+    x.t_()
+    x.retain_grad()
+    x.mul_(2)
+    return x * 2, x
+
+
+def _reshaped_after(x):
+    x.mul_(2)
+    x.retain_grad()
+    x.t_()
+    return x * 2, x
+
+
+def _reshaped_before_and_after(x):
+    x.mul_(2)
+    x.t_()
+    x.retain_grad()
+    x.unsqueeze_(0)
+    return x * 2, x
+
+
+def _told_again(x):
+    x.mul_(2)
+    x.retain_grad()
+    x.t_()
+    x.retain_grad()
+    return x * 2, x
+
+
+def _used_before(x):
+    x.mul_(2)
+    w = x * x
+    x.retain_grad()
+    x.t_()
+    return x, w
+
+
+def _view_made_inside(x):
+    v = (x * 1)[:1]
+    v.retain_grad()
+    v.mul_(2)
+    v.t_()
+    v.unsqueeze_(1)
+    return v, v * 2
+
+
+def _view_reshaped_before(x):
+    v = (x * 1)[:1]
+    v.unsqueeze_(0)
+    v.retain_grad()
+    v.mul_(2)
+    return v, v * 2
+
+
+def _result_reshaped_before(x):
+    y = x * 1
+    y.t_()
+    y.retain_grad()
+    y.mul_(2)
+    return y, y * 2
+
+
+KEEPING = [
+    _reshaped_before, _reshaped_after, _reshaped_before_and_after, _told_again, _used_before, _view_made_inside,
+    _view_reshaped_before, _result_reshaped_before,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("f", KEEPING, ids=[f.__name__[1:] for f in KEEPING])
+@pytest.mark.parametrize("given", [lambda r: r * 2, lambda r: (r * 2)[:, :2]], ids=["non-leaf", "view"])
+def test_what_keeps_its_gradient_and_is_reshaped_in_place_keeps_that_of_what_it_was(f, given):
+    def session(compile):
+        compiled = compile(f)
+        for _ in range(2):
+            root = leaf(2, 3)
+            x = given(root)
+            results = compiled(x)
+            for y in results:
+                yield attempt_later(lambda y=y: backward([y], retain_graph=True)), root.grad
+                yield [t.grad for t in (x, *results)], [t.retains_grad for t in (x, *results)]
+            yield attempt_later(lambda results=results: backward(results)), [t.grad for t in (root, x, *results)]
+
+    check_session(session)
