@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -106,8 +106,8 @@ class BackwardGraphs:
         """
         tracer = self.stages.capture.tracer
         with tracer.recording(), torch.no_grad():
-            values = [tracer.table.read(question(node)) for node in stage.asks]
-        values = [None if self._needed(stage, (), [v])[1] else v for v in values]
+            asked = [tracer.table.read(question(node)) for node in stage.asks]
+        values = [None if self._needed(stage, (), [v])[1] else v for v in asked]
         graph, used, windows = self.cut(stage, (), values)
         if windows:
             raise UnsupportedError("mutation in the backward", "of what says by which formula it is to be")
@@ -166,7 +166,7 @@ class BackwardGraphs:
 
     def _needed(
         self, stage: Stage, live: Sequence[Value], wanted: Sequence[Value | None]
-    ) -> tuple[Collection[Value], list[Value]]:
+    ) -> tuple[set[Value], list[Value]]:
         """What ``wanted`` is computed of behind what the stage saves and ``live``, and what of it only a call has."""
         keep = backward_values(wanted, {*stage.saved, *live, *self.live.placeholders})
         missing = [v for v in (*self.stages.inputs, *self.trace.effects, *self.trace.states) if v in keep]

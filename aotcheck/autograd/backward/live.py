@@ -119,16 +119,15 @@ class LiveMemory:
         Raises:
             UnsupportedError: it does.
         """
-        reason = "mutation in the backward"
         if traced.reshaped:
-            raise UnsupportedError(reason, "of the metadata of a tensor, in one that is differentiated itself")
+            raise UnsupportedError("mutation in the backward", "of metadata, in one that is differentiated")
         if any(id(w.state) not in self._live for w in traced.written):
-            raise UnsupportedError(reason, "of what only one does that is differentiated itself")
+            raise UnsupportedError("mutation in the backward", "of what only one does that is differentiated")
         mine = [x for w in traced.written if (x := self._live[id(w.state)]).window is None]
         if any(x.is_checked for x in mine):
-            raise UnsupportedError(reason, "of what an op keeps, in one that is differentiated itself")
+            raise UnsupportedError("mutation in the backward", "of what an op keeps, in one that is differentiated")
         if any(t.requires_grad for t, _ in traced.versions):
-            raise UnsupportedError(reason, "of what has a history, in one that is differentiated itself")
+            raise UnsupportedError("mutation in the backward", "of what has a history, in one that is differentiated")
 
     def refuse_copies(self, saved: Sequence[Sequence[Value]]) -> None:
         """Raise where hooks make copies of memory that several Functions save for one of them to write it.

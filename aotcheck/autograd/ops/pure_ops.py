@@ -133,19 +133,24 @@ def _undropped(tracer: Tracer, t: Replica) -> tuple[Tensor, Tensor]:
 def _may_be_foretold_otherwise(func: Any, args: tuple[Any, ...], out: Any) -> bool:
     """Whether real kernels choose strides between which meta kernels see no difference: operands do not lie in rows,
     and are broadcast or have dimensions with one element, or none.
+
+    Where no operand has any elements a kernel may return early, with shapes of its own even.
     """
+    operands = [a for a in args if type(a) is Replica]
+    if out is not None and operands and all(0 in a.shape for a in operands):
+        draws = torch.Tag.nondeterministic_seeded in func.tags
+        return not draws and len(tensors_in(args, {})) == len(operands)
+    if all(a.stride() == row_major(a.shape, a.dtype).stride for a in operands):
+        return False
     if not isinstance(out, Tensor) or not out.dim() or out.numel() > _SMALL:
         return False
     if torch.Tag.pointwise not in func.tags and func not in _LIKE:
         return False
-    operands = [a for a in args if type(a) is Replica]
-    if all(a.stride() == row_major(a.shape, a.dtype).stride for a in operands):
-        return False
     return len({a.shape for a in operands}) > 1 or any(n < 2 for n in out.shape)
 
 
-def _restrided_as_in_eager(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> Tensor:
-    """``out`` with the strides that the op gives for real operands that lie as those of ``args``."""
+def _restrided_as_in_eager(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
+    """``out``, or each tensor in it, lying as the op's results do for real operands that lie as those of ``args``."""
     with _torch.without_modes(), torch.no_grad():
         real = [
             torch.empty_strided(a.shape, a.stride(), dtype=a.dtype).fill_(1) if type(a) is Replica else a for a in args
@@ -155,12 +160,18 @@ def _restrided_as_in_eager(func: Any, args: tuple[Any, ...], kwargs: dict[str, A
                 given = aten.empty_like.default(real[0], memory_format=kwargs.get("memory_format"))
             else:
                 given = func(*real, **kwargs)
-        except (RuntimeError, TypeError):  # what it objects to is found where the graph runs
+        except (RuntimeError, TypeError, IndexError):  # what it objects to is found where the graph runs
             return out
-    if given.stride() == out.stride() or given.shape != out.shape:
+    if isinstance(out, (list, tuple)):
+        return type(out)([_restrided_as(o, like) for o, like in zip(out, given, strict=True)])
+    return _restrided_as(out, given)
+
+
+def _restrided_as(out: Any, like: Any) -> Any:
+    if not isinstance(out, Tensor) or (like.stride() == out.stride() and like.shape == out.shape):
         return out
     with _torch.without_modes(), torch.no_grad():
-        return torch.empty_strided(out.shape, given.stride(), dtype=out.dtype, device=_torch.META)
+        return torch.empty_strided(like.shape, like.stride(), dtype=out.dtype, device=_torch.META)
 
 
 def _with_default_dtype(
