@@ -226,3 +226,49 @@ def test_an_argument_that_takes_the_history_of_what_keeps_it_ends():
         yield mark() is None
 
     check_session(session)
+
+
+TAKEN_AS = {
+    "parts": torch.view_as_real,
+    "conj": lambda x: x.conj(),
+    "neg": torch._neg_view,
+    "imag": lambda x: x.imag,
+    "imag of conj": lambda x: x.conj().imag,
+    "conj of conj": lambda x: x.conj().conj(),
+    "conj of a row": lambda x: x[:1].conj(),
+    "row of conj": lambda x: x.conj()[:1],
+    "neg of a row of conj": lambda x: torch._neg_view(x.conj()[:1]),
+    "row": lambda x: x[:1],
+}
+COMPLEX = {
+    "leaf": lambda root: root,
+    "no leaf": lambda root: root * 1,
+    "view": lambda root: root.t(),
+    "conjugate": lambda root: root.conj(),
+    "view of a conjugate": lambda root: root.conj().t(),
+    "view without history": lambda root: root.detach().t(),
+}
+
+
+@pytest.mark.parametrize("lives", [True, False])
+@pytest.mark.parametrize("swapped", ["argument", "made inside", "view made inside"])
+@pytest.mark.parametrize("argument", COMPLEX)
+@pytest.mark.parametrize("taken", TAKEN_AS)
+def test_what_is_taken_for_other_numbers_is_kept_as_in_eager(taken, argument, swapped, lives):
+    def f(x):
+        if swapped != "argument":
+            x = x * 1
+        if swapped == "view made inside":
+            x = x.t()
+        v = TAKEN_AS[taken](x)
+        if not lives:
+            del v
+        torch.utils.swap_tensors(x, x)
+        return x * 1
+
+    def session(compile):
+        compiled, x = compile(f), COMPLEX[argument](leaf(2, 2, dtype=torch.complex64))
+        for _ in range(2):
+            yield _refused(lambda: compiled(x))
+
+    check_session(session)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,6 @@ from torch import Tensor
 from aotcheck import _torch
 from aotcheck.autograd.eager_graph.components import nodes_behind
 from aotcheck.autograd.eager_graph.saved import saved_by
-from aotcheck.autograd.ir.trace import geometry_of
 from aotcheck.autograd.replicas.kernel_state import WriteUnderGrad
 
 if TYPE_CHECKING:
@@ -46,14 +46,30 @@ def held_by_program(tracer: Tracer) -> set[int]:
     return {id(t) for t, more in alive if sys.getrefcount(t) - 1 - more > known[id(t)]}
 
 
-def _held_by_view(tracer: Tracer, v: Tensor, base: Tensor) -> int:
-    """How often its view ``v`` holds ``base``: by way of complex numbers and their parts for each differentiation."""
-    kind = geometry_of(base)[3:]
-    while v is not base and (made := tracer.views.get(id(v))) is not None:
-        if made.geometry[3:] != kind:
-            return 2
+def _kept_by(tracer: Tracer, v: Tensor) -> Sequence[Tensor]:
+    """The tensors that the view ``v`` keeps beside its base: those on the way to it that are taken for other numbers.
+
+    ``view_as_real``, a lazy conjugate and the like have an inverse, which keeps what it is the inverse for; the
+    inverses of all that a view was made by are its own.
+    """
+    kept: list[Tensor] = []
+    while (made := tracer.views.get(id(v))) is not None:
+        if made.geometry[3:] != made.source_geometry[3:]:
+            kept.append(made.source)
         v = made.source
-    return 1
+    return kept
+
+
+def _ended(tracer: Tracer, held: set[int]) -> Sequence[Tensor]:
+    """The replicas that nobody in eager would hold: neither the program, nor a node, nor a view of them that lives."""
+    ended: list[Tensor] = []
+    let_go = Counter[int]()
+    for v in reversed(tracer.kernels.alive):
+        if id(v) not in held and _torch.use_count(v) - let_go[id(v)] == 1:
+            ended.append(v)
+            base = _torch.base_of(v)
+            let_go.update(map(id, [*_kept_by(tracer, v), *([base] if base is not None else [])]))
+    return ended
 
 
 def use_count(tracer: Tracer, t: Tensor) -> int:
@@ -62,10 +78,11 @@ def use_count(tracer: Tracer, t: Tensor) -> int:
     if count == 1:
         return 1
     held = held_by_program(tracer)
-    # Of a view there is no other view: those made of it are views of its base.
-    is_view = id(t) in tracer.kernels.stand_for_views
-    ended = [v for v in alive if is_view or (id(v) not in held and _torch.use_count(v) == 1)]
-    count -= sum(_held_by_view(tracer, v, t) for v in ended if v is not t and _torch.base_of(v) is t)
+    ended = {id(v) for v in _ended(tracer, held)}
+    stands_for_view = id(t) in tracer.kernels.stand_for_views  # what views are made of it have the base of that view
+    for v in alive:
+        count -= (id(v) in ended or stands_for_view) and _torch.base_of(v) is t
+        count -= sum(x is t for x in _kept_by(tracer, v)) if id(v) in ended else 0
     if count == 1:
         return 1
     with torch.inference_mode(False):  # in inference mode a written view that is looked at would lose its history
