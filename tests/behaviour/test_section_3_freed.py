@@ -221,3 +221,54 @@ def test_an_alias_of_an_argument_that_was_freed(view, grad):
         yield y
 
     check_session(session)
+
+
+def _resized_by_op(x):
+    torch.ops.inductor.resize_storage_bytes_(x, 4)
+
+
+def _resized_quietly_by_op(x):
+    with torch.no_grad():
+        _resized_by_op(x)
+
+
+def _resized(x):
+    x.untyped_storage().resize_(4)
+
+
+def _emptied(x):
+    torch.ops.inductor.resize_storage_bytes_(x, 0)
+
+
+def _looked_at_and_resized(x):
+    _ = x.grad_fn
+    _resized(x)
+
+
+PARTS = {
+    "imag": lambda x: torch.view_as_complex(x.view(2, 2)).imag,
+    "part": lambda x: x[1:],
+    "row of the transposed": lambda x: x.view(2, 2).t()[1],
+    "conj": lambda x: torch.view_as_complex(x.view(2, 2)).conj(),
+}
+
+
+@pytest.mark.parametrize("resize", [_resized_by_op, _resized_quietly_by_op, _resized, _emptied, _looked_at_and_resized])
+@pytest.mark.parametrize("begins", ["leaf", "no leaf"])
+@pytest.mark.parametrize("given", ["view", "view and base"])
+@pytest.mark.parametrize("part", PARTS)
+def test_the_history_of_a_view_written_under_no_grad_whose_memory_is_freed(part, given, begins, resize):
+    def f(v, x):
+        with torch.no_grad():
+            v.mul_(2)
+        resize(v)
+
+    def session(compile):
+        compiled = compile(f)
+        for _ in range(2):
+            x = leaf(4) if begins == "leaf" else leaf(4) * 1
+            v = PARTS[part](x)
+            compiled(v, x if given == "view and base" else None)
+            yield attempt(lambda v=v: str(v.grad_fn)[:12]), v._version, x.untyped_storage().nbytes()
+
+    check_session(session)

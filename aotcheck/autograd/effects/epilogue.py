@@ -41,6 +41,7 @@ from aotcheck.autograd.record.steps import (
     Poison,
     Ref,
     RegisterHook,
+    RenewHistory,
     ReplayView,
     RequireGrad,
     RequireGradOfInteger,
@@ -410,9 +411,12 @@ class EpilogueBuilder:
             self.room[id(state)] = max(room, before)
 
     def _shrink(self) -> None:
-        for state in self.resized:
-            if state.storage.nbytes() < self.room[id(state)]:
-                self.steps.append(ResizeStorage(self.results.current[id(state)], state.storage.nbytes()))
+        smaller = [state for state in self.resized if state.storage.nbytes() < self.room[id(state)]]
+        if smaller:  # of what does not fit its storage autograd would not say the history
+            looked = [a for _, a in self.results.looked_at_anew() if a.state in smaller]
+            self.steps += [RenewHistory(Arg(a.index)) for a in looked if a.geometry.reach > a.state.storage.nbytes()]
+        for state in smaller:
+            self.steps.append(ResizeStorage(self.results.current[id(state)], state.storage.nbytes()))
         self.steps += self.results.shrink
 
     def _data(self, state: StorageState) -> None:

@@ -514,13 +514,13 @@ class Results(Remaking):
             if base is not None and self._is_undisturbed(t, base):
                 turns.append(((_torch.sequence_number(_torch.grad_fn_of(t)),), functools.partial(self.name, t)))
         last = max([turn for turn, _ in turns], default=())
-        for number, a in self._looked_at_anew():
+        for number, a in self.looked_at_anew():
             if (number,) < last:
                 turns.append(((number,), functools.partial(self.steps.append, RenewHistory(Arg(a.index)))))
         for _, act in sorted(turns, key=lambda x: x[0]):
             act()
 
-    def _looked_at_anew(self) -> list[tuple[int, TracedArgument]]:
+    def looked_at_anew(self) -> list[tuple[int, TracedArgument]]:
         """The arguments, views, that were written under no_grad, by when autograd looked for their histories anew."""
         events = (self.rebased, self.kernels.moved, self.kernels.detached, self.kernels.required)
         views = [a for a in self.arguments if a.requires_grad and _torch.version_of(a.replica) != a.version]
