@@ -57,6 +57,21 @@ class Standing(enum.Enum):
     NOT_REACHED = "not reached"
 
 
+class Unseen(enum.Enum):
+    """What the rungs below the runtime say nothing of, in words."""
+
+    NOTHING = ""
+    WRAPPERS = "gradients of wrappers are not looked into"
+    CALLER = "not interpreted, as it calls hooks of the caller's"
+
+    @property
+    def rungs(self) -> tuple[Rung, ...]:
+        """The rungs that it is said of."""
+        if self is Unseen.CALLER:
+            return (Rung.TRACE, Rung.JOINT, Rung.PARTITION)
+        return (Rung.JOINT, Rung.PARTITION) if self is Unseen.WRAPPERS else ()
+
+
 @dataclasses.dataclass(frozen=True)
 class Judged:
     """A rung, and the first thing in which it differs from eager."""
@@ -78,7 +93,7 @@ class Blame:
         wrong: where the runtime is to blame, the line of ``record`` that is wrong, or that there is none where there
             should be one.
         twice: the program differs only if all its calls are made twice.
-        wrapped: the call has wrapper subclasses, of whose gradients the rungs below the runtime say nothing.
+        unseen: what of the call the rungs below the runtime say nothing of.
         backend: what the program was run on.
     """
 
@@ -88,7 +103,7 @@ class Blame:
     record: tuple[str, ...] = ()
     wrong: Wrong | None = None
     twice: bool = False
-    wrapped: bool = False
+    unseen: Unseen = Unseen.NOTHING
     backend: str = OURS
 
     def judged(self, found: Mapping[Rung, str], seen_in: Phase = Phase.FORWARD) -> Blame:
@@ -103,7 +118,8 @@ class Blame:
                 text = ""
                 if reached and rung in (Rung.JOINT, Rung.PARTITION):
                     text = "as far as first derivatives go" if seen_in in _OF_HIGHER_ORDER else ""
-                    text = "gradients of wrappers are not looked into" if self.wrapped else text
+                if reached and rung in self.unseen.rungs:
+                    text = self.unseen.value
                 rungs.append(Judged(rung, Standing.AGREES if reached else Standing.NOT_REACHED, text))
         return dataclasses.replace(self, rungs=tuple(rungs))
 
@@ -191,10 +207,10 @@ def _climb(program: Program, seen: Difference, device: torch.device) -> Blame:
         return start.judged({Rung.RUNTIME: runtime.text if runtime is not None else seen.text})
     specimen = run.specimens[call]
     if specimen.assembly is not None:
-        start = dataclasses.replace(start, record=describe(specimen.assembly.record), wrapped=specimen.wrapped)
+        start = dataclasses.replace(start, record=describe(specimen.assembly.record), unseen=unseen_of(specimen))
     refused = seen.place.phase.differentiates and seen.oracle is OracleKind.EXCEPTION
     question = Question(specimen, reference, call, _differentiated(program, seen.place), refused)
-    for rung, judge in JUDGES:
+    for rung, judge in judges_of(specimen):
         found = judge(question)
         if found:
             return start.judged({rung: found}, seen.place.phase)
@@ -233,6 +249,18 @@ JUDGES: tuple[tuple[Rung, Callable[[Question], str]], ...] = (
     (Rung.PARTITION, judge_partition),
 )
 """How the rungs below the runtime are judged."""
+
+
+def unseen_of(specimen: Specimen) -> Unseen:
+    """What of a call the rungs below the runtime say nothing of: hooks of the caller's are there in the call alone."""
+    if specimen.hooked:
+        return Unseen.CALLER
+    return Unseen.WRAPPERS if specimen.wrapped else Unseen.NOTHING
+
+
+def judges_of(specimen: Specimen) -> tuple[tuple[Rung, Callable[[Question], str]], ...]:
+    """Those of ``JUDGES`` that can be asked of a call."""
+    return tuple((rung, judge) for rung, judge in JUDGES if not (specimen.hooked and rung in Unseen.CALLER.rungs))
 
 
 def _second_call(run: Anew, seen: Difference) -> str:

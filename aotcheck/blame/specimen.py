@@ -112,6 +112,11 @@ class Specimen:
             self.inputs_traced = _named(self.inputs_at_entry, found_replicas)
 
     @property
+    def hooked(self) -> bool:
+        """Whether the graphs call hooks of the caller's, or go on in his graph: only a call can run them then."""
+        return self.assembly is not None and self.capture.hooks_called > 0
+
+    @property
     def opened(self) -> Assembly:
         """The assembly, known to be there."""
         assert self.assembly is not None

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from aotcheck.autograd.record.steps import Restride
 from aotcheck.backends import resolve
 from aotcheck.blame import Rung, Standing, blame, describe
-from aotcheck.blame.ladder import JUDGES
+from aotcheck.blame.ladder import Unseen, judges_of
 from aotcheck.blame.runs import Anew, Question, first_difference
 from aotcheck.campaign.generate import load_strategy, programs_of_block
 from aotcheck.cli import main
@@ -63,7 +63,8 @@ def said(program: Program) -> list[str]:
     seen = first_difference(run, reference)
     found = [seen.text] if seen is not None else []
     for call, specimen in enumerate(run.specimens):
-        found += [text for _, judge in JUDGES if (text := judge(Question(specimen, reference, call, refused=False)))]
+        question = Question(specimen, reference, call, refused=False)
+        found += [text for _, judge in judges_of(specimen) if (text := judge(question))]
     return found
 
 
@@ -188,8 +189,35 @@ def test_what_wrappers_hold_is_looked_at(
     plant(monkeypatch)
     found = blame(WRAPPED, CPU)
     assert found.rung is rung, found.text
-    skipped = "gradients of wrappers are not looked into"
     reached = [
         one for one in found.rungs if one.standing is Standing.AGREES and one.rung in (Rung.JOINT, Rung.PARTITION)
     ]
-    assert {one.text for one in reached} <= {skipped}
+    assert {one.text for one in reached} <= {Unseen.WRAPPERS.value}
+
+
+# -- hooks of the caller's
+
+HOOKED = program(
+    "def f(x0):\n    v0 = x0.detach()\n    torch.autograd.grad([x0], [x0], [v0])\n"
+    "    v1 = torch.mul(x0, 2)\n    v2 = torch.add(x0, 1)\n    return (v1, v2)",
+    "def make_inputs_0(device):\n"
+    "    s0 = storage([1, 2], torch.float32, device)\n"
+    "    a0 = strided(s0, torch.float32, (2,), (1,), 0, requires_grad=True)\n"
+    "    return (a0,), named(locals())",
+    "CALLS = [\n"
+    '    {"inputs": make_inputs_0, "grad_mode": "enabled", "before": (\n'
+    '        {"do": "hook", "kind": "watch", "site": "input", "index": 0},\n'
+    '    ), "steps": ()},\n'
+    "]",
+)
+
+
+def test_a_trace_that_calls_hooks_of_the_callers_is_not_interpreted_without_him(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert blame(HOOKED, CPU).rung is None
+    returns_reversed(monkeypatch)
+    found = blame(HOOKED, CPU)
+    assert found.rung is Rung.RUNTIME, found.text
+    told = {one.rung for one in found.rungs if one.text == Unseen.CALLER.value}
+    assert told == {Rung.TRACE, Rung.JOINT, Rung.PARTITION}
