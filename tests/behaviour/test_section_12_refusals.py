@@ -230,6 +230,28 @@ def test_a_view_whose_base_was_given_more_elements_than_it_was_made_of():
         aotcheck.aot_function(lambda x, y: x.set_(x))(base, view)
 
 
+RESHAPED = {
+    "t": ((2,), lambda x: x.t_()),
+    "transpose": ((1, 1, 1, 2), lambda x: x.transpose_(0, 3)),
+}
+
+
+@pytest.mark.parametrize("reshaped", RESHAPED)
+def test_a_view_reshaped_when_it_lay_otherwise_than_its_history_says(reshaped):
+    """``set_`` to a storage leaves no trace in a history, in which the change is of what the view was made as."""
+    size, change = RESHAPED[reshaped]
+
+    def argument():
+        x = torch.view_as_real(leaf(3, 3, dtype=torch.complex64) * 1)
+        return change(x.set_(x.untyped_storage(), 2, size, torch.empty(size).stride()))
+
+    x, untouched = argument(), argument()
+    with pytest.raises(aotcheck.UnsupportedError, match="view of a base that has changed"):
+        aotcheck.aot_function(lambda x: x.pow_(2))(x)
+    assert torch.equal(x, untouched)
+    assert (x._version, x.shape, x.stride()) == (untouched._version, untouched.shape, untouched.stride())
+
+
 def test_what_the_frames_of_an_error_hold_ends_before_the_trace_does():
     """Dynamo's code enters inference mode by hand, and leaves it when the frame that raised ends."""
 

@@ -82,10 +82,13 @@ def _repeat_changes(real: Tensor, r: Tensor, base: Tensor) -> None:
             modes.enter_context(torch.inference_mode(False))
             modes.enter_context(torch.enable_grad())
             modes.enter_context(_torch.meta_kernels())
-            if op in COPYING and (r.is_conj() or r.is_neg()):
-                _squeeze(r, *args)
-            else:
-                op(r, *args)
+            try:
+                if op in COPYING and (r.is_conj() or r.is_neg()):
+                    _squeeze(r, *args)
+                else:
+                    op(r, *args)
+            except (RuntimeError, IndexError, AssertionError) as error:  # it was of another shape by then, by `set_`
+                raise UnsupportedError("view of a base that has changed", f"{op} in its history: {error}") from error
     recorded = [x for x in (_recorded(real), _recorded(r)) if x is not None]
     if len(recorded) == 2 and recorded[0] != recorded[1]:
         raise UnsupportedError("view of a base that has changed", "its history is of another shape than this gives")
