@@ -32,9 +32,8 @@ from torch.autograd.graph import GradientEdge
 from aotcheck import _torch
 from aotcheck.autograd.eager_graph.components import nodes_behind
 from aotcheck.autograd.eager_graph.regions import places_met
-from aotcheck.autograd.eager_graph.saved import has_packed, holds_saved, kept_results, saved_by
+from aotcheck.autograd.eager_graph.saved import has_packed, holds_saved, kept_results, kernels_of, saved_by
 from aotcheck.autograd.tensors.captured import reachable
-from aotcheck.autograd.tensors.subclasses import leaves_of
 
 
 def function_of(node: Any, near: Tensor) -> Any:
@@ -46,7 +45,7 @@ def function_of(node: Any, near: Tensor) -> Any:
         return node
     if _torch.is_write_through_view(node):
         # Replicas of both kinds, plain and sparse, have it.
-        write = leaves_of(near)[0].kernels.write_of(node)  # type: ignore[attr-defined]
+        write = kernels_of(near).write_of(node)
         return write if isinstance(write, BackwardCFunction) else None
     return None
 

@@ -25,6 +25,7 @@ from torch import Tensor
 from torch.autograd.function import BackwardCFunction
 
 from aotcheck import _torch
+from aotcheck.autograd.replicas.kernel_state import KernelState
 from aotcheck.autograd.replicas.replicas import Replica
 from aotcheck.autograd.tensors.captured import reachable
 from aotcheck.autograd.tensors.subclasses import leaves_of
@@ -81,7 +82,7 @@ def holds_saved(node: Any, near: Tensor) -> bool:
     """
     if not _raw_fields(type(node)) and _torch.tells_what_it_keeps(node):
         return False
-    if _torch.is_write_through_view(node) or node in leaves_of(near)[0].kernels.asked:  # type: ignore[attr-defined]
+    if _torch.is_write_through_view(node) or node in kernels_of(near).asked:
         return True
     if never_asks(node, near):
         return False
@@ -95,8 +96,14 @@ def holds_saved(node: Any, near: Tensor) -> bool:
 
 def never_asks(node: Any, near: Tensor) -> bool:
     """Whether ``node`` is of a custom Function whose backward, as far as it ran, asks for nothing that it saved."""
-    kernels = leaves_of(near)[0].kernels  # type: ignore[attr-defined]  # replicas of both kinds have it
+    kernels = kernels_of(near)
     return node in kernels.ran and node not in kernels.asked
+
+
+def kernels_of(near: Tensor) -> KernelState:
+    """What is known of the trace of the replica ``near``, a wrapper of replicas or a sparse one too."""
+    kernels: KernelState = leaves_of(near)[0].kernels  # type: ignore[attr-defined]  # replicas of each kind have it
+    return kernels
 
 
 def saved_by(node: Any, near: Tensor) -> list[Tensor]:
