@@ -55,3 +55,24 @@ def test_squeezed_in_place(lazy, first, squeeze, then):
         yield attempt_later(lambda: torch.autograd.grad(z.sum().abs() + y.sum().abs(), [w], allow_unused=True))
 
     check_session(session)
+
+
+@pytest.mark.parametrize("squeeze", SQUEEZES)
+@pytest.mark.parametrize("lazy", LAZY)
+@pytest.mark.parametrize("of", ["leaf", "base", "view"])
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
+def test_what_the_caller_hung_on_it_before_it_was_squeezed(of, lazy, squeeze):
+    """Eager writes what was there: its history goes on by the node that had the hook."""
+
+    def session(compile):
+        w = leaf(1, 2, dtype=torch.complex64)
+        base = w.clone()
+        x = LAZY[lazy](base)
+        seen = []
+        {"leaf": w, "base": base, "view": x}[of].register_hook(seen.append)
+        y = compile(lambda x: SQUEEZES[squeeze](x))(x)
+        yield x, y, x._version
+        cotangent = torch.ones_like(x, requires_grad=True)
+        yield attempt_later(lambda: torch.autograd.grad(x, w, cotangent)), seen
+
+    check_session(session)
