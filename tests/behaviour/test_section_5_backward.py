@@ -451,6 +451,42 @@ def test_saved_memory_that_is_written_without_a_trace(f):
     check_session(session)
 
 
+PARTS_APART = {
+    "part": lambda part: part.zero_(),
+    "window": lambda part: part.as_strided((1,), (0,)).zero_(),
+    "both": lambda part: (part.mul_(2), part.as_strided((1,), (0,)).zero_()),
+    "bytes": lambda part: part.view(torch.int32).as_strided((1,), (0,)).fill_(1 << 29),
+}
+
+
+@pytest.mark.parametrize("write", PARTS_APART)
+@pytest.mark.parametrize("saves", ["before", "after", "transposed"])
+@pytest.mark.parametrize("grad", [True, False])
+def test_saved_memory_of_which_a_part_that_counts_by_itself_is_written(write, saves, grad):
+    """Eager's backward reads what the function wrote to the part, and what the caller writes to it later."""
+
+    def f(x):
+        part = torch.unsafe_chunk(x, 3)[0]
+        y = x.sin() if saves == "before" else None
+        with torch.set_grad_enabled(grad):
+            PARTS_APART[write](part)
+        if saves != "before":
+            y = x.t().sin() if saves == "transposed" else x.sin()
+        return y, part
+
+    def session(compile):
+        compiled = compile(f)
+        for _ in range(2):
+            x = leaf(3, 2)
+            y, part = compiled(x)
+            yield torch.autograd.grad(y.sum(), x, retain_graph=True)
+            with torch.no_grad():
+                part.fill_(3)
+            yield y, x, torch.autograd.grad(y.sum(), x)
+
+    check_session(session)
+
+
 def test_a_view_that_is_saved_beside_a_write_to_another_argument_is_watched():
     def session(compile):
         x, y = plain(3), leaf(3)

@@ -139,7 +139,8 @@ def _saved_for(read: View, saved: Container[Value]) -> View | None:
     if read.value is None or (value := viewed(read.value, saved)) not in saved:
         return None
     state = read.state
-    return next((v for v in state.views.values() if v.value is value and v.version == state.version), None)
+    windows = [*state.views.values(), *([state.flat] if state.flat is not None else [])]
+    return next((v for v in windows if v.value is value and v.version == state.version), None)
 
 
 def _results(capture: Capture) -> dict[int, tuple[Result, int]]:
