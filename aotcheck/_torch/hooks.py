@@ -13,8 +13,6 @@ from torch import Tensor
 
 from aotcheck._torch.nodes import leafness
 
-warnings.filterwarnings("ignore", message="The .grad attribute of a Tensor that is not a leaf", module=__name__)
-
 
 def set_hooks(t: Tensor, hooks: OrderedDict[int, Callable[[Tensor | None], Any]]) -> None:
     """Let the hooks that are registered on ``t``, which has a history, be kept in ``hooks``, by their handles' ids."""
@@ -50,14 +48,22 @@ def has_accumulation_hooks(t: Tensor) -> bool:
     return bool(t._post_accumulate_grad_hooks)
 
 
+_SILENT = [("ignore", None, Warning, None, 0)]
+
+
 def held_gradient(t: Tensor) -> Tensor | None:
-    """``t.grad``, also where ``t`` is no leaf, without a warning."""
-    return t.grad
+    """``t.grad``, also where ``t`` is no leaf, without a warning.
 
-
-def gradient_of(t: Tensor) -> Tensor | None:
-    """``t.grad``; None, without a warning, for what is no leaf and keeps no gradient."""
-    return t.grad if leafness(t) or t.retains_grad else None
+    The list of filters is exchanged for a moment: ``catch_warnings`` would let all modules forget what they warned of.
+    """
+    if leafness(t) or t.retains_grad:
+        return t.grad
+    filters = warnings.filters
+    warnings.filters = _SILENT
+    try:
+        return t.grad
+    finally:
+        warnings.filters = filters
 
 
 def asked_for_gradient_edge() -> bool:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import aotcheck
-from tests.behaviour.functions import Same, View
+from tests.behaviour.functions import Doubled, Same, View
 from tests.behaviour.harness import Raised, attempt, attempt_later, backward, check, check_session, given, leaf, plain
 
 
@@ -1075,5 +1075,49 @@ def test_a_hook_of_the_function_is_called_once_by_a_backward_that_goes_on(way, r
         yield x, root.grad
         x.sum().backward()
         yield root.grad
+
+    check_session(session)
+
+
+# -- gradients that are lost -------------------------------------------------------------------------
+
+MARKED = {
+    "alone": Doubled.apply,
+    "told to keep it": lambda x: (x.retain_grad(), Doubled.apply(x))[1],
+    "under no_grad": torch.no_grad()(Doubled.apply),
+    "a view": lambda x: (Doubled.apply(x[:1]), x)[1],
+    "written before": lambda x: Doubled.apply(x.mul_(1)),
+    "written after": lambda x: Doubled.apply(x).mul_(3),
+    "asked for it": lambda x: (Doubled.apply(x), x.grad)[1],
+    "asked for it before": lambda x: (x.grad, Doubled.apply(x)),
+    "given one before": lambda x: (setattr(x, "grad", torch.ones(2)), Doubled.apply(x))[1],
+    "given one after": lambda x: (Doubled.apply(x), setattr(x, "grad", torch.ones(2)))[0],
+    "only written": lambda x: x.mul_(2),
+}
+HAVING = {
+    "no leaf": lambda: leaf(2) * 1,
+    "view": lambda: (leaf(2) * 1).view(2),
+    "leaf": lambda: leaf(2),
+    "nothing required": lambda: plain(2),
+}
+
+
+@pytest.mark.parametrize("has", ["kept", "given", "none"])
+@pytest.mark.parametrize("argument", HAVING)
+@pytest.mark.parametrize("marked", MARKED)
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+def test_what_a_custom_function_marks_as_written_loses_its_gradient(marked, argument, has):
+    def session(compile):
+        x, compiled = HAVING[argument](), compile(MARKED[marked])
+        if has == "kept" and x.requires_grad:
+            x.retain_grad()
+            (x * 2).sum().backward(retain_graph=True)
+        elif has == "given":
+            x.grad = plain(2, seed=1)
+        for _ in range(2):
+            y = attempt_later(lambda: compiled(x))
+            yield y, x.grad, x.retains_grad
+            if isinstance(y, torch.Tensor) and y.requires_grad:
+                yield attempt_later(lambda y=y: backward([y])), x.grad
 
     check_session(session)

@@ -218,6 +218,11 @@ class Capture(Watcher):
             self._inside.on_gradient(t)
             self.gradients.note(t)
 
+    def on_custom_write(self, t: Tensor) -> None:
+        """See Note [Gradients of arguments]."""
+        if self.maker.kernels.function_runs:
+            self.gradients.drop(t)
+
     def keeps_gradient(self, t: Tensor) -> bool:
         """See Note [The caller's hooks]."""
         return self._inside.keeps_gradient(t)

@@ -57,7 +57,7 @@ def _through_hooks(gradient: Tensor, argument: int, number: int, create_graph: b
         raise RuntimeError("hooks are called in a call alone")
     if number not in given:
         t = arguments[argument]
-        before = _torch.gradient_of(t)
+        before = _torch.held_gradient(t)
         # A hook may keep what it is given.
         (given[number],) = torch.autograd.grad([t], [t], [gradient.clone()], create_graph=create_graph)
         if t.retains_grad and not keeps:

@@ -84,6 +84,9 @@ class Watcher:
     def on_gradient(self, t: Tensor) -> None:
         """``t.grad`` is read or written."""
 
+    def on_custom_write(self, t: Tensor) -> None:
+        """A custom Function marked ``t`` as written, which gives it a history and takes its gradient."""
+
     def keeps_gradient(self, t: Tensor) -> bool:
         """Whether the caller wants ``t`` to keep its gradient, as far as is known, and nobody wrote it."""
         return False
@@ -194,6 +197,8 @@ class KernelState:
     def note_custom_write(self, node: Any) -> None:
         """The custom Function whose node this is has said what it wrote."""
         self._note(node, len(node.dirty_tensors) > 1, _torch.sequence_number(node) + 1)
+        for t in node.dirty_tensors if node.next_functions else ():  # else it is no history
+            self.watcher.on_custom_write(t)
 
     def _note(self, write: Any, several: bool, number: int | None = None) -> None:
         number = _torch.autograd_sequence_number() if number is None else number

@@ -5,7 +5,8 @@ A function that reads or writes ``x.grad``, or calls ``.backward()`` so that a g
 gradients of its arguments as further arguments, after all others: one for each argument, None where there is none, so
 that the key tells. The replicas have them for their own, autograd accumulates as it does for real, and what a replica's
 ``.grad`` is in the end, if it is another object than before, becomes a result that the call assigns. The first trace
-that meets such a use begins anew with them.
+that meets such a use begins anew with them. An argument that a custom Function marks as written has none from then
+on, which needs no knowing whether it had one.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ GRADIENT_ACCESS = frozenset({own_gradient, set_own_gradient, _descriptor.__delet
 
 def gradients_of(flat: Sequence[Any]) -> list[Tensor | None]:
     """The gradient that each of the call's arguments has."""
-    return [_torch.gradient_of(a) if isinstance(a, Tensor) else None for a in flat]
+    return [_torch.held_gradient(a) if isinstance(a, Tensor) else None for a in flat]
 
 
 class Gradients:
@@ -44,8 +45,9 @@ class Gradients:
         self.others: dict[int, Tensor] = {}  # by id, what else the function asked for a gradient
         self._used: set[int] = set()  # ids of those of its arguments that it asked for theirs
         self._left: dict[int, Tensor] = {}  # those that gradients come to in the caller's graph
+        self._dropped: set[int] = set()  # ids of those that have lost theirs by being marked as written
         # Replicas come without.
-        self._before = {key: _known_gradient(t) if self.lifted else None for key, t in self._tensors.items()}
+        self._before = {key: _torch.held_gradient(t) if self.lifted else None for key, t in self._tensors.items()}
 
     def note(self, t: Tensor) -> None:
         """The function reads or writes ``t.grad``."""
@@ -56,6 +58,11 @@ class Gradients:
             self.others[id(t)] = t
         elif not self.lifted:
             raise RetraceWithGradients
+
+    def drop(self, t: Tensor) -> None:
+        """A custom Function marks ``t`` as written."""
+        if id(t) in self._tensors:
+            self._dropped.add(id(t))
 
     def leave(self, tensors: Sequence[Tensor]) -> None:
         """A backward that the function called brings gradients to ``tensors`` in the caller's graph.
@@ -73,27 +80,20 @@ class Gradients:
 
     def changes(self, roots: Sequence[Tensor], outputs: Sequence[Any]) -> list[tuple[Tensor, Tensor | None]]:
         """The arguments and results that have another gradient than before, with that gradient."""
-        known = [(t, _known_gradient(t), self._before[key]) for key, t in self._tensors.items() if _has_gradient(t)]
+        known = [(t, _torch.held_gradient(t), self._before[key]) for key, t in self._tensors.items()]
         changed = [(t, now) for t, now, before in known if now is not before]
         if any(id(t) in self._left for t, _ in changed):
             raise UnsupportedError("backward inside", _LEADS)
         if changed and not self.lifted:
             raise RetraceWithGradients
-        if any(id(r) not in self._tensors and _known_gradient(r) is not None for r in roots):
+        told = {id(t) for t, _ in changed}
+        changed += [(t, now) for t, now, _ in known if id(t) in self._dropped - told]
+        if any(id(r) not in self._tensors and _torch.held_gradient(r) is not None for r in roots):
             raise UnsupportedError("backward inside", "through an argument that is no leaf")
         seen = set(self._tensors)
         for o in outputs:
             if isinstance(o, Tensor) and id(o) not in seen:
                 seen.add(id(o))
-                if (now := _known_gradient(o)) is not None:
+                if (now := _torch.held_gradient(o)) is not None:
                     changed.append((o, now))
         return changed
-
-
-def _has_gradient(t: Tensor) -> bool:
-    """Whether ``t`` is such that torch does not warn of asking for its gradient."""
-    return bool(_torch.leafness(t)) or t.retains_grad
-
-
-def _known_gradient(t: Tensor) -> Tensor | None:
-    return own_gradient(t) if _has_gradient(t) else None
