@@ -10,7 +10,7 @@ import torch.utils.checkpoint
 
 import aotcheck
 from tests.behaviour.harness import attempt_later, check_session, leaf, plain
-from tests.behaviour.wrappers import nested, two
+from tests.behaviour.wrappers import jagged, nested, two
 
 # -- what was written since -----------------------------------------------------------------------------
 
@@ -573,5 +573,32 @@ def test_a_saved_result_that_lies_otherwise_than_foretold_is_watched(size):
         with torch.no_grad():
             y.add_(1)
         yield attempt_later(lambda: x.sum().backward())
+
+    check_session(session)
+
+
+WRITTEN_AND_FREED = {
+    "the result of a write": lambda x: x.tanh_(),
+    "a written argument": lambda x: (x.mul_(2), x.sin())[1],
+    "a result": lambda x: x.exp(),
+    "a written view": lambda x: x.transpose(-2, -1).exp_(),
+    "two results": lambda x: x.exp() * x.sin(),
+}
+
+
+@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize(
+    ("function", "argument"),
+    [(f, "plain") for f in WRITTEN_AND_FREED] + [(f, "ragged") for f in WRITTEN_AND_FREED if "view" not in f],
+)
+def test_what_a_backward_freed_is_missed_before_it_is_seen_that_it_was_written(function, argument, kept):
+    def session(compile):
+        x = (leaf(3, 2) if argument == "plain" else jagged(1, 2, grad=True)) * 1
+        y = compile(WRITTEN_AND_FREED[function])(x)
+        torch.autograd.backward(y, torch.ones_like(y), retain_graph=kept)
+        with torch.no_grad():
+            y.mul_(2)
+            x.mul_(3)
+        yield attempt_later(lambda: torch.autograd.backward(y, torch.ones_like(y)))
 
     check_session(session)

@@ -108,7 +108,7 @@ def function_like(
     nothing = f"(None,) * {1 + max(1, targets) + selective}"
     present = "".join(f"p[{k}] is not None, " for k in range(outputs))
     checks = [
-        *_check_not_freed(w, outputs, saved, once),
+        *_check_not_freed(w, outputs, saved, once, guarded),
         *_check_saved(w, outputs, checked),
         *([f"    {w.refer(backward.check_watched)}({WATCHED}, ({present}))"] if guarded else []),
         *_check_shared(w, outputs, shared),
@@ -200,12 +200,13 @@ def _check_shared(w: SourceWriter, outputs: int, shared: Sequence[Shared]) -> li
     return lines
 
 
-def _check_not_freed(w: SourceWriter, outputs: int, saved: int, once: Sequence[int]) -> list[str]:
+def _check_not_freed(w: SourceWriter, outputs: int, saved: int, once: Sequence[int], guarded: bool) -> list[str]:
     if not once:
         return []
     begins = "[k for k, t in enumerate(p) if t is not None]" if outputs > 1 else "(0,)"
     checks = [f"if getattr(ctx, 'spent', False): {w.refer(backward.check_not_spent)}(ctx, {begins})"]
-    if not saved or outputs > 1:  # what is saved is asked for anyway if there is but one result
+    # What is saved is asked for anyway if there is but one result, but only after what was written since.
+    if not saved or outputs > 1 or guarded:
         checks.append(f"{w.refer(_torch.unpack_some)}(ctx, ())" if saved else "ctx.saved_tensors")
     if len(once) == outputs:
         return [f"    {check}" for check in checks]
