@@ -206,11 +206,9 @@ class Capture(Watcher):
         (k,) = _torch.counted_by([t], [r.replica for r in self.roots])
         return 0 if k is None else self.roots[k].version - self._versions[k]
 
-    def on_squeeze(self, t: Tensor, op: Any, dims: tuple[Any, ...]) -> Callable[[], None]:
-        """Dispatch shows how it is done, not that it is; what is written then is what was there."""
-        restore = self.tracer.table.state(t).snapshot()
+    def on_squeeze(self, t: Tensor, op: Any, dims: tuple[Any, ...]) -> None:
+        """Dispatch shows how it is done, not that it is."""
         view_ops.note_reshaping(self.tracer, op, (t, *dims), {})
-        return restore
 
     def on_gradient(self, t: Tensor) -> None:
         """See Note [Gradients of arguments]."""

@@ -74,12 +74,8 @@ class Watcher:
     def on_poison(self, t: Tensor) -> None:
         """``swap_tensors`` has poisoned the accumulator of gradients of ``t``."""
 
-    def on_squeeze(self, t: Tensor, op: Any, dims: tuple[Any, ...]) -> Callable[[], None]:
-        """``t``, which is conjugated or negated lazily, is about to be squeezed in place by ``op``.
-
-        To be called afterwards is what is returned.
-        """
-        return lambda: None
+    def on_squeeze(self, t: Tensor, op: Any, dims: tuple[Any, ...]) -> None:
+        """``t``, which is conjugated or negated lazily, is about to be squeezed in place by ``op``."""
 
     def on_gradient(self, t: Tensor) -> None:
         """``t.grad`` is read or written."""

@@ -152,11 +152,9 @@ class Replica(Tensor):
         dims = dims if dim is None else (dim,)
         if dims and (self.is_conj() or self.is_neg()):
             by_dims = isinstance(dims[0], (tuple, list))
-            op = aten.squeeze_.dims if by_dims else aten.squeeze_.dim
-            done = self.kernels.watcher.on_squeeze(self, op, dims)
+            self.kernels.watcher.on_squeeze(self, aten.squeeze_.dims if by_dims else aten.squeeze_.dim, dims)
             moved = self.kernels.moved[id(self)]
             super().squeeze_(*dims)
-            done()
             self.kernels.forget_moves_since(self, moved)
             return self
         return super().squeeze_(*dims)
