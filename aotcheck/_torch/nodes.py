@@ -89,6 +89,19 @@ def error_of(node: Any) -> str | None:
         node(None)
     except RuntimeError as error:
         return str(error)
+    except TypeError:  # it has several inputs, and torch does not say how many
+        return _error_for_several(node)
+    return None
+
+
+def _error_for_several(node: Any) -> str | None:
+    for count in range(2, 64):
+        try:
+            node(*[None] * count)
+        except RuntimeError as error:
+            return str(error)
+        except TypeError:
+            continue
     return None
 
 

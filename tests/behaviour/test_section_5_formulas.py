@@ -107,3 +107,50 @@ def test_a_product_for_which_nothing_is_saved_is_not_asked_for(mode, change):
         yield x.grad
 
     check_session(session)
+
+
+DECOMPOSED = {
+    "det": torch.linalg.det,
+    "slogdet": lambda x: torch.linalg.slogdet(x)[1],
+    "det of V": lambda x: (torch.linalg.svd(x)[2] + x).det(),
+    "slogdet of V": lambda x: torch.linalg.slogdet(torch.linalg.svd(x, full_matrices=False)[2] + x)[1],
+    "det of U": lambda x: (torch.linalg.svd(x)[0] + x).det(),
+}
+
+
+@pytest.mark.parametrize("batch", [(), (2,)])
+@pytest.mark.parametrize("n", [2, 3, 4, 5])
+@pytest.mark.parametrize("function", DECOMPOSED)
+def test_derivatives_of_determinants_of_what_lapack_leaves_by_columns(function, n, batch):
+    """Formulas take one of two ways by how a matrix lies, of which the CPU kernel and its meta kernel differ."""
+    found = []
+    for f in (DECOMPOSED[function], aotcheck.aot_function(DECOMPOSED[function])):
+        x = torch.randn(*batch, n, n, dtype=torch.float64, generator=torch.Generator().manual_seed(n)).requires_grad_()
+        y = f(x).sum()
+        (g,) = torch.autograd.grad(y, x, create_graph=True)
+        (h,) = torch.autograd.grad(g.pow(2).sum(), x, allow_unused=True)
+        found.append((y, g, h))
+    for eager, ours in zip(*found, strict=True):
+        torch.testing.assert_close(ours, eager, rtol=1e-7, atol=1e-9, equal_nan=True)
+
+
+def test_how_svd_and_eig_lie_is_foretold():
+    def f(x):
+        return (*torch.linalg.svd(x), *torch.linalg.svd(x, full_matrices=False), *torch.linalg.eig(x[..., :2, :2]))
+
+    for size in [(3, 3), (2, 3, 3), (3, 5), (5, 3), (2, 2, 4, 3)]:
+        x = torch.randn(size, dtype=torch.float64)
+        compiled = aotcheck.aot_function(f)
+        for _ in range(2):
+            assert [t.stride() for t in compiled(x)] == [t.stride() for t in f(x)]
+
+
+def test_attention_has_no_second_derivative_but_a_first_with_a_graph():
+    def session(compile):
+        x = leaf(1, 2, 4, 4)
+        y = compile(lambda x: torch.nn.functional.scaled_dot_product_attention(x, x, x))(x)
+        (g,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+        yield g.requires_grad, g.shape
+        yield attempt_later(lambda: g.sum().backward())
+
+    check_session(session)

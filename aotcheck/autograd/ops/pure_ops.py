@@ -45,6 +45,8 @@ _LIKE = frozenset(
     for overload in [getattr(packet, o) for o in packet.overloads()]
 )
 """Ops of which the first argument says how the result lies, if ``memory_format`` does not."""
+_BY_COLUMNS = {aten._linalg_svd.default: 2, aten.linalg_eig.default: 1}
+"""Which result of an op its CPU kernel leaves by columns, and its meta kernel by rows; derivatives go by that."""
 _SMALL = 1 << 16  # elements of what is computed only to see how it lies
 
 
@@ -90,6 +92,8 @@ def pure(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs:
             out = tuple([torch.empty_like(o) if shares_storage(o, args[0]) else o for o in out])
         if _may_be_foretold_otherwise(func, args, out):
             out = _restrided_as_in_eager(func, args, kwargs, out)
+        elif func in _BY_COLUMNS and device is not None and device.type == "cpu":
+            out = _by_columns(out, _BY_COLUMNS[func])
         learn(key, out, device)
     value_args, value_kwargs = operand_values(tracer, func, info, args, kwargs, lies)
     if info.takes_device and kwargs.get("device") is None and not _has_tensor(args):
@@ -165,6 +169,13 @@ def _restrided_as_in_eager(func: Any, args: tuple[Any, ...], kwargs: dict[str, A
     if isinstance(out, (list, tuple)):
         return type(out)([_restrided_as(o, like) for o, like in zip(out, given, strict=True)])
     return _restrided_as(out, given)
+
+
+def _by_columns(out: Any, k: int) -> Any:
+    """``out`` with its part ``k``, matrices, laid out by columns."""
+    with _torch.without_modes(), torch.no_grad():
+        part = torch.empty(out[k].mT.shape, dtype=out[k].dtype, device=_torch.META).mT
+    return [*out[:k], part, *out[k + 1 :]]
 
 
 def _restrided_as(out: Any, like: Any) -> Any:
