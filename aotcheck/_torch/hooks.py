@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable
@@ -49,6 +50,7 @@ def has_accumulation_hooks(t: Tensor) -> bool:
 
 
 _SILENT = [("ignore", None, Warning, None, 0)]
+_silencing = threading.RLock()  # or one thread would put back what another has put there for a moment
 
 
 def held_gradient(t: Tensor) -> Tensor | None:
@@ -58,12 +60,13 @@ def held_gradient(t: Tensor) -> Tensor | None:
     """
     if leafness(t) or t.retains_grad:
         return t.grad
-    filters = warnings.filters
-    warnings.filters = _SILENT
-    try:
-        return t.grad
-    finally:
-        warnings.filters = filters
+    with _silencing:
+        filters = warnings.filters
+        warnings.filters = _SILENT
+        try:
+            return t.grad
+        finally:
+            warnings.filters = filters
 
 
 def asked_for_gradient_edge() -> bool:

@@ -44,7 +44,6 @@ def function_of(node: Any, near: Tensor) -> Any:
     if isinstance(node, BackwardCFunction):
         return node
     if _torch.is_write_through_view(node):
-        # Replicas of both kinds, plain and sparse, have it.
         write = kernels_of(near).write_of(node)
         return write if isinstance(write, BackwardCFunction) else None
     return None
