@@ -16,12 +16,12 @@ def storages() -> st.SearchStrategy[Program]:
 
 def backwards() -> st.SearchStrategy[Program]:
     """The whole backward, of plain tensors: mostly with autograd and modules inside, always with a plan around."""
-    return programs(Profile(inside=80, wrappers=0, calls=100))
+    return programs(Profile(inside=80, wrappers=0, calls=100, trained_writes=30))
 
 
 def mixed() -> st.SearchStrategy[Program]:
     """Wrapper subclasses in every program, mostly with random numbers, autocast and custom Functions."""
-    return programs(Profile(wrappers=100, inside=80, random=80, inexact=60))
+    return programs(Profile(wrappers=100, inside=80, random=80, inexact=60, trained_writes=30))
 
 
 def settled() -> st.SearchStrategy[Program]:

@@ -78,7 +78,7 @@ class _Inspection(DryRun):
             raise Unsafe
 
     def step(self, step: Step, scene: Scene, ago: int = 0) -> None:
-        if isinstance(step, Probe) and step.how is Write.GRAD:
+        if isinstance(step, Probe) and step.how is not Write.NO_GRAD:
             written = scene.side(step.site.value)[step.index :][:1]
             if any(map(hook_may_be_misplaced, written)):
                 raise Unsafe

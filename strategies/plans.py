@@ -54,8 +54,8 @@ _ODD = (*_PLAIN, Fill.INFINITE, Fill.IMPLICIT)
 class _Plan:
     """A plan in the making."""
 
-    def __init__(self, choose: Chooser, sides: Sides) -> None:
-        self.choose, self.sides = choose, sides
+    def __init__(self, choose: Chooser, sides: Sides, trained_writes: int = 0) -> None:
+        self.choose, self.sides, self.trained_writes = choose, sides, trained_writes
 
     # -- parts
 
@@ -177,6 +177,8 @@ class _Plan:
         sides, choose = self.sides, self.choose
         site = Site.OUTPUT if sides.outputs and (not sides.inputs or choose.chance(70)) else Site.INPUT
         how = Write.GRAD if choose.likely(15, "step:probe-grad") else Write.NO_GRAD
+        if self.trained_writes and choose.likely(self.trained_writes, "step:probe-trained"):
+            how = Write.TRAINED
         index = choose.below(max(1, sides.outputs if site is Site.OUTPUT else sides.inputs))
         return Probe(site, index, choose.between(1, 4), how)
 
@@ -237,7 +239,7 @@ def _of_hook(kind: HookKind) -> tuple[str, ...]:
 
 def draw_steps(choose: Chooser, profile: Profile, sides: Sides) -> tuple[Step, ...]:
     """What the caller does after a call."""
-    plan = _Plan(choose, sides)
+    plan = _Plan(choose, sides, profile.trained_writes)
     if not sides.outputs + sides.inputs:
         return ()
     steps: list[Step] = []

@@ -26,6 +26,7 @@ class Profile:
         wrappers: how many may hold tensors of wrapper subclasses.
         written_inputs: of backwards with respect to inputs that the call has written, how many stay so.
         trained_later: of further calls of programs whose first call trains nothing, how many train something.
+        trained_writes: of a caller's writes to results and arguments, how many are with what has a gradient of its own.
         interleaved: of further calls, how many come before backwards of the call before.
     """
 
@@ -43,3 +44,4 @@ class Profile:
     inside: int = 40
     wrappers: int = 70
     written_inputs: int = 50
+    trained_writes: int = 0

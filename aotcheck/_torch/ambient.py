@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 from torch.fx import _symbolic_trace
+from torch.nn.utils import parametrize
 from torch.overrides import _get_current_function_mode_stack
-from torch.utils._device import DeviceContext
+from torch.utils._device import DeviceContext, _device_constructors
 
 from aotcheck._torch.saved import has_saved_tensor_hooks, top_hooks
 
@@ -66,6 +67,16 @@ def function_modes_active() -> bool:
     return any(type(m) is not DeviceContext for m in _get_current_function_mode_stack())
 
 
+def jit_tracing() -> bool:
+    """Whether ``torch.jit.trace`` records on this thread."""
+    return bool(_C._is_tracing())
+
+
+def parametrizations_are_cached() -> bool:
+    """Whether what parametrizations compute is kept: the process is in ``parametrize.cached()``."""
+    return bool(parametrize._cache_enabled)
+
+
 def another_tracer_active() -> bool:
     """Whether FX is tracing on this thread, as ``make_fx`` does."""
     return bool(_symbolic_trace._is_fx_tracing_flag)
@@ -76,6 +87,11 @@ def default_device() -> torch.device:
     if _C._len_torch_function_stack() or getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None) is not None:
         return torch.get_default_device()
     return _CPU
+
+
+def makes_on_default_device(function: Any) -> bool:
+    """Whether it is a factory that makes tensors on the default device where it is told no other."""
+    return function in _device_constructors()
 
 
 def determinism() -> tuple[bool, bool, bool]:
@@ -95,6 +111,8 @@ AMBIENT: dict[str, Any] = {
     "forward_ad": torch.autograd.forward_ad,
     "deterministic": _C._get_deterministic_algorithms,
     "warn_only": _C._get_deterministic_algorithms_warn_only,
+    "jit_tracing": _C._is_tracing,
+    "parametrize": parametrize,
 }
 """What the sources of ``ambient_state`` name."""
 
@@ -103,7 +121,8 @@ def ambient_state() -> dict[str, Any]:
     """What is in force on this thread: sources in terms of ``AMBIENT``, each with what it gives now.
 
     Active dispatch modes and function modes; whether torch.func transforms are in force, or no saved-tensor hooks; the
-    level of forward-mode differentiation; determinism.
+    level of forward-mode differentiation; determinism; whether ``torch.jit.trace`` records;
+    whether parametrizations are cached.
     """
     return {
         "modes()": _C._len_torch_dispatch_stack(),
@@ -113,6 +132,8 @@ def ambient_state() -> dict[str, Any]:
         "forward_ad._current_level": dual_level(),
         "deterministic()": _C._get_deterministic_algorithms(),
         "warn_only()": _C._get_deterministic_algorithms_warn_only(),
+        "jit_tracing()": _C._is_tracing(),
+        "parametrize._cache_enabled": parametrize._cache_enabled,
     }
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import fx
@@ -100,6 +101,37 @@ def past_dynamo(function: _F) -> _F:
     past: Any = function
     _dynamo.eval_frame.set_code_exec_strategy(past.__code__, _SKIP_ALONE)
     return function
+
+
+class WithoutDynamo:
+    """What was given to ``torch.compile`` runs as it is, in every thread: Dynamo knows no other stance.
+
+    A trace that met it would have Dynamo compile for tensors of the trace.
+    """
+
+    __slots__ = ("_counted",)
+    _lock: ClassVar[threading.Lock] = threading.Lock()
+    _inside: ClassVar[int] = 0
+    _before: ClassVar[Any] = None
+
+    def __enter__(self) -> None:
+        self._counted = dynamo_is_imported()
+        if self._counted:
+            kind = type(self)
+            with kind._lock:
+                if not kind._inside:
+                    frames = sys.modules[DYNAMO].eval_frame
+                    kind._before = frames._stance
+                    frames._stance = frames.DynamoStance("force_eager")
+                kind._inside += 1
+
+    def __exit__(self, *exception: object) -> None:
+        if self._counted:
+            kind = type(self)
+            with kind._lock:
+                kind._inside -= 1
+                if not kind._inside:
+                    sys.modules[DYNAMO].eval_frame._stance = kind._before
 
 
 class WithoutCompiledAutograd:

@@ -95,6 +95,12 @@ class CompiledModule(torch.nn.Module):
         self.orig_module = module
         self._run: Callable[..., Any] = CompiledFunction(module, compilers)
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call ``forward``, and the hooks that this module has. Those of all modules are called for ``orig_module``."""
+        if any(_torch.hooks_of(self)):
+            return super().__call__(*args, **kwargs)
+        return self.forward(*args, **kwargs)
+
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Call the module through compiled code."""
         return self._run(*args, **kwargs)

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.parametrize import is_parametrized
 
 from aotcheck import _torch
 from aotcheck.autograd.assemble import Assembly, StrideCorrection
@@ -166,6 +167,12 @@ class _RunsAsItIs(Exception):
     """What there is around the function cannot be part of a key."""
 
 
+def _is_observed() -> bool:
+    """Whether something around the call, of this thread, is to see each op of the function."""
+    modes = _torch.dispatch_mode_depth() or _torch.function_modes_active()
+    return bool(modes or _torch.functorch_active() or _torch.dual_level() >= 0 or _torch.jit_tracing())
+
+
 class CompiledFunction:
     """Calls ``original`` through compiled code; one specialization per key, the least recently used evicted.
 
@@ -232,8 +239,7 @@ class CompiledFunction:
             self._find(flat, spec)
 
     def _look_up(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        modes = _torch.dispatch_mode_depth() or _torch.function_modes_active()
-        if modes or _torch.functorch_active() or _torch.dual_level() >= 0:
+        if _is_observed() or (_torch.parametrizations_are_cached() and self._has_parametrizations()):
             return self.original(*args, **kwargs)
         if self.state is not None and self.state.is_lazy:
             result = self.original(*args, **kwargs)
@@ -397,6 +403,11 @@ class CompiledFunction:
             "captured tensor", f"the function reaches more than {_MAX_RETRACES} tensors outside its arguments"
         )
 
+    def _has_parametrizations(self) -> bool:
+        """Whether the function calls modules that compute parameters."""
+        with self._lock:
+            return any(map(is_parametrized, self._surroundings().all_modules))
+
     def _surroundings(self) -> Surroundings:
         """What tells what there is around the function."""
         around = self._around
@@ -457,7 +468,8 @@ class CompiledFunction:
         reassigned: list[tuple[int, Any]] = []
         try:
             with Compiling():
-                capture, outcome = self._capture(whole, split, spec, reassigned)
+                with _torch.WithoutDynamo():
+                    capture, outcome = self._capture(whole, split, spec, reassigned)
                 shape = self._shape_of(outcome)
                 try:
                     with AutocastOff():

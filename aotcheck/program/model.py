@@ -326,10 +326,11 @@ class Backward:
 
 
 class Write(Enum):
-    """How a probe writes: small integers under no_grad, or a product that autograd records."""
+    """How a probe writes: small integers under no_grad, or a product that autograd records, with a number or a leaf."""
 
     NO_GRAD = "no_grad"
     GRAD = "grad"
+    TRAINED = "trained"
 
 
 @dataclass(frozen=True)

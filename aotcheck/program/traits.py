@@ -128,6 +128,7 @@ _NAMES: Mapping[Facet, tuple[str, ...]] = {
         "probe-input",
         "probe-gradient",
         "probe-grad",
+        "probe-trained",
         "write-before-backward",
     ),
     Facet.COTANGENT: tuple(fill.value for fill in Fill),
@@ -428,7 +429,7 @@ def of_step(step: Step) -> Iterator[str]:
             yield f"step:hook-{kind.value}"
         case Probe(site=site, how=how):
             yield f"step:probe-{site.value}"
-            if how is Write.GRAD:
-                yield "step:probe-grad"
+            if how is not Write.NO_GRAD:
+                yield f"step:probe-{how.value}"
         case _:
             return

@@ -49,6 +49,7 @@ from tests.meta.planted_plans import (
     keeps_the_last,
     sees_saved_tensors,
     uses_all,
+    views_under_no_grad,
     wrong_if,
 )
 from tests.meta.small import OUTPUT, X, op, pair, program
@@ -143,6 +144,13 @@ PLANS = (
         with_steps(LINEAR, Probe(Site.OUTPUT, 0, 3, Write.GRAD)),
         K.LEAFNESS,
         "output",
+    ),
+    Plan(
+        "a result can have no history",
+        views_under_no_grad,
+        with_steps(program(op("v0", "torch.neg", X)), Probe(Site.OUTPUT, 0, 3, Write.TRAINED), ALL),
+        K.EXCEPTION,
+        "probe",
     ),
     Plan(
         "a write to a gradient is seen",

@@ -72,7 +72,7 @@ class Backwards:
     def rearmed(self) -> Iterator[None]:
         """The trace goes on inside."""
         kernels = self.capture.maker.kernels
-        with self.alone():
+        with self.alone(), _torch.WithoutDynamo():
             rearm(kernels)
             try:
                 yield

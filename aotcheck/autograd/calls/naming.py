@@ -285,6 +285,17 @@ def functions_of(attribute: Any) -> Iterator[types.FunctionType]:
             attribute = getattr(attribute, "__wrapped__", None)
 
 
+def code_called(hook: Any) -> Iterator[types.CodeType]:
+    """The Python code that runs when ``hook``, a function or an object, is called."""
+    while isinstance(hook, functools.partial):
+        hook = hook.func
+    hook = getattr(hook, "__func__", hook)
+    if not isinstance(hook, types.FunctionType):
+        hook = next((vars(c)["__call__"] for c in type(hook).__mro__ if "__call__" in vars(c)), None)
+    for function in functions_of(hook):
+        yield function.__code__
+
+
 def _code_of(cls: type, name: str) -> Iterator[types.CodeType]:
     for c in cls.__mro__:
         if c is torch.nn.Module:

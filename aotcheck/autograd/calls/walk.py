@@ -35,6 +35,7 @@ from aotcheck.autograd.calls.naming import (
     MAKING,
     Named,
     called_implicitly,
+    code_called,
     functions_of,
     globals_in,
     imports_in,
@@ -454,6 +455,8 @@ class Walk:
         inner: tuple[dict[Any, Any], ...] = (*_torch.state_of(m), *_torch.hooks_of(m))
         for d in inner:
             self._inner(d)
+        for hook in _torch.forward_hooks_of([m]):  # a library's are not looked into, what they ask for is
+            self.code.update(code_called(hook))
         self._class(type(m), depth)
 
     def _inner(self, d: dict[Any, Any]) -> None:
@@ -469,7 +472,9 @@ class Walk:
                 self._next.append((wrapped, depth))
             return
         code = f.__code__
-        self.code.add(code)
+        wraps = is_of_others(f.__globals__.get("__name__"))  # what is the user's: a wrapper of a library's
+        if not wraps:
+            self.code.add(code)
         self.cells += f.__closure__ or ()
         for name, cell in zip(code.co_freevars, f.__closure__ or (), strict=True):
             if name in self._only:
@@ -480,7 +485,8 @@ class Walk:
                 there = value is not ABSENT
                 if self._value(cell, name, value, depth) if there else self._note(cell, name, "nothing", value):
                     self._cells.append((cell, name))
-        self._variables(f, depth)
+        if not wraps:
+            self._variables(f, depth)
         if f.__defaults__ or f.__kwdefaults__:
             self._functions.append(f)
             self.owners[id(f)] = f

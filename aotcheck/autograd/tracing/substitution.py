@@ -15,7 +15,7 @@ from torch.nn.functional import ctc_loss, max_pool1d, one_hot
 
 from aotcheck import _torch
 from aotcheck.autograd.eager_graph.formulas import asking
-from aotcheck.autograd.errors import EagerRaises, RetraceWithCaptured
+from aotcheck.autograd.errors import EagerRaises, RetraceWithCaptured, UnsupportedError
 from aotcheck.autograd.ops.autocast_forms import PAST_AUTOCAST
 from aotcheck.autograd.ops.tracer import Tracer
 from aotcheck.autograd.replicas.hooks import HookKind, NotedHook
@@ -66,6 +66,18 @@ class StandIns:
                 self._by_id.pop(id(real), None)
 
 
+def _refuse_meta(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+    """Raise UnsupportedError where the result of ``func`` would be on meta, where all that a trace makes is."""
+    if func is Tensor.to:
+        asked = (*args, *kwargs.values())
+    elif (device := kwargs.get("device")) is not None:
+        asked = (device,)
+    else:
+        asked = (_torch.default_device(),) if _torch.makes_on_default_device(func) else ()
+    if any(type(a) in (torch.device, str) and str(a).partition(":")[0] == "meta" for a in asked):
+        raise UnsupportedError("device", "the function makes a tensor on meta, which has no data to compute with")
+
+
 class Substitution(_torch.FunctionMode):
     """Gives the function replicas in place of the captured tensors it meets, and tells of the backwards it calls.
 
@@ -82,6 +94,8 @@ class Substitution(_torch.FunctionMode):
     def __torch_function__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if self.kernels.reshaped_leaves:
             settle_accumulators(self.tracer)
+        if func is Tensor.to or _torch.function_mode_depth() or (kwargs and "device" in kwargs):
+            _refuse_meta(func, args, kwargs or {})
         if func not in _LOOKED_AT:
             return self._on_replicas(func, args, kwargs or {})
         if func in GRADIENT_ACCESS:
