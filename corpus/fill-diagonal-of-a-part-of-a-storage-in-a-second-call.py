@@ -143,15 +143,21 @@ def readable(t):
 
 
 def poke(t, seed, how="no_grad"):
-    """Write through `t` in place, as a caller might between a call and its next look; not into freed memory."""
+    """Write through `t` in place, as a caller might between a call and its next look; not into freed memory.
+
+    Returns what it wrote with that has a gradient of its own.
+    """
     if not readable(t):
-        return
-    if how == "grad":
-        t.mul_(seed)
-        return
+        return []
+    if how != "no_grad":
+        trained = how == "trained" and (t.is_floating_point() or t.is_complex())
+        factor = torch.tensor(seed, dtype=t.dtype, device=t.device, requires_grad=True) if trained else seed
+        t.mul_(factor)
+        return [factor] if trained else []
     with torch.no_grad():
         overlapping = any(n > 1 and step == 0 for n, step in zip(t.shape, t.stride(), strict=True))
         t.fill_(seed) if overlapping else t.copy_(cotangent(t, seed) + seed)
+    return []
 
 
 def around(names, device="cpu"):
@@ -278,7 +284,7 @@ def perform(step, scene, hooks, device):
             hooks.append([])
             hang(t, step["kind"], hooks[-1])
         else:
-            poke(t, step["seed"], step.get("how", "no_grad"))
+            scene.cotangents += poke(t, step["seed"], step.get("how", "no_grad"))
 
 
 def forget(scenes):
