@@ -427,7 +427,7 @@ class Tracer(_torch.TorchDispatchMode):
             raise UnsupportedError("layout", f"a constant is {t.layout}")
         if type(t) is not Tensor:
             raise UnsupportedError("constant of a subclass", type(t).__name__)
-        elem = torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="meta")
+        elem = torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=_torch.META)
         r = make_replica(elem, t.device, self.kernels)
         value = self.trace.call(_LIFT_COPY, (self.trace.constant(t.clone()),))
         self.table.bind(r, value)

@@ -49,7 +49,9 @@ class ReplicaMaker:
         key = _torch.storage_address(real)
         made = self.storages.get(key)
         if made is None:
-            made = self.storages[key] = torch.empty(real.nbytes(), dtype=torch.uint8, device="meta").untyped_storage()
+            made = self.storages[key] = torch.empty(
+                real.nbytes(), dtype=torch.uint8, device=_torch.META
+            ).untyped_storage()
         return made
 
     def plain(self, real: Tensor, versions: Any = None) -> Replica:
@@ -79,7 +81,7 @@ class ReplicaMaker:
         storage = self.storage(source)
         if versions is None:
             elem = _window(
-                torch.empty(0, dtype=real.dtype, device="meta"),
+                torch.empty(0, dtype=real.dtype, device=_torch.META),
                 storage,
                 source.nbytes(),
                 int(real.storage_offset()),
@@ -89,7 +91,7 @@ class ReplicaMaker:
         else:
             whole = self.counters.get(versions)
             if whole is None:
-                whole = torch.empty(0, dtype=torch.uint8, device="meta")
+                whole = torch.empty(0, dtype=torch.uint8, device=_torch.META)
                 whole = self.counters[versions] = _window(whole, storage, source.nbytes(), 0, (source.nbytes(),), (1,))
             size = real.dtype.itemsize
             with torch.no_grad():
@@ -149,7 +151,7 @@ class ReplicaMaker:
                 other = recorded.dtype != real.dtype or not _is_broadcast(recorded.shape, real.shape)
                 if not other:
                     recorded = geometry_of(real)
-                elem = torch.empty_strided(recorded.shape, recorded.stride, dtype=recorded.dtype, device="meta")
+                elem = torch.empty_strided(recorded.shape, recorded.stride, dtype=recorded.dtype, device=_torch.META)
                 anchor = make_replica(elem, real.device, self.kernels)
                 if other:  # see Note [What a history records]
                     _torch.set_data(r, make_replica(torch.empty_like(elem), real.device, self.kernels))
@@ -164,7 +166,7 @@ class ReplicaMaker:
     def give_history(self, r: Tensor, anchor: Tensor | None = None) -> None:
         """Make ``r`` a non-leaf that is no view; ``anchor`` is the leaf behind it."""
         if anchor is None:
-            anchor = make_replica(torch.empty((), dtype=r.dtype, device="meta"), r.device, self.kernels)
+            anchor = make_replica(torch.empty((), dtype=r.dtype, device=_torch.META), r.device, self.kernels)
         anchor.requires_grad_()
         self.anchors.append(anchor)
         with torch.enable_grad():

@@ -190,7 +190,7 @@ class BackwardTracer:
             return sparse_ops.bind(self._tracer, SparseResult(tangent.sparse), tangent, tangent.device)
         assert tangent.geometry is not None
         g = tangent.geometry
-        elem = torch.empty_strided(g.shape, g.stride, dtype=g.dtype, device="meta")
+        elem = torch.empty_strided(g.shape, g.stride, dtype=g.dtype, device=_torch.META)
         elem = _torch.conj_view(elem) if g.conj else elem
         elem = _torch.neg_view(elem) if g.neg else elem
         t = make_replica(elem, tangent.device, self._tracer.kernels)
@@ -211,7 +211,7 @@ class _Nothing(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, t: Tensor) -> Tensor:
-        return torch.empty(0, device="meta")
+        return torch.empty(0, device=_torch.META)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> None:

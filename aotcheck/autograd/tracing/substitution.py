@@ -67,14 +67,18 @@ class StandIns:
 
 
 def _refuse_meta(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-    """Raise UnsupportedError where the result of ``func`` would be on meta, where all that a trace makes is."""
+    """Raise UnsupportedError where the result of ``func`` would be on meta, where all that a trace makes is.
+
+    What our own code makes there it makes on ``_torch.META``, that very object.
+    """
     if func is Tensor.to:
         asked = (*args, *kwargs.values())
     elif (device := kwargs.get("device")) is not None:
         asked = (device,)
     else:
         asked = (_torch.default_device(),) if _torch.makes_on_default_device(func) else ()
-    if any(type(a) in (torch.device, str) and str(a).partition(":")[0] == "meta" for a in asked):
+    devices = [a for a in asked if type(a) in (torch.device, str) and a is not _torch.META]
+    if any(str(a).partition(":")[0] == "meta" for a in devices):
         raise UnsupportedError("device", "the function makes a tensor on meta, which has no data to compute with")
 
 

@@ -9,7 +9,7 @@ from aotcheck.campaign.generate import programs_of_block
 from aotcheck.program import Literal, OpCall, Ref, TupleExpr, traits_of
 from aotcheck.program.samples import ALIASED_VIEWS, REFUSED_COPY, TRANSPOSED_IN_PLACE
 from aotcheck.program.traits import EXCLUDED, TRAITS, bits_of, excluded, facet_of, pairs, traits_in
-from strategies import programs
+from strategies import Profile, programs
 from tests.meta.small import X, op, program
 
 
@@ -64,7 +64,8 @@ def test_the_stream_has_every_trait_and_no_pair_that_cannot_be() -> None:
         missing = [trait for trait in TRAITS if not seen[trait]] if block >= 6 else []
         if block >= 6 and not missing:
             break
-        for each in programs_of_block(programs(wanted=tuple((trait, trait) for trait in missing)), 11, block):
+        every = programs(Profile(trained_writes=30), wanted=tuple((trait, trait) for trait in missing))
+        for each in programs_of_block(every, 11, block):
             traits = sorted(traits_of(each))
             seen.update(traits)
             assert not [(a, b) for i, a in enumerate(traits) for b in traits[i + 1 :] if excluded(a, b)]
