@@ -25,6 +25,11 @@ def functorch_active() -> bool:
     return bool(_C._are_functorch_transforms_active())
 
 
+def is_of_transform(t: torch.Tensor) -> bool:
+    """Whether ``t`` is what a torch.func transform made of a tensor, be that over or not."""
+    return bool(_functorch.is_functorch_wrapped_tensor(t))
+
+
 class TransformsLeftOnError:
     """torch.func transforms that what runs inside has entered and not left are left if it raises.
 

@@ -42,7 +42,9 @@ def is_pytree_node(kind: type) -> bool:
 
 
 def state_of(module: torch.nn.Module) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The module's own parameters and buffers, as the dictionaries in which it keeps them."""
+    """The module's own parameters and buffers, as the dictionaries in which it keeps them; TorchScript's keeps none."""
+    if isinstance(module, torch.jit.ScriptModule):
+        return {}, {}
     return module._parameters, module._buffers
 
 

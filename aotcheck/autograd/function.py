@@ -220,7 +220,11 @@ class CompiledFunction:
                 try:
                     return last[2].call(flat)
                 except GraphFailed as failed:
-                    return self._reproduce(args, kwargs, failed)
+                    instead = functools.partial(self._reproduce, args, kwargs, failed)
+                try:
+                    return instead()
+                finally:
+                    del instead
         return self._look_up(args, kwargs)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CompiledFunction:
@@ -249,17 +253,25 @@ class CompiledFunction:
         if type(spec) is not int and (bound := self._to_bind(flat, containers, kwargs, spec.classes)):
             return self._with(bound)._look_up(args, kwargs)
         for _ in range(_MAX_RETRACES):
+            # The original is run when what was met is no exception being handled any more, nor held by this frame.
+            instead: Callable[[], Any] | None = None
             try:
                 key, whole, found = self._find(flat, spec)
             except BindingNeeded as error:
-                return self._with([containers[k] for k in error.places])._look_up(args, kwargs)
+                bound = [containers[k] for k in error.places]
+                instead = functools.partial(self._with(bound)._look_up, args, kwargs)
             except UnsupportedError as error:
-                return self._refuse(error, args, kwargs)
+                instead = functools.partial(self._refuse, error, args, kwargs)
             except UserError as error:
-                return self._reproduce(args, kwargs, error)
+                instead = functools.partial(self._reproduce, args, kwargs, error)
             except _RunsAsItIs:
                 self._last = None
-                return self.original(*args, **kwargs)
+                instead = functools.partial(self.original, *args, **kwargs)
+            if instead is not None:
+                try:
+                    return instead()
+                finally:
+                    del instead
             assert found.assembly is not None
             self._remember(found, flat, whole, spec, key[2])
             try:
@@ -275,9 +287,15 @@ class CompiledFunction:
             except GraphFailed as failed:
                 asked = _other_formulas(failed)
                 if asked is None:
-                    return self._reproduce(args, kwargs, failed)
-                with self._lock:
-                    self._formulas[spec, len(flat)] = asked
+                    instead = functools.partial(self._reproduce, args, kwargs, failed)
+                else:
+                    with self._lock:
+                        self._formulas[spec, len(flat)] = asked
+            if instead is not None:
+                try:
+                    return instead()
+                finally:
+                    del instead
         raise InternalError("the strides of the function's results could not be settled")
 
     def _to_bind(

@@ -146,9 +146,7 @@ def test_a_function_compiled_by_dynamo_inside():
             out.sum().backward()
             yield out, x.grad
 
-    refused = aotcheck.counters().refused
     check_session(session, rtol=1e-6)
-    assert aotcheck.counters().refused == refused
 
 
 def test_a_function_compiled_by_dynamo_in_a_custom_backward():
@@ -171,9 +169,7 @@ def test_a_function_compiled_by_dynamo_in_a_custom_backward():
             out.sum().backward()
             yield out, x.grad
 
-    refused = aotcheck.counters().refused
     check_session(session)
-    assert aotcheck.counters().refused == refused
 
 
 def test_what_dynamo_compiles_is_compiled_as_ever_after_a_trace():

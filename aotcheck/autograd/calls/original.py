@@ -81,14 +81,14 @@ def run_original(
         else:
             with Unkept(original, kept=kept, reached=reached), types:
                 out = original(*args, **kwargs)
-    except (UnsupportedError, *RETRACES):
-        raise
     except Exception as error:
-        if is_lack_of_data(error):
-            raise UnsupportedError("data-dependent", "code of torch's reads values at trace time") from error
         # A guard that its frames hold, as Dynamo's code does of inference mode, puts the state back when it ends:
         # that is to be before ours is put back.
         traceback.clear_frames(error.__traceback__)
+        if isinstance(error, (UnsupportedError, *RETRACES)):
+            raise
+        if is_lack_of_data(error):
+            raise UnsupportedError("data-dependent", "code of torch's reads values at trace time") from error
         raise UserError from error
     leaves = Leaves({} if watched is None else watched.held, reached, kept)
     flat_out, out_spec = leaves.of(out)

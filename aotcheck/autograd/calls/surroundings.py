@@ -310,6 +310,8 @@ class Surroundings:
         """What there is, for ``after_trace``."""
         if self._walk.iterator is not None:
             self.settle_for_eager(f"it may go on with an iterator, {self._walk.iterator!r}")
+        if self._walk.scripted:
+            self.settle_for_eager("it calls a module of TorchScript's, whose state nobody else reads")
         return Before(self._walk, bool(self._walk.generators) or "random" in self._named.reads)
 
     def undo(self, before: Before) -> None:

@@ -100,6 +100,7 @@ class Walk:
         "names_matter",
         "objects",
         "owners",
+        "scripted",
         "sequences",
         "stores_matter",
         "unread",
@@ -121,6 +122,7 @@ class Walk:
         self.caches: list[Any] = []
         self.asking_types: dict[int, dict[str, Any]] = {}  # globals of code that calls `type`
         self.iterator: str | None = None
+        self.scripted = False  # whether there is a module of TorchScript's
         self.unread: list[tuple[Any, frozenset[str]]] = []  # what has names that are counted or only assigned
         self._ignored = ignored
         self._reads, self._watched = named.reads, named.watched
@@ -171,7 +173,7 @@ class Walk:
     @property
     def anything(self) -> bool:
         """Whether there is anything to look at, or to do after a call."""
-        return bool(self.found or self.modules or self.unread or self.generators or self.iterator)
+        return bool(self.found or self.modules or self.unread or self.generators or self.iterator or self.scripted)
 
     def groups(self, places: Collection[Place]) -> tuple[Any, ...]:
         """Which of these places have the same tensor or container."""
@@ -434,6 +436,9 @@ class Walk:
                     self._next += [(f, depth) for f in functions_of(vars(c).get(name))]
 
     def _module(self, m: torch.nn.Module, depth: int) -> None:
+        if isinstance(m, torch.jit.ScriptModule):
+            self.scripted = True
+            return
         if not self.modules:
             for hooks in _torch.GLOBAL_HOOKS:
                 self._inner(hooks)

@@ -19,7 +19,7 @@ from aotcheck.autograd.eager_graph.regions import Cut
 from aotcheck.autograd.eager_graph.saved import unpack_snapshot
 from aotcheck.autograd.effects.epilogue import EpilogueBuilder
 from aotcheck.autograd.effects.plain_record import plain_record
-from aotcheck.autograd.errors import EagerRaises, Retrace, RetraceWithCaptured, TraceMode, UnsupportedError
+from aotcheck.autograd.errors import EagerRaises, Retrace, RetraceWithCaptured, RunsAsItIs, TraceMode, UnsupportedError
 from aotcheck.autograd.graphs.caller_hooks import call_hooks, run_caller_graph
 from aotcheck.autograd.ir.sparse_geometry import is_sparse
 from aotcheck.autograd.ir.storage_state import StorageState, View
@@ -215,6 +215,17 @@ class Capture(Watcher):
         if self.maker.kernels.function_runs:
             self._inside.on_gradient(t)
             self.gradients.note(t)
+
+    def on_view_asked(self, t: Tensor) -> None:
+        """Replicas of arguments are views where they are traced so."""
+        if self.maker.kernels.function_runs and any(a.replica is t for a in self.arguments):
+            self._trace_views_as_such()
+
+    def on_version_asked(self, t: Tensor) -> None:
+        """It is another one in each call, and no part of the key."""
+        argument = type(t) is not Replica or self.tracer.table.state(t).is_input
+        if self.maker.kernels.function_runs and argument:
+            raise RunsAsItIs("it reads the version of an argument")
 
     def on_custom_write(self, t: Tensor) -> None:
         """See Note [Gradients of arguments]."""

@@ -384,6 +384,12 @@ def calling_module() -> str:
     return ""
 
 
+def is_users(frame: FrameType) -> bool:
+    """Whether the frame runs code that is neither torch's nor ours."""
+    module: str = frame.f_globals.get("__name__", "")
+    return module != "torch" and not module.startswith(_NOT_THE_USERS)
+
+
 def user_frame(outside: Where | None = None) -> Where | None:
     """File, line and function of the innermost frame that is neither torch's nor ours; None if there is none.
 

@@ -90,7 +90,8 @@ def _register(op: Any, fresh: tuple[int, ...]) -> Any:
     taken, arguments, returns = _declared(schema)
     returned = [returns[k] for k in fresh] + [arguments[name] for name in written]
     name = re.sub(r"\W", "_", f"functional_{op.namespace}_{_torch.op_name(op)}_{_torch.overload_name(op)}")
-    _library.define(f"{name}(*, {', '.join(taken)}) -> ({', '.join(returned)})", tags=tuple(op.tags))
+    tags = tuple([tag for tag in op.tags if tag.name != "out"])  # it writes nothing
+    _library.define(f"{name}(*, {', '.join(taken)}) -> ({', '.join(returned)})", tags=tags)
 
     def run(**given: Any) -> Any:
         copies = {name: _copied(a) if name in written else a for name, a in given.items()}

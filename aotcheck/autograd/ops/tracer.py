@@ -37,6 +37,7 @@ from aotcheck.autograd.tensors.subclasses import is_wrapper, leaves_of, wrappers
 
 aten = torch.ops.aten
 pytree = _torch.pytree
+_NOT = aten.logical_not.default
 _TELLING_NO_RANK = (None, "gels", "gelsy")
 """Drivers of least squares that give residuals, or none, whatever the rank of the matrix is."""
 _FILLED = {aten.new_ones.default: True, aten.new_zeros.default: False}
@@ -311,6 +312,9 @@ class Tracer(_torch.TorchDispatchMode):
         if func is aten._local_scalar_dense.default and self._is_validation(args[0]):
             self.expect(args[0])
             return True
+        if func is aten._local_scalar_dense.default and self._is_objection(args[0], values[0]):
+            self.expect(pure_ops.pure(self, _NOT, info_of(_NOT), (args[0],), {}))
+            return False
         raise UnsupportedError("data-dependent", f"{func} needs values at trace time")
 
     def _is_validation(self, flag: Replica) -> bool:
@@ -318,6 +322,11 @@ class Tracer(_torch.TorchDispatchMode):
         if flag.dtype is not torch.bool or flag.dim() or flag.real_device.type != "cpu" or self.depth:
             return False
         return calling_module().startswith("torch.distributions.")
+
+    def _is_objection(self, flag: Replica, value: Value) -> bool:
+        """Whether a loss of torch's asks if any element is what it may not be, as a variance below zero."""
+        asked = value.op is aten.any.default and flag.real_device.type == "cpu" and not self.depth
+        return asked and calling_module() == "torch.nn.functional"
 
     def _expected(self, flag: Replica, values: Sequence[Any]) -> bool | None:
         """What a check in torch's own code (of the window of ``istft``, say) expects to find; None where this is none.
@@ -327,8 +336,7 @@ class Tracer(_torch.TorchDispatchMode):
         usual, wanted = _USUAL.get(values[0].op), _FILLED.get(values[1].op)
         if usual is None or wanted is None or flag.dim() or flag.real_device.type != "cpu":
             return None  # on other devices a check that fails ruins them
-        negated = aten.logical_not.default
-        held = flag if usual else pure_ops.pure(self, negated, info_of(negated), (flag,), {})
+        held = flag if usual else pure_ops.pure(self, _NOT, info_of(_NOT), (flag,), {})
         self.expect(held)
         return usual is wanted
 
@@ -342,8 +350,7 @@ class Tracer(_torch.TorchDispatchMode):
         answer = self.formulas[k] if k < len(self.formulas) else True
         other = "".join("01"[a] for a in (*self._taken, not answer))
         self._taken.append(answer)
-        negated = aten.logical_not.default
-        held = flag if answer else pure_ops.pure(self, negated, info_of(negated), (flag,), {})
+        held = flag if answer else pure_ops.pure(self, _NOT, info_of(_NOT), (flag,), {})
         self._assert(held, f"{OTHER_FORMULA}{other}.")
         return answer
 

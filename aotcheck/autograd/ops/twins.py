@@ -174,6 +174,9 @@ def _work_out(op: Any) -> OpInfo:
     return OpInfo(Kind.PURE, cacheable=cacheable, **facts)
 
 
+_OPTIONS = ["dtype", "layout", "device", "pin_memory"]  # of factories, where they are not told into what
+
+
 def _twin(op: Any, schema: Any, name: str, written: tuple[int | str, ...]) -> tuple[Any, Kind]:
     irregular = _IRREGULAR_TWINS.get(op)
     if irregular is not None:
@@ -193,7 +196,8 @@ def _twin(op: Any, schema: Any, name: str, written: tuple[int | str, ...]) -> tu
         for overload in op.overloadpacket.overloads():
             twin = getattr(op.overloadpacket, overload)
             other = _torch.schema_of(twin)
-            same = [(a.name, str(a.type)) for a in other.arguments] == wanted
+            taken = [(a.name, str(a.type)) for a in other.arguments]
+            same = taken == wanted or ([n for n, _ in taken[-4:]] == _OPTIONS and taken[:-4] == wanted)
             if same and not other.is_mutable and len(other.returns) == len(written):
                 return twin, Kind.OUT
     return None, Kind.WRITES

@@ -152,9 +152,13 @@ def _foreach(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwa
 
 def to_out(tracer: Tracer, func: Any, info: OpInfo, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """An op called with ``out=``: its functional twin, and a write of what that gives to each tensor it was given."""
-    overlap.check(func, info, args, kwargs)
     targets = [kwargs[str(w)] for w in info.written]
     rest = {k: a for k, a in kwargs.items() if k not in info.written}
+    if info_of(info.twin).takes_device and not info.takes_device:  # a factory
+        if info.random and not targets[0].is_contiguous():
+            return by_form(tracer, func, info, args, kwargs)
+        rest = {**rest, "dtype": targets[0].dtype, "device": targets[0].device}
+    overlap.check(func, info, args, kwargs)
     in_memory = lazy_bits.reads_memory(tracer, info.twin, args)
     value_of = functools.partial(lazy_bits.memory_of, tracer) if in_memory else tracer.value_of
     value_args = tuple([value_of(a) for a in args])

@@ -80,6 +80,12 @@ class Watcher:
     def on_gradient(self, t: Tensor) -> None:
         """``t.grad`` is read or written."""
 
+    def on_view_asked(self, t: Tensor) -> None:
+        """The function asks whether ``t`` is a view, or of what."""
+
+    def on_version_asked(self, t: Tensor) -> None:
+        """The function asks for the version of ``t``."""
+
     def on_custom_write(self, t: Tensor) -> None:
         """A custom Function marked ``t`` as written, which gives it a history and takes its gradient."""
 

@@ -20,7 +20,9 @@ on an argument or a result, runs as it is. ``given`` are the names of an argumen
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import Any, ClassVar
 
 import torch
@@ -31,6 +33,7 @@ from torch.utils.hooks import RemovableHandle
 from aotcheck import _torch
 from aotcheck.autograd.errors import EagerRaises, RetraceWithCaptured, RunsAsItIs, UnsupportedError
 from aotcheck.autograd.ir.places import Move
+from aotcheck.autograd.ir.trace import is_users
 from aotcheck.autograd.replicas.hooks import HookKind, NotedHook
 from aotcheck.autograd.replicas.kernel_state import KernelState
 from aotcheck.autograd.state.gradients import own_gradient, set_own_gradient
@@ -213,11 +216,37 @@ class Replica(Tensor):
     def __array__(self, dtype: Any = None) -> Any:
         raise UnsupportedError("data-dependent", "NumPy needs values at trace time")
 
+    def apply_(self, callable: Callable[..., Any]) -> Tensor:
+        """Refused: there are no elements to call anything with."""
+        raise UnsupportedError("data-dependent", "apply_ needs values at trace time")
+
+    def map_(self, tensor: Tensor, callable: Callable[..., Any]) -> Tensor:
+        """Refused: there are no elements to call anything with."""
+        raise UnsupportedError("data-dependent", "map_ needs values at trace time")
+
+    def map2_(self, x: Tensor, y: Tensor, callable: Callable[..., Any]) -> Tensor:
+        """Refused: there are no elements to call anything with."""
+        raise UnsupportedError("data-dependent", "map2_ needs values at trace time")
+
     def data_ptr(self) -> int:
         """Refused: there is no memory."""
         raise UnsupportedError("data-dependent", "data_ptr needs an address at trace time")
 
+    def __str__(self) -> str:
+        self._show_to(sys._getframe(1))
+        return self.__repr__()
+
+    def __format__(self, spec: str) -> str:
+        self._show_to(sys._getframe(1))
+        return format(self.__repr__(), spec)
+
+    def _show_to(self, frame: FrameType) -> None:
+        """Refused to the function: there are no values to show."""
+        if self.kernels.function_runs and is_users(frame):
+            raise UnsupportedError("data-dependent", "the text of a tensor needs values at trace time")
+
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]  # untyped in torch
+        self._show_to(sys._getframe(1))
         return f"Replica(shape={tuple(self.shape)}, dtype={self.dtype}, device={self.real_device})"
 
 

@@ -52,12 +52,16 @@ class GlobalState(NamedTuple):
 class Unchanged:
     """Whatever runs inside, the state is as before afterwards; UnsupportedError if what ended well had changed it."""
 
-    __slots__ = ("_before",)
+    __slots__ = ("_before", "_nesting")
 
     def __enter__(self) -> None:
         self._before = GlobalState.now()
+        self._nesting = _autocast_nesting()
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        for _region in range(_autocast_nesting() - self._nesting):  # that code of Dynamo's entered and did not leave
+            if not torch.autocast_decrement_nesting():
+                torch.clear_autocast_cache()
         if GlobalState.now() == self._before:
             return
         self._before.restore()
@@ -110,6 +114,13 @@ class BackwardMode:
         """It is, inside."""
         with torch.inference_mode(self.inference), AutocastOff(), autocast_as(self.autocast):
             yield
+
+
+def _autocast_nesting() -> int:
+    """How many regions of autocast there are around, which share what casts are cached."""
+    deeper: int = torch.autocast_increment_nesting()
+    torch.autocast_decrement_nesting()
+    return deeper - 1
 
 
 def autocast_is_on() -> bool:

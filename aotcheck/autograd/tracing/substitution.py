@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import types
 import weakref
 from collections.abc import Iterable, Sequence
@@ -16,6 +17,7 @@ from torch.nn.functional import ctc_loss, max_pool1d, one_hot
 from aotcheck import _torch
 from aotcheck.autograd.eager_graph.formulas import asking
 from aotcheck.autograd.errors import EagerRaises, RetraceWithCaptured, UnsupportedError
+from aotcheck.autograd.ir.trace import is_users
 from aotcheck.autograd.ops.autocast_forms import PAST_AUTOCAST
 from aotcheck.autograd.ops.tracer import Tracer
 from aotcheck.autograd.replicas.hooks import HookKind, NotedHook
@@ -34,8 +36,15 @@ _HOOKS = {
     Tensor.register_hook: HookKind.GRADIENT,
     Tensor.register_post_accumulate_grad_hook: HookKind.ACCUMULATED,
 }
+_base: Any = Tensor._base
+_version: Any = Tensor._version
+_ABOUT_VIEWS = (Tensor._is_view, _base.__get__)
+_ABOUT_VERSIONS = (_version.__get__,)
 _MAX_POOL1D = (torch.max_pool1d, max_pool1d)
-_LOOKED_AT = frozenset((*GRADIENT_ACCESS, *_HOOKS, *_TELLING, *PAST_AUTOCAST, *ENGINE, *_MAX_POOL1D, one_hot, ctc_loss))
+_ASKING = (*_ABOUT_VIEWS, *_ABOUT_VERSIONS)
+_LOOKED_AT = frozenset(
+    (*GRADIENT_ACCESS, *_HOOKS, *_TELLING, *_ASKING, *PAST_AUTOCAST, *ENGINE, *_MAX_POOL1D, one_hot, ctc_loss)
+)
 
 
 class StandIns:
@@ -107,6 +116,10 @@ class Substitution(_torch.FunctionMode):
             if not self._is_traced(t):
                 raise RetraceWithCaptured(t)
             self.kernels.watcher.on_gradient(t)
+        if func in _ABOUT_VIEWS and is_users(sys._getframe(1)):
+            self.kernels.watcher.on_view_asked(self._swap(args[0]))
+        if func in _ABOUT_VERSIONS and is_users(sys._getframe(1)):
+            self.kernels.watcher.on_version_asked(self._swap(args[0]))
         if func in _HOOKS:
             t = self._swap(args[0])
             if is_wrapper(t) and self._is_traced(t):
@@ -177,7 +190,7 @@ class Substitution(_torch.FunctionMode):
         for a in args:
             real = type(a) in (Tensor, torch.nn.Parameter) and self.kernels.function_runs
             real = real and not a.is_meta  # stand-ins of views that autograd refuses are no replicas
-            if not real or _torch.functorch_active():  # whose tensors are of no class
+            if not real or _torch.functorch_active() or _torch.is_of_transform(a):  # whose tensors are of no class
                 continue
             if not _only_looks(func):
                 raise RetraceWithCaptured(a)
@@ -218,7 +231,7 @@ class Substitution(_torch.FunctionMode):
         t = self._swap(tensor)
         if type(t) is not Replica or t.dtype is not torch.int64 or t.device.type != "cpu":
             return None
-        if num_classes < 1 or not t.numel() or t.is_inference():
+        if num_classes < 1 or not t.numel() or (t.is_inference() and not torch.is_inference_mode_enabled()):
             return None
         with torch.no_grad():
             self.tracer.expect(((t >= 0) & (t < num_classes)).all())
@@ -227,6 +240,8 @@ class Substitution(_torch.FunctionMode):
     def exchange(self, a: Any) -> Any:
         """What a custom Function is applied to in place of ``a``, which autograd is not to take for a leaf."""
         given = self._swap(a)
+        if _torch.functorch_active():  # whose tensors are of no class
+            return given
         if given is a and type(a) in (Tensor, torch.nn.Parameter) and a.requires_grad and self.kernels.function_runs:
             raise RetraceWithCaptured(a)
         return given
