@@ -192,6 +192,7 @@ try:
         state_of,
     )
     from aotcheck._torch.versions import (
+        ABOUT_VERSIONS,
         as_if_written,
         at_another_version,
         count_write,
@@ -202,6 +203,7 @@ try:
         version_of,
     )
     from aotcheck._torch.views import (
+        ABOUT_VIEWS,
         CreationMeta,
         base_of,
         changes_in_place,
@@ -227,6 +229,8 @@ except (ImportError, AttributeError, KeyError) as error:  # pragma: no cover - d
     ) from error
 
 __all__ = [
+    "ABOUT_VERSIONS",
+    "ABOUT_VIEWS",
     "AMBIENT",
     "BEFORE_OPS",
     "DYNAMO",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,6 +12,11 @@ from torch import Tensor
 from aotcheck._torch.dispatch import as_before_dispatch
 
 _set_version = torch._C._autograd._unsafe_set_version_counter
+
+
+_version: Any = torch.Tensor._version
+ABOUT_VERSIONS = (_version.__get__,)
+"""What asks for the version of a tensor, as function modes are told of it."""
 
 
 def version_of(tensor: torch.Tensor) -> int:

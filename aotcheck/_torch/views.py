@@ -55,6 +55,11 @@ _CHANGES_IN_PLACE: dict[str, tuple[Any, tuple[str, ...]]] = {
 }
 
 
+_base: Any = Tensor._base
+ABOUT_VIEWS = (Tensor._is_view, _base.__get__)
+"""What asks whether a tensor is a view, and of what, as function modes are told of it."""
+
+
 def is_view(tensor: torch.Tensor) -> bool:
     """Whether autograd takes ``tensor`` for a view of another tensor."""
     return bool(tensor._is_view())

@@ -36,12 +36,8 @@ _HOOKS = {
     Tensor.register_hook: HookKind.GRADIENT,
     Tensor.register_post_accumulate_grad_hook: HookKind.ACCUMULATED,
 }
-_base: Any = Tensor._base
-_version: Any = Tensor._version
-_ABOUT_VIEWS = (Tensor._is_view, _base.__get__)
-_ABOUT_VERSIONS = (_version.__get__,)
 _MAX_POOL1D = (torch.max_pool1d, max_pool1d)
-_ASKING = (*_ABOUT_VIEWS, *_ABOUT_VERSIONS)
+_ASKING = (*_torch.ABOUT_VIEWS, *_torch.ABOUT_VERSIONS)
 _LOOKED_AT = frozenset(
     (*GRADIENT_ACCESS, *_HOOKS, *_TELLING, *_ASKING, *PAST_AUTOCAST, *ENGINE, *_MAX_POOL1D, one_hot, ctc_loss)
 )
@@ -116,9 +112,9 @@ class Substitution(_torch.FunctionMode):
             if not self._is_traced(t):
                 raise RetraceWithCaptured(t)
             self.kernels.watcher.on_gradient(t)
-        if func in _ABOUT_VIEWS and is_users(sys._getframe(1)):
+        if func in _torch.ABOUT_VIEWS and is_users(sys._getframe(1)):
             self.kernels.watcher.on_view_asked(self._swap(args[0]))
-        if func in _ABOUT_VERSIONS and is_users(sys._getframe(1)):
+        if func in _torch.ABOUT_VERSIONS and is_users(sys._getframe(1)):
             self.kernels.watcher.on_version_asked(self._swap(args[0]))
         if func in _HOOKS:
             t = self._swap(args[0])
