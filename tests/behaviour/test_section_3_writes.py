@@ -765,3 +765,17 @@ def test_a_single_element_without_a_stride_is_read_as_another_dtype(write, train
         yield memory, z, part
 
     check_session(session)
+
+
+@pytest.mark.parametrize("size", [0, 3])
+@pytest.mark.parametrize("write", [torch.Tensor.zero_, lambda t: t.mul_(2)], ids=["zero_", "mul_"])
+@pytest.mark.parametrize("change", [lambda t: t.unsqueeze_(0), lambda t: t.t_()], ids=["unsqueeze_", "t_"])
+def test_writes_around_a_change_in_place_where_the_storage_grew(change, write, size):
+    def grows(x):
+        write(x)
+        x.untyped_storage().resize_(64)
+        change(x)
+        write(x)
+        return x
+
+    check(grows, lambda: non_leaf(size))

@@ -311,6 +311,7 @@ class StorageTable:
         state = view.state
         # Of memory beside an empty window nothing has changed but the version that autograd counts.
         if state.is_input and state.nbytes and 0 in view.geometry.shape:
+            state.written = self.now()
             return
         _refuse_beyond(view)
         if self.lent and _torch.storage_address(state.storage) in self.lent:
