@@ -100,7 +100,8 @@ class RetraceApart(Exception):
 
 
 class RunsAsItIs(UnsupportedError):
-    """The trace met attributes of a tensor, which are no part of a call's key: the function runs eagerly from now on.
+    """The trace met attributes of a tensor, or tensors as keys, which are no part of a call's key: the function runs
+    eagerly from now on.
 
     Where it is too late for that, it is a refusal.
     """

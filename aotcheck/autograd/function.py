@@ -22,8 +22,10 @@ from aotcheck.autograd.calls.closure_modules import ClosureModules
 from aotcheck.autograd.calls.containers import (
     ContainerResult,
     ResultShape,
+    Structure,
     containers_in,
     flattened,
+    has_tensor_keys,
     structure_of,
 )
 from aotcheck.autograd.calls.kept import Kept
@@ -66,7 +68,8 @@ from aotcheck.autograd.graphs.compile_graph import Compilers
 from aotcheck.autograd.graphs.failing import GraphFailed
 from aotcheck.autograd.graphs.first_run import learn_of_failed
 from aotcheck.autograd.record.steps import BaseOf, PointAt, TakeHistory
-from aotcheck.autograd.replicas.replicas import disarm
+from aotcheck.autograd.replicas.kernel_state import KernelState
+from aotcheck.autograd.replicas.replicas import LOOKS_UP, disarm
 from aotcheck.autograd.state.autocast import autocast_state
 from aotcheck.autograd.state.global_state import AutocastOff
 from aotcheck.autograd.state.gradients import gradients_of
@@ -372,7 +375,7 @@ class CompiledFunction:
                     self._hooks = _torch.has_saved_tensor_hooks()
                     with _torch.WithoutSavedTensorHooks(), _torch.WithoutCompiledAutograd():
                         found = self._specialize(key, split, whole, spec)
-                    changes = around.after_trace(before, (key[0], key[3]), found.left)
+                    changes = around.after_trace(before, (key[0], key[3]), found.left, whole)
                     found.left = ()
                     if around.kept:
                         self._cache.pop(key, None)
@@ -532,6 +535,8 @@ class CompiledFunction:
         captured = [(whole[i], i) for i in range(first, len(whole))]
         asking = self._around.asking_types if self._around is not None else ()
         reached = self._around.reached if self._around is not None else Reached()
+        keyed = self._around is not None and self._around.keyed
+        keyed |= isinstance(spec, Structure) and has_tensor_keys(spec.spec)
         while True:
             self._undo()
             reassigned.clear()
@@ -556,20 +561,29 @@ class CompiledFunction:
                 self._apart.get((spec, split.explicit), ()),
             )
 
-            def program(replicas: Sequence[Any]) -> tuple[list[Any], int, Outcome]:
+            kernels = capture.maker.kernels
+            kernels.tensors_are_keys = keyed  # see Note [Tensors as keys]
+
+            def program(replicas: Sequence[Any], kernels: KernelState = kernels) -> tuple[list[Any], int, Outcome]:
                 try:
-                    return run_original(
+                    ran = run_original(
                         self.original, self.state, asking, replicas[:first], split.explicit, spec, reassigned, reached
                     )
-                except BaseException:
+                    if kernels.looked_up:
+                        raise RunsAsItIs(LOOKS_UP)
+                    return ran
+                except BaseException as error:
                     self._undo()
+                    if kernels.looked_up and not isinstance(error, RunsAsItIs):
+                        raise RunsAsItIs(LOOKS_UP) from error
                     raise
+                finally:
+                    kernels.tensors_are_keys = False
 
             if self.state is not None:
                 capture.backward.swapping = self.state.swapping(capture.inputs.flat[split.explicit : first])
             try:
                 outcome = capture.run(program, captured, split.own)
-                kernels = capture.maker.kernels
                 looked_at, kernels.looked_at = kernels.looked_at, {}
                 if within_reach := [t for t in looked_at.values() if self._way_to(t) is not None]:
                     raise RetraceWithCaptured(*within_reach)  # their geometry is to be part of the key

@@ -13,13 +13,14 @@ import types
 import weakref
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import aotcheck
 from tests.behaviour import harness
-from tests.behaviour.harness import check_session, plain
+from tests.behaviour.harness import attempt, check_session, plain
 from tests.behaviour.test_training_loops import seeded
 
 
@@ -330,6 +331,126 @@ def test_a_value_is_read_in_every_call(make):
             yield compiled(plain(3, seed=k))
             if k == 1:
                 change()
+
+    check_session(session)
+
+
+def _an_ndarray():
+    numbers = np.zeros((2, 2))[:, 0]
+    return numbers, lambda: numbers.__setitem__(0, numbers[0] + 1)
+
+
+def _a_structured_one():
+    numbers = np.zeros(2, dtype=[("a", "i4"), ("b", "f4")])
+    return numbers, lambda: numbers["a"].__setitem__(1, numbers["a"][1] + 1)
+
+
+def _an_array():
+    numbers = array.array("i", [0, 1])
+    return numbers, lambda: numbers.append(numbers[-1] + 1)
+
+
+def _a_bytearray():
+    numbers = bytearray(2)
+    return numbers, lambda: numbers.__setitem__(0, numbers[0] + 1)
+
+
+def _a_window():
+    numbers = memoryview(bytearray(2))
+    return numbers, lambda: numbers.__setitem__(1, numbers[1] + 1)
+
+
+def _one_in_a_dictionary():
+    numbers = np.zeros(1)
+    held = {"a": [numbers]}
+    return numbers, lambda: held["a"][0].__iadd__(1)
+
+
+def _gives(x):
+    return x * 2
+
+
+def _raises(x):
+    raise KeyError(3)
+
+
+def _captures(x):
+    return x * _AROUND
+
+
+_AROUND = torch.ones(3)
+_ARRAYS = [_an_ndarray, _a_structured_one, _an_array, _a_bytearray, _a_window, _one_in_a_dictionary]
+
+
+@pytest.mark.filterwarnings("ignore:aotcheck runs a function as it is")
+@pytest.mark.parametrize("goes_on", [_gives, _raises, _captures])
+@pytest.mark.parametrize("make", _ARRAYS)
+def test_each_call_changes_an_array_once(make, goes_on):
+    def session(compile):
+        numbers, change = make()
+
+        def f(x):
+            change()
+            return goes_on(x)
+
+        compiled = compile(f)
+        for k in range(10):
+            yield attempt(lambda k=k: compiled(plain(3, seed=k))), bytes(numbers)
+
+    check_session(session)
+
+
+@pytest.mark.filterwarnings("ignore:aotcheck runs this function eagerly")
+@pytest.mark.parametrize("make", _ARRAYS)
+def test_a_refused_call_changes_no_array(make):
+    numbers, change = make()
+
+    def f(x):
+        change()
+        return x[x > 0]
+
+    before = bytes(numbers)
+    compiled = aotcheck.aot_function(f)
+    for _ in range(2):
+        with pytest.raises(aotcheck.UnsupportedError):
+            compiled(plain(3))
+        assert bytes(numbers) == before
+    once, change_once = make()
+    change_once()
+    with aotcheck.patch_config(on_unsupported="eager"):
+        compiled(plain(3))
+    assert bytes(numbers) == bytes(once)
+
+
+def test_an_array_that_changes_to_and_fro_is_compiled():
+    def session(compile):
+        numbers = np.zeros(1, dtype=np.int64)
+
+        def f(x):
+            numbers[0] ^= 1
+            return x * int(numbers[0])
+
+        compiled = compile(f)
+        for k in range(6):
+            yield compiled(plain(3, seed=k)), int(numbers[0])
+
+    assert len(check_session(session).forwards) == 2
+
+
+@pytest.mark.filterwarnings("ignore:aotcheck runs a function as it is")
+@pytest.mark.parametrize("passed", [False, True])
+def test_an_array_that_a_tensor_lies_in(passed):
+    def session(compile):
+        numbers = np.ones(2, dtype=np.float32)
+        inside = torch.from_numpy(numbers)
+
+        def f(x):
+            numbers[0] += 1
+            return x * 2 if passed else x * inside
+
+        compiled = compile(f)
+        for k in range(4):
+            yield compiled(inside if passed else plain(2, seed=k)), numbers.tolist()
 
     check_session(session)
 

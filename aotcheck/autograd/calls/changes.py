@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from operator import is_
 from typing import Any
 
+from aotcheck.autograd.calls.contents import write_content
 from aotcheck.autograd.calls.places import ABSENT, Route
 
 
@@ -140,6 +141,18 @@ class Members:
         members = self.route.now()
         members.difference_update(self.fewer)
         members.update(self.more)
+
+
+@dataclass(frozen=True)
+class Written:
+    """Of an array that a traced function changes in place."""
+
+    array: Any
+    content: Any
+
+    def __call__(self) -> None:
+        """Do it."""
+        write_content(self.array, self.content)
 
 
 @dataclass(frozen=True)

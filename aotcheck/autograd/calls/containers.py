@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from aotcheck import _torch
+from aotcheck.autograd.calls.contents import has_tensor
 from aotcheck.autograd.calls.naming import is_of_others
 from aotcheck.autograd.calls.objects import changed_to, is_object, opened, parts_of
 from aotcheck.autograd.calls.places import There, found_at, put_in
@@ -118,6 +119,14 @@ def flattened(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[
     if not _NO_OBJECTS.issuperset(map(type, flat)) and any(is_object(x) for x in flat if not either(x)):
         flat, spec = pytree.tree_flatten(opened(tree, either), is_leaf=either)
     return flat, spec
+
+
+def has_tensor_keys(spec: Any, kind: type[torch.Tensor] = torch.Tensor) -> bool:
+    """Whether dictionaries in what this is the structure of have tensors of such a class for keys."""
+    if spec.is_leaf():
+        return False
+    keyed = isinstance(spec.context, (tuple, list)) and has_tensor(spec.context, kind)
+    return keyed or any(has_tensor_keys(child, kind) for child in spec.children())
 
 
 def _is_plain_size(x: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import contextlib
 import contextvars
 import itertools
 import random
@@ -46,6 +47,7 @@ WITH_CONTENT = (
     threading.local,
     weakref.ref,
 )
+ARRAYS = (np.ndarray, array.array, bytearray, memoryview)
 _BYTES = 65536  # of an array
 
 
@@ -61,6 +63,32 @@ def content_of(obj: Any) -> Any:
         return tuple([(name, _key_within(value)) for name, value in sorted(in_this_thread(obj).items())])
     held = obj() if isinstance(obj, weakref.ref) else obj.get(None)
     return _key_within(held)
+
+
+def write_content(obj: Any, content: Any) -> None:
+    """Let an array hold what it did when ``content_of`` gave that, if its bytes were looked at."""
+    if isinstance(obj, np.ndarray):
+        shape, dtype, held = content
+        if held is not None and obj.dtype.str == dtype:
+            with contextlib.suppress(ValueError):  # it may not be written, or has become another's
+                if obj.shape != shape:
+                    obj.resize(shape, refcheck=False)
+                obj.view(np.ndarray)[...] = np.ndarray(shape, obj.dtype, held)
+    elif content is None:
+        return
+    elif isinstance(obj, array.array):
+        obj[:] = array.array(obj.typecode, content)
+    elif isinstance(obj, bytearray):
+        obj[:] = content
+    elif not obj.readonly and obj.c_contiguous:
+        obj.cast("B")[:] = content
+
+
+def has_tensor(key: Any, kind: type[Tensor] = Tensor) -> bool:
+    """Whether a key or a member is a tensor of such a class, or a tuple or the like that has one."""
+    if issubclass(type(key), kind):
+        return True
+    return isinstance(key, (tuple, list, frozenset)) and any(has_tensor(part, kind) for part in key)
 
 
 def _key_within(value: Any) -> Any:

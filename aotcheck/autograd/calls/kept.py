@@ -75,6 +75,10 @@ class Kept:
         """Let ``value`` be there."""
         assign(target, self.route.name, value)
 
+    def keys_set(self) -> tuple[Any, ...]:
+        """By which keys a container has it."""
+        return ()
+
     def take(self) -> None:
         """Let what there was be there again."""
         self.put(self.was, self.target())
@@ -103,6 +107,10 @@ class Item(Kept):
         """Let ``value`` be there."""
         assign(target, self.key, value)
 
+    def keys_set(self) -> tuple[Any, ...]:
+        """By which key the container has it."""
+        return (self.key,)
+
     def parts(self) -> Iterator[tuple[Any, Route]]:
         """What is kept, and where it then is."""
         yield self.value, self.route.then(self.key)
@@ -126,6 +134,10 @@ class Contents(Kept):
     def put(self, value: Any, target: Any) -> None:
         """Let it hold these."""
         refill(target, value if self.keys is None else dict(zip(self.keys, value, strict=True)))
+
+    def keys_set(self) -> tuple[Any, ...]:
+        """By which keys the container has them."""
+        return self.keys or ()
 
     def take(self) -> None:
         """Let it hold what it held."""

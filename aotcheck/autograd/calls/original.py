@@ -10,14 +10,15 @@ from typing import Any
 from torch import Tensor
 
 from aotcheck import _torch
-from aotcheck.autograd.calls.containers import ContainerResult, Held, Structure, Watched, shared_again
+from aotcheck.autograd.calls.containers import ContainerResult, Held, Structure, Watched, has_tensor_keys, shared_again
+from aotcheck.autograd.calls.contents import has_tensor
 from aotcheck.autograd.calls.escapes import Unkept
 from aotcheck.autograd.calls.kept import Kept, Leaves, PutBack
 from aotcheck.autograd.calls.module_state import ModuleState
 from aotcheck.autograd.calls.places import Reached, There
 from aotcheck.autograd.calls.specialize import PLAIN_LEAVES
 from aotcheck.autograd.errors import RETRACES, RunsAsItIs, UnsupportedError, is_lack_of_data
-from aotcheck.autograd.replicas.replicas import attribute_set
+from aotcheck.autograd.replicas.replicas import Replica, attribute_set
 from aotcheck.autograd.tensors.plain_values import plain_key
 from aotcheck.autograd.tracing.presented_types import PresentingTypes
 
@@ -95,6 +96,10 @@ def run_original(
     contents, writes = ([], ()) if watched is None else watched.writes(leaves.of)
     in_result, leaves.there = tuple(leaves.there), []
     left = [leaves.of(k.value, k) for k in kept]
+    keys = [k for w in writes for k in w.keys or ()] + [x for k in kept for x in k.keys_set()]
+    specs = (out_spec, *[w.spec for w in writes], *[spec for _, spec in left])
+    if has_tensor(keys, Replica) or any(has_tensor_keys(spec, Replica) for spec in specs):
+        raise RunsAsItIs("it returns or leaves a dictionary that has a tensor for a key")
     tail = [t for flat_left, _ in left for t in flat_left]
     done = tuple([dataclasses.replace(k, holder=None, value=None, was=None) for k in kept])
     put_back = PutBack(done, tuple([spec for _, spec in left]), tuple(leaves.there)) if kept else None

@@ -35,6 +35,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
+from numpy.lib.array_utils import byte_bounds
 from torch import Tensor
 
 from aotcheck.autograd.calls.changes import (
@@ -45,11 +46,12 @@ from aotcheck.autograd.calls.changes import (
     Growth,
     Members,
     Splice,
+    Written,
     appended,
     assign,
     spliced,
 )
-from aotcheck.autograd.calls.contents import SEQUENCES, in_this_thread, items_of
+from aotcheck.autograd.calls.contents import SEQUENCES, content_of, has_tensor, in_this_thread, items_of, write_content
 from aotcheck.autograd.calls.naming import NOTHING, read_around
 from aotcheck.autograd.calls.places import ABSENT, TENSOR, Place, Reached, Route, read
 from aotcheck.autograd.calls.walk import MOST, Walk
@@ -90,6 +92,7 @@ class Before:
     """
 
     __slots__ = (
+        "_arrays",
         "_contents",
         "_contexts",
         "_imported",
@@ -109,6 +112,7 @@ class Before:
         for s in (*walk.sequences, *walk.logs()):
             if isinstance(s, (list, deque, set)):
                 self._contents.append((s, s.copy()))
+        self._arrays = walk.arrays
         self._tensors: list[tuple[Any, Any, Any]] = []
         for (_, name), (owner, value) in walk.values.items():
             if value is TENSOR:
@@ -131,6 +135,14 @@ class Before:
         for s, was in self._contents:
             if len(s) != len(was) or not all(map(is_, s, was)):
                 _put_back(s, was)
+
+    def put_back_arrays(self) -> Iterator[tuple[Any, Any]]:
+        """Arrays hold what they held; yields those that were changed, and what each held after the trace."""
+        for obj, was in self._arrays:
+            now = content_of(obj)
+            if now != was:
+                write_content(obj, was)
+                yield obj, now
 
     def put_back_lengths(self) -> Iterator[tuple[Any, Any, Any]]:
         """Those whose length changed hold what they held; yields each, and what it held before the trace and after."""
@@ -285,6 +297,11 @@ class Surroundings:
         """The modules there are, each before those that it is made of."""
         return self._walk.modules
 
+    @property
+    def keyed(self) -> bool:
+        """Whether dictionaries there are have tensors for keys, or sets for members."""
+        return self._walk.keyed
+
     def path_to(self, tensor: Tensor) -> Callable[[], Any] | None:
         """How to read what is where ``tensor`` is; None if it is nowhere."""
         route = self._walk.route_to(tensor)
@@ -322,6 +339,8 @@ class Surroundings:
         before.put_back_contexts()
         before.put_back_tensors()
         before.put_back_contents()
+        for _ in before.put_back_arrays():
+            pass
         for _ in before.put_back_unread(frozenset()):
             pass
         if self._walk is not before.walk or not before.walk.holds():
@@ -333,10 +352,10 @@ class Surroundings:
                     assign(owner, name, was)
             self._look()
 
-    def after_trace(self, before: Before, alike: Any, left: Sequence[Left] = ()) -> Changes:
+    def after_trace(self, before: Before, alike: Any, left: Sequence[Left] = (), whole: Sequence[Any] = ()) -> Changes:
         """Put back what a trace has changed since ``before``; calls that are ``alike`` differ by nothing else.
 
-        Every call keeps tensors as ``left`` says, see Note [Kept tensors].
+        Every call keeps tensors as ``left`` says, see Note [Kept tensors]. ``whole`` are its arguments.
         """
         walk = before.walk
         before.kept = before.forget_imports()
@@ -351,6 +370,14 @@ class Surroundings:
             self.drawn = True
             self.settle_for_eager("it sets a context variable or an attribute of the thread's own")
         assignments = list(before.put_back_unread(self._named.counted))
+        for array, content in before.put_back_arrays():
+            assignments.append(Written(array, content))
+            self._count_change(
+                (id(array), alike), next((n for (_, n), (_, v) in walk.values.items() if v is array), "")
+            )
+            if any(_lies_in(array, t) for t in whole):
+                self.drawn = True
+                self.settle_for_eager("it changes an array that a tensor lies in")
         ignored: dict[Place, Any] = {}
         for one in left:
             there = one.container if one.grows else None
@@ -378,9 +405,12 @@ class Surroundings:
         there = self._walk.values.items()
         self.kept |= any(v is TENSOR and isinstance(read(o, name), Replica) for (_, name), (o, v) in there)
         changed = list(self._changed(walk))
-        if self.kept or any(_holds_replica(becomes) for *_, becomes in changed):
+        keyed = any(has_tensor(name, Replica) for _, _, name, *_ in changed)
+        if self.kept or keyed or any(_holds_replica(becomes) for *_, becomes in changed):
             self.kept = True
             self.undo(before)
+            if keyed:
+                self.settle_for_eager("it leaves a dictionary that has a tensor for a key")
             self._count_change("kept", "tensors around it")
             return Changes()
         for place, owner, name, was, becomes in changed:
@@ -463,6 +493,18 @@ def _exchange(route: Route, was: Any, now: Any) -> Splice | Members:
     return Splice(route, *spliced(now, was))
 
 
+def _lies_in(array: Any, tensor: Any) -> bool:
+    """Whether a tensor lies in the memory of an array."""
+    if not isinstance(tensor, Tensor) or tensor.layout is not torch.strided:
+        return False
+    try:
+        low, high = byte_bounds(array if isinstance(array, np.ndarray) else np.frombuffer(array, np.uint8))
+        storage = tensor.untyped_storage()
+        return storage.data_ptr() < high and low < storage.data_ptr() + storage.nbytes()
+    except (RuntimeError, ValueError, BufferError):  # one has no memory, or the other not in one piece
+        return False
+
+
 def _random_state() -> tuple[Any, Any]:
     return random.getstate(), np.random.get_state(legacy=False)
 
@@ -502,6 +544,7 @@ def _holds_replica(value: Any, steps: int = 3) -> bool:
     items: list[Any] = list(held.values())
     if issubclass(kind, dict):
         items += dict.values(value)
+        items += dict.keys(value)
     elif issubclass(kind, SEQUENCES):
         items += items_of(value)
     return len(items) <= MOST and any(

@@ -22,11 +22,13 @@ from torch import Tensor
 
 from aotcheck import _torch
 from aotcheck.autograd.calls.contents import (
+    ARRAYS,
     GENERATORS,
     ITERATORS,
     SEQUENCES,
     WITH_CONTENT,
     content_of,
+    has_tensor,
     in_this_thread,
     items_of,
     without_tensors,
@@ -73,6 +75,7 @@ class Walk:
         "_globals",
         "_ignored",
         "_items",
+        "_logs",
         "_loose",
         "_next",
         "_only",
@@ -96,6 +99,7 @@ class Walk:
         "generators",
         "iterator",
         "key",
+        "keyed",
         "modules",
         "names_matter",
         "objects",
@@ -123,10 +127,11 @@ class Walk:
         self.asking_types: dict[int, dict[str, Any]] = {}  # globals of code that calls `type`
         self.iterator: str | None = None
         self.scripted = False  # whether there is a module of TorchScript's
+        self.keyed = False  # whether dictionaries have tensors for keys, or sets for members
         self.unread: list[tuple[Any, frozenset[str]]] = []  # what has names that are counted or only assigned
         self._ignored = ignored
         self._reads, self._watched = named.reads, named.watched
-        self._counted, self._assigned = named.counted, named.assigned
+        self._counted, self._assigned, self._logs = named.counted, named.assigned, named.logs
         self.names_matter = bool(self._counted or self._assigned)  # another walk may find more
         self.stores_matter = False  # it may where anything is assigned to attributes
         self._attributes = None if named.dynamic else self._watched | self._counted | {"forward"}
@@ -289,6 +294,11 @@ class Walk:
     def contexts(self) -> list[Any]:
         """Context variables and what holds attributes of each thread's own."""
         return [obj for obj, _ in self._contents if isinstance(obj, (contextvars.ContextVar, threading.local))]
+
+    @property
+    def arrays(self) -> list[tuple[Any, Any]]:
+        """Arrays, and what they hold."""
+        return [(obj, was) for obj, was in self._contents if isinstance(obj, ARRAYS)]
 
     def has_slots(self, obj: Any) -> bool:
         """Whether attributes of it that were looked at are slots."""
@@ -577,6 +587,9 @@ class Walk:
             self._shared.setdefault(id(value), []).append((id(owner), name))
             many = not issubclass(kind, dict) or len(value) > MOST
             key = (serial_of(kind), len(value) if many else None)
+            if issubclass(kind, (set, frozenset)) and len(value) <= MOST and any(map(has_tensor, items_of(value))):
+                self.names_matter = True  # logs are not looked up in
+                self.keyed |= name not in self._logs
         else:
             key = serial_of(value)
         there = self._note(owner, name, key, value)
@@ -599,6 +612,7 @@ class Walk:
             return False
         if type(name) not in (str, int) and plain_key(name) is None:
             self._known(name, None)
+            self.keyed |= has_tensor(name)
         self.found[place] = key_of(name), key
         self.values[place] = owner, value
         return True

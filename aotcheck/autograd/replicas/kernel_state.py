@@ -130,6 +130,7 @@ class KernelState:
         "inside",
         "left",
         "looked_at",
+        "looked_up",
         "moved",
         "moved_before",
         "packed",
@@ -143,6 +144,7 @@ class KernelState:
         "stand_for_views",
         "stopped",
         "swapped",
+        "tensors_are_keys",
         "watcher",
         "wrappers",
         "writes",
@@ -178,6 +180,8 @@ class KernelState:
         self.retained_at: dict[int, int] = {}  # and when that was
         self.reshaped_leaves: list[Tensor] = []  # that just got another shape: see Note [Accumulators that end]
         self.sizes_matter = False  # whether what the program does may depend on the sizes of storages
+        self.tensors_are_keys = False  # whether there are dictionaries or sets that have the caller's tensors in them
+        self.looked_up = False  # and whether a replica may have been looked up in one
         self.function_runs = False  # whether what runs is the user's function, not a backward of it
         self.stopped: Mapping[Any, None] = {}  # nodes at which the backward that is being traced ends
         self.beyond: set[Any] = set()  # and those beyond: see Note [Hooks beyond an end]

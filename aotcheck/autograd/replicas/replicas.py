@@ -16,6 +16,11 @@ outlives its trace would be taken for a tensor by any kernel; so replicas are di
 Note [Attributes of tensors]
 A tensor may have attributes that its caller gave it. No guard looks at them, so a function that reads one, or sets one
 on an argument or a result, runs as it is. ``given`` are the names of an argument's.
+
+Note [Tensors as keys]
+A dictionary or set finds a tensor by its identity, which a replica does not have. So a function that looks up a tensor
+while there are tensors among the keys or members of what is around it or passed to it, runs as it is; so does one that
+leaves a replica as a key, which is taken away again.
 """
 
 from __future__ import annotations
@@ -42,6 +47,8 @@ aten = torch.ops.aten
 
 
 _MOST_TO_LIST = 256
+_WITH_DICTIONARIES_OF_THEIR_OWN = ("torch.nn.", "aotcheck.")  # so `parameters` gives each once
+LOOKS_UP = "it looks up a tensor where dictionaries or sets have tensors for keys or members"
 
 
 class Replica(Tensor):
@@ -74,6 +81,15 @@ class Replica(Tensor):
                 kernels.watcher.on_poison(self)
             if len(kernels.swapped) % 2 == 0:
                 kernels.watcher.on_swap(*kernels.swapped[-2:])
+
+    def __hash__(self) -> int:
+        """Asked for where it is looked up: see Note [Tensors as keys]."""
+        if self.kernels.tensors_are_keys:
+            by = str(sys._getframe(1).f_globals.get("__name__"))
+            if not by.startswith(_WITH_DICTIONARIES_OF_THEIR_OWN):
+                self.kernels.looked_up = True
+                raise RunsAsItIs(LOOKS_UP)
+        return id(self)
 
     def __getattr__(self, name: str) -> Any:
         """Asked for what a tensor does not have; the one that this stands for may: see Note [Attributes of tensors]."""
@@ -259,6 +275,10 @@ class Disarmed(Replica):
     Nodes of autograd hold replicas in C++, where Python's garbage collector sees nothing, and the trace holds nodes. So
     a replica does not lead to its trace when that is over: a cycle by way of both would live for ever.
     """
+
+    def __hash__(self) -> int:
+        """It may still be in a dictionary."""
+        return id(self)
 
     @property
     def kernels(self) -> KernelState:  # type: ignore[override]  # an attribute of those in use
