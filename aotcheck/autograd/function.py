@@ -7,8 +7,9 @@ import copy
 import dataclasses
 import functools
 import threading
+import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -148,6 +149,20 @@ def _nothing() -> None:
 
 def _call(original: Callable[..., Any], _: tuple[Any, ...], *args: Any, **kwargs: Any) -> Any:
     return original(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def _undoing(around: weakref.ref[Surroundings], lock: threading.RLock) -> Iterator[None]:
+    """What is done inside ``around`` a function is undone, unless another thread traces the function."""
+    there = around()
+    if there is None or not lock.acquire(blocking=False):
+        yield
+        return
+    try:
+        with there.undoing():
+            yield
+    finally:
+        lock.release()
 
 
 class _Each:
@@ -360,6 +375,9 @@ class CompiledFunction:
                         self._cache.pop(key, None)
                         raise _RunsAsItIs
                     found.assignments = changes.assignments
+                    if found.assembly is not None:
+                        undoing = functools.partial(_undoing, weakref.ref(around), self._lock)
+                        found.assembly.capture.backward.undoing = undoing
                     if changes.number is not None:
                         key = (spec, len(flat), changes.number if around.anything else None, *key[3:])
                         self._store(key, found)

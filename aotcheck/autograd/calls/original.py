@@ -105,7 +105,7 @@ def run_original(
     flat_out += contents
     for t in (*replicas, *flat_out):
         if (name := attribute_set(t)) is not None:
-            raise RunsAsItIs(f"it sets the attribute {name!r} of a tensor")
+            raise RunsAsItIs("attribute of a tensor", f"it sets the attribute {name!r} of a tensor")
     for o in (*flat_out, *tail):
         if not isinstance(o, (Tensor, Held, There)) and type(o) not in PLAIN_LEAVES and plain_key(o) is None:
             raise UnsupportedError("unregistered container", f"the function returns a {type(o).__name__}")

@@ -15,11 +15,12 @@ from torch import Tensor
 
 from aotcheck import _torch
 from aotcheck.autograd.eager_graph.components import reached_leaves
+from aotcheck.autograd.eager_graph.hooked_modules import divided_module
 from aotcheck.autograd.eager_graph.regions import Cut
 from aotcheck.autograd.eager_graph.saved import unpack_snapshot
 from aotcheck.autograd.effects.epilogue import EpilogueBuilder
 from aotcheck.autograd.effects.plain_record import plain_record
-from aotcheck.autograd.errors import EagerRaises, Retrace, RetraceWithCaptured, TraceMode, UnsupportedError
+from aotcheck.autograd.errors import EagerRaises, Retrace, RetraceWithCaptured, RunsAsItIs, TraceMode, UnsupportedError
 from aotcheck.autograd.graphs.caller_hooks import call_hooks, run_caller_graph
 from aotcheck.autograd.ir.sparse_geometry import is_sparse
 from aotcheck.autograd.ir.storage_state import StorageState, View
@@ -405,6 +406,7 @@ class Capture(Watcher):
                 self._saving(),
                 unpacking_where_gradients_are(self.maker.kernels),
                 _torch.noting_who_writes(self.maker.kernels.note_custom_write),
+                _torch.NotingModuleHooks(self.maker.kernels.note_module_hook),
                 self.tracer.drawing(),
             ):
                 self.inputs.outdate()
@@ -433,7 +435,13 @@ class Capture(Watcher):
         mapped.forget_unmet([real for real, i in captured or () if own is not None and i >= own])
         self.maker.kernels.wrappers += [o for o in outputs if isinstance(o, Tensor) and is_wrapper(o)]
         with self.tracer.recording(), torch.set_grad_enabled(self.entry_grad):
-            return self._settle(outputs, count, extra)
+            extra = self._settle(outputs, count, extra)
+        attached = [a.tensor for a in self.record.attached]
+        hooks = self.maker.kernels.module_hooks
+        divided = divided_module(hooks, attached, self.record.groups, self.cuts, self.ends) if hooks else None
+        if divided is not None:
+            raise RunsAsItIs("hook", f"gradients come to a tensor within a {divided} that has hooks for its backward")
+        return extra
 
     def _find_waiting(self, outputs: Sequence[Any]) -> set[int]:
         """Ids of the views for whose histories autograd has not looked since they were written.

@@ -75,7 +75,7 @@ class Replica(Tensor):
     def __getattr__(self, name: str) -> Any:
         """Asked for what a tensor does not have; the one that this stands for may: see Note [Attributes of tensors]."""
         if name in self.__dict__.get("given", ()):
-            raise RunsAsItIs(f"it reads the attribute {name!r} of a tensor")
+            raise RunsAsItIs("attribute of a tensor", f"it reads the attribute {name!r} of a tensor")
         kind = "Parameter" if self.is_parameter else "Tensor"
         raise AttributeError(f"{kind!r} object has no attribute {name!r}")
 
