@@ -64,12 +64,14 @@ try:
         unwrap_dynamo,
     )
     from aotcheck._torch.custom_functions import (
+        NotingModuleHooks,
         exchanging_arguments,
         noting_who_asks,
         noting_who_writes,
         run_backward_again,
         saved_by_custom,
         skip_backward,
+        without_module_hooks,
     )
     from aotcheck._torch.dispatch import (
         META,
@@ -247,6 +249,7 @@ __all__ = [
     "FunctionMode",
     "HigherOrderOperator",
     "NestedTensor",
+    "NotingModuleHooks",
     "OpOverload",
     "SavedTensor",
     "TensorGuards",
@@ -413,6 +416,7 @@ __all__ = [
     "will_run",
     "with_torch_function",
     "without_modes",
+    "without_module_hooks",
     "without_torch_function",
     "zeros_for",
     "zeros_without_memory",

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 import torch
 from torch import Tensor
+from torch.nn.modules._functions import BackwardHookFunction
+from torch.utils.hooks import BackwardHook
 
 from aotcheck._torch.compilers import past_dynamo
+from aotcheck._torch.nodes import grad_fn_of
 
 
 class _Noted:
@@ -97,8 +100,29 @@ def _applying(noted: _Noted) -> Any:
     return classmethod(past_dynamo(apply))
 
 
+def _hooking(own: Callable[[Any, Any], Any]) -> Callable[[_Noted], Any]:
+    def member(noted: _Noted) -> Any:
+        def setup(hook: Any, args: Any) -> Any:
+            given = own(hook, args)
+            if given is not args:
+                tensors = [t for t in (given if isinstance(given, tuple) else (given,)) if isinstance(t, Tensor)]
+                nodes = [grad_fn_of(t) for t in tensors]
+                found = [n for n in nodes if getattr(n, "_forward_cls", None) is BackwardHookFunction]
+                if found:
+                    noted.tell((hook, found[0]))
+            return given
+
+        return past_dynamo(setup)
+
+    return member
+
+
 # Here comes ``Function.apply`` when it was bound before, too.
 _applied = _Noted(torch.autograd.function._SingleLevelFunction, "apply", _applying)
+
+_hooked_before = _Noted(BackwardHook, "setup_input_hook", _hooking(BackwardHook.setup_input_hook))
+
+_hooked_behind = _Noted(BackwardHook, "setup_output_hook", _hooking(BackwardHook.setup_output_hook))
 
 _asked = _Noted(torch.autograd.function.BackwardCFunction, "saved_tensors", _asking)
 
@@ -118,6 +142,46 @@ def noting_who_asks(note: Callable[[Any], None]) -> contextlib.AbstractContextMa
 def noting_who_writes(note: Callable[[Any], None]) -> contextlib.AbstractContextManager[None]:
     """On this thread, ``note`` is called inside with each node of a custom Function that marks what it wrote."""
     return _dirtied.to(note)
+
+
+class NotingModuleHooks:
+    """On this thread, ``note`` is called inside where a module has hooks for its backward, before it runs and after.
+
+    It is given what is the same both times, and the node of autograd's graph that gradients come by there; both run
+    parts of the same hooks, which tell each other of what came.
+    """
+
+    __slots__ = ("_before", "_behind")
+
+    def __init__(self, note: Callable[[Any, Any], None]) -> None:
+        def tell(told: tuple[Any, Any]) -> None:
+            note(*told)
+
+        self._before, self._behind = _hooked_before.to(tell), _hooked_behind.to(tell)
+
+    def __enter__(self) -> None:
+        self._before.__enter__()
+        self._behind.__enter__()
+
+    def __exit__(self, *exception: object) -> None:
+        self._behind.__exit__(*exception)
+        self._before.__exit__(*exception)
+
+
+def without_module_hooks(hooks: Iterable[Any]) -> Callable[[], None]:
+    """None of ``hooks``, as ``NotingModuleHooks`` tells of them, calls those of its module from now on.
+
+    Returns what puts an end to that.
+    """
+    before = [(h, h.user_hooks, h.user_pre_hooks, h.grad_outputs) for h in hooks]
+    for h, *_ in before:
+        h.user_hooks, h.user_pre_hooks, h.grad_outputs = [], [], None
+
+    def end() -> None:
+        for h, hooks_of_user, hooks_before, came in before:
+            h.user_hooks, h.user_pre_hooks, h.grad_outputs = hooks_of_user, hooks_before, came
+
+    return end
 
 
 def exchanging_arguments(exchange: Callable[[Any], Any]) -> contextlib.AbstractContextManager[None]:

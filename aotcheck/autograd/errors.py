@@ -100,17 +100,11 @@ class RetraceApart(Exception):
 
 
 class RunsAsItIs(UnsupportedError):
-    """The trace met attributes of a tensor, or tensors as keys, which are no part of a call's key: the function runs
-    eagerly from now on.
+    """The trace met what only eager does right, as attributes of a tensor, or tensors as keys, are no part of a call's
+    key: the function runs eagerly from now on.
 
     Where it is too late for that, it is a refusal.
     """
-
-    def __init__(self, detail: str) -> None:
-        super().__init__("attribute of a tensor", detail)
-
-    def __reduce__(self) -> tuple[type[RunsAsItIs], tuple[str]]:  # type: ignore[override]
-        return type(self), (self.detail,)
 
 
 class BindingNeeded(UnsupportedError):

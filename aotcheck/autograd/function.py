@@ -7,8 +7,9 @@ import copy
 import dataclasses
 import functools
 import threading
+import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -151,6 +152,20 @@ def _nothing() -> None:
 
 def _call(original: Callable[..., Any], _: tuple[Any, ...], *args: Any, **kwargs: Any) -> Any:
     return original(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def _undoing(around: weakref.ref[Surroundings], lock: threading.RLock) -> Iterator[None]:
+    """What is done inside ``around`` a function is undone, unless another thread traces the function."""
+    there = around()
+    if there is None or not lock.acquire(blocking=False):
+        yield
+        return
+    try:
+        with there.undoing():
+            yield
+    finally:
+        lock.release()
 
 
 class _Each:
@@ -381,6 +396,9 @@ class CompiledFunction:
                         self._cache.pop(key, None)
                         raise _RunsAsItIs
                     found.assignments = changes.assignments
+                    if found.assembly is not None:
+                        undoing = functools.partial(_undoing, weakref.ref(around), self._lock)
+                        found.assembly.capture.backward.undoing = undoing
                     if changes.number is not None:
                         key = (spec, len(flat), changes.number if around.anything else None, *key[3:])
                         self._store(key, found)
@@ -570,12 +588,12 @@ class CompiledFunction:
                         self.original, self.state, asking, replicas[:first], split.explicit, spec, reassigned, reached
                     )
                     if kernels.looked_up:
-                        raise RunsAsItIs(LOOKS_UP)
+                        raise RunsAsItIs("kept tensor", LOOKS_UP)
                     return ran
                 except BaseException as error:
                     self._undo()
                     if kernels.looked_up and not isinstance(error, RunsAsItIs):
-                        raise RunsAsItIs(LOOKS_UP) from error
+                        raise RunsAsItIs("kept tensor", LOOKS_UP) from error
                     raise
                 finally:
                     kernels.tensors_are_keys = False

@@ -99,7 +99,7 @@ def run_original(
     keys = [k for w in writes for k in w.keys or ()] + [x for k in kept for x in k.keys_set()]
     specs = (out_spec, *[w.spec for w in writes], *[spec for _, spec in left])
     if has_tensor(keys, Replica) or any(has_tensor_keys(spec, Replica) for spec in specs):
-        raise RunsAsItIs("it returns or leaves a dictionary that has a tensor for a key")
+        raise RunsAsItIs("kept tensor", "it returns or leaves a dictionary that has a tensor for a key")
     tail = [t for flat_left, _ in left for t in flat_left]
     done = tuple([dataclasses.replace(k, holder=None, value=None, was=None) for k in kept])
     put_back = PutBack(done, tuple([spec for _, spec in left]), tuple(leaves.there)) if kept else None
@@ -110,7 +110,7 @@ def run_original(
     flat_out += contents
     for t in (*replicas, *flat_out):
         if (name := attribute_set(t)) is not None:
-            raise RunsAsItIs(f"it sets the attribute {name!r} of a tensor")
+            raise RunsAsItIs("attribute of a tensor", f"it sets the attribute {name!r} of a tensor")
     for o in (*flat_out, *tail):
         if not isinstance(o, (Tensor, Held, There)) and type(o) not in PLAIN_LEAVES and plain_key(o) is None:
             raise UnsupportedError("unregistered container", f"the function returns a {type(o).__name__}")

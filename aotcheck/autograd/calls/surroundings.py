@@ -16,10 +16,14 @@ every call of what was traced: what it becomes hangs on what it was, which is pa
 A list or set that nothing does more with than append to it is a log and no part of the key. A function that changes a
 value for the eighth time runs as it is from then on, of which the caller is warned; so does one that draws random
 numbers of Python's or numpy's, or that has an iterator to go on with.
+
+Backwards are traced with the call, and what their Python changes (that of hooks, of custom Functions) every call does.
+What one changes that is traced later, for other tangents of the same results, is put back and not done again.
 """
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import copy
 import functools
@@ -330,6 +334,16 @@ class Surroundings:
         if self._walk.scripted:
             self.settle_for_eager("it calls a module of TorchScript's, whose state nobody else reads")
         return Before(self._walk, bool(self._walk.generators) or "random" in self._named.reads)
+
+    @contextlib.contextmanager
+    def undoing(self) -> Iterator[None]:
+        """What is done inside to what is around the function is undone."""
+        self.number()
+        before = Before(self._walk, draws=False)
+        try:
+            yield
+        finally:
+            self.undo(before)
 
     def undo(self, before: Before) -> None:
         """Put back what a trace has changed that did not come to its end."""

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from aotcheck import _torch
 from aotcheck.autograd.eager_graph.components import reached_leaves
+from aotcheck.autograd.eager_graph.hooked_modules import divided_module
 from aotcheck.autograd.eager_graph.regions import Cut
 from aotcheck.autograd.eager_graph.saved import unpack_snapshot
 from aotcheck.autograd.effects.epilogue import EpilogueBuilder
@@ -225,7 +226,7 @@ class Capture(Watcher):
         """It is another one in each call, and no part of the key."""
         argument = type(t) is not Replica or self.tracer.table.state(t).is_input
         if self.maker.kernels.function_runs and argument:
-            raise RunsAsItIs("it reads the version of an argument")
+            raise RunsAsItIs("attribute of a tensor", "it reads the version of an argument")
 
     def on_custom_write(self, t: Tensor) -> None:
         """See Note [Gradients of arguments]."""
@@ -416,6 +417,7 @@ class Capture(Watcher):
                 self._saving(),
                 unpacking_where_gradients_are(self.maker.kernels),
                 _torch.noting_who_writes(self.maker.kernels.note_custom_write),
+                _torch.NotingModuleHooks(self.maker.kernels.note_module_hook),
                 self.tracer.drawing(),
             ):
                 self.inputs.outdate()
@@ -444,7 +446,13 @@ class Capture(Watcher):
         mapped.forget_unmet([real for real, i in captured or () if own is not None and i >= own])
         self.maker.kernels.wrappers += [o for o in outputs if isinstance(o, Tensor) and is_wrapper(o)]
         with self.tracer.recording(), torch.set_grad_enabled(self.entry_grad):
-            return self._settle(outputs, count, extra)
+            extra = self._settle(outputs, count, extra)
+        attached = [a.tensor for a in self.record.attached]
+        hooks = self.maker.kernels.module_hooks
+        divided = divided_module(hooks, attached, self.record.groups, self.cuts, self.ends) if hooks else None
+        if divided is not None:
+            raise RunsAsItIs("hook", f"gradients come to a tensor within a {divided} that has hooks for its backward")
+        return extra
 
     def _find_waiting(self, outputs: Sequence[Any]) -> set[int]:
         """Ids of the views for whose histories autograd has not looked since they were written.

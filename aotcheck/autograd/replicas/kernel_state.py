@@ -131,6 +131,7 @@ class KernelState:
         "left",
         "looked_at",
         "looked_up",
+        "module_hooks",
         "moved",
         "moved_before",
         "packed",
@@ -186,6 +187,8 @@ class KernelState:
         self.stopped: Mapping[Any, None] = {}  # nodes at which the backward that is being traced ends
         self.beyond: set[Any] = set()  # and those beyond: see Note [Hooks beyond an end]
         self.hooks: list[NotedHook] = []  # what the function registered, in order
+        # by node that a module with hooks for its backward has, what is common to the nodes of that
+        self.module_hooks = weakref.WeakKeyDictionary[Any, Any]()
         self._clock = 0
 
     def now(self) -> int:
@@ -205,6 +208,10 @@ class KernelState:
         self._note(node, len(node.dirty_tensors) > 1, _torch.sequence_number(node) + 1)
         for t in node.dirty_tensors if node.next_functions else ():  # else it is no history
             self.watcher.on_custom_write(t)
+
+    def note_module_hook(self, hook: Any, node: Any) -> None:
+        """A module that is called has a ``node`` at which hooks run: see Note [Hooks of modules]."""
+        self.module_hooks[node] = hook
 
     def _note(self, write: Any, several: bool, number: int | None = None) -> None:
         number = _torch.autograd_sequence_number() if number is None else number

@@ -88,13 +88,13 @@ class Replica(Tensor):
             by = str(sys._getframe(1).f_globals.get("__name__"))
             if not by.startswith(_WITH_DICTIONARIES_OF_THEIR_OWN):
                 self.kernels.looked_up = True
-                raise RunsAsItIs(LOOKS_UP)
+                raise RunsAsItIs("kept tensor", LOOKS_UP)
         return id(self)
 
     def __getattr__(self, name: str) -> Any:
         """Asked for what a tensor does not have; the one that this stands for may: see Note [Attributes of tensors]."""
         if name in self.__dict__.get("given", ()):
-            raise RunsAsItIs(f"it reads the attribute {name!r} of a tensor")
+            raise RunsAsItIs("attribute of a tensor", f"it reads the attribute {name!r} of a tensor")
         kind = "Parameter" if self.is_parameter else "Tensor"
         raise AttributeError(f"{kind!r} object has no attribute {name!r}")
 

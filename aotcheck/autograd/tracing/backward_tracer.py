@@ -43,6 +43,8 @@ class BackwardTracer:
         self.captured = StandIns()
         # entered around a backward: puts a module's replicas where code that is run again looks for them
         self.swapping: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
+        # In it what is around the function stays as it is: what backwards do there each call has done.
+        self.undoing: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
 
     def trace(
         self,
@@ -139,6 +141,7 @@ class BackwardTracer:
     @contextlib.contextmanager
     def _backward_runs(self, create_graph: bool) -> Iterator[None]:
         with (
+            self.undoing(),
             _torch.with_torch_function(),
             self._tracer.recording(),
             torch.set_grad_enabled(create_graph),
@@ -281,6 +284,8 @@ def _stopping(nodes: Sequence[Any], starts: Sequence[Any], kernels: KernelState)
     custom = [n for n in beyond if isinstance(n, torch.autograd.function.BackwardCFunction)]
     for n in custom:
         _torch.skip_backward(n)
+    known = kernels.module_hooks
+    hooks_again = _torch.without_module_hooks({id(h): h for n in custom if (h := known.get(n)) is not None}.values())
     inner = [n for n in beyond if n.next_functions and n not in custom]
     hooks += [n.register_hook(lambda grads, _: (None,) * len(grads)) for n in inner]
     before, kernels.stopped = kernels.stopped, stopped
@@ -294,6 +299,7 @@ def _stopping(nodes: Sequence[Any], starts: Sequence[Any], kernels: KernelState)
             hook.remove()
         for n in custom:
             _torch.run_backward_again(n)
+        hooks_again()
 
 
 def _differentiate(

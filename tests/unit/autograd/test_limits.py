@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import aotcheck
-from aotcheck.autograd.errors import RunsAsItIs
 
 PACKAGE = Path(aotcheck.__file__).parent
 LIMITS = PACKAGE.parent / "docs" / "limits.md"
 BUGS = "error only when compiled"  # counted as a refusal, and none
+REFUSALS = ("UnsupportedError", "RunsAsItIs")
 FOUND_BEFORE = ("found.refusal.reason",)  # one of the others, raised again in a later call
 
 
@@ -24,10 +24,9 @@ def rows() -> dict[str, tuple[str, ...]]:
 
 def reasons() -> Iterator[str]:
     """Those in the source."""
-    yield RunsAsItIs("").reason
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "UnsupportedError":
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in REFUSALS:
                 first = node.args[0]
                 if isinstance(first, ast.Constant):
                     yield str(first.value)
