@@ -121,6 +121,7 @@ class KernelState:
         "detached",
         "function_runs",
         "hooks",
+        "inner",
         "inside",
         "left",
         "looked_at",
@@ -172,6 +173,7 @@ class KernelState:
         self.retained_at: dict[int, int] = {}  # and when that was
         self.reshaped_leaves: list[Tensor] = []  # that just got another shape: see Note [Accumulators that end]
         self.sizes_matter = False  # whether what the program does may depend on the sizes of storages
+        self.inner = Watcher()  # is told of what a backward that is traced does
         self.function_runs = False  # whether what runs is the user's function, not a backward of it
         self.stopped: Mapping[Any, None] = {}  # nodes at which the backward that is being traced ends
         self.beyond: set[Any] = set()  # and those beyond: see Note [Hooks beyond an end]

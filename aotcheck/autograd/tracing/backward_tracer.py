@@ -29,6 +29,7 @@ from aotcheck.autograd.replicas.windows import OutOfBounds
 from aotcheck.autograd.tensors.subclasses import Bundle, leaves_of
 from aotcheck.autograd.tracing.accumulators import settle_accumulators
 from aotcheck.autograd.tracing.arriving_zeros import Arrival, WithoutMemory
+from aotcheck.autograd.tracing.inner_backwards import InnerBackwards
 from aotcheck.autograd.tracing.sandbox import BackwardTrace, Sandbox, SetAside
 from aotcheck.autograd.tracing.substitution import StandIns, Substitution
 from aotcheck.autograd.tracing.traced_inputs import TracedRoot
@@ -41,6 +42,8 @@ class BackwardTracer:
         self._tracer = tracer
         self._roots = roots
         self.captured = StandIns()
+        self.not_used: Mapping[int, Tensor] = {}  # by id, stands where backwards find what the call keeps around it
+        self.visible: Sequence[Tensor] = ()  # what the caller has, once the call is over
         # entered around a backward: puts a module's replicas where code that is run again looks for them
         self.swapping: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
 
@@ -89,7 +92,7 @@ class BackwardTracer:
         wanted = [(k, edge) for k, edges in enumerate(targets) for edge in edges]
         edges = [*[edge for _, edge in wanted], *aside]
         arrived: list[tuple[int, Tensor | None]]
-        with Sandbox(self._tracer, live) as sandbox:
+        with Sandbox(self._tracer, live) as sandbox, self._watching(sandbox.there) as within:
             try:
                 with (
                     self._backward_runs(create_graph),
@@ -103,7 +106,7 @@ class BackwardTracer:
                         self._run_what_leads_nowhere(seeds, results, grads_in, create_graph, ends, bool(edges))
                     arrived = [(k, g) for (k, _), g in zip(wanted, found, strict=False)]
                     gradients = _summed(len(targets), arrived)
-                return sandbox.traced(gradients, grads_in[:given], read)
+                return sandbox.traced(gradients, grads_in[:given], read, within)
             except RuntimeError as error:
                 if "passing an `inputs` parameter" not in str(error):  # of what must not be asked for single gradients
                     raise
@@ -131,6 +134,13 @@ class BackwardTracer:
                 gradients = _summed(len(targets), [*arrived, *enumerate(set_aside.accumulated())])
             return sandbox.traced(gradients, grads_in[:given], read)
 
+    def _watching(self, there: Sequence[Tensor]) -> InnerBackwards:
+        """Watches backwards inside the one that is traced, before which there was what is ``there``."""
+        found = [(k, r.replica if r.anchor is None else r.anchor) for k, r in enumerate(self._roots)]
+        anew = {id(r.replica) for r in self._roots if r.begins_anew}
+        ends = {k: t for k, t in found if id(t) not in anew and t.requires_grad and _torch.leafness(t)}
+        return InnerBackwards(self._tracer.kernels, ends, self.visible, there)
+
     def run_node(self, node: Any, gradient: Tensor) -> None:
         """Run one node of autograd's graph as a backward would; raises what it raises."""
         with Sandbox(self._tracer, {}), self._backward_runs(create_graph=False):
@@ -144,7 +154,7 @@ class BackwardTracer:
             torch.set_grad_enabled(create_graph),
             torch.autograd.set_detect_anomaly(False) if torch.is_anomaly_enabled() else contextlib.nullcontext(),
             _torch.noting_who_asks(self._tracer.kernels.asked.add),
-            Substitution(self.captured, self._tracer) as substitution,
+            Substitution(self.captured, self._tracer, self.not_used) as substitution,
             _torch.exchanging_arguments(substitution.exchange),
             self.swapping(),
             self._tracer.drawing(),

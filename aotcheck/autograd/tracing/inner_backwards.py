@@ -1,0 +1,110 @@
+"""Backwards that a backward calls, and what they bring to the leaves of the call.
+
+Note [Backwards that a backward calls]
+The backward of a custom Function may run code of the program's again and call a backward on that, as reentrant
+checkpoints do. What that brings to parameters is accumulated there and then, whatever gradients the outer backward was
+asked for. So it is no gradient that the Function of ours gives, but a change that it makes: each time it runs it
+accumulates what its graph computed of that. In a trace the gradients of the replicas are set aside meanwhile, and given
+back. Leaves of the program's own that nobody else has are its own business.
+
+The ``.grad`` that a tensor of the call has when a backward runs is no input of that: a function whose backward reads or
+writes it runs as it is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from aotcheck import _torch
+from aotcheck.autograd.errors import RunsAsItIs, UnsupportedError
+from aotcheck.autograd.replicas.kernel_state import KernelState, Watcher
+from aotcheck.autograd.state.gradients import own_gradient, set_own_gradient
+from aotcheck.autograd.tensors.subclasses import is_wrapper
+
+
+@dataclasses.dataclass(frozen=True)
+class Brought:
+    """A ``gradient`` that backwards inside a backward brought to a target, and what it is ``read`` as.
+
+    ``retained``: they keep the caller's graph behind that.
+    """
+
+    target: int
+    gradient: Tensor
+    read: Any
+    retained: bool
+
+
+class InnerBackwards(Watcher):
+    """Entered around a traced backward: watches those that it calls.
+
+    ``ends`` are the leaves at which gradients of targets arrive, by place among the targets; ``visible`` is what the
+    caller has besides, ``there`` all that there was before the backward.
+    """
+
+    def __init__(
+        self, kernels: KernelState, ends: Mapping[int, Tensor], visible: Iterable[Tensor], there: Sequence[Tensor]
+    ) -> None:
+        self._kernels, self._ends = kernels, ends
+        self._there = there
+        self._shown = {id(t): t for t in (*ends.values(), *visible)}
+        self._before: dict[int, tuple[Tensor, Tensor | None]] | None = None
+        self._retained = False
+
+    def __enter__(self) -> InnerBackwards:
+        self._kernels.inner = self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._kernels.inner = Watcher()
+        for t, gradient in (self._before or {}).values():
+            set_own_gradient(t, gradient)
+
+    def on_backward(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[..., Any] | None:
+        """A backward is about to be called: if it is inside the one that is traced, set all gradients aside."""
+        if func is not torch.autograd.backward or _torch.node_running() is None:
+            return None
+        given = {**dict(zip(("tensors", "grad_tensors", "retain_graph", "create_graph"), args, strict=False)), **kwargs}
+        retained = given.get("retain_graph")
+        self._retained |= bool(given.get("create_graph") if retained is None else retained)
+        if self._before is None:
+            leaves = {id(t): t for t in (*self._there, *self._shown.values()) if t.requires_grad and t.is_leaf}
+            self._before = {k: (t, own_gradient(t)) for k, t in leaves.items()}
+            for t in leaves.values():
+                set_own_gradient(t, None)
+        return None
+
+    def on_gradient(self, t: Tensor) -> None:
+        """The backward reads or writes ``t.grad``.
+
+        Raises:
+            RunsAsItIs: the caller has ``t``.
+        """
+        if id(t) in self._shown:
+            raise RunsAsItIs("its backward reads or writes the gradient of a tensor of the call's")
+
+    def brought(self, read: Callable[[Tensor], Any]) -> tuple[Brought, ...]:
+        """What came to the targets so far.
+
+        Raises:
+            UnsupportedError: it cannot be brought there when the backward runs.
+        """
+        if self._before is None:
+            return ()
+        ends = {id(t): k for k, t in self._ends.items()}
+        found = []
+        for key, (t, _) in self._before.items():
+            gradient = own_gradient(t) if key in self._shown else None
+            if gradient is None:
+                continue
+            if key not in ends or is_wrapper(gradient):
+                raise UnsupportedError("backward inside", "one that a backward calls, to a result or a wrapper")
+            if gradient.requires_grad:
+                raise UnsupportedError("backward inside", "one that a backward calls, with create_graph")
+            found.append(Brought(ends[key], gradient, read(gradient), self._retained))
+        return tuple(found)
