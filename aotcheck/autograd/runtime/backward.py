@@ -56,7 +56,8 @@ def reshape_in_backward(t: Tensor, before: Geometry, after: Geometry) -> None:
 
 def bring(target: Tensor, gradient: Tensor, retained: bool) -> None:
     """Accumulate ``gradient`` into ``target``, or go on behind it, as a backward does that a backward calls."""
-    torch.autograd.backward([target], [gradient], retained)
+    if target.requires_grad:  # as it may not any more
+        torch.autograd.backward([target], [gradient], retained)
 
 
 def watch(t: Tensor, place: int, ragged: bool = True) -> tuple[Tensor, str | None, int, int]:

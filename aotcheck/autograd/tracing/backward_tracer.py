@@ -117,6 +117,7 @@ class BackwardTracer:
                 self._backward_runs(create_graph),
                 for_any_data(starts, answers),
                 SetAside(leaves) as set_aside,
+                self._watching((), gradients=True),
             ):
                 # What it comes to past the graph that is no leaf goes on from there, in the caller's.
                 reached = {k for k, _ in wanted}
@@ -134,12 +135,12 @@ class BackwardTracer:
                 gradients = _summed(len(targets), [*arrived, *enumerate(set_aside.accumulated())])
             return sandbox.traced(gradients, grads_in[:given], read)
 
-    def _watching(self, there: Sequence[Tensor]) -> InnerBackwards:
+    def _watching(self, there: Sequence[Tensor], gradients: bool = False) -> InnerBackwards:
         """Watches backwards inside the one that is traced, before which there was what is ``there``."""
         found = [(k, r.replica if r.anchor is None else r.anchor) for k, r in enumerate(self._roots)]
         anew = {id(r.replica) for r in self._roots if r.begins_anew}
         ends = {k: t for k, t in found if id(t) not in anew and t.requires_grad and _torch.leafness(t)}
-        return InnerBackwards(self._tracer.kernels, ends, self.visible, there)
+        return InnerBackwards(self._tracer.kernels, ends, self.visible, there, gradients)
 
     def run_node(self, node: Any, gradient: Tensor) -> None:
         """Run one node of autograd's graph as a backward would; raises what it raises."""

@@ -44,30 +44,36 @@ class InnerBackwards(Watcher):
     """Entered around a traced backward: watches those that it calls.
 
     ``ends`` are the leaves at which gradients of targets arrive, by place among the targets; ``visible`` is what the
-    caller has besides, ``there`` all that there was before the backward.
+    caller has besides, ``there`` all that there was before the backward. What they bring is not noted where this is
+    for ``gradients`` alone.
     """
 
     def __init__(
-        self, kernels: KernelState, ends: Mapping[int, Tensor], visible: Iterable[Tensor], there: Sequence[Tensor]
+        self,
+        kernels: KernelState,
+        ends: Mapping[int, Tensor],
+        visible: Iterable[Tensor],
+        there: Sequence[Tensor],
+        gradients: bool = False,
     ) -> None:
         self._kernels, self._ends = kernels, ends
-        self._there = there
+        self._there, self._outer = there, kernels.inner
         self._shown = {id(t): t for t in (*ends.values(), *visible)}
         self._before: dict[int, tuple[Tensor, Tensor | None]] | None = None
-        self._retained = False
+        self._retained, self._gradients = False, gradients
 
     def __enter__(self) -> InnerBackwards:
         self._kernels.inner = self
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._kernels.inner = Watcher()
+        self._kernels.inner = self._outer
         for t, gradient in (self._before or {}).values():
             set_own_gradient(t, gradient)
 
     def on_backward(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[..., Any] | None:
         """A backward is about to be called: if it is inside the one that is traced, set all gradients aside."""
-        if func is not torch.autograd.backward or _torch.node_running() is None:
+        if self._gradients or func is not torch.autograd.backward or _torch.node_running() is None:
             return None
         given = {**dict(zip(("tensors", "grad_tensors", "retain_graph", "create_graph"), args, strict=False)), **kwargs}
         retained = given.get("retain_graph")
