@@ -117,7 +117,6 @@ class BackwardTracer:
                 self._backward_runs(create_graph),
                 for_any_data(starts, answers),
                 SetAside(leaves) as set_aside,
-                self._watching((), gradients=True),
             ):
                 # What it comes to past the graph that is no leaf goes on from there, in the caller's.
                 reached = {k for k, _ in wanted}
@@ -127,6 +126,7 @@ class BackwardTracer:
                     stopping(),
                     begins,
                     _Bounds(grads_in),
+                    self._watching((), gradients=True),
                 ):  # taken before it is stopped
                     torch.autograd.backward(results, grads_in, retain_graph=True, create_graph=create_graph)
                 arrived = [(k, g) for (k, _), g in zip(wanted, taken, strict=False)]
