@@ -378,3 +378,71 @@ def test_with_a_partition_of_the_users_it_is_refused():
     with pytest.raises(aotcheck.UnsupportedError, match="with a partition_fn"):
         f(leaf(2, 3))
     assert gradients(net) == [None, None]
+
+
+class Retaining(Function):
+    """Brings the gradient of its second argument there by a backward of its own."""
+
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x)
+        ctx.w = w
+        return x @ w
+
+    @staticmethod
+    def backward(ctx, g):
+        x = ctx.saved_tensors[0].detach().requires_grad_()
+        with torch.enable_grad():
+            y = x @ ctx.w
+        y.backward(g, retain_graph=True)
+        return x.grad, None
+
+
+def hooked(x, w):
+    inside = w * 2
+    inside.register_hook(lambda g: None if g is None else g * 3)
+    return (Retaining.apply(x, inside),)
+
+
+def returned(x, w):
+    inside = w * 2
+    return Retaining.apply(x, inside), inside
+
+
+INSIDE = {
+    "computed": lambda x, w: (Retaining.apply(x, w * 2),),
+    "hooked": hooked,
+    "returned": returned,
+    "and used": lambda x, w: (Retaining.apply(x, w * 2).sum() + (w * 2).exp().sum(),),
+    "view": lambda x, w: (Retaining.apply(x, w.t()).sum() + w.sum(),),
+    "reshaped": lambda x, w: (Retaining.apply(x, w.view(-1).view(3, 3)),),
+}
+
+
+@pytest.mark.parametrize("is_leaf", [True, False])
+@pytest.mark.parametrize("f", INSIDE.values(), ids=INSIDE)
+def test_what_it_goes_by_that_the_function_computed(f, is_leaf):
+    def session(compile):
+        compiled = compile(f)
+        for seed in range(2):
+            x, weight = leaf(2, 3, seed=seed), leaf(3, 3, seed=2)
+            results = compiled(x, weight if is_leaf else weight * 2)
+            yield attempt_later(sum(r.sum() for r in results).backward)
+            yield x.grad, weight.grad
+
+    check_session(session, rtol=1e-5)
+
+
+def test_a_sparse_gradient():
+    def session(compile):
+        table = nn.Embedding(5, 3, sparse=True)
+        with torch.no_grad():
+            table.weight.copy_(plain(5, 3))
+        run = checkpoint_of(lambda x: x * table(torch.tensor([1, 2])))
+        f = compile(lambda x: run(x).sum())
+        for seed in range(2):
+            x = leaf(2, 3, seed=seed)
+            f(x).backward()
+            yield x.grad, table.weight.grad.to_dense()
+
+    check_session(session)

@@ -91,6 +91,9 @@ class Watcher:
         """A backward is about to be called; what is to be called in place of it, if anything."""
         return None
 
+    def on_stop(self, node: Any, grads: Sequence[Tensor | None]) -> None:
+        """The traced backward, or one inside it, comes to ``node``, where it ends, with ``grads``."""
+
     def after_backward(self) -> None:
         """A backward that accumulates is over."""
 

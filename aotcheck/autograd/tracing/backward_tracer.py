@@ -92,7 +92,8 @@ class BackwardTracer:
         wanted = [(k, edge) for k, edges in enumerate(targets) for edge in edges]
         edges = [*[edge for _, edge in wanted], *aside]
         arrived: list[tuple[int, Tensor | None]]
-        with Sandbox(self._tracer, live) as sandbox, self._watching(sandbox.there) as within:
+        stops = {(e.node, e.output_nr): k for k, e in wanted if e.node in ends}
+        with Sandbox(self._tracer, live) as sandbox, self._watching(sandbox.there, stops) as within:
             try:
                 with (
                     self._backward_runs(create_graph),
@@ -126,7 +127,7 @@ class BackwardTracer:
                     stopping(),
                     begins,
                     _Bounds(grads_in),
-                    self._watching((), gradients=True),
+                    self._watching((), {}, gradients=True),
                 ):  # taken before it is stopped
                     torch.autograd.backward(results, grads_in, retain_graph=True, create_graph=create_graph)
                 arrived = [(k, g) for (k, _), g in zip(wanted, taken, strict=False)]
@@ -135,12 +136,17 @@ class BackwardTracer:
                 gradients = _summed(len(targets), [*arrived, *enumerate(set_aside.accumulated())])
             return sandbox.traced(gradients, grads_in[:given], read)
 
-    def _watching(self, there: Sequence[Tensor], gradients: bool = False) -> InnerBackwards:
-        """Watches backwards inside the one that is traced, before which there was what is ``there``."""
+    def _watching(
+        self, there: Sequence[Tensor], stops: Mapping[tuple[Any, int], int], gradients: bool = False
+    ) -> InnerBackwards:
+        """Watches backwards inside the one that is traced, before which there was what is ``there``.
+
+        It ends at ``stops``, which are edges, of these targets.
+        """
         found = [(k, r.replica if r.anchor is None else r.anchor) for k, r in enumerate(self._roots)]
         anew = {id(r.replica) for r in self._roots if r.begins_anew}
         ends = {k: t for k, t in found if id(t) not in anew and t.requires_grad and _torch.leafness(t)}
-        return InnerBackwards(self._tracer.kernels, ends, self.visible, there, gradients)
+        return InnerBackwards(self._tracer.kernels, ends, self.visible, there, stops, gradients)
 
     def run_node(self, node: Any, gradient: Tensor) -> None:
         """Run one node of autograd's graph as a backward would; raises what it raises."""
@@ -287,7 +293,7 @@ def _stopping_at(
 @contextlib.contextmanager
 def _stopping(nodes: Sequence[Any], starts: Sequence[Any], kernels: KernelState) -> Iterator[None]:
     stopped = dict.fromkeys(nodes)
-    hooks = [n.register_prehook(lambda grads: (None,) * len(grads)) for n in stopped]
+    hooks = [n.register_prehook(functools.partial(_stop, kernels, n)) for n in stopped]
     beyond = nodes_behind(stopped, set()) - (nodes_behind(starts, set(stopped)) - stopped.keys()) if stopped else ()
     custom = [n for n in beyond if isinstance(n, torch.autograd.function.BackwardCFunction)]
     for n in custom:
@@ -305,6 +311,11 @@ def _stopping(nodes: Sequence[Any], starts: Sequence[Any], kernels: KernelState)
             hook.remove()
         for n in custom:
             _torch.run_backward_again(n)
+
+
+def _stop(kernels: KernelState, node: Any, grads: Sequence[Tensor | None]) -> tuple[None, ...]:
+    kernels.inner.on_stop(node, grads)
+    return (None,) * len(grads)
 
 
 def _differentiate(

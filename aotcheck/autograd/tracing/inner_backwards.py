@@ -43,7 +43,8 @@ class Brought:
 class InnerBackwards(Watcher):
     """Entered around a traced backward: watches those that it calls.
 
-    ``ends`` are the leaves at which gradients of targets arrive, by place among the targets; ``visible`` is what the
+    ``ends`` are the leaves at which gradients of targets arrive, by place among the targets, ``stops`` say of edges at
+    which it ends of which target they are; ``visible`` is what the
     caller has besides, ``there`` all that there was before the backward. What they bring is not noted where this is
     for ``gradients`` alone.
     """
@@ -54,6 +55,7 @@ class InnerBackwards(Watcher):
         ends: Mapping[int, Tensor],
         visible: Iterable[Tensor],
         there: Sequence[Tensor],
+        stops: Mapping[tuple[Any, int], int],
         gradients: bool = False,
     ) -> None:
         self._kernels, self._ends = kernels, ends
@@ -61,6 +63,9 @@ class InnerBackwards(Watcher):
         self._shown = {id(t): t for t in (*ends.values(), *visible)}
         self._before: dict[int, tuple[Tensor, Tensor | None]] | None = None
         self._retained, self._gradients = False, gradients
+        self._stops = stops
+        self._stopped: dict[int, Tensor] = {}  # what came to targets at which the traced backward ends
+        self._number: int | None = None  # of that backward
 
     def __enter__(self) -> InnerBackwards:
         self._kernels.inner = self
@@ -75,6 +80,8 @@ class InnerBackwards(Watcher):
         """A backward is about to be called: if it is inside the one that is traced, set all gradients aside."""
         if self._gradients or func is not torch.autograd.backward or _torch.node_running() is None:
             return None
+        if self._number is None:
+            self._number = _torch.backward_number()
         given = {**dict(zip(("tensors", "grad_tensors", "retain_graph", "create_graph"), args, strict=False)), **kwargs}
         retained = given.get("retain_graph")
         self._retained |= bool(given.get("create_graph") if retained is None else retained)
@@ -94,6 +101,19 @@ class InnerBackwards(Watcher):
         if id(t) in self._shown:
             raise RunsAsItIs("its backward reads or writes the gradient of a tensor of the call's")
 
+    def on_stop(self, node: Any, grads: Sequence[Tensor | None]) -> None:
+        """A backward ends at ``node``: if it is one inside, it goes on from there when that runs."""
+        if self._number is None or _torch.backward_number() == self._number:
+            return
+        for place, g in enumerate(grads):
+            if g is None:
+                continue
+            target = self._stops.get((node, place))
+            if target is None:
+                raise UnsupportedError("backward inside", "one that a backward calls, to what it is cut off from")
+            had = self._stopped.get(target)
+            self._stopped[target] = g if had is None else had + g
+
     def brought(self, read: Callable[[Tensor], Any]) -> tuple[Brought, ...]:
         """What came to the targets so far.
 
@@ -103,14 +123,16 @@ class InnerBackwards(Watcher):
         if self._before is None:
             return ()
         ends = {id(t): k for k, t in self._ends.items()}
-        found = []
+        arrived = [*self._stopped.items()]
         for key, (t, _) in self._before.items():
             gradient = own_gradient(t) if key in self._shown else None
             if gradient is None:
                 continue
-            if key not in ends or is_wrapper(gradient):
+            if key not in ends:
                 raise UnsupportedError("backward inside", "one that a backward calls, to a result or a wrapper")
-            if gradient.requires_grad:
-                raise UnsupportedError("backward inside", "one that a backward calls, with create_graph")
-            found.append(Brought(ends[key], gradient, read(gradient), self._retained))
-        return tuple(found)
+            arrived.append((ends[key], gradient))
+        if any(is_wrapper(g) for _, g in arrived):
+            raise UnsupportedError("backward inside", "one that a backward calls, to a result or a wrapper")
+        if any(g.requires_grad for _, g in arrived):
+            raise UnsupportedError("backward inside", "one that a backward calls, with create_graph")
+        return tuple([Brought(k, g, read(g), self._retained) for k, g in arrived])
