@@ -165,6 +165,8 @@ class Assembly:
         traced = stage.traces[everything]
         if traced.written or traced.reshaped:
             raise UnsupportedError("mutation in the backward", "with a partition_fn")
+        if traced.brought:
+            raise UnsupportedError("backward inside", "one that a backward calls, with a partition_fn")
         found = stage.gradients[everything]
         used = ancestors(values_of(found))
         if any(v in self.trace.drawn and v not in used for v in traced.draws):

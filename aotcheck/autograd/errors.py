@@ -107,6 +107,13 @@ class RunsAsItIs(UnsupportedError):
     """
 
 
+class RunsThisOnce(RunsAsItIs):
+    """The trace met a backward that uses or changes what its call keeps around it: the call runs eagerly.
+
+    A later one may keep nothing; see Note [What backwards find around them].
+    """
+
+
 class BindingNeeded(UnsupportedError):
     """The trace wrote containers among the arguments that are to be bound: see Note [Bound arguments].
 

@@ -30,6 +30,7 @@ from aotcheck.autograd.calls.containers import (
     structure_of,
 )
 from aotcheck.autograd.calls.kept import Kept
+from aotcheck.autograd.calls.left_in_place import left_in_place, stand_in
 from aotcheck.autograd.calls.module_state import ModuleState
 from aotcheck.autograd.calls.original import Outcome, UserError, run_original
 from aotcheck.autograd.calls.places import Reached
@@ -61,6 +62,7 @@ from aotcheck.autograd.errors import (
     RetraceWithGradients,
     RetraceWithValues,
     RunsAsItIs,
+    RunsThisOnce,
     SchemaError,
     TraceMode,
     UnsupportedError,
@@ -404,6 +406,9 @@ class CompiledFunction:
                         self._store(key, found)
                     if around.drawn:
                         raise _RunsAsItIs
+                except RunsThisOnce as met:
+                    around.count_kept()
+                    raise _RunsAsItIs from met
                 except RunsAsItIs as met:
                     around.settle_for_eager(met.detail)
                     raise _RunsAsItIs from met
@@ -511,7 +516,7 @@ class CompiledFunction:
                     capture, outcome = self._capture(whole, split, spec, reassigned)
                 shape = self._shape_of(outcome)
                 try:
-                    with AutocastOff():
+                    with AutocastOff(), self._as_left(capture, outcome, reassigned):
                         assembly = Assembly(capture, self.compilers, shape.expression)
                 finally:
                     disarm(capture.maker.kernels)
@@ -533,6 +538,21 @@ class CompiledFunction:
         made = Specialization(assembly, result=outcome.containers, left=outcome.left)
         self._store(key, made)
         return made
+
+    @contextlib.contextmanager
+    def _as_left(self, capture: Capture, outcome: Outcome, reassigned: Sequence[tuple[int, Any]]) -> Iterator[None]:
+        """Backwards find what the call leaves around it: see Note [What backwards find around them]."""
+        backward, before = capture.backward, capture.backward.swapping
+        slots = {k: stand_in() for k, value in reassigned if isinstance(value, Tensor)}
+        made = {id(t): t for t in slots.values()}
+        if self.state is not None and slots:
+            backward.swapping = self.state.swapping_too(before, slots)
+        backward.not_used = made
+        try:
+            with left_in_place(outcome.left, made):
+                yield
+        finally:
+            backward.swapping, backward.not_used = before, {}
 
     def _shape_of(self, outcome: Outcome) -> ResultShape:
         spec = None if outcome.containers else outcome.spec

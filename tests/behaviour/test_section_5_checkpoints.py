@@ -11,6 +11,8 @@ from torch.utils.checkpoint import checkpoint
 
 from tests.behaviour.harness import Given, Raised, attempt_later, backward, check, check_session, given, leaf, plain
 
+pytestmark = pytest.mark.filterwarnings("error:aotcheck runs a function as it is")
+
 
 def counts(u, w, seen):
     seen.add_(1)

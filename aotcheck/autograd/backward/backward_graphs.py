@@ -9,10 +9,10 @@ import torch
 from torch import fx
 
 from aotcheck import _torch
-from aotcheck.autograd.backward.derivatives import refuse_writes
+from aotcheck.autograd.backward.derivatives import bringings, refuse_writes
 from aotcheck.autograd.backward.stage import Layout, Stage
 from aotcheck.autograd.backward.stages import Stages
-from aotcheck.autograd.backward.tangents import InTangent, Key, inputs_of, place_of
+from aotcheck.autograd.backward.tangents import InTangent, Key, inputs_of, place_of, values_of
 from aotcheck.autograd.eager_graph.formulas import question
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.graphs.compile_graph import Compilers, compile_graph, compile_module
@@ -22,7 +22,7 @@ from aotcheck.autograd.partition.default import backward_values, scheduled
 from aotcheck.autograd.partition.joint import Division
 from aotcheck.autograd.record.steps import Arg
 from aotcheck.autograd.runtime import backward_source
-from aotcheck.autograd.runtime.attachments import HELD, BackwardReshape, BackwardWrite
+from aotcheck.autograd.runtime.attachments import HELD, BackwardReshape, BackwardWrite, Bringing
 from aotcheck.autograd.state.autocast import OFF
 from aotcheck.autograd.state.global_state import without_autocast
 from aotcheck.autograd.tensors.subclasses import Bundle, Wrapping
@@ -68,16 +68,18 @@ class BackwardGraphs:
             windows: list[int] = []
             writes: list[BackwardWrite] = []
             reshaped: list[BackwardReshape] = []
+            brought: list[Bringing] = []
         else:
             if stage.level > 1:
                 refuse_writes(traced)
-            results = [*gradients, *[w.after for w in traced.written]]
+            results = [*gradients, *[w.after for w in traced.written], *values_of(b.read for b in traced.brought)]
             must = self.live.saved_of(traced.written)
             graph, used, windows = self.cut(stage, live, results, traced.draws, must)
             compiled = self.compile(stage, graph, used, len(live), windows)
             saved = {stage.saved[k]: n for n, k in enumerate(used)}
             writes = self.live.writes(traced, saved, places, len(gradients))
             reshaped = self.live.reshapings(traced)
+            brought = bringings(stage, traced, len(results))
         w = backward_source.write_backward(
             used,
             len(stage.saved),
@@ -93,6 +95,7 @@ class BackwardGraphs:
             shown,
             stage.is_once,
             stage.lasting,
+            brought,
         )
         run = define(w, "run", "backward")
         # Its graph has the casts.

@@ -76,6 +76,11 @@ class Backwards:
             rearm(kernels)
             try:
                 yield
+            except RetraceWithCaptured:
+                raise UnsupportedError(
+                    "captured tensor",
+                    "a backward uses a tensor that its call did not meet",
+                ) from None
             finally:
                 disarm(kernels)
 

@@ -19,7 +19,7 @@ from aotcheck import _torch
 from aotcheck.autograd.backward.holding import hold_again
 from aotcheck.autograd.backward.stage import Stage, Target
 from aotcheck.autograd.backward.stages import whole
-from aotcheck.autograd.backward.tangents import Key, Trained, inputs_of, place_of
+from aotcheck.autograd.backward.tangents import Key, Trained, inputs_of, place_of, values_of
 from aotcheck.autograd.backward.written_since import guard_derivative
 from aotcheck.autograd.eager_graph.components import components, reached_leaves
 from aotcheck.autograd.eager_graph.functions import edges_to
@@ -35,7 +35,7 @@ from aotcheck.autograd.record.steps import Result
 from aotcheck.autograd.replicas.replicas import past
 from aotcheck.autograd.replicas.windows import Replay, ReplayInTurn
 from aotcheck.autograd.runtime import backward_source
-from aotcheck.autograd.runtime.attachments import HELD, Application, Counter, Keeper
+from aotcheck.autograd.runtime.attachments import HELD, Application, Bringing, Counter, Keeper
 from aotcheck.autograd.state.autocast import OFF
 from aotcheck.autograd.state.global_state import without_autocast
 from aotcheck.autograd.tensors.subclasses import Bundle, Wrapping, is_wrapper
@@ -123,7 +123,9 @@ def _attaching(
     kept = [v for v in saved if v not in available]
     made = [*results, *kept]
     must = maker.live.saved_of(traced.written)
-    graph, used, windows = graphs.cut(stage, live, [*made, *[w.after for w in traced.written]], traced.draws, must)
+    changed: list[Value | None] = [w.after for w in traced.written]
+    changed += values_of(maker.gradient(stage, key, b.gradient) for b in traced.brought)
+    graph, used, windows = graphs.cut(stage, live, [*made, *changed], traced.draws, must)
     compiled = graphs.compile(stage, graph, used, len(live), windows)
     starts, flat = stage.starts(key), stage.is_flat(key)
     there = {stage.saved[k]: n for n, k in enumerate(used)}
@@ -161,6 +163,7 @@ def _attaching(
         len(stage.targets), same, places, wrapped, flat, stage.own, views,
         {a.ref.index: (geometry_of(a.tensor), a.device) for a in heads if isinstance(a.ref, Result)}, hung_on, twins,
         stage.entered, stage.is_once, stage.lasting, shown, windows, writes,
+        bringings(stage, traced, len(made) + len(changed)),
     )  # fmt: skip
     run = define(w, "run", "differentiable backward")
     # Its graph has the casts.
@@ -341,6 +344,12 @@ def _distinct(
             seen.add(v)
         results.append(v)
     return results
+
+
+def bringings(stage: Stage, traced: BackwardTrace, end: int) -> list[Bringing]:
+    """What the runtime brings to leaves after a backward whose graph gives that as its last results before ``end``."""
+    numbered = enumerate(traced.brought, end - len(traced.brought))
+    return [Bringing(stage.handle_of(b.target), n, b.retained) for n, b in numbered]
 
 
 def refuse_writes(traced: BackwardTrace) -> None:

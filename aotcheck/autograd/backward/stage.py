@@ -121,9 +121,9 @@ class Stage:
     alone free them. ``before`` are the stages of lower levels of whose backwards these tensors are results, the nearest
     first. ``own`` are those of its tensors that gradients of their own gradients come by, ``views`` other tensors that
     they come by. ``entered`` are views of arguments among the targets that only derivatives of its backwards may lead
-    to: see Note [Histories from before a call]. ``beyond`` is what only derivatives of its backwards need. ``asks`` are
-    nodes whose formulas depend on data, ``answers`` which of those it is: see Note [Formulas for data]. ``aside`` and
-    ``selective``: see Note [Leaves aside].
+    to, see Note [Histories from before a call], and targets of Note [Backwards that a backward calls]. ``beyond`` is
+    what only derivatives of its backwards need. ``asks`` are nodes whose formulas depend on data, ``answers`` which of
+    those it is: see Note [Formulas for data]. ``aside`` and ``selective``: see Note [Leaves aside].
     """
 
     level: int
@@ -228,6 +228,27 @@ class Stage:
 
     def _variant(self, **changes: Any) -> Stage:
         return dataclasses.replace(self, gradients={}, traces={}, backwards={}, arriving={}, variants={}, **changes)
+
+    def handle_of(self, target: int) -> int:
+        """Which of the handles that contexts have is that of ``target``.
+
+        Raises:
+            UnsupportedError: none is.
+        """
+        held = (*self.reached, *self.entered)
+        if target not in held:
+            raise UnsupportedError("backward inside", "one that only some of a call's backwards call")
+        return held.index(target)
+
+    def note_brought(self) -> None:
+        """Let contexts have handles of what backwards inside backwards brought gradients to."""
+        stages = [self]
+        for s in stages:
+            stages += s.variants.values()
+        found = sorted({b.target for s in stages for traced in s.traces.values() for b in traced.brought})
+        more = tuple([k for k in found if k not in self.led_to])
+        for s in stages if more else ():
+            s.entered += more
 
     @property
     def traced_for(self) -> tuple[int, ...]:
@@ -412,7 +433,7 @@ class Stage:
         found = values_of(g for gradients in self.gradients.values() for g in gradients)
         found += self.beyond
         for traced in self.traces.values():
-            found += [*traced.draws, *[w.after for w in traced.written]]
+            found += [*traced.draws, *[w.after for w in traced.written], *values_of(b.read for b in traced.brought)]
         for variant in self.variants.values():
             found += variant.wanted() if variant.asked is not None or variant.left else []
         return found

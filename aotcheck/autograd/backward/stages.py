@@ -312,6 +312,7 @@ class Stages:
             # A backward inside the backward leads past the graph.
             found = {k for gradients in stage.gradients.values() for k, g in enumerate(gradients) if g is not None}
             stage.reached = tuple(sorted(found.union(stage.reached)))
+            stage.note_brought()
             stage.meets_zeros = bool(self.capture.tracer.zeros and stage.watched(self.firsts))
             yield stage
 
@@ -337,7 +338,7 @@ class Stages:
         """
         stop = {e.node for t in stage.targets for e in t.edges}
         led_to = Counter(n for n, _ in behind if n in runs and n not in stop)
-        changes = any(t.written or t.reshaped for t in stage.traces.values())
+        changes = any(t.written or t.reshaped or t.brought for t in stage.traces.values())
         # What one gives for some of its gradients may be other than its part of what it gives for all.
         starts = [(n, a.tensor) for a in stage.attached if (n := _torch.grad_fn_of(a.tensor)) is not None]
         given = {(n, t.output_nr) for n, t in starts}
@@ -449,7 +450,7 @@ class Stages:
         """Whether it shows what a backward leaves out: see Note [Leaves aside]."""
         if stage.level > 1 or len(stage.reached) + bool(stage.aside) < 2:
             return
-        does_more = any(t.written or t.reshaped or t.draws for t in stage.traces.values())
+        does_more = any(t.written or t.reshaped or t.draws or t.brought for t in stage.traces.values())
         stage.selective = does_more or bool(stage.aside and called not in stage.gradients)
         if not stage.selective:
             stage.aside = ()

@@ -105,6 +105,22 @@ class ModuleState:
         """What puts ``replicas`` into the slots that there are now, once more and for as long as it is entered."""
         return functools.partial(_swapped, self.slots, replicas)
 
+    def swapping_too(
+        self, swapping: Callable[[], contextlib.AbstractContextManager[None]], others: Mapping[int, Any]
+    ) -> Callable[[], contextlib.AbstractContextManager[None]]:
+        """The same as ``swapping``, but that in some slots, by place, are ``others``."""
+        slots = self.slots
+
+        @contextlib.contextmanager
+        def swapped() -> Iterator[None]:
+            with swapping():
+                for k, instead in others.items():
+                    owner, name = slots[k]
+                    owner[name] = instead
+                yield
+
+        return swapped
+
     def assign(self, slots: Sequence[int], tensors: Sequence[Any]) -> None:
         """Put the objects that the program left in these slots there."""
         for k, t in zip(slots, tensors, strict=True):

@@ -463,6 +463,10 @@ class Surroundings:
         if self._changes[change] == _CHANGES:
             self.settle_for_eager(f"it changes {name!r} when it is called")
 
+    def count_kept(self) -> None:
+        """A call keeps tensors such that it has to run as it is."""
+        self._count_change("kept", "tensors around it")
+
     def settle_for_eager(self, because: str) -> None:
         """The function runs as it is from now on, which is told once."""
         if not self.unsettled:

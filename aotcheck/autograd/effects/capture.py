@@ -508,6 +508,7 @@ class Capture(Watcher):
         self.visible += [(Arg(w.index), w.replica) for w in self.wrappers]
         self.visible += [(r, o) for r, o in returned if isinstance(o, Tensor) and not isinstance(r, Constant)]
         self.visible += kept
+        self.backward.visible = [t for _, t in self.visible]
         reached = reached_leaves([a.tensor for a in self.record.attached])
         for d in self.differentiated:
             if d.requires_grad and not d.has_history:

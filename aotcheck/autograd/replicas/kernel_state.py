@@ -97,6 +97,9 @@ class Watcher:
         """A backward is about to be called; what is to be called in place of it, if anything."""
         return None
 
+    def on_stop(self, node: Any, grads: Sequence[Tensor | None]) -> None:
+        """The traced backward, or one inside it, comes to ``node``, where it ends, with ``grads``."""
+
     def after_backward(self) -> None:
         """A backward that accumulates is over."""
 
@@ -127,6 +130,7 @@ class KernelState:
         "detached",
         "function_runs",
         "hooks",
+        "inner",
         "inside",
         "left",
         "looked_at",
@@ -183,6 +187,7 @@ class KernelState:
         self.sizes_matter = False  # whether what the program does may depend on the sizes of storages
         self.tensors_are_keys = False  # whether there are dictionaries or sets that have the caller's tensors in them
         self.looked_up = False  # and whether a replica may have been looked up in one
+        self.inner = Watcher()  # is told of what a backward that is traced does
         self.function_runs = False  # whether what runs is the user's function, not a backward of it
         self.stopped: Mapping[Any, None] = {}  # nodes at which the backward that is being traced ends
         self.beyond: set[Any] = set()  # and those beyond: see Note [Hooks beyond an end]

@@ -193,6 +193,18 @@ class BackwardReshape:
 
 
 @dataclasses.dataclass(frozen=True)
+class Bringing:
+    """Bring the graph's result ``result`` to what the context has a handle of, that with this number.
+
+    ``retained``: what lies behind that is not freed. See Note [Backwards that a backward calls].
+    """
+
+    handle: int
+    result: int
+    retained: bool
+
+
+@dataclasses.dataclass(frozen=True)
 class Attachment:
     """A Function that attaches results to autograd.
 

@@ -54,6 +54,12 @@ def reshape_in_backward(t: Tensor, before: Geometry, after: Geometry) -> None:
     restride(t, after.shape, after.stride, after.offset)
 
 
+def bring(target: Tensor, gradient: Tensor, retained: bool) -> None:
+    """Accumulate ``gradient`` into ``target``, or go on behind it, as a backward does that a backward calls."""
+    if target.requires_grad:  # as it may not any more
+        torch.autograd.backward([target], [gradient], retained)
+
+
 def watch(t: Tensor, place: int, ragged: bool = True) -> tuple[Tensor, str | None, int, int]:
     """What ``check_watched`` needs to see whether ``t`` was written before the backward from output ``place``.
 

@@ -23,6 +23,7 @@ from aotcheck.autograd.runtime.attachments import (
     Application,
     BackwardReshape,
     BackwardWrite,
+    Bringing,
     Counter,
     Freed,
     Gathered,
@@ -247,6 +248,7 @@ def write_backward(
     shown: Collection[int] = (),
     once: bool = False,
     lasting: bool = False,
+    brought: Sequence[Bringing] = (),
 ) -> SourceWriter:
     """``run(ctx, g)``: pick what this backward uses of the saved tensors and incoming gradients.
 
@@ -255,7 +257,8 @@ def write_backward(
     strides and the owners it has: autograd looks at both where it accumulates. ``windows`` are those on live memory
     that the graph reads; ``writes`` and ``reshaped`` come last. ``unread`` is unpacked besides, and not read. Those of
     ``same`` that are ``shown`` are a view of their tangent. ``once``: a second one raises,
-    by asking for what is saved even if the graph reads none of it. ``lasting``: as for ``function_like``.
+    by asking for what is saved even if the graph reads none of it. ``lasting``: as for ``function_like``. What is
+    ``brought`` to leaves is after all else.
     """
     w = SourceWriter()
     unpacking = _unpack(w, [*used, *unread], saved, once, lasting)
@@ -272,6 +275,7 @@ def write_backward(
     for y in reshaped:
         change = w.refer(backward.reshape_in_backward)
         changes.append(f"    {change}({LIVE}[{y.place}], {w.refer(y.before)}, {w.refer(y.after)})")
+    changes += _bring(w, brought)
     if not wrapped and not same and not changes and list(differentiated) == list(range(gradients)):
         lines.append(f"    return (None, *bw({', '.join(names)}))")
     else:
@@ -303,6 +307,7 @@ def write_differentiable_backward(
     shown: Mapping[int, tuple[int, Callable[[Tensor], Any]]] = MappingProxyType({}),
     windows: Sequence[int] = (),
     writes: Sequence[BackwardWrite] = (),
+    brought: Sequence[Bringing] = (),
 ) -> SourceWriter:
     """``run(ctx, g)`` as ``write_backward`` writes it, but what it gives is attached to autograd.
 
@@ -315,7 +320,7 @@ def write_differentiable_backward(
     gradient which of them it is, itself or an earlier one. ``entered`` are targets that this backward does not reach,
     and of which its context has handles after those ``reached``. ``once``, ``lasting``: as for
     ``write_backward``, as are ``windows`` and ``writes``. The gradients ``shown`` are views made under no_grad: of
-    which tangent, and how.
+    which tangent, and how. ``brought``: as for ``write_backward``.
     """
     w = SourceWriter()
     whole = "whole" if flat else "g"
@@ -325,6 +330,7 @@ def write_differentiable_backward(
     names += [f"{LIVE}[{k}]" for k in windows]
     body.append(f"    d = bw({', '.join(names)})")
     body += [f"    {w.refer(WRITERS[x.visibility])}({x.target}, d[{x.result}])" for x in writes]
+    body += _bring(w, brought)
     w.globals.update(grad_mode=_torch.set_grad_enabled_raw)
     lines += ["    grad_mode(False)", "    try:", *["    " + x for x in body], "    finally: grad_mode(True)"]
     lines += [f"    h, d = {HANDLES}, list(d)"]
@@ -390,6 +396,10 @@ def write_differentiable_backward(
     lines.append(f"    return (None, {picked})")
     w.lines = lines
     return w
+
+
+def _bring(w: SourceWriter, brought: Sequence[Bringing]) -> list[str]:
+    return [f"    {w.refer(backward.bring)}({HANDLES}[{x.handle}], d[{x.result}], {x.retained})" for x in brought]
 
 
 def _not_results(saved: Sequence[Tensor], results: Sequence[Tensor]) -> list[Tensor]:

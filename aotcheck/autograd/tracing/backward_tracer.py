@@ -29,6 +29,7 @@ from aotcheck.autograd.replicas.windows import OutOfBounds
 from aotcheck.autograd.tensors.subclasses import Bundle, leaves_of
 from aotcheck.autograd.tracing.accumulators import settle_accumulators
 from aotcheck.autograd.tracing.arriving_zeros import Arrival, WithoutMemory
+from aotcheck.autograd.tracing.inner_backwards import InnerBackwards
 from aotcheck.autograd.tracing.sandbox import BackwardTrace, Sandbox, SetAside
 from aotcheck.autograd.tracing.substitution import StandIns, Substitution
 from aotcheck.autograd.tracing.traced_inputs import TracedRoot
@@ -41,6 +42,8 @@ class BackwardTracer:
         self._tracer = tracer
         self._roots = roots
         self.captured = StandIns()
+        self.not_used: Mapping[int, Tensor] = {}  # by id, stands where backwards find what the call keeps around it
+        self.visible: Sequence[Tensor] = ()  # what the caller has, once the call is over
         # entered around a backward: puts a module's replicas where code that is run again looks for them
         self.swapping: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
         # In it what is around the function stays as it is: what backwards do there each call has done.
@@ -91,7 +94,8 @@ class BackwardTracer:
         wanted = [(k, edge) for k, edges in enumerate(targets) for edge in edges]
         edges = [*[edge for _, edge in wanted], *aside]
         arrived: list[tuple[int, Tensor | None]]
-        with Sandbox(self._tracer, live) as sandbox:
+        stops = {(e.node, e.output_nr): k for k, e in wanted if e.node in ends}
+        with Sandbox(self._tracer, live) as sandbox, self._watching(sandbox.there, stops) as within:
             try:
                 with (
                     self._backward_runs(create_graph),
@@ -105,7 +109,7 @@ class BackwardTracer:
                         self._run_what_leads_nowhere(seeds, results, grads_in, create_graph, ends, bool(edges))
                     arrived = [(k, g) for (k, _), g in zip(wanted, found, strict=False)]
                     gradients = _summed(len(targets), arrived)
-                return sandbox.traced(gradients, grads_in[:given], read)
+                return sandbox.traced(gradients, grads_in[:given], read, within)
             except RuntimeError as error:
                 if "passing an `inputs` parameter" not in str(error):  # of what must not be asked for single gradients
                     raise
@@ -125,6 +129,7 @@ class BackwardTracer:
                     stopping(),
                     begins,
                     _Bounds(grads_in),
+                    self._watching((), {}, gradients=True),
                 ):  # taken before it is stopped
                     torch.autograd.backward(results, grads_in, retain_graph=True, create_graph=create_graph)
                 arrived = [(k, g) for (k, _), g in zip(wanted, taken, strict=False)]
@@ -132,6 +137,18 @@ class BackwardTracer:
                 # What a backward inside the backward accumulated went past the graph.
                 gradients = _summed(len(targets), [*arrived, *enumerate(set_aside.accumulated())])
             return sandbox.traced(gradients, grads_in[:given], read)
+
+    def _watching(
+        self, there: Sequence[Tensor], stops: Mapping[tuple[Any, int], int], gradients: bool = False
+    ) -> InnerBackwards:
+        """Watches backwards inside the one that is traced, before which there was what is ``there``.
+
+        It ends at ``stops``, which are edges, of these targets.
+        """
+        found = [(k, r.replica if r.anchor is None else r.anchor) for k, r in enumerate(self._roots)]
+        anew = {id(r.replica) for r in self._roots if r.begins_anew}
+        ends = {k: t for k, t in found if id(t) not in anew and t.requires_grad and _torch.leafness(t)}
+        return InnerBackwards(self._tracer.kernels, ends, self.visible, there, stops, gradients)
 
     def run_node(self, node: Any, gradient: Tensor) -> None:
         """Run one node of autograd's graph as a backward would; raises what it raises."""
@@ -147,7 +164,7 @@ class BackwardTracer:
             torch.set_grad_enabled(create_graph),
             torch.autograd.set_detect_anomaly(False) if torch.is_anomaly_enabled() else contextlib.nullcontext(),
             _torch.noting_who_asks(self._tracer.kernels.asked.add),
-            Substitution(self.captured, self._tracer) as substitution,
+            Substitution(self.captured, self._tracer, self.not_used) as substitution,
             _torch.exchanging_arguments(substitution.exchange),
             self.swapping(),
             self._tracer.drawing(),
@@ -279,7 +296,7 @@ def _stopping_at(
 @contextlib.contextmanager
 def _stopping(nodes: Sequence[Any], starts: Sequence[Any], kernels: KernelState) -> Iterator[None]:
     stopped = dict.fromkeys(nodes)
-    hooks = [n.register_prehook(lambda grads: (None,) * len(grads)) for n in stopped]
+    hooks = [n.register_prehook(functools.partial(_stop, kernels, n)) for n in stopped]
     beyond = nodes_behind(stopped, set()) - (nodes_behind(starts, set(stopped)) - stopped.keys()) if stopped else ()
     custom = [n for n in beyond if isinstance(n, torch.autograd.function.BackwardCFunction)]
     for n in custom:
@@ -300,6 +317,11 @@ def _stopping(nodes: Sequence[Any], starts: Sequence[Any], kernels: KernelState)
         for n in custom:
             _torch.run_backward_again(n)
         hooks_again()
+
+
+def _stop(kernels: KernelState, node: Any, grads: Sequence[Tensor | None]) -> tuple[None, ...]:
+    kernels.inner.on_stop(node, grads)
+    return (None,) * len(grads)
 
 
 def _differentiate(

@@ -30,6 +30,7 @@ from aotcheck.autograd.ir.storage_state import StorageState
 from aotcheck.autograd.ir.trace import Geometry, Value, geometry_of
 from aotcheck.autograd.replicas.sparse import SparseReplica
 from aotcheck.autograd.state.gradients import own_gradient, set_own_gradient
+from aotcheck.autograd.tracing.inner_backwards import Brought, InnerBackwards
 
 if TYPE_CHECKING:
     from aotcheck.autograd.ops.tracer import Tracer
@@ -62,7 +63,7 @@ class BackwardTrace:
     """A traced backward: the gradients that arrive at each target, as replicas and as read; the tangents' replicas.
 
     ``draws`` are the random numbers drawn, ``written`` and ``reshaped`` what it left changed, ``versions`` those that
-    tensors had by then of memory that it wrote.
+    tensors had by then of memory that it wrote, ``brought`` what backwards inside it brought to leaves.
     """
 
     gradients: list[Tensor | None]
@@ -72,6 +73,7 @@ class BackwardTrace:
     written: tuple[Written, ...]
     reshaped: tuple[Reshaped, ...]
     versions: tuple[tuple[Tensor, int], ...] = ()
+    brought: tuple[Brought, ...] = ()
 
 
 @contextlib.contextmanager
@@ -104,13 +106,13 @@ class Sandbox:
         self._versions: dict[int, tuple[Tensor, int]] = {}
         self._states: dict[int, tuple[StorageState, Value]] = {}
         self._geometries: dict[int, tuple[Tensor, Geometry]] = {}
-        self._tensors: list[Tensor] = []
+        self.there: list[Tensor] = []
         self.effects = 0
 
     def __enter__(self) -> Sandbox:
         """Let the tracer tell of first writes to what is there already."""
         table = self.tracer.table
-        self._tensors = list(self.tracer.kernels.alive)
+        self.there = list(self.tracer.kernels.alive)
         self.effects = len(self.tracer.trace.effects)
         table.begin_epoch(self._first_write)
         self.tracer.on_reshaping = self._first_reshaping
@@ -147,7 +149,7 @@ class Sandbox:
         self._keep_versions(state)
 
     def _keep_versions(self, state: StorageState) -> None:
-        for t in self._tensors:
+        for t in self.there:
             if type(t) is SparseReplica:
                 continue
             if _torch.storage_address(_torch.storage_of(t)) == _torch.storage_address(state.storage):
@@ -156,19 +158,24 @@ class Sandbox:
                     self._versions.setdefault(id(t), (t, version))
 
     def _first_reshaping(self, t: Tensor, elsewhere: bool) -> None:
-        if id(t) not in self._geometries and any(x is t for x in self._tensors):
+        if id(t) not in self._geometries and any(x is t for x in self.there):
             if elsewhere:
                 raise UnsupportedError("mutation in the backward", "of the storage of a tensor from the forward")
             self._geometries[id(t)] = (t, geometry_of(t))
             self._keep_versions(self.tracer.table.state(t))
 
     def traced(
-        self, gradients: list[Tensor | None], seeds: list[Tensor], read: Callable[[Tensor], Any]
+        self,
+        gradients: list[Tensor | None],
+        seeds: list[Tensor],
+        read: Callable[[Tensor], Any],
+        within: InnerBackwards | None = None,
     ) -> BackwardTrace:
         """The backward that is over, what its gradients hold read by ``read``."""
         values = [None if g is None else read(g) for g in gradients]
         versions = tuple([(t, _torch.version_of(t)) for t, _ in self._versions.values()])
-        return BackwardTrace(gradients, values, seeds, self.draws(), self.written(), self.reshaped(), versions)
+        brought = () if within is None else within.brought(read)
+        return BackwardTrace(gradients, values, seeds, self.draws(), self.written(), self.reshaped(), versions, brought)
 
     def written(self) -> tuple[Written, ...]:
         """What was written so far."""

@@ -6,7 +6,8 @@ import contextlib
 import sys
 import types
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from torch.nn.functional import ctc_loss, max_pool1d, one_hot
 
 from aotcheck import _torch
 from aotcheck.autograd.eager_graph.formulas import asking
-from aotcheck.autograd.errors import EagerRaises, RetraceWithCaptured, UnsupportedError
+from aotcheck.autograd.errors import EagerRaises, RetraceWithCaptured, RunsThisOnce, UnsupportedError
 from aotcheck.autograd.ir.trace import is_users
 from aotcheck.autograd.ops.autocast_forms import PAST_AUTOCAST
 from aotcheck.autograd.ops.tracer import Tracer
@@ -91,11 +92,15 @@ class Substitution(_torch.FunctionMode):
     """Gives the function replicas in place of the captured tensors it meets, and tells of the backwards it calls.
 
     It also notes, of wrappers, what replicas note by their own methods: hooks, that gradients are read and written, and
-    that they are told to require grad, or no more.
+    that they are told to require grad, or no more. What is ``not_used``, by id, raises RunsThisOnce where it is: see
+    Note [What backwards find around them].
     """
 
-    def __init__(self, replicas: StandIns, tracer: Tracer) -> None:
+    def __init__(
+        self, replicas: StandIns, tracer: Tracer, not_used: Mapping[int, Tensor] = MappingProxyType({})
+    ) -> None:
         super().__init__()
+        self.not_used = not_used
         self.replicas = replicas
         self.tracer = tracer
         self.kernels = tracer.kernels
@@ -103,6 +108,8 @@ class Substitution(_torch.FunctionMode):
     def __torch_function__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if self.kernels.reshaped_leaves:
             settle_accumulators(self.tracer)
+        if self.not_used:
+            self._check_used((*args, *(kwargs or {}).values()))
         if func is Tensor.to or _torch.function_mode_depth() or (kwargs and "device" in kwargs):
             _refuse_meta(func, args, kwargs or {})
         if func not in _LOOKED_AT:
@@ -112,6 +119,7 @@ class Substitution(_torch.FunctionMode):
             if not self._is_traced(t):
                 raise RetraceWithCaptured(t)
             self.kernels.watcher.on_gradient(t)
+            self.kernels.inner.on_gradient(t)
         if func in _torch.ABOUT_VIEWS and is_users(sys._getframe(1)):
             self.kernels.watcher.on_view_asked(self._swap(args[0]))
         if func in _torch.ABOUT_VERSIONS and is_users(sys._getframe(1)):
@@ -144,6 +152,7 @@ class Substitution(_torch.FunctionMode):
             kwargs = {name: self._swap(a) for name, a in (kwargs or {}).items()}
             args = tuple([self._swap(a) for a in args])
             instead = self.kernels.watcher.on_backward(func, args, kwargs)
+            self.kernels.inner.on_backward(func, args, kwargs)
             accumulates = func is torch.autograd.backward and self.kernels.function_runs
             inside = self.kernels.function_runs and func is not Tensor.backward  # which calls torch.autograd.backward
             starts = [_node_of(x) for x in roots_of(args, kwargs)] if inside else []
@@ -233,8 +242,17 @@ class Substitution(_torch.FunctionMode):
             self.tracer.expect(((t >= 0) & (t < num_classes)).all())
         return torch.zeros(*t.shape, num_classes, dtype=t.dtype).scatter_(-1, t.unsqueeze(-1), 1)
 
+    def _check_used(self, given: Iterable[Any]) -> None:
+        for a in given:
+            if id(a) in self.not_used:
+                raise RunsThisOnce("kept tensor", "its backward uses a tensor that the call keeps around it")
+            if type(a) in (list, tuple):
+                self._check_used(a)
+
     def exchange(self, a: Any) -> Any:
         """What a custom Function is applied to in place of ``a``, which autograd is not to take for a leaf."""
+        if self.not_used:
+            self._check_used((a,))
         given = self._swap(a)
         if _torch.functorch_active():  # whose tensors are of no class
             return given
