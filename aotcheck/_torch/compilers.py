@@ -109,29 +109,29 @@ class WithoutDynamo:
     A trace that met it would have Dynamo compile for tensors of the trace.
     """
 
-    __slots__ = ("_counted",)
+    __slots__ = ("_frames",)
     _lock: ClassVar[threading.Lock] = threading.Lock()
     _inside: ClassVar[int] = 0
     _before: ClassVar[Any] = None
+    _eager: ClassVar[Any] = None
 
     def __enter__(self) -> None:
-        self._counted = dynamo_is_imported()
-        if self._counted:
-            kind = type(self)
-            with kind._lock:
-                if not kind._inside:
-                    frames = sys.modules[DYNAMO].eval_frame
-                    kind._before = frames._stance
-                    frames._stance = frames.DynamoStance("force_eager")
-                kind._inside += 1
+        dynamo = sys.modules.get(DYNAMO)
+        self._frames = frames = None if dynamo is None else dynamo.eval_frame
+        if frames is not None:
+            with WithoutDynamo._lock:
+                if not WithoutDynamo._inside:
+                    WithoutDynamo._eager = WithoutDynamo._eager or frames.DynamoStance("force_eager")
+                    WithoutDynamo._before, frames._stance = frames._stance, WithoutDynamo._eager
+                WithoutDynamo._inside += 1
 
     def __exit__(self, *exception: object) -> None:
-        if self._counted:
-            kind = type(self)
-            with kind._lock:
-                kind._inside -= 1
-                if not kind._inside:
-                    sys.modules[DYNAMO].eval_frame._stance = kind._before
+        frames = self._frames
+        if frames is not None:
+            with WithoutDynamo._lock:
+                WithoutDynamo._inside -= 1
+                if not WithoutDynamo._inside:
+                    frames._stance = WithoutDynamo._before
 
 
 class WithoutCompiledAutograd:

@@ -516,7 +516,9 @@ class CompiledFunction:
                     capture, outcome = self._capture(whole, split, spec, reassigned)
                 shape = self._shape_of(outcome)
                 try:
-                    with AutocastOff(), self._as_left(capture, outcome, reassigned):
+                    leaves = bool(outcome.left or reassigned)
+                    as_left = self._as_left(capture, outcome, reassigned) if leaves else contextlib.nullcontext()
+                    with AutocastOff(), as_left:
                         assembly = Assembly(capture, self.compilers, shape.expression)
                 finally:
                     disarm(capture.maker.kernels)

@@ -395,7 +395,7 @@ def user_frame(outside: Where | None = None) -> Where | None:
 
     ``outside`` is the answer where that frame is outside what runs the user's code.
     """
-    frame: FrameType | None = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(4)  # what records an op is nearer, and ours
     while frame is not None:
         variables = frame.f_globals
         if id(variables) in _passed:
