@@ -562,3 +562,34 @@ def test_a_second_derivative_of_a_product_with_a_transpose_made_under_no_grad():
         yield torch.autograd.grad(first.square().sum(), root)
 
     check_session(session)
+
+
+class _SameAgain(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+
+
+def test_a_created_graph_beside_a_view_of_a_custom_function_whose_base_was_written():
+    def f(x, y):
+        with torch.inference_mode():
+            t = x.t()
+            _SameAgain.apply(y)
+        out = t.clone()
+        y.zero_()
+        return out
+
+    def session(compile):
+        g = compile(f)
+        x, y = leaf(1, 2), leaf(1, 2, seed=1).clone()
+        for _ in range(3):
+            out = g(x, y)
+            out.sum().backward(create_graph=True)
+            yield out, x.grad
+        x.grad = None
+
+    check_session(session)

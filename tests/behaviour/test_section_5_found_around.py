@@ -8,7 +8,7 @@ from torch import nn
 from torch.autograd import Function
 
 import aotcheck
-from tests.behaviour.harness import check_session, leaf
+from tests.behaviour.harness import check_session, leaf, plain
 from tests.behaviour.test_section_5_own_checkpoints import accumulated, gradients, linear
 
 again = pytest.mark.filterwarnings("ignore:aotcheck runs a function as it is")
@@ -237,3 +237,20 @@ def test_what_is_kept_and_not_used_by_backwards(beside):
             yield x.grad, list(kept)
 
     check_session(session)
+
+
+@pytest.mark.filterwarnings("ignore:aotcheck runs a function as it is")
+@pytest.mark.parametrize("register", ["register_full_backward_hook", "register_full_backward_pre_hook"])
+def test_a_hook_gives_its_module_a_new_attribute(register: str):
+    def session(compile):
+        torch.manual_seed(0)
+        module = nn.Sequential(nn.Linear(2, 2), nn.Tanh()).to(plain(1).device)
+        getattr(module[0], register)(lambda m, *grads: setattr(m, "came", grads[-1][0]))
+        f = compile(module)
+        for k in range(3):
+            x = plain(1, 2, seed=k).requires_grad_()
+            out = f(x)
+            out.sum().backward()
+            yield out, x.grad, module[0].came * 2
+
+    check_session(session, rtol=1e-6)

@@ -42,6 +42,7 @@ import torch
 from numpy.lib.array_utils import byte_bounds
 from torch import Tensor
 
+from aotcheck import _torch
 from aotcheck.autograd.calls.changes import (
     NO_CHANGES,
     Addition,
@@ -413,6 +414,7 @@ class Surroundings:
                 for place in places:
                     self._count_change((place, alike), place[1])
         self.kept = before.put_back_tensors() or before.kept
+        self.kept |= _forget_new_attributes(walk.modules)
         if not self.kept and ignored.keys() <= self._ignored.keys() and self._walk is walk and walk.holds():
             return Changes(None, tuple(assignments))
         self._look()
@@ -509,6 +511,16 @@ def _exchange(route: Route, was: Any, now: Any) -> Splice | Members:
     if isinstance(now, set):
         return Members(route, tuple(was - now), tuple(now - was))
     return Splice(route, *spliced(now, was))
+
+
+def _forget_new_attributes(modules: Sequence[torch.nn.Module]) -> bool:
+    """Take away tensors of a trace that hooks for backwards gave ``modules`` as new attributes; whether there were."""
+    if not any(any(_torch.hooks_of(m)[2:]) for m in modules):
+        return False
+    new = [(m, name) for m in modules for name, value in vars(m).items() if isinstance(value, Replica)]
+    for m, name in new:
+        delattr(m, name)
+    return bool(new)
 
 
 def _lies_in(array: Any, tensor: Any) -> bool:

@@ -194,8 +194,9 @@ class BackwardTracer:
         if others:
             _differentiate(results, others, grads_in, create_graph)
         else:  # no leaf whose .grad it could reach
-            with _Bounds(grads_in):
-                torch.autograd.backward(results, grads_in, retain_graph=True, create_graph=create_graph)
+            options = {"retain_graph": True, "create_graph": create_graph}
+            with _Bounds(grads_in):  # of which nobody is told, as of a backward inside
+                _torch.past_function_modes(torch.autograd.backward, (results, grads_in), options)
 
     def _tangent(self, tangent: Value | Bundle | WithoutMemory) -> Tensor:
         """The replica that stands for an incoming gradient."""

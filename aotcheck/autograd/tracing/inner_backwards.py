@@ -86,7 +86,7 @@ class InnerBackwards(Watcher):
         retained = given.get("retain_graph")
         self._retained |= bool(given.get("create_graph") if retained is None else retained)
         if self._before is None:
-            leaves = {id(t): t for t in (*self._there, *self._shown.values()) if t.requires_grad and t.is_leaf}
+            leaves = {id(t): t for t in (*self._there, *self._shown.values()) if t.requires_grad and _torch.leafness(t)}
             self._before = {k: (t, own_gradient(t)) for k, t in leaves.items()}
             for t in leaves.values():
                 set_own_gradient(t, None)
