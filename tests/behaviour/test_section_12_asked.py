@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import warnings
 from typing import Any
 
@@ -295,3 +296,18 @@ _TRANSFORMS = {
 @pytest.mark.parametrize("function", _TRANSFORMS.values(), ids=_TRANSFORMS.keys())
 def test_transforms_of_custom_functions_inside(function: Any, make: Any):
     check(function, lambda: given(make(2), leaf(2, seed=1)), rtol=1e-6)
+
+
+def test_text_of_what_escaped_from_a_trace_asks_nothing_of_it():
+    escaped: queue.SimpleQueue[Any] = queue.SimpleQueue()  # which nobody looks into
+
+    def puts(x):
+        y = x * 2
+        escaped.put(y)
+        return y + 1
+
+    aotcheck.aot_function(puts)(plain(2))
+    left = escaped.get()
+    assert str(left) == f"{left}" == repr(left)
+    with pytest.raises(aotcheck.UnsupportedError, match="escaped replica"):
+        left + 1

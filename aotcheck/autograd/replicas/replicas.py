@@ -298,6 +298,12 @@ class Disarmed(Replica):
         """Says what it is, and asks nothing of torch."""
         return "Replica of a trace that is over"
 
+    def __str__(self) -> str:
+        return self.__repr__()
+
+    def __format__(self, spec: str) -> str:
+        return format(self.__repr__(), spec)
+
 
 class Past(Replica):
     """Stands for what a node of autograd made where no tensor has that history any more."""
