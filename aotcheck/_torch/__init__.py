@@ -92,6 +92,7 @@ try:
     )
     from aotcheck._torch.fakes import Fakes
     from aotcheck._torch.graphs import (
+        NO_ATTRIBUTES,
         append_output,
         appending_to,
         direct_graph_module,
@@ -238,6 +239,7 @@ __all__ = [
     "DYNAMO",
     "GLOBAL_HOOKS",
     "META",
+    "NO_ATTRIBUTES",
     "PRIM_DEVICE",
     "PRIM_LAYOUT",
     "TAG_ACTIVATION_CHECKPOINT",

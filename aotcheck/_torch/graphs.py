@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import operator
+import types
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, cast
 
+import torch
 import torch.utils._pytree as pytree
 from torch import fx
 from torch.fx._lazy_graph_module import _LazyGraphModule
@@ -69,23 +72,58 @@ def direct_graph_module(write: Callable[[fx.GraphModule], Callable[..., Any] | N
     """A class of GraphModules whose ``forward``, made when first needed, is what ``write`` makes of the module.
 
     ``write`` takes a module to a method; None leaves that module to FX. The printed code is always FX's.
+
+    FX makes a class for each module, to put its forward there. To make one takes longer than to make all else, so one
+    of ours has its forward itself, and shares its class with others of its name until FX is to write its code.
     """
 
     class DirectGraphModule(_LazyGraphModule):
+        def __new__(cls, root: Any = None, graph: Any = None, class_name: str = "GraphModule") -> Any:
+            return object.__new__(shared_class(class_name))
+
+        def __init__(self, root: Any, graph: fx.Graph, class_name: str = "GraphModule") -> None:
+            if root is not NO_ATTRIBUTES or graph._tracer_cls is not None or graph._tracer_extras:
+                super().__init__(root, graph, class_name)
+                return
+            common, containers = _attributes_of_modules()
+            attributes = self.__dict__
+            attributes.update(common)
+            for name, kind in containers:
+                attributes[name] = kind()
+            attributes["_graph"] = graph
+            graph.owning_module = self
+
         def __setattr__(self, name: str, value: Any) -> None:
             if name in _OF_GRAPH_MODULES:
                 object.__setattr__(self, name, value)
             else:
                 super().__setattr__(name, value)
 
+        def recompile(self) -> Any:  # type: ignore[override]  # torch asks their classes, which these share
+            self.__dict__.pop("forward", None)
+            if not self._shares_class():
+                type(self).forward = lazy
+
+        def _needs_recompile(self) -> bool:  # type: ignore[override]  # torch asks modules, of their classes
+            return "forward" not in self.__dict__ and type(self).forward is lazy
+
+        def _real_recompile(self) -> Any:
+            self.__dict__.pop("forward", None)
+            if self._shares_class():
+                self.__class__ = type(type(self).__name__, (DirectGraphModule,), {_OWN: True})
+            return super()._real_recompile()
+
         def real_recompile(self) -> None:
             if self._needs_recompile() and not self._write():
                 self._real_recompile()
 
+        def _shares_class(self) -> bool:
+            return _OWN not in vars(type(self))
+
         def _write(self) -> bool:
             forward = write(self) if type(self.graph._codegen) is CodeGen else None
             if forward is not None:
-                type(self).forward = forward
+                self.__dict__["forward"] = types.MethodType(forward, self)  # the graph leads back to it, too
             return forward is not None
 
         def _print(self) -> None:
@@ -101,7 +139,32 @@ def direct_graph_module(write: Callable[[fx.GraphModule], Callable[..., Any] | N
             self._print()
             return fx.GraphModule.__str__(self)
 
+    lazy = DirectGraphModule._lazy_forward
+    shared: dict[str, type[DirectGraphModule]] = {}
+
+    def shared_class(name: str) -> type[DirectGraphModule]:
+        found = shared.get(name)
+        if found is None or found.__name__ != name:  # somebody has given it another
+            found = shared[name] = type(name, (DirectGraphModule,), {})
+        return found
+
     return cast("type[fx.GraphModule]", DirectGraphModule)
+
+
+_OWN = "_is_of_one_module"
+
+NO_ATTRIBUTES = torch.nn.Module()
+"""What graphs that use no attributes take them from."""
+
+
+@functools.cache
+def _attributes_of_modules() -> tuple[dict[str, Any], list[tuple[str, type]]]:
+    """What GraphModules without attributes of their own have in common, and the classes of what is empty in each."""
+    own = vars(_LazyGraphModule(NO_ATTRIBUTES, fx.Graph()))
+    containers = [(k, type(v)) for k, v in own.items() if isinstance(v, (dict, list, set))]
+    names = {"_graph", *[k for k, _ in containers]}
+    assert not any(own[k] for k, _ in containers)
+    return {k: v for k, v in own.items() if k not in names}, containers
 
 
 def ready_forward(module: fx.GraphModule) -> Callable[..., Any]:

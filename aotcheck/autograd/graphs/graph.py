@@ -227,17 +227,13 @@ class FakeValues:
         return a
 
 
-_NO_CONSTANTS = torch.nn.Module()
-"""What graphs without constants take their attributes from."""
-
-
 def graph_module(
     graph: Graph, input_names: Sequence[str], fakes: FakeValues, name: str = "GraphModule"
 ) -> tuple[fx.GraphModule, list[Any]]:
     """The graph as an FX GraphModule with its example inputs (fake tensors)."""
     names = graph.named(input_names)
     g = fx.Graph()
-    root = torch.nn.Module() if CONSTANT in [v.op for v in graph.values] else _NO_CONSTANTS
+    root = torch.nn.Module() if CONSTANT in [v.op for v in graph.values] else _torch.NO_ATTRIBUTES
     nodes: dict[Value, fx.Node] = {}
     append = _torch.appending_to(g)
     for v in graph.inputs:
