@@ -17,8 +17,11 @@ from torch.fx.graph import CodeGen, _PyTreeCodeGen, _PyTreeInfo
 _NO_KWARGS: Any = fx.immutable_collections.immutable_dict()  # one for all nodes: the less is there to be collected
 
 
-def appending_to(graph: fx.Graph) -> Callable[[str, str, Any, tuple[Any, ...], dict[str, Any]], fx.Node]:
-    """What puts a node at the end of ``graph``: name, op, target, args and kwargs. The caller keeps names unique."""
+def appending_to(graph: fx.Graph) -> Callable[..., fx.Node]:
+    """What puts a node at the end of ``graph``: name, op, target, args, kwargs and, if it has any, what it is told.
+
+    The caller keeps names unique.
+    """
     insert, register, node_of, set_attribute = (
         graph._insert,
         graph._find_nodes_lookup_table.insert,
@@ -26,8 +29,17 @@ def appending_to(graph: fx.Graph) -> Callable[[str, str, Any, tuple[Any, ...], d
         object.__setattr__,  # nobody has asked for the node yet: there is nothing to tell
     )
 
-    def append(name: str, op: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> fx.Node:
+    def append(
+        name: str,
+        op: str,
+        target: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        meta: dict[str, Any] | None = None,
+    ) -> fx.Node:
         node = node_of(graph, name, op, target, args, kwargs)
+        if meta is not None:
+            set_attribute(node, "meta", meta)
         if not kwargs:
             set_attribute(node, "_kwargs", _NO_KWARGS)
         insert(node)

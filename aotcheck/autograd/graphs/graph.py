@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -13,6 +14,7 @@ from torch import Tensor, fx
 
 from aotcheck import _torch
 from aotcheck.autograd.errors import NotFunctionalError
+from aotcheck.autograd.graphs.node_meta import NodeMeta
 from aotcheck.autograd.ir.sparse_geometry import SparseGeometry
 from aotcheck.autograd.ir.trace import CONSTANT, NO_KWARGS, PLACEHOLDER, Geometry, Value, getitem
 from aotcheck.autograd.ops import no_meta
@@ -177,6 +179,25 @@ class FakeValues:
             found = self.known[v] = self._make(v)
         return found
 
+    def meta_of(self, v: Value) -> dict[str, Any]:
+        """What the node of ``v`` is told: ``val``, and where in the user's code it is from."""
+        if v.geometry is None or v.op is getitem or v.geometry.conj or v.geometry.neg:
+            return self._told(v)  # its op is run on other fakes, which may fail
+        return NodeMeta(functools.partial(self._told_later, v, torch.is_inference_mode_enabled()))
+
+    def _told_later(self, v: Value, inference: bool) -> dict[str, Any]:
+        """The same, whatever is in force by then."""
+        with _torch.without_modes(), _torch.without_torch_function(), torch.inference_mode(inference):
+            return self._told(v)
+
+    def _told(self, v: Value) -> dict[str, Any]:
+        told: dict[str, Any] = {"val": self.of(v)}
+        if v.where is not None:
+            told["stack_trace"] = f'  File "{v.where[0]}", line {v.where[1]}, in {v.where[2]}'
+        if v.sequence >= 0:
+            told["seq_nr"] = v.sequence
+        return told
+
     def _make(self, v: Value) -> Any:
         if v.op is getitem:
             return self.of(v.args[0])[v.args[1]]
@@ -237,26 +258,19 @@ def graph_module(
     nodes: dict[Value, fx.Node] = {}
     append = _torch.appending_to(g)
     for v in graph.inputs:
-        nodes[v] = append(names[v], "placeholder", names[v], (), NO_KWARGS)
-        nodes[v].meta["val"] = fakes.of(v)
+        nodes[v] = append(names[v], "placeholder", names[v], (), NO_KWARGS, {"val": fakes.of(v)})
     for v in graph.values:
+        meta = fakes.meta_of(v)
         if v.op is CONSTANT:
             attribute = f"_tensor_{names[v]}"
             root.register_buffer(attribute, v.constant, persistent=False)
-            node = append(names[v], "get_attr", attribute, (), NO_KWARGS)
+            nodes[v] = append(names[v], "get_attr", attribute, (), NO_KWARGS, meta)
         else:
             args = tuple([nodes[a] if type(a) is Value else _of_nodes(a, nodes) for a in v.args])
             kwargs = {k: _of_nodes(a, nodes) for k, a in v.kwargs.items()} if v.kwargs else NO_KWARGS
-            node = append(names[v], "call_function", v.op, args, kwargs)
-        meta = node.meta
-        meta["val"] = fakes.of(v)
-        if v.where is not None:
-            meta["stack_trace"] = f'  File "{v.where[0]}", line {v.where[1]}, in {v.where[2]}'
-        if v.sequence >= 0:
-            meta["seq_nr"] = v.sequence
-        nodes[v] = node
+            nodes[v] = append(names[v], "call_function", v.op, args, kwargs, meta)
     _torch.append_output(g, tuple([None if o is None else nodes[o] for o in graph.outputs]), names.values())
-    return GraphModule(root, g, name), [nodes[v].meta["val"] for v in graph.inputs]
+    return GraphModule(root, g, name), [fakes.of(v) for v in graph.inputs]
 
 
 def _of_nodes(a: Any, nodes: Mapping[Value, fx.Node]) -> Any:
