@@ -42,15 +42,14 @@ class _Noted:
 
     def begin(self, entry: tuple[int, Callable[[Any], None]]) -> None:
         """Notes go to ``entry``, a thread and who is told there, too."""
-        with self._lock:
-            if vars(self.owner).get(self.name) is not self.member:
+        if vars(self.owner).get(self.name) is not self.member:
+            with self._lock:
                 setattr(self.owner, self.name, self.member)
-            self._notes.append(entry)
+        self._notes.append(entry)  # at once for all threads, as its removal is
 
     def end(self, entry: tuple[int, Callable[[Any], None]]) -> None:
         """They do no longer."""
-        with self._lock:
-            self._notes.remove(entry)
+        self._notes.remove(entry)
 
 
 class _Noting:

@@ -82,10 +82,14 @@ def holds_saved(node: Any, near: Tensor) -> bool:
     """
     if not _raw_fields(type(node)) and _torch.tells_what_it_keeps(node):
         return False
-    if _torch.is_write_through_view(node) or node in kernels_of(near).asked:
+    if isinstance(node, BackwardCFunction):
+        kernels = kernels_of(near)
+        if node in kernels.asked:
+            return True
+        if node in kernels.ran:
+            return False
+    elif _torch.is_write_through_view(node):
         return True
-    if never_asks(node, near):
-        return False
     if has_packed(node):  # to unpack it here may run the user's program again, outside the trace
         return True
     try:
@@ -96,6 +100,8 @@ def holds_saved(node: Any, near: Tensor) -> bool:
 
 def never_asks(node: Any, near: Tensor) -> bool:
     """Whether ``node`` is of a custom Function whose backward, as far as it ran, asks for nothing that it saved."""
+    if not isinstance(node, BackwardCFunction):
+        return False
     kernels = kernels_of(near)
     return node in kernels.ran and node not in kernels.asked
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import dataclasses
-import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -179,18 +178,17 @@ class FakeValues:
             found = self.known[v] = self._make(v)
         return found
 
-    def meta_of(self, v: Value) -> dict[str, Any]:
+    def told_later(self, inference: bool) -> Callable[[Value], dict[str, Any]]:
+        """What gives for a value what its node is told, whatever is in force by then but for inference mode."""
+
+        def told(v: Value) -> dict[str, Any]:
+            with _torch.without_modes(), _torch.without_torch_function(), torch.inference_mode(inference):
+                return self.told(v)
+
+        return told
+
+    def told(self, v: Value) -> dict[str, Any]:
         """What the node of ``v`` is told: ``val``, and where in the user's code it is from."""
-        if v.geometry is None or v.op is getitem or v.geometry.conj or v.geometry.neg:
-            return self._told(v)  # its op is run on other fakes, which may fail
-        return NodeMeta(functools.partial(self._told_later, v, torch.is_inference_mode_enabled()))
-
-    def _told_later(self, v: Value, inference: bool) -> dict[str, Any]:
-        """The same, whatever is in force by then."""
-        with _torch.without_modes(), _torch.without_torch_function(), torch.inference_mode(inference):
-            return self._told(v)
-
-    def _told(self, v: Value) -> dict[str, Any]:
         told: dict[str, Any] = {"val": self.of(v)}
         if v.where is not None:
             told["stack_trace"] = f'  File "{v.where[0]}", line {v.where[1]}, in {v.where[2]}'
@@ -259,8 +257,12 @@ def graph_module(
     append = _torch.appending_to(g)
     for v in graph.inputs:
         nodes[v] = append(names[v], "placeholder", names[v], (), NO_KWARGS, {"val": fakes.of(v)})
+    told_later = fakes.told_later(torch.is_inference_mode_enabled())
     for v in graph.values:
-        meta = fakes.meta_of(v)
+        like = v.geometry
+        # Where it is not known how a value lies its op is run on other fakes, which may fail.
+        known = like is not None and v.op is not getitem and not (like.conj or like.neg)
+        meta = NodeMeta(told_later, v) if known else fakes.told(v)
         if v.op is CONSTANT:
             attribute = f"_tensor_{names[v]}"
             root.register_buffer(attribute, v.constant, persistent=False)

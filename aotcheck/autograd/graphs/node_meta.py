@@ -7,16 +7,17 @@ from typing import Any
 
 
 class NodeMeta(dict[str, Any]):
-    """A node's ``meta`` that is filled when it is first looked at or changed; a plain dictionary to whoever does.
+    """A node's ``meta``, filled by ``fill`` of a value when it is first looked at or changed; to whoever does that it
+    is a plain dictionary.
 
     Most compilers of a graph look at little of it, and to make a fake tensor for each value takes a good part of the
     time that it takes to make the graph.
     """
 
-    __slots__ = ("_fill",)
+    __slots__ = ("_fill", "_value")
 
-    def __init__(self, fill: Callable[[], dict[str, Any]]) -> None:
-        self._fill = fill
+    def __init__(self, fill: Callable[[Any], dict[str, Any]], value: Any) -> None:
+        self._fill, self._value = fill, value
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         return dict, (dict(self),)
@@ -33,10 +34,10 @@ def _settled(name: str) -> Callable[..., Any]:
 
     def method(self: NodeMeta, *args: Any, **kwargs: Any) -> Any:
         if type(self) is NodeMeta:
-            entries = self._fill()
+            entries = self._fill(self._value)
             if type(self) is NodeMeta:  # no other thread has filled it meanwhile
                 self.__class__ = _Filled
-                del self._fill
+                del self._fill, self._value
                 dict.update(self, entries)
         return own(self, *args, **kwargs)
 

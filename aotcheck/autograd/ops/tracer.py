@@ -509,6 +509,8 @@ class Tracer(_torch.TorchDispatchMode):
 
     def value_of(self, a: Any, lies: Mapping[int, Geometry] = MappingProxyType({})) -> Any:
         """An argument as the functional program names it; ``lies`` has geometries that are known, by id."""
+        if type(a) in _PLAIN:
+            return a
         if isinstance(a, Replica):
             geometry = lies.get(id(a))
             return self.table.read(a) if geometry is None else self.table.read_view(self.table.view(a, geometry))
@@ -529,7 +531,8 @@ class Tracer(_torch.TorchDispatchMode):
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], random: bool = False) -> Value:
         """``func`` recorded with the user's line, and as an effect if it draws random numbers (or is ``random``)."""
-        draws = self._draws(args, kwargs) if random or info_of(func).random else None
+        random = random or info_of(func).random
+        draws = self._draws(args, kwargs) if random else None
         if draws is not None and (known := draws.repeated(func, args, kwargs)) is not None:
             return known
         value = self.trace.call(func, args, kwargs)

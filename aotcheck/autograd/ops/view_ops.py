@@ -69,15 +69,11 @@ def view(tracer: Tracer, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any
     return bind(tracer, tracer.views, func, args, kwargs, out)
 
 
-def _check_windows(tracer: Tracer, func: Any, source: Tensor, window: View, out: Any) -> None:
-    """Raise where ``func`` gives windows ``out`` on the memory of ``source`` that eager refuses, beyond its storage.
-
-    ``window`` is where ``source`` lies.
+def _check_beyond(tracer: Tracer, func: Any, source: Tensor, out: Any) -> None:
+    """Raise where ``func`` gives windows ``out`` on the memory of ``source``, which reaches beyond its storage, that
+    eager refuses.
     """
-    if window.fits:
-        if func is _AS_STRIDED:
-            check_bounds(out)
-    elif func not in _UNCHECKED and tracer.kernels.function_runs and not _is_for_autograd(tracer, source):
+    if func not in _UNCHECKED and tracer.kernels.function_runs and not _is_for_autograd(tracer, source):
         for o in (out,) if isinstance(out, Tensor) else out:
             check_bounds(o)
 
@@ -109,20 +105,24 @@ def bind(
     source: Replica = args[0]
     lies, rest = kept_geometry_of(source), tuple(args[1:])
     parent = tracer.table.view(source, lies)
-    _check_windows(tracer, func, source, parent, out)
+    fits = parent.fits
+    if not fits:
+        _check_beyond(tracer, func, source, out)
+    elif func is _AS_STRIDED:
+        check_bounds(out)
     tracer.keep.append(source)
-    state = parent.state
+    state, device, kernels = parent.state, source.real_device, tracer.kernels
     replicas, geometries = [], []
     many = not isinstance(out, Tensor)
     for k, o in enumerate(out if many else (out,)):
-        r = o if type(o) is Replica else make_replica(o, source.real_device, tracer.kernels)
+        r = o if type(o) is Replica else make_replica(o, device, kernels)
         geometry = kept_geometry_of(r)
         replicas.append(r)
         geometries.append(geometry)
         if geometry not in state.views:
             made = View(state, geometry)
             # What is lost is made of what is; what the storage still holds, of that.
-            if func is _AS_STRIDED or not (parent.fits or (state.lost is not None and not made.fits)):
+            if func is _AS_STRIDED or not (fits or (state.lost is not None and not made.fits)):
                 tracer.table.view(r, geometry)
             else:
                 state.views[geometry] = made
