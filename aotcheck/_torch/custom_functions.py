@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any, cast
@@ -16,116 +15,117 @@ from aotcheck._torch.compilers import past_dynamo
 from aotcheck._torch.nodes import grad_fn_of
 
 
-class _Noted:
-    """A member of a class of torch's whose use is told to those who asked for it, on their own threads.
+class _Here(threading.local):
+    """Who is told on this thread."""
 
-    ``member``, which is given this object and does what torch's own does, takes its place when somebody first asks, and
-    stays: to change a class of which all custom Functions are made empties what Python caches of each of them.
+    def __init__(self) -> None:
+        self.told: list[ToldOfFunctions] = []
+
+
+_here = _Here()
+
+
+class ToldOfFunctions:
+    """On this thread, it is told inside what custom autograd Functions do.
+
+    ``asked`` is called with each node of one that is asked for what it saved, ``written`` with each that marks what it
+    wrote. They are applied to what ``exchange`` makes of each of their arguments. ``hooked`` is called where a module
+    has hooks for its backward, before it runs and after: with what is the same both times, and the node of autograd's
+    graph that gradients come by there; both run parts of the same hooks, which tell each other of what came.
     """
 
-    def __init__(self, owner: Any, name: str, member: Callable[[_Noted], Any]) -> None:
-        self.owner = owner
-        self.name = name
-        self.member = member(self)
-        self._notes: list[tuple[int, Callable[[Any], None]]] = []
-        self._lock = threading.Lock()
+    __slots__ = ("asked", "exchange", "hooked", "written")
 
-    def tell(self, ctx: Any) -> None:
-        """``ctx`` is used."""
-        for thread, note in tuple(self._notes):
-            if thread == threading.get_ident():
-                note(ctx)
-
-    def to(self, note: Callable[[Any], None]) -> _Noting:
-        """``note`` is called on this thread inside."""
-        return _Noting(self, (threading.get_ident(), note))
-
-    def begin(self, entry: tuple[int, Callable[[Any], None]]) -> None:
-        """Notes go to ``entry``, a thread and who is told there, too."""
-        if vars(self.owner).get(self.name) is not self.member:
-            with self._lock:
-                setattr(self.owner, self.name, self.member)
-        self._notes.append(entry)  # at once for all threads, as its removal is
-
-    def end(self, entry: tuple[int, Callable[[Any], None]]) -> None:
-        """They do no longer."""
-        self._notes.remove(entry)
-
-
-class _Noting:
-    """See :meth:`_Noted.to`."""
-
-    __slots__ = ("_entry", "_noted")
-
-    def __init__(self, noted: _Noted, entry: tuple[int, Callable[[Any], None]]) -> None:
-        self._noted, self._entry = noted, entry
+    def __init__(
+        self,
+        asked: Callable[[Any], None] | None = None,
+        written: Callable[[Any], None] | None = None,
+        exchange: Callable[[Any], Any] | None = None,
+        hooked: Callable[[Any, Any], None] | None = None,
+    ) -> None:
+        self.asked, self.written, self.exchange, self.hooked = asked, written, exchange, hooked
 
     def __enter__(self) -> None:
-        self._noted.begin(self._entry)
+        if self.asked is not None:
+            _asked.put()
+        if self.written is not None:
+            _dirtied.put()
+        if self.exchange is not None:
+            _applied.put()
+        if self.hooked is not None:
+            _hooked_before.put()
+            _hooked_behind.put()
+        _here.told.append(self)
 
     def __exit__(self, *exception: object) -> None:
-        self._noted.end(self._entry)
+        _here.told.remove(self)
+
+
+class _Member:
+    """A member of a class of torch's that takes the place of torch's own, does what that does, and tells of it.
+
+    It does when somebody first asks, and stays: to change a class of which all custom Functions are made empties what
+    Python caches of each of them.
+    """
+
+    __slots__ = ("_member", "_name", "_owner")
+
+    def __init__(self, owner: Any, name: str, member: Any) -> None:
+        self._owner, self._name, self._member = owner, name, member
+
+    def put(self) -> None:
+        """Put it there, if it is not there yet."""
+        if self._owner.__dict__.get(self._name) is not self._member:
+            setattr(self._owner, self._name, self._member)
 
 
 _saved_tensors: Any = torch._C._FunctionBase.__dict__["saved_tensors"]
+_mark_dirty = torch.autograd.function.FunctionCtx.mark_dirty
 
 
-def _asking(noted: _Noted) -> Any:
-    def saved_tensors(node: Any) -> Any:
-        noted.tell(node)
-        return _saved_tensors.__get__(node)
-
-    return property(past_dynamo(saved_tensors))
-
-
-def _writing(noted: _Noted) -> Any:
-    own = torch.autograd.function.FunctionCtx.mark_dirty
-
-    def mark_dirty(ctx: Any, *args: Tensor) -> None:
-        own(ctx, *args)
-        noted.tell(ctx)
-
-    return past_dynamo(mark_dirty)
+def _saved_tensors_told(node: Any) -> Any:
+    for told in tuple(_here.told):
+        if told.asked is not None:
+            told.asked(node)
+    return _saved_tensors.__get__(node)
 
 
-def _applying(noted: _Noted) -> Any:
-    owner = torch.autograd.function._SingleLevelFunction
-
-    def apply(cls: type, *args: Any) -> Any:
-        given = list(args)
-        noted.tell(given)
-        return super(owner, cls).apply(*given)  # type: ignore[misc]
-
-    return classmethod(past_dynamo(apply))
+def _mark_dirty_told(ctx: Any, *args: Tensor) -> None:
+    _mark_dirty(ctx, *args)
+    for told in tuple(_here.told):
+        if told.written is not None:
+            told.written(ctx)
 
 
-def _hooking(own: Callable[[Any, Any], Any]) -> Callable[[_Noted], Any]:
-    def member(noted: _Noted) -> Any:
-        def setup(hook: Any, args: Any) -> Any:
-            given = own(hook, args)
-            if given is not args:
-                tensors = [t for t in (given if isinstance(given, tuple) else (given,)) if isinstance(t, Tensor)]
-                nodes = [grad_fn_of(t) for t in tensors]
-                found = [n for n in nodes if getattr(n, "_forward_cls", None) is BackwardHookFunction]
-                if found:
-                    noted.tell((hook, found[0]))
-            return given
+def _apply_told(cls: type, *args: Any) -> Any:
+    given = list(args)
+    for told in tuple(_here.told):
+        if told.exchange is not None:
+            given = [told.exchange(a) for a in given]
+    return super(torch.autograd.function._SingleLevelFunction, cls).apply(*given)  # type: ignore[misc]
 
-        return past_dynamo(setup)
 
-    return member
+def _setup_told(own: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    def setup(hook: Any, args: Any) -> Any:
+        given = own(hook, args)
+        if given is not args and _here.told:
+            tensors = [t for t in (given if isinstance(given, tuple) else (given,)) if isinstance(t, Tensor)]
+            nodes = [grad_fn_of(t) for t in tensors]
+            found = [n for n in nodes if getattr(n, "_forward_cls", None) is BackwardHookFunction]
+            for told in tuple(_here.told) if found else ():
+                if told.hooked is not None:
+                    told.hooked(hook, found[0])
+        return given
+
+    return setup
 
 
 # Here comes ``Function.apply`` when it was bound before, too.
-_applied = _Noted(torch.autograd.function._SingleLevelFunction, "apply", _applying)
-
-_hooked_before = _Noted(BackwardHook, "setup_input_hook", _hooking(BackwardHook.setup_input_hook))
-
-_hooked_behind = _Noted(BackwardHook, "setup_output_hook", _hooking(BackwardHook.setup_output_hook))
-
-_asked = _Noted(torch.autograd.function.BackwardCFunction, "saved_tensors", _asking)
-
-_dirtied = _Noted(torch.autograd.function.FunctionCtx, "mark_dirty", _writing)
+_applied = _Member(torch.autograd.function._SingleLevelFunction, "apply", classmethod(past_dynamo(_apply_told)))
+_hooked_before = _Member(BackwardHook, "setup_input_hook", past_dynamo(_setup_told(BackwardHook.setup_input_hook)))
+_hooked_behind = _Member(BackwardHook, "setup_output_hook", past_dynamo(_setup_told(BackwardHook.setup_output_hook)))
+_asked = _Member(torch.autograd.function.BackwardCFunction, "saved_tensors", property(past_dynamo(_saved_tensors_told)))
+_dirtied = _Member(torch.autograd.function.FunctionCtx, "mark_dirty", past_dynamo(_mark_dirty_told))
 
 
 def saved_by_custom(node: Any) -> tuple[Tensor, ...]:
@@ -133,42 +133,8 @@ def saved_by_custom(node: Any) -> tuple[Tensor, ...]:
     return cast("tuple[Tensor, ...]", _saved_tensors.__get__(node))
 
 
-def noting_who_asks(note: Callable[[Any], None]) -> contextlib.AbstractContextManager[None]:
-    """On this thread, ``note`` is called inside with each node of a custom Function that is asked for what it saved."""
-    return _asked.to(note)
-
-
-def noting_who_writes(note: Callable[[Any], None]) -> contextlib.AbstractContextManager[None]:
-    """On this thread, ``note`` is called inside with each node of a custom Function that marks what it wrote."""
-    return _dirtied.to(note)
-
-
-class NotingModuleHooks:
-    """On this thread, ``note`` is called inside where a module has hooks for its backward, before it runs and after.
-
-    It is given what is the same both times, and the node of autograd's graph that gradients come by there; both run
-    parts of the same hooks, which tell each other of what came.
-    """
-
-    __slots__ = ("_before", "_behind")
-
-    def __init__(self, note: Callable[[Any, Any], None]) -> None:
-        def tell(told: tuple[Any, Any]) -> None:
-            note(*told)
-
-        self._before, self._behind = _hooked_before.to(tell), _hooked_behind.to(tell)
-
-    def __enter__(self) -> None:
-        self._before.__enter__()
-        self._behind.__enter__()
-
-    def __exit__(self, *exception: object) -> None:
-        self._behind.__exit__(*exception)
-        self._before.__exit__(*exception)
-
-
 def without_module_hooks(hooks: Iterable[Any]) -> Callable[[], None]:
-    """None of ``hooks``, as ``NotingModuleHooks`` tells of them, calls those of its module from now on.
+    """None of ``hooks``, as ``ToldOfFunctions`` is told of them, calls those of its module from now on.
 
     Returns what puts an end to that.
     """
@@ -181,15 +147,6 @@ def without_module_hooks(hooks: Iterable[Any]) -> Callable[[], None]:
             h.user_hooks, h.user_pre_hooks, h.grad_outputs = hooks_of_user, hooks_before, came
 
     return end
-
-
-def exchanging_arguments(exchange: Callable[[Any], Any]) -> contextlib.AbstractContextManager[None]:
-    """On this thread, custom Functions are applied inside to what ``exchange`` makes of their arguments."""
-
-    def note(given: list[Any]) -> None:
-        given[:] = [exchange(a) for a in given]
-
-    return _applied.to(note)
 
 
 def skip_backward(node: Any) -> None:

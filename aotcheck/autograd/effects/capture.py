@@ -413,11 +413,13 @@ class Capture(Watcher):
                 _torch.TransformsLeftOnError(),
                 self.tracer.recording(),
                 Substitution(mapped, self.tracer) as substitution,
-                _torch.exchanging_arguments(substitution.exchange),
                 self._saving(),
                 unpacking_where_gradients_are(self.maker.kernels),
-                _torch.noting_who_writes(self.maker.kernels.note_custom_write),
-                _torch.NotingModuleHooks(self.maker.kernels.note_module_hook),
+                _torch.ToldOfFunctions(
+                    written=self.maker.kernels.note_custom_write,
+                    exchange=substitution.exchange,
+                    hooked=self.maker.kernels.note_module_hook,
+                ),
                 self.tracer.drawing(),
             ):
                 self.inputs.outdate()
@@ -445,8 +447,8 @@ class Capture(Watcher):
         outputs = [mapped.of(o) for o in outputs]
         mapped.forget_unmet([real for real, i in captured or () if own is not None and i >= own])
         self.maker.kernels.wrappers += [o for o in outputs if isinstance(o, Tensor) and is_wrapper(o)]
-        with self.tracer.recording(), torch.set_grad_enabled(self.entry_grad):
-            extra = self._settle(outputs, count, extra)
+        with torch.set_grad_enabled(self.entry_grad):
+            self._settle(outputs, count)
         attached = [a.tensor for a in self.record.attached]
         hooks = self.maker.kernels.module_hooks
         divided = divided_module(hooks, attached, self.record.groups, self.cuts, self.ends) if hooks else None
@@ -470,9 +472,37 @@ class Capture(Watcher):
         with self.tracer.recording():  # autograd makes written views again where it looks for their histories
             return {k for k, t in views.items() if _torch.replica_waits_for_history(t)}
 
-    def _settle(self, outputs: list[Any], count: int, extra: Any) -> Any:
-        """Build the record of a function that gave ``outputs``, inside the tracing mode."""
-        changes = self.gradients.changes([*[r.replica for r in self.roots], *self.maker.anchors], outputs)
+    def _settle(self, outputs: list[Any], count: int) -> None:
+        """Build the record of a function that gave ``outputs``."""
+        # Where nothing was written autograd has no history to look for anew, and the record of one result makes none.
+        alone = self.tracer.only_computes and sum(isinstance(o, Tensor) and o.requires_grad for o in outputs) <= 1
+        if alone:
+            objects, kept = self._record_of(outputs, count, self.tracer.recording())
+        else:
+            with self.tracer.recording():
+                objects, kept = self._record_of(outputs, count, contextlib.nullcontext())
+        returned = zip(self.record.returns, outputs, strict=True)
+        places = [(Arg(a.index), a.replica) for a in self.arguments]
+        self.visible: list[tuple[Ref, Tensor]] = [(objects.get(ref, ref), t) for ref, t in places]
+        self.visible += [(Arg(w.index), w.replica) for w in self.wrappers]
+        self.visible += [(r, o) for r, o in returned if isinstance(o, Tensor) and not isinstance(r, Constant)]
+        self.visible += kept
+        self.backward.visible = [t for _, t in self.visible]
+        reached = reached_leaves([a.tensor for a in self.record.attached])
+        for d in self.differentiated:
+            if d.requires_grad and not d.has_history:
+                d.edges += reached.get(id(d.replica), ())
+        self.leaf_edges = [reached[id(x.tensor)] for x in self.record.leaves]
+
+    def _record_of(
+        self, outputs: list[Any], count: int, building: contextlib.AbstractContextManager[None]
+    ) -> tuple[Mapping[Ref, Ref], list[tuple[Ref, Tensor]]]:
+        """Build the record, inside ``building`` if there is much to it.
+
+        Returns the objects that stand for others, and what else the caller gets to see.
+        """
+        roots = [*[r.replica for r in self.roots], *self.maker.anchors]
+        changes = self.gradients.changes(roots, outputs, nothing_written=self.tracer.only_computes)
         hidden: list[tuple[Tensor, Tensor]] = []
         if self.gradients.others:
             hidden = hidden_leaves(self.gradients.others.values(), [*outputs, *[a.replica for a in self.arguments]])
@@ -486,8 +516,6 @@ class Capture(Watcher):
                     raise RetraceWithCaptured(o if not any(isinstance(y, Replica) for y in leaves_of(o)) else x)
                 if type(x) is not Replica and type(x) is not SparseReplica:
                     raise UnsupportedError("subclass output", type(x).__name__)
-        objects: Mapping[Ref, Ref] = {}
-        kept: list[tuple[Ref, Tensor]] = []
         plain = None
         if count == len(outputs) and not changes:
             with self.quietly():
@@ -496,25 +524,14 @@ class Capture(Watcher):
             self.record, self.cuts = plain
             self.only_computes = self.tracer.only_computes and not self.hooks
             self.recounted = set()  # neither was an argument written, nor does it lie elsewhere
-        else:
+            return {}, []
+        with building:
             builder = EpilogueBuilder(self)
             self.record = builder.build(outputs, outputs[count:], changes)
-            self.cuts, objects = builder.results.cuts, builder.objects
             kept = [(builder.results.name(g), g) for _, g in hidden]
             kept += builder.wrapped.held_by_results()
-        returned = zip(self.record.returns, outputs, strict=True)
-        places = [(Arg(a.index), a.replica) for a in self.arguments]
-        self.visible: list[tuple[Ref, Tensor]] = [(objects.get(ref, ref), t) for ref, t in places]
-        self.visible += [(Arg(w.index), w.replica) for w in self.wrappers]
-        self.visible += [(r, o) for r, o in returned if isinstance(o, Tensor) and not isinstance(r, Constant)]
-        self.visible += kept
-        self.backward.visible = [t for _, t in self.visible]
-        reached = reached_leaves([a.tensor for a in self.record.attached])
-        for d in self.differentiated:
-            if d.requires_grad and not d.has_history:
-                d.edges += reached.get(id(d.replica), ())
-        self.leaf_edges = [reached[id(x.tensor)] for x in self.record.leaves]
-        return extra
+        self.cuts = builder.results.cuts
+        return builder.objects, kept
 
     def _refuse_writes_of_odd_views(self) -> None:
         for r in self.roots:

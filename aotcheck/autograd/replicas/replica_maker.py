@@ -135,6 +135,13 @@ class ReplicaMaker:
     def root(self, real: Tensor, versions: Any = None) -> Replica:
         """A replica with ``real``'s leafness and requires_grad, but no view relation."""
         inference = real.is_inference()
+        if versions is None and not (inference or torch.is_inference_mode_enabled()) and _torch.version_of(real) >= 0:
+            requires_grad = real.requires_grad
+            if not requires_grad or _torch.leafness(real):  # most are like that, and lie in memory of their own
+                r = self._window(real, None)
+                if requires_grad:
+                    Tensor.requires_grad_(r)
+                return r
         rebound = real.requires_grad and _torch.leafness(real) is False
         if rebound and inference:  # it became one when its data was exchanged
             with _inference(False):

@@ -78,8 +78,13 @@ class Gradients:
                 raise UnsupportedError("backward inside", _LEADS)
             self._left[id(t)] = t
 
-    def changes(self, roots: Sequence[Tensor], outputs: Sequence[Any]) -> list[tuple[Tensor, Tensor | None]]:
-        """The arguments and results that have another gradient than before, with that gradient."""
+    def changes(
+        self, roots: Sequence[Tensor], outputs: Sequence[Any], nothing_written: bool = False
+    ) -> list[tuple[Tensor, Tensor | None]]:
+        """The arguments and results that have another gradient than before, with that gradient.
+
+        Where ``nothing_written`` a result with a history has had that always, so no backward has brought it any.
+        """
         known = [(t, _torch.held_gradient(t), self._before[key]) for key, t in self._tensors.items()]
         changed = [(t, now) for t, now, before in known if now is not before]
         if any(id(t) in self._left for t, _ in changed):
@@ -91,9 +96,12 @@ class Gradients:
         if any(id(r) not in self._tensors and _torch.held_gradient(r) is not None for r in roots):
             raise UnsupportedError("backward inside", "through an argument that is no leaf")
         seen = set(self._tensors)
+        asked = not nothing_written or bool(self._used)
         for o in outputs:
             if isinstance(o, Tensor) and id(o) not in seen:
                 seen.add(id(o))
+                if not asked and not _torch.leafness(o) and not o.retains_grad:
+                    continue
                 if (now := _torch.held_gradient(o)) is not None:
                     changed.append((o, now))
         return changed

@@ -163,9 +163,8 @@ class BackwardTracer:
             self._tracer.recording(),
             torch.set_grad_enabled(create_graph),
             torch.autograd.set_detect_anomaly(False) if torch.is_anomaly_enabled() else contextlib.nullcontext(),
-            _torch.noting_who_asks(self._tracer.kernels.asked.add),
             Substitution(self.captured, self._tracer, self.not_used) as substitution,
-            _torch.exchanging_arguments(substitution.exchange),
+            _torch.ToldOfFunctions(asked=self._tracer.kernels.asked.add, exchange=substitution.exchange),
             self.swapping(),
             self._tracer.drawing(),
         ):
