@@ -28,12 +28,16 @@ def metadata(
     lies = {} if lies is None else lies
     key: Any = None
     if info.cacheable:
-        key = (
-            info_of(func),
-            *[_key_of(a, lies) for a in args],
-            *[(k, _key_of(a, lies)) for k, a in kwargs.items()],
-            torch.get_default_dtype(),
-        )
+        parts: list[Any] = [info_of(func)]
+        for a in args:
+            if type(a) is Replica:
+                g = lies[id(a)] = geometry_of(a)
+                parts.append((g, a.real_device))
+            else:
+                parts.append(_key_of(a, lies))
+        if kwargs:
+            parts += [(k, _key_of(a, lies)) for k, a in kwargs.items()]
+        key = (*parts, torch.get_default_dtype())
         try:
             found = METADATA.find(key)
         except TypeError:

@@ -183,9 +183,28 @@ class Tracer(_torch.TorchDispatchMode):
         with _torch.without_torch_function():
             return self._dispatch(func, types, args, kwargs or {})
 
+    def _is_unusual(self) -> bool:
+        """Whether more is to be done about an op than to record it."""
+        beside = self.depth or self.zeros or self.table.opaque or self.on_cast is not None
+        return bool(beside) or torch.is_inference_mode_enabled()
+
     def _dispatch(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if _torch.another_tracer_active():
             raise UnsupportedError("another tracer inside", "the function traces one of its own, as linearize does")
+        info = info_of(func)
+        if info.usual and not (types or kwargs or self._is_unusual()):
+            for a in args:
+                if type(a) is Replica:
+                    if a.is_inference():
+                        break
+                elif type(a) not in _PLAIN and not (type(a) is list and _INT.issuperset(map(type, a))):
+                    break
+            else:
+                if _torch.has_saved_tensor_hooks():
+                    self.only_computes = False
+                if info.kind is Kind.PURE:
+                    return pure_ops.pure(self, func, info, args, kwargs)
+                return view_ops.view(self, func, args, kwargs)
         for t in types:
             if t is not Replica and t is not Tensor and t is not torch.nn.Parameter and t not in OPAQUE:
                 self.only_computes = False
@@ -222,7 +241,6 @@ class Tracer(_torch.TorchDispatchMode):
             self._count_apart(args[0], parts)
             view_ops.note(self, self.views, func, args, kwargs, parts, shares_version=False)
             return parts
-        info = info_of(func)
         if below_autograd and not inference and beneath.is_beneath(args, kwargs):
             if func in _COMPUTE_INSIDE:
                 with contextlib.nullcontext() if self.depth else _torch.as_before_dispatch(), self:

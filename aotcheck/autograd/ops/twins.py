@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from typing import Any
 
 import torch
@@ -59,6 +59,7 @@ class OpInfo:
     looked_into: bool = False  # see Note [Kernels that autocast looks into]
     copies_storage: bool = False  # whether its result may show the rest of its first argument's storage
     leaves_room: bool = False  # see Note [Room]
+    usual: bool = False  # whether a tracer is to do but what its kind says, for strided tensors of no inference mode
 
     def for_twin(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """The op's positional arguments as the twin takes them."""
@@ -169,9 +170,14 @@ def _work_out(op: Any) -> OpInfo:
         twin, kind = _twin(op, schema, name, written)
         return OpInfo(kind, twin=twin, order=_ORDERS.get(op), **facts)
     if any(r.alias_info is not None for r in schema.returns) and op not in UNANNOTATED_ALIASES:
-        return OpInfo(Kind.VIEW, **facts)
+        return OpInfo(Kind.VIEW, usual=_is_usual(op, facts), **facts)
     cacheable = op.namespace in ("aten", "prims") and op not in UNANNOTATED_ALIASES and bool(schema.returns)
-    return OpInfo(Kind.PURE, cacheable=cacheable, **facts)
+    return OpInfo(Kind.PURE, cacheable=cacheable, usual=_is_usual(op, facts), **facts)
+
+
+def _is_usual(op: Any, facts: Mapping[str, Any]) -> bool:
+    unusual = facts["takes_device"] or facts.get("transparent") or op in (aten.lift_fresh.default, aten.to.dtype_layout)
+    return not unusual and op is not aten.lift_fresh_copy.default
 
 
 _OPTIONS = ["dtype", "layout", "device", "pin_memory"]  # of factories, where they are not told into what

@@ -61,12 +61,18 @@ def view(tracer: Tracer, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any
     if type(source) in (list, tuple) or not isinstance(source, Tensor):
         raise UnsupportedError("view of several tensors", str(func))
     out = tracer.run(func, args, kwargs)
+    if type(out) is Tensor and type(source) is Replica and func is not _AS_STRIDED:
+        return _bind_one(tracer, func, args, kwargs, out)
     first = out if isinstance(out, Tensor) else next((o for o in out if isinstance(o, Tensor)), None)
     if first is None:
         return out
-    if _torch.storage_address(_torch.storage_of(first)) != _torch.storage_address(_torch.storage_of(source)):
-        raise UnsupportedError("conditional view", f"{func} copied where its schema says that it may alias")
+    _check_aliases(func, first, source)
     return bind(tracer, tracer.views, func, args, kwargs, out)
+
+
+def _check_aliases(func: Any, out: Tensor, source: Tensor) -> None:
+    if _torch.storage_address(_torch.storage_of(out)) != _torch.storage_address(_torch.storage_of(source)):
+        raise UnsupportedError("conditional view", f"{func} copied where its schema says that it may alias")
 
 
 def _check_beyond(tracer: Tracer, func: Any, source: Tensor, out: Any) -> None:
@@ -131,6 +137,34 @@ def bind(
     bound = type(out)(replicas) if many else replicas[0]
     note(tracer, notes, func, args, kwargs, bound, geometries=(lies, *geometries))
     return bound
+
+
+def _bind_one(tracer: Tracer, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> Replica:
+    """The same as ``bind`` for most views: one window, by an op that is told no strides."""
+    source: Replica = args[0]
+    _check_aliases(func, out, source)
+    lies, geometry = kept_geometry_of(source), kept_geometry_of(out)
+    parent = tracer.table.view(source, lies)
+    fits = parent.fits
+    if not fits:
+        _check_beyond(tracer, func, source, out)
+    tracer.keep.append(source)
+    r = make_replica(out, source.real_device, tracer.kernels)
+    state, rest, given = parent.state, args[1:], dict(kwargs) if kwargs else NO_KWARGS
+    if geometry not in state.views:
+        made = View(state, geometry)
+        if fits or (state.lost is not None and not made.fits):
+            state.views[geometry] = made
+            made.derive_from(parent, func, rest, given)
+        else:
+            tracer.table.view(r, geometry)
+    version, base = _torch.version_of(source), _torch.base_of(source)
+    shared = version if base is None else _torch.version_of(base)
+    modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+    tracer.views[id(r)] = Derivation(
+        *(r, geometry, shared, source, version, lies, shared, func, rest, given, None, *modes, tracer.kernels.now())
+    )
+    return r
 
 
 def told_by_size(func: Any, args: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
