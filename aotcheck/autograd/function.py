@@ -577,9 +577,12 @@ class CompiledFunction:
         reached = self._around.reached if self._around is not None else Reached()
         keyed = self._around is not None and self._around.keyed
         keyed |= isinstance(spec, Structure) and has_tensor_keys(spec.spec)
+        retraces = False
         while True:
-            self._undo()
-            reassigned.clear()
+            if retraces:
+                self._undo()
+                reassigned.clear()
+            retraces = True
             together = self.compilers.partition is not None
             gradients = split.own if split.with_gradients else None
             region = (spec, split.explicit), autocast_state()
