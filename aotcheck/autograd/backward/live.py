@@ -135,8 +135,8 @@ class LiveMemory:
         Raises:
             UnsupportedError: they may.
         """
-        mine = [x.value for x in self._live.values() if x.window is None]
-        if self.capture.hooks and any(sum(v in each for each in saved) > 1 for v in mine):
+        mine = [x.value for x in self._live.values() if x.window is None] if self.capture.hooks else []
+        if any(sum(v in each for each in saved) > 1 for v in mine):
             raise UnsupportedError("mutation in the backward", "of what several Functions keep, with hooks on that")
 
     def refuse_reading(self, saved: Sequence[Value], traced: BackwardTrace) -> None:

@@ -73,17 +73,21 @@ class Stages:
         """
         capture, self.forward = self.capture, forward
         targets = [Target(r.replica, tuple(r.edges)) for r in capture.roots]
-        targets += [Target(w.replica, tuple(w.edges)) for w in capture.wrappers]
-        targets += [
-            Target(x.tensor, tuple(edges)) for x, edges in zip(capture.record.leaves, capture.leaf_edges, strict=True)
-        ]
-        targets += [Target(a.replica, (a.edge,), is_cut=True) for a in capture.views if a.edge is not None]
-        targets += [Target(c.tensor, (c.edge,), is_cut=True) for c in capture.cuts]
+        if capture.wrappers:
+            targets += [Target(w.replica, tuple(w.edges)) for w in capture.wrappers]
+        if capture.record.leaves:
+            edges = zip(capture.record.leaves, capture.leaf_edges, strict=True)
+            targets += [Target(x.tensor, tuple(found)) for x, found in edges]
+        if capture.views:
+            targets += [Target(a.replica, (a.edge,), is_cut=True) for a in capture.views if a.edge is not None]
+        if capture.cuts:
+            targets += [Target(c.tensor, (c.edge,), is_cut=True) for c in capture.cuts]
         first_cut = len(targets) - len(capture.cuts)
         groups = []
         for group in capture.record.groups:
             inside = {first_cut + k for k in group.inside}
-            groups.append((group.attached, [Target(t.tensor, ()) if k in inside else t for k, t in enumerate(targets)]))
+            here = [Target(t.tensor, ()) if k in inside else t for k, t in enumerate(targets)] if inside else targets
+            groups.append((group.attached, here))
         with capture.quietly():
             return self._first(groups, pack)
 
@@ -119,8 +123,9 @@ class Stages:
                 beside = self._kept_beside(stage)
                 forward.update(ancestors(beside))  # a view among them may be of no use to the function
                 more += beside
-            forward.update(v for v in more if v.op is getitem)  # of an op that the forward has
-            stage.saved += [v for v in dict.fromkeys(more) if v not in stage.saved]
+            if more:
+                forward.update(v for v in more if v.op is getitem)  # of an op that the forward has
+                stage.saved += [v for v in dict.fromkeys(more) if v not in stage.saved]
         if pack and self.trace.drawn:
             pack_masks(self.trace, forward, [s.saved for s in stages], outputs)
             for stage in stages:
@@ -138,8 +143,9 @@ class Stages:
 
         A custom Function may keep it past autograd, in an attribute.
         """
-        late = [v for v in self.made if v not in self.forward and v.memory is None]
-        late = [v for v in late if v.op is not PLACEHOLDER and v.op is not CONSTANT]
+        forward = self.forward
+        late = [v for v in self.made if v not in forward and v.memory is None]
+        late = [v for v in late if v.op is not PLACEHOLDER and v.op is not CONSTANT] if late else late
         if not late:
             return []
         wanted = ancestors(stage.wanted())

@@ -95,14 +95,19 @@ def run_original(
     flat_out, out_spec = leaves.of(out)
     contents, writes = ([], ()) if watched is None else watched.writes(leaves.of)
     in_result, leaves.there = tuple(leaves.there), []
-    left = [leaves.of(k.value, k) for k in kept]
-    keys = [k for w in writes for k in w.keys or ()] + [x for k in kept for x in k.keys_set()]
-    specs = (out_spec, *[w.spec for w in writes], *[spec for _, spec in left])
-    if has_tensor(keys, Replica) or any(has_tensor_keys(spec, Replica) for spec in specs):
+    keyed, tail, put_back = has_tensor_keys(out_spec, Replica), list[Any](), None
+    if writes:
+        keyed = keyed or has_tensor([k for w in writes for k in w.keys or ()], Replica)
+        keyed = keyed or any(has_tensor_keys(w.spec, Replica) for w in writes)
+    if kept:
+        left = [leaves.of(k.value, k) for k in kept]
+        keyed = keyed or has_tensor([x for k in kept for x in k.keys_set()], Replica)
+        keyed = keyed or any(has_tensor_keys(spec, Replica) for _, spec in left)
+        tail = [t for flat_left, _ in left for t in flat_left]
+        done = tuple([dataclasses.replace(k, holder=None, value=None, was=None) for k in kept])
+        put_back = PutBack(done, tuple([spec for _, spec in left]), tuple(leaves.there))
+    if keyed:
         raise RunsAsItIs("kept tensor", "it returns or leaves a dictionary that has a tensor for a key")
-    tail = [t for flat_left, _ in left for t in flat_left]
-    done = tuple([dataclasses.replace(k, holder=None, value=None, was=None) for k in kept])
-    put_back = PutBack(done, tuple([spec for _, spec in left]), tuple(leaves.there)) if kept else None
     count, containers = len(flat_out), None
     if writes or any(isinstance(o, (Held, There)) for o in flat_out) or any(isinstance(o, Held) for o in tail):
         keep = put_back if any(isinstance(o, Held) for o in tail) else None

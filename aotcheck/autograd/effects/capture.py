@@ -181,8 +181,9 @@ class Capture(Watcher):
         kernels.arrived = {id(r.anchor): None for r in self.roots if r.anchor is not None}
         passed = {id(a.replica) for a in self.arguments}
         self._bases = [r for r in self.roots if isinstance(r.source, BaseOf) and id(r.replica) not in passed]
-        leaves = [r.replica for r in self._bases if r.requires_grad and _torch.leafness(r.replica)]
-        kernels.arrived |= {id(t): None for t in leaves}
+        for r in self._bases:
+            if r.requires_grad and _torch.leafness(r.replica):
+                kernels.arrived[id(r.replica)] = None
         self._led_to = {id(a.replica): a.grad_fn for a in self.arguments if a.index in inside.led_to}
         # Other views have their bases behind them in the trace.
         self._led_to_ends = {id(r.replica) for r in self.roots} if self._led_to else ()
@@ -405,7 +406,7 @@ class Capture(Watcher):
         was made an argument; None where it can reach none. From ``own`` on they are arguments only because others are
         made of them.
         """
-        mapped = StandIns([(real, self.inputs.flat[i]) for real, i in captured or ()])
+        mapped = StandIns([(real, self.inputs.flat[i]) for real, i in captured] if captured else ())
         self.backward.captured = mapped
         try:
             with (
@@ -433,9 +434,11 @@ class Capture(Watcher):
                 self.casts.settle()
             self.ended = Ended(self.tracer)
             self.exit_grad = torch.is_grad_enabled()
-            left = [place.geometry for places in self.maker.kernels.left.values() for place in places]
-            self.meets_empty_views = any(not r.numel() for r in self.maker.kernels.alive)
-            self.meets_empty_views |= any(0 in g.shape for g in left)
+            kernels = self.maker.kernels
+            self.meets_empty_views = not all(map(Tensor.numel, kernels.alive))
+            if kernels.left and not self.meets_empty_views:
+                left = [place.geometry for places in kernels.left.values() for place in places]
+                self.meets_empty_views = any(0 in g.shape for g in left)
         finally:
             torch.set_grad_enabled(self.entry_grad)
         self.waiting = self._find_waiting([mapped.of(o) for o in outputs])
@@ -445,7 +448,8 @@ class Capture(Watcher):
         if any(_torch.tensor_address(w.replica) != w.address for w in self.inputs.wrappers):
             raise UnsupportedError("swapped wrapper", "with another")
         outputs = [mapped.of(o) for o in outputs]
-        mapped.forget_unmet([real for real, i in captured or () if own is not None and i >= own])
+        if captured and own is not None:
+            mapped.forget_unmet([real for real, i in captured if i >= own])
         self.maker.kernels.wrappers += [o for o in outputs if isinstance(o, Tensor) and is_wrapper(o)]
         with torch.set_grad_enabled(self.entry_grad):
             self._settle(outputs, count)
@@ -484,7 +488,8 @@ class Capture(Watcher):
         returned = zip(self.record.returns, outputs, strict=True)
         places = [(Arg(a.index), a.replica) for a in self.arguments]
         self.visible: list[tuple[Ref, Tensor]] = [(objects.get(ref, ref), t) for ref, t in places]
-        self.visible += [(Arg(w.index), w.replica) for w in self.wrappers]
+        if self.wrappers:
+            self.visible += [(Arg(w.index), w.replica) for w in self.wrappers]
         self.visible += [(r, o) for r, o in returned if isinstance(o, Tensor) and not isinstance(r, Constant)]
         self.visible += kept
         self.backward.visible = [t for _, t in self.visible]

@@ -87,12 +87,14 @@ class Gradients:
         """
         known = [(t, _torch.held_gradient(t), self._before[key]) for key, t in self._tensors.items()]
         changed = [(t, now) for t, now, before in known if now is not before]
-        if any(id(t) in self._left for t, _ in changed):
-            raise UnsupportedError("backward inside", _LEADS)
-        if changed and not self.lifted:
-            raise RetraceWithGradients
-        told = {id(t) for t, _ in changed}
-        changed += [(t, now) for t, now, _ in known if id(t) in self._dropped - told]
+        if changed:
+            if any(id(t) in self._left for t, _ in changed):
+                raise UnsupportedError("backward inside", _LEADS)
+            if not self.lifted:
+                raise RetraceWithGradients
+        if self._dropped:
+            told = {id(t) for t, _ in changed}
+            changed += [(t, now) for t, now, _ in known if id(t) in self._dropped - told]
         if any(id(r) not in self._tensors and _torch.held_gradient(r) is not None for r in roots):
             raise UnsupportedError("backward inside", "through an argument that is no leaf")
         seen = set(self._tensors)

@@ -32,6 +32,9 @@ class Ended:
     def __init__(self, tracer: Tracer) -> None:
         self.tracer = tracer
         self.lasting: list[Tensor] = []
+        self.views: list[Tensor] = []
+        if not tracer.kernels.writes:
+            return
         writes = [w for w in tracer.kernels.writes.values() if isinstance(w, WriteUnderGrad)]
         written = {id(t) for w in writes for t in w.operands if type(t) is Replica and _torch.base_of(t) is not None}
         if written:

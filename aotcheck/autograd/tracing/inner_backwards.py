@@ -14,6 +14,7 @@ writes it runs as it is.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -60,12 +61,17 @@ class InnerBackwards(Watcher):
     ) -> None:
         self._kernels, self._ends = kernels, ends
         self._there, self._outer = there, kernels.inner
-        self._shown = {id(t): t for t in (*ends.values(), *visible)}
+        self._visible = visible
         self._before: dict[int, tuple[Tensor, Tensor | None]] | None = None
         self._retained, self._gradients = False, gradients
         self._stops = stops
         self._stopped: dict[int, Tensor] = {}  # what came to targets at which the traced backward ends
         self._number: int | None = None  # of that backward
+
+    @functools.cached_property
+    def _shown(self) -> dict[int, Tensor]:
+        """What the caller has, by id."""
+        return {id(t): t for t in (*self._ends.values(), *self._visible)}
 
     def __enter__(self) -> InnerBackwards:
         self._kernels.inner = self

@@ -170,7 +170,7 @@ _LOOKS = {
     "joined to": lambda m: sorted({"x": 1} | m),
     "put into another": lambda m: (d := {}, d.update(m), sorted(d))[-1],
     "truth": bool,
-    "equal": lambda m: m == {"val": 1} or {"val": 1} == m,
+    "equal": lambda m: (m == {"val": 1}, {"val": 1}.__eq__(m)),
     "text": lambda m: "'val'" in repr(m) and "'val'" in f"{m}",
     "popped": lambda m: (m.pop("val") is not None, "val" in m, sorted(m)),
     "deleted": lambda m: (m.__delitem__("val"), "val" in m, sorted(m))[1:],
@@ -179,7 +179,7 @@ _LOOKS = {
     "updated": lambda m: (m.update(val=7, x=1), m["val"], sorted(m)),
     "joined in place": lambda m: (m.__ior__({"val": 7}), m["val"], sorted(m))[1:],
     "cleared": lambda m: (m.clear(), sorted(m)),
-    "reversed": lambda m: sorted(reversed(m)),
+    "reversed": lambda m: len(list(reversed(m))),
 }
 
 
