@@ -83,21 +83,24 @@ _saved_tensors: Any = torch._C._FunctionBase.__dict__["saved_tensors"]
 _mark_dirty = torch.autograd.function.FunctionCtx.mark_dirty
 
 
-def _saved_tensors_told(node: Any) -> Any:
+def saved_tensors(node: Any) -> Any:
+    """As torch's own, told."""
     for told in tuple(_here.told):
         if told.asked is not None:
             told.asked(node)
     return _saved_tensors.__get__(node)
 
 
-def _mark_dirty_told(ctx: Any, *args: Tensor) -> None:
+def mark_dirty(ctx: Any, *args: Tensor) -> None:
+    """As torch's own, told."""
     _mark_dirty(ctx, *args)
     for told in tuple(_here.told):
         if told.written is not None:
             told.written(ctx)
 
 
-def _apply_told(cls: type, *args: Any) -> Any:
+def apply(cls: type, *args: Any) -> Any:
+    """As torch's own, of arguments that are exchanged."""
     given = list(args)
     for told in tuple(_here.told):
         if told.exchange is not None:
@@ -121,11 +124,11 @@ def _setup_told(own: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 
 
 # Here comes ``Function.apply`` when it was bound before, too.
-_applied = _Member(torch.autograd.function._SingleLevelFunction, "apply", classmethod(past_dynamo(_apply_told)))
+_applied = _Member(torch.autograd.function._SingleLevelFunction, "apply", classmethod(past_dynamo(apply)))
 _hooked_before = _Member(BackwardHook, "setup_input_hook", past_dynamo(_setup_told(BackwardHook.setup_input_hook)))
 _hooked_behind = _Member(BackwardHook, "setup_output_hook", past_dynamo(_setup_told(BackwardHook.setup_output_hook)))
-_asked = _Member(torch.autograd.function.BackwardCFunction, "saved_tensors", property(past_dynamo(_saved_tensors_told)))
-_dirtied = _Member(torch.autograd.function.FunctionCtx, "mark_dirty", past_dynamo(_mark_dirty_told))
+_asked = _Member(torch.autograd.function.BackwardCFunction, "saved_tensors", property(past_dynamo(saved_tensors)))
+_dirtied = _Member(torch.autograd.function.FunctionCtx, "mark_dirty", past_dynamo(mark_dirty))
 
 
 def saved_by_custom(node: Any) -> tuple[Tensor, ...]:

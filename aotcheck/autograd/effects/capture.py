@@ -481,10 +481,13 @@ class Capture(Watcher):
         # Where nothing was written autograd has no history to look for anew, and the record of one result makes none.
         alone = self.tracer.only_computes and sum(isinstance(o, Tensor) and o.requires_grad for o in outputs) <= 1
         if alone:
-            objects, kept = self._record_of(outputs, count, self.tracer.recording())
+            self._settle_inside(outputs, count, self.tracer.recording())
         else:
             with self.tracer.recording():
-                objects, kept = self._record_of(outputs, count, contextlib.nullcontext())
+                self._settle_inside(outputs, count, contextlib.nullcontext())
+
+    def _settle_inside(self, outputs: list[Any], count: int, building: contextlib.AbstractContextManager[None]) -> None:
+        objects, kept = self._record_of(outputs, count, building)
         returned = zip(self.record.returns, outputs, strict=True)
         places = [(Arg(a.index), a.replica) for a in self.arguments]
         self.visible: list[tuple[Ref, Tensor]] = [(objects.get(ref, ref), t) for ref, t in places]

@@ -36,9 +36,9 @@ def _settled(name: str) -> Callable[..., Any]:
         if type(self) is NodeMeta:
             entries = self._fill(self._value)
             if type(self) is NodeMeta:  # no other thread has filled it meanwhile
+                dict.update(self, entries)
                 self.__class__ = _Filled
                 del self._fill, self._value
-                dict.update(self, entries)
         return own(self, *args, **kwargs)
 
     method.__name__ = method.__qualname__ = name
