@@ -169,6 +169,7 @@ class Stage:
     since: tuple[tuple[Tensor, int], ...] = ()  # versions: see Note [Derivatives of backwards that write]
     zeros: tuple[Arrival, ...] = ()  # that arrive at nodes behind them too
     meets_zeros: bool = False  # whether such may arrive at nodes of earlier stages
+    meets_empty: bool = True  # whether there may be tensors without elements among its targets or tangents
     left: frozenset[GradientEdge] = frozenset()  # where zeros go no further
     # For each key what arrives at nodes of each stage of ``before``, and of any: see Note [Zeros that arrive]
     arriving: dict[Key, tuple[tuple[Arrival, ...], ...]] = dataclasses.field(default_factory=dict)
@@ -480,6 +481,8 @@ class Stage:
         Its strides are what the first shows, and what eager's formulas for the second may refuse, even those that a
         graph leaves out because no gradient is computed from what they give.
         """
+        if not self.meets_empty:
+            return False
         if any(type(t) is Value and t.geometry is not None and 0 in t.geometry.shape for t in self.tangents):
             return True
         plain = [t for t in map(self.targets.__getitem__, self.traced_for) if issubclass(type(t.tensor), Replica)]

@@ -285,6 +285,7 @@ class Stages:
             stage.custom = any(isinstance(n, torch.autograd.function.BackwardCFunction) for n in met)
             stage.own = tuple(j for j, a in enumerate(stage.attached) if keeps_itself(a.tensor))
             if level == 1:
+                stage.meets_empty = self.capture.meets_empty_views
                 kernels = self.capture.maker.kernels
                 if self._written_views is None and not kernels.writes:
                     self._written_views = []
@@ -508,6 +509,8 @@ class Stages:
         trace = functools.partial(
             self.capture.backward.trace, answers=answers, aside=stage.aside, told=told, zeros=zeros
         )
+        kernels = self.capture.maker.kernels
+        self.capture.tracer.only_ours = not (stage.custom or kernels.hooks or kernels.packed or self.capture.hooks)
         if watched:
             noting = noting_zeros(self.capture.tracer, watched, stage.left, arriving)
             trace = functools.partial(trace, noting=noting)
@@ -518,6 +521,7 @@ class Stages:
                     return trace(seeds, edges, [trained[place_of(part)] for part in key], ends, live)
                 return trace(seeds, edges, None, ends, live, functools.partial(self.gradient, stage, key))
         finally:
+            self.capture.tracer.only_ours = False
             if arriving:
                 stage.note_arriving(key, arriving)
 

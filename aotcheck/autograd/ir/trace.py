@@ -163,7 +163,7 @@ def recorded_geometry(t: Tensor) -> Geometry:
     g, node = geometry_of(t), _torch.grad_fn_of(t)
     if node is None:
         return g
-    shape, dtype = _torch.gradient_shape(node, t.output_nr), _torch.gradient_dtype(node, t.output_nr)
+    shape, dtype = _torch.recorded_gradient(node, t.output_nr)
     if (shape, dtype) == (g.shape, g.dtype):
         return g
     return row_major(shape, dtype)

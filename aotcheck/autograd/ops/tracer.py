@@ -63,6 +63,7 @@ _PLAIN = frozenset({int, float, bool, type(None), torch.dtype, torch.layout, tor
 _INT = frozenset({int})
 _NOTED = (Kind.IN_PLACE, Kind.WRITES)  # no set: members of an enumeration hash slowly, as ops do
 _TANGENT_OP = aten.to.dtype_layout
+_PRIM_DEVICE = _torch.PRIM_DEVICE
 _LIFT, _LIFT_COPY = aten.lift_fresh.default, aten.lift_fresh_copy.default
 # What C++ code asks the class of a wrapper, where it may not raise.
 _ASKED = ("size", "sym_size", "stride", "sym_stride", "numel", "sym_numel", "dim", "sym_storage_offset")
@@ -137,6 +138,7 @@ class Tracer(_torch.TorchDispatchMode):
         self.keep: list[Any] = []
         self.depth = 0  # how many wrappers' classes are at work
         self.outside = user_frame()  # who called what is traced
+        self.only_ours = False  # whether no code of the user's runs, as in most backwards
         self.on_cast: Callable[..., Tensor | None] | None = None  # given each op; what it gives is the op's result
         self.only_computes = True  # whether no op wrote, was given a wrapper, or had something saved by hooks
         self.past_autocast = False  # whether what runs was called by a kernel of autocast's
@@ -177,22 +179,21 @@ class Tracer(_torch.TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if func is _torch.PRIM_DEVICE:
-            return args[0].device
+        if func is _PRIM_DEVICE:
+            t = args[0]
+            if type(t) is Replica:  # as its property says; autograd asks for each gradient that it hands on
+                return _torch.META if t.kernels.inside else t.real_device
+            return t.device
         # A function mode is told of all that is asked of a tensor; of what a tracer asks it has nothing to know.
         with _torch.without_torch_function():
             return self._dispatch(func, types, args, kwargs or {})
-
-    def _is_unusual(self) -> bool:
-        """Whether more is to be done about an op than to record it."""
-        beside = self.depth or self.zeros or self.table.opaque or self.on_cast is not None
-        return bool(beside) or torch.is_inference_mode_enabled()
 
     def _dispatch(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if _torch.another_tracer_active():
             raise UnsupportedError("another tracer inside", "the function traces one of its own, as linearize does")
         info = info_of(func)
-        if info.usual and not (types or kwargs or self._is_unusual()):
+        unusual = types or kwargs or self.depth or self.zeros or self.table.opaque or self.on_cast is not None
+        if info.usual and not unusual and not torch.is_inference_mode_enabled():
             for a in args:
                 if type(a) is Replica:
                     if a.is_inference():
@@ -554,7 +555,7 @@ class Tracer(_torch.TorchDispatchMode):
         if draws is not None and (known := draws.repeated(func, args, kwargs)) is not None:
             return known
         value = self.trace.call(func, args, kwargs)
-        value.where = user_frame(self.outside)
+        value.where = self.outside if self.only_ours else user_frame(self.outside)
         value.sequence = _torch.autograd_sequence_number()
         if draws is not None:
             self.trace.effects.append(value)
