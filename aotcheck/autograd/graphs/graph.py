@@ -182,6 +182,8 @@ class FakeValues:
         """What gives for a value what its node is told, whatever is in force by then but for inference mode."""
 
         def told(v: Value) -> dict[str, Any]:
+            if _torch.mode_depths() == (0, 0) and torch.is_inference_mode_enabled() is inference:
+                return self.told(v)
             with _torch.without_modes(), _torch.without_torch_function(), torch.inference_mode(inference):
                 return self.told(v)
 
