@@ -2,9 +2,10 @@
 
 ``python -m benchmarks.performance [--samples N] [--output FILE]``
 
-Both compile the same functions with a compiler that looks at each node and returns the graph as it is, so what is measured is the AOT autograd
-and nothing behind it. What counts is the time of the processor, and the two are interleaved in one process, sample by
-sample, so that whatever else the machine does falls on both alike; the ratios mean something, the microseconds do not.
+Both compile the same functions with a compiler that looks at each node and returns the graph as it is, so what is
+measured is the AOT autograd and nothing behind it. What counts is the time of the processor, and the two are
+interleaved in one process, sample by sample, so that whatever else the machine does falls on both alike; the ratios
+mean something, the microseconds do not.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
@@ -14,7 +15,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 _C = torch._C
 _DisableTorchDispatch = _C._DisableTorchDispatch
 _PreserveDispatchKeyGuard = _C._PreserveDispatchKeyGuard
-_pre_dispatch_modes: Callable[[], int] = torch._ops._len_torch_dispatch_stack_pre_dispatch
+_pre_dispatch_modes: Callable[[], int] = torch._ops.mode_stack_state_for_pre_dispatch().count
 _set_meta_in_tls = _C._set_meta_in_tls_dispatch_include
 _restore_dispatch = vars(_C)["_RestorePythonTLSSnapshot"]
 _skip_one_hop = _C._skip_one_hop_torch_function
@@ -77,9 +78,10 @@ def as_if_called() -> Iterator[None]:
             yield
 
 
-def make_subclass(cls: type[Tensor], elem: Tensor, device: torch.device) -> Tensor:
-    """``elem`` as a ``cls`` on the same storage, answering the dispatch keys (autograd, autocast) of ``device``."""
-    return Tensor._make_subclass(cls, elem, False, dispatch_device=True, device_for_backend_keys=device)
+make_subclass: Callable[..., Tensor] = functools.partial(Tensor._make_subclass, dispatch_device=True)
+"""Takes a class and a tensor: that as one of the class on the same storage, without grad, which is asked for its
+device and answers the dispatch keys (autograd, autocast) of ``device_for_backend_keys``.
+"""
 
 
 def dispatch_mode_depth() -> int:

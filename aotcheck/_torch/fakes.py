@@ -29,7 +29,7 @@ class Fakes:
         attributes = self._attributes.get(device)
         if attributes is None:
             attributes = self._attributes[device] = {**_attributes_of_fakes(device), "fake_mode": self.mode}
-        fake = make_subclass(FakeTensor, elem, attributes["_fake_device"])
+        fake = make_subclass(FakeTensor, elem, device_for_backend_keys=attributes["_fake_device"])
         self._guard(fake)
         fake.__dict__.update(attributes)
         return fake

@@ -50,6 +50,7 @@ def has_accumulation_hooks(t: Tensor) -> bool:
 
 
 _SILENT = [("ignore", None, Warning, None, 0)]
+_gradient: Callable[[Tensor], Tensor | None] = vars(torch._C.TensorBase)["grad"].__get__  # whatever a subclass asks
 _silencing = threading.RLock()  # or one thread would put back what another has put there for a moment
 
 
@@ -59,12 +60,12 @@ def held_gradient(t: Tensor) -> Tensor | None:
     The list of filters is exchanged for a moment: ``catch_warnings`` would let all modules forget what they warned of.
     """
     if leafness(t) or t.retains_grad:
-        return t.grad
+        return _gradient(t)
     with _silencing:
         filters = warnings.filters
         warnings.filters = _SILENT
         try:
-            return t.grad
+            return _gradient(t)
         finally:
             warnings.filters = filters
 

@@ -8,7 +8,6 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-_next_sequence_number: Callable[[], int] = vars(torch._C._autograd)["_get_sequence_nr"]
 _run_backward: Callable[..., Any] = vars(torch.autograd.graph)["_engine_run_backward"]
 _function_apply = vars(torch._C._FunctionBase)["apply"]
 with torch.inference_mode(False), torch.enable_grad():  # whatever the mode in which a program first needs this
@@ -37,7 +36,8 @@ def grad_fn_of(t: Tensor) -> Any:
 
 def variable_of(accumulator: Any) -> Tensor:
     """The leaf into which the node ``accumulator`` puts its gradients."""
-    return cast(Tensor, accumulator.variable)
+    leaf: Tensor = accumulator.variable
+    return leaf
 
 
 def accumulates(node: Any) -> bool:
@@ -130,9 +130,8 @@ def set_sequence_number(node: Any, number: int) -> None:
     node._set_sequence_nr(number)
 
 
-def autograd_sequence_number() -> int:
-    """The number that autograd will give to the next node of the graph."""
-    return _next_sequence_number()
+autograd_sequence_number: Callable[[], int] = vars(torch._C._autograd)["_get_sequence_nr"]
+"""The number that autograd will give to the next node of the graph."""
 
 
 def factor_of(product: Tensor) -> Tensor | None:
@@ -151,7 +150,8 @@ def gradients_at(
     ``gradients`` are those of ``starts``, tensors or edges, whose shapes and dtypes they have.
     """
     given = tuple(starts), tuple(gradients), True, create_graph, tuple(edges), True
-    return cast("tuple[Tensor | None, ...]", _run_backward(*given, accumulate_grad=False))
+    found: tuple[Tensor | None, ...] = _run_backward(*given, accumulate_grad=False)
+    return found
 
 
 def bound_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterable, Iterator, Mapping, MutableSet, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from aotcheck.autograd.backward.stage import Stage
     from aotcheck.autograd.effects.capture import Capture
     from aotcheck.autograd.ir.storage_state import StorageState
+    from aotcheck.autograd.replicas.kernel_state import KernelState
 
 Edge = tuple[Any, int]  # a node of autograd, and which of its inputs
 Given = Mapping[Any, set[Edge]]  # by the node of a custom Function where the gradients went that it gave
@@ -49,8 +50,8 @@ def noting_gradients(capture: Capture, nodes: Iterable[Any]) -> contextlib.Abstr
 
 @contextlib.contextmanager
 def _noting(capture: Capture, given: dict[Any, set[Edge]]) -> Iterator[Given]:
-    ran = capture.maker.kernels.ran
-    hooks = [n.register_hook(functools.partial(_note, n, given[n], ran)) for n in given]
+    kernels = capture.maker.kernels
+    hooks = [n.register_hook(functools.partial(_note, n, given[n], kernels)) for n in given]
     try:
         yield given
     finally:
@@ -58,8 +59,8 @@ def _noting(capture: Capture, given: dict[Any, set[Edge]]) -> Iterator[Given]:
             hook.remove()
 
 
-def _note(node: Any, given: set[Edge], ran: MutableSet[Any], gradients: Sequence[Tensor | None], _: Any) -> None:
-    ran.add(node)
+def _note(node: Any, given: set[Edge], kernels: KernelState, gradients: Sequence[Tensor | None], _: Any) -> None:
+    kernels.note_ran(node)
     given.update(edge for edge, g in zip(node.next_functions, gradients, strict=False) if g is not None)
 
 

@@ -47,8 +47,10 @@ def kept_behind(capture: Capture, stage: Stage) -> list[list[Tensor] | None]:
 
 def looked_at_behind(capture: Capture, stage: Stage) -> list[list[Tensor] | None]:
     """The same without what custom Functions saved that do not ask for it: nobody looks whether that was written."""
+    if not stage.custom:
+        return kept_behind(capture, stage)
     attached = list(zip(stage.attached, stage.behind(), strict=True))
-    if not stage.custom or not any(never_asks(n, a.tensor) for a, nodes in attached for n in nodes):
+    if not any(never_asks(n, a.tensor) for a, nodes in attached for n in nodes):
         return kept_behind(capture, stage)
     known: dict[Any, list[Tensor] | None] = {}
     found = []

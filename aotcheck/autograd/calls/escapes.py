@@ -39,11 +39,21 @@ class Namespace:
     """The variables that an owner has, all or some of them, and what containers among them hold, to be put back."""
 
     def __init__(
-        self, owner: Any, reached: Reached, names: Iterable[Any] | None = None, seen: set[int] | None = None
+        self,
+        owner: Any,
+        reached: Reached,
+        names: Iterable[Any] | None = None,
+        seen: set[int] | None = None,
+        values: Iterable[Any] | None = None,
     ) -> None:
+        """``values`` are those of the names, where they may have changed since."""
         self.owner, self._reached = owner, reached
         self.names = None if names is None else tuple(names)
-        there = [(n, read(owner, n)) for n in self._names()]
+        there = (
+            [(n, read(owner, n)) for n in self._names()]
+            if values is None
+            else list(zip(names or (), values, strict=True))
+        )
         self.before = {n: value for n, value in there if value is not ABSENT}
         self._copies: dict[Any, Any] = {}
         self._is_plain = True
@@ -105,7 +115,17 @@ class Unkept:
         UnsupportedError: one was put where it cannot be taken from.
     """
 
-    __slots__ = ("_but", "_contents", "_functions", "_has_values", "_kept", "_namespaces", "_nested", "_reached")
+    __slots__ = (
+        "_but",
+        "_contents",
+        "_functions",
+        "_has_values",
+        "_kept",
+        "_namespaces",
+        "_nested",
+        "_plain",
+        "_reached",
+    )
 
     def __init__(
         self, *functions: Callable[..., Any], kept: list[Kept], reached: Reached, but: Collection[int] = ()
@@ -114,6 +134,11 @@ class Unkept:
         self._kept, self._reached, self._but = kept, reached, but
 
     def __enter__(self) -> None:
+        self._plain = None if self._but or len(self._functions) != 1 else _plain_around(*self._functions, self._reached)
+        if self._plain is None:
+            self._look()
+
+    def _look(self) -> None:
         around = [value for f in self._functions for value in _around(f) if type(value) not in WITHOUT_TENSORS]
         modules = [m for value in around if issubclass(type(value), torch.nn.Module) for m in value.modules()]
         if hooks := _torch.forward_hooks_of(modules):
@@ -140,6 +165,11 @@ class Unkept:
         self._contents = Contents(around)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._plain is not None:
+            if kind is None and _are_as_before(self._plain):
+                return
+            self._namespaces = [Namespace(o, self._reached, names, None, values) for o, names, values in self._plain]
+            self._nested, self._contents, self._has_values = [], Contents(()), False
         try:
             if kind is None:
                 if self._is_as_before():
@@ -182,6 +212,40 @@ class Unkept:
         for watched in self._nested:
             watched.restore()
         self._contents.restore()
+
+
+Variables = tuple[Any, tuple[str, ...], list[Any]]
+"""An owner, names of variables that it has, and what these are."""
+
+
+def _plain_around(f: Any, reached: Reached) -> list[Variables] | None:
+    """What ``f`` takes from around it and all that was ``reached``, if none of that can have tensors in it."""
+    if reached.nested or not _is_bare(f):
+        return None
+    cells = {id(c): c for c in f.__closure__ or ()}
+    for owner, _ in reached.variables:
+        if type(owner) is not types.CellType:
+            return None
+        cells[id(owner)] = owner
+    found: list[Variables] = [(c, _OF_CELLS, [read(c, *_OF_CELLS)]) for c in cells.values()]
+    variables, names = f.__globals__, f.__code__.co_names
+    found.append((variables, names, [variables.get(n, ABSENT) for n in names]))
+    for _, _, values in found:
+        for value in values:
+            if value is not ABSENT and type(value) not in WITHOUT_TENSORS:
+                return None
+    return found
+
+
+def _are_as_before(around: Iterable[Variables]) -> bool:
+    for owner, names, values in around:
+        for name, value in zip(names, values, strict=True):
+            if read(owner, name) is not value:
+                return False
+    return True
+
+
+_OF_CELLS = ("cell_contents",)
 
 
 def _around(f: Any) -> list[Any]:

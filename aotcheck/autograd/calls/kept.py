@@ -349,7 +349,7 @@ class Leaves:
             return id(x) in self._held or x in self._reached or (made is not None and made[0] is not within)
 
         flat, spec = flattened(tree, known)
-        return [self._stand_in(x) if known(x) else x for x in flat], spec
+        return [x if type(x) is Replica or not known(x) else self._stand_in(x) for x in flat], spec
 
     def _stand_in(self, x: Any) -> Any:
         if (held := self._held.get(id(x))) is not None:

@@ -114,7 +114,7 @@ def run_original(
         containers = ContainerResult(out_spec, count, writes, in_result, keep)
     flat_out += contents
     for t in (*replicas, *flat_out):
-        if (name := attribute_set(t)) is not None:
+        if isinstance(t, Replica) and (name := attribute_set(t)) is not None:
             raise RunsAsItIs("attribute of a tensor", f"it sets the attribute {name!r} of a tensor")
     for o in (*flat_out, *tail):
         if not isinstance(o, (Tensor, Held, There)) and type(o) not in PLAIN_LEAVES and plain_key(o) is None:

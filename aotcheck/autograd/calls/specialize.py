@@ -23,7 +23,7 @@ from aotcheck.autograd.ir.sparse_geometry import is_sparse, parts_of, sparse_geo
 from aotcheck.autograd.ir.trace import geometry_of, kept_geometry_of
 from aotcheck.autograd.state.autocast import autocast_state
 from aotcheck.autograd.tensors.plain_values import plain_key
-from aotcheck.autograd.tensors.subclasses import ContextKey, held_by, is_wrapper, outer_key
+from aotcheck.autograd.tensors.subclasses import PLAIN_TYPES, ContextKey, held_by, is_wrapper, outer_key
 from aotcheck.autograd.tracing.reshaped_views import reshaped_since
 
 PLAIN_LEAVES = frozenset(
@@ -49,10 +49,11 @@ PLAIN_LEAVES = frozenset(
 def check_supported(flat: Sequence[Any], bound: Container[int] = ()) -> None:
     """Raise UnsupportedError for arguments that cannot be traced; those ``bound``, by id, are what they are."""
     for i, a in enumerate(flat):
-        if is_wrapper(a):
+        is_plain = type(a) in PLAIN_TYPES
+        if not is_plain and is_wrapper(a):
             continue  # what it holds are arguments too
-        if isinstance(a, Tensor):
-            if type(a) is not Tensor and type(a) is not torch.nn.Parameter:
+        if is_plain or isinstance(a, Tensor):
+            if not is_plain:
                 raise UnsupportedError("subclass input", f"argument {i} is a {type(a).__name__}")
             if (a.layout is not torch.strided and not is_sparse(a)) or a.is_quantized:
                 raise UnsupportedError("layout", f"argument {i} is {a.layout}")
@@ -171,7 +172,7 @@ def call_key(flat: Sequence[Any]) -> tuple[Any, ...]:
     plain: list[Tensor] = []
     related = False  # whether some may count versions together
     waiting: list[Tensor] = []
-    wrappers = [a for a in flat if is_wrapper(a)]
+    wrappers = [a for a in flat if type(a) not in PLAIN_TYPES and is_wrapper(a)]
     places: dict[int, int] = {}
     for i, a in enumerate(flat if wrappers else ()):
         places.setdefault(id(a), i)
@@ -239,7 +240,7 @@ def call_key(flat: Sequence[Any]) -> tuple[Any, ...]:
     versions = tuple(_torch.counted_by(plain, plain)) if related else ()
     versions_of_wrappers = tuple(_torch.version_groups(list({id(w): w for w in wrappers}.values())) if wrappers else ())
     # A base that is itself an argument further on is told apart from one that is not passed.
-    late = tuple(objects.get(b, -1) for b in bases)
+    late = tuple([objects.get(b, -1) for b in bases])
     overlaps = foreign_overlaps(flat) if foreign else ()
     return (*parts, late, versions, versions_of_wrappers, overlaps, *context_key())
 

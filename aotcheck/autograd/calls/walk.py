@@ -159,16 +159,12 @@ class Walk:
         for variables, names in self._globals.values():
             self._dicts.append((variables, frozenset(names), self._values(variables, frozenset(names))))
         self._seen.clear()
-        self._versions = self._versions_now()
+        self._versions = self._versions_now() if self._dicts else []
         self._loose = self._loose_now()
         self._items = [without_tensors(s) for s in self.sequences] if self.sequences else []
         looked_up = self._dicts or self._empty or self._functions or self._slots or self.sequences or self._contents
         looked_up = looked_up or self._to_import
-        exactly = all(
-            seen is not ABSENT and seen is read(c, name)
-            for (c, name), seen in zip(self._cells, self._loose, strict=False)
-        )
-        self._bound = [(c, read(c, name)) for c, name in self._cells] if exactly and not looked_up else None
+        self._bound = None if looked_up else self._cells_bound()
         self._alike = [places for places in self._tensors.values() if len(places) > 1] if self._tensors else []
         self._tensors.clear()
         if self._shared:
@@ -280,6 +276,16 @@ class Walk:
             if any(read(*p) is not one for p in places):
                 return False
         return all(content_of(obj) == was for obj, was in self._contents)
+
+    def _cells_bound(self) -> list[tuple[types.CellType, Any]] | None:
+        """Cells and what each has; None if that is not exactly what was seen."""
+        bound = []
+        for (c, name), seen in zip(self._cells, self._loose, strict=False):
+            value = read(c, name)
+            if seen is ABSENT or seen is not value:
+                return None
+            bound.append((c, value))
+        return bound
 
     def _are_bound(self, bound: list[tuple[types.CellType, Any]]) -> bool:
         try:

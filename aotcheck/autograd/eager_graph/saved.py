@@ -84,9 +84,9 @@ def holds_saved(node: Any, near: Tensor) -> bool:
         return False
     if isinstance(node, BackwardCFunction):
         kernels = kernels_of(near)
-        if node in kernels.asked:
+        if kernels.has_asked(node):
             return True
-        if node in kernels.ran:
+        if kernels.has_run(node):
             return False
     elif _torch.is_write_through_view(node):
         return True
@@ -103,7 +103,7 @@ def never_asks(node: Any, near: Tensor) -> bool:
     if not isinstance(node, BackwardCFunction):
         return False
     kernels = kernels_of(near)
-    return node in kernels.ran and node not in kernels.asked
+    return kernels.has_run(node) and not kernels.has_asked(node)
 
 
 def kernels_of(near: Tensor) -> KernelState:

@@ -375,7 +375,7 @@ class Capture(Watcher):
     def ends(self) -> set[Any]:
         """The nodes of autograd at which the trace's graph ends."""
         found = {e.node for r in self.differentiated for e in r.edges}
-        return found | {a.edge.node for a in self.views if a.edge is not None}
+        return found | {a.edge.node for a in self.views if a.edge is not None} if self.views else found
 
     def _saving(self) -> contextlib.AbstractContextManager[Any]:
         """What the call's saved-tensor hooks do to the trace: what is saved is what it is when it is saved.
@@ -489,8 +489,9 @@ class Capture(Watcher):
     def _settle_inside(self, outputs: list[Any], count: int, building: contextlib.AbstractContextManager[None]) -> None:
         objects, kept = self._record_of(outputs, count, building)
         returned = zip(self.record.returns, outputs, strict=True)
-        places = [(Arg(a.index), a.replica) for a in self.arguments]
-        self.visible: list[tuple[Ref, Tensor]] = [(objects.get(ref, ref), t) for ref, t in places]
+        self.visible: list[tuple[Ref, Tensor]] = [(Arg(a.index), a.replica) for a in self.arguments]
+        if objects:
+            self.visible = [(objects.get(ref, ref), t) for ref, t in self.visible]
         if self.wrappers:
             self.visible += [(Arg(w.index), w.replica) for w in self.wrappers]
         self.visible += [(r, o) for r, o in returned if isinstance(o, Tensor) and not isinstance(r, Constant)]

@@ -81,9 +81,13 @@ def plain_record(capture: Capture, outputs: Sequence[Any]) -> tuple[Record, list
 
 def _is_divided(capture: Capture, result: Tensor) -> bool:
     """Whether something stands for parts of what is behind the only ``result``."""
-    if shared_heads([result], capture.ends) or function_heads([result], capture.ends, capture.apart):
+    ends = capture.ends
+    if shared_heads([result], ends) or function_heads([result], ends, capture.apart):
         return True
-    return any(r.replica.dtype.is_complex for r in capture.roots) and bool(complex_heads([result], capture.ends))
+    for r in capture.roots:
+        if r.replica.dtype.is_complex:
+            return bool(complex_heads([result], ends))
+    return False
 
 
 def _attached(capture: Capture, record: Record) -> tuple[Record, list[Cut]]:

@@ -27,7 +27,7 @@ from aotcheck.autograd.ops.twins import viewed
 from aotcheck.autograd.record.record import GraphOutput
 from aotcheck.autograd.state.global_state import AutocastOff
 from aotcheck.autograd.tensors.memory import ones, with_layout
-from aotcheck.autograd.tensors.subclasses import is_wrapper
+from aotcheck.autograd.tensors.subclasses import PLAIN_TYPES, is_wrapper
 
 _MOST_TO_TRY = 1 << 26  # bytes of what is made to see how the results of ops lie
 
@@ -169,9 +169,9 @@ def merged(
 
 def _memory(t: Any) -> int | None:
     """Which memory a tensor lies in, if it is one that lies in one piece."""
-    if not isinstance(t, Tensor) or t.layout is not torch.strided or is_wrapper(t):
+    if not isinstance(t, Tensor) or t.layout is not torch.strided or (type(t) not in PLAIN_TYPES and is_wrapper(t)):
         return None
-    return _torch.storage_key(t)
+    return _torch.storage_address(_torch.storage_of(t))
 
 
 def shaped_as(t: Tensor, g: Geometry) -> bool:

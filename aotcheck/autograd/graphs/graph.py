@@ -201,9 +201,12 @@ class FakeValues:
     def _make(self, v: Value) -> Any:
         if v.op is getitem:
             return self.of(v.args[0])[v.args[1]]
+        g = v.geometry
+        if g is not None and v.sparse is None and not (g.offset or g.conj or g.neg):  # as of most
+            elem = torch.empty_strided(g.shape, g.stride, dtype=g.dtype, device=_torch.META)
+            return self.fakes.from_meta(elem, v.device or _CPU)
         if v.sparse is not None:
             return self._like(v.sparse, v.device)
-        g = v.geometry
         if g is not None and (v.op is PLACEHOLDER or v.op is CONSTANT or not (g.conj or g.neg)):
             return self._like(g, v.device)
         if v.op is PLACEHOLDER:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from aotcheck.autograd.ir.trace import Geometry
@@ -22,6 +22,8 @@ class MetadataCache:
     def __init__(self) -> None:
         self._known: OrderedDict[Any, tuple[Any, Any]] = OrderedDict()  # with the key itself
         self._lock = threading.Lock()
+        self.find: Callable[[Any], tuple[Any, Any] | None] = self._known.get
+        """The key under which something was put that is equal to a key, for who keeps it, and that; or None."""
         self.corrections: dict[Any, tuple[Geometry, ...]] = {}
         self.settled: set[Any] = set()
 
@@ -29,10 +31,6 @@ class MetadataCache:
         """What was put under ``key``, or None."""
         found = self._known.get(key)
         return None if found is None else found[1]
-
-    def find(self, key: Any) -> tuple[Any, Any] | None:
-        """The key under which something was put that is equal to ``key``, for who keeps it, and that; or None."""
-        return self._known.get(key)
 
     def put(self, key: Any, value: Any) -> None:
         """Remember ``value`` for ``key``; what was put first is forgotten once there are too many."""

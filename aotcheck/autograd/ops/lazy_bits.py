@@ -58,8 +58,11 @@ def operand_values(
     """
     lazy = [t for t in tensors_in(args, kwargs) if _is_lazy(t)] if tracer.depth else []
     if not lazy:
-        value_of = tracer.value_of
-        return tuple([value_of(a, lies) for a in args]), {k: value_of(a, lies) for k, a in kwargs.items()}
+        value_of, read_at, values = tracer.value_of, tracer.table.read_at, []
+        for a in args:
+            geometry = lies.get(id(a)) if type(a) is Replica else None
+            values.append(value_of(a, lies) if geometry is None else read_at(a, geometry))
+        return tuple(values), {k: value_of(a, lies) for k, a in kwargs.items()} if kwargs else {}
     in_memory = None if info.random else _asked(func, args, kwargs, len(lazy))
     if in_memory is None:
         in_memory = (reads_memory(tracer, func, args),) * len(lazy)

@@ -195,7 +195,18 @@ class StorageTable:
         """The value of ``t`` now."""
         if type(t) is SparseReplica:
             return self.sparse[id(t)]
-        return self.read_view(self.view(t))
+        return self.read_at(t, geometry_of(t))
+
+    def read_at(self, t: Tensor, geometry: Geometry) -> Value:
+        """The value of ``t``, a strided tensor that measures ``geometry``, now."""
+        storage = _torch.storage_of(t)
+        state = self.states.get(_torch.storage_address(storage))
+        if state is not None and state.flat is None and len(state.roots) == 1:
+            root = state.roots[0]
+            if root.version == state.version and root.geometry == geometry and storage.nbytes() == state.nbytes:
+                assert root.value is not None
+                return root.value  # as of most tensors
+        return self.read_view(self.view(t, geometry))
 
     def known_view(self, t: Tensor) -> View | None:
         """The window of ``t``, if its value is known as it is now."""

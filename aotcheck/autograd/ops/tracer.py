@@ -16,6 +16,7 @@ from aotcheck.autograd.errors import EXPECTATION, OTHER_FORMULA, RetraceWithCapt
 from aotcheck.autograd.ir.sparse_geometry import is_sparse
 from aotcheck.autograd.ir.stand_ins import tensors_in
 from aotcheck.autograd.ir.trace import (
+    NO_KWARGS,
     PLACEHOLDER,
     Geometry,
     Trace,
@@ -532,7 +533,7 @@ class Tracer(_torch.TorchDispatchMode):
             return a
         if isinstance(a, Replica):
             geometry = lies.get(id(a))
-            return self.table.read(a) if geometry is None else self.table.read_view(self.table.view(a, geometry))
+            return self.table.read(a) if geometry is None else self.table.read_at(a, geometry)
         if type(a) in (list, tuple):
             return [self.value_of(x, lies) for x in a]
         if type(a) is torch.Generator:
@@ -554,7 +555,8 @@ class Tracer(_torch.TorchDispatchMode):
         draws = self._draws(args, kwargs) if random else None
         if draws is not None and (known := draws.repeated(func, args, kwargs)) is not None:
             return known
-        value = self.trace.call(func, args, kwargs)
+        value = Value(func, args, kwargs or NO_KWARGS)
+        self.trace.values.append(value)
         value.where = self.outside if self.only_ours else user_frame(self.outside)
         value.sequence = _torch.autograd_sequence_number()
         if draws is not None:

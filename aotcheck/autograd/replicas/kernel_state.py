@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -121,11 +121,12 @@ class KernelState:
     """
 
     __slots__ = (
+        "_asked",
         "_clock",
+        "_ran",
         "alive",
         "arrived",
         "arrived_free",
-        "asked",
         "beyond",
         "detached",
         "function_runs",
@@ -139,7 +140,6 @@ class KernelState:
         "moved",
         "moved_before",
         "packed",
-        "ran",
         "required",
         "required_besides",
         "reshaped_leaves",
@@ -163,8 +163,8 @@ class KernelState:
         # by id of what stands for the caller's graph behind a root: what a backward inside last brought there
         self.arrived: dict[int, Tensor | None] = {}
         self.arrived_free: dict[int, bool] = {}  # and whether nobody in the program held that
-        self.asked = weakref.WeakSet[Any]()  # custom Functions, as nodes, that asked for what they saved
-        self.ran = weakref.WeakSet[Any]()  # and those whose backwards ran
+        self._asked: set[weakref.ref[Any]] = set()  # custom Functions, as nodes, that asked for what they saved
+        self._ran: set[weakref.ref[Any]] = set()  # and those whose backwards ran
         self.looked_at: dict[int, Tensor] = {}  # what is no argument and was asked for its geometry, by id
         self.swapped: list[Tensor] = []  # replicas that were swapped, in pairs
         self.watcher = NOBODY
@@ -193,7 +193,7 @@ class KernelState:
         self.beyond: set[Any] = set()  # and those beyond: see Note [Hooks beyond an end]
         self.hooks: list[NotedHook] = []  # what the function registered, in order
         # by node that a module with hooks for its backward has, what is common to the nodes of that
-        self.module_hooks = weakref.WeakKeyDictionary[Any, Any]()
+        self.module_hooks: MutableMapping[Any, Any] = {}  # which are not kept
         self._clock = 0
 
     def now(self) -> int:
@@ -216,7 +216,25 @@ class KernelState:
 
     def note_module_hook(self, hook: Any, node: Any) -> None:
         """A module that is called has a ``node`` at which hooks run: see Note [Hooks of modules]."""
+        if not self.module_hooks:
+            self.module_hooks = weakref.WeakKeyDictionary()
         self.module_hooks[node] = hook
+
+    def note_asked(self, node: Any) -> None:
+        """The custom Function whose node this is has asked for what it saved."""
+        self._asked.add(weakref.ref(node))
+
+    def note_ran(self, node: Any) -> None:
+        """Its backward has run."""
+        self._ran.add(weakref.ref(node))
+
+    def has_asked(self, node: Any) -> bool:
+        """Whether it has asked."""
+        return bool(self._asked) and weakref.ref(node) in self._asked
+
+    def has_run(self, node: Any) -> bool:
+        """Whether it has run."""
+        return bool(self._ran) and weakref.ref(node) in self._ran
 
     def _note(self, write: Any, several: bool, number: int | None = None) -> None:
         number = _torch.autograd_sequence_number() if number is None else number

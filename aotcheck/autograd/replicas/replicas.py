@@ -341,9 +341,9 @@ def past(edge: GradientEdge, device: torch.device, kernels: KernelState) -> Past
     return made
 
 
-def attribute_set(t: Any) -> str | None:
-    """The name of an attribute that the traced code has set on ``t``, if it is a replica that has one."""
-    if not isinstance(t, Replica) or len(t.__dict__) <= 2:
+def attribute_set(t: Replica) -> str | None:
+    """The name of an attribute that the traced code has set on ``t``, if it has one."""
+    if len(t.__dict__) <= 2:
         return None
     return next((name for name in given_attributes(t) if name not in t._own), None)
 
@@ -368,9 +368,9 @@ def make_replica(elem: Tensor, device: torch.device, kernels: KernelState, kind:
     r: Any
     if elem.is_inference() and _torch.version_of(elem) < 0:  # outside inference mode it would be given a counter
         with torch.inference_mode():
-            r = _torch.make_subclass(_Undispatched, elem, device)
+            r = _torch.make_subclass(_Undispatched, elem, device_for_backend_keys=device)
     else:
-        r = _torch.make_subclass(_Undispatched, elem, device)
+        r = _torch.make_subclass(_Undispatched, elem, device_for_backend_keys=device)
     r.__class__ = kind
     attributes = r.__dict__
     if kind is not Replica:

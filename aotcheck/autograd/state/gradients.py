@@ -95,7 +95,8 @@ class Gradients:
         if self._dropped:
             told = {id(t) for t, _ in changed}
             changed += [(t, now) for t, now, _ in known if id(t) in self._dropped - told]
-        if any(id(r) not in self._tensors and _torch.held_gradient(r) is not None for r in roots):
+        others = [r for r in roots if id(r) not in self._tensors]
+        if others and any(_torch.held_gradient(r) is not None for r in others):
             raise UnsupportedError("backward inside", "through an argument that is no leaf")
         seen = set(self._tensors)
         asked = not nothing_written or bool(self._used)

@@ -30,6 +30,10 @@ _MOST_TO_COMPARE = 1 << 12
 Outer = tuple[tuple[Any, ...], tuple[Any, ...], Any]
 
 
+PLAIN_TYPES = frozenset({Tensor, torch.nn.Parameter})
+"""Classes of tensors that are no wrappers."""
+
+
 def is_wrapper(t: Any) -> bool:
     """Whether ``t`` is a tensor of a traceable wrapper subclass."""
     kind: Any = type(t)
@@ -225,7 +229,11 @@ def expand(flat: Sequence[Any]) -> tuple[list[Any], tuple[WrapperArgument, ...]]
     """The arguments followed by those that their wrappers stand for: see Note [Wrappers]."""
     whole = list(flat)
     for a in flat:
-        if isinstance(a, Tensor) and (is_wrapper(a) or is_wrapper(_torch.base_of(a))):
+        if type(a) in PLAIN_TYPES:
+            base = _torch.base_of(a)
+            if base is not None and is_wrapper(base):
+                break
+        elif isinstance(a, Tensor) and (is_wrapper(a) or is_wrapper(_torch.base_of(a))):
             break
     else:
         return whole, ()

@@ -41,7 +41,7 @@ class BackwardTracer:
     def __init__(self, tracer: Tracer, roots: Sequence[TracedRoot]) -> None:
         self._tracer = tracer
         self._roots = roots
-        self.captured = StandIns()
+        self.captured: StandIns  # of the trace whose graph these are of
         self.not_used: Mapping[int, Tensor] = {}  # by id, stands where backwards find what the call keeps around it
         self.visible: Sequence[Tensor] = ()  # what the caller has, once the call is over
         # entered around a backward: puts a module's replicas where code that is run again looks for them
@@ -94,7 +94,7 @@ class BackwardTracer:
         wanted = [(k, edge) for k, edges in enumerate(targets) for edge in edges]
         edges = [*[edge for _, edge in wanted], *aside]
         arrived: list[tuple[int, Tensor | None]]
-        stops = {(e.node, e.output_nr): k for k, e in wanted if e.node in ends}
+        stops = {(e.node, e.output_nr): k for k, e in wanted if e.node in ends} if ends else {}
         with Sandbox(self._tracer, live) as sandbox, self._watching(sandbox.there, stops) as within:
             try:
                 with (
@@ -145,10 +145,13 @@ class BackwardTracer:
 
         It ends at ``stops``, which are edges, of these targets.
         """
+        return InnerBackwards(self._tracer.kernels, self._ends, self.visible, there, stops, gradients)
+
+    def _ends(self) -> dict[int, Tensor]:
+        """The leaves at which gradients of targets arrive, by the places of these."""
         found = [(k, r.replica if r.anchor is None else r.anchor) for k, r in enumerate(self._roots)]
         anew = {id(r.replica) for r in self._roots if r.begins_anew}
-        ends = {k: t for k, t in found if id(t) not in anew and t.requires_grad and _torch.leafness(t)}
-        return InnerBackwards(self._tracer.kernels, ends, self.visible, there, stops, gradients)
+        return {k: t for k, t in found if id(t) not in anew and t.requires_grad and _torch.leafness(t)}
 
     def run_node(self, node: Any, gradient: Tensor) -> None:
         """Run one node of autograd's graph as a backward would; raises what it raises."""
@@ -164,7 +167,7 @@ class BackwardTracer:
             torch.set_grad_enabled(create_graph),
             torch.autograd.set_detect_anomaly(False) if torch.is_anomaly_enabled() else contextlib.nullcontext(),
             Substitution(self.captured, self._tracer, self.not_used) as substitution,
-            _torch.ToldOfFunctions(asked=self._tracer.kernels.asked.add, exchange=substitution.exchange),
+            _torch.ToldOfFunctions(asked=self._tracer.kernels.note_asked, exchange=substitution.exchange),
             self.swapping(),
             self._tracer.drawing(),
         ):

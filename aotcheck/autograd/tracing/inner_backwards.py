@@ -44,22 +44,21 @@ class Brought:
 class InnerBackwards(Watcher):
     """Entered around a traced backward: watches those that it calls.
 
-    ``ends`` are the leaves at which gradients of targets arrive, by place among the targets, ``stops`` say of edges at
-    which it ends of which target they are; ``visible`` is what the
-    caller has besides, ``there`` all that there was before the backward. What they bring is not noted where this is
-    for ``gradients`` alone.
+    ``find_ends`` gives the leaves at which gradients of targets arrive, by place among the targets, ``stops`` say of
+    edges at which it ends of which target they are; ``visible`` is what the caller has besides, ``there`` all that
+    there was before the backward. What they bring is not noted where this is for ``gradients`` alone.
     """
 
     def __init__(
         self,
         kernels: KernelState,
-        ends: Mapping[int, Tensor],
+        find_ends: Callable[[], Mapping[int, Tensor]],
         visible: Iterable[Tensor],
         there: Sequence[Tensor],
         stops: Mapping[tuple[Any, int], int],
         gradients: bool = False,
     ) -> None:
-        self._kernels, self._ends = kernels, ends
+        self._kernels, self._find_ends = kernels, find_ends
         self._there, self._outer = there, kernels.inner
         self._visible = visible
         self._before: dict[int, tuple[Tensor, Tensor | None]] | None = None
@@ -67,6 +66,10 @@ class InnerBackwards(Watcher):
         self._stops = stops
         self._stopped: dict[int, Tensor] = {}  # what came to targets at which the traced backward ends
         self._number: int | None = None  # of that backward
+
+    @functools.cached_property
+    def _ends(self) -> Mapping[int, Tensor]:
+        return self._find_ends()
 
     @functools.cached_property
     def _shown(self) -> dict[int, Tensor]:

@@ -76,9 +76,13 @@ class BackwardTrace:
     brought: tuple[Brought, ...] = ()
 
 
-@contextlib.contextmanager
-def at_versions(versions: Sequence[tuple[Tensor, int]]) -> Iterator[None]:
+def at_versions(versions: Sequence[tuple[Tensor, int]]) -> contextlib.AbstractContextManager[None]:
     """Inside, the tensors have these versions."""
+    return _at_versions(versions) if versions else contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def _at_versions(versions: Sequence[tuple[Tensor, int]]) -> Iterator[None]:
     before = [(t, _torch.version_of(t)) for t, _ in versions]
     try:
         for t, version in versions:
@@ -128,15 +132,19 @@ class Sandbox:
         self.tracer.table.end_epoch()
         self.tracer.on_reshaping = nothing_to_note
         del self.tracer.trace.effects[self.effects :]
-        with _torch.without_modes():
-            for t, geometry in self._geometries.values():
-                with _torch.meta_kernels():
-                    _torch.set_geometry(t, _torch.storage_of(t), geometry.offset, geometry.shape, geometry.stride)
-                self.tracer.regeometried.discard(id(t))
+        if self._geometries:
+            with _torch.without_modes():
+                self._put_back()
         for undo in reversed(self._undo):
             undo()
         for t, version in self._versions.values():
             _torch.set_version(t, version)
+
+    def _put_back(self) -> None:
+        for t, geometry in self._geometries.values():
+            with _torch.meta_kernels():
+                _torch.set_geometry(t, _torch.storage_of(t), geometry.offset, geometry.shape, geometry.stride)
+            self.tracer.regeometried.discard(id(t))
 
     def _first_write(self, state: StorageState) -> None:
         table = self.tracer.table

@@ -34,6 +34,7 @@ from aotcheck.autograd.replicas.replica_maker import ReplicaMaker
 from aotcheck.autograd.replicas.replicas import Replica
 from aotcheck.autograd.replicas.sparse import SparseReplica, sparse_argument
 from aotcheck.autograd.tensors.subclasses import (
+    PLAIN_TYPES,
     Outer,
     WrapperArgument,
     caches_of,
@@ -74,6 +75,22 @@ class TracedRoot:
     def begins_anew(self) -> bool:
         """Whether it had a history, was cut from that in place, and is a leaf that requires grad by now."""
         return self.has_history and self.replica.requires_grad and _torch.leafness(self.replica) is True
+
+    def as_argument(self, index: int) -> TracedArgument:
+        """The argument with this index, as long as its replica is as it was made."""
+        r, node = self.replica, self.grad_fn
+        return TracedArgument(
+            index,
+            self.real_is_leaf,
+            r,
+            self.geometry,
+            self.state,
+            self.version,
+            self.requires_grad,
+            node,
+            None if node is None else GradientEdge(node, r.output_nr),
+            r.is_inference(),
+        )
 
 
 @dataclasses.dataclass
@@ -198,12 +215,14 @@ class TracedInputs:
 
     def _make_roots(self, arguments: Sequence[Any], wrappers: Sequence[WrapperArgument]) -> None:
         views: list[int] = []
-        self._versions = _shared_versions(arguments)
+        plain = [_is_plain(a) for a in arguments]
+        tensors = [a for a, is_plain in zip(arguments, plain, strict=True) if is_plain]
+        self._versions = _shared_versions(tensors, self._has_views)
         with _torch.without_modes():
             for i, a in enumerate(arguments):
-                if is_sparse(a):
-                    self._root(a, Arg(i))
-                if not _is_plain(a):
+                if not plain[i]:
+                    if is_sparse(a):
+                        self._root(a, Arg(i))
                     continue
                 if not self._has_views:
                     self._root(a, Arg(i))
@@ -224,32 +243,36 @@ class TracedInputs:
         if wrappers:
             self._make_wrappers(arguments, wrappers)
         for i, a in enumerate(arguments):
-            if isinstance(a, Tensor):
+            if plain[i] or isinstance(a, Tensor):
                 self.flat[i] = self.replicas[id(a)]
+        as_made = not (self._has_views or wrappers or self._versions)  # nothing befell one when another was made
+        roots = {id(root.replica): root for root in self.roots} if as_made else {}
         seen: set[int] = set()
         for i, a in enumerate(arguments):
-            if (_is_plain(a) or is_sparse(a)) and id(a) not in seen:
+            if (plain[i] or is_sparse(a)) and id(a) not in seen:
                 seen.add(id(a))
                 r = self.replicas[id(a)]
-                state = self._tracer.table.state(r)
-                node = _torch.grad_fn_of(r)
-                self.arguments.append(
-                    TracedArgument(
-                        i,
-                        _torch.leafness(a),
-                        r,
-                        kept_geometry_of(r),
-                        state,
-                        _torch.version_of(r),
-                        r.requires_grad,
-                        node,
-                        None if node is None else GradientEdge(node, r.output_nr),
-                        r.is_inference(),
-                    )
-                )
-        for root in self.roots:
+                known = roots.get(id(r))
+                self.arguments.append(self._argument(i, a, r) if known is None else known.as_argument(i))
+        for root in () if as_made else self.roots:
             root.version = _torch.version_of(root.replica)
             root.grad_fn = root.replica.grad_fn
+
+    def _argument(self, i: int, a: Tensor, r: Tensor) -> TracedArgument:
+        """Argument ``i`` and its replica, as that is by now."""
+        state, node = self._tracer.table.state(r), _torch.grad_fn_of(r)
+        return TracedArgument(
+            i,
+            _torch.leafness(a),
+            r,
+            kept_geometry_of(r),
+            state,
+            _torch.version_of(r),
+            r.requires_grad,
+            node,
+            None if node is None else GradientEdge(node, r.output_nr),
+            r.is_inference(),
+        )
 
     def _replay_views(self, arguments: Sequence[Any], views: Sequence[int]) -> None:
         """The replicas of ``views``, made of those of their bases, and of what eager refuses to write."""
@@ -543,12 +566,16 @@ def _before_required(base: Tensor) -> Iterator[None]:
 
 def _is_plain(a: Any) -> bool:
     """Whether ``a`` is a tensor with a storage of its own."""
-    return isinstance(a, Tensor) and not is_wrapper(a) and not is_sparse(a)
+    if not isinstance(a, Tensor) or (type(a) not in PLAIN_TYPES and is_wrapper(a)):
+        return False
+    return not is_sparse(a)
 
 
 def _is_related(a: Any) -> bool:
     """Whether ``a`` is a view, or a wrapper."""
-    return isinstance(a, Tensor) and (_torch.base_of(a) is not None or is_wrapper(a))
+    if not isinstance(a, Tensor):
+        return False
+    return _torch.base_of(a) is not None or (type(a) not in PLAIN_TYPES and is_wrapper(a))
 
 
 def _is_quiet(a: Tensor) -> bool:
@@ -633,21 +660,20 @@ def _base(a: Tensor, mode: TraceMode) -> Tensor | None:
     return base
 
 
-def _shared_versions(arguments: Sequence[Any]) -> dict[int, Any]:
+def _shared_versions(arguments: Sequence[Tensor], has_views: bool) -> dict[int, Any]:
     """By id, for tensors that share a version counter, bases included: what is equal where they do.
 
-    They may have left the storage that they shared.
+    They may have left the storage that they shared. ``has_views``: whether there may be views among them.
     """
     known: dict[int, Tensor] = {}
     for a in arguments:
-        if _is_plain(a):
-            base = _torch.base_of(a)
-            known[id(a)] = a
-            if base is not None and not is_wrapper(base):
-                known[id(base)] = base
+        known[id(a)] = a
+        base = _torch.base_of(a) if has_views else None
+        if base is not None and not is_wrapper(base):
+            known[id(base)] = base
     tensors = list(known.values())
     storages = {_torch.storage_address(_torch.storage_of(t)) for t in tensors}
-    if len(storages) == len(tensors) and not any(_torch.base_of(t) is not None for t in tensors):
+    if len(storages) == len(tensors) and not (has_views and any(_torch.base_of(t) is not None for t in tensors)):
         return {}
     groups = _torch.counted_by(tensors, tensors)
     sizes = collections.Counter(groups)
