@@ -9,7 +9,8 @@ Note [Freed memory]
 
 Note [Definite memory]
     Whether a program is kept depends on its values, so while it is drawn what eager leaves uninitialized holds ones,
-    the same on every machine. What means something in the end is the oracle's business.
+    the same on every machine. That is also so of what lies under the result of a loss beyond its one element, where a
+    window can be put. What means something in the end is the oracle's business.
 """
 
 from __future__ import annotations
@@ -54,6 +55,8 @@ _SAVES_NOTHING = frozenset(
     }
 )
 _READS_NO_DATA = frozenset({"Tensor.data=", "Tensor.set_", "Tensor.untyped_storage", "torch.utils.swap_tensors"})
+_LEAVES_ROOM = "torch.nn.functional.mse_loss"
+"""The loss that makes room for all its summands and writes but one number there."""
 _RESIZES_BY_OP = "torch.ops.inductor.resize_storage_bytes_.default"
 
 
@@ -184,7 +187,7 @@ class Saved:
 
 @lru_cache(maxsize=4096)
 def _leaves_undefined(path: str) -> bool:
-    return any(op.undefined for op in find(path))
+    return path == _LEAVES_ROOM or any(op.undefined for op in find(path))
 
 
 def execute_definite(call: OpCall, env: MutableMapping[str, Any]) -> None:
@@ -200,8 +203,12 @@ def execute_definite(call: OpCall, env: MutableMapping[str, Any]) -> None:
     if isinstance(first, torch.Tensor) and first.untyped_storage() is before:
         _fill(first, size)
     for name in call.targets:
-        if isinstance(env[name], torch.Tensor) and env[name] is not first and "empty" in call.path:
-            _fill(env[name], 0)
+        made = env[name]
+        if isinstance(made, torch.Tensor) and made is not first:
+            if "empty" in call.path:
+                _fill(made, 0)
+            elif call.path == _LEAVES_ROOM and not made.dim():
+                _fill(made, made.itemsize)
 
 
 def _fill(t: torch.Tensor, first_byte: int) -> None:

@@ -41,6 +41,17 @@ def test_what_else_is_not_written_holds_ones(path: str) -> None:
     assert env["v"].tolist() == ([0, 1, 1] if size else [1])
 
 
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_what_a_loss_leaves_beyond_its_result_holds_ones(reduction: str) -> None:
+    env = {"x": torch.arange(3.0, requires_grad=True), "y": torch.full((3,), 5.0)}
+    given = (("reduction", Literal(reduction)),)
+    execute_definite(OpCall("v", "torch.nn.functional.mse_loss", (Ref("x"), Ref("y")), given), env)
+    held = torch.empty(0).set_(env["v"].untyped_storage(), 0, (3,), (1,)).tolist()
+    summands = [25.0, 16.0, 9.0]
+    expected = {"mean": [sum(summands) / 3, 1, 1], "sum": [sum(summands), 1, 1], "none": summands}[reduction]
+    assert held == pytest.approx(expected)
+
+
 @pytest.mark.parametrize(
     ("call", "harmless"),
     [
