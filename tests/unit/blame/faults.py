@@ -39,6 +39,7 @@ from aotcheck.autograd.record.steps import (
 )
 from aotcheck.autograd.replicas import replica_maker
 from aotcheck.autograd.runtime import backward_source, step_source
+from aotcheck.autograd.specializing import specialization
 from aotcheck.autograd.tracing import backward_tracer
 from aotcheck.autograd.tracing.backward_tracer import BackwardTracer
 from aotcheck.blame import Rung
@@ -399,7 +400,7 @@ def gradients_to_other_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def no_fast_guard(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(function, "fast_guard", lambda *args: None)
+    monkeypatch.setattr(specialization, "fast_guard", lambda *args: None)
 
 
 KNOWN = (
@@ -437,7 +438,7 @@ def keys_without_grad_mode(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def guards_that_accept_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(function, "fast_guard", lambda *args: lambda flat: True)
+    monkeypatch.setattr(specialization, "fast_guard", lambda *args: lambda flat: True)
 
 
 def results_kept(monkeypatch: pytest.MonkeyPatch) -> None:
