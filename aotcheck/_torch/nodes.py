@@ -50,7 +50,7 @@ def gradient_shape(node: Any, place: int = 0) -> tuple[int, ...]:
     return tuple(node._input_metadata[place].shape)
 
 
-def recorded_gradient(node: Any, place: int) -> tuple[tuple[int, ...], torch.dtype]:
+def recorded_gradient(node: Any, place: int = 0) -> tuple[tuple[int, ...], torch.dtype]:
     """The shape of such a gradient, and its dtype."""
     like = node._input_metadata[place]
     return tuple(like.shape), like.dtype

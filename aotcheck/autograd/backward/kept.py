@@ -207,4 +207,5 @@ def _gradient_for(node: Any, view: Tensor) -> Tensor:
     base = _torch.base_of(view)
     if base is not None and is_wrapper(base):
         return torch.empty_like(base)
-    return torch.empty(_torch.gradient_shape(node), dtype=_torch.gradient_dtype(node, 0), device=view.device)
+    shape, dtype = _torch.recorded_gradient(node)
+    return torch.empty(shape, dtype=dtype, device=view.device)

@@ -397,8 +397,7 @@ class MovedArguments:
         """By id of a leaf, the shapes and dtypes in which its gradients arrive from ``tensors``."""
         reached = reached_leaves(tensors)
         return {
-            leaf: {(_torch.gradient_shape(x.node), _torch.gradient_dtype(x.node, 0)) for x in accumulators}
-            for leaf, accumulators in reached.items()
+            leaf: {_torch.recorded_gradient(x.node) for x in accumulators} for leaf, accumulators in reached.items()
         }
 
 

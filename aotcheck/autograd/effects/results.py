@@ -414,7 +414,7 @@ class Results(Remaking):
     def _arriving(self, t: Tensor) -> Geometry | None:
         """What gradients of the argument ``t`` are like, if not as that is when the call begins; None if they are."""
         argument = next((a for a in self.arguments if a.replica is t), None)
-        taken = {(_torch.gradient_shape(e.node), _torch.gradient_dtype(e.node, 0)) for e in self._reached[id(t)]}
+        taken = {_torch.recorded_gradient(e.node) for e in self._reached[id(t)]}
         if argument is None or len(taken) != 1 or taken == {(argument.geometry.shape, argument.geometry.dtype)}:
             return None
         return row_major(*taken.pop())

@@ -333,7 +333,7 @@ class Past(Replica):
 
 def past(edge: GradientEdge, device: torch.device, kernels: KernelState) -> Past:
     """What the node at ``edge`` made, a tensor on ``device``."""
-    shape, dtype = _torch.gradient_shape(edge.node, edge.output_nr), _torch.gradient_dtype(edge.node, edge.output_nr)
+    shape, dtype = _torch.recorded_gradient(edge.node, edge.output_nr)
     with _torch.without_modes():
         made = make_replica(torch.empty(shape, dtype=dtype, device=_torch.META), device, kernels, Past)
     assert isinstance(made, Past)

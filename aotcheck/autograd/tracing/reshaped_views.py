@@ -44,9 +44,7 @@ def reshaped_since(view: Tensor, base: Tensor) -> Any:
 def _recorded(t: Tensor) -> Any:
     """Of which shape and dtype gradients are that the history of ``t`` takes."""
     node = _torch.grad_fn_of(t)
-    return (
-        None if node is None else (_torch.gradient_shape(node, t.output_nr), _torch.gradient_dtype(node, t.output_nr))
-    )
+    return None if node is None else _torch.recorded_gradient(node, t.output_nr)
 
 
 def reshape_as(real: Tensor, r: Tensor, base: Tensor, lies: Tensor) -> None:
