@@ -218,6 +218,9 @@ def _fill(t: torch.Tensor, first_byte: int) -> None:
         return
     storage, item = t.untyped_storage(), t.itemsize
     start, end = -(-first_byte // item), storage.nbytes() // item
-    if start < end:
-        with torch.inference_mode(t.is_inference()), torch.no_grad():
+    rest = min(start * item, storage.nbytes()) - first_byte  # of an element of which the first bytes were there
+    with torch.inference_mode(t.is_inference()), torch.no_grad():
+        if start < end:
             torch.empty(0, dtype=t.dtype, device=t.device).set_(storage, start, (end - start,), (1,)).fill_(1)
+        if rest > 0:
+            torch.empty(0, dtype=torch.uint8, device=t.device).set_(storage, first_byte, (rest,), (1,)).fill_(0)

@@ -33,6 +33,16 @@ def test_what_grows_holds_ones_while_a_program_is_drawn(path: str) -> None:
     assert env["x"].as_strided((4,), (1,)).tolist() == [0, 0, 1, 1]
 
 
+@pytest.mark.parametrize("path", RESIZES)
+def test_what_grows_within_an_element_is_the_same_each_time(path: str) -> None:
+    storage = torch.full((6,), 7, dtype=torch.uint8).untyped_storage()
+    env = {"x": torch.empty(0, dtype=torch.float32).set_(storage, 0, (1,), (1,))}
+    execute_definite(_resize(path, 15), env)
+    held = torch.empty(0, dtype=torch.uint8).set_(storage, 0, (15,), (1,)).tolist()
+    assert held[:8] == [7] * 6 + [0] * 2
+    assert torch.tensor(held[8:12], dtype=torch.uint8).view(torch.float32).item() == 1
+
+
 @pytest.mark.parametrize("path", ["Tensor.resize_", "torch.empty_like"])
 def test_what_else_is_not_written_holds_ones(path: str) -> None:
     env = {"x": torch.zeros(1)}
