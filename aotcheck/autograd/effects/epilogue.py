@@ -331,10 +331,13 @@ class EpilogueBuilder:
         copy.geometry, copy.device = v.geometry, v.device
         return copy
 
-    def _order(self, t: Tensor) -> int:
+    def _order(self, t: Tensor) -> float:
+        """What refuses to say its history, then what changed in place, or is made again with what did, as they did."""
         if _torch.leafness(t) is None:
             return 0
-        return 1 if id(t) in self.capture.tracer.reshapings else 2
+        reshapings = self.capture.tracer.reshapings
+        changes = [reshapings[id(x)] for x in self.results.chain(t) if id(x) in reshapings] if reshapings else []
+        return max([c[-1].time for c in changes], default=math.inf)
 
     def _constant(self, o: Any) -> Ref | Constant:
         for i, generator in self.capture.inputs.generators:
