@@ -171,3 +171,43 @@ def test_a_view_of_one_of_several_results_is_used_with_another(view, use, lead):
         yield torch.autograd.grad([result, part], [x, y], [torch.ones_like(result), torch.ones_like(part)]), seen
 
     check_session(session)
+
+
+WRITTEN = {
+    "zeroed": lambda x, t: t.zero_(),
+    "multiplied": lambda x, t: t.mul_(x[:1]),
+    "twice": lambda x, t: t.mul_(3).add_(x[1:2]),
+    "reshaped": lambda x, t: t.unsqueeze_(0).mul_(2),
+}
+
+
+@pytest.mark.parametrize("root", [0, 1, 2])
+@pytest.mark.parametrize("earlier", [False, True], ids=["", "written before"])
+@pytest.mark.parametrize("write", WRITTEN.values(), ids=WRITTEN)
+def test_hooks_on_parts_of_what_was_split_unsafely_and_written(write, earlier, root):
+    """A part that was written leads to the node of all of them, which calls the hooks of the others with None."""
+
+    def function(x):
+        if earlier:
+            x.mul_(2)
+        first, second, third, _ = torch.unsafe_split(x, 1)
+        write(x, third)
+        return first, third, second * third
+
+    def session(compile):
+        f = compile(function)
+        for _ in range(2):
+            x = leaf(4)
+            given = x * 1
+            results = f(given)
+            seen = [[] for _ in results]
+            for result, calls in zip(results, seen, strict=True):
+                result.register_hook(calls.append)
+            yield results
+            yield torch.autograd.grad(
+                results[root], [given, x], torch.ones_like(results[root]), retain_graph=True, allow_unused=True
+            )
+            yield torch.autograd.grad([r.sum() for r in results], [given, x])
+            yield seen
+
+    check_session(session)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
+from torch.autograd.graph import GradientEdge
 
 from aotcheck import _torch
 from aotcheck.autograd.eager_graph.components import reached_leaves
@@ -45,6 +46,7 @@ from aotcheck.autograd.record.steps import (
 )
 from aotcheck.autograd.record.timeline import Timeline
 from aotcheck.autograd.replicas.kernel_state import WriteUnderGrad
+from aotcheck.autograd.replicas.replicas import past
 from aotcheck.autograd.replicas.sparse import SparseReplica
 from aotcheck.autograd.replicas.windows import Derivation
 from aotcheck.autograd.tensors.subclasses import is_wrapper
@@ -131,11 +133,26 @@ class Results(Remaking):
                 continue
             beside = [x.tensor for x in notes.values() if x.time == made.time and x.result in others]
             found += [x for x in beside if _torch.grad_fn_of(x) is node and self._is_made_so(x, notes[id(x)])]
+            if _torch.base_of(t) is None:
+                written = others - {x.output_nr for x in found if _torch.grad_fn_of(x) is node}
+                as_split = [x for x in notes.values() if x.time == made.time and x.result in written]
+                found += [self._part_as_split(x, node, made) for x in as_split]
         for t in found:
             self.collect(t)
         if found:
             self.find_histories()  # of them too: replayed alone they would lead past a custom Function behind them
         return found
+
+    def _part_as_split(self, made: Derivation, node: Any, beside: Derivation) -> Tensor:
+        """The part so ``made``, which was written since, as the op gave it with one ``beside`` that is as it was."""
+        assert made.result is not None
+        then = past(GradientEdge(node, made.result), made.tensor.device, self.kernels)
+        with _torch.without_modes():
+            g = made.geometry
+            _torch.set_geometry(then, _torch.storage_of(beside.tensor), g.offset, g.shape, g.stride)
+        self.tracer.unsafe_views[id(then)] = made._replace(tensor=then)
+        self.tensors[id(then)] = (then, made.source)
+        return then
 
     def seen_as_bases(self) -> list[Tensor]:
         """What views that are made again show as their base: something attached may be computed from it.
