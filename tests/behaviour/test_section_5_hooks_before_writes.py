@@ -228,3 +228,35 @@ def test_what_keeps_its_gradient_and_is_reshaped_in_place_keeps_that_of_what_it_
             yield attempt_later(lambda results=results: backward(results)), [t.grad for t in (root, x, *results)]
 
     check_session(session)
+
+
+VIEWS = {"row": lambda b: b[0], "transposed": lambda b: b.t(), "real": lambda b: torch.view_as_complex(b).real}
+DATA = {"reshaped": lambda x: x.unsqueeze(0), "alias": lambda x: x.view(x.shape), "fresh": lambda x: x.detach() * 2}
+USES = {"reads": lambda v: v * 2, "gives it": lambda v: v}
+
+
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
+@pytest.mark.parametrize("data", DATA.values(), ids=DATA)
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+def test_a_hook_on_a_view_that_is_given_other_data_and_written_under_no_grad(view, data, use, first):
+    """Its history is what it has when it is first looked at, where it then lies."""
+
+    def function(x):
+        x.register_hook(lambda g: g * 3)
+        v = x.view(-1, 1) if x.is_contiguous() else x.unsqueeze(0)
+        x.data = data(x)
+        with torch.no_grad():
+            x.mul_(2)
+        return use(v), x
+
+    def session(compile):
+        root = leaf(2, 2)
+        x = view(root * 1)
+        results = compile(function)(x)
+        result = results[0 if first else 1]
+        yield attempt_later(lambda: torch.autograd.grad(result, [x], torch.ones_like(result), retain_graph=True))
+        yield results
+        yield attempt_later(lambda: torch.autograd.grad(result, [root], torch.ones_like(result)))
+
+    check_session(session)

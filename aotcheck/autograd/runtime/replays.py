@@ -37,7 +37,7 @@ def replay_outdated(view_func: Callable[[Tensor], Tensor], base: Tensor) -> Tens
     autograd will go back anyhow: ``base`` itself would be taken for written, and lose that history.
     """
     whole = None if is_wrapper(base) or not _torch.has_hooks(base) else _torch.base_of(base)
-    if whole is not None and _may_be_given_a_window_instead(base, whole) and _torch.leafness(base) is False:
+    if whole is not None and _may_be_given_a_window_instead(base, whole) and _has_history(base):
         with torch.no_grad():
             like = view_func(base)
         if isinstance(like, Tensor) and not is_wrapper(like):
@@ -52,6 +52,14 @@ def replay_outdated(view_func: Callable[[Tensor], Tensor], base: Tensor) -> Tens
     counting = _torch.base_of(base)  # of a part split off in inference mode a view counts with this, not with the part
     with _torch.at_another_version(base if counting is None else counting):
         return view_func(base)
+
+
+def _has_history(view: Tensor) -> bool:
+    """Whether ``view``, of what requires grad, is no leaf.
+
+    One whose history autograd would look for anew is not asked: it may be about to lie elsewhere, to look for it there.
+    """
+    return _torch.creation_meta(view) == _torch.CreationMeta.DEFAULT or _torch.leafness(view) is False
 
 
 def _may_be_given_a_window_instead(base: Tensor, whole: Tensor) -> bool:
@@ -73,7 +81,7 @@ def _is_made_by_its_op(base: Tensor, whole: Tensor) -> bool:
     """
     if not torch.is_grad_enabled() or is_wrapper(whole) or not whole.requires_grad:
         return False
-    if _torch.leafness(base) is not False:
+    if not _has_history(base):
         return False
     if geometry_of(base)[3:] == geometry_of(whole)[3:]:
         return False
