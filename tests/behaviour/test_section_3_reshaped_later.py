@@ -232,3 +232,37 @@ def test_views_of_two_that_were_reshaped_in_place_are_made_as_these_were(first):
         yield torch.autograd.grad([(t * t).sum() for t in out], [root])
 
     check_session(session)
+
+
+KINDS = {"conjugate": lambda x: x.conj(), "alias": lambda x: x.view(x.shape), "row": lambda x: x[:1]}
+OTHER_DATA = {"its source": lambda x, v: x, "a copy": lambda x, v: v.detach().resolve_conj().clone()}
+OF_THAT = {"transposed": lambda v: v.transpose(0, 1), "row": lambda v: v[:, :1], "unsqueezed": lambda v: v.unsqueeze(0)}
+
+
+@pytest.mark.parametrize("both", [False, True])
+@pytest.mark.parametrize("through", [False, True], ids=["written", "written through the view"])
+@pytest.mark.parametrize("of_that", OF_THAT.values(), ids=OF_THAT)
+@pytest.mark.parametrize("data", OTHER_DATA.values(), ids=OTHER_DATA)
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_a_view_of_a_view_that_is_given_other_data_is_reshaped_after_a_write(kind, data, of_that, through, both):
+    """It gets the history of the write when it is reshaped, not when it was made."""
+
+    def function(x):
+        v = kind(x)
+        w = of_that(v)
+        v.data = data(x, v)
+        (w if through else x).mul_(2)
+        w.squeeze_()
+        return (w, v) if both else w
+
+    def session(compile):
+        f = compile(function)
+        for _ in range(2):
+            root = leaf(1, 2, dtype=torch.complex64)
+            x = root * 1
+            results = f(x)
+            yield results
+            w = results[0] if both else results
+            yield torch.autograd.grad(w, [x, root], torch.ones_like(w), allow_unused=True)
+
+    check_session(session)

@@ -235,7 +235,7 @@ class Results(Remaking):
                         cut = id(early) in self.tracer.set_calls
                         cut = cut and not (self._went(early) or self._goes_nowhere(early))
                         went = self.kernels.moved.get(id(early), 0) if cut else 0
-                        moment = self._early[id(early)] = max(its.time, went)
+                        moment = self._early[id(early)] = max(self._history_began(early, its), went)
                         timeline.at(moment, functools.partial(self.name, early))
                     later = []
                 elif id(view) not in self.names and not has_history(view) and not made.current:
@@ -246,6 +246,11 @@ class Results(Remaking):
             for view, its in reversed(passed):  # whether one waits hangs on whether what it was made of does
                 self._schedule_move(timeline, view, its)
         self._schedule_reshaped(timeline)
+
+    def _history_began(self, t: Tensor, made: Derivation) -> int:
+        """When the view ``t``, so ``made``, got the history that only its changes in place have come to since."""
+        changes = self.lasting(t)
+        return changes[0].time if changes and changes[0].version != made.version else made.time
 
     def _schedule_reshaped(self, timeline: Timeline) -> None:
         """Let views that changed in place do so before others are made, of what is then counted as written.
