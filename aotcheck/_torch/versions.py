@@ -89,6 +89,20 @@ def version_groups(tensors: Sequence[Tensor]) -> list[int]:
     return groups
 
 
+def counts_with(written: tuple[Tensor, ...], others: tuple[Tensor, ...]) -> bool:
+    """Whether one of ``written`` counts versions with another of them, or with one of ``others``; all of them count.
+
+    The counters of ``written`` alone are moved for an instant.
+    """
+    first = 1_000_003
+    before, moved = tuple([t._version for t in written]), tuple(range(first, first + len(written)))
+    _set_version(written, moved)
+    try:
+        return max([t._version for t in others], default=0) >= first or tuple([t._version for t in written]) != moved
+    finally:
+        _set_version(written, before)
+
+
 def counted_by(tensors: Sequence[Tensor], counters: Sequence[Tensor]) -> list[int | None]:
     """For each of ``tensors`` the index of one of ``counters`` that counts versions with it; the last if several do."""
     if not tensors:

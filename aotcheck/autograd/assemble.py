@@ -14,7 +14,7 @@ from aotcheck.autograd.backward.backwards import Backwards
 from aotcheck.autograd.backward.holding import hold_arguments
 from aotcheck.autograd.backward.saved_memory import lies_as, saved_by_views, saved_memory
 from aotcheck.autograd.backward.tangents import inputs_of, values_of
-from aotcheck.autograd.backward.written_since import guard
+from aotcheck.autograd.backward.written_since import guard, written_and_kept
 from aotcheck.autograd.calls.containers import ShapeResult
 from aotcheck.autograd.effects.capture import Capture
 from aotcheck.autograd.errors import UnsupportedError
@@ -77,6 +77,7 @@ class Assembly:
         self.saved = list(dict.fromkeys(v for stage in self.stages for v in stage.saved))
         if len(capture.tracer.table.flat_inputs) != len(self.record.flats):
             raise UnsupportedError("backward reads beyond a window", "the backward needs the whole storage of an input")
+        self.counting = written_and_kept(capture, self.stages)
         self.division: Division | None = None
         if compilers.partition is not None and self.stages:
             self._divide(compilers.partition)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import dataclasses
 import functools
 import threading
 import weakref
@@ -281,11 +282,16 @@ class CompiledFunction:
             check_supported(whole, self._bound)
             values = tuple([(k, *whole[k].tolist()) for k in split.valued])
             views = _views_among(whole) if needs.swaps else None
-            key = (spec, len(flat), number, call_key(whole), caller, values, views, formulas)
+            key: Any = (spec, len(flat), number, call_key(whole), caller, values, views, formulas)
             found = self._cache.get(key)
+            if found is not None and (together := found.together(whole)):
+                key, split = (*key, together), dataclasses.replace(split, counts_apart=False)
+                found = self._cache.get(key)
             if found is None:
                 try:
                     key, found = self._trace(key, split, whole, spec, around)
+                    if found.together(whole):
+                        continue
                 except RetraceWithCaptured as needed:
                     for tensor in needed.args:
                         self._implicit.add(tensor, around)
@@ -421,7 +427,8 @@ class CompiledFunction:
         count_compiled()
         if assembly.record.swapped:
             self._needs.swaps, self._last = True, None
-        made = Specialization(assembly, result=outcome.containers, left=outcome.left)
+        containers, left = outcome.containers, outcome.left
+        made = Specialization(assembly, result=containers, left=left, counts_apart=split.counts_apart)
         self._store(key, made)
         return made
 

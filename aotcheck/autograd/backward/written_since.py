@@ -13,7 +13,7 @@ of its tangents and results.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -90,6 +90,22 @@ def guard(capture: Capture, stage: Stage) -> None:
         ref, t = visible[k]
         saved = Counter(Keeper.SAVED, seen_to[k]) if k in seen_to else None
         stage.counters.append((t, saved or Counter(Keeper.WATCHED, watched[ref])))
+
+
+def written_and_kept(capture: Capture, stages: Sequence[Stage]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The arguments that the call writes, and others that something on the way of a backward from ``stages`` keeps.
+
+    Nothing where there are not both: see Note [Counting together].
+    """
+    written = tuple([a.index for a in capture.arguments if 0 <= a.version < _torch.version_of(a.replica)])
+    if not written:
+        return (), ()
+    kept = [t for stage in stages for t, _ in stage.counters]
+    by = _torch.counted_by([a.replica for a in capture.arguments], kept)
+    others = tuple([a.index for a, k in zip(capture.arguments, by, strict=True) if k is not None])
+    if not set(others).difference(written) and (not others or len(written) == 1):
+        return (), ()
+    return written, tuple([k for k in others if k not in written])
 
 
 def guards_of(capture: Capture, stage: Stage, node: Any, near: Tensor) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -4,6 +4,12 @@ Note [Guards]
 ``call_key`` is complete and slow (tens of microseconds); ``fast_guard`` is a generated check of one known key for the
 common case, plain tensors that share no storage. A call that fails the fast guard is looked up by its key; a key not
 met before is traced.
+
+Note [Counting together]
+Arguments that count versions together lie in one storage, or one is a view; but an alias (``x.detach()``) that was
+given other data lies elsewhere and still does. No call needs to know that but one of a function that writes an argument
+and keeps another for its backward. So a trace takes such arguments to count apart; if it turns out to be of such a
+function, calls ask, and those where some count together have a key and a trace of their own, and no fast guard.
 """
 
 from __future__ import annotations
@@ -245,13 +251,39 @@ def call_key(flat: Sequence[Any]) -> tuple[Any, ...]:
     return (*parts, late, versions, versions_of_wrappers, overlaps, *context_key())
 
 
+def _counting_seen(plain: Sequence[Tensor]) -> bool:
+    """Whether ``call_key`` looks in any case which of these tensors count versions together."""
+    storages = {_torch.storage_address(a.untyped_storage()) for a in plain}
+    return len(storages) < len(plain) or any(_torch.base_of(a) is not None for a in plain)
+
+
+def counting_together(flat: Sequence[Any], counting: tuple[Sequence[int], Sequence[int]]) -> tuple[int | None, ...]:
+    """Which arguments count versions together though ``call_key`` does not look; nothing if that does not matter.
+
+    It does if two of those written or kept do (``counting``): see Note [Counting together].
+    """
+    if not counting[0]:
+        return ()
+    plain = list({id(a): a for a in flat if type(a) in PLAIN_TYPES and not is_sparse(a)}.values())
+    written, kept = (tuple([flat[k] for k in which]) for which in counting)
+    if _counting_seen(plain) or not _torch.counts_with(written, kept):
+        return ()
+    return tuple(_torch.counted_by(plain, plain))
+
+
 def fast_guard(
-    flat: Sequence[Any], writes: bool, sizes: bool, shares: bool, around: tuple[Callable[[], int], int] | None
+    flat: Sequence[Any],
+    writes: bool,
+    sizes: bool,
+    shares: bool,
+    counting: tuple[Sequence[int], Sequence[int]],
+    around: tuple[Callable[[], int], int] | None,
 ) -> Callable[[Sequence[Any]], bool] | None:
     """A check that a call is like ``flat``; None where only the full key can tell.
 
     ``writes``: whether views must be told from tensors that are none. ``sizes``: whether the storages' sizes matter.
-    ``shares``: whether memory must be told that is not torch's own.
+    ``shares``: whether memory must be told that is not torch's own. ``counting``: the arguments that are written, and
+    those that are kept: see Note [Counting together].
     ``around``: what tells what there is around the function, and what it is to tell.
     """
     if not flat or any(type(a) not in (Tensor, torch.nn.Parameter) or is_sparse(a) for a in flat):
@@ -296,6 +328,12 @@ def fast_guard(
         conditions.append("address(a0.untyped_storage()) != address(a1.untyped_storage())")
     elif n > 2:
         conditions.append(f"len({{{', '.join(f'address({x}.untyped_storage())' for x in names)}}}) == {n}")
+    if counting[0]:
+        namespace["counts_with"] = _torch.counts_with
+        versions = [f"{names[k]}._version" for which in counting for k in which]
+        distinct = " != ".join(versions) if len(versions) == 2 else f"len({{{', '.join(versions)}}}) == {len(versions)}"
+        written, kept = [f"({', '.join(names[k] for k in which)}{',' * bool(which)})" for which in counting]
+        conditions.append(f"({distinct} or not counts_with({written}, {kept}))")
     if _torch.function_mode_depth():
         namespace.update(others=_torch.function_modes_active, device=torch.get_default_device)
         namespace["default_device"] = torch.get_default_device()

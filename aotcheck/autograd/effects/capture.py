@@ -129,6 +129,7 @@ class Capture(Watcher):
         values: Mapping[int, Tensor] = MappingProxyType({}),
         formulas: tuple[bool, ...] = (),
         apart: Collection[str] = (),
+        counts_apart: bool = True,
     ) -> None:
         self.mode = mode
         self.hooks = hooks  # whether default saved-tensor hooks are in force around the call
@@ -146,7 +147,7 @@ class Capture(Watcher):
         self.record: Record
         self.cuts: Sequence[Cut] = ()
         _torch.ready_ragged_tensors()
-        self.inputs = TracedInputs(arguments, wrappers, mode, self.maker, self.tracer)
+        self.inputs = TracedInputs(arguments, wrappers, mode, self.maker, self.tracer, counts_apart)
         self.roots, self.arguments, self.wrappers = self.inputs.roots, self.inputs.arguments, self.inputs.wrappers
         self._note_values(arguments, wrappers, values)
         self.backward = BackwardTracer(self.tracer, self.roots)

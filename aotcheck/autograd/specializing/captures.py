@@ -36,7 +36,8 @@ class Split:
     """What the arguments of a trace are: ``explicit`` ones, those the function reaches by itself, perhaps the gradients
     of both, all in all ``passed``, what autocast's cache holds of some (``casts``), and then those that wrappers among
     them stand for. ``caller`` is what lies behind them where the function is known to call a backward. What the
-    arguments ``valued`` hold is part of the key, and so are the ``formulas`` of backwards inside.
+    arguments ``valued`` hold is part of the key, and so are the ``formulas`` of backwards inside. ``counts_apart``:
+    see Note [Counting together].
     """
 
     explicit: int
@@ -47,6 +48,7 @@ class Split:
     casts: tuple[CachedCast, ...] = ()
     valued: tuple[int, ...] = ()
     formulas: tuple[bool, ...] = ()
+    counts_apart: bool = True
 
     @property
     def own(self) -> int:
@@ -109,6 +111,7 @@ class Captures:
                 {k: whole[k].detach().clone() for k in split.valued},
                 split.formulas,
                 self.needs.apart(structure),
+                split.counts_apart,
             )
             kernels = capture.maker.kernels
             kernels.tensors_are_keys = keyed  # see Note [Tensors as keys]

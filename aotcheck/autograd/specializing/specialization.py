@@ -12,7 +12,7 @@ from aotcheck.autograd.calls.containers import ContainerResult, ResultShape
 from aotcheck.autograd.calls.kept import Kept
 from aotcheck.autograd.calls.module_state import ModuleState
 from aotcheck.autograd.calls.original import Outcome
-from aotcheck.autograd.calls.specialize import fast_guard
+from aotcheck.autograd.calls.specialize import counting_together, fast_guard
 from aotcheck.autograd.errors import UnsupportedError
 from aotcheck.autograd.record.steps import BaseOf, PointAt, TakeHistory
 
@@ -28,20 +28,28 @@ class Specialization:
     result: ContainerResult | None = None
     assignments: tuple[Callable[[], None], ...] = ()
     left: tuple[Kept, ...] = ()  # by the trace, until that is over
+    counts_apart: bool = True  # whether it took the arguments to: see Note [Counting together]
+
+    def together(self, whole: Sequence[Any]) -> tuple[int | None, ...]:
+        """Which of a call's arguments ``whole`` count versions together where it took them to count apart."""
+        if self.assembly is None or not self.counts_apart:
+            return ()
+        return counting_together(whole, self.assembly.counting)
 
     def make_guard(self, whole: Sequence[Any], around: tuple[Callable[[], int], int] | None) -> None:
         """Make a fast guard that tells calls with arguments like ``whole``, if there can be one.
 
         ``around``: what gives the number of what there is around the function, and that number for such calls.
         """
-        if self.guard is not None or self.assembly is None or self.result:
+        if self.guard is not None or self.assembly is None or self.result or not self.counts_apart:
             return
         record, capture = self.assembly.record, self.assembly.capture
         # What holds a tensor that is swapped depends on whether it is a view, too.
         writes = bool(record.swapped) or any(isinstance(s, (TakeHistory, PointAt)) for s in record.steps)
         if not (capture.mode.with_bases or any(isinstance(r.source, BaseOf) for r in record.roots)):
             sizes = bool(record.flats) or capture.maker.kernels.sizes_matter
-            self.guard = fast_guard(whole, writes, sizes, bool(record.written_placeholders), around)
+            shares, counting = bool(record.written_placeholders), self.assembly.counting
+            self.guard = fast_guard(whole, writes, sizes, shares, counting, around)
 
     @property
     def runs(self) -> Assembly | Assigning | None:

@@ -161,8 +161,10 @@ class TracedInputs:
         mode: TraceMode,
         maker: ReplicaMaker,
         tracer: Tracer,
+        counts_apart: bool = True,
     ) -> None:
         self._mode = mode
+        self._counts_apart = counts_apart  # see Note [Counting together]
         self._maker = maker
         self._tracer = tracer
         self.roots: list[TracedRoot] = []
@@ -217,7 +219,7 @@ class TracedInputs:
         views: list[int] = []
         plain = [_is_plain(a) for a in arguments]
         tensors = [a for a, is_plain in zip(arguments, plain, strict=True) if is_plain]
-        self._versions = _shared_versions(tensors, self._has_views)
+        self._versions = _shared_versions(tensors, self._has_views, self._counts_apart)
         with _torch.without_modes():
             for i, a in enumerate(arguments):
                 if not plain[i]:
@@ -660,10 +662,11 @@ def _base(a: Tensor, mode: TraceMode) -> Tensor | None:
     return base
 
 
-def _shared_versions(arguments: Sequence[Tensor], has_views: bool) -> dict[int, Any]:
+def _shared_versions(arguments: Sequence[Tensor], has_views: bool, counts_apart: bool) -> dict[int, Any]:
     """By id, for tensors that share a version counter, bases included: what is equal where they do.
 
     They may have left the storage that they shared. ``has_views``: whether there may be views among them.
+    ``counts_apart``: see Note [Counting together].
     """
     known: dict[int, Tensor] = {}
     for a in arguments:
@@ -673,7 +676,8 @@ def _shared_versions(arguments: Sequence[Tensor], has_views: bool) -> dict[int, 
             known[id(base)] = base
     tensors = list(known.values())
     storages = {_torch.storage_address(_torch.storage_of(t)) for t in tensors}
-    if len(storages) == len(tensors) and not (has_views and any(_torch.base_of(t) is not None for t in tensors)):
+    views = has_views and any(_torch.base_of(t) is not None for t in tensors)
+    if counts_apart and len(storages) == len(tensors) and not views:
         return {}
     groups = _torch.counted_by(tensors, tensors)
     sizes = collections.Counter(groups)
