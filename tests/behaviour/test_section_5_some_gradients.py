@@ -197,3 +197,71 @@ def test_a_backward_that_ends_at_a_written_base_frees_the_last_write_alone(write
         yield base.grad, start.grad
 
     check_session(session)
+
+
+class _GivesNone(torch.autograd.Function):
+    """Gives its second operand no gradient."""
+
+    @staticmethod
+    def forward(ctx, x, y):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 2, None
+
+
+def _past_what_was_written(x, y):
+    one = torch.ones(3)
+    r = _GivesNone.apply(x, x * one + y)
+    one.zero_()
+    return r
+
+
+def _by_what_was_written(x, y):
+    one = torch.ones(3)
+    r = _GivesNone.apply(x, (x + y) * one)
+    one.zero_()
+    return r
+
+
+def _beside_what_was_written(x, y):
+    one = torch.ones(3)
+    r = _GivesNone.apply(y, x * one + y) + y * y
+    one.zero_()
+    return r
+
+
+@pytest.mark.parametrize("f", [_past_what_was_written, _by_what_was_written, _beside_what_was_written])
+@pytest.mark.parametrize("asked", [(0,), (1,), (0, 1), None])
+@pytest.mark.parametrize("creates", [False, True], ids=["plain", "create_graph"])
+@pytest.mark.parametrize("way", ["inputs", "grad"])
+@pytest.mark.filterwarnings("ignore:Using backward")
+def test_what_a_backward_without_gradients_does_not_come_by_may_be_written(f, asked, creates, way):
+    def session(compile):
+        compiled = compile(f)
+        for _ in range(3):
+            leaves = [leaf(3), leaf(3, seed=1)]
+            r = compiled(*leaves)
+            ends = None if asked is None else [leaves[k] for k in asked]
+            if way == "inputs":
+                how = {"inputs": ends, "create_graph": creates}
+                yield attempt_later(functools.partial(torch.autograd.backward, r, torch.ones(3), **how))
+            else:
+                how = {"allow_unused": True, "create_graph": creates}
+                yield attempt_later(functools.partial(torch.autograd.grad, r, ends or leaves, torch.ones(3), **how))
+            if ends is not None and len(ends) == 1:  # how far one comes that raises is an order that nobody promises
+                yield [x.grad for x in leaves]
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0), (1, 1)])
+def test_backwards_without_gradients_one_after_the_other(order):
+    def session(compile):
+        leaves = [leaf(3), leaf(3, seed=1)]
+        r = compile(_past_what_was_written)(*leaves)
+        for k in order:
+            yield attempt_later(functools.partial(torch.autograd.grad, r, leaves[k], torch.ones(3), allow_unused=True))
+
+    check_session(session)

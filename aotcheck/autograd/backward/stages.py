@@ -507,7 +507,12 @@ class Stages:
         told = [stage.attached[j] for j in sorted(stage.told)]
         zeros, watched, arriving = stage.zeros_from(key), stage.watched(self.firsts), list[Arrival]()
         trace = functools.partial(
-            self.capture.backward.trace, answers=answers, aside=stage.aside, told=told, zeros=zeros
+            self.capture.backward.trace,
+            answers=answers,
+            aside=stage.aside,
+            told=told,
+            zeros=zeros,
+            partly=stage.asked is not None,
         )
         kernels = self.capture.maker.kernels
         self.capture.tracer.only_ours = not (stage.custom or kernels.hooks or kernels.packed or self.capture.hooks)

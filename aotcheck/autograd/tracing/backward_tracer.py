@@ -62,6 +62,7 @@ class BackwardTracer:
         told: Sequence[Attached] = (),
         zeros: Sequence[Arrival] = (),
         noting: contextlib.AbstractContextManager[None] | None = None,
+        partly: bool = False,
     ) -> BackwardTrace:
         """The gradients that arrive at ``targets`` when just these tensors have (these) tangents, and what it changes.
 
@@ -71,7 +72,7 @@ class BackwardTracer:
         grad, if the gradients are to have a graph of their own. ``answers``: see ``for_any_data``; None where no
         formula depends on data. ``aside``: see Note [Leaves aside]. The backward begins at ``told`` too, without a
         gradient: see Note [Undefined gradients]. ``zeros`` arrive as well; ``noting`` is entered
-        around the backward.
+        around the backward. ``partly``: it is asked for these targets alone, so what leads elsewhere is not run.
         """
         create_graph = trained is not None
         self._tracer.outside = user_frame()
@@ -105,7 +106,7 @@ class BackwardTracer:
                     noting or contextlib.nullcontext(),
                 ):
                     found = _differentiate(results, edges, grads_in, create_graph) if edges else ()
-                    if all(g is None for g in found):
+                    if all(g is None for g in found) and not (partly and edges):
                         self._run_what_leads_nowhere(seeds, results, grads_in, create_graph, ends, bool(edges))
                     arrived = [(k, g) for (k, _), g in zip(wanted, found, strict=False)]
                     gradients = _summed(len(targets), arrived)
