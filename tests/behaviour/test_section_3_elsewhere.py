@@ -497,3 +497,61 @@ def test_the_history_of_a_view_is_looked_for_while_it_has_other_data(lent, write
             yield from gradients(tensors, [root])
 
     check_session(session)
+
+
+class Viewed(torch.autograd.Function):
+    """A view that autograd does not know the derivative of."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
+
+
+def without_grad(x):
+    with torch.no_grad():
+        return x.unsqueeze(0).requires_grad_()
+
+
+ODD = {
+    "under no_grad": lambda: without_grad(plain(3)),
+    "under no_grad, of a leaf": lambda: without_grad(leaf(3)),
+    "under no_grad, of a result": lambda: without_grad(leaf(3) * 2),
+    "with others": lambda: (leaf(2, 1, 3) * 2).unbind()[0],
+    "by a custom Function": lambda: Viewed.apply(leaf(1, 3) * 2),
+    "by an op": lambda: (leaf(1, 3) * 2).view(1, 3),
+}
+"""Arguments that are views; but for the last, autograd does not look for the history of a written view of these."""
+AND_THEN = {
+    "the view": lambda first, second: second,
+    "both": lambda first, second: (second, first),
+    "a view of the view": lambda first, second: second.t(),
+}
+
+
+@pytest.mark.parametrize("wrote", ["the argument", "its base", "the view", "the view under grad"])
+@pytest.mark.parametrize("then", AND_THEN.values(), ids=AND_THEN)
+@pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
+def test_a_view_by_one_that_went_elsewhere_is_refused_as_the_argument_is(odd, then, wrote):
+    def function(x):
+        first = x.t()
+        second = first.t()
+        first.data = x
+        return then(first, second)
+
+    def session(compile):
+        x = odd()
+        views = compile(function)(x)
+        view, *_ = views = views if isinstance(views, tuple) else (views,)
+        if wrote == "the view under grad":
+            yield found(lambda: view.add_(1) is view)
+        else:
+            quietly(lambda t: t.add_(1), {"the argument": x, "its base": x._base, "the view": view}[wrote])
+        for t in (*views, x):
+            yield found(lambda t=t: (t.is_leaf, t.grad_fn is None, t.detach()))
+        yield found(lambda: torch.autograd.grad(view, [x], torch.ones(view.shape), allow_unused=True))
+
+    check_session(session)

@@ -315,7 +315,7 @@ class Remaking(Attaching, Holders):
                 steps.append(self.point(local, t, Way.DATA))
             elif self._replays_elsewhere(t, base, geometry_of(t)):
                 steps.append(self.point(local, t, Way.DATA))
-            return [*steps, SetCreationMeta(local, how)]
+            return [*steps, SetCreationMeta(local, self.kernels.creation_meta(t))]
         if made is not None:
             ref = self._made_of(made.source, base)
             steps = self._replayed(local, t, ref, made, self._mode_of(made))

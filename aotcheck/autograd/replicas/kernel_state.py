@@ -168,7 +168,7 @@ class KernelState:
         self.looked_at: dict[int, Tensor] = {}  # what is no argument and was asked for its geometry, by id
         self.swapped: list[Tensor] = []  # replicas that were swapped, in pairs
         self.watcher = NOBODY
-        self.stand_for_views: dict[int, bool] = {}  # ids of replicas of views that are no views themselves
+        self.stand_for_views: dict[int, Any] = {}  # by id of a replica of a view that is none itself: how that was made
         self.detached: dict[int, int] = {}  # id of a replica -> when detach_ was last called on it
         self.required: dict[int, int] = {}  # and requires_grad_
         # and that of a view which required grad already, so that it shows only once the view has lost its history
@@ -261,6 +261,11 @@ class KernelState:
         for number, write in self.writes.items():
             if isinstance(write, WriteUnderGrad):
                 self.writes[number] = write.after_swap(a, b)
+
+    def creation_meta(self, t: Tensor) -> Any:
+        """How the real tensor for the view ``t`` was made: as the view that its base stands for, if not otherwise."""
+        how, base = _torch.creation_meta(t), _torch.base_of(t)
+        return self.stand_for_views.get(id(base), how) if how == _torch.CreationMeta.DEFAULT else how
 
     def went_by_data(self, t: Tensor) -> bool:
         """Whether it was by ``.data =`` that ``t`` last came to lie elsewhere."""

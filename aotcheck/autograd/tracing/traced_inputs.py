@@ -370,7 +370,7 @@ class TracedInputs:
         if isinstance(real, torch.nn.Parameter):
             r._is_param = True
         if _torch.base_of(real) is not None:
-            self._maker.kernels.stand_for_views[id(r)] = True
+            self._maker.kernels.stand_for_views[id(r)] = _torch.creation_meta(real)
         if real.requires_grad:
             if _torch.leafness(real) is not False:
                 r.requires_grad_()
@@ -431,7 +431,7 @@ class TracedInputs:
         r = sparse_argument(self._maker, real) if is_sparse(real) else self._maker.root(real, versions)
         self.replicas[id(real)] = r
         if _torch.base_of(real) is not None:
-            self._maker.kernels.stand_for_views[id(r)] = True
+            self._maker.kernels.stand_for_views[id(r)] = _torch.creation_meta(real)
         root = self._add_root(real, source, r)
         if r.grad_fn is not None:
             root.anchor = self._maker.anchors[-1]
