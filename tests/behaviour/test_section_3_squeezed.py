@@ -57,3 +57,39 @@ def test_squeezed_in_place(lazy, first, squeeze, then):
         yield attempt_later(lambda: torch.autograd.grad(z.sum().abs() + y.sum().abs(), [w], allow_unused=True))
 
     check_session(session)
+
+
+HOOKS = {
+    "on the argument": lambda x, seen: x.register_hook(seen),
+    "on its node": lambda x, seen: x.grad_fn.register_prehook(lambda gradients: seen(gradients[0])),
+}
+
+
+@pytest.mark.parametrize("given", ["alone", "with its base"])
+@pytest.mark.parametrize("hook", HOOKS.values(), ids=HOOKS)
+@pytest.mark.parametrize("squeeze", SQUEEZES)
+@pytest.mark.parametrize("first", WRITES)
+@pytest.mark.parametrize("lazy", LAZY)
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
+def test_the_caller_has_a_hook_on_what_is_squeezed_in_place(lazy, first, squeeze, hook, given):
+    """Whatever is copied for it, the history that the argument came with leads to what it then has."""
+
+    def function(x, *others):
+        WRITES[first](x)
+        SQUEEZES[squeeze](x)
+        return x, x * 3, *[t * 2 for t in others]
+
+    def session(compile):
+        w, seen = leaf(1, 2, dtype=torch.complex64), []
+        base = w.clone()
+        x = LAZY[lazy](base)
+        x.retain_grad()
+        others = (base,) if given == "with its base" else ()
+        hook(x, seen.append)
+        results = compile(function)(x, *others)
+        yield results, x.shape, x.is_conj(), x.is_neg()
+        loss = sum(t.sum().abs() for t in results)
+        yield attempt_later(lambda: torch.autograd.grad(loss, [w, x, base], allow_unused=True)), seen
+        yield x.grad
+
+    check_session(session)

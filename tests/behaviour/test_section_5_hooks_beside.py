@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.behaviour.harness import attempt_later, check_session, leaf
+from tests.behaviour.harness import attempt, attempt_later, check_session, leaf
 
 
 class Beside(torch.autograd.Function):
@@ -99,6 +99,47 @@ def test_an_argument_with_a_hook_is_viewed_and_then_reshaped(view, root):
         results = compile(f)(x)
         yield results, x
         yield torch.autograd.grad(results[root].abs().sum(), base), seen
+
+    check_session(session)
+
+
+_UNSEEN = {
+    "by its data": lambda view, base: view.data.mul_(2),
+    "by its base's": lambda view, base: base.data.mul_(2),
+    "by an alias": lambda view, base: view.detach().mul_(2),
+    "not": lambda view, base: None,
+}
+_SHAPED = {
+    "transposed": lambda t: t.t_(),
+    "squeezed": lambda t: t.unsqueeze_(0).squeeze_(0),
+    "to itself": lambda t: t.as_strided_(t.shape, t.stride(), t.storage_offset()),
+}
+
+
+@pytest.mark.parametrize("reshaped_first", [False, True])
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside another view"])
+@pytest.mark.parametrize("shape", _SHAPED.values(), ids=_SHAPED)
+@pytest.mark.parametrize("write", _UNSEEN.values(), ids=_UNSEEN)
+@pytest.mark.parametrize("make", [lambda t: t[:2], lambda t: t.t(), lambda t: t.view(2, 4)])
+def test_a_view_with_a_hook_is_reshaped_in_place_and_written_unseen(make, write, shape, beside, reshaped_first):
+    def function(view, base, *others):
+        if reshaped_first:
+            shape(view)
+        write(view, base)
+        if not reshaped_first:
+            shape(view)
+        return view * 3, base * 2, *[t * 5 for t in others]
+
+    def session(compile):
+        root, seen = leaf(4, 2), []
+        base = root * 2
+        view = make(base)
+        view.register_hook(seen.append)
+        others = (base[:, :1],) if beside else ()
+        results = attempt(lambda: compile(function)(view, base, *others))
+        yield results, view, base
+        tangents = [torch.full_like(t, k) for k, t in enumerate(results, 2)]
+        yield attempt_later(lambda: torch.autograd.grad(results, [root, base], tangents)), seen
 
     check_session(session)
 

@@ -431,7 +431,7 @@ class EpilogueBuilder:
             value = self.table.read_view(state.flat)
             result = self.results.output(value, Role.MUTATED_INPUT, state.flat.geometry, None)
             self.before.append(WriteFlat(state.source, state.flat.geometry.dtype, result))
-            moved = [a for a in arguments if _torch.version_of(a.replica) != a.version]
+            moved = [a for a in arguments if self._is_counted(a)]
             groups = _torch.version_groups([a.replica for a in moved])
             self.before += [BumpVersion(Arg(a.index)) for k, a in enumerate(moved) if groups[k] == k]
             return
@@ -440,10 +440,20 @@ class EpilogueBuilder:
         taken = id(root.replica) in self.rebased and self._stays(root) and not self.results.lasting(root.replica)
         result = self.results.output(value, Role.MUTATED_INPUT, root.geometry, root.replica if taken else None)
         watched: list[TracedRoot | TracedArgument] = [root, *arguments]
-        seen = any(_torch.version_of(x.replica) != x.version for x in watched)
+        seen = any(self._is_counted(x) for x in watched)
         self.before.append(Write(root.source, result, Visibility.VERSION if seen else Visibility.HIDDEN))
         if taken:
             self.histories.take(root, result)
+
+    def _is_counted(self, x: TracedRoot | TracedArgument) -> bool:
+        """Whether writes to ``x`` were counted but for changes in place, which count when they are repeated.
+
+        One that eager does on a copy writes too (``squeeze_`` of a conjugate), and by the history that there was.
+        """
+        counted = _torch.version_of(x.replica) - x.version
+        reshaped = [a.replica for a in self.arguments if self.results.lasting(a.replica)] if counted else []
+        together = zip(reshaped, _torch.counted_by(reshaped, [x.replica]), strict=True)
+        return counted != sum(len(self.results.lasting(t)) for t, by in together if by is not None)
 
     def _stays(self, root: TracedRoot) -> bool:
         return self.table.state(root.replica) is root.state and geometry_of(root.replica) == root.geometry
