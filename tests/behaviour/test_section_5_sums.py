@@ -187,3 +187,32 @@ def test_a_part_of_a_real_view_and_what_is_computed_of_that(real, inside, seeds)
         yield torch.view_as_real(*torch.autograd.grad(ys, x, cotangents))
 
     check_session(session)
+
+
+REAL_VIEWS = {
+    "imag": lambda z: z.imag,
+    "real": lambda z: z.real,
+    "both": lambda z: torch.view_as_real(z).flip(1)[..., 0],
+}
+
+
+@pytest.mark.parametrize("written", [False, True], ids=["read", "written"])
+@pytest.mark.parametrize("second", REAL_VIEWS)
+@pytest.mark.parametrize("first", REAL_VIEWS)
+def test_real_views_of_a_complex_tensor_meet_in_a_matrix_product(first, second, written):
+    """What is multiplied is kept, so its view stands by itself; the other hands its gradient on after or before it."""
+
+    def f(z):
+        if written:
+            z.imag.mul_(2)
+        bias = REAL_VIEWS[first](z)
+        return torch.nn.functional.linear(REAL_VIEWS[second](z), torch.ones(2, 2), bias.sum())
+
+    def session(compile):
+        x = numbers(1, 2)
+        y = compile(f)(x * 1 if written else x)
+        for seed in (INF, 1):
+            (g,) = torch.autograd.grad(y, x, torch.tensor([seed, 1.0]), retain_graph=True)
+            yield torch.view_as_real(g)
+
+    check_session(session)

@@ -81,7 +81,8 @@ class Attaching(Draft, abc.ABC):
         found += [t for t in functions if all(t is not x for x in found)]
         if any(r.replica.dtype.is_complex for r in self.capture.differentiated):
             apart = [self._head(e) for e in complex_heads(tensors, stop)]
-            apart += [self._head(e) for e in overtaken_heads(tensors, stop, ends)]
+            beyond = stop | {_torch.grad_fn_of(t) for t in [*found, *apart]}
+            apart += [self._head(e) for e in overtaken_heads([a.tensor for a in self.attached], beyond, ends)]
             self._not_joined.update(map(id, apart))
             found += apart
         attached = [a.tensor for a in self.attached]
