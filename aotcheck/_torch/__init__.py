@@ -100,7 +100,6 @@ try:
     )
     from aotcheck._torch.hooks import (
         asked_for_gradient_edge,
-        gradient_hooks_of,
         has_accumulation_hooks,
         has_hooks,
         has_hooks_of_any_kind,
@@ -311,7 +310,6 @@ __all__ = [
     "grad_asks_for",
     "grad_fn_of",
     "gradient_dtype",
-    "gradient_hooks_of",
     "gradient_shape",
     "gradients_at",
     "has_accumulation_hooks",

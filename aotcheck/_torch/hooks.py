@@ -22,11 +22,6 @@ def set_hooks(t: Tensor, hooks: OrderedDict[int, Callable[[Tensor | None], Any]]
         cast(Any, t.grad_fn)._register_hook_dict(t)
 
 
-def gradient_hooks_of(t: Tensor) -> list[Callable[[Tensor | None], Any]]:
-    """The hooks on the gradient of ``t``, in order."""
-    return list(cast(Any, t._backward_hooks or {}).values())
-
-
 def has_hooks(t: Tensor) -> bool:
     """Whether tensor hooks were registered on ``t``."""
     return bool(t._backward_hooks)

@@ -555,3 +555,54 @@ def test_a_hook_on_a_view_argument_that_is_reshaped_after_a_view_of_it_was_made(
             yield torch.autograd.grad(t.sum(), root), seen
 
     check_session(session)
+
+
+class NegatesBesideProduct(torch.autograd.Function):
+    """Negates its first argument in place, and gives it beside a product with what it was."""
+
+    @staticmethod
+    def forward(ctx, x, y):
+        product = x * y
+        ctx.save_for_backward(y)
+        x.neg_()
+        ctx.mark_dirty(x)
+        return x, product
+
+    @staticmethod
+    def backward(ctx, g, h):
+        (y,) = ctx.saved_tensors
+        return h * y - g, None
+
+
+@pytest.mark.parametrize("root", ["written", "product", "both"])
+@pytest.mark.parametrize("written_again", [False, True])
+@pytest.mark.parametrize("inside", [False, True])
+def test_hooks_on_an_argument_that_a_function_with_several_results_wrote(inside, written_again, root):
+    """In a backward from another of the results they are called with None, which they may take or not."""
+
+    def f(x, y, hook):
+        _, product = NegatesBesideProduct.apply(x, y)
+        if inside:
+            x.register_hook(hook)
+        return product
+
+    def session(compile):
+        compiled = compile(f)
+        for _ in range(2):
+            x = leaf(3)
+            z, seen = x * 2, []
+
+            def hook(g, seen=seen):
+                seen.append(None if g is None else g.clone())
+                return None if g is None else g * 3
+
+            product = compiled(z, plain(3, seed=1), hook)
+            if not inside:
+                z.register_hook(hook)
+            if written_again:
+                z.mul_(2)
+            roots = {"written": [z], "product": [product], "both": [z, product]}[root]
+            backward(roots)
+            yield x, seen
+
+    check_session(session)

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -164,6 +164,7 @@ def take_history(t: Tensor, source: Tensor) -> None:
         _TakeHistory.apply(t.view_as(t) if lost else t, source)
         _hands_on(t)
     _take_place(t, source)
+    _told_beside(t, source)
     if gradient is not None:
         set_gradient(t, gradient)
 
@@ -317,12 +318,32 @@ def give_history(t: Tensor, source: Tensor) -> Tensor:
         result: Tensor = _GiveHistory.apply((t,), source)
     _hands_on(result)
     _take_place(result, source)
-    beside = getattr(getattr(source.grad_fn, "_forward_cls", None), "mates", ())
-    if beside and len(beside[source.output_nr]) > 1:
-        place = source.output_nr
-        hooks = functools.partial(_call_all_without_gradient, weakref.ref(result), place, beside[place])
-        _torch.grad_fn_of(source).register_prehook(hooks)
+    _told_beside(result, source)
     return result
+
+
+def _told_beside(t: Tensor, source: Tensor) -> None:
+    """Hooks on ``t``, which has the history of ``source``, are called where gradients reach others that the same op of
+    eager's gave.
+    """
+    mates, place = _mates(source.grad_fn), source.output_nr
+    if mates and len(mates[place]) > 1 and _origin(t.grad_fn) is not None:
+        hooks: OrderedDict[int, Callable[[Tensor | None], Any]] = OrderedDict()
+        _torch.set_hooks(t, hooks)
+        call = functools.partial(_call_all_without_gradient, hooks, place, mates[place])
+        _torch.grad_fn_of(source).register_prehook(call)
+
+
+def _mates(node: Any) -> Sequence[Sequence[int]]:
+    """For each result of a Function of ours those that the same op of eager's gave; () if there are no others."""
+    found: Sequence[Sequence[int]] = getattr(getattr(node, "_forward_cls", None), "mates", ())
+    return found
+
+
+def _origin(node: Any) -> tuple[Any, int] | None:
+    """The node whose history is handed on by ``node``, and by which of its results; None if that does not hand on."""
+    hands_on = getattr(node, "_forward_cls", None) in (_TakeHistory, _GiveHistory)
+    return node.next_functions[-1] if hands_on else None
 
 
 def require_grad_of_integer(t: Tensor) -> None:
@@ -359,10 +380,16 @@ def register_hook(t: Tensor, hook: Callable[[Tensor | None], Any]) -> None:
     if node is not None and function is None and _torch.outputs_of(node) > 1:  # it is eager's own
         t.register_hook(hook)
         return
+    origin = _origin(node)
+    if origin is not None and (mates := _mates(origin[0])):
+        place = origin[1]
+        t.register_hook(lambda g: None if g is None else hook(g))
+        origin[0].register_prehook(functools.partial(_call_without_gradient, None, place, mates[place], hook))
+        return
     if not hasattr(function, "frees"):
         t.register_hook(lambda g: None if g is None else hook(g))
         return
-    place, mates, ours = t.output_nr, getattr(function, "mates", ()), weakref.ref(node)
+    place, mates, ours = t.output_nr, _mates(node), weakref.ref(node)
     if not mates:
         t.register_hook(lambda g: hook(g) if g is not None or comes_by(ours, place) else None)
         return
@@ -402,11 +429,13 @@ def _call_without_gradient(
 
 
 def _call_all_without_gradient(
-    holder: Callable[[], Tensor | None], place: int, mates: Sequence[int], gradients: tuple[Tensor | None, ...]
+    hooks: Mapping[int, Callable[[Tensor | None], Any]],
+    place: int,
+    mates: Sequence[int],
+    gradients: tuple[Tensor | None, ...],
 ) -> tuple[Tensor | None, ...] | None:
-    """The same of all hooks that the tensor of ``holder`` has by then."""
-    t = holder()
-    for hook in () if t is None else _torch.gradient_hooks_of(t):
+    """The same of all the ``hooks`` that there are by then."""
+    for hook in list(hooks.values()):
         gradients = _call_without_gradient(None, place, mates, hook, gradients) or gradients
     return gradients
 
