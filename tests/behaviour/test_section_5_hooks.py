@@ -18,6 +18,7 @@ from tests.behaviour.harness import (
     leaf,
     plain,
 )
+from tests.behaviour.wrappers import TwoTensor
 
 # -- writes in backward ------------------------------------------------------------------------------
 
@@ -604,5 +605,28 @@ def test_hooks_on_an_argument_that_a_function_with_several_results_wrote(inside,
             roots = {"written": [z], "product": [product], "both": [z, product]}[root]
             backward(roots)
             yield x, seen
+
+    check_session(session)
+
+
+@pytest.mark.parametrize("takes_none", [True, False])
+@pytest.mark.parametrize("made", ["argument", "inside"])
+@pytest.mark.parametrize("parts", [lambda x: x.unbind(1), lambda x: x.split(2, 1), lambda x: x.chunk(2, 0)])
+def test_a_hook_inside_on_a_part_of_a_wrapper_beside_the_one_that_is_returned(parts, made, takes_none):
+    def f(x, hook):
+        first, *_, last = parts(x if made == "argument" else x * 2)
+        first.register_hook(hook)
+        return last
+
+    def session(compile):
+        x = TwoTensor(plain(2, 4), plain(2, 4, seed=1)).requires_grad_()
+        seen = []
+
+        def hook(g):
+            seen.append(g is None)
+            return g if takes_none and g is None else g * 2
+
+        last = compile(f)(x, hook)
+        yield attempt_later(lambda: backward([last])), x, seen
 
     check_session(session)

@@ -71,6 +71,8 @@ class HookSteps:
             for t, base in [x for x in self.results.sources() if id(x[0]) in hooked]:
                 self.results.tensors.setdefault(id(t), (t, base))
             self.wrapped.make_sources(hooked)
+            parts = [h.replica for h in self.late if h.node is not None and _torch.outputs_of(h.node) > 1]
+            self.wrapped.make_parts([t for t in parts if id(t) not in self.results.names])
 
     def find_stand_ins(self) -> None:
         """Let tensors without memory stand for what is neither argument nor result and yet has a hook."""

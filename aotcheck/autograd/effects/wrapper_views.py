@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -324,6 +324,13 @@ class WrapperViews(WrapperArguments):
                 if id(made.source) in wanted:
                     self._is_made(made.source)
                 made = self._note(made.source)
+
+    def make_parts(self, wanted: Sequence[Tensor]) -> None:
+        """Make those of the views ``wanted`` too that one op gave with views that are made: they share a node."""
+        nodes = {_torch.grad_fn_of(t) for t in self._replayed.values()} if wanted else set()
+        for t in wanted:
+            if _torch.grad_fn_of(t) in nodes:
+                self._is_made(t)
 
     def schedule_views(self, timeline: Timeline) -> None:
         """Let the views of what changed its geometry, or was cut from its history, later be made at their moment.
