@@ -11,7 +11,18 @@ from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils import _pytree as pytree
 
 import aotcheck
-from tests.behaviour.harness import Raised, attempt, attempt_later, check, check_session, cotangent, given, leaf, plain
+from tests.behaviour.harness import (
+    Raised,
+    attempt,
+    attempt_later,
+    backward,
+    check,
+    check_session,
+    cotangent,
+    given,
+    leaf,
+    plain,
+)
 from tests.behaviour.wrappers import Tagged, extra, jagged, nested, tagged, two
 
 nested_of = torch.nested.nested_tensor_from_jagged
@@ -474,9 +485,62 @@ def test_a_custom_function_that_keeps_its_ragged_result():
     check_session(session)
 
 
-def test_rows_of_a_ragged_tensor_made_inside_are_refused():
+def ragged_inside(x):
+    return nested_of(x, torch.tensor([0, 1, 3], device=x.device))
+
+
+_OF_RAGGED_INSIDE = {
+    "values": lambda x: ragged_inside(x).values(),
+    "values beside it": lambda x: [(n := ragged_inside(x)).values(), n],
+    "values twice": lambda x: [(n := ragged_inside(x)).values(), n.values()],
+    "values and what is computed": lambda x: [(v := ragged_inside(x).values()), v.sin(), x * 2],
+    "part of values": lambda x: ragged_inside(x).values()[1:],
+    "values of a part": lambda x: ragged_inside(x.view(3, 2)).values(),
+    "rows": lambda x: ragged_inside(x).unbind(),
+    "row": lambda x: ragged_inside(x).unbind()[1],
+    "detached": lambda x: ragged_inside(x.detach()).values(),
+    "values of what is computed": lambda x: (ragged_inside(x) * 2).values(),
+    "values of what is computed, beside it": lambda x: [(n := ragged_inside(x) * 2).values(), n],
+    "values of two": lambda x: [(n := ragged_inside(x) * 2).values(), n.sin().values()],
+}
+
+
+_GIVEN = {
+    "plain": lambda root: root,
+    "leaf": lambda root: root.requires_grad_(),
+    "non-leaf": lambda root: root.requires_grad_() * 2,
+    "view": lambda root: (root.requires_grad_() * 2)[:],
+}
+
+
+@pytest.mark.parametrize("later", ["nothing", "argument", "result"])
+@pytest.mark.parametrize("kind", _GIVEN)
+@pytest.mark.parametrize("function", _OF_RAGGED_INSIDE.values(), ids=_OF_RAGGED_INSIDE)
+def test_a_view_by_way_of_a_ragged_tensor_made_inside(function, kind, later):
+    """It is one of what the ragged tensor was made of: the two count writes, and have a history, together."""
+
+    def once(compiled, root):
+        x = _GIVEN[kind](root)
+        factor = torch.tensor(3.0, device=x.device, requires_grad=True)
+        y = compiled(x)
+        ys = [v for v in (y if isinstance(y, (list, tuple)) else [y]) if not v.is_nested]
+        yield [v._base is x for v in ys], [v._base is None for v in ys]
+        if later != "nothing":
+            yield attempt_later(lambda: (x if later == "argument" else ys[0]).mul_(factor))
+        yield attempt_later(lambda: [v.requires_grad for v in ys])
+        yield attempt_later(lambda: backward([v for v in ys if v.requires_grad])), root, factor
+
+    def session(compile):
+        compiled = compile(function)
+        for seed in range(2):
+            yield from once(compiled, plain(3, 2, seed=seed))
+
+    check_session(session)
+
+
+def test_what_was_ragged_is_reshaped_in_place():
     with pytest.raises(aotcheck.UnsupportedError, match="ragged"):
-        aotcheck.aot_function(lambda x: nested_of(x, torch.tensor([0, 1, 2])).unbind()[0])(leaf(2, 3))
+        aotcheck.aot_function(lambda x: ragged_inside(x).values().t_())(plain(3, 2))
 
 
 def test_a_plain_tensor_is_not_padded():

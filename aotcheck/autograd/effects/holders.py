@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -52,6 +52,7 @@ class Holders(Draft):
 
     def __init__(self, capture: Capture) -> None:
         super().__init__(capture)
+        self.makers: dict[int, Callable[[], Ref]] = {}  # id of a wrapper, or a view of one -> how it gets its name
         # id of an input storage's state -> a tensor that has it when outputs are made
         self.current: dict[int, Ref] = {}
         self._gradients: dict[int, list[Geometry]] = {}  # by id of such a state: where gradients lie
@@ -117,6 +118,7 @@ class Holders(Draft):
     def _anchor(self, state: StorageState, tensors: Sequence[Tensor], returned: dict[int, Tensor]) -> None:
         """Let the graph return a tensor on ``state`` from which the others are made: one of them, or the whole."""
         tops = [t for t in tensors if self.tensors[id(t)][1] is None]
+        tops = [t for t in tops if id(t) not in self.makers]  # views of wrappers are made of these
         tops = [t for t in tops if not (t.requires_grad and (is_odd(t) or _torch.leafness(t) is None))]
         here = self.capture.entry_inference
         tops = [t for t in tops if not (never_counts(t) or (here and counts_as_inference(t)))]

@@ -69,7 +69,6 @@ class Remaking(Attaching, Holders):
 
     def __init__(self, capture: Capture) -> None:
         super().__init__(capture)
-        self.makers: dict[int, Callable[[], Ref]] = {}  # id of a wrapper, or a view of one -> how it gets its name
         self.is_made_of_wrapper: Callable[[Tensor, Local | None], bool] = lambda t, history: False
         self._writes_follow = False  # whether what is made now is made before anything is written
         self._several: dict[Any, Local] = {}  # where the views are that one op made, by when, of what and in which mode

@@ -152,8 +152,9 @@ class WrapperViews(WrapperArguments):
                 return None
         if any(id(x) in self.tracer.reshapings or self._befallen(x) for x in (t, *leaves_of(t))):
             return None
-        histories = any(has_history(x) for x in leaves_of(t)) and id(t) not in self._known
-        return None if histories or self._made_of_plain(t) is not None else t
+        if id(t) in self._known or self._made_of_plain(t) is not None:
+            return t
+        return None if any(has_history(x) for x in leaves_of(t)) else t
 
     def _is_made_later(self, source: Tensor, time: int) -> bool:
         """Whether the wrapper ``source`` is made anew, with the geometry that it ends with and did not have then."""
