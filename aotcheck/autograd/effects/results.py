@@ -250,7 +250,16 @@ class Results(Remaking):
     def _history_began(self, t: Tensor, made: Derivation) -> int:
         """When the view ``t``, so ``made``, got the history that only its changes in place have come to since."""
         changes = self.lasting(t)
-        return changes[0].time if changes and changes[0].version != made.version else made.time
+        if not changes or changes[0].version == made.version:
+            return made.time
+        source: Tensor | None = made.source
+        while source is not None:
+            left = self.kernels.moved.get(id(source), 0) if id(source) in self.tracer.set_calls else 0
+            if made.time < left < changes[0].time:  # it is not to be made of what lies elsewhere by then
+                return made.time
+            further = self.tracer.views.get(id(source))
+            source = None if further is None else further.source
+        return changes[0].time
 
     def _schedule_reshaped(self, timeline: Timeline) -> None:
         """Let views that changed in place do so before others are made, of what is then counted as written.
