@@ -206,8 +206,8 @@ def report(rows: Sequence[Row], samples: int) -> str:
         "# Performance",
         "",
         "Made by `python -m benchmarks.performance`: times faster than torch's own `functorch.compile.aot_function`,",
-        "with microseconds (aotcheck's / torch's) in brackets. Both hand their graphs to a compiler that returns them",
-        "as they are.",
+        "with microseconds (aotcheck's / torch's) in brackets. Both hand their graphs to a compiler that looks at the",
+        "example value of each node and returns them as they are.",
         "",
         f"torch {torch.__version__}, Python {platform.python_version()}, {os.cpu_count()} cores, "
         f"{torch.get_num_threads()} thread; processor time; {samples} samples of each, interleaved in one process.",
