@@ -45,3 +45,13 @@ class Profile:
     wrappers: int = 70
     written_inputs: int = 50
     trained_writes: int = 0
+
+    @property
+    def undrawn(self) -> frozenset[str]:
+        """The traits (:mod:`aotcheck.program.traits`) that no such program has."""
+        without = {
+            ("op:autograd", "op:module", "context:block-autocast"): self.inside,
+            ("op:subclass", "input:subclass"): self.wrappers,
+            ("step:probe-trained",): self.trained_writes,
+        }
+        return frozenset(trait for traits, share in without.items() if not share for trait in traits)

@@ -3,7 +3,8 @@
 Note [Steering]
     Blocks come in epochs of ``EPOCH``. What the blocks of an epoch aim at are the pairs that were rarest in all epochs
     but the one before, so that workers need not wait for each other at its end, and any number of them draws the same
-    programs. The first two epochs aim at nothing: they are what a strategy gives by itself.
+    programs. The first two epochs aim at nothing: they are what a strategy gives by itself. Nor does any aim at a trait
+    that the strategy says it never draws: such pairs, always the rarest, would take the places of those that can be.
 """
 
 from __future__ import annotations
@@ -29,13 +30,20 @@ RARE = 5
 WantedPairs = tuple[tuple[str, str], ...]
 _OBSERVED = frozenset({Outcome.AGREES.value, Outcome.DIFFERS.value})
 _PAIRS = tuple(pairs())
+_UNDRAWN = "the strategy draws none"
 
 
 class Coverage:
-    """Counts of pairs, fed one event at a time."""
+    """Counts of pairs, fed one event at a time.
 
-    def __init__(self) -> None:
+    Args:
+        undrawn: traits that the strategy never draws.
+    """
+
+    def __init__(self, undrawn: frozenset[str] = frozenset()) -> None:
         n = len(TRAITS)
+        self._undrawn = undrawn
+        self._pairs = [(i, j) for i, j in _PAIRS if undrawn.isdisjoint((TRAITS[i], TRAITS[j]))]
         self._blocks: dict[int, Sequence[str]] = {}
         self._exercised = np.zeros((n, n), dtype=np.int64)
         self._observed = np.zeros((n, n), dtype=np.int64)
@@ -82,7 +90,7 @@ class Coverage:
         self._steered_to = max(self._steered_to, until)
         if not self._steering.any():
             return ()
-        counts = [(int(self._steering[i, j]), i, j) for i, j in _PAIRS]
+        counts = [(int(self._steering[i, j]), i, j) for i, j in self._pairs]
         rare = [each for each in counts if each[0] < RARE]
         chosen = heapq.nsmallest(MOST_WANTED, rare or counts)
         return tuple((TRAITS[i], TRAITS[j]) for _, i, j in chosen)
@@ -92,17 +100,17 @@ class Coverage:
     @property
     def exercised(self) -> int:
         """How many pairs some program has exercised."""
-        return sum(bool(self._exercised[i, j]) for i, j in _PAIRS)
+        return sum(bool(self._exercised[i, j]) for i, j in self._pairs)
 
     @property
     def observed(self) -> int:
         """How many pairs some program has exercised that was judged to the end."""
-        return sum(bool(self._observed[i, j]) for i, j in _PAIRS)
+        return sum(bool(self._observed[i, j]) for i, j in self._pairs)
 
     @property
     def possible(self) -> int:
         """How many pairs there are."""
-        return len(_PAIRS)
+        return len(self._pairs)
 
     @property
     def triples(self) -> int:
@@ -116,12 +124,12 @@ class Coverage:
 
     def missing(self) -> list[tuple[str, str]]:
         """The pairs that no program has exercised."""
-        return [(TRAITS[i], TRAITS[j]) for i, j in _PAIRS if not self._exercised[i, j]]
+        return [(TRAITS[i], TRAITS[j]) for i, j in self._pairs if not self._exercised[i, j]]
 
     def counted(self) -> PairsCounted:
         """All of it as an event."""
         n = len(TRAITS)
-        left_out = [(i, j, excluded(TRAITS[i], TRAITS[j])) for i in range(n) for j in range(i)]
+        left_out = [(i, j, self._left_out(TRAITS[i], TRAITS[j])) for i in range(n) for j in range(i)]
         return PairsCounted(
             traits=TRAITS,
             exercised=_rows(self._exercised),
@@ -134,6 +142,9 @@ class Coverage:
             programs=self.programs,
             triples_observed=self.triples_observed,
         )
+
+    def _left_out(self, first: str, second: str) -> str:
+        return excluded(first, second) or (_UNDRAWN if {first, second} & self._undrawn else "")
 
 
 def _known_until(block: int) -> int:

@@ -45,6 +45,7 @@ from aotcheck.campaign.events import (
     WorkerDied,
 )
 from aotcheck.campaign.flight import Flight
+from aotcheck.campaign.generate import undrawn_by
 from aotcheck.campaign.known import known_bugs
 from aotcheck.campaign.resume import Past
 from aotcheck.campaign.scripts import Scripts
@@ -92,7 +93,7 @@ class Campaign:
         self._attempts = 0
         self._suspects: set[tuple[int, int]] = set()
         self._lost: Counter[int] = Counter()
-        self._coverage = Coverage()
+        self._coverage = Coverage(undrawn_by(settings.strategy))
         for event in self._past.events:
             self._coverage.feed(event)
         self._shown_again: set[CoarseKey] = set(self._past.rerun)

@@ -132,7 +132,7 @@ def _fuzz(settings: Settings, past: Past) -> int:
 
     from aotcheck.backends import BackendError, require_device, resolve
     from aotcheck.campaign import Campaign, SettingsError, Tally
-    from aotcheck.campaign.generate import load_strategy
+    from aotcheck.campaign.generate import load_strategy, undrawn_by
     from aotcheck.report.jsonl import JsonLines
     from aotcheck.report.terminal import LiveDisplay, print_summary
 
@@ -140,6 +140,7 @@ def _fuzz(settings: Settings, past: Past) -> int:
         require_device(settings.device)
         resolve(settings.backend)
         load_strategy(settings.strategy)
+        undrawn_by(settings.strategy)
         settings.make_folders()
     except (BackendError, SettingsError) as error:
         raise Usage(str(error)) from error

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections import Counter
 
 import pytest
 
+import strategies
 from aotcheck.campaign.coverage import EPOCH, Coverage
 from aotcheck.campaign.events import BlockFailed, BlockGenerated, Event, ProgramChecked
-from aotcheck.campaign.generate import load_strategy, programs_of_block
+from aotcheck.campaign.generate import load_strategy, programs_of_block, undrawn_by
+from aotcheck.campaign.settings import SettingsError
 from aotcheck.program import traits_of
 from aotcheck.program.traits import TRAITS, bits_of
 
@@ -85,6 +88,63 @@ def test_the_first_epochs_aim_at_nothing_and_the_rarest_pairs_come_first() -> No
     wanted, missing = coverage.wanted(2 * EPOCH), coverage.missing()
     first = wanted[: len(missing)]
     assert missing and set(first) <= set(missing) and len(first) == min(300, len(missing))
+
+
+def test_nothing_aims_at_a_trait_that_the_strategy_never_draws() -> None:
+    undrawn = frozenset(TRAITS[40:45])
+    events = [
+        generated(b, *(tuple({*random.Random(f"{b}/{i}").sample(TRAITS, 20)} - undrawn) for i in range(5)))
+        for b in range(EPOCH)
+    ]
+    plain, told = Coverage(), Coverage(undrawn)
+    for event in events:
+        plain.feed(event)
+        told.feed(event)
+    without = plain.wanted(2 * EPOCH), told.wanted(2 * EPOCH)
+    assert any(undrawn.intersection(pair) for pair in without[0])
+    assert not any(undrawn.intersection(pair) for pair in without[1])
+    left = [pair for pair in without[0] if undrawn.isdisjoint(pair)]
+    assert list(without[1][: len(left)]) == left, "the others are aimed at as before, and more of them"
+    assert len(without[0]) == len(without[1])
+
+
+def test_pairs_that_the_strategy_never_draws_are_no_possible_ones() -> None:
+    n, coverage = len(TRAITS), Coverage(frozenset({B}))
+    coverage.feed(generated(0, (A, C)))
+    told = coverage.counted()
+    assert told.pairs_possible == Coverage().counted().pairs_possible - (n - 1)
+    assert {(i, j) for i, j, _ in told.excluded} == {(max(1, k), min(1, k)) for k in range(n) if k != 1}
+    assert not any(B in pair for pair in coverage.missing()) and (A, D) in coverage.missing()
+
+
+def test_a_strategy_that_says_nothing_may_draw_everything() -> None:
+    assert undrawn_by("tests.unit.campaign.test_coverage:nothing") == frozenset()
+
+
+UNDRAWN: object = {}
+
+
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [
+        ({"mine": {"op:view", "op:veiw"}}, "UNDRAWN of '.*' gives 'mine' what is no trait: op:veiw"),
+        (["op:view"], "UNDRAWN of '.*' is a list, not a mapping from names of strategies"),
+    ],
+)
+def test_what_is_said_wrongly_is_named(said: object, error: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "UNDRAWN", said)
+    with pytest.raises(SettingsError, match=error):
+        undrawn_by(f"{__name__}:mine")
+
+
+@pytest.mark.parametrize("name", strategies.UNDRAWN)
+def test_what_a_strategy_says_it_never_draws_it_does_not(name: str) -> None:
+    undrawn = undrawn_by(f"strategies:{name}")
+    assert undrawn == strategies.UNDRAWN[name]
+    strategy = load_strategy(f"strategies:{name}", tuple((A, trait) for trait in sorted(undrawn)))
+    for block in range(3):
+        for program in programs_of_block(strategy, 11, block):
+            assert undrawn.isdisjoint(traits_of(program))
 
 
 WANTED = (
