@@ -5,6 +5,10 @@ Note [Covered]
     several causes: of the findings under a covered key, those that make all the calls of one of its files are probably
     that bug again, as in Note [Known bugs are not repeated] of :mod:`aotcheck.campaign.triage`; the others are left
     for somebody to look at.
+
+Note [What dies alone]
+    A finding whose script, run by itself, kills its process is a crash, whatever was seen of it in the run: memory is
+    read or written that nobody owns, and what comes of that is chance.
 """
 
 from __future__ import annotations
@@ -15,11 +19,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aotcheck.campaign.corpus import Entry
-from aotcheck.campaign.events import Event, FindingFlaky, FindingRechecked, FindingSigned, FindingWritten, Reproduced
+from aotcheck.campaign.events import (
+    Event,
+    FindingFlaky,
+    FindingRechecked,
+    FindingSigned,
+    FindingWritten,
+    Reproduced,
+    ScriptRun,
+)
 from aotcheck.campaign.signature import embeds
 from aotcheck.minimize.size import Size, size
-from aotcheck.oracle import CoarseKey
+from aotcheck.oracle import CoarseKey, OracleKind
 from aotcheck.program import Program, ProgramSyntaxError, UnknownOpError, parse_file
+from aotcheck.workers import how_it_ended
 
 __all__ = ["Group", "Missing", "missing"]
 
@@ -74,6 +87,8 @@ def missing(run: Path, backend: str, events: Iterable[Event], corpus: Sequence[E
                 found[_there(run, event.path)] = event.key
             case FindingFlaky() | FindingRechecked(reproduced=Reproduced.GONE):
                 found.pop(_there(run, event.path), None)
+            case ScriptRun(exit_code=int(status)) if status < 0 and _there(run, event.path) in found:
+                found[_there(run, event.path)] = CoarseKey(OracleKind.CRASH.value, "process", how_it_ended(status))
             case FindingSigned(minimized=script) if script:
                 minimized[_there(run, event.path)] = _there(run, script)
             case _:

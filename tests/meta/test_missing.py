@@ -15,6 +15,8 @@ from aotcheck.campaign.events import (
     FindingWritten,
     Reproduced,
     RunStarted,
+    ScriptRun,
+    Shown,
 )
 from aotcheck.oracle import CoarseKey
 from aotcheck.program import Program, emit, parse_file
@@ -98,6 +100,24 @@ def test_a_finding_that_is_flaky_lacks_nothing(tmp_path: Path, corpus: Path) -> 
     written(folder, (RAISES, DOUBLE), (INPUT, DOUBLE), then=then)
     result = run("corpus", "missing", folder, "--corpus", corpus)
     assert (result.exit_code, "0 findings of 0 coarse keys" in result.output) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("status", "shown", "key"),
+    [
+        (-11, Shown.FAILED, "(crash, process, killed by SIGSEGV)"),
+        (1, Shown.OTHER, str(RAISES)),
+        (None, Shown.FAILED, str(RAISES)),
+    ],
+)
+def test_what_kills_its_process_alone_is_a_crash(tmp_path: Path, status: int | None, shown: Shown, key: str) -> None:
+    corpus, folder = tmp_path / "corpus", tmp_path / "run"
+    entry(corpus, "doubled", BACKEND, "differs")
+    ran = ScriptRun(str(folder / "findings" / "finding-0.py"), RAISES, status, shown)
+    written(folder, (RAISES, DOUBLE), then=(ran,))
+    assert f"{key}: 1 findings\n" in run("corpus", "missing", folder, "--corpus", corpus).output
+    entry(corpus, "dies", BACKEND, "differs", key=key)
+    assert run("corpus", "missing", folder, "--corpus", corpus).exit_code == 0
 
 
 def test_a_run_may_be_moved_and_several_be_asked_about(tmp_path: Path, corpus: Path) -> None:
