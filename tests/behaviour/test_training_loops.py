@@ -243,7 +243,9 @@ def test_truncated_backpropagation_with_a_state_that_is_written(window: int):
             optimizer.step()
             yield out, loss, state(net)
 
-    check_session(session)
+    # The gates of a GRU cell are `sigmoid_` of columns of a matrix: rows of four for eager's kernel, twenty elements
+    # in a row for the graph's. With AVX2 the kernel rounds eights of them otherwise than what remains of a row.
+    check_session(session, rtol=1e-5)
 
 
 def test_a_state_passed_on_and_detached_in_place():
