@@ -118,7 +118,7 @@ def test_pairs_that_the_strategy_never_draws_are_no_possible_ones() -> None:
 
 
 def test_a_strategy_that_says_nothing_may_draw_everything() -> None:
-    assert undrawn_by("tests.unit.campaign.test_coverage:nothing") == frozenset()
+    assert undrawn_by("tests.meta.small:nothing") == frozenset()
 
 
 UNDRAWN: object = {}
@@ -137,7 +137,7 @@ def test_what_is_said_wrongly_is_named(said: object, error: str, monkeypatch: py
         undrawn_by(f"{__name__}:mine")
 
 
-@pytest.mark.parametrize("name", strategies.UNDRAWN)
+@pytest.mark.parametrize("name", [name for name, undrawn in strategies.UNDRAWN.items() if undrawn])
 def test_what_a_strategy_says_it_never_draws_it_does_not(name: str) -> None:
     undrawn = undrawn_by(f"strategies:{name}")
     assert undrawn == strategies.UNDRAWN[name]
