@@ -82,9 +82,20 @@ def parametrizations_are_cached() -> bool:
     return bool(parametrize._cache_enabled)
 
 
+def _find_fx_traces() -> Callable[[], bool]:
+    """What tells whether FX is tracing: a function from torch 2.14 on, which has a flag for each thread."""
+    found: Callable[[], bool] | None = getattr(_symbolic_trace, "_get_is_fx_tracing", None)
+    if found is not None:
+        return found
+    return lambda: bool(_symbolic_trace._is_fx_tracing_flag)
+
+
+_fx_traces = _find_fx_traces()
+
+
 def another_tracer_active() -> bool:
     """Whether FX is tracing on this thread, as ``make_fx`` does."""
-    return bool(_symbolic_trace._is_fx_tracing_flag)
+    return _fx_traces()
 
 
 def default_device() -> torch.device:

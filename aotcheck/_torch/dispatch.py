@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import types
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
@@ -18,7 +19,7 @@ _PreserveDispatchKeyGuard = _C._PreserveDispatchKeyGuard
 _pre_dispatch_modes: Callable[[], int] = torch._ops.mode_stack_state_for_pre_dispatch().count
 _set_meta_in_tls = _C._set_meta_in_tls_dispatch_include
 _restore_dispatch = vars(_C)["_RestorePythonTLSSnapshot"]
-_skip_one_hop = _C._skip_one_hop_torch_function
+_skip_one_hop: Callable[..., Any] | None = getattr(_C, "_skip_one_hop_torch_function", None)  # from torch 2.13 on
 
 META = torch.device("meta")
 without_torch_function: Callable[[], contextlib.AbstractContextManager[Any]] = _C.DisableTorchFunction
@@ -59,7 +60,25 @@ class FunctionMode(torch.overrides.TorchFunctionMode):
 
 def past_function_modes(func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """Call ``func``, of which function modes are not told, while they are active for what it calls."""
-    return _skip_one_hop(func, (), args, kwargs)
+    if _skip_one_hop is not None:
+        return _skip_one_hop(func, (), args, kwargs)
+    return _without_own_check(func)(*args, **kwargs)
+
+
+def _without_own_check(func: Any) -> Any:
+    """``func``, a function in Python, with the same code, but that it does not ask itself whether to call a mode.
+
+    The code looks up torch's checks in the globals of the function, so those of this one have a check that says no.
+    They are copied anew for each call, since somebody may have put something else in their place.
+    """
+    unchecked = dict.fromkeys(("has_torch_function", "has_torch_function_unary"), _no)
+    made = types.FunctionType(func.__code__, {**func.__globals__, **unchecked}, func.__name__, func.__defaults__)
+    made.__kwdefaults__ = func.__kwdefaults__
+    return made
+
+
+def _no(*_: object) -> bool:
+    return False
 
 
 def as_before_dispatch() -> contextlib.AbstractContextManager[Any]:
