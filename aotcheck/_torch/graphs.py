@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 import types
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
 import torch
@@ -20,9 +20,10 @@ _NO_KWARGS: Any = fx.immutable_collections.immutable_dict()  # one for all nodes
 def appending_to(graph: fx.Graph) -> Callable[..., fx.Node]:
     """What puts a node at the end of ``graph``: name, op, target, args, kwargs and, if it has any, what it is told.
 
-    The caller keeps names unique.
+    The caller keeps names unique; FX, told of each, keeps nodes that somebody adds later apart from them.
     """
-    insert, register, node_of, set_attribute = (
+    tell, insert, register, node_of, set_attribute = (
+        graph._graph_namespace._used_names.add,
         graph._insert,
         graph._find_nodes_lookup_table.insert,
         fx.Node,
@@ -42,6 +43,7 @@ def appending_to(graph: fx.Graph) -> Callable[..., fx.Node]:
             set_attribute(node, "meta", meta)
         if not kwargs:
             set_attribute(node, "_kwargs", _NO_KWARGS)
+        tell(name)
         insert(node)
         register(node)
         graph._len += 1
@@ -55,11 +57,10 @@ parts_of_node = operator.attrgetter("op", "target", "_args", "_kwargs", "_input_
 """Op, target, args and kwargs of a node, and the nodes that it is computed from, once each; not to be changed."""
 
 
-def append_output(graph: fx.Graph, result: Any, taken: Collection[str]) -> fx.Node:
-    """The node that ends ``graph``; the names in ``taken`` are those of others."""
-    return (
-        graph.output(result) if "output" in taken else appending_to(graph)("output", "output", "output", (result,), {})
-    )
+def append_output(graph: fx.Graph, result: Any) -> fx.Node:
+    """The node that ends ``graph``."""
+    taken = "output" in graph._graph_namespace._used_names
+    return graph.output(result) if taken else appending_to(graph)("output", "output", "output", (result,), {})
 
 
 _OF_GRAPH_MODULES = frozenset(
@@ -198,14 +199,10 @@ def take_lists(module: fx.GraphModule, lists: dict[str, int]) -> None:
 
 def rename_placeholders(graph: fx.Graph, names: Sequence[str]) -> None:
     """Give the graph's inputs these names; other nodes make way."""
-    placeholders = [n for n in graph.nodes if n.op == "placeholder"]
-    taken = {n.name for n in graph.nodes} | set(names)
+    given = set(names)
+    graph._graph_namespace._used_names.update(given)
     for node in graph.nodes:
-        if node.op != "placeholder" and node.name in names:
-            number = 1
-            while f"{node.name}_{number}" in taken:
-                number += 1
-            node.name = f"{node.name}_{number}"
-            taken.add(node.name)
-    for node, name in zip(placeholders, names, strict=True):
+        if node.op != "placeholder" and node.name in given:
+            node.name = graph._graph_namespace.create_name(node.name, None)
+    for node, name in zip(graph.find_nodes(op="placeholder"), names, strict=True):
         node.name = node.target = name

@@ -15,6 +15,7 @@ Most tests need only :func:`check`, which makes a session of a function and its 
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -287,6 +288,11 @@ class Recorder:
         placeholders = [node for node in graph.graph.nodes if node.op == "placeholder"]
         assert len(placeholders) == len(examples)
         aotcheck.assert_functional(graph)
+        graph.graph.lint()
+        tidied = copy.deepcopy(graph)
+        tidied.graph.eliminate_dead_code()
+        tidied.recompile()
+        tidied.graph.lint()
 
     def forward(self, graph: torch.fx.GraphModule, examples: Sequence[Any]) -> Function:
         self._accept(graph, examples)

@@ -66,6 +66,79 @@ def test_a_backward_returns_one_value_per_primal():
     assert [gradient is not None for gradient in gradients] == [True, False, False]
 
 
+def all_names(graph: torch.fx.GraphModule) -> list[str]:
+    return [node.name for node in graph.graph.nodes if node.op != "output"]
+
+
+def test_an_op_of_a_backward_makes_way_for_a_saved_value_of_the_same_name():
+    recorder = compiled(lambda x: x.neg().sin(), lambda: given(leaf(3)))
+    assert all_names(recorder.backwards[0]) == ["neg", "tangents_1", "cos", "mul", "neg_1"]
+
+
+def test_nodes_that_a_compiler_adds_get_names_of_their_own():
+    seen = []
+
+    def compiler(graph, examples):
+        (end,) = graph.graph.find_nodes(op="output")
+        first = next(node for node in graph.graph.nodes if node.op == "call_function")
+        with graph.graph.inserting_before(end):
+            added = [graph.graph.create_node("call_function", first.target, first.args, name="sin") for _ in range(3)]
+        end.args = ((*end.args[0], *added),)
+        graph.graph.lint()
+        graph.recompile()
+        seen.extend(node.name for node in added)
+        return lambda *args: graph(*args)[:-3]
+
+    x = leaf(3)
+    out = aotcheck.aot_function(lambda x: x.sin().sin(), fw_compiler=compiler, bw_compiler=compiler)(x)
+    assert seen == ["sin_2", "sin_3", "sin_4"]
+    out.sum().backward()
+
+
+def test_an_op_named_as_a_numbered_one_takes_no_name_twice():
+    with torch.library._scoped_library("aotcheck_test_names", "FRAGMENT") as lib:
+        for name in ("sin_1", "output", "lambda", "arg0_1"):
+            lib.define(f"{name}(Tensor x) -> Tensor")
+            lib.impl(name, lambda x: x + 1, "CompositeExplicitAutograd")
+        ops = torch.ops.aotcheck_test_names
+
+        def f(x):
+            return ops.arg0_1(getattr(ops, "lambda")(ops.output(ops.sin_1(x.sin().sin()).sin())))
+
+        recorder = compiled(f, lambda: given(plain(3)), run_backward=False)
+        expected = ["arg0_1", "sin", "sin_1", "sin_1_1", "sin_2", "output", "lambda_1", "arg0_1_1"]
+        assert all_names(recorder.forwards[0]) == expected
+        (end,) = recorder.forwards[0].graph.find_nodes(op="output")
+        assert end.name == "output_1"
+
+
+def test_names_stay_unique_where_ops_are_decomposed():
+    table = {torch.ops.aten.silu.default: lambda x: x * torch.sigmoid(x)}
+    recorder = Recorder()
+    x = leaf(3)
+    out = aotcheck.aot_function(
+        lambda x: torch.nn.functional.silu(x * 2) * x,
+        fw_compiler=recorder.forward,
+        bw_compiler=recorder.backward,
+        decompositions=table,
+    )(x)
+    backward([out])
+    assert "sigmoid" in all_names(recorder.forwards[0])
+    for graph in recorder.graphs:
+        assert len(set(all_names(graph))) == len(all_names(graph))
+
+
+def test_a_graph_of_thousands_of_equal_ops_is_named_in_no_time():
+    def f(x):
+        for _ in range(2000):
+            x = x.neg()
+        return x
+
+    recorder = compiled(f, lambda: given(leaf(3)))
+    assert all_names(recorder.forwards[0])[-1] == "neg_1999"
+    assert all_names(recorder.backwards[0])[-1] == "neg_1999"
+
+
 def test_a_forward_returns_its_outputs_then_what_it_saves():
     recorder = compiled(lambda x, y: (x * y).exp(), lambda: given(leaf(3), leaf(3, seed=1)))
     forward, backward_graph = recorder.forwards[0], recorder.backwards[0]

@@ -72,7 +72,7 @@ def _compiled(
 ) -> Callable[..., Any]:
     if compiler is None or (compiler is nop and not decompositions):
         if config().debug:
-            assert_functional(graph_module(graph, names, fakes)[0])
+            assert_sound(graph_module(graph, names, fakes)[0])
         return interpreter(graph)
     module, examples = graph_module(graph, names, fakes, title)
     if decompositions:
@@ -83,7 +83,7 @@ def _compiled(
 def compile_module(compiler: Compiler | None, module: fx.GraphModule, examples: list[Any]) -> Callable[..., Any]:
     """What ``compiler`` makes of ``module``, as a callable that takes its inputs one by one."""
     if config().debug:
-        assert_functional(module)
+        assert_sound(module)
     if compiler is None:
         return _torch.ready_forward(module)
     with torch.enable_grad():
@@ -95,6 +95,12 @@ def compile_module(compiler: Compiler | None, module: fx.GraphModule, examples: 
     if getattr(compiled, "_boxed_call", False):
         return lambda *args: compiled(list(args))
     return compiled
+
+
+def assert_sound(module: fx.GraphModule) -> None:
+    """What debug mode asks of each graph. Raises NotFunctionalError, or FX's RuntimeError."""
+    assert_functional(module)
+    module.graph.lint()
 
 
 def decompose(module: fx.GraphModule, examples: list[Any], table: Decompositions) -> fx.GraphModule:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import dataclasses
+import keyword
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -21,7 +22,8 @@ from aotcheck.autograd.replicas.sparse import SparseResult
 
 aten = torch.ops.aten
 _LISTS = (list, torch.Size, fx.immutable_collections.immutable_list)
-_BUILTINS = frozenset(dir(builtins))
+_NO_NAMES = frozenset({*dir(builtins), *keyword.kwlist, "device", "inf", "nan", "torch"})
+"""What FX does not let nodes be named: it writes sum_1, never sum."""
 _CPU = torch.device("cpu")
 _INT = frozenset({int})
 
@@ -45,14 +47,20 @@ class Graph:
 
     def _name(self, input_names: Sequence[str]) -> dict[Value, str]:
         names = dict(zip(self.inputs, input_names, strict=True))
-        counts: dict[str, int] = {}
+        taken = set(input_names)  # a backward has values of the forward among them, by their names there
+        last: dict[str, int] = {}  # the number of the last name made of a stem; 0 is written as nothing
         for v in self.values:
             if v in names:
                 continue
             stem = "constant" if v.op is CONSTANT else _torch.op_name(v.op)
-            seen = counts.get(stem, 0 if stem in _BUILTINS else None)  # as FX names: sum_1, never sum
-            counts[stem] = 0 if seen is None else seen + 1
-            names[v] = stem if seen is None else f"{stem}_{seen + 1}"
+            number = last.get(stem, 0 if stem in _NO_NAMES else -1) + 1
+            name = f"{stem}_{number}" if number else stem
+            while name in taken:
+                number += 1
+                name = f"{stem}_{number}"
+            last[stem] = number
+            taken.add(name)
+            names[v] = name
         return names
 
 
@@ -276,7 +284,7 @@ def graph_module(
             args = tuple([nodes[a] if type(a) is Value else _of_nodes(a, nodes) for a in v.args])
             kwargs = {k: _of_nodes(a, nodes) for k, a in v.kwargs.items()} if v.kwargs else NO_KWARGS
             nodes[v] = append(names[v], "call_function", v.op, args, kwargs, meta)
-    _torch.append_output(g, tuple([None if o is None else nodes[o] for o in graph.outputs]), names.values())
+    _torch.append_output(g, tuple([None if o is None else nodes[o] for o in graph.outputs]))
     return GraphModule(root, g, name), [fakes.of(v) for v in graph.inputs]
 
 

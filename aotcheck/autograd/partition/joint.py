@@ -10,8 +10,9 @@ import torch
 from torch import fx
 
 from aotcheck import _torch
+from aotcheck.autograd.config import config
 from aotcheck.autograd.errors import UnsupportedError
-from aotcheck.autograd.graphs.compile_graph import Decompositions, decompose
+from aotcheck.autograd.graphs.compile_graph import Decompositions, assert_sound, decompose
 from aotcheck.autograd.graphs.graph import FakeValues, Graph, graph_module
 from aotcheck.autograd.ir.trace import Value, ancestors, getitem
 
@@ -45,6 +46,8 @@ def joint_module(
     module, examples = graph_module(graph, names, fakes, "joint")
     if decompositions:
         module = decompose(module, examples, decompositions)
+    if config().debug:
+        assert_sound(module)
     tag_directions(module, forward_outputs)
     _torch.take_lists(module, {"primals": primals, "tangents": len(examples) - primals})
     return module, examples
