@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import sys
 import threading
@@ -52,6 +53,24 @@ class Seconds(click.ParamType[float]):
             return seconds(str(value))
         except ValueError:
             self.fail(f"'{value}' is not a duration; write 90, 90s, 10m or 2h", param, ctx)
+
+
+class Gibibytes(click.ParamType[float]):
+    """What a process may take: a number of GiB; torch alone takes some tenths of one."""
+
+    name = "GiB"
+    least = 0.5
+    most = 2.0**20
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Parse a number of GiB."""
+        try:
+            found = float(str(value))
+        except ValueError:
+            found = math.nan
+        if not self.least <= found < self.most:  # false for nan
+            self.fail(f"'{value}' is not a number of GiB; write {self.least:g} or more", param, ctx)
+        return found
 
 
 def seconds(text: str) -> float:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 )
 @click.option("--backend", default="aotcheck", show_default=True, help="What to test: a name or module:callable.")
 @click.option("--device", default="cpu", show_default=True)
-@click.option("--only", multiple=True, help="A variation to try, by name; again for more. Default: all.")
+@click.option("--only", multiple=True, help="Variations to try: 'as given,transposed'. Default: all.")
 @click.option("--exact", is_flag=True, help="Values must be equal bitwise.")
 def check(function: str, inputs: str, backend: str, device: str, only: tuple[str, ...], exact: bool) -> None:
     """Compare a function of yours with its compiled form: aliasing, layouts, requires_grad, contexts, second calls.
@@ -40,17 +41,30 @@ def check(function: str, inputs: str, backend: str, device: str, only: tuple[str
     from aotcheck.checking import check as compare
     from aotcheck.report.checking import print_report
 
-    unknown = [name for name in only if name not in VARIATIONS]
-    if unknown:
-        raise Usage(f"no variation is called '{unknown[0]}'; there are: {', '.join(VARIATIONS)}")
+    variations = [name for text in only for name in _variations(text, VARIATIONS)]
     named, given = _named(function), _given(inputs, device)
     _require_callable_with(function, named, given)
     try:
-        report = compare(named, given, backend, device=device, variations=only or None, exact=exact)
+        report = compare(named, given, backend, device=device, variations=variations or None, exact=exact)
     except BackendError as error:
         raise Usage(str(error)) from error
     print_report(report, Console())
     sys.exit(int(ExitCode.CLEAN if report.agrees else ExitCode.FINDINGS))
+
+
+def _variations(text: str, known: Collection[str]) -> list[str]:
+    """The variations that ``text`` names, separated by commas; names may hold commas themselves."""
+    pieces, found = [piece.strip() for piece in text.split(",")], list[str]()
+    while pieces:
+        lengths = (n for n in range(len(pieces), 0, -1) if ", ".join(pieces[:n]) in known)
+        length = next(lengths, 0)
+        if not length:
+            near = difflib.get_close_matches(pieces[0], known, n=1)
+            hint = f"did you mean '{near[0]}'?" if near else f"there are: {'; '.join(known)}"
+            raise Usage(f"no variation is called '{pieces[0]}'; {hint}")
+        found.append(", ".join(pieces[:length]))
+        pieces = pieces[length:]
+    return found
 
 
 def _require_callable_with(spec: str, function: Callable[..., Any], given: Given) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from aotcheck.cli.base import INSPECTION, Seconds, Usage, parsed_file, stopping_on_interrupt
+from aotcheck.cli.base import INSPECTION, Gibibytes, Seconds, Usage, parsed_file, stopping_on_interrupt
 
 if TYPE_CHECKING:
     from aotcheck.minimize import Reduction
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.option("--time", "duration", type=Seconds(), default="10m", show_default=True, help="How long at most.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Worker processes. Default: one per core.")
 @click.option("--timeout", type=Seconds(), default="30", show_default=True, help="For one candidate.")
-@click.option("--memory", type=click.FloatRange(min=0.5), default=6.0, show_default=True, help="GiB for one worker.")
+@click.option("--memory", type=Gibibytes(), default="6", show_default=True, help="GiB for one worker.")
 def minimize(
     path: Path,
     backend: str | None,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from aotcheck.cli.base import CORPUS, INSPECTION, STRATEGY, Seconds, Usage, stopping_on_interrupt
+from aotcheck.cli.base import CORPUS, INSPECTION, STRATEGY, Gibibytes, Seconds, Usage, stopping_on_interrupt
 from aotcheck.cli.report import write_reports
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 @click.option("--time", "duration", type=Seconds(), help="How long: 90s, 10m, 2h.")
 @click.option("--jobs", type=click.IntRange(min=1), help="Worker processes. Default: one per core.")
 @click.option("--timeout", type=Seconds(), default="60", show_default=True, help="For one program.")
-@click.option("--memory", type=click.FloatRange(min=0.5), default=6.0, show_default=True, help="GiB for one worker.")
+@click.option("--memory", type=Gibibytes(), default="6", show_default=True, help="GiB for one worker.")
 @click.option("--out", type=click.Path(path_type=Path), help="The run's folder. Default: reports/<time>-<backend>.")
 @click.option("--minimize-time", type=Seconds(), default="5m", show_default=True, help="For minimizing findings.")
 @click.option("--no-minimize", is_flag=True, help="Leave findings as they were found.")

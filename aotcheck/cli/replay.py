@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from aotcheck.cli.base import Seconds, Usage, one_line, program_files, stopping_on_interrupt
+from aotcheck.cli.base import Gibibytes, Seconds, Usage, one_line, program_files, stopping_on_interrupt
 
 if TYPE_CHECKING:
     from aotcheck.campaign.replay import Replayed
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @click.option("--device", default="cpu", show_default=True)
 @click.option("--jobs", type=click.IntRange(min=1), help="Worker processes. Default: one per core.")
 @click.option("--timeout", type=Seconds(), default="60", show_default=True, help="For one program.")
-@click.option("--memory", type=click.FloatRange(min=0.5), default=6.0, show_default=True, help="GiB for one process.")
+@click.option("--memory", type=Gibibytes(), default="6", show_default=True, help="GiB for one process.")
 @click.option("--runs", type=click.IntRange(min=1), default=1, show_default=True, help="To see what is flaky.")
 @click.option("--quiet", is_flag=True, help="Say nothing of files that are as expected.")
 def replay(

@@ -63,9 +63,21 @@ def register_subclass(key: str, cls: type, make: Callable[..., Any]) -> None:
 
     Raises:
         ValueError: the key is taken or no identifier.
-        TypeError: ``cls`` is no wrapper subclass, or ``make`` has no plain positional parameters.
+        TypeError: ``cls`` is no wrapper subclass, or ``make`` has no plain positional parameters or cannot be imported
+            by its name: a lambda, a function made inside another one, a partial.
     """
+    _require_a_name(key, make)
     _register(key, cls, make, built_in=False)
+
+
+def _require_a_name(key: str, make: Callable[..., Any]) -> None:
+    """Scripts write the maker as ``module.qualified_name``."""
+    module, name = getattr(make, "__module__", None), getattr(make, "__qualname__", "")
+    if not (module and name and all(part.isidentifier() for part in name.split("."))):
+        raise TypeError(
+            f"the maker of {key!r} is {name or type(make).__name__}, which scripts cannot import; "
+            "define a function with a name at the top of a module"
+        )
 
 
 def _register(key: str, cls: type, make: Callable[..., Any], built_in: bool) -> None:

@@ -216,6 +216,21 @@ def test_the_command_prints_a_table_and_its_exit_code_says_the_rest() -> None:
     assert run.exit_code == 1 and "differs" in run.output
 
 
+def test_only_takes_several_variations_whose_names_may_hold_commas() -> None:
+    arguments = ["check", f"{HERE}:scale", "--inputs", f"{HERE}:pair", "--backend", "eager"]
+    run = CliRunner().invoke(main, [*arguments, "--only", "as given, again, under no_grad,transposed"])
+    assert run.exit_code == 0, run.output
+    names = ("as given", "again, under no_grad", "transposed")
+    assert all(name in run.output for name in names) and len(run.output.splitlines()) == 5
+    same = CliRunner().invoke(main, [*arguments, *(part for name in names for part in ("--only", name))])
+    assert same.output == run.output
+    wrong = CliRunner().invoke(main, [*arguments, "--only", "as given,transposd"])
+    assert (wrong.exit_code, wrong.output) == (
+        2,
+        "aotcheck: no variation is called 'transposd'; did you mean 'transposed'?\n",
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [

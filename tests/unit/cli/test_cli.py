@@ -60,6 +60,13 @@ def test_a_duration_is_read_with_its_unit() -> None:
     assert run("fuzz", "--time", "-1").exit_code == 2
 
 
+@pytest.mark.parametrize("command", ["fuzz", "replay", "minimize"])
+@pytest.mark.parametrize("memory", ["nan", "inf", "0.1", "-6", "much"])
+def test_memory_is_a_number_of_gibibytes(command: str, memory: str, script: Path) -> None:
+    arguments = ("--backend", "eager") if command == "fuzz" else (script,)
+    assert_one_line(run(command, *arguments, "--memory", memory), f"'{memory}' is not a number of GiB", "0.5 or more")
+
+
 def test_replay_says_that_a_program_agrees(script: Path) -> None:
     result = run("replay", script, "--backend", "eager")
     assert (result.exit_code, result.output) == (0, f"{script}: eager: agrees\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
 from pathlib import Path
@@ -85,6 +86,13 @@ def make_plain_out(x: torch.Tensor, y: torch.Tensor) -> CustomTensorPlainOut:
     return CustomTensorPlainOut(x.detach(), y.detach())
 
 
+def makes_nothing() -> None: ...
+
+
+def makes_by_keyword(*, x: torch.Tensor) -> torch.Tensor:
+    return x
+
+
 @pytest.fixture
 def registered() -> object:
     aotcheck.register_subclass("plain_out", CustomTensorPlainOut, make_plain_out)
@@ -124,13 +132,23 @@ def test_the_oracle_looks_into_a_registered_subclass() -> None:
         ("two", CustomTensorPlainOut, make_plain_out, ValueError),
         ("not a key", CustomTensorPlainOut, make_plain_out, ValueError),
         ("plain", torch.Tensor, make_plain_out, TypeError),
-        ("nothing", CustomTensorPlainOut, lambda: None, TypeError),
-        ("keywords", CustomTensorPlainOut, lambda *, x: x, TypeError),
+        ("nothing", CustomTensorPlainOut, makes_nothing, TypeError),
+        ("keywords", CustomTensorPlainOut, makes_by_keyword, TypeError),
     ],
 )
 def test_what_cannot_be_registered_says_why(key, cls, make, error) -> None:
     with pytest.raises(error, match=r".{20,}"):
         aotcheck.register_subclass(key, cls, make)
+    assert len(registry.subclasses()) == len(BUILT_IN)
+
+
+def test_a_maker_that_scripts_cannot_import_is_refused() -> None:
+    def inside(x: torch.Tensor, y: torch.Tensor) -> CustomTensorPlainOut:
+        return make_plain_out(x, y)
+
+    for make in (lambda x, y: make_plain_out(x, y), inside, functools.partial(make_plain_out)):
+        with pytest.raises(TypeError, match=r"the maker of 'mine' is .* define a function with a name"):
+            aotcheck.register_subclass("mine", CustomTensorPlainOut, make)
     assert len(registry.subclasses()) == len(BUILT_IN)
 
 
