@@ -1,14 +1,18 @@
-"""The bugs that a corpus holds, as a campaign wants to know them."""
+"""The bugs that a corpus holds, as campaigns and replays want to know them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import torch
 
 from aotcheck.campaign.corpus import Expected, entries
-from aotcheck.campaign.signature import KnownBug, skeleton
+from aotcheck.campaign.signature import KnownBug, embeds, is_known, skeleton
+from aotcheck.oracle import CoarseKey
+from aotcheck.program import Program
+
+__all__ = ["known_as", "known_bugs"]
 
 
 def known_bugs(corpus: Path | None, backend: str) -> Iterator[KnownBug]:
@@ -16,3 +20,14 @@ def known_bugs(corpus: Path | None, backend: str) -> Iterator[KnownBug]:
     for entry in entries(corpus) if corpus is not None else ():
         if entry.expected(backend, torch.__version__) is Expected.DIFFERS and backend in entry.keys:
             yield KnownBug(entry.keys[backend], skeleton(entry.program), entry.program, name=entry.path.stem)
+
+
+def known_as(key: CoarseKey, program: Program, bugs: Iterable[KnownBug]) -> str:
+    """The corpus file whose bug a program that shows ``key`` is; empty if none.
+
+    A minimized program is that bug, see :func:`aotcheck.campaign.signature.is_known`; a longer one that makes all the
+    calls of a file's program under its key probably is, as a campaign counts it.
+    """
+    candidates = [bug for bug in bugs if bug.key == str(key)]
+    held = [bug for bug in candidates if is_known(key, program, bug) or embeds(bug.program, program)]
+    return max(held, key=lambda bug: bug.program.statements).name if held else ""

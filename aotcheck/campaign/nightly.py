@@ -9,6 +9,7 @@ import dataclasses
 import datetime
 import json
 import threading
+import time
 import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ from aotcheck.campaign.replay import Replay, Status
 from aotcheck.campaign.settings import Settings, SettingsError
 from aotcheck.campaign.supervisor import Campaign
 from aotcheck.campaign.tally import ExitCode, Tally
+from aotcheck.campaign.words import counted
 
 __all__ = ["BackendRun", "Changes", "Config", "Job", "Nightly", "ReplayedFile", "load_config", "run"]
 
@@ -249,12 +251,12 @@ def run(
     strategy: str,
     inspection: str,
     stop: threading.Event,
-    heard: Callable[[str, Path, Event], None],
+    heard: Callable[[str, Path, Event, float], None],
     versions: Mapping[str, str],
     said: Callable[[str], None] = lambda line: None,
 ) -> Nightly:
-    """Replay, fuzz, compare. ``heard`` is given every event of every campaign, with the backend and the run's folder;
-    ``said`` a line for each thing that was done."""
+    """Replay, fuzz, compare. ``heard`` is given every event of every campaign, with the backend, the run's folder and
+    when it happened; ``said`` a line for each thing that was done."""
     now = datetime.datetime.now(datetime.UTC)
     before = list(past_nights(config.reports))
     folder = config.reports / now.strftime("%Y%m%d-%H%M%S")
@@ -273,7 +275,8 @@ def run(
         into = folder / f"{number}-{_slug(job.backend)}"
         try:
             runs.append(_fuzz(config, job, into, now, strategy, inspection, stop, heard))
-            said(f"{job.backend}: {runs[-1].programs} programs, {len(runs[-1].new)} new signatures")
+            fuzzed, fresh = counted(runs[-1].programs, "program"), counted(len(runs[-1].new), "new signature")
+            said(f"{job.backend}: {fuzzed}, {fresh}")
         except (SettingsError, OSError) as error:  # a full disk, say: the others may have room again
             runs.append(BackendRun(job.backend, str(into), _seed(job, now), failures=(str(error),)))
             said(f"{job.backend}: {error}")
@@ -314,7 +317,7 @@ def _fuzz(
     strategy: str,
     inspection: str,
     stop: threading.Event,
-    heard: Callable[[str, Path, Event], None],
+    heard: Callable[[str, Path, Event, float], None],
 ) -> BackendRun:
     seed, drawn = _seed(job, now), job.strategy or strategy
     settings = Settings(
@@ -335,8 +338,9 @@ def _fuzz(
     tally = Tally()
     settings.make_folders()
     for event in Campaign(settings, stop).events():
-        heard(job.backend, folder, event)
-        tally.feed(event)
+        at = round(time.time(), 3)
+        heard(job.backend, folder, event, at)
+        tally.feed(event, at)
     return summed_up(tally, job.backend, folder, seed)
 
 

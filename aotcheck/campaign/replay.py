@@ -17,7 +17,6 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, field
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,9 @@ from pebble import ProcessExpired, ProcessPool
 
 from aotcheck.backends import BackendError, require_device, resolve
 from aotcheck.campaign.corpus import Entry, Expected, backend_of, entry_of
+from aotcheck.campaign.known import known_as, known_bugs
+from aotcheck.campaign.signature import KnownBug
+from aotcheck.campaign.words import Status
 from aotcheck.oracle import CoarseKey, OracleKind, Outcome, check
 from aotcheck.program import ProgramSyntaxError, UnknownOpError, build_call, parse_file
 from aotcheck.workers import how_it_ended, imports_of, prepare_process, processes
@@ -40,34 +42,22 @@ _EXPECTED = ("aotcheck", "aot_function", "aot_eager")
 """The backends of which most files of a corpus say what is expected."""
 
 
-class Status(Enum):
-    """What became of a file on a backend, beside what is expected of it."""
-
-    AGREES = "agrees"
-    KNOWN = "known"
-    NEW = "new"
-    FIXED = "fixed"
-    FLAKY = "flaky"
-    REFUSED = "refused"
-    REJECTED = "rejected"
-
-    @property
-    def fails(self) -> bool:
-        """Whether somebody must act: look at a new difference, or bring an entry up to date."""
-        return self in (Status.NEW, Status.FIXED)
-
-
 @dataclass(frozen=True)
 class Judged:
-    """What one run in a process of its own showed. ``key`` is empty where there is no difference; ``rejected`` says
-    why a file could not be judged, ``unfit`` that the process is of no use afterwards, or no more."""
+    """What one run in a process of its own showed. ``shows`` is None, and ``key`` empty, where there is no difference;
+    ``rejected`` says why a file could not be judged, ``unfit`` that the process is of no use afterwards, or no more."""
 
     outcome: Outcome | None = None
-    key: str = ""
+    shows: CoarseKey | None = None
     texts: tuple[str, ...] = ()
     refusals: tuple[str, ...] = ()
     rejected: str = ""
     unfit: bool = False
+
+    @property
+    def key(self) -> str:
+        """The coarse key in words, as headers have it."""
+        return "" if self.shows is None else str(self.shows)
 
 
 @dataclass(frozen=True)
@@ -123,6 +113,8 @@ class Replay:
         memory: bytes that one process may take.
         runs: how often each is judged at least, in a fresh process each time.
         stop: set it to end it.
+        corpus: the folder of known bugs, if there is one: a file that says nothing of what is expected is known where
+            a campaign would say so.
     """
 
     def __init__(
@@ -135,10 +127,13 @@ class Replay:
         memory: int = 6 * 2**30,
         runs: int = 1,
         stop: threading.Event | None = None,
+        corpus: Path | None = None,
     ) -> None:
         self.paths, self.backends, self.device, self.jobs = tuple(paths), backends, device, jobs
         self.timeout, self.memory, self.runs = timeout, memory, runs
         self.stop = stop or threading.Event()
+        self.corpus = corpus
+        self._bugs: dict[str, tuple[KnownBug, ...]] = {}
 
     def results(self) -> Iterator[Replayed]:
         """The results, in the order of the files: for each as many as there are backends to judge it on."""
@@ -159,7 +154,7 @@ class Replay:
                     first.future = self._schedule(pool, first)
                     waiting.appendleft(first)
                 else:
-                    yield _replayed(first)
+                    yield self._replayed(first)
 
     def _read(self, path: Path) -> Iterator[_Waiting | Replayed]:
         try:
@@ -204,8 +199,36 @@ class Replay:
         last = one.runs[-1]
         if last.rejected or self.stop.is_set():
             return False
-        surprising = _status(one.entry, one.backend, last)[0].fails
+        surprising = self._status(one.entry, one.backend, last)[0].fails
         return len(one.runs) < max(self.runs, 2 if surprising else 1)
+
+    def _status(self, entry: Entry, backend: str, judged: Judged) -> tuple[Status, str]:
+        """What a run means beside what its header expects, or, where that says nothing, beside the corpus."""
+        status, text = _status(entry, backend, judged)
+        if status is Status.NEW and judged.shows is not None and entry.expected(backend, torch.__version__) is None:
+            name = known_as(judged.shows, entry.program, self._known(backend))
+            return (Status.KNOWN, name) if name else (status, text)
+        return status, text
+
+    def _known(self, backend: str) -> tuple[KnownBug, ...]:
+        if backend not in self._bugs:
+            self._bugs[backend] = tuple(known_bugs(self.corpus, backend))
+        return self._bugs[backend]
+
+    def _replayed(self, one: _Waiting) -> Replayed:
+        last = one.runs[-1]
+        if last.rejected:
+            return _rejected(one.entry.path, one.backend, last.rejected)
+        status, text = self._status(one.entry, one.backend, last)
+        shown = Counter((run.outcome, run.key) for run in one.runs)
+        if len(shown) > 1:
+            counts = ", ".join(
+                f"{count}x {outcome.value if outcome else ''}{f' {key}' if key else ''}"
+                for (outcome, key), count in shown.most_common()
+            )
+            status, text = Status.FLAKY, counts
+        expected = one.entry.expected(one.backend, torch.__version__)
+        return Replayed(one.entry.path, one.backend, status, last, text, one.entry.issue, expected)
 
 
 def judge_file(path: str, backend: str, device: str) -> Judged:
@@ -221,8 +244,8 @@ def judge_file(path: str, backend: str, device: str) -> Judged:
             except Exception as error:  # whatever torch says of inputs that it cannot build
                 return Judged(rejected=f"the inputs of call {index + 1}: {error}")
     verdict = check(parsed.program, compiled, on)
-    key = str(verdict.hard[0].key) if verdict.hard else ""
-    return Judged(verdict.outcome, key, tuple(d.text for d in verdict.hard), verdict.refusals, unfit=verdict.poisoned)
+    shows = verdict.hard[0].key if verdict.hard else None
+    return Judged(verdict.outcome, shows, tuple(d.text for d in verdict.hard), verdict.refusals, unfit=verdict.poisoned)
 
 
 def _result(future: Any, timeout: float) -> Judged:
@@ -236,7 +259,7 @@ def _result(future: Any, timeout: float) -> Judged:
     except Exception as error:  # an oracle that cannot cope
         return Judged(rejected=f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"[:300])
     key = CoarseKey(kind.value, "process", how if kind is OracleKind.CRASH else "")
-    return Judged(Outcome.DIFFERS, str(key), (f"{kind.value} of the process: {how}",), unfit=True)
+    return Judged(Outcome.DIFFERS, key, (f"{kind.value} of the process: {how}",), unfit=True)
 
 
 def _rejected(path: Path, backend: str, text: str) -> Replayed:
@@ -269,19 +292,3 @@ def _status(entry: Entry, backend: str, judged: Judged) -> tuple[Status, str]:
             if key and judged.key != key:
                 return Status.NEW, f"expected {key}"
             return Status.KNOWN, entry.issue or "as expected"
-
-
-def _replayed(one: _Waiting) -> Replayed:
-    last = one.runs[-1]
-    if last.rejected:
-        return _rejected(one.entry.path, one.backend, last.rejected)
-    status, text = _status(one.entry, one.backend, last)
-    shown = Counter((run.outcome, run.key) for run in one.runs)
-    if len(shown) > 1:
-        counts = ", ".join(
-            f"{count}x {outcome.value if outcome else ''}{f' {key}' if key else ''}"
-            for (outcome, key), count in shown.most_common()
-        )
-        status, text = Status.FLAKY, counts
-    expected = one.entry.expected(one.backend, torch.__version__)
-    return Replayed(one.entry.path, one.backend, status, last, text, one.entry.issue, expected)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from aotcheck.campaign.events import (
@@ -12,10 +12,10 @@ from aotcheck.campaign.events import (
     FindingWritten,
     ProgramChecked,
     ProgramFailed,
-    RunFinished,
     RunStarted,
     ScriptRun,
 )
+from aotcheck.campaign.stopwatch import Stopwatch
 from aotcheck.oracle import CoarseKey
 
 __all__ = ["Past"]
@@ -27,14 +27,16 @@ class Past:
 
     Args:
         events: all of them, in order.
+        times: when each of them happened, in seconds since the epoch.
         started: the first one; None where there is none to go by.
         done: by block, the programs that need not be run again.
         untold: findings whose program was told of and they themselves not: the run was killed in between.
         rerun: coarse keys whose first script has been run alone, or whose finding was judged again.
-        seconds: how long it ran, as far as is known.
+        seconds: how long it ran, the parts of it that were killed included.
     """
 
     events: tuple[Event, ...] = ()
+    times: tuple[float, ...] = ()
     started: RunStarted | None = None
     done: Mapping[int, frozenset[int]] = field(default_factory=dict)
     untold: tuple[FindingWritten, ...] = ()
@@ -46,15 +48,23 @@ class Past:
         """How many programs need not be run again."""
         return sum(map(len, self.done.values()))
 
+    @property
+    def timed(self) -> Iterator[tuple[float, Event]]:
+        """The events, each after the time at which it happened."""
+        return zip(self.times, self.events, strict=True)
+
     @classmethod
-    def of(cls, events: Iterable[Event]) -> Past:
-        """Read the events of a run. Nothing in it is told twice afterwards, and nothing is lost."""
+    def of(cls, events: Iterable[Event], times: Iterable[float] = ()) -> Past:
+        """Read the events of a run and when they happened. Nothing is told twice afterwards, and nothing is lost."""
         told = tuple(events)
+        at = tuple(times) or (0.0,) * len(told)
+        watch = Stopwatch()
+        for when, event in zip(at, told, strict=True):
+            watch.feed(event, when)
         done: defaultdict[int, set[int]] = defaultdict(set)
         findings: dict[tuple[int, int], FindingWritten] = {}
         checked: dict[tuple[int, int], ProgramChecked] = {}
         rerun: set[CoarseKey] = set()
-        seconds = 0.0
         for event in told:
             match event:
                 case ProgramChecked(block=block, index=index):
@@ -67,8 +77,6 @@ class Past:
                     findings[block, index] = event
                 case ScriptRun(key=key) | FindingRechecked(key=key):
                     rerun.add(key)
-                case RunFinished():
-                    seconds += event.seconds
                 case _:
                     pass
         untold = tuple(
@@ -78,9 +86,10 @@ class Past:
         )
         return cls(
             events=told,
+            times=at,
             started=next((event for event in told if isinstance(event, RunStarted)), None),
             done={block: frozenset(indices) for block, indices in done.items()},
             untold=untold,
             rerun=frozenset(rerun),
-            seconds=seconds,
+            seconds=watch.seconds,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -28,6 +29,8 @@ from aotcheck.campaign.events import (
     WorkerDied,
 )
 from aotcheck.campaign.signature import Signature
+from aotcheck.campaign.stopwatch import Stopwatch
+from aotcheck.campaign.words import Status
 from aotcheck.oracle import CoarseKey, Outcome
 
 FLOORS: dict[str, float] = {
@@ -63,6 +66,11 @@ class Signed:
         """The corpus file whose bug it is; empty for a new one."""
         return self.first.known
 
+    @property
+    def standing(self) -> str:
+        """``new``, or ``known`` and the corpus file."""
+        return f"{Status.KNOWN.value} ({self.known})" if self.known else Status.NEW.value
+
 
 @dataclass
 class Canaries:
@@ -84,13 +92,10 @@ class Canaries:
 class Tally:
     """Counts, fed one event at a time."""
 
-    started: float = field(default_factory=time.monotonic)
     run: RunStarted | None = None
     ending: Ending | None = None
-    seconds: float = 0.0
+    watch: Stopwatch = field(default_factory=Stopwatch)
     programs: int = 0
-    resumed_at: int = 0
-    checking: float = 0.0
     findings: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
     keys: Counter[CoarseKey] = field(default_factory=Counter)
@@ -108,17 +113,16 @@ class Tally:
     deaths: int = 0
     failures: list[str] = field(default_factory=list)
 
-    def feed(self, event: Event) -> None:
-        """Count ``event``."""
+    def feed(self, event: Event, at: float | None = None) -> None:
+        """Count ``event``, which happened ``at`` so many seconds after the epoch; now, if that is not said."""
+        self.watch.feed(event, time.time() if at is None else at)
         match event:
             case RunStarted():
                 self.run = event
-                self.started = time.monotonic()
             case RunResumed():
-                self.started, self.checking, self.resumed_at = time.monotonic(), 0.0, self.programs
+                self.ending = None
             case ProgramChecked():
                 self.programs += 1
-                self.checking = time.monotonic() - self.started
                 self.outcomes[event.outcome] += 1
                 self.soft.update(event.soft)
                 self.refusals.update(event.refusals)
@@ -147,7 +151,6 @@ class Tally:
                 self.pairs = event
             case RunFinished():
                 self.ending = event.ending
-                self.seconds = event.seconds
             case _:
                 pass
 
@@ -165,21 +168,34 @@ class Tally:
         return self.findings - told - len(self.flaky)
 
     @property
+    def known_findings(self) -> int:
+        """Findings that are bugs of the corpus."""
+        return sum(s.minimized + s.explained for s in self.signatures.values() if s.known)
+
+    @property
     def new_findings(self) -> int:
-        """Findings that are not known to be bugs of the corpus."""
-        known = sum(s.minimized + s.explained for s in self.signatures.values() if s.known)
-        return self.findings - known
+        """Findings that are not known to be bugs of the corpus, flaky ones included: they fail a run."""
+        return self.findings - self.known_findings
+
+    @property
+    def new_not_flaky(self) -> int:
+        """The new findings that are not flaky."""
+        return self.new_findings - len(self.flaky)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds from the beginning of the run to its last event, what it took before it was resumed included."""
+        return self.watch.seconds
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the run began, or that it took."""
-        return self.seconds if self.ending is not None else time.monotonic() - self.started
+        """The same up to now while the run goes on."""
+        return self.seconds if self.ending is not None else self.watch.seconds_at(time.time())
 
     @property
     def rate(self) -> float:
-        """Programs per second while programs were run, since the run was last resumed; what comes after, findings once
-        more, does not count."""
-        return (self.programs - self.resumed_at) / self.checking if self.checking > 0 else 0.0
+        """Programs per second while programs were run; what comes after, findings once more, does not count."""
+        return self.programs / self.watch.checking if self.watch.checking > 0 else 0.0
 
     @property
     def refused(self) -> int:
@@ -203,3 +219,11 @@ class Tally:
         if self.failures or self.ending is Ending.INFRASTRUCTURE:
             return ExitCode.INFRASTRUCTURE
         return ExitCode.CLEAN
+
+
+def tallied(events: Iterable[tuple[float, Event]]) -> Tally:
+    """The tally of a run that has been written down: its events, each after the time at which it happened."""
+    tally = Tally()
+    for at, event in events:
+        tally.feed(event, at)
+    return tally

@@ -102,13 +102,14 @@ def check(folder: Path) -> None:
     Nothing of them is executed; ``aotcheck replay`` runs them. Exits 1 if anything is wrong, a line for each thing.
     """
     from aotcheck.campaign.corpus import complaints, duplicates, entries
+    from aotcheck.campaign.words import counted
 
     files = _folder(folder)
     wrong = [line for path in files for line in complaints(path)]
     wrong += [f"{new.path}: shows the same as {old.path}" for new, old in duplicates(entries(folder))]
     for line in wrong:
         click.echo(line)
-    click.echo(f"{len(files)} files, {len(wrong)} complaints")
+    click.echo(f"{counted(len(files), 'file')}, {counted(len(wrong), 'complaint')}")
     sys.exit(1 if wrong else 0)
 
 
@@ -144,6 +145,7 @@ def missing(runs: tuple[Path, ...], causes: bool, folder: Path) -> None:
     from aotcheck.campaign import Past
     from aotcheck.campaign.corpus import entries
     from aotcheck.campaign.missing import missing as find
+    from aotcheck.campaign.words import counted
     from aotcheck.report.jsonl import load_events
 
     _folder(folder)
@@ -165,15 +167,18 @@ def missing(runs: tuple[Path, ...], causes: bool, folder: Path) -> None:
             _print_group(group, folder)
         lacks = sum(len(group.findings) for group in found.uncovered)
         click.echo(
-            f"{run}: {past.started.backend}: {past.programs} programs, {found.findings} findings of {found.keys} "
-            f"coarse keys; {len(found.uncovered)} keys in no file of {folder}, of {lacks} findings"
+            f"{run}: {past.started.backend}: {counted(past.programs, 'program')}, "
+            f"{counted(found.findings, 'finding')} of {counted(found.keys, 'coarse key')}; "
+            f"{counted(len(found.uncovered), 'key')} in no file of {folder}, of {counted(lacks, 'finding')}"
         )
         lacking = lacking or bool(found.uncovered)
     sys.exit(1 if lacking else 0)
 
 
 def _print_group(group: Group, folder: Path) -> None:
-    click.echo(f"{group.key}: {len(group.findings)} findings")
+    from aotcheck.campaign.words import counted
+
+    click.echo(f"{group.key}: {counted(len(group.findings), 'finding')}")
     if group.minimized is None:
         click.echo(f"    aotcheck minimize {group.findings[0]}")
     else:

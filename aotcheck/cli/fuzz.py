@@ -115,11 +115,10 @@ def _full_disk(folder: Path) -> Iterator[None]:
 
 def _past(folder: Path) -> Past:
     """What a run has done; a usage error where ``folder`` holds no run."""
-    from aotcheck.campaign import Past
-    from aotcheck.report.jsonl import load_events
+    from aotcheck.report.jsonl import load_past
 
     try:
-        past = Past.of(load_events(folder / "run.jsonl"))
+        past = load_past(folder / "run.jsonl")
     except OSError as error:
         raise Usage(f"{folder}: not a run: {error.strerror}: run.jsonl") from error
     if past.started is None:
@@ -131,8 +130,9 @@ def _fuzz(settings: Settings, past: Past) -> int:
     from rich.console import Console
 
     from aotcheck.backends import BackendError, require_device, resolve
-    from aotcheck.campaign import Campaign, SettingsError, Tally
+    from aotcheck.campaign import Campaign, SettingsError
     from aotcheck.campaign.generate import load_strategy, undrawn_by
+    from aotcheck.campaign.tally import tallied
     from aotcheck.report.jsonl import JsonLines
     from aotcheck.report.terminal import LiveDisplay, print_summary
 
@@ -144,7 +144,7 @@ def _fuzz(settings: Settings, past: Past) -> int:
         settings.make_folders()
     except (BackendError, SettingsError) as error:
         raise Usage(str(error)) from error
-    console, tally, stop = Console(), Tally(), threading.Event()
+    console, tally, stop = Console(), tallied(past.timed), threading.Event()
     # The writer comes first: what is shown has been written.
     with (
         _full_disk(settings.folder),
@@ -153,11 +153,10 @@ def _fuzz(settings: Settings, past: Past) -> int:
         JsonLines(settings.folder / "run.jsonl") as lines,
         LiveDisplay(tally, console) as display,
     ):
-        for event in past.events:
-            tally.feed(event)
         for event in Campaign(settings, stop, past).events():
-            lines.feed(event)
-            tally.feed(event)
+            at = round(time.time(), 3)
+            lines.feed(event, at)
+            tally.feed(event, at)
             display.feed(event)
     print_summary(tally, console)
     reported = _reported(settings.folder)

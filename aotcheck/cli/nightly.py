@@ -59,10 +59,10 @@ def nightly(config: Path) -> None:
         stack.enter_context(stopping_on_interrupt(stop))
         writers: dict[Path, JsonLines] = {}
 
-        def heard(backend: str, folder: Path, event: Event) -> None:
+        def heard(backend: str, folder: Path, event: Event, at: float) -> None:
             if folder not in writers:
                 writers[folder] = stack.enter_context(JsonLines(folder / "run.jsonl"))
-            writers[folder].feed(event)
+            writers[folder].feed(event, at)
 
         try:
             night = run(told, STRATEGY, INSPECTION, stop, heard, versions, click.echo)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from aotcheck.cli.base import Gibibytes, Seconds, Usage, one_line, program_files, stopping_on_interrupt
+from aotcheck.cli.base import CORPUS, Gibibytes, Seconds, Usage, one_line, program_files, stopping_on_interrupt
 
 if TYPE_CHECKING:
     from aotcheck.campaign.replay import Replayed
@@ -38,9 +38,9 @@ def replay(
 ) -> None:
     """Judge program files (or folders of them) again, each in a process of its own.
 
-    Each is new (differs though nobody expects it), known (differs as its header says), fixed (no longer does: update
-    the header), flaky, or agrees. Files are parsed, never executed. Exits 1 if anything is new or fixed, 2 if a file is
-    no program.
+    Each is new (differs though nobody expects it), known (differs as its header says, or is a bug of the corpus), fixed
+    (no longer does: update the header), flaky, or agrees. Files are parsed, never executed. Exits 1 if anything is new
+    or fixed, 2 if a file is no program.
     """
     from aotcheck.backends import BackendError, require_device, resolve
     from aotcheck.campaign.replay import Replay, exit_status
@@ -54,7 +54,8 @@ def replay(
     stop, found = threading.Event(), list["Replayed"]()
     files = program_files(paths)
     cores = jobs or len(os.sched_getaffinity(0))
-    engine = Replay(files, backends, device, cores, timeout, int(memory * 2**30), runs, stop)
+    corpus = CORPUS if CORPUS.is_dir() else None
+    engine = Replay(files, backends, device, cores, timeout, int(memory * 2**30), runs, stop, corpus)
     with stopping_on_interrupt(stop):
         for one in engine.results():
             found.append(one)
@@ -67,7 +68,7 @@ def replay(
 
 def _show(one: Replayed, quiet: bool) -> None:
     """A line for a file on a backend; beneath it what is new."""
-    from aotcheck.campaign.replay import Status
+    from aotcheck.campaign.words import Status
 
     where = str(one.path)
     if one.status is Status.REJECTED:

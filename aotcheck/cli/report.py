@@ -20,19 +20,17 @@ def report(run: Path, previous: Path | None) -> None:
 
 def write_reports(run: Path, previous: Path | None = None) -> None:
     """Both reports of a run; a usage error where there is none or nothing can be written."""
-    from aotcheck.campaign import Past, Tally
     from aotcheck.campaign.nightly import summed_up
+    from aotcheck.campaign.tally import tallied
     from aotcheck.report.html import write_html
-    from aotcheck.report.jsonl import load_events
+    from aotcheck.report.jsonl import load_past
     from aotcheck.report.junit import write_junit
 
     try:
-        past = Past.of(load_events(run / "run.jsonl"))
+        past = load_past(run / "run.jsonl")
         if past.started is None:
             raise Usage(f"{run}: run.jsonl does not say what was run")
-        tally = Tally()
-        for event in past.events:
-            tally.feed(event)
+        tally = tallied(past.timed)
         write_junit(run / "junit.xml", (), (summed_up(tally, past.started.backend, run, past.started.seed),))
         write_html(run, CORPUS if CORPUS.is_dir() else None, previous)
     except OSError as error:

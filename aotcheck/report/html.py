@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import jinja2
 
@@ -15,11 +13,12 @@ from aotcheck.campaign.corpus import entries
 from aotcheck.campaign.events import FindingSigned, PairsCounted
 from aotcheck.campaign.journal import write_durably
 from aotcheck.campaign.signature import Signature
-from aotcheck.campaign.tally import FLOORS, Signed
+from aotcheck.campaign.tally import FLOORS, Signed, tallied
+from aotcheck.campaign.words import counted
 from aotcheck.program import ProgramSyntaxError, UnknownOpError, body_source, parse_file
 from aotcheck.report.drawings import alias_diagram, labelled_heat_map, throughput
 from aotcheck.report.illustrate import Illustration, illustrated
-from aotcheck.report.jsonl import load_events, read_events
+from aotcheck.report.jsonl import load_events, load_timed, read_events
 
 __all__ = ["previous_run", "write_html"]
 
@@ -27,8 +26,6 @@ MOST_ILLUSTRATED = 40
 """As many signatures are run again for their pictures."""
 
 BUCKETS = 60
-LONGEST_PROGRAM = 60.0
-"""Seconds without a program after which the run was not running."""
 
 
 @dataclass(frozen=True)
@@ -62,18 +59,18 @@ def write_html(folder: Path, corpus: Path | None = None, previous: Path | None =
     Raises:
         OSError: there is no run, or nothing can be written.
     """
-    events = list(load_events(folder / "run.jsonl"))
-    tally = _tallied(events, folder / "run.jsonl")
+    tally = tallied(load_timed(folder / "run.jsonl"))
     before = previous or previous_run(folder)
-    earlier = _tallied(load_events(before / "run.jsonl"), before / "run.jsonl") if before is not None else None
+    earlier = tallied(load_timed(before / "run.jsonl")) if before is not None else None
     findings = list(_findings(tally, earlier, corpus))
-    pairs = next((e for e in reversed(events) if isinstance(e, PairsCounted)), None)
+    pairs = tally.pairs
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("aotcheck.report", "."), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
     text = environment.get_template("report.html.j2").render(
         run=tally.run,
         tally=tally,
+        counted=counted,
         name=folder.name,
         floors=[
             (name.lower().replace("_", " "), tally.share(tally.features[name]), least) for name, least in FLOORS.items()
@@ -89,20 +86,6 @@ def write_html(folder: Path, corpus: Path | None = None, previous: Path | None =
     path = folder / "report.html"
     write_durably(path, text)
     return path
-
-
-def _tallied(events: Any, path: Path) -> Tally:
-    tally = Tally()
-    for event in events:
-        tally.feed(event)
-    tally.resumed_at, tally.checking = 0, _checking(path)
-    return tally
-
-
-def _checking(path: Path) -> float:
-    """For how long programs were run, as the times of their events have it, whatever broke the run off in between."""
-    times = list(_times(path))
-    return sum(gap for a, b in itertools.pairwise(times) if (gap := b - a) < LONGEST_PROGRAM)
 
 
 def _times(path: Path) -> Iterator[float]:

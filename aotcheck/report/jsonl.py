@@ -13,7 +13,7 @@ from pathlib import Path
 from types import NoneType, TracebackType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from aotcheck.campaign import Event
+from aotcheck.campaign import Event, Past
 
 FORMAT = 1
 
@@ -44,9 +44,9 @@ class JsonLines:
         with contextlib.suppress(OSError):  # a full disk: whoever fed the event knows
             self._file.close()
 
-    def feed(self, event: Event) -> None:
-        """Write ``event``."""
-        facts = {"format": FORMAT, "at": round(time.time(), 3), "event": type(event).__name__}
+    def feed(self, event: Event, at: float | None = None) -> None:
+        """Write ``event``, which happened ``at`` so many seconds after the epoch; now, if that is not said."""
+        facts = {"format": FORMAT, "at": round(time.time(), 3) if at is None else at, "event": type(event).__name__}
         facts |= dataclasses.asdict(event)
         self._file.write(json.dumps(facts, default=_plain) + "\n")
         self._file.flush()
@@ -78,12 +78,23 @@ def read_events(path: Path) -> Iterator[Mapping[str, Any]]:
 
 def load_events(path: Path) -> Iterator[Event]:
     """The events of a run as they were; what is none of them, or lacks something, is left out."""
+    return (event for _, event in load_timed(path))
+
+
+def load_past(path: Path) -> Past:
+    """What a run has done, as its events have it."""
+    timed = list(load_timed(path))
+    return Past.of([event for _, event in timed], [at for at, _ in timed])
+
+
+def load_timed(path: Path) -> Iterator[tuple[float, Event]]:
+    """The events of a run, each after the time at which it happened, in seconds since the epoch."""
     for facts in read_events(path):
         kind = _KINDS.get(str(facts.get("event")))
         if kind is None:
             continue
         try:
-            yield _restored(kind, facts)
+            yield float(facts.get("at", 0.0)), _restored(kind, facts)
         except (KeyError, TypeError, ValueError, AttributeError):
             continue
 

@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 
 from aotcheck.campaign.journal import write_durably
 from aotcheck.campaign.nightly import BackendRun, ReplayedFile
-from aotcheck.campaign.replay import Status
+from aotcheck.campaign.words import Status, counted
 
 _FAILS = {Status.NEW.value, Status.FIXED.value}
 
@@ -38,34 +38,42 @@ def _suite(root: ET.Element, name: str, cases: list[ET.Element]) -> None:
 def _case(name: str, kind: str = "", message: str = "", body: str = "") -> ET.Element:
     case = ET.Element("testcase", name=_printable(name))
     if kind:
-        ET.SubElement(case, kind, message=_printable(message)).text = _printable(body)
+        inside = ET.SubElement(case, kind, {"message": _printable(message)} if message else {})
+        inside.text = _printable(body).strip() or None
     return case
+
+
+def _noted(name: str, note: str) -> ET.Element:
+    """A test that passes, with something to say; ``system-out`` has no message, and stands for nothing if empty."""
+    return _case(name, "system-out" if note.strip() else "", body=note)
 
 
 def _file(one: ReplayedFile) -> ET.Element:
     shown = "\n".join(one.shown)
     if one.status in _FAILS:
-        return _case(one.name, "failure", f"{one.status}: {one.text}", shown)
+        return _case(one.name, "failure", _said(one), shown)
     if one.status == Status.REJECTED.value:
         return _case(one.name, "error", one.text)
     if one.status in (Status.FLAKY.value, Status.REFUSED.value, Status.KNOWN.value):
-        return _case(one.name, "system-out", "", f"{one.status}: {one.text}\n{shown}")
+        return _noted(one.name, f"{_said(one)}\n{shown}")
     return _case(one.name)
 
 
+def _said(one: ReplayedFile) -> str:
+    return f"{one.status}: {one.text}" if one.text else one.status
+
+
 def _campaign(run: BackendRun) -> list[ET.Element]:
-    cases = [
-        _case(
-            f"{run.programs} programs", *(("error", run.failures[0], "\n".join(run.failures)) if run.failures else ())
-        )
-    ]
+    failed = ("error", run.failures[0], "\n".join(run.failures)) if run.failures else ()
+    cases = [_case(counted(run.programs, "program"), *failed)]
     for bug in run.signatures:
         if bug.known:
-            cases.append(_case(bug.signature, "system-out", "", f"known: {bug.known}, {bug.findings} findings"))
+            cases.append(_noted(bug.signature, f"known ({bug.known}), {counted(bug.findings, 'finding')}"))
         else:
-            cases.append(_case(bug.signature, "failure", f"new, {bug.findings} findings", bug.minimized))
+            cases.append(_case(bug.signature, "failure", f"new, {counted(bug.findings, 'finding')}", bug.minimized))
     if run.untold:
-        cases.append(_case("findings without a signature", "failure", f"{run.untold} findings in {run.folder}"))
+        untold = f"{counted(run.untold, 'finding')} in {run.folder}"
+        cases.append(_case("findings without a signature", "failure", untold))
     return cases
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from aotcheck.campaign.nightly import BackendRun, Nightly
-from aotcheck.campaign.replay import Status
+from aotcheck.campaign.words import Status, counted
 
 _SHOWN = (Status.NEW, Status.FIXED, Status.FLAKY, Status.REJECTED, Status.REFUSED)
 _VERDICTS = {0: "clean", 1: "new findings", 2: "a file is no program", 3: "infrastructure failed"}
@@ -53,16 +53,18 @@ def _run(run: BackendRun) -> Iterator[str]:
     yield f"## {run.backend}"
     yield ""
     yield (
-        f"Seed {run.seed}: {run.programs} programs, {run.rate:.1f} a second, {run.refused} refused, {run.findings} "
-        f"findings: {len(run.new)} new signatures, {len(run.signatures) - len(run.new)} known, {run.flaky} flaky, "
-        f"{run.untold} findings without a signature."
+        f"Seed {run.seed}: {counted(run.programs, 'program')}, {run.rate:.1f} a second, {run.refused} refused, "
+        f"{counted(run.findings, 'finding')}: {counted(len(run.new), 'new signature')}, "
+        f"{len(run.signatures) - len(run.new)} known, {run.flaky} flaky, "
+        f"{counted(run.untold, 'finding')} without a signature."
     )
     yield ""
     if run.signatures:
         yield "| findings | signature | |"
         yield "| --- | --- | --- |"
         for bug in sorted(run.signatures, key=lambda bug: (bool(bug.known), -bug.findings)):
-            yield f"| {bug.findings} | `{_cell(bug.signature)}` | {f'known: {bug.known}' if bug.known else '**new**'} |"
+            standing = f"known ({bug.known})" if bug.known else "**new**"
+            yield f"| {bug.findings} | `{_cell(bug.signature)}` | {_cell(standing)} |"
         yield ""
     yield from (f"- failed: {_cell(line)}" for line in run.failures)
 

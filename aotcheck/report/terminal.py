@@ -13,6 +13,7 @@ from rich.text import Text
 from aotcheck.campaign import Event, ExitCode, Tally
 from aotcheck.campaign.events import FindingSigned, PairsCounted, Shown
 from aotcheck.campaign.tally import FLOORS
+from aotcheck.campaign.words import Status, counted
 from aotcheck.oracle import CoarseKey, Outcome
 
 SHOWN_KEYS = 12
@@ -85,14 +86,18 @@ def _print_signatures(tally: Tally, console: Console) -> None:
     console.print("signatures (findings minimized + probably the same):", soft_wrap=True, highlight=False)
     for signature, signed in sorted(tally.signatures.items(), key=lambda kv: -(kv[1].minimized + kv[1].explained)):
         count = f"{signed.minimized}+{signed.explained}"
-        known = f" · known: {signed.known}" if signed.known else ""
-        console.print(Text.assemble(f"{count:>6}  {signature}", (known, "dim")), soft_wrap=True)
+        console.print(
+            Text.assemble(f"{count:>6}  ", (signed.standing, "dim" if signed.known else "bold"), f": {signature}"),
+            soft_wrap=True,
+        )
         if isinstance(signed.first, FindingSigned) and signed.first.minimized:
             console.print(Text(f"        {signed.first.minimized}", style="dim"), soft_wrap=True)
     for flaky in tally.flaky:
-        console.print(Text(f" flaky  {flaky.key}: {flaky.text} ({flaky.path})", style="yellow"), soft_wrap=True)
+        told = f"{Status.FLAKY.value:>6}  {flaky.key}: {flaky.text} ({flaky.path})"
+        console.print(Text(told, style="yellow"), soft_wrap=True)
     if tally.untriaged:
-        console.print(f"{tally.untriaged} findings are left to minimize; --resume goes on", highlight=False)
+        left = f"{counted(tally.untriaged, 'finding')} left to minimize"
+        console.print(f"{left}; --resume goes on", highlight=False)
 
 
 def _pairs(pairs: PairsCounted) -> str:
@@ -114,13 +119,23 @@ def _again(tally: Tally, key: CoarseKey) -> str:
 def _verdict(tally: Tally) -> str:
     match tally.exit_code:
         case ExitCode.FINDINGS:
-            found = f"{tally.findings} findings, {len(tally.keys)} coarse keys, in {tally.programs} programs"
             showing = sum(shown is Shown.YES for shown in tally.scripts.values())
-            return f"{found}; of {len(tally.scripts)} first scripts run alone {showing} show their difference"
+            first = counted(len(tally.scripts), "first script")
+            return f"{_found(tally)}; of {first} run alone {showing} show their difference"
         case ExitCode.INFRASTRUCTURE:
-            return f"infrastructure failed after {tally.programs} programs"
+            return f"infrastructure failed after {counted(tally.programs, 'program')}"
         case _:
-            return f"no findings in {tally.programs} programs"
+            return _found(tally)
+
+
+def _found(tally: Tally) -> str:
+    """How many findings a run has, and of which standing."""
+    programs = counted(tally.programs, "program")
+    if not tally.findings:
+        return f"no findings in {programs}"
+    standings = {Status.NEW: tally.new_not_flaky, Status.KNOWN: tally.known_findings, Status.FLAKY: len(tally.flaky)}
+    said = ", ".join(f"{count} {status.value}" for status, count in standings.items() if count)
+    return f"{counted(tally.findings, 'finding')} ({said}), {counted(len(tally.keys), 'coarse key')}, in {programs}"
 
 
 def _progress(tally: Tally) -> str:
@@ -128,20 +143,20 @@ def _progress(tally: Tally) -> str:
     goal = f" of {run.examples}" if run and run.examples is not None else ""
     parts = [
         f"{run.backend if run else ''} on {run.device if run else ''}, seed {run.seed if run else ''}",
-        f"{tally.programs}{goal} programs",
+        f"{tally.programs}{goal} programs" if goal else counted(tally.programs, "program"),
         f"{tally.rate:.1f} programs/s",
         f"{tally.elapsed:.0f} s",
-        f"{tally.findings} findings",
-        f"{len(tally.keys)} coarse keys",
+        counted(tally.findings, "finding"),
+        counted(len(tally.keys), "coarse key"),
         f"{tally.refused} refused ({tally.share(tally.refused):.1%})",
         f"{tally.outcomes[Outcome.UNSTABLE.value]} unstable",
     ]
     if tally.keys and tally.ending is None:
         parts.append(f"{len(tally.scripts)} of their first scripts run alone")
     if tally.signatures:
-        parts.append(f"{len(tally.signatures)} signatures")
+        parts.append(counted(len(tally.signatures), "signature"))
     if tally.deaths:
-        parts.append(f"{tally.deaths} workers died")
+        parts.append(f"{counted(tally.deaths, 'worker')} died")
     return " · ".join(parts)
 
 
@@ -155,9 +170,9 @@ def _figures(tally: Tally) -> list[Text]:
         floor.append(f"{label} {share:.0%} (floor {least:.0%})", style="red" if share < least else "green")
     parts.append(floor)
     if (seen := tally.canaries).programs:
-        after = f"after {seen.programs} programs, {seen.after_refusals} of them with a statement that eager refused"
-        style = "red" if seen.unfit else ""
-        parts.append(Text(f"canary: {after}; the process was unfit after {seen.unfit}", style=style))
+        after = f"after {counted(seen.programs, 'program')}, {seen.after_refusals} with a statement that eager refused"
+        fit = f"unfit after {seen.unfit} of them" if seen.unfit else "fit after each"
+        parts.append(Text(f"canary: {after}; the process was {fit}", style="red" if seen.unfit else ""))
     if tally.refusals:
         reasons = ", ".join(f"{reason} {count}" for reason, count in tally.refusals.most_common())
         parts.append(Text(f"refused: {reasons}", style="yellow"))

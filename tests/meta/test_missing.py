@@ -59,7 +59,7 @@ def test_a_run_of_known_keys_lacks_nothing(tmp_path: Path, corpus: Path) -> None
     written(tmp_path / "run", (VALUES, DOUBLE), (VALUES, NEGATED))
     result = run("corpus", "missing", tmp_path / "run", "--corpus", corpus)
     assert result.exit_code == 0, result.output
-    assert "2 findings of 1 coarse keys; 0 keys in no file" in result.output
+    assert "2 findings of 1 coarse key; 0 keys in no file" in result.output
     assert "aotcheck minimize" not in result.output
 
 
@@ -73,7 +73,7 @@ def test_a_key_that_no_file_has_on_that_backend_is_missing(tmp_path: Path, corpu
     assert lines == [
         f"{INPUT}: 3 findings",
         f"    aotcheck minimize {paths[2]}",
-        f"{RAISES}: 1 findings",
+        f"{RAISES}: 1 finding",
         f"    aotcheck minimize {paths[4]}",
     ], "the key with most findings first, of its programs the smallest"
     assert "2 keys in no file" in last and "of 4 findings" in last
@@ -115,7 +115,7 @@ def test_what_kills_its_process_alone_is_a_crash(tmp_path: Path, status: int | N
     entry(corpus, "doubled", BACKEND, "differs")
     ran = ScriptRun(str(folder / "findings" / "finding-0.py"), RAISES, status, shown)
     written(folder, (RAISES, DOUBLE), then=(ran,))
-    assert f"{key}: 1 findings\n" in run("corpus", "missing", folder, "--corpus", corpus).output
+    assert f"{key}: 1 finding\n" in run("corpus", "missing", folder, "--corpus", corpus).output
     entry(corpus, "dies", BACKEND, "differs", key=key)
     assert run("corpus", "missing", folder, "--corpus", corpus).exit_code == 0
 
@@ -134,7 +134,7 @@ def test_other_causes_under_a_known_key_are_shown_when_asked_for(tmp_path: Path,
     paths = written(tmp_path / "run", (VALUES, LONGER), (VALUES, TRAINED), (VALUES, NEGATED))
     asked = run("corpus", "missing", tmp_path / "run", "--causes", "--corpus", corpus)
     assert asked.exit_code == 0, "another cause is a guess, a key is not"
-    assert f"{VALUES}: 1 findings\n    aotcheck minimize {paths[2]}\n" in asked.output
+    assert f"{VALUES}: 1 finding\n    aotcheck minimize {paths[2]}\n" in asked.output
 
 
 def test_a_folder_that_holds_no_run_is_one_line(tmp_path: Path, corpus: Path) -> None:

@@ -18,6 +18,7 @@ from aotcheck.campaign.nightly import BackendRun, Nightly, ReplayedFile, SignedB
 from aotcheck.campaign.replay import Replay, Status, exit_status
 from aotcheck.cli import main
 from aotcheck.program import emit, parse_file
+from aotcheck.report.junit import write_junit
 from tests.meta.small import DOUBLE, MUTATES, X, op, program
 
 PLANTED = "tests.meta.planted"
@@ -64,6 +65,19 @@ def test_a_known_bug_that_shows_otherwise_is_new(tmp_path: Path) -> None:
     path = entry(tmp_path, "other", f"{PLANTED}:doubles", "differs", key="(shape, output)")
     (one,) = Replay((path,)).results()
     assert (one.status, one.text) == (Status.NEW, "expected (shape, output)")
+
+
+def test_replay_knows_the_bugs_that_fuzz_knows(tmp_path: Path) -> None:
+    entry(tmp_path / "corpus", "all-is-doubled", f"{PLANTED}:doubles", "differs")
+    longer = program(op("v1", "torch.neg", X), op("v0", "torch.mul", X, 3))
+    other = program(op("v0", "torch.neg", X))
+    for name, found in (("same", DOUBLE), ("longer", longer), ("other", other)):
+        (tmp_path / f"{name}.py").write_text(emit(found, {"backend": f"{PLANTED}:doubles"}))
+    paths = [tmp_path / f"{name}.py" for name in ("same", "longer", "other")]
+    results = list(Replay(paths, corpus=tmp_path / "corpus").results())
+    statuses = [(one.status, one.text) for one in results]
+    assert statuses == [(Status.KNOWN, "all-is-doubled"), (Status.KNOWN, "all-is-doubled"), (Status.NEW, "")]
+    assert [one.status for one in Replay(paths[:1]).results()] == [Status.NEW], "nobody knows it"
 
 
 def test_flaky_alone_does_not_fail_and_a_file_that_is_no_program_does(tmp_path: Path) -> None:
@@ -146,6 +160,21 @@ def test_a_night_says_what_is_new_known_fixed_and_flaky(tmp_path: Path) -> None:
     assert (suites["fuzz eager"].get("tests"), suites["fuzz eager"].get("failures")) == ("1", "0")
     assert "aotcheck fuzz: eager" in (folder / "0-eager" / "report.html").read_text()
     assert json.loads((folder / "nightly.json").read_text())["runs"][0]["programs"] == 25
+
+
+def test_junit_has_no_empty_output_and_counts_in_words(tmp_path: Path) -> None:
+    files = (
+        ReplayedFile("corpus/a.py", "eager", "known", "none found"),
+        ReplayedFile("corpus/b.py", "eager", "refused"),
+        ReplayedFile("corpus/c.py", "eager", "agrees"),
+    )
+    bugs = (SignedBug("(values, output) a", 1, "a-bug"), SignedBug("(values, output) b", 1))
+    write_junit(tmp_path / "junit.xml", files, (BackendRun("eager", "there", 1, 1, signatures=bugs, untold=1),))
+    root = ET.parse(tmp_path / "junit.xml").getroot()
+    outputs = list(root.iter("system-out"))
+    assert [one.text for one in outputs] == ["known: none found", "refused", "known (a-bug), 1 finding"]
+    assert all(not one.attrib for one in outputs), "system-out has no message"
+    assert [one.get("message") for one in root.iter("failure")] == ["new, 1 finding", "1 finding in there"]
 
 
 def test_a_clean_night_is_clean_and_a_bug_of_the_corpus_is_none(tmp_path: Path) -> None:
@@ -260,7 +289,7 @@ def test_a_program_is_added_with_what_it_shows_and_only_once(tmp_path: Path) -> 
     (one,) = entries(corpus)
     assert one.keys == {f"{PLANTED}:doubles": KEY}
     assert one.expect["aotcheck"] == {"*": Expected.AGREE}
-    assert run("corpus", "check", corpus).output == "1 files, 0 complaints\n"
+    assert run("corpus", "check", corpus).output == "1 file, 0 complaints\n"
     assert run("replay", corpus, "--backend", f"{PLANTED}:doubles").exit_code == 0
     again = run("corpus", "add", found, "--corpus", corpus)
     assert (again.exit_code, "shows the same" in again.output) == (1, True)
